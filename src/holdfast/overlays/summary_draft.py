@@ -114,7 +114,9 @@ def _make_full_window(made: Strategy, room: Room, read: ReadView) -> Window:
     )
     if read.state is None and read.live is not None:
         summary = load_compaction(read.live, room.count, room.marker)
-        return make_summarized_view(unbounded, room, summary, read.entries, anchor=read.session.tail.anchor).window(room)
+        return make_summarized_view(unbounded, room, summary, read.entries, anchor=read.session.tail.anchor).window(
+            room
+        )
     return FoldedView(unbounded, room, read.state, read.head, read.entries).window(room)
 
 

@@ -2,7 +2,7 @@
 
 Follows the API reference, "Create a Message", and the guides "Handle tool calls", "Extended thinking", "Prompt
 caching", "Vision" and "PDF support". The order of messages, and all text that has to be added, are decided by
-`holdfast.context.dialects.adapted`; here messages only change their form. Unknown fields are left out, because the API
+`holdfast.context.dialects.adapt_messages`; here messages only change their form. Unknown fields are left out, because the API
 rejects them.
 
 According to the guide "Prompt caching", a prompt is cached up to each block with `cache_control`, at most four of them,

@@ -99,7 +99,9 @@ def build_body(body: Body, *, max_tokens: int | None = None) -> dict[str, Any]:
     front, rest = split_system(messages_from(list(body.get("messages") or ())))
     tools, choice = _select_tools(body)
     converted: dict[str, Any] = {name: value for name, value in body.items() if name not in CHAT_ONLY | REWRITTEN}
-    converted.update(build_request([*front, *adapt_messages(rest, "anthropic")], tools=tools, cache=_get_cache_mark(body)))
+    converted.update(
+        build_request([*front, *adapt_messages(rest, "anthropic")], tools=tools, cache=_get_cache_mark(body))
+    )
     if not tools and (declared := _declare_called_tools(converted["messages"])):
         converted["tools"], choice = declared, {"type": "none"}
     converted["tool_choice"] = choice if converted.get("tools") else None
