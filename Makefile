@@ -1,86 +1,86 @@
-# Everything needed is set up by the targets themselves: `make serve` on a fresh machine is enough.
+# The targets set up everything that they need: `make serve` works on a fresh machine.
 # PYTHON=… chooses the interpreter, ARGS="…" goes to the command.
 .DEFAULT_GOAL := help
 .PHONY: help serve test test-thorough quick lint format types contracts docs docs-links docs-test shapes english bench chaos mutants dist trial lock clean
 BIN := .venv/bin
-# The files that are left where the controller of the workers broke a run off; see UnfinishedRun in conftest.py.
+# Test files that remain after the workers' controller aborted a run; see UnfinishedRun in conftest.py.
 UNFINISHED := .pytest_cache/unfinished
-# A fifth of the time a test waits, for a server or for time to pass: so one worker more than there are cores.
+# Tests wait a fifth of their time, for a server or a timer, so use one worker more than there are cores.
 WORKERS ?= $(shell echo $$(( $$(nproc 2>/dev/null || sysctl -n hw.ncpu 2>/dev/null || echo 1) + 1 )))
 
-help:  ## this list
+help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 serve: .venv/.base  ## run the server (ARGS="--port 9000 --store sqlite:///chat.db")
 	@exec $(BIN)/holdfast serve $(ARGS)
 
-# Where the environment keeps Python from writing bytecode, each server that a test starts would compile all of Holdfast.
+# If the environment forbids bytecode files, each server that a test starts would compile all of Holdfast.
 test quick: export PYTHONDONTWRITEBYTECODE =
 
-test: .venv/.dev  ## all tests on all cores, documentation examples included (ARGS="-k tokens": these, one after the other)
+test: .venv/.dev  ## run all tests on all cores, with documentation examples (ARGS="-k tokens": only these, one after another)
 	@scripts/services
 	@$(BIN)/python -m pytest $(or $(ARGS),-n $(WORKERS) --dist loadfile --no-loadscope-reorder) || \
-	  { status=$$?; [ $$status = 3 ] && [ -s $(UNFINISHED) ] && echo "The files that were left run now, one after the other." && \
+	  { status=$$?; [ $$status = 3 ] && [ -s $(UNFINISHED) ] && echo "Running the remaining test files, one after another." && \
 	    $(BIN)/python -m pytest @$(UNFINISHED) || exit $$status; }
 
 test-thorough: export HYPOTHESIS_PROFILE = thorough
-test-thorough: test  ## the same with 500 examples of each property instead of 12: for hours
+test-thorough: test  ## the same with 500 examples per property test instead of 12; takes hours
 
-quick: .venv/.dev  ## in less than a minute: the unit tests but slow ones, with few examples, and a turn through library and store
+quick: .venv/.dev  ## run the fast unit tests with few examples, and a turn through library and store, in less than a minute
 	@HYPOTHESIS_PROFILE=quick $(BIN)/python -m pytest -n logical --dist worksteal -m "not slow" tests/unit tests/service/test_library.py tests/service/test_turn.py
 
-docs: .venv-docs/.docs  ## the documentation as a site, in build/docs; a link that leads nowhere is an error
+docs: .venv-docs/.docs  ## build the documentation as a site in build/docs; broken links are errors
 	@.venv-docs/bin/python -m scripts.site html $(ARGS)
 
-docs-links: .venv-docs/.docs  ## the site's links to other hosts: asks each of them
+docs-links: .venv-docs/.docs  ## check the site's links to other hosts
 	@.venv-docs/bin/python -m scripts.site linkcheck $(ARGS)
 
-docs-test: .venv/.dev  ## only the examples in README.md, docs/ and docstrings
+docs-test: .venv/.dev  ## run only the examples in README.md, docs/ and docstrings
 	@$(BIN)/python -m pytest README.md docs src $(ARGS)
 
-lint: .venv/.dev  ## style and format
+lint: .venv/.dev  ## check style and format
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 
-format: .venv/.dev  ## apply the format and the safe fixes
+format: .venv/.dev  ## format the code and apply safe fixes
 	@$(BIN)/ruff check --fix . ; $(BIN)/ruff format .
 
-types: .venv/.dev  ## mypy, strict
+types: .venv/.dev  ## run mypy in strict mode
 	@$(BIN)/mypy
 
-contracts: .venv/.dev  ## who may import whom
+contracts: .venv/.dev  ## check which packages import which
 	@$(BIN)/lint-imports
 
-shapes: .venv/.dev  ## how large functions and files are
+shapes: .venv/.dev  ## check the sizes of functions and files
 	@$(BIN)/python scripts/shapes.py
 
 english: .venv/.dev  ## names and docstrings that are not plain English yet: their counts may only fall
 	@$(BIN)/python scripts/english.py
 
-bench: .venv-bench/.bench  ## measure beside peers (ARGS="--quick", ARGS="turn replay --json FILE")
+bench: .venv-bench/.bench  ## compare with peers (ARGS="--quick", ARGS="turn replay --json FILE")
 	@exec .venv-bench/bin/python -m benchmarks $(ARGS)
 
-chaos: .venv/.dev  ## two servers, one PostgreSQL, kills and bad networks, for minutes (ARGS="--seconds 60 --seed 1")
+chaos: .venv/.dev  ## run two servers on one PostgreSQL with kills and bad networks, for minutes (ARGS="--seconds 60 --seed 1")
 	@scripts/services
 	@exec $(BIN)/python -m tests.chaos $(ARGS)
 
-mutants: .venv/.dev  ## faults put into the code on purpose, which tests are to see (ARGS="context --sample 300 --seed 7")
+mutants: .venv/.dev  ## put faults into the code and check that tests fail (ARGS="context --sample 300 --seed 7")
 	@exec $(BIN)/python -m scripts.mutants $(ARGS)
 
-dist: .venv/.dev  ## the wheel and the sdist, in dist/
+dist: .venv/.dev  ## build the wheel and the sdist in dist/
 	@rm -rf dist
 	@$(BIN)/hatchling build
 
-trial: dist  ## what was built, as a new user meets it: every Python that is found, each in an empty virtual environment (PYTHON="python3.13")
+trial: dist  ## try the built wheel as a new user, with every Python that is found, in empty virtual environments (PYTHON="python3.13")
 	@PYTHON="$(PYTHON)" $(BIN)/python scripts/trial.py dist
 
-lock:  ## resolve the dependencies anew (UPGRADE=1 for the newest)
+lock:  ## resolve the dependencies again (UPGRADE=1: to the newest versions)
 	@scripts/lock
 
-clean:  ## remove what the targets made
+clean:  ## remove everything that the targets created
 	rm -rf .venv .venv-bench .venv-docs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist
 	find src tests scripts -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# Stamps: set-up runs again only when a lock or the packaging changed. The larger lock contains the smaller.
+# Stamps: set-up runs again only when a lock or the packaging has changed. The larger lock contains the smaller one.
 .venv/.base: requirements/base.lock pyproject.toml scripts/setup
 	@scripts/setup requirements/base.lock
 	@touch $@
@@ -89,12 +89,12 @@ clean:  ## remove what the targets made
 	@scripts/setup requirements/dev.lock
 	@touch .venv/.base $@
 
-# The benchmarks' own: with the peers that are measured beside.
+# The benchmark's environment, with the peers.
 .venv-bench/.bench: requirements/bench.lock pyproject.toml scripts/setup
 	@scripts/setup requirements/bench.lock .venv-bench
 	@touch $@
 
-# The documentation's own: with every extra, because the reference of the Python API is made by importing it.
+# The documentation's environment, with every extra, because the reference of the Python API imports all modules.
 .venv-docs/.docs: requirements/docs.lock pyproject.toml scripts/setup
 	@scripts/setup requirements/docs.lock .venv-docs
 	@touch $@

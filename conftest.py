@@ -1,7 +1,7 @@
-"""Documentation examples as tests, and a last word on what did not run.
+"""Run documentation examples as tests, and report which tests did not run.
 
-Python blocks of README.md and docs/*.md and the examples in docstrings are executed, in order, in one namespace a file.
-A block may use `await` and `async with` at its top level. `<!-- skip: next -->` before a block leaves it out.
+Python blocks in README.md and docs/*.md and examples in docstrings run in order, with one namespace per file. A block may use `await`
+and `async with` at its top level. `<!-- skip: next -->` before a block skips it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def run_block(example: Example) -> None:
-    """Run a block; one with `await` at its top level gets an event loop of its own."""
+    """Run a block, in a new event loop if it has `await` at its top level."""
     # Padded, so that a traceback shows the line of the document.
     source = pad(example.parsed, example.line + example.parsed.line_offset)
     code = compile(source, example.path, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
@@ -41,13 +41,13 @@ def run_block(example: Example) -> None:
 
 @pytest.fixture
 def in_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Examples write `chat.db` beside themselves; this is where."""
+    """Run the example in an empty folder, because examples write `chat.db` to the current one."""
     monkeypatch.chdir(tmp_path)
 
 
 @pytest.fixture(scope="session")
 def gateway() -> Iterator[str]:
-    """A real server with the offline model, in a thread; its base URL."""
+    """Run a real server with the offline model in a thread; yield its base URL."""
     import uvicorn
 
     from holdfast.holdfast import Holdfast
@@ -68,7 +68,7 @@ def gateway() -> Iterator[str]:
 
 @pytest.fixture
 def example_client(gateway: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`OpenAI()` and `Anthropic()` in an example talk to a gateway of the tests' own."""
+    """Make `OpenAI()` and `Anthropic()` in examples use the test gateway."""
     monkeypatch.setenv("OPENAI_BASE_URL", gateway)
     monkeypatch.setenv("OPENAI_API_KEY", "unused")
     monkeypatch.setenv("ANTHROPIC_BASE_URL", gateway.removesuffix("/v1"))
@@ -82,7 +82,7 @@ pages = Sybil(
 )
 docstrings = Sybil(
     parsers=[DocTestParser(optionflags=ELLIPSIS | NORMALIZE_WHITESPACE)],
-    # From the right, so one a depth: `**` is one folder here.
+    # One pattern per depth, because `**` matches only one folder here.
     patterns=[f"src/{'*/' * depth}*.py" for depth in (1, 2, 3, 4)],
     fixtures=["in_empty_directory"],
 )
@@ -90,27 +90,27 @@ examples_in = (pages + docstrings).pytest()
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
-    """The examples of a file; one of code without any is not read for them, which took seconds for all of them."""
+    """Collect the examples of a file; skip Python files without examples, because parsing all of them takes seconds."""
     if file_path.suffix == ".py" and b">>>" not in file_path.read_bytes():
         return None
-    found: pytest.Collector | None = examples_in(file_path, parent)
-    return found
+    collector: pytest.Collector | None = examples_in(file_path, parent)
+    return collector
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Workers ignore Ctrl-C, and so would the programs that tests start in them: these are to end by it."""
+    """Restore the handler of Ctrl-C: workers ignore it, and programs that tests start would inherit that."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("numprocesses", None):
         config.pluginmanager.register(UnfinishedRun(config.rootpath / ".pytest_cache" / "unfinished"))
 
 
 class UnfinishedRun:
-    """Write down which test files are left where the workers' controller breaks a run off, so that `make test` can run them.
+    """Lists the test files that remain when a run is aborted, so that `make test` can run them.
 
-    It does so when a worker ends with an internal error; the other workers' tests are lost then, though none has failed.
+    The controller aborts a run when a worker ends with an internal error. The other workers' tests are lost then, although none failed.
 
     Args:
-        path: of the list, one file a line. It is there only after such a run, and only if no test had failed in it.
+        path: the list, one file per line. It exists only after an aborted run in which no test failed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -121,33 +121,33 @@ class UnfinishedRun:
         path.unlink(missing_ok=True)
 
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
-        """Learn what there is to run; every worker has collected the same."""
+        """Record the collected tests, which are the same for every worker."""
         self._left = self._left or set(ids)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note which tests are done."""
+        """Remove the test from the list when it is done."""
         self._failed = self._failed or report.failed
         if report.when == "teardown":
             self._left.discard(report.nodeid)
 
     def pytest_internalerror(self, excrepr: object) -> None:
-        """Keep the error: the first one says why, and is printed long before the last."""
+        """Keep the error: the first one shows the cause, but is printed long before the end."""
         self._errors.append(str(excrepr))
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
-        """Write the list, and print the first error again, last of all."""
+        """Write the list and print the first error again at the end."""
         if not self._errors:
             return
-        print("the run was broken off by:", *self._errors[0].splitlines()[-40:], sep="\n")  # noqa: T201
+        print("the run was aborted by:", *self._errors[0].splitlines()[-40:], sep="\n")  # noqa: T201
         if not self._failed:
             self._path.parent.mkdir(exist_ok=True)
             self._path.write_text("".join(sorted({f"{name.split('::')[0]}\n" for name in self._left})))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What ran on which store, and a line for each group of tests that did not run: a skip must not look like a pass."""
-    if line := stores_line(terminalreporter):
+    """Print the checks per store, and a line per group of skipped tests: a skip must not look like a pass."""
+    if line := format_stores_line(terminalreporter):
         terminalreporter.write_line(line)
     groups: dict[tuple[str, str], int] = {}
     for report in terminalreporter.getreports("skipped"):
@@ -159,22 +159,26 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"not run: {group}, {count} tests ({reason})", yellow=True)
 
 
-def stores_line(terminalreporter: pytest.TerminalReporter) -> str:
-    """How many of the contract's checks passed on each store, and which stores they did not run on; empty without any."""
-    told: dict[str, dict[str, list[str]]] = {}
+def format_stores_line(terminalreporter: pytest.TerminalReporter) -> str:
+    """Return the number of contract checks that passed on each store and the stores without a run; empty if none ran."""
+    outcomes_by_store: dict[str, dict[str, list[str]]] = {}
     for outcome in ("passed", "failed", "error", "skipped"):
         for report in terminalreporter.getreports(outcome):
-            store = dict(getattr(report, "user_properties", ())).get("store")  # a module's own report has none
+            store = dict(getattr(report, "user_properties", ())).get("store")  # reports of modules have none
             if store is not None:
                 reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
-                told.setdefault(str(store), {}).setdefault(outcome, []).append(reason.removeprefix("Skipped: "))
-    ran = {store: outcomes for store, outcomes in told.items() if outcomes.keys() - {"skipped"}}
-    parts = [_of_a_store(store, outcomes) for store, outcomes in ran.items()]
+                outcomes_by_store.setdefault(str(store), {}).setdefault(outcome, []).append(
+                    reason.removeprefix("Skipped: ")
+                )
+    ran = {store: outcomes for store, outcomes in outcomes_by_store.items() if outcomes.keys() - {"skipped"}}
+    parts = [_format_store(store, outcomes) for store, outcomes in ran.items()]
     line = f"stores: {', '.join(parts)}" if parts else ""
-    missing = [f"{store} ({outcomes['skipped'][0]})" for store, outcomes in told.items() if store not in ran]
+    missing = [
+        f"{store} ({outcomes['skipped'][0]})" for store, outcomes in outcomes_by_store.items() if store not in ran
+    ]
     return "; ".join(filter(None, [line, f"not run: {', '.join(missing)}" if missing else ""]))
 
 
-def _of_a_store(store: str, outcomes: dict[str, list[str]]) -> str:
+def _format_store(store: str, outcomes: dict[str, list[str]]) -> str:
     failed = len(outcomes.get("failed", [])) + len(outcomes.get("error", []))
     return f"{store} {len(outcomes.get('passed', []))}{f' ({failed} failed)' if failed else ''}"

@@ -1,4 +1,7 @@
-"""Write the tables of docs/configuration-keys.md (all keys) and docs/strategies.md (all strategies) from the code: `python scripts/config_keys.py`. `--check` says whether they are current, and writes nothing."""
+"""Generate the tables of docs/configuration-keys.md and docs/strategies.md from the code: `python scripts/config_keys.py`.
+
+With `--check` it writes nothing and exits with 1 if a table is outdated.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +22,19 @@ _KINDS = {
 }
 
 
-def strategies() -> str:
-    """Every strategy with its keys, as a table in Markdown. `clear_tool_results` and `recall` as keys of all are described once, in words."""
+def format_strategies() -> str:
+    """Format all strategies and their keys as a Markdown table. The page describes the keys that all strategies share."""
     lines = ["| strategy | key | type | default | |", "| --- | --- | --- | --- | --- |"]
     for name, strategy in STRATEGIES.items():
         lines.append(f"| `{name}`{' (default)' if name == DEFAULT_STRATEGY else ''} | | | | {strategy.about} |")
         for key, what in strategy.keys.items():
             if what.kind not in ("clearing", "switch"):
                 kind = f"{_KINDS[what.kind]}, from {what.low}" if what.kind == "integer" else _KINDS[what.kind]
-                lines.append(f"| | `{key}` | {kind} | {_default(what.default)} | {what.about} |")
+                lines.append(f"| | `{key}` | {kind} | {_format_default(what.default)} | {what.about} |")
     return "\n".join(lines) + "\n"
 
 
-def _default(value: object) -> str:
+def _format_default(value: object) -> str:
     if value is None or value == ():
         return ""
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -39,24 +42,24 @@ def _default(value: object) -> str:
 
 TABLES: tuple[tuple[str, str, Callable[[], str]], ...] = (
     ("configuration-keys.md", "keys", format_table),
-    ("strategies.md", "strategies", strategies),
+    ("strategies.md", "strategies", format_strategies),
 )
 
 
-def written(page: str, name: str, made: str) -> str:
-    """The page with a table as the code has it."""
+def replace_table(page: str, name: str, rows: str) -> str:
+    """Return the page with the named table replaced."""
     begin, end = f"<!-- {name}: made by scripts/config_keys.py -->\n", f"<!-- {name}: end -->\n"
     before, _, rest = page.partition(begin)
     _, _, after = rest.partition(end)
-    return f"{before}{begin}\n{made}\n{end}{after}"
+    return f"{before}{begin}\n{rows}\n{end}{after}"
 
 
 def main() -> int:
-    """The exit code."""
+    """Write or check the tables; return the exit code."""
     stale = 0
-    for name, what, made in TABLES:
+    for name, what, format_rows in TABLES:
         page = (DOCS / name).read_text(encoding="utf-8")
-        new = written(page, what, made())
+        new = replace_table(page, what, format_rows())
         if "--check" in sys.argv[1:]:
             stale |= new != page
         else:

@@ -1,4 +1,7 @@
-"""Write docs/licences.md, from what the installed distributions say of themselves: `python scripts/licences.py`. `--check` says whether it is current, and writes nothing."""
+"""Generate docs/licences.md from the metadata of the installed distributions: `python scripts/licences.py`.
+
+With `--check` it writes nothing and exits with 1 if the page is outdated.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 PAGE = Path(__file__).parents[1] / "docs" / "licences.md"
 OURS = "holdfast-memory"
-SPOKEN = {
+SPDX_NAMES = {
     "3-Clause BSD License": "BSD-3-Clause",
     "Apache 2.0": "Apache-2.0",
     "Apache License 2.0": "Apache-2.0",
@@ -23,7 +26,7 @@ SPOKEN = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
-"""What distributions write where the list of SPDX has a name for it."""
+"""SPDX names by the names that distributions use."""
 HEAD = """# Licences
 
 Holdfast is under the MIT licence. It contains the ranks of two tokenizers from tiktoken (MIT). All other software is installed separately. The tables list what each distribution says about
@@ -36,21 +39,21 @@ All licences require only that their notice is kept, except those marked *(its o
 COPYLEFT = ("MPL", "LGPL", "GPL")
 
 
-def licence_of(found: Distribution) -> str:
-    """The licence that a distribution names: by its expression, else by its classifiers, else in its own words' first line."""
-    said = found.metadata.json
-    if expression := said.get("license_expression"):
+def find_licence(found: Distribution) -> str:
+    """Return a distribution's licence: from its licence expression, its classifiers, or the first line of its licence text."""
+    metadata = found.metadata.json
+    if expression := metadata.get("license_expression"):
         return str(expression)
-    classifiers = [one.rpartition(" :: ")[2] for one in said.get("classifier", ()) if one.startswith("License ::")]
-    named = [SPOKEN.get(one, one) for one in classifiers if one != "OSI Approved"]
+    classifiers = [one.rpartition(" :: ")[2] for one in metadata.get("classifier", ()) if one.startswith("License ::")]
+    named = [SPDX_NAMES.get(one, one) for one in classifiers if one != "OSI Approved"]
     if named:
         return " AND ".join(sorted(named))
-    text = str(said.get("license", "")).strip().partition("\n")[0]
-    return SPOKEN.get(text, text) or "not stated"
+    text = str(metadata.get("license", "")).strip().partition("\n")[0]
+    return SPDX_NAMES.get(text, text) or "not stated"
 
 
-def needed(name: str, extras: frozenset[str], seen: dict[str, Distribution]) -> None:
-    """Take in what a distribution needs on this platform, and what that needs."""
+def collect_dependencies(name: str, extras: frozenset[str], seen: dict[str, Distribution]) -> None:
+    """Add all installed dependencies of a distribution on this platform to `seen`, recursively."""
     for line in distribution(name).requires or []:
         wanted = Requirement(line)
         if wanted.marker and not any(wanted.marker.evaluate({"extra": extra}) for extra in extras or {""}):
@@ -62,40 +65,40 @@ def needed(name: str, extras: frozenset[str], seen: dict[str, Distribution]) -> 
             seen[found] = distribution(found)
         except PackageNotFoundError:
             continue
-        needed(found, frozenset(wanted.extras), seen)
+        collect_dependencies(found, frozenset(wanted.extras), seen)
 
 
-def rows(found: dict[str, Distribution], without: dict[str, Distribution]) -> Iterator[str]:
-    """A line for each, by name."""
+def format_rows(found: dict[str, Distribution], without: dict[str, Distribution]) -> Iterator[str]:
+    """Yield a table row for each distribution in `found` that is not in `without`, by name."""
     for name in sorted(set(found) - set(without)):
-        parts = licence_of(found[name]).split(" AND ")
+        parts = find_licence(found[name]).split(" AND ")
         marked = [f"{part} (its own files)" if any(one in part for one in COPYLEFT) else part for part in parts]
         yield f"| {name} | {' AND '.join(marked)} |"
 
 
-def page() -> str:
-    """The page as this environment has it."""
+def format_page() -> str:
+    """Return the page for the installed distributions."""
     base: dict[str, Distribution] = {}
-    needed(OURS, frozenset(), base)
+    collect_dependencies(OURS, frozenset(), base)
     parts = [
         HEAD,
         "## Always\n\n| distribution | licence |\n| --- | --- |\n",
-        "\n".join(rows(base, {})),
+        "\n".join(format_rows(base, {})),
         "\n\n## With extras\n\n| extra | distribution | licence |\n| --- | --- | --- |\n",
     ]
     extras = sorted(set(distribution(OURS).metadata.get_all("Provides-Extra") or []) - {"all"})
     for extra in extras:
         more: dict[str, Distribution] = {}
-        needed(OURS, frozenset({extra}), more)
-        parts.extend(f"| `{extra}` {row}\n" for row in rows(more, base))
+        collect_dependencies(OURS, frozenset({extra}), more)
+        parts.extend(f"| `{extra}` {row}\n" for row in format_rows(more, base))
     return "".join(parts)
 
 
 def main() -> int:
-    """The exit code."""
+    """Write or check the page; return the exit code."""
     if "--check" in sys.argv[1:]:
-        return int(PAGE.read_text(encoding="utf-8") != page())
-    PAGE.write_text(page(), encoding="utf-8")
+        return int(PAGE.read_text(encoding="utf-8") != format_page())
+    PAGE.write_text(format_page(), encoding="utf-8")
     return 0
 
 

@@ -1,8 +1,8 @@
 """Pack a .tiktoken file for src/holdfast/data: `python scripts/pack_ranks.py IN.tiktoken OUT.ranks`.
 
-A .tiktoken file has one line a token, `base64(bytes) rank`, ranks counting from 0 without gaps. So the rank is the
-position, and one length byte before each token's bytes is all that must be kept. zlib, because lzma is missing from
-Pythons that were built without its headers. Prints the hash that tokens.py expects.
+A .tiktoken file has one line per token, `base64(bytes) rank`, with ranks from 0 without gaps. So the rank is the position, and the
+packed file only needs a length byte before each token's bytes. It uses zlib, because Pythons that were built without lzma's headers
+lack lzma. Prints the hash that tokens.py expects.
 """
 
 import base64
@@ -25,7 +25,7 @@ def pack(source: bytes) -> bytes:
 
 
 def main() -> None:
-    """Pack the file named first into the one named second."""
+    """Pack the first named file into the second."""
     source, target = (Path(argument) for argument in sys.argv[1:3])
     original = source.read_bytes()
     packed = pack(original)

@@ -1,4 +1,4 @@
-"""How large functions and files of src/holdfast are: `python scripts/shapes.py`. Ends with 1 where one is larger than it may be."""
+"""Measure the functions and files of src/holdfast: `python scripts/shapes.py` exits with 1 if one is too large."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "holdfast"
 FUNCTION, FUNCTIONS_P90, FILE = 60, 20, 700
-"""Lines that a function may have, that nine of ten may have, and that a file may have."""
+"""Most lines of a function, of nine in ten functions, and of a file."""
 
 
-def functions(file: Path) -> Iterator[tuple[int, str]]:
-    """Each function of a file: the lines of its body, docstring included, and its name.
+def list_functions(file: Path) -> Iterator[tuple[int, str]]:
+    """Yield the number of lines in the body of each function, including its docstring, and its name.
 
-    Its signature and decorators are not counted: a line for each parameter makes nothing harder to read.
+    The signature and decorators do not count: one line per parameter is easy to read.
     """
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -23,9 +23,9 @@ def functions(file: Path) -> Iterator[tuple[int, str]]:
 
 
 def main() -> int:
-    """Measure, and say what is too large."""
+    """Print the sizes and what is too large; return the exit code."""
     files = sorted(SOURCE.rglob("*.py"))
-    sizes = sorted(one for file in files for one in functions(file))
+    sizes = sorted(one for file in files for one in list_functions(file))
     lines = sorted(
         (len(file.read_text(encoding="utf-8").splitlines()), str(file.relative_to(SOURCE))) for file in files
     )

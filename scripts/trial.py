@@ -1,8 +1,8 @@
-"""A clean machine's trial of what is released: `python scripts/trial.py dist`, with every Python that is found, or those in `PYTHON`.
+"""Try a release as a new user would: `python scripts/trial.py dist` uses every Python that it finds, or those named in `PYTHON`.
 
-For each one: an empty virtual environment and an empty home, the wheel installed by pip as a user would, then serve, chat, export, import, search,
-and the upgrade of a database that an earlier state wrote. What is typed and what comes back is printed: that is the transcript. Any command that fails,
-and any answer that is not what it should be, ends it with exit code 1.
+For each Python it creates an empty virtual environment and an empty home, installs the wheel with pip, then serves, chats, exports,
+imports, searches, and upgrades a database that an earlier release wrote. It prints each command and its output as a transcript. It
+exits with 1 if a command fails or an answer is wrong.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ ROOT = Path(__file__).parents[1]
 OLDER = ROOT / "tests" / "edges" / "older_databases" / "schema-1.db.xz"
 CANDIDATES = ("python3.11", "python3.12", "python3.13", "python3.14")
 FOREIGN = ("HOLDFAST_", "OPENAI_", "ANTHROPIC_", "PYTHON")
-"""Variables of the environment that begin so are not a clean machine's."""
+"""Prefixes of environment variables that a clean machine does not have."""
 SHOWN = 12
-"""Lines of an answer that the transcript shows."""
+"""Lines of each answer that the transcript shows."""
 
 
 class Trial:
-    """One Python's: a folder with its virtual environment, its home and its data.
+    """The trial of one Python, with its own virtual environment, home and data.
 
     Args:
-        folder: empty; everything goes here.
+        folder: an empty folder for all of these.
         python: the interpreter to try.
     """
 
@@ -50,18 +50,18 @@ class Trial:
         subprocess.run([python, "-m", "venv", str(folder / "venv")], check=True)
 
     def run(self, *command: str, shown: int = SHOWN) -> str:
-        """What a command prints; it is shown, and has to succeed."""
+        """Run a command and show it; return its output. Exit if it fails."""
         print(f"$ {shlex.join(command).replace(str(ROOT / 'dist'), 'dist')}")
-        done = subprocess.run(command, cwd=self.work, env=self.env, capture_output=True, text=True, check=False)
-        lines = (done.stdout + (done.stderr if done.returncode else "")).rstrip().splitlines()
+        completed = subprocess.run(command, cwd=self.work, env=self.env, capture_output=True, text=True, check=False)
+        lines = (completed.stdout + (completed.stderr if completed.returncode else "")).rstrip().splitlines()
         print(*lines[:shown], *(["…"] if len(lines) > shown else []), sep="\n", end="\n" if lines else "")
-        if done.returncode:
-            sys.exit(f"exit code {done.returncode}: {done.stderr}")
-        return done.stdout
+        if completed.returncode:
+            sys.exit(f"exit code {completed.returncode}: {completed.stderr}")
+        return completed.stdout
 
     @contextmanager
-    def serving(self, *options: str) -> Iterator[str]:
-        """`holdfast serve` in the background; where it listens."""
+    def serve(self, *options: str) -> Iterator[str]:
+        """Run `holdfast serve` in the background; yield its URL."""
         print(f"$ {shlex.join(['holdfast', 'serve', '--port', '0', *options])} &")
         command = [str(self.bin / "holdfast"), "serve", "--port", "0", *options]
         with subprocess.Popen(
@@ -75,31 +75,31 @@ class Trial:
             finally:
                 process.terminate()
         if process.returncode not in (0, -15):
-            sys.exit(f"the server ended with {process.returncode}")
+            sys.exit(f"the server ended with exit code {process.returncode}")
         print("$ kill %1")
 
     def ask(self, url: str, session: str, text: str) -> str:
-        """What the offline model answers to a user's message."""
+        """Send a user message; return the offline model's answer."""
         body = json.dumps({"session_id": session, "user": "ada", "messages": [{"role": "user", "content": text}]})
         print(f"$ curl {url}/v1/chat/completions -H 'content-type: application/json' -d '{body}'")
         request = urllib.request.Request(
             f"{url}/v1/chat/completions", body.encode(), {"content-type": "application/json"}
         )
         with urllib.request.urlopen(request, timeout=30) as answer:
-            told: str = json.load(answer)["choices"][0]["message"]["content"]
-        print(*told.splitlines()[:SHOWN], sep="\n")
-        return told
+            content: str = json.load(answer)["choices"][0]["message"]["content"]
+        print(*content.splitlines()[:SHOWN], sep="\n")
+        return content
 
 
 def expect(whole: str, part: str) -> None:
-    """End it where `part` is missing."""
+    """Exit if `part` is missing."""
     if part not in whole:
         sys.exit(f"expected {part!r} in {whole!r}")
 
 
-def used(trial: Trial, older: Path) -> None:
-    """What a new user does with it."""
-    with trial.serving() as url:
+def run_user_session(trial: Trial, older: Path) -> None:
+    """Do what a new user does."""
+    with trial.serve() as url:
         trial.ask(url, "trip", "Book me a flight to Oslo on May 20. My number is QX-4711.")
         expect(trial.ask(url, "trip", "what do you see?"), "QX-4711")
     expect(trial.run("holdfast", "sessions", "list"), "trip")
@@ -113,14 +113,14 @@ def used(trial: Trial, older: Path) -> None:
     (trial.work / "old.db").write_bytes(lzma.decompress(older.read_bytes()))
     expect(trial.run("holdfast", "migrate", "--show", "--store", "sqlite:///old.db"), "pending")
     trial.run("holdfast", "migrate", "--store", "sqlite:///old.db")
-    with trial.serving("--store", "sqlite:///old.db") as url:
+    with trial.serve("--store", "sqlite:///old.db") as url:
         expect(trial.ask(url, "trip", "what do you see?"), "QX-4711")
     expect(trial.run("holdfast", "sessions", "verify", "--all", "--store", "sqlite:///old.db"), "Sound")
     trial.run("holdfast", "doctor", "--store", "sqlite:///old.db")
 
 
-def measured(trial: Trial) -> None:
-    """What an installation costs: distributions, bytes on the disk, the time that `import holdfast` and `holdfast --help` take."""
+def measure_installation(trial: Trial) -> None:
+    """Print the distributions and bytes of an installation, and the time of `import holdfast` and `holdfast --help`."""
     listed = json.loads(
         subprocess.run(
             [trial.bin / "python", "-m", "pip", "list", "--format", "json"],
@@ -129,7 +129,7 @@ def measured(trial: Trial) -> None:
             check=True,
         ).stdout
     )
-    brought = [one["name"] for one in listed if one["name"] not in {"pip", "setuptools", "wheel", "holdfast-memory"}]
+    others = [one["name"] for one in listed if one["name"] not in {"pip", "setuptools", "wheel", "holdfast-memory"}]
     site = next((trial.folder / "venv" / "lib").glob("python3*/site-packages"))
     size = {
         folder.name: sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
@@ -138,28 +138,28 @@ def measured(trial: Trial) -> None:
     }
     of_pip = sum(bytes_ for name, bytes_ in size.items() if name.startswith(("pip", "setuptools", "_distutils")))
     print(
-        f"# {len(brought)} other distributions, {(sum(size.values()) - of_pip) / 1e6:.1f} MB, of which holdfast {size['holdfast'] / 1e6:.1f} MB (compiled files not counted)"
+        f"# {len(others)} other distributions, {(sum(size.values()) - of_pip) / 1e6:.1f} MB, of which holdfast {size['holdfast'] / 1e6:.1f} MB (without compiled files)"
     )
-    nothing = _least(trial, [str(trial.bin / "python"), "-c", "pass"])
-    imported = _least(trial, [str(trial.bin / "python"), "-c", "import holdfast"])
-    helped = _least(trial, [str(trial.bin / "holdfast"), "--help"])
+    nothing = _time_command(trial, [str(trial.bin / "python"), "-c", "pass"])
+    imported = _time_command(trial, [str(trial.bin / "python"), "-c", "import holdfast"])
+    helped = _time_command(trial, [str(trial.bin / "holdfast"), "--help"])
     print(
-        f"# import holdfast {1000 * (imported - nothing):.0f} ms, holdfast --help {1000 * helped:.0f} ms (least of 10, this Python alone {1000 * nothing:.0f} ms)"
+        f"# import holdfast {1000 * (imported - nothing):.0f} ms, holdfast --help {1000 * helped:.0f} ms (fastest of 10; this Python alone takes {1000 * nothing:.0f} ms)"
     )
 
 
-def _least(trial: Trial, command: list[str]) -> float:
-    """Seconds that a command takes at the least."""
-    took = []
+def _time_command(trial: Trial, command: list[str]) -> float:
+    """Return the seconds of the fastest of ten runs of a command."""
+    times = []
     for _ in range(10):
-        began = time.perf_counter()
+        started = time.perf_counter()
         subprocess.run(command, cwd=trial.work, env=trial.env, stdout=subprocess.DEVNULL, check=True)
-        took.append(time.perf_counter() - began)
-    return min(took)
+        times.append(time.perf_counter() - started)
+    return min(times)
 
 
-def same_inside(wheel: Path, sdist: Path, folder: Path) -> None:
-    """A wheel that is built of the sdist has what the wheel has."""
+def compare_contents(wheel: Path, sdist: Path, folder: Path) -> None:
+    """Check that a wheel built from the sdist has the same files as the wheel."""
     with tarfile.open(sdist) as packed:
         packed.extractall(folder, filter="data")
     (source,) = folder.iterdir()
@@ -176,12 +176,14 @@ def same_inside(wheel: Path, sdist: Path, folder: Path) -> None:
             for archive in (one, other)
         ]
     if contents[0] != contents[1]:
-        sys.exit(f"{wheel.name} is not what {sdist.name} makes: {set(contents[0].items()) ^ set(contents[1].items())}")
-    print(f"# a wheel built of {sdist.name} has the same {len(contents[0])} files")
+        sys.exit(
+            f"{wheel.name} differs from a wheel built from {sdist.name}: {set(contents[0].items()) ^ set(contents[1].items())}"
+        )
+    print(f"# a wheel built from {sdist.name} has the same {len(contents[0])} files")
 
 
-def pythons() -> list[str]:
-    """The interpreters to try."""
+def find_pythons() -> list[str]:
+    """Return the interpreters to try."""
     named = os.environ.get("PYTHON", "").split()
     found = [name for name in named or CANDIDATES if shutil.which(name)]
     return [
@@ -192,23 +194,23 @@ def pythons() -> list[str]:
 
 
 def main() -> None:
-    """Try the one wheel and the one sdist of a folder."""
+    """Try the wheel and the sdist in a folder."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "dist").absolute()
     (wheel,) = folder.glob("*.whl")
     (sdist,) = folder.glob("*.tar.gz")
-    tried = pythons()
+    tried = find_pythons()
     if not tried:
-        sys.exit("no Python to try it with: PYTHON='python3.11 python3.12' names some")
+        sys.exit("Found no Python to try. Name some, for example PYTHON='python3.11 python3.12'.")
     for python in tried:
         with tempfile.TemporaryDirectory(prefix="holdfast-trial-") as place:
             trial = Trial(Path(place), python)
             print(f"\n## {trial.run('python', '--version').strip()}, an empty virtual environment\n")
             trial.run("pip", "--disable-pip-version-check", "install", "--quiet", str(wheel))
             trial.run("holdfast", "--version")
-            used(trial, OLDER)
-            measured(trial)
+            run_user_session(trial, OLDER)
+            measure_installation(trial)
     with tempfile.TemporaryDirectory(prefix="holdfast-trial-") as place:
-        same_inside(wheel, sdist, Path(place))
+        compare_contents(wheel, sdist, Path(place))
     print(f"\nAll of it works with {', '.join(tried)}.")
 
 

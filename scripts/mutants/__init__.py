@@ -1,4 +1,4 @@
-"""Mutation testing: small faults are put into functions, one at a time, and the tests that run there are to fail.
+"""Mutation testing: puts small faults into functions, one at a time, and checks that a test fails.
 
-`python -m scripts.mutants` (`make mutants`); docs/testing.md says how to read what it prints.
+Run it with `python -m scripts.mutants` or `make mutants`; docs/testing.md explains the output.
 """

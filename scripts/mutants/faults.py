@@ -1,8 +1,8 @@
-"""Which faults are put into a file: each one change of one expression or statement inside a function.
+"""Faults of a file: each changes one expression or statement inside a function.
 
-Left out, because no test should hold on to it, or because it would be no fault: annotations, docstrings, decorators, `assert`, what a
-`raise` says (that it is raised is not left out), the fixed text of an f-string, `__repr__` and `__str__`, calls of a logger, and what
-stands outside of functions: tables and tuning.
+Some code gets no faults, because no test should depend on it or a change would be no fault: annotations, docstrings, decorators,
+`assert`, the arguments of a `raise` (the `raise` itself gets one), the fixed text of an f-string, `__repr__` and `__str__`, logger
+calls, and code outside of functions, such as tables.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMPARISONS: Final[dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]]] = {
     ast.In: (ast.NotIn,),
     ast.NotIn: (ast.In,),
 }
-"""Each order is moved by one, and turned around."""
+"""Each comparison is shifted by one and inverted."""
 ARITHMETIC: Final[dict[type[ast.operator], type[ast.operator]]] = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
@@ -44,14 +44,14 @@ ARITHMETIC: Final[dict[type[ast.operator], type[ast.operator]]] = {
 SILENT: Final = ("__repr__", "__str__")
 LOGGERS: Final = ("log", "_log", "logger", "_logger")
 SHOWN: Final = 160
-"""Characters of a line."""
+"""Most characters of a displayed line."""
 SEEN: Final = "_mutants_seen"
 NO_CODE: Final = ("annotation", "returns", "decorator_list", "type_params", "format_spec", "ctx")
-"""Fields of nodes that are no behaviour."""
+"""Fields of nodes that do not affect behaviour."""
 
 
 class FunctionKey(NamedTuple):
-    """A function that stands in no other, as its code object has it."""
+    """Identity of a function that is not nested in another one, as in its code object."""
 
     file: str
     line: int
@@ -59,14 +59,14 @@ class FunctionKey(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a node stands: in a field of its parent, at `at` if that is a list."""
+    """Position of a node: a field of its parent, and the index if the field is a list."""
 
     parent: ast.AST
     field: str
     at: int | None
 
-    def put(self, node: ast.AST) -> Any:
-        """Put another node there; what stood there."""
+    def replace(self, node: ast.AST) -> Any:
+        """Put another node in this position; return the previous one."""
         if self.at is None:
             old = getattr(self.parent, self.field)
             setattr(self.parent, self.field, node)
@@ -77,7 +77,7 @@ class Place(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Another node in the place of one."""
+    """A change of one node."""
 
     key: FunctionKey
     line: int
@@ -85,105 +85,105 @@ class Fault(NamedTuple):
     place: Place
     node: ast.AST
     statement: ast.stmt
-    """The statement that it is in, or that goes."""
+    """The statement that contains the node, or that is removed."""
     reached: int
-    """Line of the statement that a test has to run."""
+    """Line of the statement that a test must run to reach the fault."""
 
 
-class Faulty(NamedTuple):
-    """What a function is to have instead: other code, or another default of a parameter."""
+class Replacement(NamedTuple):
+    """Replacement of a function's code or of a parameter's default."""
 
     code: CodeType | None
     default: tuple[str, Any] | None
 
 
 class Source:
-    """A file, and the faults that may be put into it."""
+    """A source file and its faults."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._tree = ast.parse(path.read_text(encoding="utf-8"))
-        self._codes = _compiled(self._tree, path)
-        found = _functions(self._tree, str(path))
-        self.faults = [fault for key, node in found for fault in _of_a_function(key, node)]
+        self._codes = _compile_functions(self._tree, path)
+        found = _find_functions(self._tree, str(path))
+        self.faults = [fault for key, node in found for fault in _find_faults(key, node)]
 
-    def watched(self) -> dict[FunctionKey, CodeType]:
-        """The functions, each statement of which first tells its line to `SEEN`, a name among the built-in ones."""
+    def instrument(self) -> dict[FunctionKey, CodeType]:
+        """Return the functions with each statement preceded by a call of the builtin `SEEN` with its line."""
         tree = ast.parse(self.path.read_text(encoding="utf-8"))
-        for _, function in _functions(tree, str(self.path)):
+        for _, function in _find_functions(tree, str(self.path)):
             for node in [*ast.walk(function)]:
                 for field in ("body", "orelse", "finalbody"):
                     if isinstance(statements := getattr(node, field, None), list):
-                        told = (_telling(str(self.path), one) for one in statements)
-                        setattr(node, field, [one for pair in zip(told, statements, strict=True) for one in pair])
-        return _compiled(tree, self.path)
+                        reports = (_make_line_report(str(self.path), one) for one in statements)
+                        setattr(node, field, [one for pair in zip(reports, statements, strict=True) for one in pair])
+        return _compile_functions(tree, self.path)
 
-    def faulty(self, fault: Fault) -> Faulty | None:
-        """The function with the fault; none where it would be the same, or could not stand in for it."""
+    def compile_fault(self, fault: Fault) -> Replacement | None:
+        """Return the function with the fault, or None if its code would be the same or could not replace the original."""
         if fault.kind == "default":
             assert isinstance(fault.node, ast.Constant)
-            return Faulty(None, (_parameter(fault.place), fault.node.value))
-        old = fault.place.put(fault.node)
+            return Replacement(None, (_name_parameter(fault.place), fault.node.value))
+        old = fault.place.replace(fault.node)
         try:
-            code = _compiled(self._tree, self.path)[fault.key]
-        except SyntaxError:  # `break` where only `continue` may stand
+            code = _compile_functions(self._tree, self.path)[fault.key]
+        except SyntaxError:  # `break` where only `continue` is allowed
             return None
         finally:
-            fault.place.put(old)
+            fault.place.replace(old)
         before = self._codes[fault.key]
-        return Faulty(code, None) if code != before and code.co_freevars == before.co_freevars else None
+        return Replacement(code, None) if code != before and code.co_freevars == before.co_freevars else None
 
-    def shown(self, fault: Fault) -> str:
-        """The lines that differ, without and with the fault."""
+    def format_diff(self, fault: Fault) -> str:
+        """Format the lines that differ, without and with the fault."""
         before = ast.unparse(fault.statement).splitlines()
-        old = fault.place.put(fault.node)
+        old = fault.place.replace(fault.node)
         try:
             after = ast.unparse(fault.node if old is fault.statement else fault.statement).splitlines()
         finally:
-            fault.place.put(old)
+            fault.place.replace(old)
         if old is fault.statement:
-            return f"- {_cut(' '.join(before), 0)}\n+ {_cut(after[0], 0)}"
+            return f"- {_shorten(' '.join(before), 0)}\n+ {_shorten(after[0], 0)}"
         one, other = next(pair for pair in zip(before, after, strict=False) if pair[0] != pair[1])
         same = next(at for at, pair in enumerate(zip(one, f"{other} ", strict=False)) if pair[0] != pair[1])
-        return f"- {_cut(one, same)}\n+ {_cut(other, same)}"
+        return f"- {_shorten(one, same)}\n+ {_shorten(other, same)}"
 
 
-def _cut(line: str, at: int) -> str:
-    """What of a long line stands around a place."""
+def _shorten(line: str, at: int) -> str:
+    """Return the part of a long line around a position."""
     first = max(at - SHOWN // 2, 0)
     return line.strip() if len(line) <= SHOWN else f"… {line[first : first + SHOWN].strip()} …"
 
 
-def _telling(file: str, statement: ast.stmt) -> ast.stmt:
+def _make_line_report(file: str, statement: ast.stmt) -> ast.stmt:
     call = ast.Call(ast.Name(SEEN, ast.Load()), [ast.Constant(file), ast.Constant(statement.lineno)], [])
     return ast.fix_missing_locations(ast.copy_location(ast.Expr(call), statement))
 
 
-def _compiled(tree: ast.Module, path: Path) -> dict[FunctionKey, CodeType]:
+def _compile_functions(tree: ast.Module, path: Path) -> dict[FunctionKey, CodeType]:
     code = compile(tree, str(path), "exec", dont_inherit=True)
-    return {FunctionKey(one.co_filename, one.co_firstlineno, one.co_name): one for one in _codes(code)}
+    return {FunctionKey(one.co_filename, one.co_firstlineno, one.co_name): one for one in _find_codes(code)}
 
 
-def _codes(code: CodeType) -> Iterator[CodeType]:
-    """The functions that stand in no other one."""
+def _find_codes(code: CodeType) -> Iterator[CodeType]:
+    """Yield the code of functions that are not nested in other functions."""
     for one in code.co_consts:
         if isinstance(one, CodeType):
             if one.co_flags & 0x2:  # CO_NEWLOCALS: a function; the body of a class has none
                 yield one
             else:
-                yield from _codes(one)
+                yield from _find_codes(one)
 
 
-def _functions(node: ast.AST, file: str) -> Iterator[tuple[FunctionKey, FunctionNode]]:
+def _find_functions(node: ast.AST, file: str) -> Iterator[tuple[FunctionKey, FunctionNode]]:
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, FunctionNode):
-            yield from _functions(child, file)
+            yield from _find_functions(child, file)
         elif child.name not in SILENT:
             line = min([child.lineno, *(one.lineno for one in child.decorator_list)])
             yield FunctionKey(file, line, child.name), child
 
 
-def _parameter(place: Place) -> str:
+def _name_parameter(place: Place) -> str:
     arguments, index = place.parent, place.at
     assert isinstance(arguments, ast.arguments)
     assert index is not None
@@ -193,28 +193,28 @@ def _parameter(place: Place) -> str:
     return positional[len(positional) - len(arguments.defaults) + index].arg
 
 
-def _of_a_function(key: FunctionKey, function: FunctionNode) -> Iterator[Fault]:
+def _find_faults(key: FunctionKey, function: FunctionNode) -> Iterator[Fault]:
     says_nothing = all(isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) for one in function.body)
     for field in () if says_nothing else ("defaults", "kw_defaults"):
         for index, node in enumerate(getattr(function.args, field)):
-            for _, other in _expressions(node):
+            for _, other in _mutate_expression(node):
                 place = Place(function.args, field, index)
-                if isinstance(node, ast.Constant):  # others are worked out when the function is made
+                if isinstance(node, ast.Constant):  # other defaults are evaluated when the function is created
                     yield Fault(key, node.lineno, "default", place, other, function, function.body[0].lineno)
     for index, statement in enumerate(function.body):
-        yield from _within(key, statement, Place(function, "body", index), statement)
+        yield from _find_faults_within(key, statement, Place(function, "body", index), statement)
 
 
-def _within(key: FunctionKey, node: ast.AST, place: Place, statement: ast.stmt) -> Iterator[Fault]:
-    """The faults of a node, and of what is in it."""
-    if _left_out(node):
+def _find_faults_within(key: FunctionKey, node: ast.AST, place: Place, statement: ast.stmt) -> Iterator[Fault]:
+    """Yield the faults of a node and of the nodes in it."""
+    if _is_left_out(node):
         return
     if isinstance(node, ast.stmt):
         statement = node
     line = getattr(node, "lineno", statement.lineno)
-    for kind, other in [*_statements(node), *_expressions(node)]:
+    for kind, other in [*_mutate_statement(node), *_mutate_expression(node)]:
         yield Fault(key, line, kind, place, ast.copy_location(other, statement), statement, statement.lineno)
-    for kind, field, index, operator in _operators(node):
+    for kind, field, index, operator in _mutate_operators(node):
         yield Fault(key, line, kind, Place(node, field, index), operator, statement, statement.lineno)
     if isinstance(node, ast.Raise):
         return
@@ -223,10 +223,10 @@ def _within(key: FunctionKey, node: ast.AST, place: Place, statement: ast.stmt) 
             continue
         for index, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
             if isinstance(child, ast.AST) and not (isinstance(node, ast.JoinedStr) and isinstance(child, ast.Constant)):
-                yield from _within(key, child, Place(node, field, index), statement)
+                yield from _find_faults_within(key, child, Place(node, field, index), statement)
 
 
-def _left_out(node: ast.AST) -> bool:
+def _is_left_out(node: ast.AST) -> bool:
     match node:
         case ast.Assert() | ast.Expr(value=ast.Constant()):
             return True
@@ -239,8 +239,8 @@ def _left_out(node: ast.AST) -> bool:
     return False
 
 
-def _statements(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """What may stand in the place of a statement."""
+def _mutate_statement(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Yield replacements for a statement."""
     match node:
         case ast.Expr(value=ast.Call() | ast.Await()) | ast.AugAssign() | ast.Delete() | ast.Raise():
             yield "removed", ast.Pass()
@@ -256,8 +256,8 @@ def _statements(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield "loop", ast.Break()
 
 
-def _expressions(node: ast.AST | None) -> Iterator[tuple[str, ast.AST]]:
-    """What may stand in the place of an expression."""
+def _mutate_expression(node: ast.AST | None) -> Iterator[tuple[str, ast.AST]]:
+    """Yield replacements for an expression."""
     match node:
         case ast.UnaryOp(op=ast.Not() | ast.USub()):
             yield "sign", node.operand
@@ -271,24 +271,26 @@ def _expressions(node: ast.AST | None) -> Iterator[tuple[str, ast.AST]]:
             yield "constant", ast.Constant(octets + b"~")
 
 
-def _operators(node: ast.AST) -> Iterator[tuple[str, str, int | None, ast.AST]]:
-    """What may stand in a field of an expression: operators, and conditions turned around."""
+def _mutate_operators(node: ast.AST) -> Iterator[tuple[str, str, int | None, ast.AST]]:
+    """Yield replacements for fields of a node: other operators and negated conditions."""
     match node:
         case ast.Compare():
             for index, operator in enumerate(node.ops):
                 yield from (("compare", "ops", index, other()) for other in COMPARISONS[type(operator)])
         case ast.BoolOp():
             yield "boolean", "op", None, ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        case ast.BinOp() | ast.AugAssign() if type(node.op) in ARITHMETIC and not _of_texts(node):
+        case ast.BinOp() | ast.AugAssign() if type(node.op) in ARITHMETIC and not _joins_texts(node):
             yield "arithmetic", "op", None, ARITHMETIC[type(node.op)]()
-        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) if _turns(test):
-            yield "condition", "test", None, _negated(test)
+        case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) if _is_simple_condition(test):
+            yield "condition", "test", None, _negate(test)
         case ast.comprehension(ifs=tests):
-            yield from (("condition", "ifs", at, _negated(test)) for at, test in enumerate(tests) if _turns(test))
+            yield from (
+                ("condition", "ifs", at, _negate(test)) for at, test in enumerate(tests) if _is_simple_condition(test)
+            )
 
 
-def _of_texts(node: ast.BinOp | ast.AugAssign) -> bool:
-    """Whether it joins texts or lists: another operator would be an error, and no test of its own is wanted for that."""
+def _joins_texts(node: ast.BinOp | ast.AugAssign) -> bool:
+    """Return True if the node joins texts or lists: another operator would be an error that needs no test of its own."""
     sides = [node.left, node.right] if isinstance(node, ast.BinOp) else [node.value]
     return any(
         isinstance(side, ast.JoinedStr | ast.List | ast.Tuple)
@@ -297,10 +299,10 @@ def _of_texts(node: ast.BinOp | ast.AugAssign) -> bool:
     )
 
 
-def _turns(test: ast.expr) -> bool:
-    """Whether a condition has no fault of its own that turns it around."""
+def _is_simple_condition(test: ast.expr) -> bool:
+    """Return True if no other fault negates the condition."""
     return not isinstance(test, ast.Compare | ast.BoolOp | ast.UnaryOp | ast.Constant)
 
 
-def _negated(test: ast.expr) -> ast.expr:
+def _negate(test: ast.expr) -> ast.expr:
     return ast.copy_location(ast.UnaryOp(ast.copy_location(ast.Not(), test), test), test)

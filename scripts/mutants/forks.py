@@ -1,4 +1,4 @@
-"""Work in forked children, some at a time, each with an end: what a fault breaks, or never lets end, stays in there."""
+"""Run tasks in forked child processes with time limits, so that a fault cannot break or block the main process."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 T = TypeVar("T")
 MEMORY: Final = 4 * 2**30
-"""Bytes of addresses that a child may have: some faults never stop to collect."""
+"""Bytes of address space of a child: some faults allocate without end."""
 POLL: Final = 0.01
-"""Seconds between two looks at the children."""
+"""Seconds between two checks of the children."""
 
 
 class Task(NamedTuple, Generic[T]):
-    """Something to be done in a child."""
+    """A task for a child process."""
 
     about: T
     run: Callable[[], Any]
-    """What it returns is told as JSON."""
+    """The function to run; its result must be JSON-serializable."""
     seconds: float
-    """When it is given up."""
+    """Time limit."""
 
 
-class Done(NamedTuple, Generic[T]):
-    """What came of it."""
+class TaskResult(NamedTuple, Generic[T]):
+    """Result of a task."""
 
     about: T
     result: Any
-    """None where the child ended without a word."""
+    """None if the child ended without a result."""
     late: bool
 
 
@@ -46,21 +46,21 @@ class _Child(NamedTuple, Generic[T]):
     until: float
 
 
-def in_children(tasks: Iterator[Task[T]], jobs: int) -> Iterator[Done[T]]:
-    """Each task in a child of its own, `jobs` at once, in the order in which they end; the next is taken when there is room for it."""
+def run_in_children(tasks: Iterator[Task[T]], jobs: int) -> Iterator[TaskResult[T]]:
+    """Run each task in its own child process, `jobs` at a time; yield results as the children end."""
     children: dict[int, _Child[T]] = {}
     try:
         while True:
             while len(children) < jobs and (task := next(tasks, None)) is not None:
                 folder = Path(tempfile.mkdtemp(prefix="mutants-"))
-                children[_forked(task, folder)] = _Child(task, folder, time.monotonic() + task.seconds)
+                children[_fork(task, folder)] = _Child(task, folder, time.monotonic() + task.seconds)
             if not children:
                 return
             time.sleep(POLL)
             for pid in list(children):
-                if done := _ended(pid, children[pid]):
+                if result := _check_child(pid, children[pid]):
                     shutil.rmtree(children.pop(pid).folder, ignore_errors=True)
-                    yield done
+                    yield result
     finally:
         for pid, child in children.items():
             os.killpg(pid, signal.SIGKILL)
@@ -68,20 +68,20 @@ def in_children(tasks: Iterator[Task[T]], jobs: int) -> Iterator[Done[T]]:
             shutil.rmtree(child.folder, ignore_errors=True)
 
 
-def _ended(pid: int, child: _Child[T]) -> Done[T] | None:
-    gone, _ = os.waitpid(pid, os.WNOHANG)
-    late = not gone and time.monotonic() > child.until
-    if not gone and not late:
+def _check_child(pid: int, child: _Child[T]) -> TaskResult[T] | None:
+    ended_pid, _ = os.waitpid(pid, os.WNOHANG)
+    late = not ended_pid and time.monotonic() > child.until
+    if not ended_pid and not late:
         return None
     if late:
         os.killpg(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    told = child.folder / "result"
-    result = json.loads(told.read_bytes()) if told.exists() else None
-    return Done(child.task.about, result, late and result is None)
+    path = child.folder / "result"
+    result = json.loads(path.read_bytes()) if path.exists() else None
+    return TaskResult(child.task.about, result, late and result is None)
 
 
-def _forked(task: Task[T], folder: Path) -> int:
+def _fork(task: Task[T], folder: Path) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
     if pid := os.fork():
@@ -96,8 +96,8 @@ def _forked(task: Task[T], folder: Path) -> int:
             os.dup2(nowhere, stream)
         os.environ["TMPDIR"] = os.environ["PYTEST_DEBUG_TEMPROOT"] = tempfile.tempdir = str(folder)
         result = task.run()
-        (folder / "told").write_text(json.dumps(result), encoding="utf-8")
-        (folder / "told").rename(folder / "result")
+        (folder / "partial").write_text(json.dumps(result), encoding="utf-8")
+        (folder / "partial").rename(folder / "result")
         code = 0
     finally:
         os._exit(code)

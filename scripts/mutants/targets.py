@@ -1,4 +1,4 @@
-"""What is measured, and by which tests."""
+"""Parts of the source that mutation testing covers, and their tests."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from typing import Final, NamedTuple
 
 ROOT: Final = Path(__file__).parents[2]
 _SERVERS: Final = ("redis/*.py", "postgres*.py", "mysql*.py", "sql/*.py", "logic/network.py")
-"""What of `stores` only a database server runs."""
+"""Files of `stores` that need a database server."""
 
 
 class Target(NamedTuple):
-    """Some of the source, and the tests that are to hold it. Both are patterns of files."""
+    """A part of the source and its tests, both as file patterns."""
 
     name: str
     source: tuple[str, ...]
     tests: tuple[str, ...]
     mention: str = ""
-    """What a file of tests has in its text, so that it is taken; empty: all are."""
+    """Text that a test file must contain; empty: use all files."""
     left_out: tuple[str, ...] = ()
-    """Patterns of files that are not its own."""
+    """Patterns of files to leave out."""
     servers: bool = False
-    """Whether tests that need a database server run."""
+    """True if tests that need a database server run."""
 
-    def sources(self) -> list[Path]:
-        """Its files."""
-        return [file for file in _files(self.source) if not any(map(file.match, self.left_out))]
+    def find_sources(self) -> list[Path]:
+        """Return the source files."""
+        return [file for file in _find_files(self.source) if not any(map(file.match, self.left_out))]
 
-    def test_files(self) -> list[str]:
-        """The files of its tests, relative to the project."""
-        found = [file for file in _files(self.tests) if self.mention in file.read_text(encoding="utf-8")]
+    def find_tests(self) -> list[str]:
+        """Return the test files, relative to the project."""
+        found = [file for file in _find_files(self.tests) if self.mention in file.read_text(encoding="utf-8")]
         return [str(file.relative_to(ROOT)) for file in found]
 
 
-def _files(patterns: Iterable[str]) -> list[Path]:
+def _find_files(patterns: Iterable[str]) -> list[Path]:
     return sorted({file for pattern in patterns for file in ROOT.glob(pattern)})
 
 
@@ -45,7 +45,7 @@ _OF_STORES: Final = (
     "tests/edges/test_cli_backup.py",
     *(f"tests/service/test_{name}.py" for name in ("compacting_life", "lease")),
 )
-"""Without those that run everything once more in processes of their own."""
+"""Tests of stores, without those that run everything again in other processes."""
 TARGETS: Final = (
     Target(
         "context",
@@ -69,4 +69,4 @@ TARGETS: Final = (
         servers=True,
     ),
 )
-"""The last one is measured where it is asked for: its tests need the servers, and take long."""
+"""The last target must be named explicitly: its tests need the servers and take long."""

@@ -1,7 +1,8 @@
-"""The documentation as a site: `python -m scripts.site html`.
+"""Build the documentation as a site: `python -m scripts.site html`.
 
-staging   the pages of docs/, and those beside README.md, where Sphinx reads them
-rest, commands, python_api   pages that are made from the code      markdown  what they are written with
-links     of Markdown pages, and whether they lead somewhere
-extension what Sphinx has to know of this project
+staging                      copies the pages of docs/ and those next to README.md to the folder that Sphinx reads
+rest, commands, python_api   generate pages from the code
+markdown                     formats Markdown
+links                        finds and checks links in Markdown pages
+extension                    configures Sphinx for this project
 """

@@ -1,4 +1,4 @@
-"""`make docs`, `make docs-links`: `python -m scripts.site html|linkcheck [options of sphinx-build]`."""
+"""Build the site or check its links: `python -m scripts.site html|linkcheck [options of sphinx-build]`."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from scripts.site.staging import DOCS, ROOT, stage
 
 BUILD: Final = ROOT / "build"
 SOURCE: Final = BUILD / "docs-source"
-PLACES: Final = {"html": BUILD / "docs", "linkcheck": BUILD / "docs-links"}
+OUTPUTS: Final = {"html": BUILD / "docs", "linkcheck": BUILD / "docs-links"}
 
 
 def main(arguments: list[str]) -> int:
-    """The exit code; a warning is an error, and so is a link within the site that leads nowhere."""
-    if not arguments or arguments[0] not in PLACES:
-        print(f"which one? {' | '.join(PLACES)}", file=sys.stderr)
+    """Build the site; return the exit code. Warnings and broken links within the site are errors."""
+    if not arguments or arguments[0] not in OUTPUTS:
+        print(f"usage: python -m scripts.site {' | '.join(OUTPUTS)}", file=sys.stderr)
         return 2
     builder, *options = arguments
     stage(SOURCE)
-    place = PLACES[builder]
+    output = OUTPUTS[builder]
     trees = BUILD / "docs-trees"
-    # All pages are written: the list of pages beside each of them changes with any other one.
+    # Write all pages: the list of pages in each of them changes with any other page.
     strict = ["--write-all", "--nitpicky", "--fail-on-warning", "--keep-going"]
     failed: int = build_main(
-        ["-b", builder, "-c", str(DOCS), "-d", str(trees), "-q", *strict, *options, str(SOURCE), str(place)]
+        ["-b", builder, "-c", str(DOCS), "-d", str(trees), "-q", *strict, *options, str(SOURCE), str(output)]
     )
     if not failed and builder == "html":
-        print(f"The site: {(place / 'index.html').relative_to(ROOT)}")
+        print(f"The site: {(output / 'index.html').relative_to(ROOT)}")
     return failed
 
 

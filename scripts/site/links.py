@@ -1,4 +1,4 @@
-"""Links of Markdown pages, and whether they lead somewhere: files and anchors, as a code host has them. Needs no Sphinx."""
+"""Find links in Markdown pages and check their files and anchors, as a code host resolves them. Does not need Sphinx."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _ELSEWHERE: Final = re.compile(r"^(?:[a-z][a-z0-9+.-]*:|//)", re.IGNORECASE)
 
 
 class Link(NamedTuple):
-    """A link, and the line it stands in."""
+    """A link and its line number."""
 
     line: int
     target: str
 
 
-def _prose(text: str) -> Iterator[tuple[int, str]]:
-    """The lines that are no code block, by their number."""
+def _list_prose(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines outside of code blocks with their numbers."""
     fence = ""
     for number, line in enumerate(text.split("\n"), start=1):
         found = _FENCE.match(line)
@@ -35,61 +35,61 @@ def _prose(text: str) -> Iterator[tuple[int, str]]:
             yield number, line
 
 
-def _found(line: str) -> Iterator[re.Match[str]]:
-    """The links of a line that are within the project and in no code."""
-    code = [one.span() for one in _CODE.finditer(line)]
+def _find_links(line: str) -> Iterator[re.Match[str]]:
+    """Yield the links of a line to targets within the project, without those in code."""
+    spans = [one.span() for one in _CODE.finditer(line)]
     for one in _LINK.finditer(line):
-        if not any(start < one.start() < end for start, end in code) and not _ELSEWHERE.match(one[1]):
+        if not any(start < one.start() < end for start, end in spans) and not _ELSEWHERE.match(one[1]):
             yield one
 
 
-def links(text: str) -> Iterator[Link]:
-    """Those within the project: of files, or of anchors of the page."""
-    for number, line in _prose(text):
-        yield from (Link(number, one[1]) for one in _found(line))
+def find_links(text: str) -> Iterator[Link]:
+    """Yield the links to files of the project and to anchors of the page."""
+    for number, line in _list_prose(text):
+        yield from (Link(number, one[1]) for one in _find_links(line))
 
 
-def replaced(text: str, by: Callable[[str], str]) -> str:
-    """The text with the targets of these links as `by` has them."""
+def replace_links(text: str, replace: Callable[[str], str]) -> str:
+    """Return the text with the targets of these links replaced by `replace`."""
     lines = text.split("\n")
-    for number, line in _prose(text):
-        for one in reversed(list(_found(line))):
-            lines[number - 1] = lines[number - 1][: one.start(1)] + by(one[1]) + lines[number - 1][one.end(1) :]
+    for number, line in _list_prose(text):
+        for one in reversed(list(_find_links(line))):
+            lines[number - 1] = lines[number - 1][: one.start(1)] + replace(one[1]) + lines[number - 1][one.end(1) :]
     return "\n".join(lines)
 
 
-def anchors(text: str) -> set[str]:
-    """Those of a page's headings; of two that are the same the second one has a number."""
-    found: dict[str, int] = {}
-    told = set()
-    for _, line in _prose(text):
+def find_anchors(text: str) -> set[str]:
+    """Return the anchors of a page's headings; repeated ones get a number."""
+    counts: dict[str, int] = {}
+    found = set()
+    for _, line in _list_prose(text):
         heading = _HEADING.match(line)
         if heading:
-            words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading[1])
-            slug = re.sub(r"[^\w\- ]", "", words.strip().lower()).replace(" ", "-")
-            told.add(f"{slug}-{found[slug]}" if slug in found else slug)
-            found[slug] = found.get(slug, 0) + 1
-    return told
+            title = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading[1])
+            slug = re.sub(r"[^\w\- ]", "", title.strip().lower()).replace(" ", "-")
+            found.add(f"{slug}-{counts[slug]}" if slug in counts else slug)
+            counts[slug] = counts.get(slug, 0) + 1
+    return found
 
 
-def aimed(page: str, target: str) -> tuple[str, str]:
-    """The path within the project that a page's link leads to, and the anchor there.
+def resolve_target(page: str, target: str) -> tuple[str, str]:
+    """Return the project path and the anchor that a link leads to.
 
     Args:
-        page: the page's own path within the project.
-        target: as it stands in the page.
+        page: the project path of the page.
+        target: the target as written in the page.
     """
     path, _, anchor = target.partition("#")
     return (posixpath.normpath(posixpath.join(posixpath.dirname(page), path)) if path else page), anchor
 
 
-def problems(root: Path, page: str) -> Iterator[str]:
-    """What is wrong with the links of a page, a line a link."""
+def find_problems(root: Path, page: str) -> Iterator[str]:
+    """Yield a line for each broken link of a page."""
     text = (root / page).read_text(encoding="utf-8")
-    for line, target in links(text):
-        path, anchor = aimed(page, target)
+    for line, target in find_links(text):
+        path, anchor = resolve_target(page, target)
         there = root / path
         if path.startswith("..") or not there.exists():
             yield f"{page}:{line}: there is no {target}"
-        elif anchor and (there.suffix != ".md" or anchor not in anchors(there.read_text(encoding="utf-8"))):
+        elif anchor and (there.suffix != ".md" or anchor not in find_anchors(there.read_text(encoding="utf-8"))):
             yield f"{page}:{line}: {path} has no heading #{anchor}"

@@ -1,4 +1,4 @@
-"""Markdown out of words and rows: what may mean something to Markdown is escaped, but for `code`."""
+"""Format text and tables as Markdown, with special characters escaped outside of `code`."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ _CODE: Final = re.compile(r"(``.+?``|`[^`]+`)")
 _SPECIAL: Final = re.compile(r"([\\*_<>{}\[\]$#~])")
 
 
-def words(text: str) -> str:
-    """Prose on one line, with its `code` as code and everything else as it stands."""
+def escape_prose(text: str) -> str:
+    """Return a text on one line, with its `code` unchanged and everything else escaped."""
     pieces = _CODE.split(" ".join(text.split()))
     return "".join(piece if at % 2 else _SPECIAL.sub(r"\\\1", piece) for at, piece in enumerate(pieces))
 
 
-def code(text: str) -> str:
-    """A name or a value as code."""
+def format_code(text: str) -> str:
+    """Format a name or a value as code."""
     fence = "``" if "`" in text else "`"
     return f"{fence}{text}{fence}"
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The lines of a table of Markdown cells, and an empty one; none without rows."""
-    cells = [[_cell(one) for one in row] for row in rows]
+def format_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table and an empty line, or nothing if there are no rows."""
+    cells = [[_format_cell(one) for one in row] for row in rows]
     if not cells:
         return []
-    return [_row(head), _row(["---"] * len(head)), *(_row(row) for row in cells), ""]
+    return [_format_row(head), _format_row(["---"] * len(head)), *(_format_row(row) for row in cells), ""]
 
 
-def _row(cells: Sequence[str]) -> str:
+def _format_row(cells: Sequence[str]) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def _cell(text: str) -> str:
+def _format_cell(text: str) -> str:
     return " ".join(text.split()).replace("|", r"\|")

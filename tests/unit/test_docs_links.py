@@ -19,12 +19,12 @@ MADE = {"changelog", "security-policy"}
 @pytest.mark.parametrize("page", PAGES)
 def test_links_lead_somewhere(page: str) -> None:
     """Every file is there, and has the heading that is named."""
-    assert list(links.problems(ROOT, page)) == []
+    assert list(links.find_problems(ROOT, page)) == []
 
 
 def test_there_are_links_to_follow() -> None:
     """Of all pages, and most of them; README.md's lead into docs/."""
-    found = {page: list(links.links((ROOT / page).read_text(encoding="utf-8"))) for page in PAGES}
+    found = {page: list(links.find_links((ROOT / page).read_text(encoding="utf-8"))) for page in PAGES}
     assert {"README.md", "SECURITY.md", "CHANGELOG.md", "docs/index.md", "docs/gateway.md"} <= found.keys()
     assert sum(map(len, found.values())) > 400
     assert any("#" in link.target for link in found["docs/gateway.md"])
@@ -39,7 +39,7 @@ def test_what_leads_nowhere_is_found(tmp_path: Path) -> None:
         "```md\n[in a block](d.md)\n# No heading\n```\n"
         "[e](e.md) and [anchor](#no-heading)\n[b](b.md#again-2)\n[out](../../f.md)\n"
     )
-    assert list(links.problems(tmp_path, "docs/a.md")) == [
+    assert list(links.find_problems(tmp_path, "docs/a.md")) == [
         "docs/a.md:7: there is no e.md",
         "docs/a.md:7: docs/a.md has no heading #no-heading",
         "docs/a.md:8: docs/b.md has no heading #again-2",
@@ -55,4 +55,4 @@ def test_every_page_is_in_the_index() -> None:
     written = [name for name in named if not name.startswith("reference/")]
     assert len(named) == len(set(named))
     assert set(written) == pages | MADE
-    assert pages <= {link.target.removesuffix(".md") for link in links.links(INDEX)}
+    assert pages <= {link.target.removesuffix(".md") for link in links.find_links(INDEX)}

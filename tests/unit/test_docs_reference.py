@@ -20,7 +20,7 @@ from holdfast.server.permissions import REST
 from holdfast.server.routes import Endpoint
 from scripts.site import commands as command_pages
 from scripts.site import python_api, rest, staging
-from scripts.site.markdown import table, words
+from scripts.site.markdown import escape_prose, format_table
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
@@ -40,13 +40,13 @@ def sections(page: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     """What the app says of itself."""
-    return rest.document()
+    return rest.load_document()
 
 
 @pytest.fixture(scope="module")
 def rest_pages() -> dict[str, str]:
     """The two pages of it."""
-    return rest.pages()
+    return rest.make_pages()
 
 
 def test_every_route_is_there(rest_pages: dict[str, str]) -> None:
@@ -69,7 +69,7 @@ def test_a_route_is_described_whole(document: dict[str, Any], rest_pages: dict[s
     for path, item in document["paths"].items():
         for method, one in item.items():
             section = told[f"{method.upper()} {path}"]
-            assert "**Who may:**" in section
+            assert "**Allowed for:**" in section
             assert ("no key is asked for" in section) == (one["security"] == [])
             for parameter in one["parameters"]:
                 assert f"| `{parameter['name']}` | {parameter['in']}" in section
@@ -88,12 +88,12 @@ def test_every_object_is_there(document: dict[str, Any], rest_pages: dict[str, s
     assert len(schemas) > 80
     assert told.keys() == schemas.keys()
     for name, schema in schemas.items():
-        assert f"({rest.anchor(name)})=" in page
+        assert f"({rest.make_anchor(name)})=" in page
         for field in schema.get("properties", {}):
             assert f"| `{field}` |" in told[name]
     aimed = set(re.findall(r"\]\(#(object-[^)]+)\)", "".join(rest_pages.values())))
     assert len(aimed) > 40
-    assert aimed <= {rest.anchor(name) for name in schemas}
+    assert aimed <= {rest.make_anchor(name) for name in schemas}
 
 
 # -- the command line ----------------------------------------------------------
@@ -109,18 +109,18 @@ def below(command: click.Command, path: str) -> Iterator[tuple[str, click.Comman
 
 def test_every_command_and_option_is_there() -> None:
     """Each below the heading of its own command, with what it says of itself."""
-    (page,) = command_pages.pages().values()
+    (page,) = command_pages.make_pages().values()
     told = sections(page)
     wanted = dict(below(commands, "holdfast"))
     assert len(wanted) > 50
     assert told.keys() == wanted.keys()
     options = 0
     for path, command in wanted.items():
-        assert words((command.help or "").split("\n\n")[0]) in told[path]
+        assert escape_prose((command.help or "").split("\n\n")[0]) in told[path]
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 assert parameter.help, (path, parameter.name)
-                assert words(parameter.help) in told[path].replace(r"\|", "|")
+                assert escape_prose(parameter.help) in told[path].replace(r"\|", "|")
                 options += 1
                 for name in parameter.opts:
                     assert re.search(rf"`[^`]*(?<![\w-]){re.escape(name)}\b", told[path]), (path, name)
@@ -150,8 +150,8 @@ def test_every_package_is_there() -> None:
     """A page each, in the list, and the public ones that everybody uses among them."""
     wanted = set(declared())
     assert {"holdfast", "holdfast.errors", "holdfast.secrets", "holdfast.stores", "holdfast.testing"} <= wanted
-    assert python_api.packages().keys() == wanted
-    pages = python_api.pages()
+    assert python_api.find_packages().keys() == wanted
+    pages = python_api.make_pages()
     assert pages.keys() == {python_api.INDEX, *(f"{python_api.FOLDER}/{name}.rst" for name in wanted)}
     assert all(f":doc:`{name} <{name}>`" in pages[python_api.INDEX] for name in wanted)
 
@@ -159,7 +159,7 @@ def test_every_package_is_there() -> None:
 @pytest.mark.parametrize("package", sorted(declared()))
 def test_every_public_name_is_there(package: str) -> None:
     """Described on the package's page, or by a link to where the same thing is described."""
-    pages, homes = python_api.pages(), python_api.homes()
+    pages, homes = python_api.make_pages(), python_api.find_homes()
     page = pages[f"{python_api.FOLDER}/{package}.rst"]
     module = import_module(package)
     assert module.__all__
@@ -203,13 +203,13 @@ def test_all_that_the_index_names_is_staged(tmp_path: Path) -> None:
 
 def test_words_mean_nothing_to_markdown() -> None:
     """But for code; a cell ends where it should."""
-    assert words("a *b* `c*d` <e> {f} [g](h) i_j") == r"a \*b\* `c*d` \<e\> \{f\} \[g\](h) i\_j"
-    assert table(("a", "b"), [("x | y", "`p|q`\nz")])[-2] == r"| x \| y | `p\|q` z |"
-    assert table(("a",), []) == []
+    assert escape_prose("a *b* `c*d` <e> {f} [g](h) i_j") == r"a \*b\* `c*d` \<e\> \{f\} \[g\](h) i\_j"
+    assert format_table(("a", "b"), [("x | y", "`p|q`\nz")])[-2] == r"| x \| y | `p\|q` z |"
+    assert format_table(("a",), []) == []
 
 
 def test_docstrings_mean_nothing_to_sphinx() -> None:
     """The same in reStructuredText: code is set apart from the word that it stands in."""
-    assert python_api.plain("`a` and `b`s, *c*, d_ |e|") == r"``a`` and ``b``\ s, \*c\*, d\_ \|e\|"
-    assert python_api.plain("x`a`y and ` b`") == r"x\ ``a``\ y and \` b\`"
-    assert python_api.plain("one ` alone") == r"one \` alone"
+    assert python_api.to_rst("`a` and `b`s, *c*, d_ |e|") == r"``a`` and ``b``\ s, \*c\*, d\_ \|e\|"
+    assert python_api.to_rst("x`a`y and ` b`") == r"x\ ``a``\ y and \` b\`"
+    assert python_api.to_rst("one ` alone") == r"one \` alone"

@@ -8,7 +8,7 @@ from types import FunctionType
 
 import pytest
 
-from scripts.mutants.bench import change
+from scripts.mutants.bench import apply_fault
 from scripts.mutants.faults import Fault, Source
 
 TEXT = '''
@@ -51,7 +51,7 @@ def judged(source: Source) -> FunctionType:
 
 def faults(source: Source) -> dict[str, Fault]:
     """By the line with the fault."""
-    return {source.shown(fault).partition("\n+ ")[2]: fault for fault in source.faults}
+    return {source.format_diff(fault).partition("\n+ ")[2]: fault for fault in source.faults}
 
 
 def test_the_faults_of_a_function(source: Source) -> None:
@@ -79,12 +79,12 @@ def test_a_fault_is_what_runs(source: Source) -> None:
     """Code, or the default of a parameter, in a function that is there; the file stays as it is."""
     function, found = judged(source), faults(source)
     assert (function(10), function(11)) == ("small", "large: 1")
-    code = source.faulty(found["return 'small' if number < most else f'large: {number - most}'"])
-    default = source.faulty(next(fault for line, fault in found.items() if "most: int=11" in line))
+    code = source.compile_fault(found["return 'small' if number < most else f'large: {number - most}'"])
+    default = source.compile_fault(next(fault for line, fault in found.items() if "most: int=11" in line))
     assert code is not None
     assert default is not None
-    change(function, default)
+    apply_fault(function, default)
     assert function(11) == "small"
-    change(function, code)
+    apply_fault(function, code)
     assert function(11) == "large: 0"
     assert judged(source)(11) == "large: 1"

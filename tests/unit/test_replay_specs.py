@@ -10,7 +10,7 @@ import pytest
 from holdfast.context.settings import CLEARING, RECALL, STRATEGIES
 from holdfast.errors import InvalidRequest
 from holdfast.replay import Result, Spec, SummaryWriter, play, spec_of, specs_of, stand_in
-from scripts.config_keys import strategies
+from scripts.config_keys import format_strategies
 from tests.unit.test_replay import RECORDED, rounds
 
 # -- specs ------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def test_the_page_tells_of_each_strategy_and_its_keys() -> None:
 
 def test_the_page_has_the_table_of_all_strategies() -> None:
     """As the code has them: `python scripts/config_keys.py` writes it."""
-    assert f"scripts/config_keys.py -->\n\n{strategies()}\n<!-- strategies: end -->" in (
+    assert f"scripts/config_keys.py -->\n\n{format_strategies()}\n<!-- strategies: end -->" in (
         DOCS / "strategies.md"
     ).read_text(encoding="utf-8")
 
