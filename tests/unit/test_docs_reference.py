@@ -70,7 +70,7 @@ def test_a_route_is_described_whole(document: dict[str, Any], rest_pages: dict[s
         for method, one in item.items():
             section = told[f"{method.upper()} {path}"]
             assert "**Allowed for:**" in section
-            assert ("no key is asked for" in section) == (one["security"] == [])
+            assert ("everyone, without a key" in section) == (one["security"] == [])
             for parameter in one["parameters"]:
                 assert f"| `{parameter['name']}` | {parameter['in']}" in section
                 parameters += 1
