@@ -19,9 +19,20 @@ from benchmarks.tables import Column, Figure, Table, format_count, format_decima
 from benchmarks.timing import report
 from holdfast.context.build import PRIMING, WorkingSet
 from holdfast.domain.messages import Message
-from holdfast.replay import SCRIPTED, Result, Spec, SummaryWriter, Tally, chained, play, read, spec_of, stand_in
+from holdfast.replay import (
+    SCRIPTED,
+    Result,
+    Spec,
+    SummaryWriter,
+    Tally,
+    chain_sessions,
+    make_scripted_llm,
+    parse_spec,
+    play,
+    read,
+)
 from holdfast.replay.player import Player, play_call
-from holdfast.replay.prompt_checks import Said
+from holdfast.replay.prompt_checks import SessionTexts
 from holdfast.tokens import STORED, TokenCounter
 from holdfast.wire.openai import split_system
 from holdfast.wire.transcripts import Recording
@@ -61,7 +72,7 @@ async def measure(run: Run) -> list[Table]:
         Table("replay", f"What each strategy keeps of {len(sessions)} recorded sessions", _make_columns(), rows, _NOTES)
     ]
     if not run.quick:
-        joined = chained(sessions)
+        joined = chain_sessions(sessions)
         # In a thread, because a summarizer runs its own event loop.
         long = [await asyncio.to_thread(_measure_strategy, joined, name, budget) for name, budget in LONG]
         title = f"The same sessions joined into one, budget {CHAIN:,}"
@@ -104,9 +115,9 @@ def _measure_strategy(sessions: Sequence[Recording], name: str, budget: int) -> 
     report(f"replay: {name}, {budget:,} tokens, {len(sessions)} sessions")
     if name == TRIM:
         return _make_row(_play(sessions, lambda system: _TrimmingPlayer(system, budget)).result(name, budget))
-    spec = spec_of(name)
+    spec = parse_spec(name)
     if spec.summarizer == SCRIPTED:
-        with SummaryWriter(stand_in()) as writer:
+        with SummaryWriter(make_scripted_llm()) as writer:
             return _make_row(play(sessions, spec, budget, writer=writer).result)
     return _make_row(_play(sessions, lambda system: _make_player(spec, budget, system)).result(spec.label, budget))
 
@@ -130,7 +141,7 @@ def _play(sessions: Sequence[Recording], make: Make) -> Tally:
     tally = Tally()
     for session in sessions:
         system, messages = split_system(session.messages)
-        player, said = make(system), Said()
+        player, said = make(system), SessionTexts()
         task = next((message for message in messages if message.role == "user"), None)
         before: tuple[Message, ...] = ()
         for message in messages:
@@ -151,7 +162,7 @@ class _TrimmingPlayer(Player):
     """A player whose working sets are the prompts of `trim_messages`."""
 
     def __init__(self, system: tuple[Message, ...], budget: int) -> None:
-        super().__init__(spec_of("none").policy(budget), budget, system)
+        super().__init__(parse_spec("none").policy(budget), budget, system)
         self.count = CachingCounter()
         self._room = budget + sum(STORED.message(message) for message in system)
         self._trimmer = Trimmer(system, remember=True)

@@ -25,7 +25,7 @@ from holdfast.evaluation.statements import (
     read_conversations,
 )
 from holdfast.evaluation.statements import Run as StrategyRun
-from holdfast.replay import specs_of
+from holdfast.replay import parse_specs
 from holdfast.tokens import STORED
 
 FOLDER = Path(__file__).parent / "statements"
@@ -50,7 +50,7 @@ async def measure(run: Run) -> list[Table]:
     """Return one table of all candidates; a quick run asks no questions and uses two budgets."""
     budgets = BUDGETS[1:3] if run.quick else BUDGETS
     conversations = read_conversations([FOLDER])
-    specs = specs_of([DEFAULT_STRATEGIES])
+    specs = parse_specs([DEFAULT_STRATEGIES])
     runs = [StrategyRun(spec.label, budget, spec.settings(budget)) for budget in budgets for spec in specs]
     report(f"statements: {len(runs)} strategies and budgets, {len(conversations)} conversations")
     figures = await measure_statements(conversations, runs, asked=not run.quick)

@@ -23,7 +23,7 @@ from holdfast.context.view import ViewState, decode_state, encode_state
 from holdfast.domain.log import extend
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.replay import spec_of
+from holdfast.replay import parse_spec
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores import open_store
 from holdfast.stores.log import Append, SavedView
@@ -261,7 +261,7 @@ _AT = (("short", ENDS[0]), ("long", ENDS[1]))
 
 def _make_view(sample: SampleSession, name: str, length: int) -> StrategyView:
     """Return a strategy's view, built from the task and the newest entries."""
-    strategy = spec_of(name).policy(SMALL, written=True)
+    strategy = parse_spec(name).policy(SMALL, written=True)
     request = Request(strategy=strategy, count=STORED, input_budget=LLM.compute_budget().input, system=(SYSTEM,))
     log = sample.entries[:length]
     if strategy.summarizer is not None:

@@ -362,10 +362,10 @@ def test_a_bad_line_is_named_by_file_and_line(source: str) -> None:
     [
         ("--strategy", "digset", "did you mean 'digest'?"),
         ("--strategy", "none,tokenwindow", "did you mean 'token_window'?"),
-        ("--strategy", "digest+token_window", "digest composes with nothing behind it"),
+        ("--strategy", "digest+token_window", "digest cannot be followed by another strategy"),
         ("--strategy", "clear_tool_results:kep=2+digest", "did you mean 'keep'?"),
         ("--strategy", "digest,target=2", "expected a number above 0 and below 1"),
-        ("--strategy", "keep=2,digest", "'keep=2' stands before any strategy"),
+        ("--strategy", "keep=2,digest", "'keep=2' must follow a strategy"),
         ("--strategy", ",", "the list is empty"),
         ("--budget", "8k", "'8k' is not a number of tokens"),
         ("--budget", "0", "'0' is not a number of tokens"),

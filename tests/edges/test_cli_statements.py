@@ -150,7 +150,7 @@ def test_the_labelled_conversations_of_the_source_can_be_measured() -> None:
     ("arguments", "says"),
     [
         (["none.json"], "does not exist"),
-        ([ONE, "--budgets", "0"], "'0' is no number of tokens"),
+        ([ONE, "--budgets", "0"], "'0' is not a number of tokens"),
         ([ONE, "--budgets", ","], "the list is empty"),
         ([ONE, "--strategies", ","], "the list is empty"),
         ([ONE, "--strategies", "digets"], "did you mean 'digest'?"),

@@ -17,7 +17,7 @@ from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import BudgetTooSmall
-from holdfast.replay import chained, has_orphan, has_task
+from holdfast.replay import chain_sessions, has_orphan, has_task
 from holdfast.tokens import STORED, TokenCounter, get_counter
 from holdfast.wire.openai import messages_from, split_system
 from holdfast.wire.transcripts import Recording
@@ -133,7 +133,7 @@ def test_other_dialects_with_an_estimate(dialect: Dialect, logs: list[tuple[tupl
 )
 def test_all_sessions_as_one(strategy: str, budget: int, every: int, number: int, sessions: list[Recording]) -> None:
     """In one session of thousands of messages all rules hold, and what is saved does not grow with it."""
-    [chain] = chained(sessions[:number])
+    [chain] = chain_sessions(sessions[:number])
     system, entries = logged(chain)
     request = request_for(strategy, budget, system)
     largest, last = 0, 0

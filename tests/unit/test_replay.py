@@ -14,17 +14,17 @@ from holdfast.domain.messages import Message, ToolCall
 from holdfast.errors import InvalidMessage, InvalidRequest, MissingExtra
 from holdfast.replay import (
     CACHE_LEAST,
-    Played,
+    PlayResult,
     Spec,
     Tally,
-    chained,
+    chain_sessions,
     compare,
     has_orphan,
     has_task,
+    list_values,
     play,
     plots,
     read,
-    values_of,
 )
 from holdfast.tokens import STORED
 from holdfast.wire.transcripts import BadLine, Recording
@@ -78,13 +78,13 @@ def rounds(number: int, words: int = 40) -> Recording:
 )
 def test_argument_values(arguments: str, values: list[str]) -> None:
     """Strings of four characters and numbers of four digits, nested ones too, each once; nothing of what is no JSON."""
-    assert values_of(asking(arguments)) == values
+    assert list_values(asking(arguments)) == values
 
 
 def test_values_of_all_calls() -> None:
     """Parallel calls count together; a message without calls has none."""
-    assert values_of(asking('{"a": "first"}', '{"a": "second"}')) == ["first", "second"]
-    assert values_of(user("hello there")) == []
+    assert list_values(asking('{"a": "first"}', '{"a": "second"}')) == ["first", "second"]
+    assert list_values(user("hello there")) == []
 
 
 @pytest.mark.parametrize(
@@ -215,9 +215,9 @@ def test_chained_sessions_are_one() -> None:
         Recording(name, (Message(role="system", content=f"be {name}"), user(f"{name}1"), user(f"{name}2")))
         for name in "ab"
     ]
-    [chain] = chained(sessions)
+    [chain] = chain_sessions(sessions)
     assert [message.text for message in chain.messages] == ["be a", "a1", "a2", "b1", "b2"]
-    assert chained([]) == []
+    assert chain_sessions([]) == []
 
 
 # -- sums by hand ---------------------------------------------------------------------
@@ -348,9 +348,9 @@ def tally(*, found: int, cost: float, used: int = 4, calls: int = 2, refused: in
     return made
 
 
-def played(*tallies: Tally) -> Played:
+def played(*tallies: Tally) -> PlayResult:
     """What a strategy did in these sessions."""
-    return Played(Tally.of(tallies).result("s", 1), tuple((str(at), one) for at, one in enumerate(tallies)))
+    return PlayResult(Tally.of(tallies).result("s", 1), tuple((str(at), one) for at, one in enumerate(tallies)))
 
 
 def test_comparing_is_session_by_session() -> None:
@@ -393,18 +393,18 @@ def test_comparing_without_anything_to_compare() -> None:
 def test_a_picture_is_the_same_each_time() -> None:
     """Byte for byte, and of the form that was asked for; names stand in it as they are."""
     results = [play([RECORDED], Spec(name), budget).result for name in ("none", "digest") for budget in (40, 99)]
-    svg = plots.picture(results, "svg")
-    assert svg == plots.picture(results, "svg")
+    svg = plots.draw_plot(results, "svg")
+    assert svg == plots.draw_plot(results, "svg")
     assert b"digest" in svg
     assert b"<dc:date>" not in svg
-    png = plots.picture(results, "png")
-    assert png == plots.picture(results, "png")
+    png = plots.draw_plot(results, "png")
+    assert png == plots.draw_plot(results, "png")
     assert png.startswith(b"\x89PNG")
 
 
 def test_a_picture_of_nothing() -> None:
     """No calls, no values, no cost: an empty frame."""
-    assert plots.picture([Tally().result("$x_{1}$", 5)], "svg")
+    assert plots.draw_plot([Tally().result("$x_{1}$", 5)], "svg")
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.context.settings import CLEARING, RECALL, STRATEGIES
 from holdfast.errors import InvalidRequest
-from holdfast.replay import Result, Spec, SummaryWriter, play, spec_of, specs_of, stand_in
+from holdfast.replay import Result, Spec, SummaryWriter, make_scripted_llm, parse_spec, parse_specs, play
 from scripts.config_keys import format_strategies
 from tests.unit.test_replay import RECORDED, rounds
 
@@ -55,10 +55,10 @@ from tests.unit.test_replay import RECORDED, rounds
 )
 def test_specs(text: str, spec: Spec, label: str) -> None:
     """A strategy, a budget of its own, its keys, and what it is composed of; its label means the same."""
-    assert spec_of(text) == spec
-    assert spec_of(text).label == label
-    assert spec_of(label).label == label
-    assert spec_of(label).policy(900) == spec.policy(900)
+    assert parse_spec(text) == spec
+    assert parse_spec(text).label == label
+    assert parse_spec(label).label == label
+    assert parse_spec(label).policy(900) == spec.policy(900)
 
 
 @pytest.mark.parametrize(
@@ -66,37 +66,37 @@ def test_specs(text: str, spec: Spec, label: str) -> None:
     [
         ("", "unknown strategy"),
         ("digset", "did you mean 'digest'"),
-        ("digest@", "no number of tokens"),
-        ("digest@8k", "no number of tokens"),
-        ("digest@0", "no number of tokens"),
+        ("digest@", "not a number of tokens"),
+        ("digest@8k", "not a number of tokens"),
+        ("digest@0", "not a number of tokens"),
         ("digest@1000:budget=2000", "two budgets"),
-        ("token_window:preserve_recent", "no KEY=VALUE"),
+        ("token_window:preserve_recent", "not KEY=VALUE"),
         ("token_window:preserve=3", "did you mean 'preserve_recent'"),
         ("token_window:preserve_recent=many", "expected an integer"),
         ("digest:target=1.5", "expected a number above 0"),
         ("digest:target=" + "[" * 100_000, "expected a number"),
-        ("digest+token_window", "digest composes with nothing behind it; only clear_tool_results"),
+        ("digest+token_window", "digest cannot be followed by another strategy; only clear_tool_results"),
         ("token_window+clear_tool_results", r"before another strategy: clear_tool_results\+token_window"),
-        ("clear_tool_results+clear_tool_results", "stands there twice"),
-        ("clear_tool_results+clear_tool_results+digest", "stands there twice"),
-        ("clear_tool_results+digest:clear_tool_results=true", "stands there twice"),
+        ("clear_tool_results+clear_tool_results", "appears twice"),
+        ("clear_tool_results+clear_tool_results+digest", "appears twice"),
+        ("clear_tool_results+digest:clear_tool_results=true", "appears twice"),
         ("clear_tool_results+", "between two strategies"),
         ("+digest", "between two strategies"),
-        ("clear_tool_results@900+digest", "the budget goes with the last strategy, digest@N"),
+        ("clear_tool_results@900+digest", "the budget belongs to the last strategy, as digest@N"),
         ("clear_tool_results:kep=2+digest", r"clear_tool_results.kep: unknown key; did you mean 'keep'"),
         ("clear_tool_result+digest", "did you mean 'clear_tool_results'"),
-        ("salience:scorer=gpt-4o", "scorer is not played"),
+        ("salience:scorer=gpt-4o", "scorer cannot be used here"),
     ],
 )
 def test_what_is_no_spec(text: str, said: str) -> None:
     """Says what would be right."""
     with pytest.raises(InvalidRequest, match=said):
-        spec_of(text)
+        parse_spec(text)
 
 
 def test_a_list_of_specs() -> None:
     """Commas part specs and keys: what is no strategy's name goes with the spec before it; each counts once."""
-    found = specs_of(
+    found = parse_specs(
         ["digest,target=0.5,clear_tool_results:keep=2,clear_at_least=500+token_window,preserve_recent=3", "none,none@7"]
     )
     assert [(spec.label, spec.budget) for spec in found] == [
@@ -105,15 +105,15 @@ def test_a_list_of_specs() -> None:
         ("none", None),
         ("none", 7),
     ]
-    assert len(specs_of(["digest", "digest,digest@5,digest@5"])) == 2
-    with pytest.raises(InvalidRequest, match="'keep=2' stands before any strategy"):
-        specs_of(["digest", "keep=2,digest"])
+    assert len(parse_specs(["digest", "digest,digest@5,digest@5"])) == 2
+    with pytest.raises(InvalidRequest, match="'keep=2' must follow a strategy"):
+        parse_specs(["digest", "keep=2,digest"])
 
 
 def test_a_spec_plays_with_its_keys() -> None:
     """A window of one message finds less than one of twenty."""
     found = [
-        play([RECORDED], spec_of(text), 10_000).result for text in ("buffer_window:window_size=1", "buffer_window")
+        play([RECORDED], parse_spec(text), 10_000).result for text in ("buffer_window:window_size=1", "buffer_window")
     ]
     assert [result.strategy for result in found] == ["buffer_window:window_size=1", "buffer_window"]
     assert found[0].recall is not None
@@ -129,8 +129,8 @@ COMPOSED = [f"{CLEARING}:clear_at_least=100,keep=1+{name}" for name in STRATEGIE
 @pytest.mark.parametrize("text", [*STRATEGIES, *COMPOSED])
 def test_every_strategy_and_composition_is_played(text: str) -> None:
     """Within the budget, without an orphan; the label says what it was."""
-    with SummaryWriter(stand_in()) as writer:
-        spec = spec_of(text)
+    with SummaryWriter(make_scripted_llm()) as writer:
+        spec = parse_spec(text)
         result = play([rounds(12)], spec, 700, writer=writer).result
     assert (result.strategy, result.calls, result.orphans) == (text, 24, 0.0)
     assert result.refused == 0 or spec.strategy == "none"
@@ -142,7 +142,7 @@ def test_every_strategy_and_composition_is_played(text: str) -> None:
 def test_a_composition_clears_before_the_other_strategy_works() -> None:
     """What is cleared need not leave: more of the conversation stays, less of the results."""
     plain, cleared = (
-        play([rounds(12)], spec_of(name), 10_000).result
+        play([rounds(12)], parse_spec(name), 10_000).result
         for name in ("none", f"{CLEARING}:trigger=300,keep=1,clear_at_least=50+none")
     )
     assert cleared.tokens_per_call < 0.7 * plain.tokens_per_call

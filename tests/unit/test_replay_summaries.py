@@ -25,14 +25,14 @@ from holdfast.replay import (
     SCRIPTED,
     SUMMARY_READ,
     SUMMARY_WRITTEN,
-    Played,
+    PlayResult,
     SummaryWriter,
+    make_scripted_llm,
+    parse_spec,
     play,
-    spec_of,
-    stand_in,
 )
 from holdfast.replay.player import MARKER, Player
-from holdfast.replay.scripted import summary_of
+from holdfast.replay.scripted import summarize
 from holdfast.replay.summaries import SessionSummaries
 from holdfast.tokens import STORED
 from tests.markers import unmarked
@@ -65,11 +65,11 @@ class Pen:
 
 def summing(
     write: Callable[[dict[str, Any]], str], text: str = "summary_buffer", **usage: int
-) -> tuple[Played, SummaryWriter, Pen]:
+) -> tuple[PlayResult, SummaryWriter, Pen]:
     """`rounds` with summaries by a pen."""
     pen = Pen(write, usage or None)
     with SummaryWriter(Llm(name="pen", model="gpt-4o", client=pen)) as writer:
-        return play([rounds(12)], spec_of(text), 700, writer=writer), writer, pen
+        return play([rounds(12)], parse_spec(text), 700, writer=writer), writer, pen
 
 
 def test_the_cost_of_summaries_by_hand() -> None:
@@ -89,11 +89,11 @@ def test_a_summary_is_made_behind_the_call_that_passes_the_threshold_and_laid_be
     pen = Pen(lambda _: "Bookings from QX0000 on were looked up; the code word is kelp.")
     prompts = []
     with SummaryWriter(Llm(name="pen", model="gpt-4o", client=pen)) as writer:
-        player = Player(spec_of("summary_buffer").policy(700, written=True), 700, writer=writer)
+        player = Player(parse_spec("summary_buffer").policy(700, written=True), 700, writer=writer)
         for before, message in pairwise(rounds(12).messages[1:]):
             player.append(before)
             if before.role == "assistant":
-                player.called()
+                player.finish_call()
             if message.role == "assistant":
                 player.prepare()
                 prompts.append((player.build(), len(pen.asked)))
@@ -120,7 +120,7 @@ async def test_the_service_makes_the_same_summaries_and_prompts(monkeypatch: pyt
     ]
     minutes = itertools.count(0, 60_000)
     roster = Roster(
-        {"default": Llm(name="default", model="gpt-4o", client=Pen(lambda _: "")), SCRIPTED: stand_in()},
+        {"default": Llm(name="default", model="gpt-4o", client=Pen(lambda _: "")), SCRIPTED: make_scripted_llm()},
         context=ContextSettings("summary_buffer", {"budget": 700, "summarizer_llm": SCRIPTED, "recall": "off"}),
     )
     sent = []
@@ -141,14 +141,14 @@ async def test_the_service_makes_the_same_summaries_and_prompts(monkeypatch: pyt
 
 def _prompts(talk: Sequence[Message]) -> tuple[list[tuple[Message, ...]], SessionSummaries]:
     found = []
-    with SummaryWriter(stand_in()) as writer:
-        player = Player(spec_of("summary_buffer").policy(700, written=True), 700, writer=writer)
+    with SummaryWriter(make_scripted_llm()) as writer:
+        player = Player(parse_spec("summary_buffer").policy(700, written=True), 700, writer=writer)
         for asked, said in zip(talk[::2], talk[1::2], strict=True):
             player.append(asked)
             player.prepare()
             found.append(player.build().messages)
             player.append(said)
-            player.called()
+            player.finish_call()
     assert player.summaries is not None
     return found, player.summaries
 
@@ -180,13 +180,13 @@ def test_where_a_summarizer_fails_the_digest_stands_in() -> None:
 def test_without_a_summarizer_the_digest_is_the_policy() -> None:
     """As with `summarizer_llm: none`, whatever the spec names."""
     found = [
-        play([rounds(12)], spec_of(text), 700).result.cost_per_call
+        play([rounds(12)], parse_spec(text), 700).result.cost_per_call
         for text in ("summary_buffer", "summary_buffer:summarizer_llm=none", "summary_buffer:summarizer_llm=gpt-4o")
     ]
     assert len(set(found)) == 1
-    assert not spec_of("summary_buffer:summarizer_llm=offline").summarizes
-    assert spec_of("summary_buffer:summarizer_llm=gpt-4o").summarizer == "gpt-4o"
-    assert not spec_of("digest").summarizes
+    assert not parse_spec("summary_buffer:summarizer_llm=offline").summarizes
+    assert parse_spec("summary_buffer:summarizer_llm=gpt-4o").summarizer == "gpt-4o"
+    assert not parse_spec("digest").summarizes
 
 
 def task(messages: tuple[Message, ...], tokens: int, earlier: str | None = None) -> Task:
@@ -199,13 +199,13 @@ def task(messages: tuple[Message, ...], tokens: int, earlier: str | None = None)
 def test_the_stand_in_writes_what_would_be_taken() -> None:
     """Within its room and no flaw in it; the user's words before all others; the same each time."""
     asked = task(rounds(12).messages[1:], 150)
-    said = summary_of("\n".join(str(message["content"]) for message in asked.messages))
-    assert said == summary_of("\n".join(str(message["content"]) for message in asked.messages))
+    said = summarize("\n".join(str(message["content"]) for message in asked.messages))
+    assert said == summarize("\n".join(str(message["content"]) for message in asked.messages))
     assert 50 < STORED.text(said) <= 150
     assert find_flaw(Answer(said), asked, STORED) is None
     assert said.splitlines()[-1].startswith("user: And booking QX0012")
     with_earlier = task(rounds(2, words=300).messages[1:], 900, earlier="user: My code word is sesame.")
-    again = summary_of("\n".join(str(message["content"]) for message in with_earlier.messages))
+    again = summarize("\n".join(str(message["content"]) for message in with_earlier.messages))
     assert again.splitlines()[0] == "user: My code word is sesame."
     assert "look_up returned: QX0000 is of P-7000" in again
     assert 'called look_up: {"booking": "QX0001"' in again

@@ -453,10 +453,10 @@ LABEL = 18
 
 def _parse_strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[Spec]:
     from holdfast.errors import InvalidRequest
-    from holdfast.replay import specs_of
+    from holdfast.replay import parse_specs
 
     try:
-        found = specs_of(given)
+        found = parse_specs(given)
     except InvalidRequest as exc:
         raise click.BadParameter(sanitize(str(exc).removeprefix("strategy: ")), param=param) from exc
     if not found:
@@ -466,10 +466,10 @@ def _parse_strategies(ctx: click.Context, param: click.Parameter, given: Sequenc
 
 def _parse_budgets(ctx: click.Context, param: click.Parameter, given: str) -> list[int]:
     from holdfast.errors import InvalidRequest
-    from holdfast.replay.specs import tokens
+    from holdfast.replay.specs import parse_tokens
 
     try:
-        found = sorted({tokens(word) for word in given.split(",") if word.strip()})
+        found = sorted({parse_tokens(word) for word in given.split(",") if word.strip()})
     except InvalidRequest as exc:
         raise click.BadParameter(sanitize(str(exc)), param=param) from exc
     if not found:
@@ -620,8 +620,8 @@ def _show_overview(figures: Sequence[StatementFigures], *, asked: bool) -> None:
         cells = [_format_share(share) for share in (one.all.with_topic, *cues, one.all.present, one.stale)]
         cells += [_format_share(one.all.asked), _format_share(one.asked_stale)] if asked else []
         precision = "-" if one.per_100_tokens is None else f"{one.per_100_tokens:.2f}"
-        tokens = "-" if one.prompt_tokens is None else f"{one.prompt_tokens:,.0f}"
-        rows.append([one.strategy, f"{one.budget:,}", *cells, precision, tokens])
+        prompt_tokens = "-" if one.prompt_tokens is None else f"{one.prompt_tokens:,.0f}"
+        rows.append([one.strategy, f"{one.budget:,}", *cells, precision, prompt_tokens])
     budgets = [one.budget for one in figures]
     sizes = {budgets.count(budget) for budget in budgets}
     show_table([Column("strategy"), *_make_columns(heads)], rows, groups=sizes.pop() if len(sizes) == 1 else 0)

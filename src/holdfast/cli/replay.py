@@ -19,7 +19,7 @@ from holdfast.errors import InvalidMessage, InvalidRequest
 
 if TYPE_CHECKING:
     from holdfast.agents import Llm
-    from holdfast.replay import Comparison, Paired, Played, Result, SessionResult, Spec, SummaryWriter
+    from holdfast.replay import Comparison, PairedSessions, PlayResult, Result, SessionResult, Spec, SummaryWriter
     from holdfast.wire.transcripts import BadLine, Recording
 
 T = TypeVar("T")
@@ -38,9 +38,9 @@ def _list_strategies() -> list[str]:
 
 def _parse_strategies(ctx: click.Context, param: click.Parameter, given: Sequence[str]) -> list[Spec]:
     """Parse `--strategy`."""
-    from holdfast.replay import specs_of
+    from holdfast.replay import parse_specs
 
-    found = _parse_option(param, lambda: specs_of(given))
+    found = _parse_option(param, lambda: parse_specs(given))
     if not found:
         raise click.BadParameter("the list is empty.", param=param)
     return found
@@ -73,9 +73,9 @@ def _parse_budgets(ctx: click.Context, param: click.Parameter, given: Sequence[s
 
 def _parse_pair(ctx: click.Context, param: click.Parameter, given: tuple[str, str] | None) -> list[Spec] | None:
     """Parse the two strategies of `--compare`."""
-    from holdfast.replay import spec_of
+    from holdfast.replay import parse_spec
 
-    return _parse_option(param, lambda: [spec_of(text) for text in given]) if given else None
+    return _parse_option(param, lambda: [parse_spec(text) for text in given]) if given else None
 
 
 def _parse_plot(ctx: click.Context, param: click.Parameter, given: str | None) -> Path | None:
@@ -206,7 +206,7 @@ def replay(
 
 
 def _read(files: Sequence[str], *, chain: bool, skip_bad: bool) -> list[Recording]:
-    from holdfast.replay import chained, read
+    from holdfast.replay import chain_sessions, read
 
     sessions: list[Recording] = []
     skipped: list[BadLine] = []
@@ -215,7 +215,7 @@ def _read(files: Sequence[str], *, chain: bool, skip_bad: bool) -> list[Recordin
             found = _read_stdin(skipped if skip_bad else None)
         else:
             found = read([Path(name)], skip_bad=skip_bad, on_bad=skipped.append)
-        sessions += chained(found) if chain else found
+        sessions += chain_sessions(found) if chain else found
     if skipped:
         count = f"{len(skipped)} bad line{'s' * (len(skipped) > 1)}"
         click.echo(sanitize(f"Skipped {count}; the first: {skipped[0]}"), err=True)
@@ -255,7 +255,7 @@ def _plan_runs(specs: Sequence[Spec], budgets: Sequence[int]) -> dict[Run, Spec]
 
 def _play_all(
     sessions: Sequence[Recording], runs: dict[Run, Spec], writers: Mapping[str, SummaryWriter]
-) -> dict[Run, Played]:
+) -> dict[Run, PlayResult]:
     from holdfast.replay import play
 
     played = {}
@@ -267,10 +267,10 @@ def _play_all(
     return played
 
 
-Pair = tuple["Played", "Played", "Comparison"]
+Pair = tuple["PlayResult", "PlayResult", "Comparison"]
 
 
-def _compare_all(pair: Sequence[Spec], budgets: Sequence[int], played: dict[Run, Played]) -> Iterator[Pair]:
+def _compare_all(pair: Sequence[Spec], budgets: Sequence[int], played: dict[Run, PlayResult]) -> Iterator[Pair]:
     """Yield one comparison for each budget, or a single one if both specs have their own budget."""
     from holdfast.replay import compare
 
@@ -300,10 +300,10 @@ def _open_writers(specs: Collection[Spec], summarizer: str, config: str | None) 
 
 def _find_llm(name: str, config: str | None) -> Llm:
     """Return the scripted model, or the model that `holdfast serve` would use for the name."""
-    from holdfast.replay import SCRIPTED, stand_in
+    from holdfast.replay import SCRIPTED, make_scripted_llm
 
     if name == SCRIPTED:
-        return stand_in()
+        return make_scripted_llm()
     from holdfast.config import load_settings
     from holdfast.config.build import build_roster
     from holdfast.models import OfflineModel
@@ -317,7 +317,7 @@ def _find_llm(name: str, config: str | None) -> Llm:
 
 
 def _collect_summarized(
-    runs: dict[Run, Spec], played: dict[Run, Played], writers: Mapping[str, SummaryWriter]
+    runs: dict[Run, Spec], played: dict[Run, PlayResult], writers: Mapping[str, SummaryWriter]
 ) -> Iterator[tuple[Result, str | None]]:
     """Yield results of strategies with summaries, with the name of the writer."""
     for run, spec in runs.items():
@@ -337,7 +337,7 @@ def _report_failures(writers: Iterable[SummaryWriter]) -> None:
 # -- the results -------------------------------------------------------------
 
 
-def _show(played: Sequence[Played], *, as_json: bool, per_session: bool) -> None:
+def _show(played: Sequence[PlayResult], *, as_json: bool, per_session: bool) -> None:
     if as_json:
         show_json([_to_row(one, per_session=per_session) for one in played])
         return
@@ -367,7 +367,7 @@ def _show_comparisons(pairs: Sequence[Pair], *, as_json: bool, per_session: bool
             show_compared_sessions(a, b)
 
 
-def _to_row(played: Played, *, per_session: bool) -> dict[str, Any]:
+def _to_row(played: PlayResult, *, per_session: bool) -> dict[str, Any]:
     """Return the JSON of a result, with its sessions if requested."""
     import msgspec
 
@@ -375,10 +375,10 @@ def _to_row(played: Played, *, per_session: bool) -> dict[str, Any]:
     return {**row, "sessions": played.rows()} if per_session else row
 
 
-def _draw(played: Sequence[Played], path: Path) -> None:
+def _draw(played: Sequence[PlayResult], path: Path) -> None:
     from holdfast.replay import plots
 
-    data = plots.picture([one.result for one in played], path.suffix.lower().removeprefix("."))
+    data = plots.draw_plot([one.result for one in played], path.suffix.lower().removeprefix("."))
     path.write_bytes(data)
     click.echo(f"Plot written to {sanitize(str(path))}.", err=True)
 
@@ -421,7 +421,7 @@ def _describe_summaries(result: Result, writer: str | None) -> str:
     return f"{name} at {result.budget:,}: {made}, {result.summarizer_tokens:,} tokens"
 
 
-def show_sessions(played: Sequence[Played]) -> None:
+def show_sessions(played: Sequence[PlayResult]) -> None:
     """Print a table of sessions for each strategy and budget."""
     for one in played:
         sessions = one.rows()
@@ -451,7 +451,7 @@ def show_comparison(comparison: Comparison) -> None:
         click.echo(f"  {name:<6}  {_describe_pair(name, paired)}")
 
 
-def show_compared_sessions(a: Played, b: Played) -> None:
+def show_compared_sessions(a: PlayResult, b: PlayResult) -> None:
     """Print a row for each session with the figures of both strategies."""
     first, second = a.rows(), b.rows()
     names = _select_columns(_PAIRED, [*first, *second])
@@ -488,7 +488,7 @@ def _format_cells(session: SessionResult, names: Sequence[str]) -> list[str]:
     return [_COLUMNS[name][1](getattr(session, name)) for name in names]
 
 
-def _describe_pair(name: str, paired: Paired) -> str:
+def _describe_pair(name: str, paired: PairedSessions) -> str:
     if paired.mean_difference is None:
         return "no session has a figure for both"
     key = "cost_per_call" if name == "cost" else name

@@ -1,17 +1,17 @@
-"""Replay: recorded sessions played through policies, no model needed, and what that says about the policies.
+"""Replay: recorded sessions played through strategies, without a model, to measure the strategies.
 
-For each recorded assistant message the working set that the model would have got is built from what came before it.
-What the recorded agent then did tells what it needed: the *argument recall* is the share of the values it used in its
-tool calls, of those that occur verbatim in earlier messages, that are still in the working set. The *bound recall* asks
-more: a value that first came from a tool result has to stand with what it belongs to.
+For each recorded assistant message, the working set that the model would have received is built from the messages
+before it. The recorded reply shows what the agent needed: *argument recall* is the share of the values in its tool
+calls, of those that occur verbatim in earlier messages, that are still in the working set. *Bound recall* is stricter:
+a value that first came from a tool result has to appear together with an argument of that call.
 
-reading   sessions out of files             specs      what is played: a strategy, its keys, a budget
-playing   sessions through a policy         judging    what is looked for in a prompt
-summaries as the service makes them         scripted   a stand-in for the model that writes them
-comparing two strategies, session by session            plotting   recall and cost against the budget, as a picture
+recordings  sessions from files                       specs         strategies, their keys and budgets
+player      sessions played through a strategy        prompt_checks checks of a prompt's contents
+summaries   summaries as the service makes them       scripted      a stand-in for the summarizing model
+comparison  two strategies, session by session        plots         recall and cost by budget, as a picture
 """
 
-from holdfast.replay.comparison import Comparison, Paired, compare
+from holdfast.replay.comparison import Comparison, PairedSessions, compare
 from holdfast.replay.player import (
     CACHE_LEAST,
     CACHE_READ,
@@ -19,16 +19,16 @@ from holdfast.replay.player import (
     SUMMARY_READ,
     SUMMARY_WRITTEN,
     UNLIMITED,
-    Played,
+    PlayResult,
     Result,
     SessionResult,
     Tally,
     play,
 )
-from holdfast.replay.prompt_checks import has_orphan, has_task, values_of
-from holdfast.replay.recordings import chained, read
-from holdfast.replay.scripted import SCRIPTED, stand_in
-from holdfast.replay.specs import DIGEST, NOBODY, Spec, spec_of, specs_of
+from holdfast.replay.prompt_checks import has_orphan, has_task, list_values
+from holdfast.replay.recordings import chain_sessions, read
+from holdfast.replay.scripted import SCRIPTED, make_scripted_llm
+from holdfast.replay.specs import DIGEST, NOBODY, Spec, parse_spec, parse_specs
 from holdfast.replay.summaries import SummaryWriter
 
 __all__ = [
@@ -42,21 +42,21 @@ __all__ = [
     "SUMMARY_WRITTEN",
     "UNLIMITED",
     "Comparison",
-    "Paired",
-    "Played",
+    "PairedSessions",
+    "PlayResult",
     "Result",
     "SessionResult",
     "Spec",
     "SummaryWriter",
     "Tally",
-    "chained",
+    "chain_sessions",
     "compare",
     "has_orphan",
     "has_task",
+    "list_values",
+    "make_scripted_llm",
+    "parse_spec",
+    "parse_specs",
     "play",
     "read",
-    "spec_of",
-    "specs_of",
-    "stand_in",
-    "values_of",
 ]

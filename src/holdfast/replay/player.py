@@ -1,4 +1,4 @@
-"""Sessions played through a policy, and the sums over their calls."""
+"""Sessions played through a strategy, and the totals over their calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.domain.log import extend
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import BudgetTooSmall
-from holdfast.replay.prompt_checks import Said, blocks_of, has_orphan, has_task, is_bound, values_of
+from holdfast.replay.prompt_checks import SessionTexts, has_orphan, has_task, is_bound, list_blocks, list_values
 from holdfast.replay.specs import Spec
 from holdfast.replay.summaries import SessionSummaries, SummaryWriter
 from holdfast.tokens import STORED, TokenCounter
@@ -24,15 +24,15 @@ from holdfast.wire.openai import split_system
 from holdfast.wire.transcripts import Recording
 
 CACHE_READ, CACHE_WRITE, CACHE_LEAST = 0.1, 1.25, 1024
-"""Price of a cached and of a fresh prompt token, in input tokens; shortest prefix that a provider caches, in tokens."""
+"""Price of a cached and of a fresh prompt token, in input tokens; and the shortest prefix that a provider caches, in tokens."""
 SUMMARY_READ, SUMMARY_WRITTEN = 1.0, 5.0
-"""The same of a token that a summarizer reads, which nobody caches, and of one that it writes."""
+"""Price of a token that a summarizer reads, which is never cached, and of one that it writes, in input tokens."""
 UNLIMITED = 10**9
-"""Tokens of the model's window: only the strategy's budget counts here."""
+"""Size of the model's window in tokens, so large that only the strategy's budget counts."""
 
 
 class Result(msgspec.Struct, frozen=True):
-    """How one strategy did at one budget. Shares are from 0 to 1; `recall` is None where no call used a known value."""
+    """Figures of one strategy at one budget. Shares are from 0 to 1; `recall` is None if no call used a known value."""
 
     strategy: str
     budget: int
@@ -47,28 +47,28 @@ class Result(msgspec.Struct, frozen=True):
     tasks_lost: float
     build_ms: float
     summaries: int
-    """That a model made."""
+    """Number of summaries made by a model."""
     summaries_failed: int
-    """For which the digest stood in."""
+    """Number of failed summaries, for which the digest was used."""
     summarizer_tokens: int
-    """Read and written by the summarizer; their price is in `cost_per_call`."""
+    """Tokens read and written by the summarizer; their price is included in `cost_per_call`."""
 
 
 class SessionResult(msgspec.Struct, frozen=True):
-    """How one strategy did in one session."""
+    """Figures of one strategy in one session."""
 
     id: str
     calls: int
     recall: float | None
-    """None where no call used a known value."""
+    """None if no call used a known value."""
     bound: float | None
     cost_per_call: float | None
-    """None where every call was refused, or there was none."""
+    """None if every call was refused, or there was none."""
     refused: int
 
 
 class Tally:
-    """Sums over the calls of one run."""
+    """Totals over the calls of one run."""
 
     def __init__(self) -> None:
         self.calls = self.refused = self.orphans = self.tasks_lost = 0
@@ -78,7 +78,7 @@ class Tally:
 
     @classmethod
     def of(cls, parts: Iterable[Tally]) -> Tally:
-        """The sums of several."""
+        """Return the sum of several tallies."""
         whole = cls()
         for part in parts:
             for name, value in vars(part).items():
@@ -87,11 +87,11 @@ class Tally:
 
     @property
     def sent(self) -> int:
-        """Calls for which a prompt was built."""
+        """Number of calls for which a prompt was built."""
         return self.calls - self.refused
 
     def result(self, name: str, budget: int) -> Result:
-        """The sums as shares and means."""
+        """Return the totals as shares and means."""
         sent = max(1, self.sent)
         return Result(
             strategy=name,
@@ -112,7 +112,7 @@ class Tally:
         )
 
     def add_summaries(self, summaries: SessionSummaries) -> None:
-        """What a session's summaries took, and what that costs."""
+        """Add the tokens and the cost of a session's summaries."""
         self.summaries += summaries.made
         self.summaries_failed += summaries.failed
         self.read += summaries.spent.prompt_tokens
@@ -120,7 +120,7 @@ class Tally:
         self.cost += SUMMARY_READ * summaries.spent.prompt_tokens + SUMMARY_WRITTEN * summaries.spent.completion_tokens
 
     def session(self, session_id: str) -> SessionResult:
-        """The same of one session."""
+        """Return the figures of one session."""
         return SessionResult(
             id=session_id,
             calls=self.calls,
@@ -134,15 +134,15 @@ class Tally:
         return round(count / self.used, 4) if self.used else None
 
 
-class Played(msgspec.Struct, frozen=True):
-    """One strategy at one budget: the whole, and each session."""
+class PlayResult(msgspec.Struct, frozen=True):
+    """Results of one strategy at one budget, in total and by session."""
 
     result: Result
     sessions: tuple[tuple[str, Tally], ...]
-    """Ids and sums, in the order they were played."""
+    """Ids and tallies, in the order in which the sessions were played."""
 
     def rows(self) -> list[SessionResult]:
-        """A row a session."""
+        """Return one row per session."""
         return [tally.session(session_id) for session_id, tally in self.sessions]
 
 
@@ -153,43 +153,43 @@ def play(
     *,
     on_session: Callable[[], None] = lambda: None,
     writer: SummaryWriter | None = None,
-) -> Played:
+) -> PlayResult:
     """Play `sessions` through one strategy at one budget.
 
     Args:
-        sessions: what to play.
-        spec: the strategy and its keys.
-        budget: tokens of the conversation, the system prompt not counted; what a strategy without a budget of its
-            own cannot keep is refused where it is over, for `none`, and ignored for count windows.
-        on_session: called after each session: progress.
-        writer: who writes summaries, for strategies that have them; None: the digest stands in.
+        sessions: The recordings.
+        spec: The strategy and its keys.
+        budget: Tokens of the conversation without the system prompt. For `none`, which has no budget of its own, larger
+            prompts are refused; strategies that count messages ignore it.
+        on_session: Called after each session, to show progress.
+        writer: Writes summaries for strategies that have them. None: the digest is used instead.
     """
     rule = spec.policy(budget, written=writer is not None)
     tallies = []
     for session in sessions:
         tally = Tally()
-        _play_one(session, Player(rule, budget, split_system(session.messages)[0], writer), tally)
+        _play_session(session, Player(rule, budget, split_system(session.messages)[0], writer), tally)
         tallies.append((session.id, tally))
         on_session()
     whole = Tally.of(tally for _, tally in tallies)
-    return Played(whole.result(spec.label, budget), tuple(tallies))
+    return PlayResult(whole.result(spec.label, budget), tuple(tallies))
 
 
 # -- one session -------------------------------------------------------------
 
 
 MARKER: Final = derive_marker(b"replay", "")
-"""Of every session that is played: nobody speaks to these, and equal recordings give equal figures."""
+"""Marker of all replayed sessions: it need not be secret here, and equal recordings give equal figures."""
 
 
 class Player:
-    """A session's log so far and a view of it, in memory: what a store would hold.
+    """A session's log so far and a view of it, in memory, as a store would have them.
 
     Args:
-        rule: what builds the prompts.
-        budget: tokens of the conversation, the system prompt not counted; the window too, for `none`.
-        system: the session's system prompt.
-        writer: who writes summaries, where the rule has them.
+        rule: The strategy that builds the prompts.
+        budget: Tokens of the conversation without the system prompt; also the window, for `none`.
+        system: The session's system prompt.
+        writer: Writes summaries if the strategy has them.
     """
 
     def __init__(
@@ -210,38 +210,42 @@ class Player:
         self._sent = self._total = 0
 
     def append(self, message: Message) -> None:
-        """Write the next message of the recording to the log."""
+        """Append the next message of the recording to the log."""
         new = NewEntry(message=message, tokens=self.count.message(message), timestamp=0)
         entries, self.tail = extend(self.tail, [new])
         self.entries += entries
 
     def prepare(self) -> None:
-        """Before a call: have a summary made where the prompt would not fit without a step of the digest."""
-        if self.summaries is not None and self._grown > self.summaries.full_at and self._steps():
+        """Make a summary before a call if the prompt would not fit without a step of the digest."""
+        if self.summaries is not None and self._grown > self.summaries.full_at and self._would_move():
             self._summarize(self.summaries)
 
     def build(self) -> WorkingSet:
-        """The working set behind what was written so far. Raises `BudgetTooSmall`."""
-        built = self._built()
+        """Return the working set after the messages so far.
+
+        Raises:
+            BudgetTooSmall: The messages that must be sent do not fit.
+        """
+        built = self._build()
         self.state = built.state
         if self.summaries is not None:
             self._sent, self._total = built.window.tokens, self.tail.total
         return built
 
-    def called(self) -> None:
-        """Behind a call and its reply: have a summary made where the threshold is passed."""
+    def finish_call(self) -> None:
+        """Make a summary after a call and its reply if the threshold is exceeded."""
         if self.summaries is not None:
-            self.summaries.called()
+            self.summaries.count_call()
             if self._grown > self.summaries.due_at:
                 self._summarize(self.summaries)
 
-    def _built(self) -> WorkingSet:
+    def _build(self) -> WorkingSet:
         return build(self.request, self.state, self._kept, self.entries[self._frontier :])
 
-    def _steps(self) -> bool:
-        """Whether a build would move the frontier."""
+    def _would_move(self) -> bool:
+        """Return True if a build would move the frontier."""
         try:
-            return self._built().view.frontier != self._frontier
+            return self._build().view.frontier != self._frontier
         except BudgetTooSmall:
             return False
 
@@ -255,7 +259,7 @@ class Player:
 
     @property
     def _grown(self) -> int:
-        """Tokens of the conversation: those of the last prompt, and what was written since."""
+        """Tokens of the conversation: those of the last prompt, plus messages added since."""
         return self._sent + self.tail.total - self._total
 
     def _summarize(self, summaries: SessionSummaries) -> None:
@@ -264,11 +268,11 @@ class Player:
             self.state = state
 
 
-def _play_one(session: Recording, player: Player, tally: Tally) -> None:
+def _play_session(session: Recording, player: Player, tally: Tally) -> None:
     _, messages = split_system(session.messages)
     task = next((message for message in messages if message.role == "user"), None)
     before: tuple[Message, ...] = ()
-    said = Said()
+    said = SessionTexts()
     for message in messages:
         call = message.role == "assistant" and bool(player.entries)
         if call:
@@ -276,7 +280,7 @@ def _play_one(session: Recording, player: Player, tally: Tally) -> None:
         player.append(message)
         said.add(message)
         if call:
-            player.called()
+            player.finish_call()
     if player.summaries is not None:
         tally.add_summaries(player.summaries)
 
@@ -286,22 +290,22 @@ def play_call(
     recorded: Message,
     task: Message | None,
     before: tuple[Message, ...],
-    said: Said,
+    said: SessionTexts,
     *,
     tally: Tally,
 ) -> tuple[Message, ...]:
-    """Build for one recorded call and add to the sums; the prompt, for the next call's common prefix.
+    """Build the prompt for one recorded call, add to the totals, and return the prompt for the next call's common prefix.
 
     Args:
-        player: the session, up to this call.
-        recorded: the message that the agent answered with.
-        task: the session's first user message.
-        before: the prompt of the call before.
-        said: what was said in the session, up to this call.
-        tally: the sums.
+        player: The session up to this call.
+        recorded: The message with which the agent answered.
+        task: The session's first user message.
+        before: The prompt of the previous call.
+        said: The texts of the session up to this call.
+        tally: The totals.
     """
     tally.calls += 1
-    used = {value: origin for value in values_of(recorded) if (origin := said.origin(value)) is not None}
+    used = {value: origin for value in list_values(recorded) if (origin := said.find_origin(value)) is not None}
     tally.used += len(used)
     player.prepare()
     started = time.perf_counter()
@@ -312,11 +316,11 @@ def play_call(
         return before
     tally.seconds += time.perf_counter() - started
     conversation = built.messages[len(player.request.system) :]
-    blocks = blocks_of(built, conversation)
+    blocks = list_blocks(built, conversation)
     tally.found += sum(any(value in block for block in blocks) for value in used)
     tally.bound += sum(is_bound(value, origin, blocks) for value, origin in used.items())
     tally.tokens += built.total_tokens
-    cached = _cached(before, built.messages, player.count)
+    cached = _count_cached(before, built.messages, player.count)
     tally.cached += cached
     tally.cost += CACHE_READ * cached + CACHE_WRITE * (built.total_tokens - cached)
     tally.orphans += has_orphan(conversation)
@@ -324,8 +328,8 @@ def play_call(
     return built.messages
 
 
-def _cached(before: Sequence[Message], now: Sequence[Message], count: TokenCounter) -> int:
-    """Tokens of the longest common prefix with the previous prompt, as a provider's cache would have them."""
+def _count_cached(before: Sequence[Message], now: Sequence[Message], count: TokenCounter) -> int:
+    """Return the tokens of the longest common prefix with the previous prompt, as a provider would cache it."""
     common = 0
     for old, new in zip(before, now, strict=False):
         if old is not new and old != new:

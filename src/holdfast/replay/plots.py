@@ -1,6 +1,6 @@
-"""Recall and cost against the budget, a line a strategy: a picture. The only importer of matplotlib, the extra `plot`.
+"""Plots of recall and cost against the budget, one line per strategy. The only module that imports matplotlib, extra `plot`.
 
-The same figures make the same file, byte for byte, whatever the user's own matplotlib settings say.
+The same figures always give the same file, byte for byte, whatever the user's own matplotlib settings are.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MARKERS: Final = "osD^vP*X<>"
 _LEGEND: Final = 112
-"""Characters of one line of names below the picture."""
+"""Maximum number of characters in one line of the legend."""
 _SETTINGS: Final[dict[str, Any]] = {
     "svg.hashsalt": "holdfast",  # ids inside the file
     "svg.fonttype": "none",
@@ -31,15 +31,23 @@ _NO_DATE: Final[dict[str, dict[str, Any]]] = {"svg": {"Date": None}, "png": {"So
 
 
 def require() -> None:
-    """Raise `MissingExtra` where there is no matplotlib."""
+    """Check that matplotlib is installed.
+
+    Raises:
+        MissingExtra: It is not.
+    """
     try:
         import matplotlib as mpl  # noqa: F401
     except ImportError as exc:
         raise MissingExtra("a plot", "plot") from exc
 
 
-def picture(results: Sequence[Result], form: str) -> bytes:
-    """The picture as a file of that form, `svg` or `png`. Raises `MissingExtra`."""
+def draw_plot(results: Sequence[Result], form: str) -> bytes:
+    """Return the plot as a file in the format `svg` or `png`.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+    """
     require()
     from matplotlib import style
     from matplotlib.figure import Figure
@@ -47,33 +55,33 @@ def picture(results: Sequence[Result], form: str) -> bytes:
     with style.context(["default", _SETTINGS]):
         figure = Figure(figsize=(10, 4.2), layout="constrained")
         recall, cost = figure.subplots(1, 2)
-        _lines(recall, results, _recall)
+        _plot_lines(recall, results, _get_recall)
         recall.set(title="argument recall", ylabel="values still in the prompt, %", ylim=(0, 103))
-        _lines(cost, results, _cost)
+        _plot_lines(cost, results, _get_cost)
         cost.set(title="cost", ylabel="input tokens a call")
         cost.set_ylim(bottom=0)
         handles, names = recall.get_legend_handles_labels()
-        figure.legend(handles, names, loc="outside lower center", ncols=_in_a_line(names), frameon=False)
+        figure.legend(handles, names, loc="outside lower center", ncols=_count_columns(names), frameon=False)
         file = io.BytesIO()
         figure.savefig(file, format=form, dpi=144, metadata=_NO_DATE[form])
     return file.getvalue()
 
 
-def _in_a_line(names: Sequence[str]) -> int:
-    """How many names stand beside each other: long ones are those of compositions."""
+def _count_columns(names: Sequence[str]) -> int:
+    """Return how many names fit into one line of the legend: names of compositions are long."""
     return max(1, min(5, _LEGEND // (max(map(len, names), default=0) + 6)))
 
 
-def _recall(result: Result) -> float | None:
+def _get_recall(result: Result) -> float | None:
     return None if result.recall is None else result.recall * 100
 
 
-def _cost(result: Result) -> float | None:
+def _get_cost(result: Result) -> float | None:
     return result.cost_per_call if result.calls > result.refused else None
 
 
-def _lines(axes: Axes, results: Sequence[Result], figure: Callable[[Result], float | None]) -> None:
-    """One line a strategy over a budget axis that doubles; what has no figure is a gap."""
+def _plot_lines(axes: Axes, results: Sequence[Result], figure: Callable[[Result], float | None]) -> None:
+    """Plot one line per strategy over a budget axis that doubles; missing figures are gaps."""
     for at, name in enumerate(dict.fromkeys(result.strategy for result in results)):
         mine = sorted((result for result in results if result.strategy == name), key=lambda result: result.budget)
         heights = [float("nan") if (value := figure(result)) is None else value for result in mine]

@@ -1,4 +1,4 @@
-"""Recorded sessions out of files."""
+"""Reading of recorded sessions from files."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from holdfast.wire.transcripts import BadLine, Recording, read_recordings
 
 
 def read(paths: Iterable[Path], *, skip_bad: bool, on_bad: Callable[[BadLine], None]) -> list[Recording]:
-    """The recordings in some JSONL files.
+    """Return the recordings in JSONL files.
 
     Args:
-        paths: the files, in order.
-        skip_bad: go on behind a bad line; otherwise the first one raises.
-        on_bad: told of each bad line that is skipped.
+        paths: The files, in order.
+        skip_bad: Skip invalid lines; otherwise the first one raises.
+        on_bad: Called with each invalid line that is skipped.
 
     Raises:
-        InvalidMessage: a bad line, named by file and number.
-        InvalidRequest: a file that cannot be read.
+        InvalidMessage: A line is invalid; the error names file and line.
+        InvalidRequest: A file cannot be read.
     """
     found = []
     for path in paths:
@@ -32,14 +32,14 @@ def read(paths: Iterable[Path], *, skip_bad: bool, on_bad: Callable[[BadLine], N
                     elif skip_bad:
                         on_bad(item)
                     else:
-                        raise InvalidMessage(f"{item} (--skip-bad goes on behind it)")
+                        raise InvalidMessage(f"{item} (--skip-bad skips such lines)")
         except OSError as exc:
             raise InvalidRequest(f"{path}: {exc.strerror or exc}", param="FILE") from exc
     return found
 
 
-def chained(sessions: Sequence[Recording]) -> list[Recording]:
-    """All sessions as one long one, under the first one's system prompt."""
+def chain_sessions(sessions: Sequence[Recording]) -> list[Recording]:
+    """Join all sessions into a single one, with the system prompt of the first."""
     if not sessions:
         return []
     messages = [*split_system(sessions[0].messages)[0]]

@@ -1,8 +1,9 @@
-"""The `scripted` summarizer: a stand-in for a model where what matters is what summaries cost, not how good they are.
+"""The `scripted` summarizer: a stand-in for a model, to measure what summaries cost, not how good they are.
 
-It is asked what a model is asked and answers about as long as one would, but understands nothing: of every message it takes the
-beginning, the user's first, then calls with their results, then what the assistant said, the newest first, until half of
-its room is full; told in the order of the conversation. The same task gives the same summary, to the byte.
+It gets the same task as a model and answers at about the same length, but understands nothing. It takes the beginning
+of every message, those of the user first, then calls with their results, then the assistant's texts, the newest first,
+until half of its room is used; they appear in the order of the conversation. The same task always gives the same
+summary, to the byte.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ from holdfast.wire.openai import message_from
 
 SCRIPTED: Final = "scripted"
 WINDOW: Final = 128_000
-"""Tokens of its context window: that of most models."""
+"""Size of its context window in tokens, as for most models."""
 FULL: Final = 0.5
-"""Part of its room that it fills: told "at most so many words", models stay well below. An assumption, not a measurement."""
+"""Share of its room that it uses: models told "at most so many words" stay well below. An assumption, not a measurement."""
 OF_SOURCE: Final = 1 / 3
-"""Part of what is new to it that a summary takes at most."""
+"""Maximum size of a summary as a share of the new messages."""
 WORDS: Final[Mapping[str, int]] = {"user": 60, "call": 40, "result": 40, "assistant": 25}
-"""Words told of one message, by kind."""
+"""Number of words taken from one message, by kind."""
 _RANKS: Final = {"user": 0, "earlier": 1, "call": 2, "result": 2, "assistant": 3}
-"""Who gets room first."""
+"""Order in which kinds of messages get room."""
 _SOURCE: Final = re.compile(r"<(conversation-[0-9a-f]+)>\n(.*)\n</\1>", re.DOTALL)
 _EARLIER: Final = re.compile(r"<(conversation-[0-9a-f]+)-earlier>\n(.*?)\n</\1-earlier>", re.DOTALL)
 _ROOM: Final = re.compile(r"at most (\d+) words")
@@ -35,15 +36,15 @@ _HEAD: Final = re.compile(r"\[(?:\d+|-)\] (?:result of (.*)|([a-z]+)(?: \((.*?)\
 _CALL: Final = re.compile(r"  calls (.*) with:")
 
 
-class Told(NamedTuple):
-    """One line that a summary may hold."""
+class Line(NamedTuple):
+    """One line that a summary may contain."""
 
     kind: str
     text: str
 
 
-class Scripted:
-    """The stand-in, as a `Model`."""
+class ScriptedModel:
+    """The stand-in as a `Model`."""
 
     @property
     def name(self) -> str:
@@ -53,9 +54,9 @@ class Scripted:
     async def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """See `Model.stream`. It raises nothing."""
-        said = [str(message["content"]) for message in request["messages"]]
-        text = summary_of("\n".join(said))
+        """Yield the summary of a request's task; never raises."""
+        texts = [str(message["content"]) for message in request["messages"]]
+        text = summarize("\n".join(texts))
         prompt = sum(STORED.message(message_from(message)) for message in request["messages"])
         usage = {"prompt_tokens": prompt, "completion_tokens": STORED.text(text)}
         message = {"role": "assistant", "content": text}
@@ -65,26 +66,26 @@ class Scripted:
             yield chunk
 
     async def close(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there are no connections."""
 
 
-def stand_in() -> Llm:
-    """The stand-in as an llm: it counts as o200k does."""
-    return Llm(name=SCRIPTED, model="gpt-4o", client=Scripted(), context_window=WINDOW)
+def make_scripted_llm() -> Llm:
+    """Return the stand-in as an llm; it counts tokens with o200k."""
+    return Llm(name=SCRIPTED, model="gpt-4o", client=ScriptedModel(), context_window=WINDOW)
 
 
-def summary_of(task: str) -> str:
-    """What it makes of a task, as `holdfast.context.summaries` words it."""
+def summarize(task: str) -> str:
+    """Return its summary for a task in the wording of `holdfast.context.summaries`."""
     source, earlier, room = _SOURCE.search(task), _EARLIER.search(task), _ROOM.findall(task)
     text = source[2] if source else task
-    before = [Told("earlier", line) for line in earlier[2].splitlines() if line.strip()] if earlier else []
+    before = [Line("earlier", line) for line in earlier[2].splitlines() if line.strip()] if earlier else []
     known = STORED.text(earlier[2]) if earlier else 0
-    allowed = min(int(room[-1]) / WORDS_A_TOKEN * FULL if room else WINDOW, STORED.text(text) * OF_SOURCE + known)
-    return "\n".join(_chosen([*before, *_lines(text)], int(allowed))) or text[:40]
+    max_tokens = min(int(room[-1]) / WORDS_A_TOKEN * FULL if room else WINDOW, STORED.text(text) * OF_SOURCE + known)
+    return "\n".join(_select_lines([*before, *_split_lines(text)], int(max_tokens))) or text[:40]
 
 
-def _chosen(lines: list[Told], tokens: int) -> list[str]:
-    """Lines that fit, the first in rank first, of one rank the newest; in the order in which they stood."""
+def _select_lines(lines: list[Line], tokens: int) -> list[str]:
+    """Select the lines that fit, by rank, and within a rank the newest first; return them in their original order."""
     order = sorted(range(len(lines)), key=lambda at: (_RANKS[lines[at].kind], -at))
     chosen = []
     for at in order:
@@ -95,15 +96,15 @@ def _chosen(lines: list[Told], tokens: int) -> list[str]:
     return [lines[at].text for at in sorted(chosen)]
 
 
-def _lines(text: str) -> Iterator[Told]:
-    """A line for each message and call of a conversation."""
+def _split_lines(text: str) -> Iterator[Line]:
+    """Yield a line for each message and call of a conversation."""
     kind, who, words = "assistant", "assistant", list[str]()
     for line in text.splitlines():
         head, call = _HEAD.fullmatch(line), _CALL.fullmatch(line)
         if head is None and call is None:
             words += line.split()
             continue
-        yield from _line(kind, who, words)
+        yield from _make_line(kind, who, words)
         words = []
         if call is not None:
             kind, who = "call", f"called {call[1]}"
@@ -111,15 +112,15 @@ def _lines(text: str) -> Iterator[Told]:
             kind, who = "result", f"{head[1]} returned"
         elif head is not None:
             kind, who = "user" if head[2] == "user" else "assistant", head[3] or head[2]
-    yield from _line(kind, who, words)
+    yield from _make_line(kind, who, words)
 
 
-def _line(kind: str, who: str, words: list[str]) -> Iterator[Told]:
+def _make_line(kind: str, who: str, words: list[str]) -> Iterator[Line]:
     if words:
-        yield Told(kind, f"{who}: {_shortened(words, WORDS[kind])}")
+        yield Line(kind, f"{who}: {_shorten(words, WORDS[kind])}")
 
 
-def _shortened(words: list[str], most: int) -> str:
-    """The first words, in at most six characters a word: JSON is one long word."""
+def _shorten(words: list[str], most: int) -> str:
+    """Return the first words, limited to six characters per word, since JSON may be one long word."""
     text = " ".join(words[:most])
     return text if len(text) <= 6 * most else text[: 6 * most] + "…"

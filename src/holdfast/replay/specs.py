@@ -1,7 +1,7 @@
-"""What is played, as it is named on a command line: `digest`, `digest@2048`, `token_window:preserve_recent=3,target=0.5`.
+"""Strategies as written on a command line: `digest`, `digest@2048`, `token_window:preserve_recent=3,target=0.5`.
 
-Compositions are written in the order in which they work: `clear_tool_results:keep=2+token_window` clears tool results, and then
-does what `token_window` does.
+Compositions are written in the order in which they are applied: `clear_tool_results:keep=2+token_window` clears tool
+results, then applies `token_window`.
 """
 
 from __future__ import annotations
@@ -18,55 +18,59 @@ from holdfast.errors import InvalidRequest
 
 WHERE: Final = "--strategy"
 DIGEST: Final = "digest"
-"""As a summarizer's name: no model, the digest stands in."""
+"""As the name of a summarizer: no model, the digest is used instead."""
 NOBODY: Final = WITHOUT_MODEL | {DIGEST}
-"""Names of summarizers for which the digest stands in."""
+"""Names of summarizers that stand for the digest."""
 _BUDGET, _SUMMARIZER, _SCORER = "budget", "summarizer_llm", "scorer"
 _LARGEST = 999_999_999
 _CANNOT: Final = (
-    "{text!r}: {wrong} composes with nothing behind it; "
+    "{text!r}: {wrong} cannot be followed by another strategy; "
     f"only {CLEARING} works before another strategy: {CLEARING}+{{wrong}}"
 )
 _TOKEN: Final = re.compile(r'"(?:[^"\\]|\\.)*"|\[[^\[\]]*\]|\{[^{}]*\}|.', re.DOTALL)
-"""A JSON string, list or object, in which nothing is parted; or any one character."""
+"""A JSON string, list or object, which is not split; or any single character."""
 
 
 class Spec(msgspec.Struct, frozen=True):
-    """A strategy with the keys that were given, `clear_tool_results` among them where it comes first."""
+    """A strategy with the given keys, including `clear_tool_results` if that is applied first."""
 
     strategy: str
     options: dict[str, Any] = {}
-    """Without `budget`."""
+    """Keys without `budget`."""
     budget: int | None = None
-    """Its own; None: it takes the one that it is played at."""
+    """Its own budget; None: it takes the one that it is played at."""
 
     @property
     def label(self) -> str:
-        """Names it in tables, without its budget: what `spec_of` reads as this spec again."""
+        """Its name in tables, without the budget; `parse_spec` reads it as the same spec again."""
         clearing = self.options.get(CLEARING)
-        own = _named(self.strategy, {key: value for key, value in self.options.items() if key != CLEARING})
+        own = _format_spec(self.strategy, {key: value for key, value in self.options.items() if key != CLEARING})
         if clearing is None or clearing is False:
             return own
-        return f"{_named(CLEARING, clearing if isinstance(clearing, Mapping) else {})}+{own}"
+        return f"{_format_spec(CLEARING, clearing if isinstance(clearing, Mapping) else {})}+{own}"
 
     @property
     def has_summaries(self) -> bool:
-        """Whether its strategy has summaries, whoever writes them."""
+        """True if its strategy makes summaries, with or without a model."""
         return _SUMMARIZER in STRATEGIES[self.strategy].keys
 
     @property
     def summarizes(self) -> bool:
-        """Whether its summaries are a model's, if there is one."""
+        """True if its summaries are made by a model, if one is available."""
         return self.has_summaries and self.options.get(_SUMMARIZER) not in NOBODY
 
     @property
     def summarizer(self) -> str | None:
-        """Who writes its summaries; None where it does not say."""
+        """Name of its summarizer; None if none is given."""
         named = self.options.get(_SUMMARIZER)
         return str(named) if self.summarizes and named is not None else None
 
     def settings(self, budget: int, *, where: str = WHERE) -> ContextSettings:
-        """Its settings at a budget, where it takes one. Raises `InvalidRequest` for what no strategy knows."""
+        """Return its settings at a budget, if the strategy takes one.
+
+        Raises:
+            InvalidRequest: The strategy or a key is unknown.
+        """
         takes = self.strategy in STRATEGIES and _BUDGET in STRATEGIES[self.strategy].keys
         given = {"strategy": self.strategy, **self.options}
         return parse({**given, **({_BUDGET: budget} if takes else {})}, where=where)
@@ -84,14 +88,14 @@ class Spec(msgspec.Struct, frozen=True):
         return make_strategy(settings)
 
 
-def _named(strategy: str, options: Mapping[str, Any]) -> str:
-    given = ",".join(f"{key}={_shown(value)}" for key, value in options.items())
+def _format_spec(strategy: str, options: Mapping[str, Any]) -> str:
+    given = ",".join(f"{key}={_format_value(value)}" for key, value in options.items())
     return f"{strategy}:{given}" if given else strategy
 
 
-def _shown(value: Any) -> str:
-    """A value as it is read again: a text as it stands, unless that would be read as something else."""
-    if isinstance(value, str) and _value(value) == value and not set(value) & set(',+"[]{}'):
+def _format_value(value: Any) -> str:
+    """Return a value in the form in which it is read again: text is not quoted unless it would be read as something else."""
+    if isinstance(value, str) and _parse_value(value) == value and not set(value) & set(',+"[]{}'):
         return value
     return msgspec.json.encode(value).decode()
 
@@ -99,45 +103,51 @@ def _shown(value: Any) -> str:
 # -- reading -----------------------------------------------------------------
 
 
-def specs_of(texts: Iterable[str]) -> list[Spec]:
-    """The specs in texts that list them with commas, each once: a piece `KEY=VALUE` belongs to the spec before it.
+def parse_specs(texts: Iterable[str]) -> list[Spec]:
+    """Parse comma-separated specs in several texts, without duplicates. A piece `KEY=VALUE` belongs to the spec before it.
 
     Raises:
-        InvalidRequest: as `spec_of` does; or a key stands before every strategy.
+        InvalidRequest: A spec is invalid, or a key precedes all strategies.
     """
     found: dict[tuple[str, int | None], Spec] = {}
     for text in texts:
-        for word in _joined(_split(text, ",")):
-            spec = spec_of(word)
+        for word in _join_keys(_split(text, ",")):
+            spec = parse_spec(word)
             found[spec.label, spec.budget] = spec
     return list(found.values())
 
 
-def spec_of(text: str) -> Spec:
-    """The spec in `STRATEGY[@BUDGET][:KEY=VALUE,…]`, or in `clear_tool_results[:KEY=VALUE,…]+` before one.
+def parse_spec(text: str) -> Spec:
+    """Parse `STRATEGY[@BUDGET][:KEY=VALUE,…]`, optionally after `clear_tool_results[:KEY=VALUE,…]+`.
 
-        >>> spec_of("token_window@2048:preserve_recent=3")
+        >>> parse_spec("token_window@2048:preserve_recent=3")
         Spec(strategy='token_window', options={'preserve_recent': 3}, budget=2048)
-        >>> spec_of("clear_tool_results:keep=2+token_window").options
+        >>> parse_spec("clear_tool_results:keep=2+token_window").options
         {'clear_tool_results': {'keep': 2}}
 
     Raises:
-        InvalidRequest: it is none, or this version does not have the strategy or one of its keys.
+        InvalidRequest: The text is invalid, or this version does not have the strategy or one of its keys.
     """
-    *before, last = [_piece(part) for part in _split(text, "+")]
+    *before, last = [_parse_piece(part) for part in _split(text, "+")]
     if before:
-        last = _composed(text, before, last)
+        last = _compose(text, before, last)
     make_strategy(last.settings(last.budget or 1, where=""))
     if _SCORER in last.options:
-        raise InvalidRequest(f"{_SCORER} is not played: replay rates by the built-in signals", param=_SCORER)
+        raise InvalidRequest(
+            f"{_SCORER} cannot be used here: replay rates messages by the built-in signals", param=_SCORER
+        )
     return last
 
 
-def tokens(text: str) -> int:
-    """A number of tokens. Raises `InvalidRequest` where it is none."""
+def parse_tokens(text: str) -> int:
+    """Parse a number of tokens.
+
+    Raises:
+        InvalidRequest: The text is not such a number.
+    """
     text = text.strip()
     if not (text.isascii() and text.isdecimal() and len(text) < 10 and int(text)):
-        raise InvalidRequest(f"{text!r} is no number of tokens, from 1 to {_LARGEST}", param=_BUDGET)
+        raise InvalidRequest(f"{text!r} is not a number of tokens; use 1 to {_LARGEST}", param=_BUDGET)
     return int(text)
 
 
@@ -145,7 +155,7 @@ def tokens(text: str) -> int:
 
 
 def _split(text: str, mark: str) -> list[str]:
-    """`text` parted at each `mark` that stands in no JSON value."""
+    """Split `text` at each `mark` that is not inside a JSON value."""
     parts = [""]
     for token in _TOKEN.findall(text):
         if token == mark:
@@ -155,8 +165,8 @@ def _split(text: str, mark: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def _joined(words: Iterable[str]) -> Iterator[str]:
-    """Words with the keys behind them that are theirs."""
+def _join_keys(words: Iterable[str]) -> Iterator[str]:
+    """Yield specs, each joined with the keys that follow it."""
     spec = ""
     for word in filter(None, words):
         key, equals, _ = word.partition("=")
@@ -167,50 +177,54 @@ def _joined(words: Iterable[str]) -> Iterator[str]:
         elif spec:
             spec += ("," if ":" in _split(spec, "+")[-1] else ":") + word
         else:
-            raise InvalidRequest(f"{word!r} stands before any strategy", param="strategy")
+            raise InvalidRequest(f"{word!r} must follow a strategy", param="strategy")
     if spec:
         yield spec
 
 
-def _piece(text: str) -> Spec:
-    """One strategy with its keys, unchecked."""
+def _parse_piece(text: str) -> Spec:
+    """Parse one strategy with its keys, without validation."""
     head, _, rest = text.partition(":")
     name, at, number = head.partition("@")
-    options = dict(_option(part) for part in _split(rest, ",") if part)
-    given = [tokens(number)] if at else []
+    options = dict(_parse_option(part) for part in _split(rest, ",") if part)
+    given = [parse_tokens(number)] if at else []
     if _BUDGET in options:
-        given.append(tokens(str(options.pop(_BUDGET))))
+        given.append(parse_tokens(str(options.pop(_BUDGET))))
     if len(given) > 1:
         raise InvalidRequest(f"{text!r} names two budgets", param=_BUDGET)
     return Spec(name.strip(), options, given[0] if given else None)
 
 
-def _option(part: str) -> tuple[str, Any]:
+def _parse_option(part: str) -> tuple[str, Any]:
     key, equals, value = part.partition("=")
     if not equals:
-        raise InvalidRequest(f"{part.strip()!r} is no KEY=VALUE", param="strategy")
-    return key.strip(), _value(value.strip())
+        raise InvalidRequest(f"{part.strip()!r} is not KEY=VALUE", param="strategy")
+    return key.strip(), _parse_value(value.strip())
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return text
 
 
-def _composed(text: str, before: Sequence[Spec], last: Spec) -> Spec:
-    """`last` with what works before it. Raises `InvalidRequest` for what does not compose."""
+def _compose(text: str, before: Sequence[Spec], last: Spec) -> Spec:
+    """Return `last` combined with the specs before it.
+
+    Raises:
+        InvalidRequest: The strategies cannot be combined.
+    """
     for spec in (*before, last):
         if spec.strategy:
-            Spec(spec.strategy).settings(1, where="")  # one that is unknown is told as such
+            Spec(spec.strategy).settings(1, where="")  # reports an unknown strategy
     if not all(spec.strategy for spec in (*before, last)):
-        raise InvalidRequest(f"{text!r}: `+` stands between two strategies", param="strategy")
+        raise InvalidRequest(f"{text!r}: `+` must be between two strategies", param="strategy")
     wrong = next((spec.strategy for spec in before if spec.strategy != CLEARING), None)
     if wrong is not None:
         raise InvalidRequest(_CANNOT.format(text=text, wrong=wrong), param="strategy")
     if len(before) > 1 or last.strategy == CLEARING or CLEARING in last.options:
-        raise InvalidRequest(f"{text!r}: {CLEARING} stands there twice", param="strategy")
+        raise InvalidRequest(f"{text!r}: {CLEARING} appears twice", param="strategy")
     if before[0].budget is not None:
-        raise InvalidRequest(f"{text!r}: the budget goes with the last strategy, {last.strategy}@N", param=_BUDGET)
+        raise InvalidRequest(f"{text!r}: the budget belongs to the last strategy, as {last.strategy}@N", param=_BUDGET)
     return msgspec.structs.replace(last, options={**last.options, CLEARING: before[0].options or True})

@@ -1,9 +1,9 @@
-"""Summaries in replay: made as the service makes them, between calls, by a model or by what stands in for one.
+"""Summaries in replay, made as the service makes them: between calls, by a model or its stand-in.
 
-    behind a call that is past the threshold, or before one that would not fit -> plan -> write -> lay
+    after a call past the threshold, or before one that would not fit -> plan -> write -> store
 
-What a model answers is judged as the service judges it. Where that fails the digest takes its place, and the next attempts wait
-for more and more calls, as they wait for more and more time there.
+A model's answer is checked as in the service. If it fails, the digest is used instead, and further attempts wait for a
+growing number of calls, as they wait for a growing time in the service.
 """
 
 from __future__ import annotations
@@ -43,27 +43,30 @@ from holdfast.tokens import STORED
 from holdfast.wire.openai import message_from
 
 SECONDS: Final = 120.0
-"""That a model may take for one answer."""
+"""Timeout of a model for one answer, in seconds."""
 CALLS: Final = 8
-"""Most calls for which what the digest covered is read from the log again; of a longer part the newest, and its digest."""
+"""Maximum number of calls for which the range of the digest is read from the log again.
+
+Of a longer range, only the newest part is read, together with the digest.
+"""
 LONGEST_WAIT: Final = 64
-"""Calls, at most, before a summary is tried again; doubled by each failure in a row."""
+"""Maximum number of calls before a summary is tried again; the wait doubles with each consecutive failure."""
 
 
 class SummaryWriter:
-    """Whoever writes summaries, in an event loop of its own; used with `with`, and by one thread.
+    """Writes summaries in an event loop of its own. Use it with `with`, in a single thread.
 
     Attributes:
-        failed: why the first summary that was not made was not made; None while all were.
+        failed: Reason for the first failed summary; None if there was none.
 
     Args:
-        llm: the model.
+        llm: The model.
     """
 
     def __init__(self, llm: Llm) -> None:
         self.name = llm.name
         self.failed: str | None = None
-        self._llm = msgspec.structs.replace(llm, client=_Counting(llm.client))
+        self._llm = msgspec.structs.replace(llm, client=_CountingModel(llm.client))
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
@@ -76,24 +79,32 @@ class SummaryWriter:
         self._runner.close()
 
     def write(self, reading: SummaryInput, spent: SummaryCost) -> str:
-        """The text of a summary. Raises `SummaryError`."""
+        """Return the text of a summary.
+
+        Raises:
+            SummaryError: No usable summary was written.
+        """
         try:
             return self._runner.run(write_summary(self._llm, reading, spent, seconds=SECONDS)).text
         except SummaryError as exc:
             self.failed = self.failed or str(exc)
             raise
 
-    def allowed(self, tokens: int) -> int:
-        """Tokens that a summary by it may have, of those that there is room for."""
+    def limit_tokens(self, tokens: int) -> int:
+        """Return the maximum tokens of a summary by this model, given the available tokens."""
         return compute_summary_tokens(self._llm, tokens)
 
     def room(self, reading: SummaryInput) -> int:
-        """Tokens of the conversation that it reads for one summary. Raises `SummaryError`."""
+        """Return the tokens of the conversation that the model reads for one summary.
+
+        Raises:
+            SummaryError: The model's window is too small.
+        """
         return int(compute_capacity(self._llm, reading, CALLS) or 0)
 
 
-class _Counting:
-    """A model whose answers always tell what they took: counted here where the server does not say."""
+class _CountingModel:
+    """A model whose answers always include usage, counted here if the server does not report it."""
 
     def __init__(self, model: Model) -> None:
         self._model = model
@@ -112,9 +123,12 @@ class _Counting:
                 yield chunk
         completion = collector.partial()
         if not completion.get("usage"):
-            said = sum(STORED.message(message_from(message)) for message in request["messages"])
+            prompt_tokens = sum(STORED.message(message_from(message)) for message in request["messages"])
             text = next((choice["message"].get("content") for choice in completion.get("choices") or ()), None)
-            yield {"choices": [], "usage": {"prompt_tokens": said, "completion_tokens": STORED.text(text or "")}}
+            yield {
+                "choices": [],
+                "usage": {"prompt_tokens": prompt_tokens, "completion_tokens": STORED.text(text or "")},
+            }
 
     async def close(self) -> None:
         await self._model.close()
@@ -124,14 +138,14 @@ class SessionSummaries:
     """The summaries of one session.
 
     Attributes:
-        made: how many were laid.
-        failed: how many were not made.
-        spent: what all of them took.
+        made: Number of summaries that were made.
+        failed: Number of summaries that failed.
+        spent: Total cost of all summaries.
 
     Args:
-        writer: who writes.
-        request: what the session's working sets are built for.
-        room: what they may use.
+        writer: Writes the summaries.
+        request: The request that the session's working sets are built for.
+        room: The space available to working sets.
     """
 
     def __init__(self, writer: SummaryWriter, request: Request, room: Room) -> None:
@@ -145,38 +159,38 @@ class SessionSummaries:
 
     @property
     def due_at(self) -> int:
-        """Tokens of the conversation past which one is made behind a call."""
+        """Tokens of the conversation above which a summary is made after a call."""
         return int(self._request.strategy.summarize_at * self._room.tokens)
 
     @property
     def full_at(self) -> int:
-        """Tokens past which one is made before the next call."""
+        """Tokens above which a summary is made before the next call."""
         return self._room.tokens
 
-    def called(self) -> None:
-        """A call was made: attempts that wait come nearer."""
+    def count_call(self) -> None:
+        """Count a call, which brings the next attempt closer."""
         self._wait = max(0, self._wait - 1)
 
     def summarize(
         self, state: ViewState | None, kept: Sequence[Entry], log: Sequence[Entry], *, anchor: int | None
     ) -> ViewState | None:
-        """The view with a summary of what is old; None when there is nothing worth one, or none could be made.
+        """Return the view with a summary of old messages, or None if there is nothing to summarize, or the summary failed.
 
         Args:
-            state: the view so far.
-            kept: the entries that it keeps from before its frontier.
-            log: the whole live path.
+            state: The view so far.
+            kept: Entries that it keeps from before its frontier.
+            log: The whole live path.
             anchor: `seq` of the task anchor.
         """
         if self._wait:
             return None
         strategy, entries = self._request.strategy, log[state.frontier if state else 0 :]
-        window = FoldedView(_still(strategy), self._room, state, kept, entries).window(self._room)
+        window = FoldedView(_make_unbounded(strategy), self._room, state, kept, entries).window(self._room)
         planned = plan_summary(window, strategy)
         if planned is None:
             return None
         try:
-            reading = self._reading(planned, log)
+            reading = self._make_input(planned, log)
             self._text = self._writer.write(reading, self.spent)
         except SummaryError:
             self.failed, self._in_a_row = self.failed + 1, self._in_a_row + 1
@@ -198,13 +212,13 @@ class SessionSummaries:
         )
         return view.state()
 
-    def _reading(self, planned: Plan, log: Sequence[Entry]) -> SummaryInput:
-        """What is to be read: what will be covered, what the digest covers as far as it can be read, the earlier summary."""
+    def _make_input(self, planned: Plan, log: Sequence[Entry]) -> SummaryInput:
+        """Return the summarizer's input: the range to be covered, the range of the digest as far as it can be read, the earlier summary."""
         count = self._request.count
         reading = SummaryInput(
             units=planned.units,
             earlier=self._text if planned.earlier is not None else None,
-            tokens=self._writer.allowed(
+            tokens=self._writer.limit_tokens(
                 count_room_for_text(
                     planned.find_first(planned.units), planned.last, planned.allowance, count, self._request.marker
                 )
@@ -214,21 +228,21 @@ class SessionSummaries:
         )
         if planned.gap is None:
             return reading
-        gap = _newest(log[planned.gap[0] : planned.gap[1]], self._writer.room(reading))
+        gap = _select_newest(log[planned.gap[0] : planned.gap[1]], self._writer.room(reading))
         whole = len(gap) == planned.gap[1] - planned.gap[0]
         units = group_units(entry for entry in gap if entry.seq not in planned.apart)
-        told = [reading.earlier, None if whole or planned.digest is None else planned.digest.text]
+        texts = [reading.earlier, None if whole or planned.digest is None else planned.digest.text]
         together = sorted((*planned.units, *units), key=lambda unit: unit.first)
-        return msgspec.structs.replace(reading, units=together, earlier="\n".join(filter(None, told)) or None)
+        return msgspec.structs.replace(reading, units=together, earlier="\n".join(filter(None, texts)) or None)
 
 
-def _still(strategy: Strategy) -> Strategy:
-    """A strategy that leaves a view as it is before `strategy` would make it shorter."""
+def _make_unbounded(strategy: Strategy) -> Strategy:
+    """Return a strategy that leaves a view in the state before `strategy` would shorten it."""
     return Strategy(name="none", bounded=False, anchored=strategy.anchored, condense=strategy.condense)
 
 
-def _newest(entries: Sequence[Entry], tokens: int) -> Sequence[Entry]:
-    """The newest of some entries that take so many tokens."""
+def _select_newest(entries: Sequence[Entry], tokens: int) -> Sequence[Entry]:
+    """Return the newest entries that have at most so many tokens in total."""
     at = len(entries)
     while at and entries[at - 1].tokens <= tokens:
         at -= 1
