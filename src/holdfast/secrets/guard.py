@@ -142,7 +142,7 @@ class Guard:
             exc.args = tuple(self.mask_text(arg) if isinstance(arg, str) else arg for arg in exc.args)
             param = getattr(exc, "param", None)
             if isinstance(param, str):
-                exc.param = self.mask_text(param)  # the attribute exists
+                exc.param = self.mask_text(param)  # type: ignore[attr-defined]  # the attribute exists
             raise
 
     def record(self, findings: Sequence[Finding], session_id: str) -> None:
