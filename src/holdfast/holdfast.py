@@ -13,7 +13,7 @@ from typing import Any, Final, Self, overload
 from msgspec import UNSET, UnsetType
 
 from holdfast.agents import Roster
-from holdfast.artifacts import ArtifactService, ArtifactSettings, opened_blobs
+from holdfast.artifacts import ArtifactService, ArtifactSettings, open_blobs
 from holdfast.consolidation.proposals import Proposer
 from holdfast.consolidation.sweeps import Dreaming, DreamingSettings
 from holdfast.context.settings import parse, without_recall
@@ -275,7 +275,7 @@ class Holdfast(Sessions):
     def _make_tenant_engine(self, tenant: str) -> Engine:
         own = self.engine
         store = own.life.store.for_tenant(tenant)
-        return self._make_engine(store, own.artifacts.of(store), of=own)
+        return self._make_engine(store, own.artifacts.for_store(store), of=own)
 
     @asynccontextmanager
     async def serve_tenant(self, tenant: str) -> AsyncIterator[Holdfast]:
@@ -345,7 +345,7 @@ class Holdfast(Sessions):
 
     def _make_artifact_service(self, store: Store) -> ArtifactService:
         """Create the service for the artifacts of a store's tenant."""
-        blobs = opened_blobs(self._artifacts, self.url if self._given is None else None, store, self.clock)
+        blobs = open_blobs(self._artifacts, self.url if self._given is None else None, store, self.clock)
         return ArtifactService(store, blobs, self.clock, self._artifacts)
 
     async def close(self) -> None:

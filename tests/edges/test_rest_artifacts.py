@@ -51,7 +51,7 @@ async def get(served: Served, name: str, method: str = "GET", **headers: str) ->
 
 async def kept(served: Served) -> list[str]:
     """The keys of all contents that are there."""
-    return sorted([key async for key in served.hf.artifacts.blobs.old(2**60)])
+    return sorted([key async for key in served.hf.artifacts.blobs.list_old(2**60)])
 
 
 # -- there and back ------------------------------------------------------------

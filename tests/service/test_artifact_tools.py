@@ -231,7 +231,7 @@ async def test_parts_put_together_are_the_whole(text: str, limit: int) -> None:
         ("save_artifact", {"name": "x.bin", "content": "no", "encoding": "base64"}, "no base64"),
         ("save_artifact", {"name": "x.bin", "content": "€", "encoding": "base64"}, "no base64"),
         ("save_artifact", {"name": "x", "content": "x", "media_type": "rubbish"}, "media type like"),
-        ("save_artifact", {"name": "x.png", "content": "x", "media_type": "image/png"}, "does not begin like one"),
+        ("save_artifact", {"name": "x.png", "content": "x", "media_type": "image/png"}, "does not have its signature"),
         ("save_artifact", {"name": "result-7", "content": "x"}, "is the name of a tool result"),
         ("save_artifact", {"name": "large", "content": "x" * 2000}, "storage.artifacts.max_bytes"),
         ("save_artifact", {"name": "x"}, "wrong arguments"),

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.artifacts import ArtifactService, ArtifactSettings, Forgotten
+from holdfast.artifacts import ArtifactService, ArtifactSettings, DeletedArtifacts
 from holdfast.artifacts.blobs import CHUNK, DatabaseBlobs
 from holdfast.domain.artifact import UserRef
 from holdfast.domain.session import SessionRef
@@ -55,7 +55,7 @@ async def session(hf: Holdfast) -> SessionHandle:
 
 async def kept(hf: Holdfast) -> list[str]:
     """The keys of all contents that are there."""
-    return sorted([key async for key in hf.artifacts.blobs.old(2**60)])
+    return sorted([key async for key in hf.artifacts.blobs.list_old(2**60)])
 
 
 async def pieces(*chunks: bytes) -> AsyncGenerator[bytes, None]:
@@ -363,7 +363,7 @@ async def test_what_was_never_named_is_swept(hf: Holdfast, session: SessionHandl
     here = ArtifactService(hf.store, place, clock)
     with pytest.raises(SystemExit):
         await ArtifactService(hf.store, Dying(hf.store, clock), clock).save(session.ref, "b", "x")
-    assert len([key async for key in place.old(2**60)]) >= 1
+    assert len([key async for key in place.list_old(2**60)]) >= 1
     assert await here.sweep(clock.now + HOUR) == 0
     assert await here.sweep(clock.now + HOUR + 1) == 1
     assert await hf.artifacts.sweep(2**60) == 0
@@ -445,7 +445,7 @@ async def test_deleting_a_session_deletes_its_artifacts(hf: Holdfast, session: S
     assert [one.name for one in await again.artifacts.list()] == ["user:a"]
     await again.artifacts.save("a", "x")
     assert await again.delete()
-    assert await hf.artifacts.forget(UserRef("ann")) == Forgotten(artifacts=1, bytes=1)
+    assert await hf.artifacts.forget(UserRef("ann")) == DeletedArtifacts(artifacts=1, bytes=1)
     assert await kept(hf) == []
 
 
@@ -454,9 +454,9 @@ async def test_forgetting_tells_how_much_it_was(hf: Holdfast, session: SessionHa
     await session.artifacts.save("a", bytes(10))
     await session.artifacts.save("a", bytes(20))
     await session.artifacts.save("b", bytes(30))
-    assert await hf.artifacts.forget(session.ref) == Forgotten(artifacts=3, bytes=60)
-    assert await hf.artifacts.forget(session.ref) == Forgotten()
-    assert await hf.artifacts.forget(SessionRef("ann", "nowhere")) == Forgotten()
+    assert await hf.artifacts.forget(session.ref) == DeletedArtifacts(artifacts=3, bytes=60)
+    assert await hf.artifacts.forget(session.ref) == DeletedArtifacts()
+    assert await hf.artifacts.forget(SessionRef("ann", "nowhere")) == DeletedArtifacts()
     assert await kept(hf) == []
 
 

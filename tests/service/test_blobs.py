@@ -17,8 +17,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.artifacts import ArtifactSettings, opened_blobs
-from holdfast.artifacts.blobs import CHUNK, Blobs, DatabaseBlobs, DiskBlobs, Home, folder_of, gathered, new_key
+from holdfast.artifacts import ArtifactSettings, open_blobs
+from holdfast.artifacts.blobs import (
+    CHUNK,
+    Blobs,
+    DatabaseBlobs,
+    DiskBlobs,
+    TenantFolder,
+    make_folder_name,
+    make_key,
+    rechunk,
+)
 from holdfast.artifacts.s3 import S3Blobs
 from holdfast.errors import HoldfastError, InvalidRequest, StoreCorrupt, StoreUnavailable
 from holdfast.limits import BLOB_PART_BYTES, LEARNED_MODELS
@@ -52,7 +61,7 @@ async def read(blobs: Blobs, key: str, start: int, stop: int) -> bytes:
 
 async def old(blobs: Blobs, before: int) -> list[str]:
     """What was written before."""
-    return sorted([key async for key in blobs.old(before)])
+    return sorted([key async for key in blobs.list_old(before)])
 
 
 @pytest.fixture(scope="module")
@@ -75,14 +84,15 @@ def places(request: pytest.FixtureRequest, tmp_path: Path, store: Store) -> Sequ
     """An empty place of one tenant, and that of another one beside it."""
     if request.param == "disk":
         return [
-            DiskBlobs(tmp_path / "deep" / "artifacts", Home(handle)) for handle in (store, store.for_tenant("other"))
+            DiskBlobs(tmp_path / "deep" / "artifacts", TenantFolder(handle))
+            for handle in (store, store.for_tenant("other"))
         ]
     if request.param == "database":
         return [DatabaseBlobs(handle, now) for handle in (store, store.for_tenant("other"))]
     url = request.getfixturevalue("bucket_url")
     prefix = f"p/{tmp_path.name}"
-    first = S3Blobs(Home(store), s3.BUCKET, endpoint=url, prefix=prefix, **s3.KEYS)
-    return [first, first.of(store.for_tenant("other"))]
+    first = S3Blobs(TenantFolder(store), s3.BUCKET, endpoint=url, prefix=prefix, **s3.KEYS)
+    return [first, first.for_store(store.for_tenant("other"))]
 
 
 @pytest.fixture
@@ -225,7 +235,7 @@ def test_gathered_chunks_are_the_same_bytes(chunks: list[bytes], size: int) -> N
             yield chunk
 
     async def taken() -> list[bytes]:
-        return [chunk async for chunk in gathered(given_(), size)]
+        return [chunk async for chunk in rechunk(given_(), size)]
 
     found = asyncio.run(taken())
     assert b"".join(found) == b"".join(chunks)
@@ -236,10 +246,10 @@ def test_gathered_chunks_are_the_same_bytes(chunks: list[bytes], size: int) -> N
 
 def test_keys_and_folders_tell_nothing() -> None:
     """No two are alike, and none is a path."""
-    keys = {new_key() for _ in range(100)}
+    keys = {make_key() for _ in range(100)}
     assert len(keys) == 100
     tenants = ("a", "A", "../a", "a/b", "", "ä", "a\u0308")
-    folders = {folder_of(tenant, identity) for tenant in tenants for identity in (b"1" * 16, b"2" * 16)}
+    folders = {make_folder_name(tenant, identity) for tenant in tenants for identity in (b"1" * 16, b"2" * 16)}
     assert len(folders) == 14
     assert all(text.isalnum() and len(text) == 32 for text in keys | folders)
 
@@ -256,7 +266,7 @@ async def test_two_databases_share_a_place(tmp_path: Path, bucket_url: str, back
         settings = msgspec.structs.replace(ArtifactSettings(bucket=s3.BUCKET, endpoint=bucket_url), **s3.KEYS)
     first, second = [await open_store("sqlite://:memory:", tenant="acme") for _ in range(2)]
     try:
-        mine, theirs = (opened_blobs(settings, None, store, now) for store in (first, second))
+        mine, theirs = (open_blobs(settings, None, store, now) for store in (first, second))
         assert await old(theirs, now() + HOUR) == []
         await mine.put(key, chunked(b"mine"))
         assert await old(theirs, now() + HOUR) == []
@@ -265,7 +275,7 @@ async def test_two_databases_share_a_place(tmp_path: Path, bucket_url: str, back
         await theirs.delete([key])
         with pytest.raises(StoreCorrupt, match="missing"):
             await read(theirs, key, 0, 4)
-        again = opened_blobs(settings, None, first, now)
+        again = open_blobs(settings, None, first, now)
         assert await read(again, key, 0, 4) == b"mine"
         assert await old(again, now() + HOUR) == [key]
     finally:
@@ -275,18 +285,18 @@ async def test_two_databases_share_a_place(tmp_path: Path, bucket_url: str, back
 
 async def test_of_several_that_keep_the_first_content_all_find_it(store: Store) -> None:
     """Each process makes a name of its own for the place; one of them stands."""
-    made = await asyncio.gather(*(Home(store).made() for _ in range(8)))
+    made = await asyncio.gather(*(TenantFolder(store).ensure_name() for _ in range(8)))
     assert len(set(made)) == 1
-    assert await Home(store).found() == made[0]
-    assert await Home(store.for_tenant("other")).found() is None
+    assert await TenantFolder(store).get_name() == made[0]
+    assert await TenantFolder(store.for_tenant("other")).get_name() is None
 
 
 async def test_where_contents_lie_is_never_forgotten(store: Store) -> None:
     """It stands where what is learned of models does, of which the newest are kept."""
-    folder = await Home(store).made()
+    folder = await TenantFolder(store).ensure_name()
     for at in range(LEARNED_MODELS + 1):
         await store.learn(f"m{at}", b"x", timestamp=now(), expect=None)
-    assert await Home(store).found() == folder
+    assert await TenantFolder(store).get_name() == folder
 
 
 # -- disk ----------------------------------------------------------------------
@@ -301,13 +311,13 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture
 def disk(root: Path, store: Store) -> DiskBlobs:
     """Contents in it."""
-    return DiskBlobs(root, Home(store))
+    return DiskBlobs(root, TenantFolder(store))
 
 
 @pytest.fixture
 async def folder(root: Path, store: Store) -> Path:
     """Where in it they are."""
-    return root / await Home(store).made()
+    return root / await TenantFolder(store).ensure_name()
 
 
 def names(folder: Path) -> list[str]:
@@ -422,7 +432,7 @@ async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path, store: Store
     """A file stands there."""
     (tmp_path / "artifacts").write_text("a file")
     with pytest.raises(StoreUnavailable, match="folder"):
-        await DiskBlobs(tmp_path / "artifacts", Home(store)).put("k1", chunked(b"x"))
+        await DiskBlobs(tmp_path / "artifacts", TenantFolder(store)).put("k1", chunked(b"x"))
 
 
 # -- s3 ------------------------------------------------------------------------
@@ -430,7 +440,7 @@ async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path, store: Store
 
 async def test_an_upload_that_does_not_end_leaves_no_parts(bucket_url: str, store: Store) -> None:
     """They would be paid for, and nobody would see them. Whether its source fails, or it is given up."""
-    place = S3Blobs(Home(store), s3.BUCKET, endpoint=bucket_url, prefix="parts", **s3.KEYS)
+    place = S3Blobs(TenantFolder(store), s3.BUCKET, endpoint=bucket_url, prefix="parts", **s3.KEYS)
     reached = asyncio.Event()
 
     async def breaking(*, fails: bool) -> AsyncGenerator[bytes, None]:
@@ -454,7 +464,7 @@ async def test_an_upload_that_does_not_end_leaves_no_parts(bucket_url: str, stor
 async def test_what_cannot_be_reached_is_told_without_keys(bucket_url: str, store: Store) -> None:
     """A bucket that is not there; an address where nobody is."""
     for bucket, url in (("nowhere", bucket_url), (s3.BUCKET, "http://127.0.0.1:9")):
-        place = S3Blobs(Home(store), bucket, endpoint=url, **s3.KEYS)
+        place = S3Blobs(TenantFolder(store), bucket, endpoint=url, **s3.KEYS)
         with pytest.raises(StoreUnavailable) as caught:
             await place.put("k1", chunked(b"x"))
         assert "test-secret" not in str(caught.value)
@@ -470,7 +480,7 @@ async def test_where_contents_lie_unless_told(store: Store, tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
 
     def kind(url: str | None, **said: Any) -> str:
-        return type(opened_blobs(ArtifactSettings(**said), url, store, now)).__name__
+        return type(open_blobs(ArtifactSettings(**said), url, store, now)).__name__
 
     assert kind("sqlite:///chat.db") == "DiskBlobs"
     assert kind("sqlite://:memory:") == "DatabaseBlobs"
@@ -481,6 +491,6 @@ async def test_where_contents_lie_unless_told(store: Store, tmp_path: Path, monk
     for wrong in ({"backend": "disk"}, {"backend": "s3"}):
         with pytest.raises(InvalidRequest):
             kind("postgresql://h/d", **wrong)
-    blobs = opened_blobs(ArtifactSettings(), "sqlite:///chat.db", store, now)
+    blobs = open_blobs(ArtifactSettings(), "sqlite:///chat.db", store, now)
     await blobs.put("k1", chunked(b"x"))
-    assert (tmp_path / "chat.db.artifacts" / await Home(store).made() / "k1").read_bytes() == b"x"
+    assert (tmp_path / "chat.db.artifacts" / await TenantFolder(store).ensure_name() / "k1").read_bytes() == b"x"

@@ -342,9 +342,9 @@ async def test_a_turn_reads_only_what_it_sends(monkeypatch: pytest.MonkeyPatch) 
 
 def _forget(hf: holdfast.Holdfast, ref: SessionRef) -> None:
     store: Any = hf.store
-    while not hasattr(store, "_remembered"):
+    while not hasattr(store, "_cache"):
         store = store.inner
-    store._remembered.forget(hf.tenant, ref)
+    store._cache.forget(hf.tenant, ref)
 
 
 def test_what_is_remembered_is_bounded() -> None:

@@ -84,7 +84,7 @@ async def seen(hf: holdfast.Holdfast, ref: SessionRef) -> dict[str, Any]:
     """All that there is of a session, but for whose it is."""
     store = hf.store
     session = await store.get(ref)
-    held = list(await hf.artifacts.held(ref))
+    held = list(await hf.artifacts.list_all(ref))
     contents = [b"".join([chunk async for chunk in hf.artifacts.read(one)]) for one in held]
     export = await hf.export(ref, retired=True, calls=True, digests=True)
     return {
@@ -331,7 +331,7 @@ async def test_what_is_written_before_the_old_one_goes(url: str, clock: Clock, w
             patch.setattr(one.engine.store, "remove", meanwhile)
             moved = await one.move(ADA, user_id="bob")
         said = [message["content"] for message in await moved.messages()]
-        named = [artifact.name for artifact in await one.artifacts.held(BOB)]
+        named = [artifact.name for artifact in await one.artifacts.list_all(BOB)]
         assert (said, named) == ((["before", "late"], []) if written == "message" else (["before"], ["a.txt"]))
         with pytest.raises(SessionNotFound):
             await one.store.get(ADA)

@@ -358,7 +358,7 @@ async def test_what_no_name_leads_to_is_swept_of_every_tenant(tmp_path: Path, cl
         clock.now += DAY
         await hf.sweep()
         assert len([name for name in found(tmp_path) if "artifacts" in name]) == 2
-        other = hf.artifacts.of(hf.store.for_tenant("b"))
+        other = hf.artifacts.for_store(hf.store.for_tenant("b"))
         shared = await other.get(SessionRef("ada", "s"), "user:shared.txt")
         assert b"".join([chunk async for chunk in other.read(shared)]).startswith(CANARY.encode())
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.artifacts.content import checked_type, type_of
+from holdfast.artifacts.content import check_type, detect_type
 from holdfast.domain.artifact import check_name, fold_name
 from holdfast.errors import InvalidRequest
 
@@ -151,7 +151,7 @@ def test_names_that_fold_to_the_same_are_those_of_other_case(name: str) -> None:
 )  # fmt: skip
 def test_the_type_of_a_content(name: str, head: bytes, declared: str | None, found: str) -> None:
     """What is said, else what the name says, unless the content says otherwise."""
-    assert type_of(name, head, declared) == found
+    assert detect_type(name, head, declared) == found
 
 
 @pytest.mark.parametrize(
@@ -160,5 +160,5 @@ def test_the_type_of_a_content(name: str, head: bytes, declared: str | None, fou
 )
 def test_what_is_no_type_is_refused(value: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        checked_type(value)
+        check_type(value)
     assert caught.value.param == "mime_type"

@@ -1,20 +1,26 @@
-"""Artifacts: named, versioned, typed contents of a session or a user, and the places that contents lie in.
+"""Store artifacts: named, versioned, typed contents of a session or a user.
 
-A content is written whole before it is named, under a random key: a name never is a path. What was written and never
-named, or lost its name, is found by a sweep and removed.
+A content is written completely before it gets a name, under a random key, so a name is never a path. Contents that never got a name or lost
+it are found and removed by a sweep.
 """
 
 from __future__ import annotations
 
-from holdfast.artifacts.service import ArtifactService, Forgotten, Loaded, Opened, SessionArtifacts
-from holdfast.artifacts.settings import ArtifactSettings, opened_blobs
+from holdfast.artifacts.service import (
+    ArtifactService,
+    DeletedArtifacts,
+    LoadedArtifact,
+    OpenedArtifact,
+    SessionArtifacts,
+)
+from holdfast.artifacts.settings import ArtifactSettings, open_blobs
 
 __all__ = [
     "ArtifactService",
     "ArtifactSettings",
-    "Forgotten",
-    "Loaded",
-    "Opened",
+    "DeletedArtifacts",
+    "LoadedArtifact",
+    "OpenedArtifact",
     "SessionArtifacts",
-    "opened_blobs",
+    "open_blobs",
 ]

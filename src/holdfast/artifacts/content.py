@@ -1,4 +1,4 @@
-"""What a content is: its type by word, name and first bytes, and its size and hash while it passes by."""
+"""Determine the media type of a content from its declaration, name and first bytes, and measure size and hash of a stream."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from holdfast.errors import InvalidRequest, TooLarge, UnsupportedType
 
 UNKNOWN: Final = "application/octet-stream"
 HEAD_BYTES: Final = 1024
-"""First bytes that are looked at."""
-_TOKEN: Final = r"[A-Za-z0-9!#$&^_.+-]{1,127}"  # noqa: S105  # of a grammar
+"""Number of first bytes that are examined."""
+_TOKEN: Final = r"[A-Za-z0-9!#$&^_.+-]{1,127}"  # noqa: S105  # part of a grammar
 _TYPE: Final = re.compile(rf'({_TOKEN}/{_TOKEN})((?: ?; ?{_TOKEN}=(?:{_TOKEN}|"[\x20\x21\x23-\x5b\x5d-\x7e]*"))*)')
-_LONGEST: Final = 255
+_MAX_CHARS: Final = 255
 _known = MimeTypes()
-"""Python's own table, and what some of its versions lack: what a system's files add differs from machine to machine."""
+"""Python's own table, and what some of its versions lack. The system's files are not used, because they differ between machines."""
 for _kind, _ending in (
     ("text/markdown", ".md"),
     ("application/yaml", ".yaml"),
@@ -35,14 +35,14 @@ for _kind, _ending in (
 ):
     _known.add_type(_kind, _ending)
 
-_TEXTS: Final = frozenset(
+_TEXT_TYPES: Final = frozenset(
     f"application/{name}"
     for name in ("json", "jsonl", "x-ndjson", "xml", "yaml", "x-yaml", "toml", "javascript", "sql", "x-sh", "x-tex")
 )
-"""Types that are text and do not say so."""
+"""Text types whose name does not start with `text/`."""
 _CHARSET: Final = re.compile(r';\s*charset="?([^";\s]+)', re.IGNORECASE)
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-"""Characters that no text has; a terminal's escapes are some."""
+"""Characters that do not occur in text, except those of terminal escapes."""
 
 _SIGNATURES: Final[tuple[tuple[str, re.Pattern[bytes]], ...]] = (
     ("image/png", re.compile(rb"\x89PNG\r\n\x1a\n")),
@@ -52,76 +52,78 @@ _SIGNATURES: Final[tuple[tuple[str, re.Pattern[bytes]], ...]] = (
     ("application/zip", re.compile(rb"PK(?:\x03\x04|\x05\x06|\x07\x08)")),
     ("application/pdf", re.compile(rb".{0,1019}?%PDF-", re.DOTALL)),
 )
-"""Types that begin alike, always; a PDF may have other bytes before it."""
-_SIGNED: Final = frozenset(kind for kind, _ in _SIGNATURES)
+"""Types with a fixed signature; a PDF may have other bytes before it."""
+_SIGNATURE_TYPES: Final = frozenset(kind for kind, _ in _SIGNATURES)
 
 
-def checked_type(value: Any) -> str:
-    """A media type in the form it is stored in: type and subtype in lower case. Raises `InvalidRequest`."""
-    found = _TYPE.fullmatch(value.strip()) if isinstance(value, str) and len(value) <= _LONGEST else None
+def check_type(value: Any) -> str:
+    """Check and normalize a media type: type and subtype in lower case. Raise `InvalidRequest`."""
+    found = _TYPE.fullmatch(value.strip()) if isinstance(value, str) and len(value) <= _MAX_CHARS else None
     if found is None:
         message = f"mime_type must be a media type like text/plain or image/png, not {value!r}"[:200]
         raise InvalidRequest(message, param="mime_type")
     return found[1].lower() + found[2]
 
 
-def type_of(name: str, head: bytes, declared: str | None) -> str:
-    """The type of a content: what is declared, else what its name says, unless its first bytes say otherwise.
+def detect_type(name: str, head: bytes, declared: str | None) -> str:
+    """Return the media type of a content: the declared type, or else the type of its name, unless the first bytes contradict it.
 
     Raises:
-        InvalidRequest: what is declared is no media type.
-        UnsupportedType: the first bytes plainly contradict what is declared.
+        InvalidRequest: the declared type is not a media type.
+        UnsupportedType: the first bytes contradict the declared type.
     """
-    found = sniffed(head)
+    found = detect_by_signature(head)
     if declared is not None:
-        kind = checked_type(declared)
-        if contradicts(found, _bare(kind)):
-            shown = f"is {found}" if found else "does not begin like one"
-            raise UnsupportedType(f"the content is declared {kind}, and {shown}", param="mime_type")
+        kind = check_type(declared)
+        if is_contradiction(found, _strip_parameters(kind)):
+            shown = f"is {found}" if found else "does not have its signature"
+            raise UnsupportedType(f"the content is declared as {kind}, but {shown}", param="mime_type")
         return kind
     guess, encoding = _known.guess_type(name, strict=False)
     if encoding is not None:
         guess = {"gzip": "application/gzip", "bzip2": "application/x-bzip2"}.get(encoding)
-    if guess is None or contradicts(found, guess):
+    if guess is None or is_contradiction(found, guess):
         return found or UNKNOWN
     return guess
 
 
-def sniffed(head: bytes) -> str | None:
-    """The type that first bytes prove; None when they prove none."""
+def detect_by_signature(head: bytes) -> str | None:
+    """Return the type that the first bytes prove, or None."""
     return next((kind for kind, signature in _SIGNATURES if signature.match(head)), None)
 
 
-def contradicts(found: str | None, declared: str) -> bool:
-    """Whether a content whose first bytes prove `found` cannot be of the type `declared`."""
+def is_contradiction(found: str | None, declared: str) -> bool:
+    """Return True if a content whose first bytes prove `found` cannot be of type `declared`."""
     if found == declared:
         return False
-    # A ZIP may be a document, of whose type there are many; text and images begin with none of these.
-    return declared in _SIGNED or (found is not None and declared.partition("/")[0] in ("text", "image"))
+    # A ZIP may be one of many document types; texts and images never start with any of these signatures.
+    return declared in _SIGNATURE_TYPES or (found is not None and declared.partition("/")[0] in ("text", "image"))
 
 
 def check_allowed(mime_type: str, types: Sequence[str]) -> None:
-    """Refuse a type that is not among those allowed, like `image/*`; none of them allows all. Raises `UnsupportedType`."""
-    if types and not any(fnmatchcase(_bare(mime_type), allowed.lower()) for allowed in types):
-        message = f"artifacts of type {_bare(mime_type)} are not taken; allowed are {', '.join(types)}"
+    """Reject a type that is not allowed. Patterns are like `image/*`; an empty list allows all. Raise `UnsupportedType`."""
+    if types and not any(fnmatchcase(_strip_parameters(mime_type), allowed.lower()) for allowed in types):
+        message = (
+            f"artifacts of type {_strip_parameters(mime_type)} are not accepted; accepted types: {', '.join(types)}"
+        )
         raise UnsupportedType(message, param="mime_type")
 
 
-def _bare(mime_type: str) -> str:
+def _strip_parameters(mime_type: str) -> str:
     return mime_type.partition(";")[0].strip()
 
 
 # -- text --------------------------------------------------------------------
 
 
-def text_in(data: bytes, mime_type: str) -> str | None:
-    """A content as text; None where it is none. One of an unknown type is text if it reads like some.
+def decode_text(data: bytes, mime_type: str) -> str | None:
+    """Decode a content, or return None if it is not text. A content of unknown type is text if it looks like text.
 
     Args:
-        data: all of it, or a part that begins and ends between characters.
-        mime_type: with its `charset`, if it has one; without one it is UTF-8.
+        data: the content, or a part of it that does not split characters.
+        mime_type: its type, with an optional `charset`; the default is UTF-8.
     """
-    bare = _bare(mime_type)
+    bare = _strip_parameters(mime_type)
     if bare == UNKNOWN:
         try:
             text = data.decode()
@@ -130,42 +132,42 @@ def text_in(data: bytes, mime_type: str) -> str | None:
         return None if _CONTROL.search(text) else text
     if not is_text(mime_type):
         return None
-    return data.decode(charset_of(mime_type), "replace")
+    return data.decode(get_charset(mime_type), "replace")
 
 
 def is_text(mime_type: str) -> bool:
-    """Whether contents of a type are text: what says so, JSON, XML, YAML and their like."""
-    bare = _bare(mime_type)
-    return bare.startswith("text/") or bare in _TEXTS or bare.endswith(("+json", "+xml", "+yaml"))
+    """Return True if contents of a type are text: `text/…`, JSON, XML, YAML and similar."""
+    bare = _strip_parameters(mime_type)
+    return bare.startswith("text/") or bare in _TEXT_TYPES or bare.endswith(("+json", "+xml", "+yaml"))
 
 
-def charset_of(mime_type: str) -> str:
-    """The charset that a type says, if Python knows it; else UTF-8."""
+def get_charset(mime_type: str) -> str:
+    """Return the charset of a type if Python knows it, or else UTF-8."""
     found = _CHARSET.search(mime_type)
     try:
         known = codecs.lookup(found[1]) if found else None
     except LookupError:
         known = None
-    return known.name if known is not None and _reads_text(known.name) else "utf-8"
+    return known.name if known is not None and _decodes_to_text(known.name) else "utf-8"
 
 
-def _reads_text(charset: str) -> bool:
-    """Whether it makes text of bytes: Python has others under names of the same kind."""
+def _decodes_to_text(charset: str) -> bool:
+    """Return True if a codec decodes bytes to text. Python has other codecs under similar names."""
     try:
         return isinstance(b"a ".decode(charset, "replace"), str)
     except (LookupError, ValueError):
         return False
 
 
-# -- passing by --------------------------------------------------------------
+# -- measuring -------------------------------------------------------------
 
 
-class Measured:
-    """Chunks on their way, of which size and hash are taken.
+class MeasuredStream:
+    """Passes chunks on, and computes their size and hash.
 
     Args:
         chunks: the content.
-        most: bytes it may have.
+        most: maximum bytes.
     """
 
     def __init__(self, chunks: AsyncIterable[bytes], most: int) -> None:
@@ -174,15 +176,15 @@ class Measured:
         self._hash = hashlib.sha256()
         self._ahead: list[bytes] = []
         self.size = 0
-        """Bytes that have passed."""
+        """Bytes that have been passed on."""
 
     @property
     def sha256(self) -> bytes:
-        """Of what has passed."""
+        """Hash of the bytes that have been passed on."""
         return self._hash.digest()
 
-    async def head(self) -> bytes:
-        """The first bytes, which pass later all the same. Raises what the chunks do, and `TooLarge`."""
+    async def read_head(self) -> bytes:
+        """Return the first bytes, which are still passed on later. Raise `TooLarge`, or what the chunks raise."""
         size = 0
         while size < HEAD_BYTES:
             try:
@@ -205,7 +207,7 @@ class Measured:
     async def _next(self) -> bytes:
         chunk = await anext(self._chunks)
         if not isinstance(chunk, bytes | bytearray | memoryview):
-            raise InvalidRequest(f"a content is made of bytes, not {type(chunk).__name__}", param="data")
+            raise InvalidRequest(f"a content consists of bytes, not {type(chunk).__name__}", param="data")
         chunk = bytes(chunk)
         self.size += len(chunk)
         if self.size > self._most:

@@ -1,4 +1,4 @@
-"""Contents in a bucket of S3, or of anything that speaks as it does."""
+"""Store contents in a bucket of S3 or a compatible service."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from copy import copy
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from holdfast.artifacts.blobs import CHUNK, Home, missing
+from holdfast.artifacts.blobs import CHUNK, TenantFolder, make_missing_error
 from holdfast.background import wait_until_done
 from holdfast.errors import MissingExtra, StoreUnavailable
 from holdfast.stores.base import Store
@@ -18,36 +18,36 @@ try:
     import obstore
     from obstore.exceptions import BaseError, NotFoundError
     from obstore.store import S3Store
-except ImportError as exc:  # pragma: no cover  # the tests' environment has it
-    raise MissingExtra("keeping artifacts in S3", "s3") from exc
+except ImportError as exc:  # installed in the tests' environment
+    raise MissingExtra("storing artifacts in S3", "s3") from exc
 
 if TYPE_CHECKING:
     from obstore.store import S3Config
 
 PART_BYTES: Final = 5 << 20
-"""Smallest part that S3 takes of an upload; a content up to this is sent in one."""
-PARTS: Final = 2
-"""Parts under way at once: with the one that is being gathered, what an upload holds in memory."""
-PATIENCE: Final = timedelta(seconds=60)
-"""For one request: a part up, or a chunk down."""
+"""Minimum part size of S3 uploads; a smaller content is sent in one request."""
+CONCURRENT_PARTS: Final = 2
+"""Number of concurrent parts. With the part that is being collected, this bounds the memory of an upload."""
+REQUEST_TIMEOUT: Final = timedelta(seconds=60)
+"""Time limit of one request, which sends a part or receives a chunk."""
 
 
 class S3Blobs:
-    """See `holdfast.artifacts.blobs.Blobs`.
+    """Contents in a bucket of S3; implements `Blobs`.
 
     Args:
-        home: whose contents: what they lie under, behind the prefix.
-        bucket: made already.
-        prefix: what all keys begin with.
-        endpoint: of what speaks like S3; None: AWS.
-        region: None: as the environment says, else us-east-1.
-        access_key: with `secret_key`; None: as AWS's own tools find them in the environment.
+        folder: folder of the tenant, after the prefix.
+        bucket: an existing bucket.
+        prefix: prefix of all keys.
+        endpoint: URL of an S3-compatible service; None: AWS.
+        region: None: from the environment, or us-east-1.
+        access_key: used with `secret_key`; None: found in the environment as by AWS's own tools.
         secret_key: see above.
     """
 
     def __init__(
         self,
-        home: Home,
+        folder: TenantFolder,
         bucket: str,
         *,
         prefix: str = "",
@@ -56,7 +56,7 @@ class S3Blobs:
         access_key: str | None = None,
         secret_key: str | None = None,
     ) -> None:
-        self._home = home
+        self._folder = folder
         self._prefix = prefix.strip("/")
         given = {
             "endpoint": endpoint,
@@ -64,23 +64,22 @@ class S3Blobs:
             "access_key_id": access_key,
             "secret_access_key": secret_key,
         }
-        with _translated(None):
+        with _translate_errors(None):
             self._store = S3Store(
                 bucket,
                 config=cast("S3Config", {name: value for name, value in given.items() if value is not None}),
-                client_options={"allow_http": True, "timeout": PATIENCE},
-                retry_config={"max_retries": 3, "retry_timeout": PATIENCE},
+                client_options={"allow_http": True, "timeout": REQUEST_TIMEOUT},
+                retry_config={"max_retries": 3, "retry_timeout": REQUEST_TIMEOUT},
             )
 
     async def put(self, key: str, chunks: AsyncIterable[bytes]) -> None:
-        """See `Blobs.put`."""
-        path = _under(self._prefix, await self._home.made(), key)
-        source = _Source(chunks)
+        path = _join_path(self._prefix, await self._folder.ensure_name(), key)
+        source = _ChunkSource(chunks)
         sending = asyncio.ensure_future(self._send(path, source))
         try:
             await asyncio.shield(sending)
         except asyncio.CancelledError:
-            # The library goes on by itself, unless its source fails: then it takes back what it sent, too.
+            # The library continues by itself unless its source fails; then it also removes what it sent.
             source.stop()
             await wait_until_done(sending)
             raise
@@ -89,57 +88,53 @@ class S3Blobs:
                 raise source.error from None
             raise
 
-    async def _send(self, path: str, source: _Source) -> None:
-        with _translated(None):
-            await obstore.put_async(self._store, path, source, chunk_size=PART_BYTES, max_concurrency=PARTS)
+    async def _send(self, path: str, source: _ChunkSource) -> None:
+        with _translate_errors(None):
+            await obstore.put_async(self._store, path, source, chunk_size=PART_BYTES, max_concurrency=CONCURRENT_PARTS)
 
     async def get(self, key: str, start: int, stop: int) -> AsyncGenerator[bytes, None]:
-        """See `Blobs.get`."""
-        home = await self._home.found()
-        if home is None:
-            raise missing(key)
-        with _translated(key):
+        folder = await self._folder.get_name()
+        if folder is None:
+            raise make_missing_error(key)
+        with _translate_errors(key):
             found = await obstore.get_async(
-                self._store, _under(self._prefix, home, key), options={"range": (start, stop)}
+                self._store, _join_path(self._prefix, folder, key), options={"range": (start, stop)}
             )
             async for chunk in found.stream(min_chunk_size=CHUNK):
                 yield bytes(chunk)
 
     async def delete(self, keys: Sequence[str]) -> None:
-        """See `Blobs.delete`."""
-        home = await self._home.found()
-        if home is not None and keys:
-            with _translated(None):
-                await obstore.delete_async(self._store, [_under(self._prefix, home, key) for key in keys])
+        folder = await self._folder.get_name()
+        if folder is not None and keys:
+            with _translate_errors(None):
+                await obstore.delete_async(self._store, [_join_path(self._prefix, folder, key) for key in keys])
 
     async def old(self, before: int) -> AsyncGenerator[str, None]:
-        """See `Blobs.old`."""
-        home = await self._home.found()
-        if home is None:
+        folder = await self._folder.get_name()
+        if folder is None:
             return
-        with _translated(None):
-            async for some in obstore.list(self._store, prefix=_under(self._prefix, home), chunk_size=1000):
+        with _translate_errors(None):
+            async for some in obstore.list(self._store, prefix=_join_path(self._prefix, folder), chunk_size=1000):
                 for found in some:
                     if found["last_modified"].timestamp() * 1000 < before:
                         yield found["path"].rpartition("/")[2]
 
     def of(self, store: Store) -> S3Blobs:
-        """See `Blobs.of`."""
         other = copy(self)
-        other._home = Home(store)  # noqa: SLF001  # it is one of these; the connections are shared
+        other._folder = TenantFolder(store)  # noqa: SLF001  # the same class; the connections are shared
         return other
 
 
-def _under(*parts: str) -> str:
+def _join_path(*parts: str) -> str:
     return "/".join(part for part in parts if part)
 
 
-class _Stopped(Exception):  # not an error: an outcome
-    """Nobody wants the upload any more."""
+class _UploadStopped(Exception):  # a result, not an error
+    """The upload was cancelled."""
 
 
-class _Source:
-    """Chunks for the library to take, and what making them raised: it hands on the words of an error alone."""
+class _ChunkSource:
+    """Provides chunks to the library, and keeps the exception of the source, because the library passes on only its message."""
 
     def __init__(self, chunks: AsyncIterable[bytes]) -> None:
         self._chunks = aiter(chunks)
@@ -147,7 +142,7 @@ class _Source:
         self.error: BaseException | None = None
 
     def stop(self) -> None:
-        """Fail, also while a chunk is waited for."""
+        """Fail the source, even while it is waiting for a chunk."""
         if not self._stopped.done():
             self._stopped.set_result(None)
 
@@ -155,13 +150,13 @@ class _Source:
         return self
 
     async def __anext__(self) -> bytes:
-        step = asyncio.ensure_future(_next(self._chunks))
+        step = asyncio.ensure_future(_get_next(self._chunks))
         either: list[asyncio.Future[Any]] = [step, self._stopped]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if self._stopped.done():
             step.cancel()
             await wait_until_done(step)
-            raise _Stopped
+            raise _UploadStopped
         try:
             chunk = step.result()
         except BaseException as exc:
@@ -172,22 +167,24 @@ class _Source:
         return chunk
 
 
-async def _next(chunks: AsyncIterator[bytes]) -> bytes | None:
+async def _get_next(chunks: AsyncIterator[bytes]) -> bytes | None:
     return await anext(chunks, None)
 
 
 @contextmanager
-def _translated(key: str | None) -> Iterator[None]:
-    """The one place where errors of the library become ours. They quote addresses, never keys of access."""
+def _translate_errors(key: str | None) -> Iterator[None]:
+    """Translate the library's errors, which quote addresses but never access keys."""
     try:
         yield
     except (NotFoundError, FileNotFoundError) as exc:
         raise (
-            StoreUnavailable(f"S3: there is no such bucket ({_words(exc)})") if key is None else missing(key)
+            StoreUnavailable(f"S3: the bucket does not exist ({_describe(exc)})")
+            if key is None
+            else make_missing_error(key)
         ) from exc
     except (BaseError, OSError, ValueError) as exc:
-        raise StoreUnavailable(f"the artifacts' bucket cannot be used: {_words(exc)}") from exc
+        raise StoreUnavailable(f"the artifacts' bucket cannot be used: {_describe(exc)}") from exc
 
 
-def _words(exc: BaseException) -> str:
-    return f"{type(exc).__name__}: {str(exc).splitlines()[0][:300] if str(exc) else 'no words'}"
+def _describe(exc: BaseException) -> str:
+    return f"{type(exc).__name__}: {str(exc).splitlines()[0][:300] if str(exc) else 'no message'}"

@@ -1,4 +1,4 @@
-"""Artifacts as a session's user has them: saved, loaded, listed and deleted by name; and what keeps the place clean."""
+"""Save, load, list and delete artifacts by name, and remove contents that are no longer used."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, Final
 import anyio.lowlevel
 import msgspec
 
-from holdfast.artifacts.blobs import CHUNK, Blobs, new_key
-from holdfast.artifacts.content import Measured, check_allowed, type_of
+from holdfast.artifacts.blobs import CHUNK, Blobs, make_key
+from holdfast.artifacts.content import MeasuredStream, check_allowed, detect_type
 from holdfast.artifacts.settings import ArtifactSettings
 from holdfast.domain.artifact import (
     USER,
@@ -33,43 +33,43 @@ from holdfast.stores.base import Store
 from holdfast.wire.sendable import check_text
 
 Data = bytes | bytearray | memoryview | str | Path | AsyncIterable[bytes]
-"""A content: bytes, a text (UTF-8), a file's path, or chunks of bytes."""
-ORPHANED: Final = 3_600_000
-"""Milliseconds after which a content without a name is nobody's: saving one takes no such time behind its last byte."""
+"""A content: bytes, a text (UTF-8), the path of a file, or an async iterable of chunks."""
+ORPHAN_AGE: Final = 3_600_000
+"""Milliseconds after which a content without a name is unused. Naming a content takes far less after its last byte is written."""
 _log = logging.getLogger("holdfast.artifacts")
 
 
-class Loaded(msgspec.Struct, frozen=True):
-    """An artifact, and its content or a part of it."""
+class LoadedArtifact(msgspec.Struct, frozen=True):
+    """An artifact with its content or a part of it."""
 
     artifact: Artifact
     data: bytes
 
 
-class Opened(msgspec.Struct, frozen=True):
-    """An artifact, and its content, or a part of it, to be read in chunks once."""
+class OpenedArtifact(msgspec.Struct, frozen=True):
+    """An artifact with its content, or a part of it, as chunks that can be read once."""
 
     artifact: Artifact
     chunks: AsyncIterator[bytes]
 
 
-class Forgotten(msgspec.Struct, frozen=True):
-    """What was removed for good, for a receipt."""
+class DeletedArtifacts(msgspec.Struct, frozen=True):
+    """Amount of data that was deleted permanently, for a receipt."""
 
     artifacts: int = 0
-    """Versions."""
+    """Number of versions."""
     bytes: int = 0
 
 
 class ArtifactService:
-    """The artifacts of a tenant. Names that begin with `user:` are those that all sessions of a user share.
+    """The artifacts of a tenant. Names with the prefix `user:` are shared by all sessions of a user.
 
     Args:
-        store: keeps the names.
-        blobs: keeps the contents.
+        store: stores the names.
+        blobs: stores the contents.
         clock: milliseconds since the epoch.
-        settings: how large they may be, and of which types.
-        key: makes keys for contents.
+        settings: allowed sizes and types.
+        key: creates keys for contents.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class ArtifactService:
         clock: Callable[[], int],
         settings: ArtifactSettings | None = None,
         *,
-        key: Callable[[], str] = new_key,
+        key: Callable[[], str] = make_key,
     ) -> None:
         self._store = store
         self.blobs = blobs
@@ -87,13 +87,13 @@ class ArtifactService:
         self._key = key
         self.settings = settings or ArtifactSettings()
 
-    def on(self, store: Store) -> ArtifactService:
-        """The same with the names in another handle of the store: one that looks whether sessions have expired, say."""
+    def with_store(self, store: Store) -> ArtifactService:
+        """Return a service with the names in another handle of the store, for example one that checks whether sessions have expired."""
         return ArtifactService(store, self.blobs, self._clock, self.settings, key=self._key)
 
-    def of(self, store: Store) -> ArtifactService:
-        """The artifacts of another tenant, in the same place: of the one that `store` is a handle of."""
-        return ArtifactService(store, self.blobs.of(store), self._clock, self.settings, key=self._key)
+    def for_store(self, store: Store) -> ArtifactService:
+        """Return the service of another tenant in the same place. `store` is the tenant's."""
+        return ArtifactService(store, self.blobs.for_store(store), self._clock, self.settings, key=self._key)
 
     async def save(
         self,
@@ -107,20 +107,20 @@ class ArtifactService:
         expect: int | None = None,
         identity: str | None = None,
     ) -> Artifact:
-        """See `SessionArtifacts.save`.
+        """Save an artifact; see `SessionArtifacts.save`.
 
-        `identity`: the session's that it is meant for; another one of its name is `SessionNotFound`. None: whichever there is.
+        `identity` is that of the intended session. If another session has taken its id, `SessionNotFound` is raised. None: any session.
         """
         name = check_name(name)
         if not isinstance(metadata, Mapping | None):
             raise InvalidRequest(f"metadata must be an object, not {type(metadata).__name__}", param="metadata")
-        session = await self._store.get(ref)  # before its content is sent: there is nothing to name it in
+        session = await self._store.get(ref)  # before the content is sent: without a session it cannot be named
         if identity not in {None, session.identity}:
             raise SessionNotFound(ref.id)
         key = self._key()
-        async with aclosing(_chunks(data)) as chunks:
-            content = Measured(chunks, self.settings.max_bytes)
-            kind = type_of(name, await content.head(), mime_type)
+        async with aclosing(_split_data(data)) as chunks:
+            content = MeasuredStream(chunks, self.settings.max_bytes)
+            kind = detect_type(name, await content.read_head(), mime_type)
             check_allowed(kind, self.settings.types)
             await self.blobs.put(key, content)
         new = NewArtifact(
@@ -138,7 +138,7 @@ class ArtifactService:
                 scope_of(ref, name), new, expect=expect, room=self.settings.max_total, identity=session.identity
             )
         except StoreError:
-            raise  # it may have been named: then the content is needed, else the sweep finds it
+            raise  # the content may have been named, so it must be kept; otherwise the sweep finds it
         except HoldfastError:
             await self._remove([key])
             raise
@@ -147,45 +147,46 @@ class ArtifactService:
         return saved
 
     async def copy(self, artifact: Artifact, ref: SessionRef) -> Artifact:
-        """Save a version again, as the next one of its name in another session, with all that is known of it.
+        """Copy a version, with its metadata, as the next version of the same name in another session.
 
         Raises:
-            StoreCorrupt: its content is not what was saved.
-            SessionNotFound: there is no session to save it in.
+            StoreCorrupt: the content is not what was saved.
+            SessionNotFound: the other session does not exist.
         """
         key = self._key()
         async with aclosing(self.read(artifact)) as chunks:
             await self.blobs.put(key, chunks)
-        said = {name: getattr(artifact, name) for name in NewArtifact.__struct_fields__}
+        fields = {name: getattr(artifact, name) for name in NewArtifact.__struct_fields__}
         try:
-            return await self._store.add_artifact(scope_of(ref, artifact.name), NewArtifact(**{**said, "blob": key}))
+            return await self._store.add_artifact(scope_of(ref, artifact.name), NewArtifact(**{**fields, "blob": key}))
         except StoreError:
-            raise  # it may have been named: then the content is needed, else the sweep finds it
+            raise  # the content may have been named, so it must be kept; otherwise the sweep finds it
         except HoldfastError:
             await self._remove([key])
             raise
 
     async def get(self, ref: SessionRef, name: str, version: int | None = None) -> Artifact:
-        """What is known of an artifact, without its content. Raises `ArtifactNotFound`, `SessionNotFound`."""
+        """Return an artifact without its content. Raise `ArtifactNotFound` or `SessionNotFound`."""
         name = check_name(name)
         return await self._store.artifact(scope_of(ref, name), name, version)
 
     @asynccontextmanager
     async def open(
         self, ref: SessionRef, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None
-    ) -> AsyncIterator[Opened]:
-        """See `SessionArtifacts.open`."""
+    ) -> AsyncIterator[OpenedArtifact]:
+        """Open an artifact for reading in chunks; see `SessionArtifacts.open`."""
         check_whole(start, "start")
         if stop is not None:
             check_whole(stop, "stop", start)
         artifact = await self.get(ref, name, version)
         async with aclosing(self.read(artifact, start, stop)) as chunks:
-            yield Opened(artifact, chunks)
+            yield OpenedArtifact(artifact, chunks)
 
     async def read(self, artifact: Artifact, start: int = 0, stop: int | None = None) -> AsyncGenerator[bytes, None]:
-        """An artifact's content from `start` to before `stop`, in chunks.
+        """Yield an artifact's content from `start` to before `stop` in chunks.
 
-        Of a whole one the last chunk comes when its hash is right; `StoreCorrupt` otherwise, and when bytes are missing.
+        The last chunk of a complete content is yielded after its hash was verified. Raises `StoreCorrupt` if it differs or bytes are
+        missing.
         """
         stop = artifact.size if stop is None else min(stop, artifact.size)
         if start >= stop:
@@ -206,18 +207,18 @@ class ArtifactService:
 
     async def load(
         self, ref: SessionRef, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None
-    ) -> Loaded:
-        """See `SessionArtifacts.load`."""
+    ) -> LoadedArtifact:
+        """Return an artifact with its content; see `SessionArtifacts.load`."""
         async with self.open(ref, name, version, start=start, stop=stop) as opened:
-            return Loaded(opened.artifact, b"".join([chunk async for chunk in opened.chunks]))
+            return LoadedArtifact(opened.artifact, b"".join([chunk async for chunk in opened.chunks]))
 
     async def page(self, ref: SessionRef, *, limit: int = 100, after: str | None = None) -> ArtifactPage:
-        """The newest version of each name: the session's own first, then those that the user's sessions share.
+        """Return the newest version of each name: the session's own first, then those shared by the user's sessions.
 
         Args:
             ref: the session.
             limit: 1 to `PAGE`.
-            after: continue behind this name.
+            after: continue after this name.
         """
         after = None if after is None else check_name(after)
         found: tuple[Artifact, ...] = ()
@@ -233,35 +234,35 @@ class ArtifactService:
     async def versions(
         self, ref: SessionRef, name: str, *, limit: int = PAGE, after: int | None = None
     ) -> ArtifactPage:
-        """The versions of an artifact, oldest first, behind `after`. Raises `ArtifactNotFound`, `SessionNotFound`."""
+        """Return the versions of an artifact after version `after`, oldest first. Raise `ArtifactNotFound` or `SessionNotFound`."""
         name = check_name(name)
         return await self._store.artifact_versions(scope_of(ref, name), name, limit=limit, after=after)
 
     async def delete(self, ref: SessionRef, name: str, version: int | None = None) -> tuple[Artifact, ...]:
-        """See `SessionArtifacts.delete`."""
+        """Delete an artifact or one version; see `SessionArtifacts.delete`."""
         name = check_name(name)
-        gone = await self._store.drop_artifacts(scope_of(ref, name), name, version)
-        await self._remove([one.blob for one in gone])
-        return gone
+        deleted = await self._store.drop_artifacts(scope_of(ref, name), name, version)
+        await self._remove([one.blob for one in deleted])
+        return deleted
 
-    # -- keeping clean -----------------------------------------------------
+    # -- cleaning up -------------------------------------------------------------
 
-    async def held(self, scope: Scope) -> tuple[Artifact, ...]:
-        """All versions of all artifacts of a session, or of those that a user's sessions share; none of a session that is gone."""
+    async def list_all(self, scope: Scope) -> tuple[Artifact, ...]:
+        """Return all versions of all artifacts of a session, or of those shared by a user's sessions; none if the session was deleted."""
         found: list[Artifact] = []
         after: str | None = None
         try:
             while True:
                 page = await self._store.artifacts(scope, limit=PAGE, after=after)
                 for newest in page.artifacts:
-                    found += await self._all_versions(scope, newest.name)
+                    found += await self._list_versions(scope, newest.name)
                 if not page.has_more:
                     return tuple(found)
                 after = page.artifacts[-1].name
         except SessionNotFound:
             return tuple(found)
 
-    async def _all_versions(self, scope: Scope, name: str) -> list[Artifact]:
+    async def _list_versions(self, scope: Scope, name: str) -> list[Artifact]:
         found: list[Artifact] = []
         more = True
         while more:
@@ -275,49 +276,50 @@ class ArtifactService:
             more = page.has_more
         return found
 
-    async def discard(self, gone: Iterable[Artifact]) -> None:
-        """Remove contents whose names went with their session. What cannot be reached now is left to the sweep."""
-        await self._remove([one.blob for one in gone])
+    async def discard(self, deleted: Iterable[Artifact]) -> None:
+        """Delete contents whose names were deleted with their session. What cannot be reached now is left to the sweep."""
+        await self._remove([one.blob for one in deleted])
 
-    async def forget(self, scope: Scope) -> Forgotten:
-        """Remove all artifacts of a session, or those that a user's sessions share, names and contents; how much it was.
+    async def forget(self, scope: Scope) -> DeletedArtifacts:
+        """Delete all artifacts of a session, or those shared by a user's sessions, and return the amount.
 
-        Again, or for a session that is not there, it removes nothing. A content that cannot be reached now is left to the sweep.
+        It can be repeated, and deletes nothing if the session does not exist. Contents that cannot be reached now are left to the sweep.
         """
         try:
-            gone = await self._store.drop_artifacts(scope)
+            deleted = await self._store.drop_artifacts(scope)
         except SessionNotFound:
-            return Forgotten()
-        await self._remove([one.blob for one in gone])
-        return Forgotten(len(gone), sum(one.size for one in gone))
+            return DeletedArtifacts()
+        await self._remove([one.blob for one in deleted])
+        return DeletedArtifacts(len(deleted), sum(one.size for one in deleted))
 
-    async def sweep(self, now: int, *, older_than: int = ORPHANED) -> int:
-        """Remove contents that no artifact has; how many there were.
+    async def sweep(self, now: int, *, older_than: int = ORPHAN_AGE) -> int:
+        """Delete contents that belong to no artifact, and return their number.
 
-        What a process left that died while it saved, what a deleted session had, and what could not be removed then.
+        These are contents of processes that died while saving, contents of deleted sessions, and contents that could not be deleted
+        earlier.
 
         Args:
             now: milliseconds since the epoch.
-            older_than: milliseconds since it was written last: what is being saved just now has no name yet.
+            older_than: minimum milliseconds since the last write, because a content that is being saved has no name yet.
         """
         removed = 0
         keys: list[str] = []
-        async with aclosing(self.blobs.old(now - older_than)) as found:
+        async with aclosing(self.blobs.list_old(now - older_than)) as found:
             async for key in found:
                 keys.append(key)
                 if len(keys) == PAGE:
-                    removed += await self._swept(keys)
+                    removed += await self._delete_orphans(keys)
                     keys = []
-        return removed + (await self._swept(keys) if keys else 0)
+        return removed + (await self._delete_orphans(keys) if keys else 0)
 
-    async def _swept(self, keys: list[str]) -> int:
+    async def _delete_orphans(self, keys: list[str]) -> int:
         used = await self._store.blobs_in_use(keys)
         orphans = [key for key in keys if key not in used]
         await self.blobs.delete(orphans)
         return len(orphans)
 
     async def _remove(self, keys: list[str]) -> None:
-        """Remove contents that have no name any more. What fails is left to the sweep: nobody can see them."""
+        """Delete contents without a name. Failures are left to the sweep, because no user can see these contents."""
         if not keys:
             return
         try:
@@ -330,10 +332,10 @@ class SessionArtifacts:
     """The artifacts of one session: `session.artifacts`.
 
     Args:
-        service: those of its tenant.
-        ref: which session.
-        identity: its own; given, nothing is saved to another session that has taken its name.
-        saved: called with what was saved by it.
+        service: service of the tenant.
+        ref: the session.
+        identity: identity of the session; if given, nothing is saved to another session that has taken its id.
+        saved: called with each saved artifact.
     """
 
     def __init__(
@@ -361,21 +363,20 @@ class SessionArtifacts:
         """Save a content as the next version of a name.
 
         Args:
-            name: letters, digits, spaces and `._-()@+,`; with `user:` before it, all of the user's sessions have it.
-            data: bytes, a text, a path of a file to read, or an async iterable of bytes, of which little is in memory at
-                a time.
-            mime_type: None: what the name says, unless the first bytes say otherwise.
-            metadata: anything that JSON can say, by name; at most `ARTIFACT_METADATA_BYTES`.
+            name: letters, digits, spaces and `._-()@+,`; the prefix `user:` shares it with all of the user's sessions.
+            data: bytes, a text, the path of a file, or an async iterable of bytes, which is streamed.
+            mime_type: None: derived from the name, unless the first bytes contradict it.
+            metadata: JSON values by name; at most `ARTIFACT_METADATA_BYTES`.
             author: an identifier.
-            expect: the newest version there must be, else `StaleArtifact`; -1: none. Saving the same again with the same one
-                answers what the first time did.
+            expect: required newest version, otherwise `StaleArtifact`; -1: no version. Repeating a save with the same value returns the
+                result of the first one.
 
         Raises:
-            InvalidRequest: the name or a field cannot be one.
-            TooLarge: the content, or all of them together, or how many there are.
-            UnsupportedType: the type is not allowed, or the content is plainly of another.
-            Conflict: another name differs from this one in case or Unicode form alone.
-            SessionNotFound: no such session.
+            InvalidRequest: the name or a field is not valid.
+            TooLarge: the content, the total size, or the number of artifacts exceeds its limit.
+            UnsupportedType: the type is not allowed, or the content is of another type.
+            Conflict: another name differs from this one only in case or Unicode form.
+            SessionNotFound: the session does not exist.
         """
         artifact = await self._service.save(
             self._ref,
@@ -392,20 +393,22 @@ class SessionArtifacts:
         return artifact
 
     async def get(self, name: str, version: int | None = None) -> Artifact:
-        """What is known of an artifact: version, type, size, hash, author, metadata. Raises `ArtifactNotFound`."""
+        """Return version, type, size, hash, author and metadata of an artifact. Raise `ArtifactNotFound`."""
         return await self._service.get(self._ref, name, version)
 
-    async def load(self, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None) -> Loaded:
-        """An artifact with its content; the newest version unless told.
+    async def load(
+        self, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None
+    ) -> LoadedArtifact:
+        """Return an artifact with its content.
 
         Args:
-            name: which.
+            name: name of the artifact.
             version: None: the newest.
             start: first byte.
-            stop: the byte behind the last; None: all.
+            stop: the byte after the last; None: the end.
 
         Raises:
-            ArtifactNotFound: no such name, or version.
+            ArtifactNotFound: the name or the version does not exist.
             StoreCorrupt: the content is not what was saved.
         """
         return await self._service.load(self._ref, name, version, start=start, stop=stop)
@@ -413,13 +416,13 @@ class SessionArtifacts:
     @asynccontextmanager
     async def open(
         self, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None
-    ) -> AsyncIterator[Opened]:
-        """An artifact to be read in chunks, for contents that need not be in memory whole; see `load`."""
+    ) -> AsyncIterator[OpenedArtifact]:
+        """Open an artifact for reading in chunks, so that it need not fit into memory. For the arguments, see `load`."""
         async with self._service.open(self._ref, name, version, start=start, stop=stop) as opened:
             yield opened
 
     async def list(self) -> tuple[Artifact, ...]:
-        """The newest version of each artifact: the session's own, then those that the user's sessions share."""
+        """Return the newest version of each artifact: the session's own, then those shared by the user's sessions."""
         found: list[Artifact] = []
         more = True
         while more:
@@ -429,18 +432,18 @@ class SessionArtifacts:
         return tuple(found)
 
     async def versions(self, name: str) -> tuple[Artifact, ...]:
-        """All versions of an artifact, oldest first. Raises `ArtifactNotFound`."""
+        """Return all versions of an artifact, oldest first. Raise `ArtifactNotFound`."""
         return (await self._service.versions(self._ref, name)).artifacts
 
     async def delete(self, name: str, version: int | None = None) -> tuple[Artifact, ...]:
-        """Delete an artifact, or one version of it; what was deleted. Raises `ArtifactNotFound`."""
+        """Delete an artifact, or one version of it, and return what was deleted. Raise `ArtifactNotFound`."""
         return await self._service.delete(self._ref, name, version)
 
 
-async def _chunks(data: Any) -> AsyncGenerator[bytes, None]:
-    """A content in chunks of a size that nobody has to wait long for."""
+async def _split_data(data: Any) -> AsyncGenerator[bytes, None]:
+    """Yield a content in chunks that are small enough not to block the event loop for long."""
     if isinstance(data, Path):
-        async with aclosing(_file(data)) as chunks:
+        async with aclosing(_read_file(data)) as chunks:
             async for chunk in chunks:
                 yield chunk
         return
@@ -460,7 +463,7 @@ async def _chunks(data: Any) -> AsyncGenerator[bytes, None]:
         yield chunk
 
 
-async def _file(path: Path) -> AsyncGenerator[bytes, None]:
+async def _read_file(path: Path) -> AsyncGenerator[bytes, None]:
     try:
         async with await anyio.open_file(path, "rb") as file:
             while chunk := await file.read(CHUNK):

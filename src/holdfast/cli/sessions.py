@@ -112,11 +112,11 @@ def show(
     """Show the messages and compactions of a session. Messages that were edited away are not shown."""
 
     async def do(hf: Holdfast) -> tuple[WindowRows, Sequence[StoredCompaction], Sequence[Entry]]:
-        from holdfast.media.outgoing import whole_entries
+        from holdfast.media.outgoing import restore_entries
 
         session = await find_session(hf, session_id, user)
         rows = await hf.store.window(session.ref, None)  # session and live path, read in one transaction
-        shown = await whole_entries(hf.store, session.ref, rows.entries) if as_json else rows.entries
+        shown = await restore_entries(hf.store, session.ref, rows.entries) if as_json else rows.entries
         return rows, await hf.store.compactions(session.ref), shown
 
     rows, compactions, entries = run_with_store(do, store=store, config=config)

@@ -116,7 +116,9 @@ class Engine:
         self.recalling: dict[RecalledKind, Callable[..., Awaitable[Sequence[RecalledItem]]]] = {}
         self.new_id = new_id
         self.guard = guard
-        self.artifacts = (artifacts or ArtifactService(store, DatabaseBlobs(store, clock), clock)).on(self.store)
+        self.artifacts = (artifacts or ArtifactService(store, DatabaseBlobs(store, clock), clock)).with_store(
+            self.store
+        )
         self.dreaming = dreaming or Dreaming(DreamingSettings(), clock, None)
         self.clock = clock
         self.sweeper: Sweeper = self._sweeper(holder) if of is None else of.sweeper
@@ -159,7 +161,7 @@ class Engine:
 
     def shelf(self, life: SessionLifecycle) -> ArtifactService:
         """The artifacts of the tenant whose life it is."""
-        return self.artifacts if life is self.life else self.artifacts.of(life.store)
+        return self.artifacts if life is self.life else self.artifacts.for_store(life.store)
 
     async def take_away(self, life: SessionLifecycle, ref: SessionRef) -> Receipt | None:
         """Remove a session of that tenant and all that belongs to it; see `holdfast.lifecycle.removal`."""

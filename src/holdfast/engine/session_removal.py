@@ -97,7 +97,7 @@ async def _withdrawn_before(engine: Engine, user_id: str) -> Receipt:
                 total += Receipt(pending_deliveries=1)
                 continue
             if ending.withdrawn:
-                held = await engine.artifacts.held(ending.ref)
+                held = await engine.artifacts.list_all(ending.ref)
                 gone = await store.remove(ending.ref)
                 await engine.artifacts.discard(held)
                 total += Receipt() if gone is None else make_receipt(gone)

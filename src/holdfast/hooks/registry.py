@@ -13,7 +13,7 @@ import anyio.to_thread
 from holdfast.domain.session import Ending, EndReason, Entry, NewEntry, Removed, Session, SessionRef
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import HOOKS, ID_BYTES, PAGE
-from holdfast.media.outgoing import whole_entries
+from holdfast.media.outgoing import restore_entries
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
 from holdfast.stores.sessions import NewSession
@@ -69,7 +69,7 @@ class EndedSession:
         while True:
             page = await self._store.entries(self._ref, start=start, limit=PAGE, retired=retired)
             for entry in page:
-                yield (await whole_entries(self._store, self._ref, [entry]))[0] if media else entry
+                yield (await restore_entries(self._store, self._ref, [entry]))[0] if media else entry
             if len(page) < PAGE:
                 return
             start = page[-1].seq + 1

@@ -80,7 +80,7 @@ async def remove_stored_session(
         ref: the session.
     """
     store = expire_sessions(life.store, life)
-    held = await artifacts.held(ref)
+    held = await artifacts.list_all(ref)
     if life.has_hooks_for("delete"):
         receipt = await _withdraw(life, store, ref, held)
     else:

@@ -1,6 +1,7 @@
-"""Media in messages: kept once a session by their content, bound to their messages by reference.
+"""Store media of messages once per session by their content, and refer to them from messages.
 
-store    the seam on the way into a store                  leaving  put back where messages leave
+store     takes media out of messages on the way into a store
+outgoing  puts media back into messages that are sent
 
-What a medium is, and where its data stand in a part: `holdfast.domain.medium`, `holdfast.domain.media`.
+`holdfast.domain.medium` and `holdfast.domain.media` define what a medium is, and where its data is in a part.
 """

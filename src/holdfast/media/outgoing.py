@@ -1,4 +1,4 @@
-"""Media on their way out: put back into the messages that leave, in the shape that whoever gets them takes."""
+"""Put media back into messages that are sent, in the form that the receiver accepts."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from holdfast.stores.base import Store
 from holdfast.wire.openai import convert_parts
 
 
-async def whole(store: Store, ref: SessionRef, messages: Sequence[Message]) -> tuple[Message, ...]:
-    """`messages` of a session with their data where they were.
+async def restore_media(store: Store, ref: SessionRef, messages: Sequence[Message]) -> tuple[Message, ...]:
+    """Return a session's messages with their media data restored.
 
-    Of one that was erased in between, a mark stays in the place of its data.
+    Media that were erased in the meantime keep a mark in their place.
     """
     hashes = await run_cpu(hashes_of, messages, long=len(messages) > INLINE_MESSAGES)
     if not hashes:
         return tuple(messages)
     contents = await store.media(ref, hashes)
 
-    def made() -> tuple[Message, ...]:
+    def put_all_back() -> tuple[Message, ...]:
         return tuple(put_back(message, contents) for message in messages)
 
-    return await run_cpu(made, long=sum(map(len, contents.values())) > THREAD_CHARS)
+    return await run_cpu(put_all_back, long=sum(map(len, contents.values())) > THREAD_CHARS)
 
 
-async def whole_entries(
+async def restore_entries(
     store: Store, ref: SessionRef, entries: Sequence[Entry], *, strict: bool = False
 ) -> tuple[Entry, ...]:
-    """Entries with the data of their messages where they were.
+    """Return entries with the media data of their messages restored.
 
     Args:
-        store: where their session is.
-        ref: which one.
-        entries: some of its log.
-        strict: raise `StoreCorrupt` where a content is not there.
+        store: store of the session.
+        ref: the session.
+        entries: some entries of its log.
+        strict: raise `StoreCorrupt` if a content is missing.
     """
-    messages = await whole(store, ref, [entry.message for entry in entries])
+    messages = await restore_media(store, ref, [entry.message for entry in entries])
     if strict and (missing := hashes_of(messages)):
         raise StoreCorrupt(f"session {ref.id!r}: a message refers to a medium that is not there: {missing[0].hex()}")
     return tuple(
@@ -53,20 +53,20 @@ async def whole_entries(
     )
 
 
-async def for_model(
+async def prepare_for_model(
     store: Store, ref: SessionRef, messages: Sequence[Message], inputs: Collection[str] | None, *, as_chat: bool = True
 ) -> tuple[Message, ...]:
-    """A prompt as its model is sent it: what it cannot take as text, the rest with its data.
+    """Prepare a prompt for its model: media that it does not accept become text, others get their data.
 
     Args:
-        store: where its session is.
-        ref: which one.
+        store: store of the session.
+        ref: the session.
         messages: the working set.
-        inputs: what the model takes, as `Llm.inputs`.
-        as_chat: with the parts of other dialects as Chat Completions have them.
+        inputs: inputs of the model, as `Llm.inputs`.
+        as_chat: convert parts of other dialects to Chat Completions.
     """
     many = len(messages) > INLINE_MESSAGES
-    told = await whole(
+    restored = await restore_media(
         store, ref, await run_cpu(lambda: [show_to_model(message, inputs) for message in messages], long=many)
     )
-    return await run_cpu(lambda: tuple(map(convert_parts, told)), long=many) if as_chat else told
+    return await run_cpu(lambda: tuple(map(convert_parts, restored)), long=many) if as_chat else restored

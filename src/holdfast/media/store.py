@@ -1,4 +1,4 @@
-"""The seam on the way into a store: data are taken out of messages, kept once a session, and remembered for a while."""
+"""Take media data out of messages before they are stored, once per session, and cache it for a while."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from holdfast.stores.sessions import NewSession
 from holdfast.stores.wrapper import StoreWrapper
 
 THREAD_CHARS: Final = 256 * 1024
-"""Characters of media from which they are taken apart, and put back, off the event loop."""
+"""Characters of media above which they are processed outside the event loop."""
 
 
 class MediaCache:
-    """Contents that were written or read lately, of all tenants' sessions; those that were used longest ago go first.
+    """Recently written or read contents of all sessions of all tenants. The least recently used are evicted first.
 
     Args:
-        room: bytes.
+        room: maximum bytes.
     """
 
     def __init__(self, room: int = MEDIA_CACHE_BYTES) -> None:
@@ -37,7 +37,7 @@ class MediaCache:
         self.size = 0
 
     def get(self, tenant: str, ref: SessionRef, sha256: bytes) -> bytes | None:
-        """A content of that session, or None."""
+        """Return a content of a session, or None."""
         key = (tenant, ref, sha256)
         content = self._contents.get(key)
         if content is not None:
@@ -45,7 +45,7 @@ class MediaCache:
         return content
 
     def put(self, tenant: str, ref: SessionRef, contents: Mapping[bytes, bytes]) -> None:
-        """Remember contents of that session; one that would take more than half of the room is not."""
+        """Cache contents of a session, except those larger than half of the cache."""
         for sha256, content in contents.items():
             key = (tenant, ref, sha256)
             if key not in self._contents and len(content) <= self._room // 2:
@@ -56,7 +56,7 @@ class MediaCache:
             self._drop(next(iter(self._contents)))
 
     def forget(self, tenant: str, ref: SessionRef) -> None:
-        """Drop what is remembered of a session."""
+        """Drop the contents of a session."""
         for sha256 in tuple(self._of.get((tenant, ref), ())):
             self._drop((tenant, ref, sha256))
 
@@ -68,14 +68,14 @@ class MediaCache:
             del self._of[key[:2]]
 
 
-async def taken_apart(
+async def take_media_out(
     messages: Sequence[Message], *, plain: bool = True
 ) -> tuple[tuple[Message, ...], dict[bytes, bytes]]:
-    """`messages` without their data, and the data by their SHA-256. Many are taken apart off the event loop.
+    """Return `messages` without media data, and the data by SHA-256. Many messages are processed outside the event loop.
 
     Args:
-        messages: as they came.
-        plain: see `holdfast.domain.medium.apart`; False where somebody has yet to look for secrets.
+        messages: as received.
+        plain: see `holdfast.domain.medium.apart`; False if they must still be searched for secrets.
     """
     contents: dict[bytes, bytes] = {}
     many = len(messages) > INLINE_MESSAGES
@@ -97,97 +97,97 @@ class MediaReferringStore(StoreWrapper):
     """A store whose messages refer to their media; see `holdfast.domain.media.parts`.
 
     Args:
-        inner: keeps both.
-        remembered: shared by the handles of all tenants.
+        inner: store for messages and media.
+        cache: shared by the handles of all tenants.
     """
 
-    def __init__(self, inner: Store, remembered: MediaCache | None = None) -> None:
+    def __init__(self, inner: Store, cache: MediaCache | None = None) -> None:
         super().__init__(inner)
-        self._remembered = MediaCache() if remembered is None else remembered
+        self._cache = MediaCache() if cache is None else cache
 
     def wrap(self, inner: Store) -> Self:
-        """The same around another handle."""
-        return type(self)(inner, self._remembered)
+        """Wrap another handle in the same way."""
+        return type(self)(inner, self._cache)
 
     def append(self, ref: SessionRef, write: Append) -> Coroutine[Any, Any, Appended]:
-        """Append entries that refer to their media, which are kept once."""
+        """Append entries that refer to their media, which are stored once."""
         if len(write.entries) <= INLINE_MESSAGES and not has_media([entry.message for entry in write.entries]):
             return self.inner.append(ref, write)
         return self._append_media(ref, write)
 
     async def _append_media(self, ref: SessionRef, write: Append) -> Appended:
-        entries, media = await _referring(write.entries, write.media)
+        entries, media = await _refer_to_contents(write.entries, write.media)
         if not media and entries is write.entries:
             return await self.inner.append(ref, write)
         appended = await self.inner.append(ref, msgspec.structs.replace(write, entries=entries, media=media))
         if not appended.replayed:
-            self._remembered.put(self.tenant, ref, media)
+            self._cache.put(self.tenant, ref, media)
         return appended
 
     async def replace(
         self, new: NewSession, entries: Sequence[NewEntry], *, media: Mapping[bytes, bytes] = {}, **more: Any
     ) -> Appended:
-        """See `Store`."""
-        entries, media = await _referring(entries, media)
+        """Replace a session; its media are stored once."""
+        entries, media = await _refer_to_contents(entries, media)
         if media:
             more["media"] = media
         installed = await self.inner.replace(new, entries, **more)
-        self._remembered.forget(self.tenant, new.ref)
+        self._cache.forget(self.tenant, new.ref)
         return installed
 
     async def media(self, ref: SessionRef, hashes: Collection[bytes]) -> Mapping[bytes, bytes]:
-        """See `Store`: what is not remembered is read."""
+        """Return media of a session. Contents that are not cached are read."""
         found: dict[bytes, bytes] = {}
         missing = []
         for sha256 in dict.fromkeys(hashes):
-            content = self._remembered.get(self.tenant, ref, sha256)
+            content = self._cache.get(self.tenant, ref, sha256)
             if content is None:
                 missing.append(sha256)
             else:
                 found[sha256] = content
         if missing:
             read = await self.inner.media(ref, missing)
-            self._remembered.put(self.tenant, ref, read)
+            self._cache.put(self.tenant, ref, read)
             found |= read
         return found
 
     async def erase(self, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Entry:
-        """See `Store`."""
+        """Erase a message, and drop the session's media from the cache."""
         try:
             return await self.inner.erase(ref, seq, tokens=tokens)
         finally:
-            self._remembered.forget(self.tenant, ref)
+            self._cache.forget(self.tenant, ref)
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
     ) -> Removed | None:
-        """See `Store`."""
+        """Remove a session, and drop its media from the cache."""
         try:
             return await self.inner.remove(ref, expect=expect, artifacts=artifacts)
         finally:
-            self._remembered.forget(self.tenant, ref)
+            self._cache.forget(self.tenant, ref)
 
 
-async def _referring(
+async def _refer_to_contents(
     entries: Sequence[NewEntry], given: Mapping[bytes, bytes]
 ) -> tuple[Sequence[NewEntry], dict[bytes, bytes]]:
-    """Entries that name what they refer to, and those contents of it that are at hand; the same entries where none refers."""
+    """Return entries that list their media, and the available contents of these. Without media, return the same entries."""
     many = len(entries) > INLINE_MESSAGES
     messages = [entry.message for entry in entries]
     if not (await run_cpu(has_media, messages, long=True) if many else has_media(messages)):
         return entries, {}
-    told, contents = await taken_apart(messages)
-    named = await run_cpu(lambda: [hashes_of([message]) for message in told], long=many)
+    without_media, contents = await take_media_out(messages)
+    named = await run_cpu(lambda: [hashes_of([message]) for message in without_media], long=many)
     if not any(named):
         return entries, {}
-    made = [
+    referring = [
         msgspec.structs.replace(entry, message=message, media=hashes) if hashes else entry
-        for entry, message, hashes in zip(entries, told, named, strict=True)
+        for entry, message, hashes in zip(entries, without_media, named, strict=True)
     ]
     wanted = {sha256 for hashes in named for sha256 in hashes}
-    return made, {sha256: content for sha256, content in {**given, **contents}.items() if sha256 in wanted}
+    return referring, {sha256: content for sha256, content in {**given, **contents}.items() if sha256 in wanted}
 
 
 def refer_to_media(store: Store) -> Store:
-    """`store`, with media taken out of everything that is written."""
+    """Wrap `store` so that media are taken out of everything that is written."""
     return MediaReferringStore(store)  # type: ignore[abstract]  # the rest is passed on

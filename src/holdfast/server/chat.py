@@ -22,7 +22,7 @@ from holdfast.domain.reconcile import Mode
 from holdfast.engine.session_lock import QueueMode, check_mode
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
-from holdfast.media.store import taken_apart
+from holdfast.media.store import take_media_out
 from holdfast.numbers import check_whole
 from holdfast.server.apis.api_format import ApiFormat, ParsedRequest
 from holdfast.server.body_limits import BodyLimits, BodyReservation
@@ -137,7 +137,7 @@ async def open_turn(
     key = _idempotency_key(call)
     fingerprint = await _fingerprint(call, sent, parsed, keyed=key is not None)
     attempt_digest = await digest_attempt(call, sent, key, identified=requester.identified)
-    apart, media = await taken_apart(incoming, plain=hf.guard is None)
+    apart, media = await take_media_out(incoming, plain=hf.guard is None)
     messages.clear()
     sent.clear()
     del incoming

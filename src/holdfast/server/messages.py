@@ -17,7 +17,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.participants import with_speaker
 from holdfast.engine.entries import count_tokens, new_entries
 from holdfast.limits import INLINE_BODY_BYTES
-from holdfast.media.outgoing import whole_entries
+from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call, without_secrets
 from holdfast.server.routes import BODY, ETAG, KEY, MATCH, OF_SESSION, Routes, SeqPageQuery, SessionQuery
 from holdfast.server.schema import ref
@@ -84,7 +84,7 @@ async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
         session.ref, start=start, stop=stop, limit=query.limit + 1, descending=descending, retired=query.retired
     )
     has_more = len(found) > query.limit
-    items = [entry_to(entry) for entry in await whole_entries(call.hf.store, session.ref, found[: query.limit])]
+    items = [entry_to(entry) for entry in await restore_entries(call.hf.store, session.ref, found[: query.limit])]
     return EntryList.of(items, has_more=has_more, by="seq", version=session.version)
 
 
@@ -112,7 +112,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryLis
         else b"",
     )
     written = await call.hf.store.append(session.ref, write)
-    items = [entry_to(entry) for entry in await whole_entries(call.hf.store, session.ref, written.entries)]
+    items = [entry_to(entry) for entry in await restore_entries(call.hf.store, session.ref, written.entries)]
     version = written.session.version
     call.tag(version)
     return EntryList.of(items, has_more=False, by="seq", version=version)
@@ -155,7 +155,7 @@ async def annotate(call: Call, query: SessionQuery, body: Annotation) -> JsonObj
         importance=UNSET if body.importance is UNSET else own.get("importance"),
         refused_by=body.refused_by,
     )
-    return entry_to((await whole_entries(call.hf.store, session.ref, [entry]))[0])
+    return entry_to((await restore_entries(call.hf.store, session.ref, [entry]))[0])
 
 
 @routes.add("DELETE", _MESSAGE, "write", fails=OF_SESSION, answer=ErasedEntry)

@@ -14,7 +14,7 @@ from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.lifecycle.removal import Receipt
 from holdfast.limits import CARRIED_PREFIX_CHARS, CARRIED_TOKENS, CARRIED_TOKENS_LEAST
 from holdfast.limits import PAGE as MAX_PAGE
-from holdfast.media.outgoing import whole_entries
+from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.permissions import check_app
 from holdfast.server.routes import (
@@ -142,7 +142,7 @@ async def get_short(call: Call, query: SessionQuery) -> ShortSessionWhole:
     """Return a session in the short form, with messages and state, shared state included."""
     session = await call.session()
     entries = await call.hf.store.entries(session.ref)
-    messages = [message_to(entry.message) for entry in await whole_entries(call.hf.store, session.ref, entries)]
+    messages = [message_to(entry.message) for entry in await restore_entries(call.hf.store, session.ref, entries)]
     state = await call.hf.engine.scopes.all(session)
     return ShortSessionWhole.from_session(session, messages=messages, state=state)
 

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.domain.heard import SPEAKING_RATE, parse_heard
 from holdfast.domain.session import Entry, SessionRef
-from holdfast.media.outgoing import whole_entries
+from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, ETAG, OF_SESSION, Routes, SessionQuery
 from holdfast.sessions.history import history as read_history
@@ -229,4 +229,4 @@ async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
 
 async def _show(call: Call, ref: SessionRef, entry: Entry | None) -> JsonObject | None:
     """Convert an entry with its media to JSON."""
-    return None if entry is None else entry_to((await whole_entries(call.hf.store, ref, [entry]))[0])
+    return None if entry is None else entry_to((await restore_entries(call.hf.store, ref, [entry]))[0])

@@ -28,7 +28,7 @@ from holdfast.domain.session import Entry, ModelCall, Session, SessionRef, Store
 from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import PAGE
-from holdfast.media.outgoing import for_model
+from holdfast.media.outgoing import prepare_for_model
 from holdfast.numbers import check_whole
 from holdfast.overlays.session_cache import PREVIEW, read_view, view_to_save
 from holdfast.recall.passages import Passage
@@ -144,7 +144,7 @@ async def preview_context(engine: Engine, ref: SessionRef, look: Look) -> Looked
     responder = look.responder
     counted = await count_by_provider(engine, ref, responder.llm, found.built)
     as_chat = look.dialect == "openai"
-    sent = await for_model(engine.store, ref, found.built.messages, responder.llm.inputs, as_chat=as_chat)
+    sent = await prepare_for_model(engine.store, ref, found.built.messages, responder.llm.inputs, as_chat=as_chat)
     sent = move_media_after_results(sent) if as_chat else sent
     marked = responder.llm.params.get("cache_control") is not False
     return found._replace(provider=counted, sent=sent, marked=marked)

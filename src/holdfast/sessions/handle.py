@@ -22,7 +22,7 @@ from holdfast.engine.entries import new_entries
 from holdfast.engine.session_lock import QueueMode, check_mode
 from holdfast.engine.session_removal import remove_session
 from holdfast.errors import InvalidRequest
-from holdfast.media.outgoing import whole_entries
+from holdfast.media.outgoing import restore_entries
 from holdfast.models import Collector
 from holdfast.sessions.annotations import annotate
 from holdfast.sessions.context_preview import Context, Look, preview_context, to_context
@@ -97,7 +97,7 @@ class SessionHandle(ExplainedSession):
     async def entries(self, *, retired: bool = False) -> tuple[Entry, ...]:
         """The log with all that is known of each message; with the retired branches if asked. Media are read with it."""
         store = self._engine.store
-        return await whole_entries(store, self.ref, await store.entries(self.ref, retired=retired))
+        return await restore_entries(store, self.ref, await store.entries(self.ref, retired=retired))
 
     async def append(
         self,

@@ -187,8 +187,8 @@ async def _begin_copy(engine: Engine, session: Session, entries: Sequence[Entry]
 
 async def _copy_artifacts(engine: Engine, ref: SessionRef, target: SessionRef) -> Sequence[Artifact]:
     """Every version of every artifact, under the number that it has; those that were copied."""
-    there = {(one.name, one.version) for one in await engine.artifacts.held(target)}
-    held = sorted(await engine.artifacts.held(ref), key=lambda one: (one.name, one.version))
+    there = {(one.name, one.version) for one in await engine.artifacts.list_all(target)}
+    held = sorted(await engine.artifacts.list_all(ref), key=lambda one: (one.name, one.version))
     for one in held:
         if (one.name, one.version) not in there:
             await _copy_artifact(engine, one, target)

@@ -19,7 +19,7 @@ from holdfast.engine.entries import is_long
 from holdfast.engine.redacting_store import as_kept
 from holdfast.errors import Conflict, InvalidRequest, SessionExists, SessionNotFound
 from holdfast.limits import PAGE
-from holdfast.media.outgoing import whole_entries
+from holdfast.media.outgoing import restore_entries
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_new_session, encode_payloads
 from holdfast.stores.sessions import NewSession
@@ -51,7 +51,7 @@ async def export_session(
     if calls and not retired:
         raise InvalidRequest("calls needs retired too: a call names messages by their place in the log", param="calls")
     session, entries = await log_of(store, ref, retired=retired)
-    whole = await whole_entries(store, ref, entries, strict=True)
+    whole = await restore_entries(store, ref, entries, strict=True)
     made = await calls_of(store, session) if calls else None
     artifacts = await _artifacts(store, ref)
     origins = (await store.origins(ref.user_id, [ref.id])).get(ref.id, ())

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from holdfast.artifacts.content import UNKNOWN, charset_of, is_text, text_in, type_of
+from holdfast.artifacts.content import UNKNOWN, decode_text, detect_type, get_charset, is_text
 from holdfast.domain.artifact import LOADER, Artifact, result_seq
 from holdfast.domain.messages import Part
 from holdfast.errors import ArtifactNotFound, InvalidRequest
@@ -86,8 +86,8 @@ class ArtifactTools:
         """Save an artifact and describe the result."""
         if result_seq(name) is not None:
             raise InvalidRequest(f"{name!r} is the name of a tool result: choose another name", param="name")
-        data = _decode(content) if encoding == "base64" else content.encode(charset_of(media_type), "replace")
-        kind = type_of(name, data, media_type or None)
+        data = _decode(content) if encoding == "base64" else content.encode(get_charset(media_type), "replace")
+        kind = detect_type(name, data, media_type or None)
         if kind == UNKNOWN and encoding == "text" and not media_type:
             kind = "text/plain"
         masked = self._mask_secrets(data, kind, context)
@@ -103,11 +103,11 @@ class ArtifactTools:
         return result if masked == data else {**result, "note": "secrets were removed before it was saved"}
 
     def _mask_secrets(self, data: bytes, kind: str, context: ToolContext) -> bytes:
-        text = None if self._guard is None else text_in(data, kind)
+        text = None if self._guard is None else decode_text(data, kind)
         if self._guard is None or text is None:
             return data
         masked = self._guard.mask_model_text(text, "artifact", context.session_id)
-        return data if masked == text else masked.encode(charset_of(kind), "replace")
+        return data if masked == text else masked.encode(get_charset(kind), "replace")
 
     # -- loading -----------------------------------------------------------
 
@@ -131,11 +131,11 @@ class ArtifactTools:
         if artifact.mime_type in IMAGES:
             return await _load_image(context, artifact)
         _check_offset(name, offset, artifact.size)
-        if is_text(artifact.mime_type) and charset_of(artifact.mime_type) not in _PLAIN:
+        if is_text(artifact.mime_type) and get_charset(artifact.mime_type) not in _PLAIN:
             return await self._load_other_charset(context, artifact)
         loaded = await context.artifacts.load(name, artifact.version, start=offset, stop=offset + room)
         page = _make_page(loaded.data, offset)
-        shown = text_in(page.data, artifact.mime_type)
+        shown = decode_text(page.data, artifact.mime_type)
         if shown is None:
             return _describe(artifact) | {"note": "it is not text and cannot be shown"}
         return _format_text(f"{artifact.name}, version {artifact.version}", shown, page, artifact.size)
@@ -146,7 +146,7 @@ class ArtifactTools:
             note = f"texts in this charset are shown up to {self._most:,} bytes: save it in UTF-8"
             return _describe(artifact) | {"note": note}
         loaded = await context.artifacts.load(artifact.name, artifact.version)
-        return text_in(loaded.data, artifact.mime_type) or f"[{artifact.name} is empty]"
+        return decode_text(loaded.data, artifact.mime_type) or f"[{artifact.name} is empty]"
 
     # -- listing -----------------------------------------------------------
 

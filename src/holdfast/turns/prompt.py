@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Agent, Llm, Responder
-from holdfast.artifacts.content import text_in
+from holdfast.artifacts.content import decode_text
 from holdfast.context.build import Draft, Request, WorkingSet, draft, draft_from_view
 from holdfast.context.recalled import KNOWN_SHARE as SHARE
 from holdfast.context.recalled import Introduction, Recall, make_introduction
@@ -28,7 +28,7 @@ from holdfast.domain.templates import ARTIFACT, Template, parse_template
 from holdfast.engine.engine import Engine
 from holdfast.errors import ArtifactNotFound, BudgetTooSmall, InvalidRequest, SessionNotFound, StoreUnavailable
 from holdfast.limits import INLINE_MESSAGES, INSTRUCTED_ARTIFACT_BYTES
-from holdfast.media.outgoing import for_model
+from holdfast.media.outgoing import prepare_for_model
 from holdfast.memory.checks import find_owners
 from holdfast.overlays.session_cache import ReadView, is_heavy, read_view
 from holdfast.stores.sessions import NewSession
@@ -178,7 +178,7 @@ async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingS
         plain = await run_cpu(to_plain_prompt, messages) if many else to_plain_prompt(messages)
         if plain is not None:
             return plain
-    told = await for_model(engine.store, ref, built.messages, llm.inputs, as_chat=as_chat)
+    told = await prepare_for_model(engine.store, ref, built.messages, llm.inputs, as_chat=as_chat)
     return await run_cpu(lambda: [*map(message_to, to_acceptable(llm, told) if as_chat else told)], long=many)
 
 
@@ -389,7 +389,7 @@ async def _read_artifact_text(engine: Engine, ref: SessionRef, name: str) -> str
         most = f"an instruction takes artifacts of at most {INSTRUCTED_ARTIFACT_BYTES:,}"
         raise InvalidRequest(f"artifact {name!r} has {artifact.size:,} bytes; {most}", param="artifact")
     loaded = await engine.artifacts.load(ref, name, artifact.version)
-    text = text_in(loaded.data, artifact.mime_type)
+    text = decode_text(loaded.data, artifact.mime_type)
     if text is None:
         message = f"artifact {name!r} is {artifact.mime_type}: an instruction takes the text of a text artifact"
         raise InvalidRequest(message, param="artifact")

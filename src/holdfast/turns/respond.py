@@ -22,7 +22,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import STEP, Entry
 from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
 from holdfast.limits import MODEL_TRAILING_CHUNKS
-from holdfast.media.outgoing import whole_entries
+from holdfast.media.outgoing import restore_entries
 from holdfast.models import Collector, closing, to_chunks
 from holdfast.turns.model_call import build_call, call_model, make_call_record
 from holdfast.turns.replies import append_reply, make_failure_text, read_failure, read_reply_text, say_failure
@@ -246,7 +246,7 @@ async def _repeat_reply(turn: Turn, stored: Entry) -> list[dict[str, Any]]:
     """Return the stored reply as chunks, as the client was sent it, for a request that is answered a second time."""
     turn.failure = read_failure(stored)
     take_artifacts(turn, stored)
-    (entry,) = await whole_entries(turn.engine.store, turn.request.ref, [stored])
+    (entry,) = await restore_entries(turn.engine.store, turn.request.ref, [stored])
     message, returned = as_sent(entry.message, entry.metadata), (entry.metadata or {}).get("returned")
     if returned is not None:
         ids = [entry.message.tool_calls[at].id for at in returned]

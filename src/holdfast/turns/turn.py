@@ -34,7 +34,7 @@ from holdfast.engine.entries import new_entries
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.engine.session_lock import QueueMode, SessionLock
 from holdfast.limits import INLINE_MESSAGES, TURN_WARNINGS
-from holdfast.media.store import has_media, taken_apart
+from holdfast.media.store import has_media, take_media_out
 from holdfast.overlays.session_cache import view_to_save
 from holdfast.stores.log import Append, Appended, SavedView
 from holdfast.tools.context import TurnState
@@ -328,7 +328,7 @@ class Turn:
             return
         told = await mask_messages(self.engine.guard, (*request.system, *request.incoming))
         system, incoming = told[: len(request.system)], told[len(request.system) :]
-        apart, media = await taken_apart(incoming)
+        apart, media = await take_media_out(incoming)
         same = zip(request.incoming, incoming, apart, strict=True)
         self._sent = tuple(moved if told is sent else sent for sent, told, moved in same)
         self._media = {**request.media, **media}
