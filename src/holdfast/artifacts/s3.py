@@ -18,7 +18,7 @@ try:
     import obstore
     from obstore.exceptions import BaseError, NotFoundError
     from obstore.store import S3Store
-except ImportError as exc:  # installed in the tests' environment
+except ImportError as exc:  # pragma: no cover  # installed in the tests' environment
     raise MissingExtra("storing artifacts in S3", "s3") from exc
 
 if TYPE_CHECKING:
