@@ -115,7 +115,7 @@ async def test_where_they_are_off_it_is_said() -> None:
     async with gateway(lambda _: "ok") as (served, _):
         assert code(await served.http.get(f"{WRITER}/history")) == (404, "workspace_not_found")
         response = await served.http.post(f"{WRITER}/checkpoint", json={})
-        assert "hooks.workspace_git turns them on" in response.text
+        assert "enable hooks.workspace_git" in response.text
 
 
 async def test_without_git_the_answer_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

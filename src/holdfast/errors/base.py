@@ -1,4 +1,4 @@
-"""The base of all errors."""
+"""Define the base class of all errors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 ADDRESS: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\",;)]*[^\s'\",;):.]")
 CAUSE: Final = re.compile(r"( cannot be reached): .*", re.DOTALL)
-"""The cause names host and port."""
+"""The cause of a failed connection contains host and port."""
 
 
 def hide_addresses(words: str, name: str) -> str:
@@ -29,13 +29,13 @@ class HoldfastError(Exception):
     """Base of every error Holdfast raises on purpose."""
 
     code: ClassVar[str] = "holdfast_error"
-    """A stable word for programs: `error.code` on the wire. Every class has its own."""
+    """Stable code for programs: `error.code` in responses. Every class has its own."""
     http_status: ClassVar[int | None] = None
-    """The status of a response that tells of it; None: it is told as a failure of the server, without its words."""
+    """Status of the HTTP response; None: reported as a server error, without the message."""
     public: str | None = None
-    """What clients and models are told in place of the message, where that has paths, addresses or words for the operator."""
+    """Text for clients and models in place of the message, if the message contains paths, addresses or advice for the operator."""
 
     @property
     def public_message(self) -> str:
-        """The message as clients and models may see it."""
+        """The message as shown to clients and models."""
         return str(self) if self.public is None else self.public

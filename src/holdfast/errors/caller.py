@@ -1,4 +1,4 @@
-"""The caller's input is wrong: the same call will fail again."""
+"""Define errors of the caller's input: the same call will fail again."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class InvalidRequest(UsageError):
     """A parameter is missing, of the wrong type or out of range.
 
     Args:
-        message: what was wrong and what would be right.
-        param: the parameter's name or path, for example `limit` or `messages[2].role`.
+        message: what was wrong, and what is allowed.
+        param: name or path of the parameter, for example `limit` or `messages[2].role`.
     """
 
     code = "invalid_request"
@@ -29,30 +29,30 @@ class InvalidRequest(UsageError):
 
 
 class InvalidMessage(InvalidRequest):
-    """A message, entry or transcript is not one; `param` says where."""
+    """A message, entry or transcript is not valid; `param` says where."""
 
     code = "invalid_message"
 
 
 class InvalidMetadata(InvalidMessage):
-    """A message's voice fields are none: a source that its role cannot have, or fields of an interruption where there is none."""
+    """A message's voice fields are not valid: its role cannot have this source, or it has fields of an interruption without one."""
 
     code = "invalid_metadata"
     http_status = 422
 
 
 class HeardMismatch(InvalidRequest):
-    """What is said to have been heard is no beginning of what was said."""
+    """The reported heard text is not a prefix of the spoken text."""
 
     code = "heard_mismatch"
     http_status = 422
 
 
 class ConfigError(UsageError):
-    """The configuration has mistakes; all of them are told at once.
+    """The configuration has mistakes, all of which are listed.
 
     Args:
-        problems: one line a mistake, each beginning with its place.
+        problems: one line per mistake, each starting with its place.
     """
 
     code = "invalid_config"
@@ -66,7 +66,7 @@ class MissingExtra(UsageError):
     """A library of an optional extra is not installed.
 
     Args:
-        what: what needs it, as the beginning of a sentence.
+        what: the feature that needs it, as the subject of a sentence.
         extra: the extra to install.
     """
 
@@ -78,12 +78,12 @@ class MissingExtra(UsageError):
 
 
 class MissingState(InvalidRequest):
-    """What an agent is told needs something of the state, or an artifact, that is not there.
+    """A template of an agent needs state or an artifact that does not exist.
 
     Args:
-        name: as the template has it: a key with the prefix of its scope, or `artifact.` and a name.
-        agent: whose template it is.
-        what: which of its texts.
+        name: name in the template: a key with the prefix of its scope, or `artifact.` and a name.
+        agent: agent of the template.
+        what: kind of the template.
     """
 
     code = "missing_state"
@@ -92,8 +92,8 @@ class MissingState(InvalidRequest):
         kind = "artifact" if name.startswith("artifact.") else "state"
         shown = f"artifact {name.removeprefix('artifact.')!r}" if kind == "artifact" else f"state key {name!r}"
         super().__init__(
-            f"the {what} of agent {agent!r} needs {shown}, and there is none: set it, write {{{name}?}} where it may be"
-            f" missing, or {{{{{name}}}}} for the word in braces",
+            f"the {what} of agent {agent!r} needs {shown}, which does not exist: set it, write {{{name}?}} if it may be"
+            f" missing, or {{{{{name}}}}} for the literal word in braces",
             param=kind,
         )
         self.name = name
@@ -101,38 +101,38 @@ class MissingState(InvalidRequest):
 
 
 class TooLarge(InvalidRequest):
-    """A limit was passed; the message names the limit and its number."""
+    """A limit was exceeded; the message names the limit and its value."""
 
     code = "too_large"
     http_status = 413
 
 
 class SecretBlocked(InvalidRequest):
-    """A text holds a secret, and the secret guard refuses such: nothing was written.
+    """A text contains a secret, and the secret guard blocks it: nothing was stored.
 
     Args:
-        found: rule and place of each secret, the text itself in none of them.
+        found: rule and place of each secret, without its text.
     """
 
     code = "secret_blocked"
     http_status = 422
 
     def __init__(self, found: list[tuple[str, str]]) -> None:
-        shown = "; ".join(f"{place} (rule {rule})" for rule, place in found[:_SECRETS_TOLD])
-        more = f" and {len(found) - _SECRETS_TOLD} more" if len(found) > _SECRETS_TOLD else ""
+        shown = "; ".join(f"{place} (rule {rule})" for rule, place in found[:_LISTED_SECRETS])
+        more = f" and {len(found) - _LISTED_SECRETS} more" if len(found) > _LISTED_SECRETS else ""
         super().__init__(
-            f"refused because of a secret in {shown}{more}: take it out and try again; nothing was stored",
+            f"blocked because of a secret in {shown}{more}: remove it and try again; nothing was stored",
             param=found[0][1],
         )
         self.found = found
 
 
-_SECRETS_TOLD = 5
-"""Places of secrets that an error names."""
+_LISTED_SECRETS = 5
+"""Maximum number of places that an error lists."""
 
 
 class UnsupportedType(InvalidRequest):
-    """A media type that is not taken, or that the content plainly contradicts."""
+    """A media type is not accepted, or the content contradicts it."""
 
     code = "unsupported_type"
     http_status = 415

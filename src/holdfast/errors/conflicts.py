@@ -1,4 +1,4 @@
-"""The state is not what the call assumed: read again, then decide."""
+"""Define conflicts: the state is not what the call assumed, so read it again and decide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Conflict(HoldfastError):
 
 
 class SessionExists(Conflict):
-    """A session of that id exists already for this tenant and user."""
+    """A session with that id already exists for this tenant and user."""
 
     code = "session_exists"
 
@@ -24,7 +24,7 @@ class SessionExists(Conflict):
 
 
 class AmbiguousSession(Conflict):
-    """Several users of the tenant have a session of that id."""
+    """Several users of the tenant have a session with that id."""
 
     code = "ambiguous_session"
 
@@ -33,7 +33,7 @@ class AmbiguousSession(Conflict):
 
 
 class StaleSession(Conflict):
-    """`expect` is not the session's version: somebody appended in between."""
+    """`expect` is not the session's version, because entries were appended in between."""
 
     code = "stale_session"
     http_status = 412
@@ -45,10 +45,10 @@ class StaleSession(Conflict):
 
 
 class SessionExpired(Conflict):
-    """The session has been idle for longer than its ttl, and nobody has ended it yet: what is written to it has to wait.
+    """The session has been idle longer than its ttl and was not ended yet; writes to it must wait.
 
     Args:
-        session: as it stands, a `holdfast.domain.session.Session`.
+        session: the current session, a `holdfast.domain.session.Session`.
     """
 
     code = "session_expired"
@@ -59,11 +59,11 @@ class SessionExpired(Conflict):
 
 
 class SessionBusy(Conflict):
-    """A turn of the session is open elsewhere.
+    """Another turn of the session is running.
 
     Args:
-        session_id: whose.
-        until: milliseconds since the epoch: when its holder has to have renewed it.
+        session_id: id of the session.
+        until: time by which its holder must renew it, in milliseconds since the epoch.
     """
 
     code = "session_busy"
@@ -74,7 +74,7 @@ class SessionBusy(Conflict):
 
 
 class TurnInterrupted(Conflict):
-    """Another turn asked for this one's place: what had arrived of the reply is in the log, marked as interrupted."""
+    """Another turn interrupted this one. The part of the reply that had arrived is in the log, marked as interrupted."""
 
     code = "turn_interrupted"
 
@@ -85,28 +85,28 @@ class TurnInterrupted(Conflict):
 
 
 class TurnLost(Conflict):
-    """Another server took the session over, because this one did not renew its claim in time.
+    """Another server took over the session, because this one did not renew its claim in time.
 
-    What came is in the log, and the reply, or what was added since the last write, is not: others have gone on from there.
+    The request is in the log. The reply, or what was added since the last write, is not, because other turns have continued from there.
     """
 
     code = "turn_lost"
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
-            f"another server took session {session_id!r} over, since this turn was not heard of for too long: "
+            f"another server took over session {session_id!r}, because this turn did not renew its claim in time: "
             "its reply is not in the session"
         )
 
 
 class NoReply(Conflict):
-    """There is no reply that could be interrupted, or the last one is of another turn."""
+    """There is no reply to interrupt, or the last reply belongs to another turn."""
 
     code = "no_reply"
 
 
 class CallsOpen(Conflict):
-    """The session's last reply called tools whose results are not there yet: they come first."""
+    """The session's last reply called tools whose results are missing; they must be sent first."""
 
     code = "calls_open"
 
@@ -118,19 +118,19 @@ class CallsOpen(Conflict):
 
 
 class StaleArtifact(Conflict):
-    """The newest version of an artifact is not the expected one: somebody saved it in between."""
+    """The newest version of an artifact is not the expected one, because it was saved in between."""
 
     code = "stale_artifact"
     http_status = 412
 
     def __init__(self, name: str, *, newest: int) -> None:
-        found = "there is none of that name" if newest < 0 else f"its newest version is {newest}"
-        super().__init__(f"artifact {name!r} is not at the expected version: {found}")
+        state = "it does not exist" if newest < 0 else f"its newest version is {newest}"
+        super().__init__(f"artifact {name!r} is not at the expected version: {state}")
         self.newest = newest
 
 
 class StaleMemories(Conflict):
-    """`expect` is not the version of the owner's memories: somebody changed them in between."""
+    """`expect` is not the version of the owner's memories, because they were changed in between."""
 
     code = "stale_memories"
     http_status = 412
@@ -142,12 +142,12 @@ class StaleMemories(Conflict):
 
 
 class StaleState(Conflict):
-    """State is not what the write expected: another version of its scope, or another value under a key.
+    """State is not what the write expected: the scope has another version, or a key has another value.
 
     Args:
-        message: which, and what is there.
-        version: of the scope as it stands, or of the session for its own state.
-        key: whose value it is, with its prefix; None: the version of the scope.
+        message: which state, and its current value or version.
+        version: current version of the scope, or of the session for its own state.
+        key: key of the value, with its prefix; None: the version of the scope differs.
     """
 
     code = "stale_state"
@@ -160,7 +160,7 @@ class StaleState(Conflict):
 
 
 class IdempotencyConflict(Conflict):
-    """The idempotency key was used before, with different content."""
+    """The idempotency key was used before with different content."""
 
     code = "idempotency_conflict"
     http_status = 422

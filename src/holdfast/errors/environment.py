@@ -1,4 +1,4 @@
-"""What the work is done with failed: a hook, a process, the store."""
+"""Define errors of the environment: a hook, a process, or the store failed."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from holdfast.errors.base import HoldfastError
 
 
 class HookFailed(HoldfastError):
-    """A hook could not do its work; whoever told it tells it again.
+    """A hook failed; it will be called again.
 
     Args:
-        message: what happened; neither content nor secrets.
-        retry_after: seconds it asks to be left alone for, if it does.
+        message: what happened, without content or secrets.
+        retry_after: seconds to wait before the next call, if requested.
     """
 
     code = "hook_failed"
@@ -23,56 +23,56 @@ class HookFailed(HoldfastError):
 
 
 class PythonUnavailable(HoldfastError):
-    """The process of the tool `python` cannot be started here, or not be held in; the message says what is missing."""
+    """The process of the tool `python` cannot be started or sandboxed here; the message says what is missing."""
 
     code = "python_unavailable"
 
 
 class ToolFailed(HoldfastError):
-    """A tool that is somebody else's server did not do what it was called for; its words are for the model."""
+    """A tool of another server failed; the message is for the model."""
 
     code = "tool_failed"
 
 
 class WorkspaceUnavailable(HoldfastError):
-    """An agent's workspace, or its repository, cannot be used; the message says why. Trying again may help."""
+    """An agent's workspace or its repository cannot be used; the message says why. Trying again may help."""
 
     code = "workspace_unavailable"
     http_status = 503
 
 
 class WorkspaceUnusable(WorkspaceUnavailable):
-    """The same, until somebody changes something here: trying again does not help."""
+    """An agent's workspace cannot be used until someone repairs it. Trying again does not help."""
 
     code = "workspace_unusable"
 
 
 class GitMissing(WorkspaceUnusable):
-    """The git program is not there, or too old; the message says what to install."""
+    """The git program is missing or too old; the message says what to install."""
 
     code = "git_missing"
 
 
 class StoreError(HoldfastError):
-    """The store could not do its work."""
+    """The store failed."""
 
     code = "store_error"
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be opened or reached, is full or read-only."""
+    """The store cannot be opened or reached, is full, or is read-only."""
 
     code = "store_unavailable"
     http_status = 503
 
 
 class StoreCorrupt(StoreError):
-    """What is stored does not verify, or cannot be decoded; the message says where.
+    """Stored data does not verify or cannot be decoded; the message says where.
 
     Args:
         message: what is wrong, and where.
-        session_id: the session that is affected, if one is known.
-        user_id: its owner.
+        session_id: the affected session, if known.
+        user_id: its user.
     """
 
     code = "store_corrupt"
@@ -84,7 +84,7 @@ class StoreCorrupt(StoreError):
         self.user_id = user_id
 
     def naming(self, user_id: str, session_id: str) -> StoreCorrupt:
-        """Return the same error with the session that is affected in its message."""
+        """Return the same error with the affected session in its message."""
         named = f"session {session_id!r} of user {user_id!r}: {self}"
         error = StoreCorrupt(named, session_id=session_id, user_id=user_id)
         error.public = f"session {session_id!r} of user {user_id!r}: {self.public_message}"
@@ -93,11 +93,11 @@ class StoreCorrupt(StoreError):
 
 
 INDEX_DAMAGED: Final = "search is not available: the index is damaged"
-"""What clients and models are told of a damaged index; the log has the path and what to do."""
+"""Message for clients and models about a damaged index. The log has the path and the remedy."""
 
 
 def is_index_damaged(error: StoreError) -> bool:
-    """Return True if the error says that the index, and not what is stored, is damaged."""
+    """Return True if the error says that the index is damaged, not the stored data."""
     return error.public == INDEX_DAMAGED
 
 

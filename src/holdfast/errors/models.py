@@ -1,4 +1,4 @@
-"""No prompt fits, or a model did not answer."""
+"""Define errors of models, and of prompts that do not fit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ class BudgetTooSmall(HoldfastError):
     """No legal working set fits the budget.
 
     Args:
-        budget: tokens allowed.
-        needed: tokens the smallest legal working set takes.
-        what: what takes them, in words.
+        budget: allowed tokens.
+        needed: tokens of the smallest legal working set.
+        what: what uses them, in words.
     """
 
     code = "budget_too_small"
@@ -31,14 +31,14 @@ class ModelError(HoldfastError):
 
     Args:
         message: what happened.
-        status: the upstream's HTTP status, if it gave one.
-        body: the upstream's own error object, if it gave one.
-        retry_after: seconds the upstream asked to wait, if it did.
+        status: HTTP status of the upstream, if any.
+        body: error object of the upstream, if any.
+        retry_after: seconds to wait, if the upstream requested it.
     """
 
     code = "upstream_error"
     http_status: ClassVar[int] = 502
-    """Where the upstream gave none that its caller can do something about."""
+    """Status, unless the upstream's own status is useful for the caller."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class ModelError(HoldfastError):
         self.body = body
         self.retry_after = retry_after
         self.handed = False
-        """Whether the model was called with the caller's own key."""
+        """True if the model was called with the caller's own key."""
 
     @property
     def public_message(self) -> str:
@@ -68,11 +68,11 @@ class ModelUnavailable(ModelError):
 
 
 class ModelBusy(ModelUnavailable):
-    """As many calls of the model run as are allowed here, and none ended while this one waited.
+    """The maximum number of calls of the model is running, and none ended while this one waited.
 
     Args:
-        name: what the model is called.
-        most: calls at once.
+        name: name of the model.
+        most: maximum number of concurrent calls.
         waited: seconds.
     """
 
@@ -81,14 +81,14 @@ class ModelBusy(ModelUnavailable):
 
     def __init__(self, name: str, most: int, waited: float) -> None:
         super().__init__(
-            f"{name} is busy: {most} calls run, which is as many as max_requests allows, and none ended within {waited:g} s",
+            f"{name} is busy: {most} calls are running, the maximum set by max_requests, and none ended within {waited:g} s",
             status=503,
             retry_after=1,
         )
 
 
 class ModelRejected(ModelError):
-    """The upstream refused the request (4xx); its own words are in `body`."""
+    """The upstream rejected the request (4xx); its own message is in `body`."""
 
     code = "upstream_rejected"
     http_status = 400
@@ -99,8 +99,8 @@ class ContextTooLong(ModelRejected):
 
     Args:
         message: what happened.
-        context_limit: the window in tokens, where the upstream said it; None where it did not.
-        requested: the prompt's tokens as the upstream counted them, without the reply, where it said so.
+        context_limit: the window in tokens; None if the upstream did not report it.
+        requested: tokens of the prompt without the reply, as counted by the upstream; None if it did not report them.
         status, body, retry_after: as in `ModelError`.
     """
 
@@ -122,26 +122,26 @@ class ContextTooLong(ModelRejected):
 
 
 class ModelProtocolError(ModelError):
-    """The upstream answered with something that is not an answer."""
+    """The upstream answered with something that is not a valid answer."""
 
     code = "upstream_protocol_error"
 
 
 class ModelReplyTooLarge(ModelProtocolError):
-    """The upstream's reply is larger than a reply may be; what arrived of it is in the log, marked as interrupted."""
+    """The upstream's reply is too large; the part that arrived is in the log, marked as interrupted."""
 
     code = "upstream_reply_too_large"
 
 
 class EmbeddingFailed(HoldfastError):
-    """There are no vectors: the model that makes them did not answer, refused, or gave something else.
+    """No vectors: the embedding model did not answer, refused, or answered with something else.
 
     Args:
-        message: what happened; neither texts nor secrets.
-        again: whether the same call may pass later.
-        retry_after: seconds to wait before, if whoever answered said so.
-        refused: positions of texts that will never pass; the others would.
-        vectors: what came of the others, by position.
+        message: what happened, without texts or secrets.
+        again: True if the same call may succeed later.
+        retry_after: seconds to wait before it, if requested.
+        refused: positions of texts that will never succeed.
+        vectors: vectors of other texts, by position.
     """
 
     code = "embedding_failed"
@@ -169,7 +169,7 @@ class EmbeddingFailed(HoldfastError):
 
 
 class RerankFailed(HoldfastError):
-    """There are no scores: the reranker did not answer, refused, or gave something else. A search keeps its own order then."""
+    """No scores: the reranker did not answer, refused, or answered with something else. A search keeps its own order then."""
 
     code = "rerank_failed"
     http_status = 502

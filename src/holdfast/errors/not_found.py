@@ -1,4 +1,4 @@
-"""Nothing is there under that id, for this tenant and user."""
+"""Define errors for ids that do not exist for this tenant and user."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from holdfast.errors.base import HoldfastError
 
 
 class NotFound(HoldfastError):
-    """Nothing under that id for this tenant and user."""
+    """The id does not exist for this tenant and user."""
 
     code = "not_found"
     http_status = 404
 
 
 class SessionNotFound(NotFound):
-    """No such session for this tenant and user."""
+    """The session does not exist for this tenant and user."""
 
     code = "session_not_found"
 
@@ -23,7 +23,7 @@ class SessionNotFound(NotFound):
 
 
 class EntryNotFound(NotFound):
-    """No live entry with that `seq` in the session."""
+    """The session has no live entry with that `seq`."""
 
     code = "message_not_found"
 
@@ -33,7 +33,7 @@ class EntryNotFound(NotFound):
 
 
 class FactNotFound(NotFound):
-    """No statement of the user with that id in a live message of the session."""
+    """No live message of the session has a statement of the user with that id."""
 
     code = "fact_not_found"
 
@@ -45,16 +45,16 @@ class FactNotFound(NotFound):
 
 
 class EndingNotFound(NotFound):
-    """No end of a session with that id, of which hooks are still to be told."""
+    """No end of a session with that id is waiting for hooks."""
 
     code = "ending_not_found"
 
     def __init__(self, ending_id: str) -> None:
-        super().__init__(f"there is no ending {ending_id!r} that is to be told of")
+        super().__init__(f"there is no ending {ending_id!r} that is waiting for hooks")
 
 
 class CompactionNotFound(NotFound):
-    """No compaction with that id in the session, or none that could be dropped."""
+    """The session has no compaction with that id, or none that can be dropped."""
 
     code = "compaction_not_found"
 
@@ -64,7 +64,7 @@ class CompactionNotFound(NotFound):
 
 
 class MemoryNotFound(NotFound):
-    """No memory with that id."""
+    """No memory has that id."""
 
     code = "memory_not_found"
 
@@ -74,12 +74,12 @@ class MemoryNotFound(NotFound):
 
 
 class ArtifactNotFound(NotFound):
-    """No artifact of that name, or not that version of it.
+    """The artifact, or that version of it, does not exist.
 
     Args:
-        name: as it was asked for.
-        version: None: any.
-        called: the name that is there instead, and differs in case or Unicode form alone.
+        name: the requested name.
+        version: the requested version; None: any.
+        called: existing name that differs only in case or Unicode form.
     """
 
     code = "artifact_not_found"
@@ -92,17 +92,19 @@ class ArtifactNotFound(NotFound):
 
 
 class WorkspaceNotFound(NotFound):
-    """No workspace of that agent, or no workspaces at all."""
+    """The agent has no workspace, or there are no workspaces."""
 
     code = "workspace_not_found"
 
     def __init__(self, agent: str | None) -> None:
-        off = "there are no workspaces here: hooks.workspace_git turns them on"
-        super().__init__(off if agent is None else f"there is no agent {agent!r:.80}, and no workspace of that name")
+        disabled = "workspaces are disabled: enable hooks.workspace_git"
+        super().__init__(
+            disabled if agent is None else f"there is no agent {agent!r:.80}, and no workspace of that name"
+        )
 
 
 class UserNotFound(NotFound):
-    """No such user, as far as whoever asks may know."""
+    """The user does not exist, as far as the caller may know."""
 
     code = "user_not_found"
 
@@ -111,7 +113,7 @@ class UserNotFound(NotFound):
 
 
 class KeyNotFound(NotFound):
-    """No API key of that id."""
+    """No API key has that id."""
 
     code = "key_not_found"
 
