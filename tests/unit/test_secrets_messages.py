@@ -75,7 +75,7 @@ def test_ids_and_media_are_not_looked_at() -> None:
 
 def test_a_hit_across_parts_is_none() -> None:
     message = Message(role="user", content=(Part("text", KEY[:15]), Part("text", KEY[15:])))
-    assert Guard(BUILT_IN).masked([message]) == (message,)
+    assert Guard(BUILT_IN).mask_messages([message]) == (message,)
 
 
 def test_what_was_sent_can_be_refused_and_what_was_said_cannot() -> None:
@@ -183,7 +183,7 @@ def test_settings_make_what_they_say() -> None:
     assert both is not None
     assert (both.action, both.redaction is None, both.watch is None) == ("redact", False, False)
     # A directory's name is no credential: the guard does not look for it unless told.
-    assert both.masked([Message(role="user", content=f"/home/ada {KEY}")])[0].content == f"/home/ada {GONE}"
+    assert both.mask_messages([Message(role="user", content=f"/home/ada {KEY}")])[0].content == f"/home/ada {GONE}"
 
 
 # -- what a store writes --------------------------------------------------------------------
@@ -209,7 +209,7 @@ def test_no_byte_that_is_stored_tells_a_planted_secret(plant: tuple[str, str, st
     around = encode_payload(hiding(place, f"{before} {behind} [REDACTED:{rule}]"))
     assume(secret.encode() not in around)  # "111" may be a word as well
     said = before + secret + behind
-    [told] = Guard(BUILT_IN).masked([hiding(place, said)])
+    [told] = Guard(BUILT_IN).mask_messages([hiding(place, said)])
     once, twice = (secret.replace("\\", "\\" * deep).replace("\n", "\\" * (deep - 1) + "n") for deep in (2, 4))
     stored = encode_payload(told)
     assert not [form for form in (secret, once, twice) if form.encode() in stored]

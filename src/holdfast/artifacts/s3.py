@@ -109,7 +109,7 @@ class S3Blobs:
             with _translate_errors(None):
                 await obstore.delete_async(self._store, [_join_path(self._prefix, folder, key) for key in keys])
 
-    async def old(self, before: int) -> AsyncGenerator[str, None]:
+    async def list_old(self, before: int) -> AsyncGenerator[str, None]:
         folder = await self._folder.get_name()
         if folder is None:
             return
@@ -119,7 +119,7 @@ class S3Blobs:
                     if found["last_modified"].timestamp() * 1000 < before:
                         yield found["path"].rpartition("/")[2]
 
-    def of(self, store: Store) -> S3Blobs:
+    def for_store(self, store: Store) -> S3Blobs:
         other = copy(self)
         other._folder = TenantFolder(store)  # noqa: SLF001  # the same class; the connections are shared
         return other
