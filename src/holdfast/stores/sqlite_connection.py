@@ -27,7 +27,7 @@ T = TypeVar("T")
 PATIENCE: Final = 29.0
 """Seconds to wait for another process that holds the file. With `PATIENCE_AFTER` for later writes, a request ends within 30."""
 PATIENCE_AFTER: Final = 0.25
-"""Seconds to wait after a wait was in vain, until the file is free again. So a request with several writes fails in time."""
+"""Seconds to wait after an earlier wait has failed, until the file is free again. So a request with several writes fails in time."""
 CACHE_KIB: Final = 16 * 1024
 """Page cache in KiB of each connection to an index. Larger and smaller caches were slower."""
 VECTORS: Final = "vec1"
@@ -186,7 +186,7 @@ class BusyHandler:
     """SQLite's busy handler: retries quickly at first, then more slowly, and gives up after some seconds.
 
     Attributes:
-        gave_up: True if the last wait was in vain. Reset by the caller that gets the lock again.
+        gave_up: True if the last wait failed. Reset by the caller that gets the lock again.
     """
 
     def __init__(self) -> None:

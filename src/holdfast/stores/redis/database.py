@@ -157,7 +157,7 @@ class Transaction:
         self.rounds = 0
         self.guard: bytes | None = None
         self.base: Record | None = None
-        """The session's record as it was read; None if there is none."""
+        """The session's record before the changes; None if there is no session."""
         self.record: Record | None = None
         self.profile: bytes | None = None
         self.is_new = False

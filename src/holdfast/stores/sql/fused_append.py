@@ -46,7 +46,7 @@ _VERSION, _UPDATED_AT, _STATUS, _TTL, _COUNTERS, _PROFILE, _LIFECYCLE, _CLAIM = 
 def fuse_statements(dialect: str, names: tuple[str, ...]) -> str:
     """Return one statement that combines several, and that returns a row if it was executed.
 
-    The first statement updates or locks the session if it is still as it was read; otherwise nothing is written.
+    The first statement updates or locks the session if it has not changed since it was read; otherwise nothing is written.
 
     The parameters are those of all statements, one after the other. The values of `_GUARDED` that were read follow the
     parameters of the first statement.
@@ -86,7 +86,7 @@ class FusedAppend:
     """The statements of one append to a session, collected to be sent as one.
 
     Args:
-        row: the session's row (`session_rows`) as it was read.
+        row: the row (`session_rows`) that was read of the session.
     """
 
     def __init__(self, row: Row) -> None:
@@ -129,7 +129,7 @@ class FusedAppend:
         ]
 
     def compute_row(self) -> Row:
-        """Return the session's row as it is after the write."""
+        """Return the session's row after the write."""
         row, (name, params) = list(self._row), self._head
         if name == "session_advance":
             row[_VERSION], row[_UPDATED_AT], row[_STATUS] = params[1:4]

@@ -1,9 +1,9 @@
 """Vector search in PostgreSQL with pgvector: for each dimension a table of float16 vectors with an HNSW graph.
 
 The table `index_vectors` remains the source of truth, so removing the extension costs only speed. The vectors that the server
-finds are scored again with the exact ones, so similarities are exact. Every vector is compared without the graph in a small
-space, for a search in given sources, and in a space that is a small part of the table, because a walk through the graph would
-rarely come across its vectors.
+finds are scored again with the exact ones, so similarities are exact. The graph is not used in a small space, or for a search in
+given sources: then every vector is compared. The same applies to a space that is a small part of the table, because a walk through
+the graph would rarely come across its vectors.
 """
 
 from __future__ import annotations

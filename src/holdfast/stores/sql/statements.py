@@ -84,7 +84,7 @@ DIALECTS: Final[Mapping[str, Dialect]] = {
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """A statement as it is written in a file, before it is compiled."""
+    """A statement in a file, before it is compiled."""
 
     parameters: Mapping[str, str]
     """Names in order, each with its type; the type is empty if none is declared."""
