@@ -312,7 +312,7 @@ def _torn(path: str) -> None:
     ("spoil", "said"),
     [
         (_newer, "made by a newer release"),
-        (_edited, "another schema 2"),
+        (_edited, "migration 2 that differs"),
         (_foreign, "belongs to another program"),
         (_text, "not an SQLite database"),
         (_empty, "is empty"),

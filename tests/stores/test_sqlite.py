@@ -99,7 +99,7 @@ def _edited_schema(database: Path) -> None:
         (lambda database: database.mkdir(), "SQLite"),
         (_other_program, "another program"),
         (_newer_schema, "newer release"),
-        (_edited_schema, "another schema 1"),
+        (_edited_schema, "migration 1 that differs"),
     ],
 )
 def test_files_that_are_refused(database: Path, spoil: object, says: str) -> None:

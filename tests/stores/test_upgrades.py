@@ -128,7 +128,7 @@ async def test_schemas_that_are_refused(server: Server, server_url: str) -> None
         server,
         server_url,
         f"{back} UPDATE holdfast_migrations SET checksum = 'x' WHERE number = 1;",
-        "another schema 1",
+        "migration 1 that differs",
     )
 
 
