@@ -184,5 +184,5 @@ def test_what_is_told_takes_its_stored_count_times_the_factor() -> None:
     for content, size in (("x" * 70, 15), ((text,), 15), ((text, picture), 70)):
         told = MessageOverride(0, Message(role="user", content=content), tokens=10)
         window = Window(Room(1000, Characters(), factor=1.5))
-        window.grow(replace(unit, told=(told,)))
+        window.grow(replace(unit, overrides=(told,)))
         assert window.tokens == size

@@ -1,8 +1,8 @@
-"""What each provider's dialect wants of a conversation beyond what holds for all of them.
+"""Requirements of each provider's dialect that go beyond the rules for all conversations.
 
-The log and the window know nothing of it: a working set is adapted when it leaves, in the same way each time, so that
-the bytes before the frontier stay the same. Everything that a dialect adds in words is added here, where it is counted;
-`holdfast.wire.anthropic` and `holdfast.wire.gemini` then only write it in the provider's own shape.
+The log and the window are independent of dialects: a working set is adapted when it is sent, always in the same way, so that the bytes
+before the frontier do not change. All text that a dialect needs is added here, where it is counted; `holdfast.wire.anthropic` and
+`holdfast.wire.gemini` then only convert messages to the provider's format.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ THINKING = REASONING_PARTS
 """Types of the parts that hold reasoning."""
 Vendor = Literal["anthropic", "gemini"]
 _FORMATS: dict[str, Vendor] = {"anthropic-claude-v1": "anthropic", "google-gemini-v1": "gemini"}
-"""OpenRouter's `format` of a detail; one without it is Anthropic's, the first that had any."""
+"""OpenRouter's `format` of a reasoning detail. Details without one are Anthropic's, which was the first provider that had any."""
 
 
 class Thought(msgspec.Struct, frozen=True, gc=False):
@@ -35,27 +35,27 @@ class Thought(msgspec.Struct, frozen=True, gc=False):
 
     text: str = ""
     vendor: Vendor | None = None
-    """Who takes `signature` and `sealed` back."""
+    """The provider that accepts `signature` and `sealed`."""
     signature: str | None = None
     sealed: str | None = None
-    """The encrypted reasoning itself, where there is no text, or a signature alone."""
+    """The encrypted reasoning, if there is no text or only a signature."""
     call_id: str | None = None
-    """The call that a sealed piece belongs to."""
+    """The call that an encrypted piece belongs to."""
 
     def is_signed_by(self, vendor: Vendor) -> bool:
-        """Whether `vendor` takes it back as its own reasoning."""
+        """Return True if `vendor` accepts it as its own reasoning."""
         return self.vendor == vendor and bool(self.signature or self.sealed)
 
 
 def parse_thoughts(message: Message) -> list[Thought]:
-    """The reasoning of `message`, of one source: clients that send several send the same text several times."""
+    """Return the reasoning of `message` from one source: clients that send several forms send the same text several times."""
     content = message.content if isinstance(message.content, tuple) else ()
     parts = [parse_thought(part) for part in content if part.type in THINKING]
     return parts or parse_field_thoughts(message)
 
 
 def parse_field_thoughts(message: Message) -> list[Thought]:
-    """The reasoning that stands in fields of `message`; none where its content has some."""
+    """Return the reasoning in fields of `message`; empty if its content has some."""
     if isinstance(message.content, tuple) and any(part.type in THINKING for part in message.content):
         return []
     extra = message.extra
@@ -69,12 +69,12 @@ def parse_field_thoughts(message: Message) -> list[Thought]:
 
 
 def parse_thought(part: Part) -> Thought:
-    """The reasoning in a part of a type in `THINKING`."""
+    """Return the reasoning in a part of a type in `THINKING`."""
     return _parse_block({"type": part.type, **part.extra})
 
 
 def find_signature(fields: Mapping[str, Any]) -> str | None:
-    """Google's signature in the fields of a message, part or call."""
+    """Return Google's signature from the fields of a message, part or call; None if there is none."""
     nested: list[Any] = [fields]
     if isinstance(of_google := fields.get("extra_content"), Mapping):
         nested.append(of_google.get("google"))
@@ -87,7 +87,7 @@ def find_signature(fields: Mapping[str, Any]) -> str | None:
 
 
 def find_call_signature(call: ToolCall) -> str | None:
-    """Google's signature on a call."""
+    """Return Google's signature of a call; None if there is none."""
     return find_signature(call.extra) or find_signature(call.function_extra)
 
 
@@ -117,20 +117,20 @@ def _to_text(value: Any) -> str | None:
 Dialect = Literal["openai", "anthropic", "gemini"]
 DIALECTS: tuple[str, ...] = get_args(Dialect)
 OPENING = "[the conversation begins with the assistant]"
-"""Stands first where a dialect wants the user to begin and the assistant did."""
+"""The first message if a dialect requires the user to begin and the assistant did."""
 CLOSING = "[continue]"
-"""Stands last where a dialect wants the user to end and the assistant did, and where two replies must not become one."""
+"""The last message if a dialect requires the user to end and the assistant did; it also separates two replies that must not be merged."""
 SYSTEM_NOTE = "[a system message at this place of the conversation{tag}]\n"
-"""Before a system message inside the conversation, where a dialect knows them only in front."""
+"""Prefix of a system message inside the conversation, for dialects that accept system messages only at the beginning."""
 UNKNOWN_PART = "[a part of type {type}]\n{json}"
-"""A part that only its sender knows, as text."""
+"""Text form of a part that the dialect does not know."""
 RECEIVED = "[received]"
-"""Stands for the model where a dialect wants turns to alternate and the user speaks behind results of tools."""
+"""The assistant's message between tool results and a user message, for dialects in which turns must alternate."""
 RESERVE = 48
-"""Tokens that a window leaves free for what `adapt_messages` may add, so that it seldom has to be made smaller for that."""
+"""Tokens that a window leaves free for the messages that `adapt_messages` may add, so that it rarely has to shrink because of them."""
 
 MEDIA_PARTS = frozenset(KINDS)
-"""Types of parts that `holdfast.wire.openai` reads."""
+"""Types of parts that `holdfast.wire.openai` parses."""
 _NATIVE_IN: dict[str, frozenset[str]] = {
     **dict.fromkeys(SERVER_TOOL_PARTS, frozenset({"assistant"})),
     "search_result": frozenset({"user", "tool"}),
@@ -138,12 +138,12 @@ _NATIVE_IN: dict[str, frozenset[str]] = {
     "tool_reference": frozenset({"tool"}),
     "browser_state": frozenset({"tool"}),
 }
-"""The roles of the messages that Anthropic takes its own blocks in."""
+"""Anthropic's own block types, with the roles of the messages in which Anthropic accepts them."""
 NATIVE_PARTS = frozenset(_NATIVE_IN)
-"""Anthropic's own blocks, which leave for Anthropic as they came."""
+"""Anthropic's own block types, which are sent to Anthropic unchanged."""
 _ID = re.compile(r"[^a-zA-Z0-9_-]")
 _ID_LENGTH = 56
-"""Characters of an id before a number: with it 64, the most that Bedrock takes."""
+"""Characters of an id before a numeric suffix. With the suffix it has at most 64, the limit of Bedrock."""
 
 
 _OPENED = Message(role="user", content=OPENING)
@@ -152,56 +152,60 @@ _RECEIVED = Message(role="assistant", content=RECEIVED)
 
 
 def is_added(message: Message) -> bool:
-    """Whether a message of `adapt_messages` was put there for the dialect's sake: known by what it is, not by what it says."""
+    """Return True if `adapt_messages` added the message. It is recognised by identity, not by its text."""
     return message is _OPENED or message is _GO_ON or message is _RECEIVED
 
 
 def check_dialect(dialect: str) -> Dialect:
-    """`dialect` if it is one; `InvalidRequest` otherwise."""
+    """Return `dialect` if it is known.
+
+    Raises:
+        InvalidRequest: the dialect is unknown.
+    """
     if dialect not in DIALECTS:
         raise InvalidRequest(f"dialect {dialect!r} is unknown; known: {', '.join(DIALECTS)}", param="dialect")
     return dialect  # type: ignore[return-value]  # just checked
 
 
 def adapt_messages(messages: Sequence[Message], dialect: Dialect, marker: str = "") -> list[Message]:
-    """The conversation, without the system prompt, as `dialect` takes it.
+    """Return the conversation, without the system prompt, as `dialect` requires it.
 
-    OpenAI takes it as it is. Anthropic and Gemini want the user to begin and to end, system messages in front only, no
-    user message without a word, arguments that are a JSON object, parts of known types, and tool-call ids that no other
-    call of the prompt has. Anthropic wants an assistant's turn to begin with its signed reasoning.
+    OpenAI accepts it unchanged. Anthropic and Gemini require that the user begins and ends, that system messages come first, that no user
+    message is empty, that arguments are a JSON object, that part types are known, and that each tool-call id occurs once in the prompt.
+    Anthropic also requires that an assistant's turn begins with its signed reasoning.
 
     Args:
-        messages: as they are.
-        dialect: the provider's.
-        marker: the session's, for notes on whose words something is; see `holdfast.context.escaping`.
+        messages: the conversation.
+        dialect: the provider's dialect.
+        marker: the session's marker, for notes on the origin of a text; see `holdfast.context.escaping`.
     """
     if dialect == "openai":
         return list(messages)
     front = len(messages) - len(list(dropwhile(lambda message: message.role in SYSTEM_ROLES, messages)))
-    if 0 < front < len(messages):  # they belong to the system prompt, and are sent as part of it
+    if 0 < front < len(messages):  # leading system messages are sent as part of the system prompt
         return [*messages[:front], *adapt_messages(messages[front:], dialect, marker)]
-    told = [
+    adapted = [
         _replace_unsupported(_without_system_role(message, marker), dialect)
         for message in _with_distinct_ids(messages, dialect)
     ]
     if dialect == "anthropic":
-        told = list(_separate_replies(told))
+        adapted = list(_separate_replies(adapted))
     if dialect == "gemini":
-        told = list(_alternate_turns(told))
-    if told and told[0].role == "assistant":
-        told.insert(0, _OPENED)
-    if told and told[-1].role == "assistant":
-        told.append(_GO_ON)
-    return told
+        adapted = list(_alternate_turns(adapted))
+    if adapted and adapted[0].role == "assistant":
+        adapted.insert(0, _OPENED)
+    if adapted and adapted[-1].role == "assistant":
+        adapted.append(_GO_ON)
+    return adapted
 
 
 # -- arguments ---------------------------------------------------------------
 
 
 def parse_arguments(text: str) -> dict[str, Any]:
-    """The arguments of a call as the object that Anthropic and Gemini want, with every word of `text` in it.
+    """Return the arguments of a call as the object that Anthropic and Gemini require, without losing any of `text`.
 
-    No arguments are an empty object; what is no JSON object, or would lose something as one, stands in it as text.
+    Empty arguments become an empty object. Text that is no JSON object, or that would lose something as one, is stored under `arguments`.
     """
     if not text.strip():
         return {}
@@ -210,7 +214,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that `text` is, if all of it survives being read and written again."""
+    """Return the JSON object in `text`; None if it is none, or if decoding and encoding would change it."""
     try:
         decoded = _decoder.decode(text)
         msgspec.json.encode(decoded)  # refuses lone surrogates
@@ -237,7 +241,7 @@ _decoder = json.JSONDecoder(object_pairs_hook=_build_object, parse_float=_parse_
 
 
 def _with_object_arguments(call: ToolCall) -> ToolCall:
-    """`call` as its arguments will be written, where that is not as they are."""
+    """Return `call` with the arguments that will be sent; the same object if they are unchanged."""
     made = parse_arguments(call.arguments)
     if made and "arguments" in made and made["arguments"] == call.arguments:
         return msgspec.structs.replace(call, arguments=msgspec.json.encode(made).decode())
@@ -248,7 +252,7 @@ def _with_object_arguments(call: ToolCall) -> ToolCall:
 
 
 def _replace_unsupported(message: Message, dialect: Dialect) -> Message:
-    """`message` with everything in it that `dialect` has no place for as text."""
+    """Return `message` with every part that `dialect` does not support converted to text."""
     content = message.content
     if isinstance(content, tuple) and any(_is_unsupported(part, message.role, dialect) for part in content):
         content = tuple(
@@ -281,9 +285,9 @@ def _without_system_role(message: Message, marker: str) -> Message:
 
 
 def _alternate_turns(messages: Sequence[Message]) -> Iterator[Message]:
-    """The messages, with a word of the model between results and a user message behind them.
+    """Yield the messages, with an assistant message between tool results and a user message after them.
 
-    Gemini's turns alternate, and results of calls stand alone in theirs: other parts next to them are overlooked.
+    Gemini's turns alternate, and its results of calls must be alone in their turn: Gemini ignores other parts next to them.
     """
     role = ""
     for message in messages:
@@ -294,9 +298,9 @@ def _alternate_turns(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _separate_replies(messages: Sequence[Message]) -> Iterator[Message]:
-    """The messages, with a word of the user before a reply with signed reasoning that follows another reply.
+    """Yield the messages, with a user message before a reply with signed reasoning that follows another reply.
 
-    Two replies in a row are one turn to Anthropic, and a turn with signed reasoning must begin with it.
+    Anthropic treats two consecutive replies as one turn, and a turn with signed reasoning must begin with it.
     """
     role = ""
     for message in messages:
@@ -310,24 +314,27 @@ def _separate_replies(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _with_distinct_ids(messages: Sequence[Message], dialect: Dialect) -> list[Message]:
-    """Recordings reuse tool-call ids; a second use gets a number, and so do its results, which follow it directly."""
+    """Return the messages with distinct tool-call ids.
+
+    Recordings reuse ids: the second use gets a numeric suffix, and so do its results, which follow it directly.
+    """
     used: set[str] = set()
     renamed: dict[str, str] = {}
-    told = []
+    adapted = []
     for message in messages:
         if message.tool_calls:
             renamed = {call.id: make_distinct_id(_sanitize_id(call.id, dialect), used) for call in message.tool_calls}
-        told.append(_with_ids(message, renamed))
-    return told
+        adapted.append(_with_ids(message, renamed))
+    return adapted
 
 
 def _sanitize_id(call_id: str, dialect: Dialect) -> str:
-    """`call_id` in the characters that Anthropic takes."""
+    """Return `call_id` in characters that the dialect accepts."""
     return _ID.sub("_", call_id)[:_ID_LENGTH] or "call" if dialect == "anthropic" else call_id
 
 
 def _with_ids(message: Message, renamed: Mapping[str, str]) -> Message:
-    """`message` with the ids of its calls, or of the call it answers, as in `renamed`."""
+    """Return `message` with the ids of its calls, or of the call that it answers, replaced according to `renamed`."""
     if message.tool_calls:
         if all(renamed[call.id] == call.id for call in message.tool_calls):
             return message

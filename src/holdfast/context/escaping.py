@@ -1,13 +1,13 @@
-"""Escaping: text of a log that is quoted in a prompt can pass for nothing but quoted text.
+"""Escaping of quoted log text, so that it cannot pass for anything but quoted text in a prompt.
 
-A working set holds text of Holdfast's own: a digest, a summary, the recalled block, the stub of a task, the note in place of what
-was cut. Most of it quotes what users, tools and models wrote. Three things keep the two apart:
+A working set contains text of Holdfast's own: a digest, a summary, the recalled block, the stub of a task, the notes at cuts. Most of it
+quotes users, tools and models. Three measures keep the two apart:
 
-- Every such text carries the session's **marker**, eight letters after a `#`. It is derived from a secret of the store, so that no
-  user, tool or client can know it or work it out; it stays the same for as long as the session lives.
-- Quoted text is made inert: tokens of chat templates, labels like ours, speakers at the beginning of a line, characters that are
-  invisible or reverse the direction of writing, and the marker itself are rewritten readably.
-- Lists of findings are JSON, a line each, in which no bracket, line end or invisible character stands for itself.
+- Every such text contains the session's **marker**, eight letters after a `#`. It is derived from a secret of the store, so that no user,
+  tool or client can know or compute it. It stays the same for the lifetime of the session.
+- Quoted text is made inert. Tokens of chat templates, labels like Holdfast's, speaker names at the beginning of a line, characters that
+  are invisible or reverse the writing direction, and the marker itself are rewritten in a readable form.
+- Lists of findings are JSON lines, in which brackets, line ends and invisible characters are escaped.
 
 The log is never changed. All functions are pure.
 """
@@ -27,11 +27,11 @@ from typing import Any, Final
 from holdfast.domain.messages import Content, Part
 
 END: Final = "[end]"
-"""Last line of a digest or a summary. Its first line has the marker; what is quoted between them has no such line."""
+"""Last line of a digest or a summary. The first line contains the marker; the quoted text in between has no such line."""
 MARKER_LETTERS: Final = 8
 """Letters of a marker: 37 bits, five to seven tokens."""
 NAME_CHARS: Final = 64
-"""Characters shown of a name in a label: of an agent, a tool, a part, a field."""
+"""Most characters of a name in a label: of an agent, a tool, a part or a field."""
 REMOVED: Final = "(marker removed)"
 """Replaces the session's marker in quoted text."""
 _HIDDEN: Final = re.compile(
@@ -40,9 +40,9 @@ _HIDDEN: Final = re.compile(
     "\U000e0000-\U000e0fff]+"
 )
 _JOINERS: Final = frozenset("\u200c\u200d\ufe0e\ufe0f")
-"""Joiners and variation selectors: many scripts and pictograms are written with them."""
+"""Joiners and variation selectors, which many scripts and emoji use."""
 _JOINED: Final = frozenset("LMS")
-"""The classes of characters that they join: letters, marks, symbols other than those of `_UNJOINED`."""
+"""Unicode classes of the characters that they join: letters, marks, and symbols except those in `_UNJOINED`."""
 _UNJOINED: Final = frozenset("<>|[]＜＞｜［］")
 _LINE_END: Final = re.compile("\r\n?|[\x0b\x0c\x1c-\x1f\x85\u2028\u2029]")
 _TAGS: Final = (
@@ -55,7 +55,7 @@ _ANGLES: Final = re.compile(
     rf"(?P<open>[<＜]{{1,2}})(?P<inner>\s*[/／]?\s*(?:[|｜]|(?:{_TAGS})(?=[\s>＞/=]|\Z))[^\n<>＜＞]{{0,120}})(?P<close>[>＞]{{0,2}})",
     re.IGNORECASE,
 )
-"""Tokens of chat templates, and tags that frame messages, calls, results and thoughts."""
+"""Tokens of chat templates, and tags around messages, calls, results and thoughts."""
 _SQUARES: Final = re.compile(
     r"[\[［](?P<inner>\s*[/／]?\s*(?:INST|SYS|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_[A-Z]+|CALL_ID|ARGS|THINK|MODEL_SETTINGS|[gs]?MASK"
     r"|IMG(?:_BREAK|_END)?|(?:BEGIN_)?AUDIO|BOS|EOS|PREFIX|MIDDLE|SUFFIX|UNUSED\w*)\s*)[\]］]",
@@ -75,7 +75,7 @@ _ROLES: Final = re.compile(
     r"^(?P<name>[ \t>#*_-]*(?:human|assistant|system|user|developer|tool|function|model|ai)[*_]{0,2})[ \t]*[:：]",
     re.IGNORECASE | re.MULTILINE,
 )
-"""How a message begins in a transcript, as models without a chat template take one."""
+"""The beginning of a message in a transcript, as read by models without a chat template."""
 _LOOKALIKES: Final = {
     **{chr(code + 0xFEE0): chr(code) for code in range(0x21, 0x7F)},
     **dict(
@@ -93,21 +93,21 @@ _LOOKALIKES: Final = {
     **dict.fromkeys("∣ǀ｜❘￨", "|"),
     **dict.fromkeys("／⁄∕", "/"),
 }
-"""Characters that look like those of a label, a token or a name, each with the one that it looks like."""
+"""Characters that resemble those of labels, tokens and names, each with the character that it resembles."""
 _FOLD: Final = {ord(character): plain for character, plain in _LOOKALIKES.items()}
 _SUSPECT: Final = re.compile("[\\[<［＜]|said|result", re.IGNORECASE)
 _JSON_ESCAPED: Final = re.compile(
     "[\\[<\x00-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff\ufff0-\uffff"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
 )
-"""What could begin or end something to a reader, or be there unseen; applied inside of JSON's strings alone."""
+"""Characters that could begin or end something for a reader, or are invisible. Applied only inside JSON strings."""
 
 
 # -- the marker ----------------------------------------------------------------
 
 
 def derive_marker(secret: bytes, identity: str) -> str:
-    """Derive a session's marker.
+    """Return the marker of a session, derived from the store's secret.
 
     Args:
         secret: random bytes that only the store knows.
@@ -122,18 +122,18 @@ def derive_marker(secret: bytes, identity: str) -> str:
 
 
 def format_tag(marker: str) -> str:
-    """Write a marker as it stands in a label; nothing for an empty one."""
+    """Return a marker as written in a label; empty for an empty marker."""
     return f" #{marker}" if marker else ""
 
 
 def with_marker(label: str, marker: str) -> str:
-    """Put a marker into a label: before its first colon, or else before its end."""
+    """Insert a marker into a label, before its first colon or else before its end."""
     at = label.find(":") if ":" in label else len(label) - 1
     return f"{label[:at]}{format_tag(marker)}{label[at:]}"
 
 
 def make_delimiter(*texts: str) -> str:
-    """Make a word that is in none of `texts`: what is delimited by it cannot end it."""
+    """Return a word that occurs in none of `texts`, so that text delimited by it cannot end the delimited part."""
     digest = hashlib.blake2b("\0".join(texts).encode(errors="replace"), digest_size=6)
     while any(digest.hexdigest() in text for text in texts):
         digest.update(b"again")
@@ -147,13 +147,13 @@ def escape_inline(text: str, marker: str = "") -> str:
     """Make text inert that is quoted within a line. Most text is returned unchanged.
 
     Args:
-        text: what is quoted.
-        marker: the session's; empty: there is none to protect.
+        text: the quoted text.
+        marker: the session's marker; empty if there is none to protect.
     """
     if not (text.isascii() and text.isprintable()):
         text = _HIDDEN.sub(_show_hidden, _LINE_END.sub("\n", text))
     folded = text if text.isascii() else text.translate(_FOLD)
-    if marker and marker in folded.casefold():  # before the rest, which may begin where it ended
+    if marker and marker in folded.casefold():  # first: another pattern may begin where the marker ended
         text, folded = _rewrite(re.compile(marker, re.IGNORECASE), _remove, text, folded)
     if _SUSPECT.search(folded) is not None:
         for pattern, write in _INERT:
@@ -162,19 +162,19 @@ def escape_inline(text: str, marker: str = "") -> str:
 
 
 def escape_lines(text: str, marker: str = "") -> str:
-    """Make text of several lines inert, each of which stands on a line of its own; see `escape_inline`."""
+    """Make text of several lines inert, where each line starts a line of the prompt; see `escape_inline`."""
     text = escape_inline(text, marker)
     folded = text if text.isascii() else text.translate(_FOLD)
     return _rewrite(_ROLES, _quote, text, folded)[0] if ":" in folded else text
 
 
 def escape_name(name: str) -> str:
-    """Write a name for a label: on one line, short, ending nothing."""
+    """Return a name for a label: on one line, short, without characters that end the label."""
     return escape_inline(" ".join(name.split()).translate(_IN_NAMES)[:NAME_CHARS])
 
 
 def escape_content(content: Content, marker: str) -> Content:
-    """Make the texts of a message inert; see `escape_lines`."""
+    """Make the texts of a message's content inert; see `escape_lines`."""
     if isinstance(content, tuple):
         return tuple(part if part.text is None else _escape_part(part, marker) for part in content)
     return escape_lines(content, marker) if isinstance(content, str) else content
@@ -189,9 +189,9 @@ def _escape_part(part: Part, marker: str) -> Part:
 
 
 def _rewrite(pattern: re.Pattern[str], write: _Write, text: str, folded: str) -> tuple[str, str]:
-    """Rewrite what a pattern finds in the folded text, in both texts: each character of one stands for that of the other.
+    """Rewrite the matches of a pattern in the folded text, in both texts, which correspond character by character.
 
-    The words that stay are the text's own, look-alikes included.
+    The remaining words keep their original characters, look-alikes included.
     """
     at, texts, folds = 0, list[str](), list[str]()
     for found in pattern.finditer(folded):
@@ -232,11 +232,11 @@ _INERT: Final[tuple[tuple[re.Pattern[str], _Write], ...]] = (
     (_LABELS, _open_parenthesis),
     (_SPEAKERS, _quote),
 )
-"""What is rewritten, in this order, and how."""
+"""The patterns that are rewritten, in this order, each with its rewriting function."""
 
 
 def _show_hidden(found: re.Match[str]) -> str:
-    """Name the first of some hidden characters, and say how many there are."""
+    """Return the name of the first of some hidden characters, and their number."""
     run = found.group()
     if all(character in _JOINERS for character in run) and _is_joined(found, len(run)):
         return run
@@ -245,7 +245,7 @@ def _show_hidden(found: re.Match[str]) -> str:
 
 
 def _is_joined(found: re.Match[str], length: int) -> bool:
-    """Return True if joiners are part of a word or a pictogram: then they are not hidden."""
+    """Return True if joiners are part of a word or an emoji, and so not hidden."""
     text, start, end = found.string, found.start(), found.end()
     before, after = text[start - 1 : start], text[end : end + 1]
     if length > 2 or not _can_join(before):
@@ -261,12 +261,12 @@ def _can_join(character: str) -> bool:
 
 
 def format_envelope(opening: str, lines: Iterable[str], closing: str) -> str:
-    """Put lines of data, as `to_json_line` makes them, between a line that says what they are and one that ends them."""
+    """Put lines of data, made by `to_json_line`, between an opening and a closing line."""
     return "\n".join((opening, *lines, closing))
 
 
 def to_json_line(value: Any) -> str:
-    """Write `value` as JSON in one line without a bracket that opens something besides JSON's own, a hidden character or a line end."""
+    """Return `value` as JSON on one line, in which hidden characters, line ends and brackets inside strings are escaped."""
     if isinstance(value, dict):
         return "{" + ",".join(f"{_to_json_text(str(key))}:{to_json_line(one)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):

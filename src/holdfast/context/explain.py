@@ -1,4 +1,4 @@
-"""What became of every entry of a log in a working set, and why: told as runs, so that telling it does not grow with the log."""
+"""Explains what happened to each entry of a log in a working set, as runs, so that the explanation does not grow with the log."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _NONE: Mapping[int, str] = MappingProxyType({})
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
-    """One decision over a run of entries: what became of them, and why."""
+    """One decision about consecutive entries, with its reason."""
 
     first: int
     last: int
     decision: str
     reason: str
     tokens: int
-    """What they take in the log; for what is cut, what is sent of them."""
+    """Their tokens in the log; for a cut message, the tokens that are sent."""
 
     def to_wire(self) -> dict[str, Any]:
-        """As the API shows it."""
+        """Return it as the API shows it."""
         return {
             "from": self.first,
             "to": self.last,
@@ -39,15 +39,15 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
 
 class CompactionSize(msgspec.Struct, frozen=True, gc=False):
-    """A compaction of a prompt, and how much it stands for."""
+    """A compaction in a prompt, and the size of what it replaces."""
 
     kind: str
     first: int
     last: int
     tokens: int
-    """Of the message it becomes."""
+    """Tokens of the compaction's message."""
     source_tokens: int
-    """Of the messages that are not sent because of it, as stored."""
+    """Stored tokens of the messages that it replaces."""
 
     def __str__(self) -> str:
         sizes = f"{self.source_tokens:,} tokens in {self.tokens:,}"
@@ -60,49 +60,49 @@ class CompactionSize(msgspec.Struct, frozen=True, gc=False):
 
 
 class BuildRecord(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What is kept with each model call of the build behind it: the frozen budget it can be made again with, and figures."""
+    """The record that is stored with each model call: the budget with which its prompt can be rebuilt, and figures."""
 
     limit: int
-    """Tokens the conversation could have."""
+    """Tokens that the conversation was allowed to take."""
     input_budget: int
     overhead: int
-    """Tokens of system prompt, tool schemas and what begins the reply."""
+    """Tokens of system prompt, tool schemas and reply start."""
     factor: float
-    """Stored counts were taken times this."""
+    """The factor for stored counts."""
     dialect: Dialect
     messages: int
     common: int
-    """Messages that the view's prompt before began with too; -1: that one was not known."""
+    """Length of the common prefix with the view's previous prompt, in messages; -1 if that prompt was not known."""
     frontier: int
     summary: str = ""
-    """`Compaction.mark` of the summary that it had; empty: it had none."""
+    """`Compaction.mark` of its summary; empty if it had none."""
     recalled: tuple[str, ...] = ()
-    """What was recalled in it, by `RecalledItem.id`: as many of them as fit in `RECALLED_BYTES`."""
+    """Ids of recalled items (`RecalledItem.id`), as many as fit into `RECALLED_BYTES`."""
     recalled_tokens: int = 0
-    """Of the message that tells it."""
+    """Tokens of the recalled block."""
     missed: tuple[str, ...] = ()
-    """Why something was not recalled that might have been."""
+    """Reasons why items may not have been recalled."""
     known: tuple[str, ...] = ()
-    """Ids of the promoted memories that the session was told when it began."""
+    """Ids of the promoted memories in the session's introduction."""
     marker: str = ""
-    """The session's marker then: another one where the session was imported since."""
+    """The session's marker at the time; it changes when the session is imported."""
     passages: tuple[tuple[int, int, int, int], ...] = ()
-    """What was recalled of the session itself: its entry's `seq`, from which character until before which, and how many of these
-    are shown, -1 for all. Enough to make the block again, if nothing else was recalled."""
+    """Passages recalled from the session itself: `seq` of the entry, first character, end character (exclusive), and number of characters
+    shown (-1 for all). This is enough to rebuild the block if nothing else was recalled."""
 
     def describe_recalled(self) -> dict[str, Any]:
-        """What was recalled, as `describe_recalled` tells it."""
+        """Return what was recalled; see the function `describe_recalled`."""
         return describe_recalled(self.recalled, self.recalled_tokens, self.missed, self.known)
 
 
 RECALLED_BYTES = 4096
-"""What a record may take for the ids of what was recalled, in UTF-8."""
+"""Limit for the ids of recalled items in a record, in bytes of UTF-8."""
 encode_record = msgspec.json.Encoder().encode
 _decode_record = msgspec.json.Decoder(BuildRecord).decode
 
 
 def decode_record(data: bytes) -> BuildRecord | None:
-    """A stored record; None for what another version wrote."""
+    """Return a stored record; None if another version wrote it."""
     try:
         return _decode_record(data)
     except msgspec.MsgspecError:
@@ -110,30 +110,30 @@ def decode_record(data: bytes) -> BuildRecord | None:
 
 
 def describe_strategy(made: Strategy) -> dict[str, Any]:
-    """A strategy as it is told: the strategy and its keys, those left to their defaults too, as they could be asked for."""
+    """Return a strategy with all its keys, defaults included, in the form of a request."""
     fields = msgspec.to_builtins(msgspec.structs.replace(made, perspective=None, choose=None))
     clearing = fields.pop("clearing")
     fields |= clearing or {} if made.name == CLEARING else {CLEARING: clearing}
     if made.summarizer is not None:
-        # The agent's own model has no name here. With a model, `threshold` is when a summary is due, not when the view changes.
+        # The agent's own model has no name here. With a model, `threshold` says when a summary is due, not when the view changes.
         fields |= {"summarizer_llm": made.summarizer or None, "threshold": made.summarize_at}
     elif made.threshold is not None:
         fields |= {"summarizer_llm": "none"}
     keys = {key: fields.get(key) for key in STRATEGIES[made.name].keys}
-    told = {"strategy": made.name, **{key: value for key, value in keys.items() if value is not None}}
-    return told | ({"max_history_turns": made.history} if made.history else {})
+    shown = {"strategy": made.name, **{key: value for key, value in keys.items() if value is not None}}
+    return shown | ({"max_history_turns": made.history} if made.history else {})
 
 
 def describe_recalled(
     ids: Sequence[str], tokens: int, missed: Sequence[str], known: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """What is recalled in a prompt, by id, and why something is not that might be; and what the session was told when it began."""
-    told: dict[str, Any] = {"ids": [*ids], "tokens": tokens} if ids else {}
-    return told | ({"missed": [*missed]} if missed else {}) | ({"known": [*known]} if known else {})
+    """Return the ids of what a prompt recalls, why something may be missing, and the ids of the introduction's memories."""
+    shown: dict[str, Any] = {"ids": [*ids], "tokens": tokens} if ids else {}
+    return shown | ({"missed": [*missed]} if missed else {}) | ({"known": [*known]} if known else {})
 
 
 def truncate_ids(ids: Iterable[str]) -> tuple[str, ...]:
-    """As many of them as a record has room for."""
+    """Return the first ids, as many as fit into a record."""
     kept, room = list[str](), RECALLED_BYTES
     for one in ids:
         room -= len(one.encode(errors="surrogatepass"))
@@ -144,11 +144,11 @@ def truncate_ids(ids: Iterable[str]) -> tuple[str, ...]:
 
 
 def measure_compactions(window: Window, runs: Sequence[Run]) -> list[CompactionSize]:
-    """Return the compactions that are sent, and how much each stands for.
+    """Return the compactions in a window, with the size of what each replaces.
 
     Args:
-        window: see above.
-        runs: its `list_decisions`.
+        window: the window that is sent.
+        runs: the result of `list_decisions` for it.
     """
     return [
         CompactionSize(
@@ -167,12 +167,12 @@ def _is_covered(compaction: Compaction, run: Run) -> bool:
 
 
 def list_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> list[Run]:
-    """What became of every entry of the live path, as runs in order; its length follows the window, not the log."""
+    """Return the decision on every entry of the live path, as runs in order. Their number depends on the window, not on the log."""
     return _merge_runs(_iter_decisions(window, strategy, refused))
 
 
 def sum_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str] = _NONE) -> dict[str, int]:
-    """Tokens by decision: the short form, without the runs."""
+    """Return the tokens by decision: the short form, without the runs."""
     sums, in_log, last, outside = dict[str, int](), 0, 0, window.outside
     before = unseen_within = 0
     frontier = _find_frontier(window)
@@ -207,7 +207,7 @@ def sum_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str]
 
 
 def _iter_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str]) -> Iterator[Run]:
-    """One run an entry that is sent, and one for each gap between them: what the running totals say was there."""
+    """Yield one run for each entry that is sent, and one for each gap between them, computed from the running totals."""
     place, before = 0, 0
     frontier = _find_frontier(window)
     for unit, decision, why in _iter_sent_units(window, strategy):
@@ -230,7 +230,7 @@ def _iter_decisions(window: Window, strategy: Strategy, refused: Mapping[int, st
 
 
 class Gap(NamedTuple):
-    """Entries that are not sent: from one `seq` to before another, with the running totals before and behind them."""
+    """Consecutive entries that are not sent: first `seq`, end `seq` (exclusive), and the running totals before and after them."""
 
     first: int
     end: int
@@ -239,16 +239,16 @@ class Gap(NamedTuple):
 
 
 def _find_frontier(window: Window) -> int:
-    """The entry behind which all is sent that is seen."""
+    """Return the `seq` from which on every visible entry is sent."""
     first = window.units[0].first if window.units else 0
     return first if window.outside is None else max(first, window.outside.before)
 
 
 def _iter_unsent(window: Window, strategy: Strategy, gap: Gap, *, within: bool) -> Iterator[Run]:
-    """Entries that are not sent: those that no prompt has, each with its reason, and between them the others.
+    """Yield runs for the entries of a gap: those that no prompt contains, each with its reason, and the others between them.
 
     Args:
-        within: whether they are before the frontier.
+        within: whether the gap is before the frontier.
     """
 
     def others(part: Gap) -> Iterator[Run]:
@@ -264,13 +264,13 @@ def _iter_unsent(window: Window, strategy: Strategy, gap: Gap, *, within: bool) 
 
 
 def _iter_unseen(gap: Gap) -> Iterator[Run]:
-    """Entries behind the frontier that are not sent: nothing else is left out there."""
+    """Yield a run for entries after the frontier that are not sent. The only possible reason there is that the view does not see them."""
     if gap.after > gap.before:
         yield Run(gap.first, gap.end - 1, "evicted", UNSEEN, gap.after - gap.before)
 
 
 def _iter_gap(window: Window, strategy: Strategy, gap: Gap) -> Iterator[Run]:
-    """What became of entries that are not sent: summarized up to where the summary ends, then condensed, or left out."""
+    """Yield runs for the entries of a gap: out of the buffer, then summarized, then condensed or left out."""
     if gap.after <= gap.before:
         return
     summary, outside, place, before = window.summary, window.outside, gap.first, gap.before
@@ -290,15 +290,15 @@ def _iter_gap(window: Window, strategy: Strategy, gap: Gap) -> Iterator[Run]:
 
 
 OUTSIDE = "out of the buffer: max_history_turns"
-"""Why a strategy did not even get to see it."""
+"""Reason for entries that the strategy did not see at all."""
 UNSEEN = "of another branch"
-"""Why a view does not see it: an agent that speaks side by side with this one wrote it, or a joined reply stands for it."""
+"""Reason for entries that a view does not see: an agent in a parallel branch wrote them, or a joined reply replaces them."""
 SUMMARIZED = "summarized"
-"""Why what a model's summary stands for is not sent; of what a digest stands for it is another word."""
+"""Reason for entries that a model's summary replaces. A digest has another one."""
 
 
 def _iter_sent_units(window: Window, strategy: Strategy) -> Iterator[tuple[Unit, str, str]]:
-    """Every unit that is sent: what it is, and why it is there."""
+    """Yield every unit that is sent, with its decision and reason."""
     anchor = window.anchor if window.anchored else None
     chosen = STRATEGIES[strategy.name].chosen if strategy.choose is not None else ""
     before = len(window.head) if chosen else 0

@@ -1,6 +1,6 @@
-"""What one prompt has in common with the one before it: what a provider's cache can use, and the hash of both.
+"""Compares a prompt with the previous one: the common prefix, which a provider's cache can reuse, and the hash of the prompt.
 
-A prompt that only grew is compared and hashed in what it grew by; the messages of a warm view are the same objects.
+If a prompt only grew, only the new messages are compared and hashed. The messages of a view in memory are the same objects each time.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ HASH_SIZE = 16
 
 
 class Prefix(NamedTuple):
-    """How a prompt begins, compared with the one before it."""
+    """The common prefix of a prompt and the previous one."""
 
     messages: int
-    """Messages that both begin with."""
+    """Number of common messages at the beginning."""
     before: int | None
-    """Messages that the earlier prompt had; None: it is not known here."""
+    """Number of messages of the previous prompt; None if it is not known."""
 
     @property
     def whole(self) -> bool:
-        """Whether the earlier prompt is a prefix of this one: a provider's cache holds all of it."""
+        """True if the previous prompt is a prefix of this one, so that a provider's cache holds all of it."""
         return self.messages == self.before
 
 
 class PrefixTracker:
-    """The prompts of one view, one after the other; the last one is remembered."""
+    """Compares each prompt of a view with the previous one, which it remembers."""
 
     def __init__(self) -> None:
         self._last: tuple[Message, ...] | None = None
@@ -43,11 +43,11 @@ class PrefixTracker:
         self._base: tuple[int, hashlib.blake2b] | None = None
 
     def advance(self, messages: tuple[Message, ...], stays: int = 0) -> Prefix:
-        """Compare a prompt with the last one, whose place it takes.
+        """Compare a prompt with the previous one, and remember it in its place.
 
         Args:
             messages: the prompt.
-            stays: how many of them the next one is thought to begin with, where that is not all; 0: all.
+            stays: how many of its messages the next prompt will probably begin with; 0 means all.
         """
         last, self._last, self._is_staying = self._last, messages, stays
         if last is None:
@@ -62,14 +62,14 @@ class PrefixTracker:
         return Prefix(common, len(last))
 
     def _rewind(self, common: int) -> None:
-        """Go on hashing from where the last two prompts part, or from a place before."""
+        """Continue hashing from the end of the common prefix, or from an earlier saved position."""
         if self._base is not None and self._base[0] <= common:
             self._hashed, self._hasher = self._base[0], self._base[1].copy()
         else:
             self._hashed, self._hasher, self._base = 0, hashlib.blake2b(digest_size=HASH_SIZE), None
 
     def hash(self, messages: tuple[Message, ...]) -> str:
-        """The hash of a prompt; of the last one, by what it grew by."""
+        """Return the hash of a prompt. For the last one, only new messages are hashed."""
         if messages is not self._last:
             return hash_messages(messages)
         if self._hashed < self._is_staying < len(messages):
@@ -81,7 +81,7 @@ class PrefixTracker:
 
 
 def hash_messages(messages: Sequence[Message]) -> str:
-    """Of the exact messages, as 32 hex digits: equal for equal log, strategy and budget."""
+    """Return the hash of the exact messages as 32 hex digits: the same log, strategy and budget give the same hash."""
     hasher = hashlib.blake2b(digest_size=HASH_SIZE)
     _update_hash(hasher, messages)
     return hasher.hexdigest()
@@ -94,39 +94,39 @@ def _update_hash(hasher: hashlib.blake2b, messages: Sequence[Message]) -> None:
 
 
 class PromptSnapshot(NamedTuple):
-    """What a prompt was made of: enough to tell why the next one does not begin with it."""
+    """The components of a prompt: enough to explain why the next prompt does not begin with it."""
 
     system: int
-    """System messages before the conversation."""
+    """Number of system messages before the conversation."""
     frontier: int
     head: tuple[Unit, ...]
     summary: Compaction | None
     compaction: Compaction | None
     cuts: Mapping[int, Cut]
     recalled: int | None
-    """Index of the message that tells what was recalled; None: there is none."""
+    """Index of the recalled block; None if there is none."""
 
     @classmethod
     def from_window(cls, window: Window, system: int, recalled: int | None) -> PromptSnapshot:
-        """The mark of a window; it copies nothing."""
+        """Return the snapshot of a window. Nothing is copied."""
         frontier = window.units[0].first if window.units else 0
         return cls(system, frontier, window.head, window.summary, window.compaction, window.cuts, recalled)
 
 
 class PrefixBreak(NamedTuple):
-    """Where a prompt stops to be what the one before it was."""
+    """The first difference between a prompt and the previous one."""
 
     message: int
     """Index of the first message that differs."""
     seq: int | None
-    """The entry that it is; None for a system message, a compaction, or the end."""
+    """Its entry; None for a system message, a compaction, or the end."""
     why: str
 
 
 def find_break(
     prefix: Prefix, before: PromptSnapshot | None, now: PromptSnapshot, window: Window, strategy: Strategy
 ) -> PrefixBreak | None:
-    """Which entry broke the prefix, and why; None when nothing did, or the prompt before is not known."""
+    """Return the entry that broke the prefix, and why; None if it is unbroken, or if the previous prompt is not known."""
     if before is None or prefix.before is None or prefix.whole:
         return None
     place = prefix.messages - now.system
@@ -157,7 +157,7 @@ def _explain_break(prefix: Prefix, before: PromptSnapshot, now: PromptSnapshot, 
 
 
 def describe_prefix(found: Prefix, broke: PrefixBreak | None) -> dict[str, Any]:
-    """What of the prompt before it a prompt begins with; `whole` is null where that one is not known."""
+    """Return the common prefix with the previous prompt as the API shows it; `whole` is null if that prompt is not known."""
     known = found.before is not None
-    told = {"messages": found.messages, "before": found.before, "whole": found.whole if known else None}
-    return {**told, "broken": broke._asdict() if broke else None}
+    shown = {"messages": found.messages, "before": found.before, "whole": found.whole if known else None}
+    return {**shown, "broken": broke._asdict() if broke else None}

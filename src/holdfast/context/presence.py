@@ -1,7 +1,7 @@
-"""Whether a message of the log is in a prompt: whole, in part or not at all, in which block, and why.
+"""Finds out whether a message of the log is in a prompt: whole, in part or not at all, in which block, and why.
 
-The words of a message that is not sent whole are looked for in the text of every block that is not verbatim, whatever made it: a new
-kind of compaction needs no change here.
+The words of a message that is not sent whole are searched in the text of every block that is not verbatim, whatever created the block,
+so that new kinds of compaction need no change here.
 """
 
 from __future__ import annotations
@@ -29,39 +29,39 @@ from holdfast.limits import EXPLAIN_CHARS, EXPLAIN_EXCERPTS, EXPLAIN_PHRASES
 
 State = Literal["whole", "part", "no"]
 LEAST_WORDS: Final = 8
-"""Characters from which words of a message are taken for its own: fewer may be in another text by accident."""
+"""Least characters of a match: shorter texts may occur in another message by chance."""
 LEAST_SHORT: Final = 4
-"""The same for identifiers, and for text beyond ASCII: scripts without spaces say more with a character."""
+"""The same for identifiers and for text beyond ASCII, because scripts without spaces say more with a character."""
 
 
 class Excerpt(msgspec.Struct, frozen=True, gc=False):
-    """Words of a message as they are in a prompt."""
+    """Words of a message as they appear in a prompt."""
 
     block: str
-    """The block they are in: `task`, `pins`, `tail`, …; for a compaction its kind, like `digest`."""
+    """The block that contains them: `task`, `pins`, `tail`, …; for a compaction its kind, such as `digest`."""
     words: str
-    """A part of the prompt, character for character; empty if the block had the message and its words are not kept."""
+    """An exact part of the prompt; empty if the block contained the message but its words were not stored."""
 
 
 class Presence(msgspec.Struct, frozen=True, gc=False):
-    """What a prompt has of one message."""
+    """How much of a message a prompt contains."""
 
     state: State
     decision: str
     """As in `Run`, or `retired`, `erased`, `later`."""
     reason: str
     block: str | None = None
-    """Where the message itself is; None if it is not sent as a message."""
+    """The block of the message itself; None if it is not sent as a message."""
     excerpts: tuple[Excerpt, ...] = ()
-    """Its words that are in the prompt, if it is there in part; at most `EXPLAIN_EXCERPTS`."""
+    """Its words in the prompt, if only a part is there; at most `EXPLAIN_EXCERPTS`."""
 
 
 class PromptContents:
-    """The messages of one working set by their place in the log, and its other blocks by their text.
+    """The messages of a working set by `seq`, and the text of its other blocks.
 
     Args:
         built: the working set.
-        recalled: places of entries whose recalled words were in it, but are not kept.
+        recalled: `seq` of entries that were recalled in it, but whose recalled words are not stored.
     """
 
     def __init__(self, built: WorkingSet, recalled: Collection[int] = ()) -> None:
@@ -80,7 +80,7 @@ class PromptContents:
         self._items = built.recalled.items if built.recalled else ()
 
     def find_presence(self, entry: Entry) -> Presence:
-        """Return what the prompt has of an entry."""
+        """Return how much of an entry the prompt contains."""
         if entry.erased:
             return Presence("no", "erased", "its content was erased on request; [erased] is sent in its place")
         if entry.retired_by is not None:
@@ -91,7 +91,7 @@ class PromptContents:
         block = self._blocks.get(entry.seq) if entry.seq in self._sent else None
         if self._is_whole(entry):
             return Presence("whole", run.decision, run.reason, block)
-        if entry.message in self._sent.get(entry.seq, ()):  # a cut that found nothing to take away
+        if entry.message in self._sent.get(entry.seq, ()):  # marked as cut, but short enough to stay whole
             return Presence("whole", "kept", "short enough to be whole", block)
         excerpts = tuple(self._iter_excerpts(entry))[:EXPLAIN_EXCERPTS]
         return Presence("part" if excerpts else "no", run.decision, run.reason, block, excerpts)
@@ -107,12 +107,12 @@ class PromptContents:
         said = entry.message.text
         if any(said in message.text for message in sent):
             return True
-        # Another agent's words are quoted: set in, and escaped.
+        # Another agent's words are quoted: indented and escaped.
         forms = (escape_inline(said, self._marker), escape_lines(said, self._marker))
         return any(_normalize_spaces(form) in _normalize_spaces(message.text) for message in sent for form in forms)
 
     def _iter_excerpts(self, entry: Entry) -> Iterator[Excerpt]:
-        """Yield the words of an entry that are in the prompt: in its own cut message, then in the other blocks."""
+        """Yield the words of an entry that are in the prompt: first from its own cut message, then from the other blocks."""
         if entry.seq not in self._refused:
             block = self._blocks.get(entry.seq, "tail")
             for message in self._sent.get(entry.seq, ()):
@@ -129,7 +129,7 @@ class PromptContents:
 
 
 def split_phrases(message: Message) -> list[str]:
-    """Return what a message says in pieces that another block may quote: sentences, and the values of its JSON."""
+    """Return a message as pieces that another block may quote: sentences, and the values of its JSON."""
     phrases: list[str] = []
     for text in (message.text, *(call.arguments for call in message.tool_calls)):
         decoded = _decode_json(text)
@@ -152,7 +152,7 @@ def _decode_json(text: str) -> Any:
 
 
 def _iter_values(decoded: Any) -> Iterator[str]:
-    """Yield the strings and numbers in decoded JSON, long strings by the sentence."""
+    """Yield the strings and numbers in decoded JSON, long strings sentence by sentence."""
     waiting = [decoded]
     while waiting:
         value = waiting.pop()
@@ -187,7 +187,7 @@ def _map_blocks(window: Window) -> dict[int, str]:
 
 
 def _list_other_blocks(built: WorkingSet) -> list[tuple[str, str, str]]:
-    """Return the blocks that may quote messages: name, text, and text with single spaces."""
+    """Return the blocks that may quote messages: name, text, and text with normalized spaces."""
     names: list[tuple[str, str]] = [(one.text, one.kind) for one in built.window.list_compactions()]
     if built.request.introduction is not None:
         names.append((built.request.introduction.message.text, "introduction"))
@@ -201,7 +201,7 @@ def _normalize_spaces(text: str) -> str:
 
 
 def _find(phrase: str, text: str, flat: str, marker: str) -> str:
-    """Return a phrase as it is in a text, where white space and escapes may differ; empty if it is not."""
+    """Return a phrase as it appears in a text, where white space and escapes may differ; empty if it does not appear."""
     escaped = escape_inline(phrase, marker)
     for form in dict.fromkeys((phrase, escaped, to_json_line(phrase)[1:-1])):
         if _normalize_spaces(form) in flat:
@@ -214,7 +214,7 @@ def _find(phrase: str, text: str, flat: str, marker: str) -> str:
 
 
 def _find_ends(said: str, sent: str, marker: str) -> list[str]:
-    """Return the beginning and the end of what was said, as far as a cut message still has them."""
+    """Return the beginning and the end of a message, as far as its cut form contains them."""
     best: list[str] = []
     start = said[:EXPLAIN_CHARS]
     for form in dict.fromkeys((said, escape_lines(start, marker), escape_inline(start, marker))):
@@ -226,7 +226,7 @@ def _find_ends(said: str, sent: str, marker: str) -> list[str]:
 
 
 def _find_longest_start(text: str, within: str) -> str:
-    """Return the longest beginning of a text that another one contains."""
+    """Return the longest beginning of a text that another text contains."""
     low, high = 0, min(len(text), len(within))
     while low < high:
         middle = (low + high + 1) // 2
@@ -235,23 +235,23 @@ def _find_longest_start(text: str, within: str) -> str:
 
 
 class Departure(msgspec.Struct, frozen=True, gc=False):
-    """The first recorded prompt that no longer had a message whole, and has not had it since."""
+    """The recorded prompt since which a message is no longer whole."""
 
     turn_id: int
     timestamp: int
-    """Of the model call, milliseconds since the epoch."""
+    """Time of the model call, milliseconds since the epoch."""
     reason: str
     """What changed."""
 
 
 class DepartureLog:
-    """Follows messages through the prompts of a view, oldest first.
+    """Tracks messages through the prompts of a view, oldest first.
 
     Args:
         seqs: the messages.
 
     Attributes:
-        found: by `seq`, those that were in a prompt whole and are not in the last one.
+        found: by `seq`, the messages that were whole in an earlier prompt and are not in the last one.
     """
 
     def __init__(self, seqs: Collection[int]) -> None:
@@ -260,7 +260,7 @@ class DepartureLog:
         self.found: dict[int, Departure] = {}
 
     def note(self, call: ModelCall, built: WorkingSet) -> None:
-        """Take in the prompt of a recorded call."""
+        """Process the prompt of a recorded call."""
         if not self._seqs:
             return
         whole = built.window.list_whole_seqs() - built.refused.keys()
@@ -274,10 +274,10 @@ class DepartureLog:
 
 
 def find_first_beyond(calls: Iterable[tuple[ModelCall, BuildRecord]], seq: int) -> Departure | None:
-    """Return the first of some calls, oldest first, whose verbatim tail began after a message.
+    """Return the first call whose verbatim tail began after a message; None if there is none.
 
     Args:
-        calls: with what was recorded of their prompts.
+        calls: recorded calls with the records of their prompts, oldest first.
         seq: the message.
     """
     before: int | None = None
@@ -291,26 +291,26 @@ def find_first_beyond(calls: Iterable[tuple[ModelCall, BuildRecord]], seq: int) 
 
 
 CLOSE_ENOUGH: Final = 0.05
-"""Share of a budget by which the least one may be missed."""
+"""Accepted error of the budget that is found, as a share of it."""
 ROUND: Final = 10
 """Budgets are tried in multiples of this."""
 STEPS: Final = 4
-"""Budgets that are tried with the strategy itself, after the search without its digest; each is a tenth more."""
+"""Budgets that are tried with the strategy itself after the search without its digest; each is a tenth larger."""
 
 
 def find_least_budget(request: Request, entries: Sequence[Entry], seq: int, current: int) -> int | None:
-    """Find a budget close to the least one with which the prompt has a message whole.
+    """Return a budget close to the smallest one with which the prompt contains a message whole.
 
-    The search goes without digests, which take most of the time of a build; what it finds is tried with the strategy itself.
+    The search omits digests, which take most of the time of a build; its result is then tried with the strategy itself.
 
     Args:
-        request: what the prompt is built for.
-        entries: the live path that it is built from.
+        request: the request that the prompt is built for.
+        entries: the live path.
         seq: the message.
-        current: tokens that the conversation may have now.
+        current: tokens that the conversation may take now.
 
     Returns:
-        A budget that was tried, in tokens; None if the strategy has no budget to change, or none of this model is enough.
+        A budget in tokens that was tried; None if the strategy has no budget to change, or if no budget of this model is large enough.
     """
     strategy = request.strategy
     if strategy.window_size is not None or strategy.summarizer is not None or strategy.history or not strategy.bounded:
@@ -343,7 +343,7 @@ def _round_up(tokens: float) -> int:
 
 
 def _has_message(request: Request, entries: Sequence[Entry], seq: int, budget: int) -> bool:
-    """Return True if a prompt with that budget has the message whole."""
+    """Return True if a prompt with that budget contains the message whole."""
     tried = msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, budget=budget))
     try:
         built = build(tried, None, (), entries)

@@ -1,13 +1,13 @@
-"""Salience: which units are worth their room, by what callers and scorers said, else by signals of the text itself.
+"""Salience: which units are worth their tokens, by the ratings of callers and scorers, or else by signals of the text itself.
 
-A unit is worth what nothing else that stays says: its values by their form (identifiers before dates before numbers before
-words), more where they were used again, where they are under a name that calls ask for, and the later that was. Of many
-values of one form in a unit each further one adds less, and worth is set against size: so a listing does not crowd out
-what is short and definite. What the user said counts by its words, whatever they are. Form and place decide,
-never meaning: it works the same for prose and code, logs and JSON, in any script.
+A unit is worth what no other remaining unit says. Its values are weighed by their form (identifiers before dates before numbers before
+words). They count more if they were used again, if their key is the name of an argument of some call, and the later that was. Of many
+values of one form in a unit, each further one adds less, and worth is set against size, so that a listing does not crowd out what is
+short and definite. The user's messages count by their words, whatever they are. Only form and place decide, never meaning: it works the
+same for prose and code, logs and JSON, in any script.
 
-One look at all units of a window costs what reading them costs. After that a unit's importance only ever rises, when
-others leave that said the same.
+Rating all units of a window costs as much as reading them. After that, a unit's importance only rises, when other units that say the
+same leave.
 """
 
 from __future__ import annotations
@@ -27,44 +27,44 @@ from holdfast.context.window import Window
 from holdfast.domain.messages import Message
 
 FORMS = {IDENTIFIER: 2.0, NUMBERED: 2.0, DATE: 2.0, DIGITS: 1.3, NAME: 0.65, SHORT: 0.5, WORD: 0.12}
-"""What a value promises, by the weight that its form has in a digest; other forms promise what they weigh there. A whole
-unit holds many plain words, and all come along with it: so they count for less here."""
+"""What a value promises, by the weight of its form in a digest; other forms count as in a digest. A whole unit contains many plain words,
+and all of them stay with it, so they count for less here."""
 USERS_WORD = 0.3
 """The least that a word of the user counts: instructions and corrections are mostly plain words."""
 CROWD, USERS_CROWD, CROWDING = 1.5, 10.0, 1.5
-"""How fast a further value of one form adds less: `1 / (1 + before / CROWD) ** CROWDING`. A listing of any length is so worth
-a few of its rows; people do not list, they insist."""
+"""How fast a further value of one form adds less: `1 / (1 + before / CROWD) ** CROWDING`. A listing of any length is so worth a few of its
+rows. Users get a higher limit: they do not list, they insist."""
 USED = 0.7
-"""What each further message that says a value adds to its worth."""
+"""What each further message with the value adds to its worth, for at most `MOST_USED` messages."""
 MOST_USED = 4
 ASKED = 3.0
-"""What a value is worth more whose key is the name of an argument that some call had."""
+"""Factor for a value whose key is the name of an argument of some call."""
 HALF_LIFE, OLD = 16, 0.5
-"""Messages after which what a value gains by its newest use has halved, and the part that does not go."""
+"""Messages after which the part of a value's worth that depends on its newest use is halved; `OLD` is the share that stays."""
 UNIT_HALF_LIFE, OLD_UNIT = 150, 0.35
-"""The same for a unit, by its place: work goes on to other things."""
+"""The same for a unit, by its position: work moves on to other subjects."""
 SOURCE, ELSEWHERE = 0.25, 0.1
-"""What a value counts that another unit holds too: where it came from, for there stands what it belongs to; and elsewhere."""
+"""Factor for a value that other units hold too: in the unit that it came from, which has its context; and in all others."""
 USERS, FAILED = 1.25, 2.0
-"""What the user's words, and a call that failed, weigh more: what failed is tried again nearly the same, or must not be."""
+"""Factors for the user's messages, and for a call that failed: it is retried in nearly the same form, or must not be."""
 ASSISTANTS, PROMISES = 0.7, 1.5
-"""And the assistant's less: it repeats; but for what it promises, which nobody else says."""
+"""Factors for the assistant's messages, which repeat much, and for its promises, which nothing else repeats."""
 _PROMISING = 4_000
 """Characters of a reply that are searched for a promise."""
 LEAST = 0.5
 """Worth of a unit that says nothing."""
 POWER, HEADING = 0.7, 20
-"""How strongly size counts against worth; tokens that are added to it, so that an "ok" is not dense."""
+"""Exponent of the size that worth is divided by; tokens that are added to the size, so that an "ok" is not rated as dense."""
 SCALE = 4.0
-"""Such that the units of a usual window lie around the middle between 0 and 1, where callers' numbers are."""
+"""Scales importance so that units of a usual window are spread around the middle of 0 to 1, the range of callers' ratings."""
 FAILURE = 400
-"""Characters of a result that may be nothing but an error."""
+"""Longest result, in characters, that may be just an error."""
 RUN, DENSE_FROM = 6, "\u0e00"
-"""Characters from which a run of letters is no word, in scripts from Thai on: most of them put no spaces between words."""
+"""Longest run of letters that is one word, in scripts from Thai on: most of them put no spaces between words."""
 _FORM = 12
 """Characters of a value that make its form."""
 _KEY = re.compile(r'"[^"\\\d]{1,40}"\s*:')
-"""A JSON key, unless it holds digits: then it may well be a value."""
+"""A JSON key, unless it contains digits: then it may be a value."""
 _PAIR = re.compile(r'([^\W\d][\w.-]{0,39})["\']?\s*[:=：]\s*(?:"([^"\\]{1,80})"|([^\s,;"\'{}\[\]()]{1,80}))')  # noqa: RUF001 - a colon of other scripts
 _ERROR = re.compile(
     r"\b(?:error|failed|failure|exception|traceback|denied|forbidden|not found|invalid|unable|timed? ?out|refused)"
@@ -74,10 +74,10 @@ _ERROR = re.compile(
 
 
 class Signals:
-    """What the units of a window say, and how much each of them matters as long as the others are there.
+    """What the units of a window say, and how important each of them is while the others stay.
 
     Args:
-        units: all of the window, in order: those that cannot leave say things too.
+        units: all units of the window, in order, also those that cannot leave.
     """
 
     def __init__(self, units: Sequence[Unit]) -> None:
@@ -97,13 +97,13 @@ class Signals:
             self._weigh(at, told, asked, now)
 
     def compute_importance(self, at: int) -> float:
-        """How much the unit at that place matters, from 0 to 1."""
+        """Return the importance of the unit at that index, from 0 to 1."""
         told = self._units[at]
         worth = told.factor * (LEAST + told.worth)
         return SCALE * worth / (told.size + SCALE * worth)
 
     def remove(self, at: int) -> None:
-        """The unit at that place leaves: what it said stays where others say it, and they matter the more."""
+        """Remove the unit at that index: units that say the same become more important."""
         self._there[at] = False
         for word in self._units[at].values:
             self._count[word] -= 1
@@ -112,11 +112,11 @@ class Signals:
                 self._units[left].worth += (1 - self._get_share(word, left)) * self._units[left].worths[word]
 
     def _get_share(self, word: str, at: int) -> float:
-        """What a value counts in a unit while others hold it too."""
+        """Return the factor for a value in a unit while other units hold it too."""
         return SOURCE if self._source[word] == at else ELSEWHERE
 
     def _note(self, at: int, told: _UnitSignals) -> None:
-        """Who says what, and what was used again by whom."""
+        """Note which values a unit holds, and which it uses again."""
         for word in told.values:
             self._holders.setdefault(word, []).append(at)
             if word not in self._source or word not in told.said:
@@ -127,7 +127,7 @@ class Signals:
             self._last[word] = told.last
 
     def _weigh(self, at: int, told: _UnitSignals, asked: set[str], now: int) -> None:
-        """What each value of a unit is worth: sorted by form, the best first, each further one of a form a little less."""
+        """Compute the worth of each value of a unit. Within a form the best value comes first, and each further one counts a little less."""
         forms: dict[str, list[tuple[float, str]]] = {}
         for worth, form, word in self._iter_worths(told, told.find_values_under(asked), now):
             forms.setdefault(form, []).append((-worth, word))
@@ -141,7 +141,7 @@ class Signals:
         told.factor *= _fade(now - told.last, UNIT_HALF_LIFE, OLD_UNIT)
 
     def _iter_worths(self, told: _UnitSignals, wanted: set[str], now: int) -> Iterator[tuple[float, str, str]]:
-        """The values of a unit by themselves: worth, form, and the value; plain words are of one form."""
+        """Yield the values of a unit without regard to others: worth, form and value. Plain words share one form."""
         new = _fade(now - told.last, HALF_LIFE, OLD)
         for word, written in told.values.items():
             weight = weigh_value(written)
@@ -180,7 +180,7 @@ class _UnitSignals:
         self.factor = self._compute_factor()
 
     def find_values_under(self, names: set[str]) -> set[str]:
-        """The values in results that stand under one of `names`."""
+        """Return the values in tool results whose key is one of `names`."""
         if not names:
             return set()
         found = (pair for text in self.results for pair in _PAIR.findall(text))
@@ -210,13 +210,13 @@ class _UnitSignals:
 
 
 def _iter_texts(message: Message) -> Iterator[str]:
-    """A message's text and the arguments of its calls, as far as they are read."""
+    """Yield a message's text and the arguments of its calls, long ones shortened."""
     texts = (message.text, *(call.arguments for call in message.tool_calls))
     return (keep_ends(text) for text in texts if text)
 
 
 def _iter_words(text: str) -> Iterator[str]:
-    """The words of a text, each once. Of scripts without spaces a long run is taken apart: it is no word, but many."""
+    """Yield the words of a text, each once. In scripts without spaces, a long run is split: it is not one word, but many."""
     for word in dict.fromkeys(split_words(_KEY.sub(" ", text))):
         if len(word) > RUN and word[0] >= DENSE_FROM and not word.isascii():
             yield from (word[at : at + 2] for at in range(0, len(word), 2))
@@ -226,7 +226,7 @@ def _iter_words(text: str) -> Iterator[str]:
 
 @lru_cache(maxsize=8_192)
 def _reduce_to_form(value: str) -> str:
-    """The form of a value: letters and digits alike, what stands between them as it is."""
+    """Return the form of a value: letters and digits are replaced by one each, other characters stay."""
     return "".join("9" if mark.isdigit() else "a" if mark.isalpha() else mark for mark in value[:_FORM])
 
 
@@ -236,24 +236,23 @@ def _fade(age: int, half_life: int, least: float) -> float:
 
 
 SMALL, FULL = 2048, 8192
-"""Rooms up to the first number are emptied no further than they have to be, from the second on as far as other strategies
-do: providers cache no prompt under a thousand tokens, so in a small room a prefix that stands still saves little, and what
-leaves it does not come back."""
+"""Rooms up to the first size are emptied no further than necessary, rooms from the second size on as far as with other strategies. Providers
+cache no prompt below a thousand tokens, so a stable prefix saves little in a small room, and what leaves it does not come back."""
 LEAST_TARGET, MOST_TARGET = 0.33, 1.0
 ALIKE = 0.5
-"""Part of the importance of another unit from which one is of the same class, where nobody but their signals says so."""
+"""Units with at least this share of another unit's importance are in the same class, if both were rated by their signals only."""
 
 
 def compute_target(room: int) -> float:
-    """Share of the room that is used after a step."""
+    """Return the share of the room that is used after a step."""
     above = min(1.0, max(0.0, (room - SMALL) / (FULL - SMALL)))
     return MOST_TARGET - (MOST_TARGET - LEAST_TARGET) * above
 
 
 def rate_units(units: Sequence[Unit]) -> list[float]:
-    """How much each of `units` matters while all are there, from 0 to 1, in the order of the log.
+    """Return the importance of each of `units` while all stay, from 0 to 1, in the order of the log.
 
-    What a caller or a scorer said of any message of a unit decides; without that, its own signals do.
+    The rating of a caller or a scorer of any message of a unit decides; without one, the unit's own signals do.
     """
     signals = Signals(units)
     return [
@@ -263,18 +262,18 @@ def rate_units(units: Sequence[Unit]) -> list[float]:
 
 
 def choose_units(window: Window, share: float | None) -> frozenset[int]:
-    """Places of the units that are worth their room.
+    """Return the places of the units that are worth their tokens.
 
     Args:
-        window: over its room.
-        share: of the room that all may take; None: `compute_target` of it.
+        window: a window that exceeds its room.
+        share: share of the room that all units may take; None for `compute_target` of it.
     """
     room = window.room.tokens
     return choose_within(window, int((compute_target(room) if share is None else share) * room))
 
 
 def choose_within(window: Window, goal: int) -> frozenset[int]:
-    """Places of the units that stay when all may take `goal` tokens: the least important leave first, ties by age."""
+    """Return the places of the units that stay if all may take `goal` tokens. The least important leave first; of equal ones, the oldest."""
     units = [*window.head, *window.units]
     free = [at for at, unit in enumerate(units[:-1]) if not window.is_protected(unit)]
     sizes = {at: window.measure_unit(units[at]) for at in free}
@@ -294,14 +293,14 @@ def choose_within(window: Window, goal: int) -> frozenset[int]:
 
 
 _Ranked = tuple[float, int]
-"""An importance, and whose it is: the place among all units."""
+"""An importance, and the index of its unit."""
 
 
 class _Queue:
     """Units that may leave, the least important first.
 
-    What is said twice matters little until it is said once: so importance is looked at again when others have left. It
-    can only have risen, hence whoever is still the least important when its turn comes is the one that leaves.
+    A value that two units hold matters little until only one of them is left, so importance is recomputed after others have left. It can
+    only have risen; therefore a unit that is still the least important when its turn comes is the next to leave.
     """
 
     def __init__(self, units: Sequence[Unit], free: Sequence[int]) -> None:
@@ -326,9 +325,9 @@ class _Queue:
 
 
 def _iter_restorable(units: Sequence[Unit], gone: Sequence[_Ranked]) -> Iterator[int]:
-    """Of the units that left, those that may come back where the last one left more room than was needed.
+    """Yield removed units that may come back if removing the last one freed more room than needed.
 
-    They matter nearly as much as that one, the most first; and no number of a caller stands between: those hold strictly.
+    These units are nearly as important as the last one; the most important come first. Ratings of callers are never overridden in this way.
     """
     for importance, at in reversed(gone[:-1]):
         last, place = gone[-1]

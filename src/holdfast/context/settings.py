@@ -1,6 +1,7 @@
-"""The strategies and their keys: one table that says what may be set under `context:` and in a request, and checks it.
+"""The strategies and their keys: one table of everything that may be set under `context:` and in a request, and its validation.
 
-What a strategy does is in `holdfast.context.strategies`; this module knows names, types, ranges, defaults, and what requests and keys may ask for.
+`holdfast.context.strategies` implements the strategies. This module knows names, types, ranges and defaults, and what requests and API
+keys may ask for.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from holdfast.numbers import MOST, check_whole
 
 DEFAULT_STRATEGY: Final = "digest"
 CLEARING: Final = "clear_tool_results"
-"""A strategy of its own, and a key of all others: it composes before them."""
+"""A strategy of its own, and a key of all others: it is applied before them."""
 RECALL: Final = "recall"
-"""The key that says whether a prompt recalls what its own session no longer shows. Another strategy does not reset it."""
+"""The key that says whether a prompt recalls messages of its own session that it no longer contains. Choosing another strategy keeps it."""
 RECALLING: Final = frozenset({"digest", "summary_buffer", "salience", CLEARING})
-"""Strategies that recall unless told otherwise."""
+"""Strategies that recall by default."""
 
 
 _OVER: Final = "before the frontier: over the budget"
@@ -33,15 +34,17 @@ class Key(msgspec.Struct, frozen=True):
     """One key of a strategy."""
 
     kind: Literal["integer", "share", "text", "texts", "flag", "switch", "clearing"]
-    """A `share` is a number between 0 and 1, both ends excluded: at 1.0 nothing would be left for the next message.
-    A `switch` is `auto`, `on` or `off`; YAML reads the last two as true and false.
-    `clearing` is a mapping with the keys of `clear_tool_results`, or true for their defaults; false switches it off."""
+    """A `share` is a number between 0 and 1, exclusive: 1.0 would leave no room for the next message. A `switch` is `auto`, `on` or `off`;
+    YAML
+    reads the last two as true and false. `clearing` is a mapping with the keys of `clear_tool_results`, or true for their defaults, or
+    false
+    to switch it off."""
     default: Any
-    """What the strategy takes when the key is not given; None where the text says so."""
+    """The default value; None if `about` describes the default."""
     about: str
     """One line for the documentation, with the unit."""
     low: int = 0
-    """Least value of an integer; there is no greatest."""
+    """Least value of an integer; there is no maximum."""
 
 
 class StrategySpec(msgspec.Struct, frozen=True):
@@ -50,26 +53,26 @@ class StrategySpec(msgspec.Struct, frozen=True):
     about: str
     keys: Mapping[str, Key] = {}
     left: str = _OVER
-    """Why what it leaves out is not sent, as `explain` tells it; empty: it leaves nothing out."""
+    """The reason that `explain` gives for entries that it leaves out; empty if it leaves nothing out."""
     chosen: str = ""
-    """Why what it chooses from before the newest is sent; empty: it does not choose."""
+    """The reason that `explain` gives for entries that it chooses from before the newest; empty if it does not choose."""
 
 
 class ContextSettings(msgspec.Struct, frozen=True):
-    """A strategy by name, with the options that were given; those that were not are its defaults."""
+    """A strategy by name, with the options that were given. The others have the strategy's defaults."""
 
     strategy: str = DEFAULT_STRATEGY
     options: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # A copy nobody else holds, so that the settings are as frozen as they look.
+        # Copied, so that the caller's mapping cannot change the frozen settings.
         if not isinstance(self.options, Mapping):
             raise InvalidRequest(f"options must be an object, not {type(self.options).__name__}", param="options")
         msgspec.structs.force_setattr(self, "options", dict(self.options))
 
 
 class Problem(NamedTuple):
-    """One mistake: the key it is at (`""` for the mapping itself), and what is wrong and what would be right."""
+    """One mistake: the key (`""` for the mapping itself), and a message with what is wrong and what is allowed."""
 
     key: str
     message: str
@@ -89,8 +92,8 @@ def _make_budget_key(default: int | None, about: str = "tokens of the conversati
 
 
 MAX_WINDOW: Final = 200_000
-"""Tokens of a model's window that are used where no budget is given: with a window of a million nothing would ever leave, and
-models find less in long prompts."""
+"""Tokens of a model's window that are used if no budget is given: in a window of a million tokens no message would ever leave, and models
+find less in long prompts."""
 _MAX_WINDOW = Key(
     "integer", MAX_WINDOW, "tokens of the model's window that are used at most where `budget` is unset", low=1
 )
@@ -119,7 +122,7 @@ def _make_spec(
     chosen: str = "",
     facts: bool = False,
 ) -> StrategySpec:
-    """A strategy that tool results may be cleared before."""
+    """Return the specification of a strategy that tool results may be cleared before."""
     clearing = Key("clearing", None, "its keys, or true: older tool results are cleared before; unset: they are not")
     return StrategySpec(
         about, {**keys, "facts": _make_facts_key(default=facts), CLEARING: clearing, RECALL: _RECALL}, left, chosen
@@ -193,7 +196,7 @@ _strategies: dict[str, StrategySpec] = {
     ),
 }
 STRATEGIES: Final[Mapping[str, StrategySpec]] = MappingProxyType(_strategies)
-"""Those of the application included; see `holdfast.context.strategies`."""
+"""All strategies, including those of the application; see `holdfast.context.strategies`."""
 BUILT_IN: Final = frozenset(_strategies)
 
 
@@ -208,36 +211,36 @@ def add_strategy(name: str) -> None:
 
 
 def remove_strategy(name: str) -> None:
-    """Take a strategy of the application out of the table."""
+    """Remove a strategy of the application from the table."""
     _strategies.pop(name, None)
 
 
-# -- reading -------------------------------------------------------------------
+# -- parsing -------------------------------------------------------------------
 
 
 def without_recall(settings: ContextSettings) -> ContextSettings:
-    """Return settings that recall nothing unless they say so: other systems' defaults do not."""
+    """Return settings that recall only if they say so explicitly: the defaults of other systems do not recall."""
     return ContextSettings(settings.strategy, {RECALL: "off", **settings.options})
 
 
 def is_recalling(strategy: str, given: object) -> bool:
-    """Return True if a strategy recalls, with that value of its key `recall`."""
+    """Return True if a strategy recalls with that value of its key `recall`."""
     return strategy in RECALLING if given in ("auto", None) else given in ("on", True)
 
 
 def parse(given: object, *, where: str = "context", base: ContextSettings | None = None) -> ContextSettings:
-    """Settings from a mapping with `strategy` and its keys.
+    """Parse settings from a mapping with `strategy` and its keys.
 
         >>> parse({"strategy": "token_window", "budget": 4000})
         ContextSettings(strategy='token_window', options={'budget': 4000})
 
     Args:
-        given: the mapping, as it came; None values count as not given.
-        where: path of the mapping, for the message; `""` when its keys are the request's own.
-        base: what holds when `strategy` is not given: its strategy, and its options under the ones given here.
+        given: the mapping; None values count as not given.
+        where: path of the mapping, for error messages; `""` if its keys are the request's own.
+        base: the defaults if `strategy` is not given: its strategy, and its options unless they are given here.
 
     Raises:
-        InvalidRequest: with all the mistakes in one message; `param` is the first one's path.
+        InvalidRequest: with all mistakes in one message; `param` is the path of the first one.
     """
     settings, problems = examine(given, base=base)
     if not problems:
@@ -248,7 +251,11 @@ def parse(given: object, *, where: str = "context", base: ContextSettings | None
 
 
 def check_settings(settings: Any, *, where: str = "context") -> ContextSettings:
-    """Return settings that were made in code, checked as `parse` checks a mapping. Raises `InvalidRequest`."""
+    """Check settings that were made in code, as `parse` checks a mapping, and return them.
+
+    Raises:
+        InvalidRequest: the settings are invalid.
+    """
     if not isinstance(settings, ContextSettings):
         raise InvalidRequest(f"{where} must be ContextSettings, not {type(settings).__name__}", param=where)
     parse({"strategy": settings.strategy, **settings.options}, where=where)
@@ -256,7 +263,7 @@ def check_settings(settings: Any, *, where: str = "context") -> ContextSettings:
 
 
 def examine(given: object, *, base: ContextSettings | None = None) -> tuple[ContextSettings, list[Problem]]:
-    """Like `parse`, but hands back what is valid together with every mistake: for callers that know line numbers."""
+    """Return the valid settings together with all mistakes, for callers that know line numbers; otherwise like `parse`."""
     base = base or ContextSettings()
     if not isinstance(given, Mapping):
         return base, [Problem("", f"expected a mapping with `strategy` and its keys, got {_format_value(given)}")]
@@ -287,7 +294,7 @@ def _describe_unknown_strategy(strategy: object) -> str:
 
 
 def _find_problems(keys: Mapping[str, Key], name: str, value: object, whose: str) -> list[Problem]:
-    """What is wrong with one option, or with the keys below it."""
+    """Return the mistakes in one option and the keys below it."""
     key = keys.get(name)
     if key is None:
         near = difflib.get_close_matches(str(name).replace("-", "_").lower(), keys, n=1)
@@ -338,7 +345,7 @@ def _describe_expected(key: Key) -> str:
 
 
 def _find_conflicts(strategy: str, options: Mapping[str, Any]) -> list[Problem]:
-    """What is wrong with options that are right one by one."""
+    """Return the mistakes in options that are valid individually."""
     keys = STRATEGIES[strategy].keys
     if "threshold" not in keys:
         return []
@@ -350,7 +357,7 @@ def _find_conflicts(strategy: str, options: Mapping[str, Any]) -> list[Problem]:
 
 
 def _format_value(value: object) -> str:
-    """A value for a message: short, a mapping by its kind only, and of a list what is no string in it."""
+    """Return a short form of a value for a message. Of a mapping only the type is shown, of a list its first item that is no string."""
     if isinstance(value, Mapping):
         return "a mapping"
     if isinstance(value, list | tuple):
@@ -365,32 +372,32 @@ def _format_value(value: object) -> str:
 MODEL_STRATEGIES: Final = frozenset({"summary_buffer"})
 """Strategies that call a model."""
 FREE_STRATEGIES: Final = tuple(name for name in STRATEGIES if name not in MODEL_STRATEGIES)
-"""Strategies that call none."""
+"""Strategies that call no model."""
 _BUDGETED: Final = "token_window"
-"""Takes the place of a strategy that has no budget, where there is one to keep."""
+"""Replaces a strategy without a budget if there is a budget to keep."""
 
 
 class RequestSettings(msgspec.Struct, frozen=True):
-    """What a request, and the key that it comes with, say of the working set."""
+    """The settings of the working set in a request and in its API key."""
 
     strategy: str | None = None
-    """Asked for by the request."""
+    """The strategy requested."""
     budget: int | None = None
-    """Asked for by the request, tokens."""
+    """The budget requested, in tokens."""
     limit: int | None = None
-    """The key's budget, tokens."""
+    """The API key's budget, in tokens."""
     recall: str | bool | None = None
-    """Asked for by the request: `auto`, `on` or `off`."""
+    """The value of `recall` requested: `auto`, `on` or `off`."""
 
     def check(self, settings: ContextSettings, allowed: Collection[str]) -> None:
-        """Refuse what the request may not have.
+        """Reject a request that asks for what it may not have.
 
         Args:
-            settings: the agent's.
-            allowed: strategies that a request may name; by default those of the application, too.
+            settings: the agent's settings.
+            allowed: strategies that a request may name; with the default, strategies of the application are allowed too.
 
         Raises:
-            InvalidRequest: an unknown strategy, one that is not allowed, or a budget over the agent's or the key's.
+            InvalidRequest: the strategy is unknown or not allowed, or the budget exceeds that of the agent or the API key.
         """
         if self.budget is not None:
             check_whole(self.budget, "budget", 1, MOST)
@@ -413,10 +420,11 @@ class RequestSettings(msgspec.Struct, frozen=True):
             raise InvalidRequest(message, param="strategy" if self.strategy else "budget")
 
     def apply(self, settings: ContextSettings) -> ContextSettings:
-        """Return the settings that hold for the request; the same object where they are the agent's own.
+        """Return the settings for the request; the agent's own object if nothing changes.
 
-        A strategy without a budget gives way to `token_window` where a budget has to be kept: an agent that takes over in
-        the middle of a turn cannot refuse the request any more.
+        A strategy without a budget is replaced by `token_window` if there is a budget to keep, because an agent that takes over in the
+        middle of
+        a turn can no longer reject the request.
         """
         strategy, least = self.strategy or settings.strategy, self._get_smallest_budget(settings)
         if strategy == settings.strategy and least == get_budget(settings) and self.recall is None:
@@ -429,13 +437,13 @@ class RequestSettings(msgspec.Struct, frozen=True):
         return ContextSettings(strategy, options if least is None else {**options, "budget": least})
 
     def _get_smallest_budget(self, settings: ContextSettings) -> int | None:
-        """Return the smallest budget of request, key and agent; None where none has one."""
+        """Return the smallest budget of request, API key and agent; None if none has one."""
         known = [limit for limit in (self.budget, self.limit, get_budget(settings)) if limit is not None]
         return min(known, default=None)
 
 
 def get_budget(settings: ContextSettings) -> int | None:
-    """Return the budget of settings in tokens, given or by default; None: the model's input budget, or no limit."""
+    """Return the budget of settings in tokens, given or by default; None for the model's input budget or no limit."""
     key = STRATEGIES[settings.strategy].keys.get("budget")
     if key is None:
         return None

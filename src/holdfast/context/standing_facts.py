@@ -1,8 +1,8 @@
-"""Standing facts: what the user said earlier that still holds, in the user's own words, before the digest. Made without a model. Pure.
+"""Standing facts: earlier statements of the user that still hold, in the user's own words, before the digest. Made without a model. Pure.
 
-As messages of the user leave the verbatim part of a prompt, their statements (`holdfast.context.statements`) become candidates. Those that
-promise the most for their tokens are sent, each verbatim, in the order of the log. The block changes only when more has left, and a step costs
-what has left and the candidates, never what the session holds.
+When messages of the user leave the verbatim part of a prompt, their statements (`holdfast.context.statements`) become candidates. Those
+with the best ratio of promise to tokens are sent verbatim, in the order of the log. The block changes only when more messages leave. The
+cost of a step depends on the messages that left and on the candidates, never on the length of the session.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ from holdfast.limits import FACT_DROPS, FACT_PINS
 from holdfast.recall.terms import terms_of
 
 LEAST_EVIDENCE: Final = 2.7
-"""Evidence, in logarithms of how rare what is shared is, below which nothing is linked, beyond the logarithm of the number of statements:
-the more there are, the more of them have something in common by accident."""
+"""Least evidence for a correction, in logarithms of how rare the shared words are, in addition to the logarithm of the number of statements:
+the more statements there are, the more of them share something by chance."""
 SAME_KIND: Final = 3.0
-"""What it adds that both have a value of one kind (milliseconds, days), and different ones."""
+"""Added if both statements have a value of one kind (milliseconds, days), and the values differ."""
 NO_VALUE: Final = 2.0
-"""What it takes away that they share no value and change none."""
+"""Subtracted if they share no value and change none."""
 FEWEST: Final = 150
-"""Statements that rarity is measured against at least: in a short conversation every word is rare."""
+"""Least number of statements that rarity is measured against: in a short conversation every word is rare."""
 COMMON: Final = 0.1
-"""The part of the statements that may share a word or a number; a more common one is no evidence."""
+"""Largest share of statements with a word or a number that still counts as evidence."""
 _NUMBER: Final = re.compile(
     r"(?P<sign>[£$€¥])?(?P<number>\d(?:[\d.,:]*\d)?)(?P<unit>(?:st|nd|rd|th|er|e|º)\b|\s?[^\W\d_]+|\s?[%€£°]|)"
 )
@@ -67,12 +67,12 @@ class Value(NamedTuple):
     """A number or a day that a sentence states."""
 
     kind: str
-    """Its unit, `time`, `day`; empty for a bare number."""
+    """Its unit, `time` or `day`; empty for a bare number."""
     text: str
 
 
 def find_corrections(statements: Sequence[Statement]) -> dict[Position, Statement]:
-    """Return the later statement that corrects an earlier one, by the position of the earlier one.
+    """Return the statement that corrects an earlier one, by the position of the earlier one.
 
     A dropped statement does not correct a pinned one.
 
@@ -95,11 +95,11 @@ def find_corrections(statements: Sequence[Statement]) -> dict[Position, Statemen
 
 
 class _Index:
-    """Earlier statements, by their rare words and their values.
+    """Index of earlier statements by their rare words and values.
 
     Args:
-        number: statements in all.
-        frequency: in how many of them each word and value of a correction occurs.
+        number: number of all statements.
+        frequency: number of statements with each word and value that occurs in a correction.
     """
 
     def __init__(self, number: int, frequency: Mapping[str, int]) -> None:
@@ -115,7 +115,7 @@ class _Index:
             self._holders[feature].append((one.position, one))
 
     def find_replaced(self, later: Statement, features: Iterable[str]) -> Statement | None:
-        """Return the earlier statement that a later one replaces; the newer of equal ones."""
+        """Return the earlier statement that a later one replaces; of equal candidates the newer one."""
         topics: dict[Position, float] = {}
         repeated: dict[Position, list[float]] = {}
         others: dict[Position, Statement] = {}
@@ -140,11 +140,11 @@ class _Index:
 
 
 def _weigh(topic: float, same: Sequence[float], before: Collection[Value], after: Collection[Value]) -> float:
-    """Weigh what two sentences share; a value that both state counts only if they share a topic or change a value, too.
+    """Rate what two sentences share. A common value counts only if they also share a topic or change a value.
 
     Args:
-        topic: how rare the words are that both have.
-        same: how rare each of the values is that both have.
+        topic: rarity of their common words.
+        same: rarity of each common value.
         before: values of the earlier one.
         after: values of the later one.
     """
@@ -156,7 +156,7 @@ def _weigh(topic: float, same: Sequence[float], before: Collection[Value], after
 
 
 def _extract_features(text: str) -> tuple[str, ...]:
-    """Return the terms that say what a sentence is about, without digits, days and cue words, and its values, each with `=` before it."""
+    """Return the words that show what a sentence is about, without digits, days and cue words, and its values, each with a leading `=`."""
     key = make_analysis_key(b"features", text.encode(errors="surrogatepass"))
     kept: tuple[str, ...] | None = ANALYSES.get(key)
     if kept is None:
@@ -207,49 +207,50 @@ def _find_next_word(text: str, at: int) -> str:
 
 HEADER: Final = "[Earlier statements of the user{tag}; the system prompt and newer messages take precedence]"
 SHARE: Final = 0.25
+"""The largest share of the room for the block."""
 MOST: Final = 2_000
-"""The part of the room that the block may take, and its tokens, at most."""
+"""The most tokens of the block."""
 LEAST_ROOM: Final = 768
-"""Tokens of a room below which there is no block: its heading would take half of it, and the digest has what people said."""
+"""Smallest room with a block, in tokens: in a smaller one the heading would take half of the block, and the digest contains what users said."""
 CANDIDATES: Final = 500
-"""Most statements that are remembered; the least promising leave first."""
+"""Most statements that are kept; the least promising are removed first."""
 _KEPT_BY_HAND: Final[Mapping[Choice, int]] = {"pinned": FACT_PINS, "dropped": FACT_DROPS}
 LEAST: Final = math.log(0.03 / 0.97)
-"""Log odds of being worth keeping below which a statement is not sent, however much room there is: of 3 in 100."""
+"""Least log odds of being worth keeping of a statement that is sent, however much room there is: a probability of 3 %."""
 POWER: Final = 0.6
-"""How strongly cost counts against promise."""
+"""Exponent of the cost that promise is divided by."""
 LINE_TOKENS, LEAST_LINE = 3, 8
-"""Tokens of a line besides its statement, and those that the shortest one takes."""
+"""Tokens of a line in addition to its statement, and tokens of the shortest line."""
 EARLIER: Final = " (earlier: {text})"
-"""How a statement follows the one that corrects it: never alone."""
+"""Format of a corrected statement. It follows its correction and never appears alone."""
 
 
 _UNFINISHED: Final = re.compile(r"[\w)]\Z")
-"""Ends a line of a list, rather than a sentence."""
+"""The end of a list item, as opposed to a sentence."""
 
 
 class Candidates(msgspec.Struct, array_like=True):
-    """Every statement that may still be sent."""
+    """All statements that may still be sent."""
 
     statements: list[Statement]
     chosen: list[Position]
-    """Those in the block."""
+    """The statements in the block."""
     corrected: list[Position] = []
-    """Those that a later one corrects."""
+    """The statements that a later one corrects."""
 
 
 class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A statement of the user, and whether the prompt has it."""
+    """A statement of the user, and whether the prompt contains it."""
 
     id: str
-    """`message.sentence`, within its session."""
+    """`message.sentence`, unique within its session."""
     seq: int
-    """Of its message."""
+    """`seq` of its message."""
     text: str
     at: int
     """When its message was written, milliseconds since the epoch."""
     source: Literal["block", "message"] | None
-    """Where the prompt has it: in the block of standing facts, or in its message, which is still sent; None: in neither."""
+    """Where the prompt contains it: in the block of standing facts, or in its message, which is still sent; None if it does not."""
     pinned: bool
     dropped: bool
     corrected_by: str | None
@@ -257,27 +258,27 @@ class Fact(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     @property
     def in_prompt(self) -> bool:
-        """True if the prompt has it, in the block or in its message."""
+        """True if the prompt contains it, in the block or in its message."""
         return self.source is not None
 
 
 _position = attrgetter("seq", "place")
-"""`Statement.position`, at a fifth of its price: a step asks for it thousands of times."""
+"""`Statement.position`, five times as fast: a step reads it thousands of times."""
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Candidates)
 
 
 @lru_cache(maxsize=8)
 def decode_candidates(saved: bytes) -> Candidates:
-    """Return the candidates as they were saved, not to be changed. A step asks for the same ones several times."""
+    """Return saved candidates, which must not be modified. Cached, because a step needs the same ones several times."""
     return _decoder.decode(saved)
 
 
 class StatementPool:
-    """The statements that may still be sent, and about what they would take; not changed once it is made.
+    """The statements that may still be sent, with estimates of their size. Immutable after creation.
 
     Args:
-        statements: by position. The least promising of too many are left out.
+        statements: the statements. If there are too many, the least promising are left out.
     """
 
     def __init__(self, statements: Iterable[Statement] = ()) -> None:
@@ -287,7 +288,7 @@ class StatementPool:
         self._trim()
 
     def with_added(self, new: Iterable[Statement]) -> StatementPool:
-        """Return the pool with more statements in it."""
+        """Return a pool with further statements."""
         added = [one for one in new if self.by_position.get(_position(one)) != one]
         if self._by_hand or any(one.choice is not None or _position(one) in self.by_position for one in added):
             return StatementPool([*self.by_position.values(), *added])
@@ -304,7 +305,7 @@ class StatementPool:
         return sorted(self.by_position.values(), key=_position)
 
     def _trim(self) -> None:
-        """Leave out the least promising of too many; whatever order they came in, the same ones stay."""
+        """Remove the least promising of too many statements. The result does not depend on the order in which they were added."""
         for _, (seq, place) in self._ranked[CANDIDATES:]:
             del self.by_position[-seq, -place]
         del self._ranked[CANDIDATES:]
@@ -315,13 +316,13 @@ class StatementPool:
 
 
 class StandingFacts(DeferredBlock):
-    """The block of the user's statements, as of one step.
+    """The block of the user's statements after one step.
 
     Args:
-        pool: statements of all that has left.
-        head: units whose statements the prompt has anyway.
-        most: tokens that it may take.
-        room: how tokens are counted, and the session's marker.
+        pool: statements of all messages that left.
+        head: units whose statements the prompt contains anyway.
+        most: tokens that the block may take.
+        room: the token counter and the session's marker.
     """
 
     def __init__(self, pool: StatementPool, head: Sequence[Unit], *, most: int, room: Room) -> None:
@@ -330,11 +331,10 @@ class StandingFacts(DeferredBlock):
         self._head, self._room = head, room
 
     def save(self) -> bytes:
-        """See `LaterBlock.save`: the candidates."""
+        """Encode the candidates."""
         return self._written[1]
 
     def write(self) -> Compaction | None:
-        """See `LaterBlock.write`."""
         return self._written[0]
 
     @cached_property
@@ -348,12 +348,12 @@ class StandingFacts(DeferredBlock):
 
 
 def compute_limit(room: int) -> int:
-    """Return the most tokens that the block may take of a room of so many."""
+    """Return the most tokens of the block in a room."""
     return min(MOST, int(SHARE * room)) if room >= LEAST_ROOM else 0
 
 
 def reserve_for_facts(window: Window) -> int:
-    """Return the most tokens that the block may take after a step, whatever leaves in it."""
+    """Return the most tokens of the block after a step, whichever units leave in it."""
     limit = compute_limit(window.room.tokens)
     if not limit:
         return 0
@@ -364,12 +364,12 @@ def reserve_for_facts(window: Window) -> int:
 
 
 def lay_facts(window: Window, room: int, *, exact: bool = False) -> Window:
-    """Return the window with the statements of what has left in its block; the same one if nothing changes.
+    """Return the window with the statements of all units that left in its block; the same window if nothing changes.
 
     Args:
-        window: what has left is in `left`.
-        room: tokens that the block may take, besides its own limit.
-        exact: whether it counts what it takes, because no digest has the rest.
+        window: a window with the evicted units in `left`.
+        room: tokens that the block may take, in addition to its own limit.
+        exact: whether the block counts with its actual tokens, because no digest uses the rest.
     """
     limit = max(0, min(compute_limit(window.room.tokens), room))
     new = [one for unit in window.left for one in _find_statements(window, unit)]
@@ -395,7 +395,7 @@ def _read_pool(saved: bytes) -> StatementPool:
 
 
 def _estimate(statements: Iterable[Statement], limit: int, available: Room) -> int:
-    """Return the tokens that a block of all worthy statements may take, or `limit` if it is less."""
+    """Return the tokens of a block of all worthy statements, but at most `limit`."""
     total = 0
     for one in filter(_is_worth_it, statements):
         total += count_piece(available.count, one.text) + LINE_TOKENS
@@ -411,7 +411,7 @@ def _count_heading(count: Any, marker: str) -> int:
 
 
 def _find_statements(window: Window, unit: Unit) -> Sequence[Statement]:
-    """Return the statements of the user's own message in a unit of a window, which remembers them."""
+    """Return the statements of the user's own message in a unit. The window caches them."""
     if not unit.asks:
         return ()
     entry = unit.entries[0]
@@ -423,9 +423,9 @@ def _find_statements(window: Window, unit: Unit) -> Sequence[Statement]:
 
 
 def collect_facts(window: Window) -> list[Fact]:
-    """Return the candidates of what has left, and the statements of the messages that are still sent, in the order of the log.
+    """Return the candidates, and the statements of messages that are still sent, in the order of the log.
 
-    A digest or a summary may repeat words of a statement; that does not count as being in the prompt.
+    A digest or a summary may repeat words of a statement. That does not count as being in the prompt.
     """
     known = decode_candidates(window.candidates)
     places: dict[Position, Literal["block", "message"]] = {}
@@ -456,7 +456,7 @@ def collect_facts(window: Window) -> list[Fact]:
 
 
 def map_stated_texts(window: Window) -> dict[int, str]:
-    """Return what the block says, by message, and what it leaves out because it was corrected or dropped: the digest need not tell it."""
+    """Return by message the texts in the block and the statements omitted as corrected or dropped: the digest need not repeat them."""
     known = decode_candidates(window.candidates)
     hidden = {*known.chosen, *known.corrected}
     texts: dict[int, str] = {}
@@ -467,12 +467,12 @@ def map_stated_texts(window: Window) -> dict[int, str]:
 
 
 def _iter_statements(units: Iterable[Unit]) -> Iterator[Statement]:
-    """Yield the statements of the user's own messages among `units`."""
+    """Yield the statements of the user's own messages in `units`."""
     for unit in units:
-        told = unit.overrides[0] if unit.overrides else None
-        if unit.asks and not unit.by and not unit.refused and (told is None or not told.heading):
+        override = unit.overrides[0] if unit.overrides else None
+        if unit.asks and not unit.by and not unit.refused and (override is None or not override.heading):
             entry = unit.entries[0]
-            text, choices = (told or entry).message.text, choices_of(entry.metadata)
+            text, choices = (override or entry).message.text, choices_of(entry.metadata)
             yield from find_statements(text, unit.first, at=entry.timestamp, choices=choices)
 
 
@@ -482,12 +482,12 @@ def _is_worth_it(one: Statement) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _compute_promise(score: float, cost: float) -> float:
-    """Return the probability of being worth keeping for what a statement costs."""
+    """Return the probability that a statement is worth keeping, in relation to its cost."""
     return float(1 / (1 + math.exp(-score)) / cost**POWER)
 
 
 def _rank(one: Statement, first: Container[Position] = ()) -> tuple[float, Position]:
-    """Order statements by promise for their cost, after those that are chosen by hand or `first`; of equal ones the newest is first."""
+    """Return the sort key of a statement: chosen by hand or in `first` before all others, then by promise, then the newest first."""
     seq, place = one.position
     by_hand = one.choice is not None or (seq, place) in first
     return -math.inf if by_hand else -_compute_promise(one.score, one.cost), (-seq, -place)
@@ -503,14 +503,14 @@ def _compose(
     limit: int,
     available: Room,
 ) -> tuple[Compaction | None, list[Statement]]:
-    """Return the block in at most `limit` tokens, and the statements in it; None where none fits.
+    """Return the block in at most `limit` tokens, and the statements in it; None if none fits.
 
     Args:
         statements: the candidates, in the order of the log.
         corrected: by the position of a statement, the one that corrects it.
-        first: those that correct what the prompt has anyway: they come before all others.
+        first: statements that correct a statement outside the block that is in the prompt: they come before all others.
         limit: tokens of the block.
-        available: how tokens are counted, and the session's marker.
+        available: the token counter and the session's marker.
     """
     count, marker = available.count, available.marker
     pinned = _find_pinned(statements, corrected, first)
@@ -541,7 +541,7 @@ def _compose(
 def _find_pinned(
     statements: Sequence[Statement], corrected: Mapping[Position, Statement], first: Container[Position]
 ) -> set[Position]:
-    """Return the pinned statements, those that come first, and what corrects one of them: none appears without its correction."""
+    """Return the pinned statements, those in `first`, and the corrections of all these: no statement appears without its correction."""
     pinned: set[Position] = set()
     for one in statements:  # in the order of the log: a correction comes after what it corrects
         if one.choice == "pinned" or one.position in first or one.position in pinned:
@@ -552,13 +552,13 @@ def _find_pinned(
 
 
 def _drop_last(kept: list[Statement], corrected: Mapping[Position, Statement]) -> list[Statement]:
-    """Leave out the least promising statement, and what stands only because it does."""
+    """Return the statements without the least promising one and the ones that it corrects."""
     gone = {kept[-1].position}
     return [one for one in kept[:-1] if (later := corrected.get(one.position)) is None or later.position not in gone]
 
 
 def _format_block(kept: Iterable[Statement], corrected: Mapping[Position, Statement], marker: str) -> str:
-    """Write statements in the order of the log, a line a message; one that was corrected stands after its correction."""
+    """Return the block: statements in the order of the log, one line for each message; a corrected statement follows its correction."""
     kept = sorted(kept, key=_position)
     earlier: dict[Position, list[str]] = {}
     for one in kept:

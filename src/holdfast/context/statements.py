@@ -1,9 +1,9 @@
-"""Statements: the sentences in which a user says how things are, or how they want them. Found without a model, and rated. Pure.
+"""Statements: the sentences in which a user states facts or wishes. They are found and rated without a model. Pure.
 
-A message is freed of what it quotes and pastes (`holdfast.context.statements`) and taken apart into sentences. Each is rated by cue words and by its form, with the weights of a
-logistic regression over labelled conversations (`benchmarks/statements`, the six kinds under `dev`): what people want remembered is a full
-sentence in a message of several, more often than its first, its only one, or a question. The weight of length was set by hand, lower than it was learned,
-so that short instructions stay: that cost one statement in a hundred.
+Quoted and pasted text is removed from a message, and the rest is split into sentences. Each is rated by cue words and by its form, with
+the weights of a logistic regression over labelled conversations (`benchmarks/statements`, the six kinds under `dev`). What people want to
+have remembered is rather a full sentence of a longer message than its first sentence, its only one, or a question. The weight of length
+was set by hand to less than the learned value, so that short instructions stay; that cost one statement in a hundred.
 """
 
 # ruff: noqa: RUF001 (punctuation of other scripts is what some patterns are about; lists of words stay readable)
@@ -29,7 +29,7 @@ from holdfast.recall.terms import terms_of
 from holdfast.recall.word_tables import ENGLISH, language_of
 
 DENSE_LANGUAGES: Final = frozenset({"chinese", "japanese"})
-"""Languages without spaces between words: there a cue is found anywhere."""
+"""Languages without spaces between words: their cues are found anywhere in a text."""
 _LANGUAGES: Final = frozenset({ENGLISH, "german", "french", "spanish", "portuguese", *DENSE_LANGUAGES})
 _CUES: Final = Path(__file__).parents[1] / "data" / "cues"
 _KANA: Final = re.compile("[\u3041-\u30ff]")
@@ -40,7 +40,7 @@ _SPOKEN_WORD: Final = re.compile(r"[\w'\u2019]+")
 
 @cache
 def load_cues(language: str) -> Mapping[str, re.Pattern[str]]:
-    """Return a pattern for each category of a language's cues; those of English for a language without a file."""
+    """Return a pattern for each category of a language's cues; English is used for a language without a file."""
     return {
         category: _compile_pattern(words, dense=language in DENSE_LANGUAGES)
         for category, words in _read_cues(language).items()
@@ -48,7 +48,7 @@ def load_cues(language: str) -> Mapping[str, re.Pattern[str]]:
 
 
 def count_cues(text: str, language: str) -> Mapping[str, int]:
-    """Return how many cues of each category a text has; those of one category do not overlap.
+    """Return the number of cues of each category in a text. Cues of one category do not overlap.
 
     Args:
         text: a sentence.
@@ -70,7 +70,7 @@ def count_cues(text: str, language: str) -> Mapping[str, int]:
 
 @cache
 def _load_phrases(language: str) -> Mapping[str, list[tuple[list[str], str]]]:
-    """Return by their first words the rests of a language's cues and their categories, the longest first."""
+    """Return a language's cues by their first word, each as its remaining words and its category, the longest first."""
     found: dict[str, list[tuple[list[str], str]]] = {}
     for category, phrases in _read_cues(language).items():
         for phrase in phrases:
@@ -95,10 +95,10 @@ def _compile_pattern(words: list[str], *, dense: bool) -> re.Pattern[str]:
 
 
 def detect_language(text: str, otherwise: str = ENGLISH) -> str:
-    """Return the language whose cues are looked for in a text: by its script, else by its stop words.
+    """Return the language whose cues are searched in a text, by its script or else by its stop words.
 
     Args:
-        text: a sentence, or more.
+        text: one or more sentences.
         otherwise: the language of a text that shows none.
     """
     if not text.isascii() and 2 * len(_HAN.findall(text)) > len(text.replace(" ", "")):
@@ -121,7 +121,7 @@ MEDIA: Final = (
     r"|(?<=the )news|reports?|story|file|voicemail|sms|tickets?|comments?|reviews?|transcript|memo|listing|faq|manual|readme|logs?|screenshot|letters|posts|nachricht|brief|artikel|seite|webseite|zettel|anzeige|zeitung|rundschreiben|courriel|lettre|texte|courrier"
     r"|annonce|journal|correo|mensaje|carta|texto|artículo|anuncio|página|mensagem|bilhete|anúncio)"
 )
-"""Nouns of what others write."""
+"""Nouns for texts that others write."""
 _FORWARDED: Final = re.compile(
     r"^[ \t]*(?:-{2,}\s*(?:original|forwarded|weitergeleitet|ursprüngliche|message transféré|mensaje reenviado|mensagem encaminhada).*"
     r"|begin forwarded message.*|(?:on|am|le|el|em)\b[^\n]{4,150}\b(?:wrote|schrieb|a écrit|escribió|escreveu)\b[^\n]{0,60}[:：][ \t]*$"
@@ -130,7 +130,7 @@ _FORWARDED: Final = re.compile(
     r"|(?:hi|hello|hey|hallo|bonjour|salut|hola|olá)[ ](?!there\b|assistant\b|ai\b|claude\b)[^\n.!?,]{1,40},[ \t]*$)",
     _I | re.MULTILINE,
 )
-"""Begins a mail or a letter of others: all that follows is theirs, up to the end of the paragraph that is signed."""
+"""The beginning of a mail or a letter of somebody else. Everything after it is theirs, up to the end of the paragraph with the signature."""
 _SIGNED: Final = re.compile(
     r"^[ \t]*(?:(?:best|kind|warm)?[ ]?regards|best|cheers|sincerely|yours(?: \w+)?|thanks|mit freundlichen grüßen|(?:viele|beste|liebe)[ ]grüße|mfg|cordialement"
     r"|bien à vous|saludos(?: cordiales)?|atentamente|atenciosamente|abraços?)\b[ \t]*[,.\n][^\n]*",
@@ -141,7 +141,7 @@ _LABELLED: Final = re.compile(
     rf"^[^\n:：]{{0,80}}\b{MEDIA}\b[^.!?\n:：]{{0,40}}[:：][ \t]*(?=\n|\S)|^[^\n]{{0,40}}(?:邮件|短信|消息|文章|网页|メール|記事|ページ)[^\n]{{0,20}}[:：]",
     _I | re.MULTILINE,
 )
-"""Begins what a medium says: all up to the end of the paragraph."""
+"""The beginning of a text from a medium, which continues to the end of the paragraph."""
 _SPOKEN: Final = re.compile(
     r"^[ \t]*(?!(?i:i|me|my|mine|ich|mein\w*|je|moi|mon|ma|yo|mi|mis|eu|meu|minha|ps|note|nb|fyi|btw|update|correction|also|info|important|reminder|hint|wichtig|hinweis|important|nota)\b)"
     r"(?:[\[(]?\d[\d:., apmAPM/-]{2,20}[\])]?[ ]*)?(?:[^\W\d_a-zà-þ][\w.'’-]{0,24}(?:[ ][^\W\d_a-zà-þ][\w.'’-]{0,24}){0,2}(?:[ ]?[\[(][^\])\n]{1,20}[\])])?"
@@ -164,14 +164,14 @@ ASKS_TO_KEEP: Final = re.compile(
 
 _SPEAKER: Final = r"^[ \t]*[\[(]?[^\W_][^\n:：?!]{0,30}?[\])]?[ \t]*[:：][ \t]*\S[^\n]*"
 _TRANSCRIPT: Final = re.compile(rf"{_SPEAKER}(?:\n{_SPEAKER})+", re.MULTILINE)
-"""Two lines or more of a paragraph that begin with a label each: a conversation of others, or a form."""
+"""Two or more lines of a paragraph that each begin with a label: a conversation of others, or a form."""
 _MATERIAL: Final = re.compile(
     r"^[ \t#*]*(?:(?:the|my|some|here is|der|die|das|le|la|el|o|a)[ ])?(?:context|background|document|source|excerpt|passage|quote|(?:tool |command )?(?:in|out)put|(?:tool|command) results?|data|text|transcript|example|logs?|(?:system )?prompt"
     r"|search results?(?: \d+)?|stdout|stderr|instructions?|system|user|assistant|human|kontext|hintergrund|dokument|quelle|auszug|beispiel|eingabe|ausgabe|zitat|contexte|extrait|exemple|citation|contexto|documento|fuente|extracto|ejemplo|cita"
     r"|fonte|trecho|exemplo|citação|背景|上下文|原文|资料|例|文脈|資料)[ \t*]*[:：](?:[ \t]*\S(?:[^\n]|\n(?!\n))*|[\s\S]*)",
     _I | re.MULTILINE,
 )
-"""A label of material: what follows up to the end of the paragraph, or of the message where the label has a line of its own."""
+"""A label of material, which continues to the end of the paragraph, or of the message if the label is on a line of its own."""
 
 
 _WORKED_ON: Final = re.compile(
@@ -183,7 +183,8 @@ _WORKED_ON: Final = re.compile(
     r"|quote|following|below|traceback|data|code|was|got)\b(?=[^\n:：]{0,80}[:：][ \t]*\n)|[^\n:：]{0,60}\berror\b(?=[^\n:：]{0,80}[:：][ \t]*\n)|[^\n:：]{0,40}(?:下面|以下|次の|下記))[^\n:：]{0,80}[:：](?=\s|请)[\s\S]*",
     _I | re.MULTILINE,
 )
-"""Asks for work on a text, or announces one: all after the colon is that text. A sentence with `always` or `never` is an instruction."""
+"""A request to work on a text, or the announcement of one: everything after the colon is that text. A sentence with `always` or `never` is
+an instruction."""
 _PASTED: Final = re.compile(
     r"^[ \t]*(?P<fence>~~~|'''|\"\"\").*?(?:^[ \t]*(?P=fence)|\Z)"
     r"|^[ \t]*(?P<rule>[-=_*+]{3,})[ \t]*\n.*?(?:^[ \t]*(?P=rule)[-=_*+]*[ \t]*$|\Z)|^[ \t]*(?P<lead>[-=_*+]{2,})[ \t]+\w[^\n]{0,60}(?P=lead)[ \t]*\n.*?(?:^[ \t]*(?P=lead)[^\n]*|\Z)"
@@ -193,26 +194,27 @@ _PASTED: Final = re.compile(
     r"|^[ \t]*<\|?[A-Za-z][^<>\n]{0,200}\|?>(?!.*</).*|\[/?(?:INST|SYSTEM|USER|ASSISTANT|TOOL|DOC\w*)\b[^\]\n]{0,40}\].*",
     re.DOTALL | re.MULTILINE | re.IGNORECASE,
 )
-"""Fences of other kinds, ruled-off blocks, tables, indented and encoded text, and the turns of chat templates that nothing closes."""
+"""Fences of other kinds, ruled-off blocks, tables, indented and encoded text, and turns of chat templates without an end."""
 _OWN_NOTE: Final = re.compile(r"[ \t]*(?:please note|note|nb|ps)[:：]", _I)
 
 
 class OwnWords(NamedTuple):
-    """A message, taken apart."""
+    """A message, separated into the user's words and others'."""
 
     own: str
     others: tuple[str, ...]
-    """The words of others in it: quotes, mails, labelled lines."""
+    """Words of others in it: quotes, mails, labelled lines."""
 
 
 @lru_cache(maxsize=512)
 def separate_own_words(text: str, *, strict: bool = True) -> OwnWords:
-    """Separate what a user says from what others say in the message.
+    """Separate what a user says from quotes of others in the message.
 
     Args:
-        text: of the message.
-        strict: whether a single line with a title before a clause is somebody else's (`Word on the street: Kelp is closing`). If not,
-            it is the user's, as people write notes; only a label of material (`Context:`) and two speakers in a row are not.
+        text: the text of the message.
+        strict: whether a single line with a title before a clause is somebody else's (`Word on the street: Kelp is closing`). If False, it
+            is
+            the user's, because people write notes in this form; only a label of material (`Context:`) and two speakers in a row are not.
     """
     if not strict:
         text = _PASTED.sub("\n", text)
@@ -227,12 +229,12 @@ def _keep_lines(found: re.Match[str]) -> str:
 
 
 def is_asking_to_keep(text: str) -> bool:
-    """Return True if the user asks to remember what follows the colon. Behind it, others may ask for that."""
+    """Return True if the user asks to remember what follows the colon. After the colon, others may ask for that."""
     return ASKS_TO_KEEP.search(re.split(r"[:：](?=\s|$)", text, maxsplit=1)[0]) is not None
 
 
 def _separate_others(text: str, *, strict: bool) -> tuple[str, list[str]]:
-    """Return a message without the mails, letters and labelled lines of others in it, and these."""
+    """Return a message without mails, letters and labelled lines of others, and these."""
     others: list[str] = []
     own: list[str] = []
     at = 0
@@ -267,11 +269,11 @@ def _replace_quote(found: re.Match[str]) -> str:
 
 
 LONGEST: Final = 160
-"""Characters from which a sentence is taken apart where a part of it begins."""
+"""Characters from which a sentence is split, if there is a place to split it."""
 LONG_MESSAGE: Final = 4_000
-"""Characters, about 1,000 tokens, from which a message is likely to hold material: of such a one only the last paragraph counts."""
+"""Characters, about 1,000 tokens, from which a message probably contains material: only its last paragraph counts."""
 MOST_SENTENCES: Final = 60
-"""Sentences of one message that are looked at."""
+"""Most sentences of a message that are rated."""
 WEIGHTS: Final[Mapping[str, float]] = {
     "standing": 0.85,
     "prohibition": 0.5,
@@ -285,59 +287,59 @@ WEIGHTS: Final[Mapping[str, float]] = {
     "health": 1.2,
     "passing": -1.5,
 }
-"""What each cue adds, twice at most. The last two were set by hand: what harms a person, and what matters only at its moment."""
+"""What each cue adds, at most twice. The last two were set by hand: what harms a person, and what matters only at its moment."""
 QUESTION, ASKING_WORD, ONLY, FIRST, LENGTH, BASE = -1.7, -0.4, -0.5, -1.15, 1.0, -4.65
-"""What is added for a question mark, for a first word that asks, for the only and for the first sentence of a message, for the logarithm of its
-words; and for every sentence."""
+"""Added for a question mark, for a first word that asks, for the only and for the first sentence of a message, for the logarithm of its
+words, and for every sentence."""
 LEAST_CONTENT: Final = 2
-"""Words that a sentence with a courtesy in it must have besides, not counting those that say nothing by themselves."""
+"""Least words of a sentence with a courtesy in addition to it, not counting words that say nothing by themselves."""
 LEAST_WORDS: Final = 3
 STATEMENT_BYTES: Final = 250
-"""What a statement takes in memory besides its text."""
+"""Bytes of a statement in memory in addition to its text."""
 DENSE_WORD: Final = 1.7
-"""Characters of a script without spaces that stand for a word."""
+"""Characters of a script without spaces that make about one word."""
 _DENSE: Final = re.compile("[\u2e80-\u9fff\u3041-\u30ff\uac00-\ud7ff]")
 _WORD: Final = re.compile(r"[\w'\u2019]+")
 _END: Final = re.compile(r"[.!?…]+[\"')\]]*(?=\s|$)|[。！？；]+|;(?=\s)")
 _NO_END: Final = re.compile(r"(?:(?:^|\s)\d\d?|\betc)\.\Z")
-"""Ends in the number of an item, or in an abbreviation that may end a sentence elsewhere: no sentence ends there."""
+"""The end of an item's number, or of an abbreviation that may end a sentence elsewhere: no sentence ends there."""
 _BULLET: Final = re.compile(r"\A(?:[-*#>•–]+|\d{1,3}[.)])\s+")
 _JOINTS: Final = (
     re.compile(r",\s+(?=(?:and|but|so|because|which|then|also)\b)|\s[-–—]\s|，|:\s+", re.IGNORECASE),
     re.compile(r"\s+(?=(?:and|but|so|oh|okay|um|uh|because|then|anyway)\b)", re.IGNORECASE),
     re.compile(r"[,，]\s*|\s+"),
 )
-"""Where a long sentence is taken apart, the best places first; the second is how transcripts of speech go on."""
+"""Places where a long sentence is split, the best first; the second is common in transcripts of speech."""
 _MARGIN: Final = 30
 _GOES_ON: Final = ",;:)，；：）、"
-"""Begins what is left of a sentence whose beginning was quoted."""
+"""First character of the rest of a sentence whose beginning was quoted."""
 _CODE: Final = re.compile(r"[{}<>=;$|\\]|\w/\w|\w_\w|\w\(\)|^\s*(?:\$|>>>|import|def|class|git|npm|pip|cd|ls)\b")
 _ASKED: Final = re.compile(r"[?？؟]\W*\Z|[吗呢]\W*\Z|(?:ですか|ますか)\W*\Z")
 
 
 Position = tuple[int, int]
-"""Where a statement is: its message, and its number in it."""
+"""The position of a statement: its message, and its number in it."""
 
 
 class Statement(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A sentence of a user that may be worth keeping."""
 
     seq: int
-    """Of its message."""
+    """`seq` of its message."""
     place: int
     """Number of the sentence in the message, from 0."""
     text: str
-    """Verbatim but for white space."""
+    """The text, unchanged except for white space."""
     score: float
-    """Log odds of being worth keeping, whatever else was said."""
+    """Log odds of being worth keeping, independent of other statements."""
     cost: float
-    """Tokens, roughly."""
+    """Tokens, estimated."""
     corrects: bool = False
-    """True if it says that something is different now."""
+    """True if it says that something has changed."""
     at: int = 0
     """When its message was written, milliseconds since the epoch."""
     choice: Choice | None = None
-    """What a caller chose for it; None: the selection decides."""
+    """A caller's choice for it; None if the selection decides."""
 
     @property
     def position(self) -> Position:
@@ -346,7 +348,7 @@ class Statement(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
     @property
     def id(self) -> str:
-        """Name of the statement within its session: `message.sentence`."""
+        """Name of the statement, unique within its session: `message.sentence`."""
         return f"{self.seq}.{self.place}"
 
 
@@ -356,10 +358,10 @@ def find_statements(
     """Return the statements of a user's message, in order, without courtesies.
 
     Args:
-        text: of the message.
+        text: the text of the message.
         seq: its place in the log.
         at: when it was written, milliseconds since the epoch.
-        choices: what a caller chose for some of them, by place.
+        choices: a caller's choices for some of them, by place.
     """
     return [
         msgspec.structs.replace(one, seq=seq, at=at, choice=choices.get(one.place) if choices else None)
@@ -368,7 +370,7 @@ def find_statements(
 
 
 def _analyse(text: str) -> tuple[Statement, ...]:
-    """Cached: a message is looked at before it leaves, to know how much room its statements need, and when it does."""
+    """Return the rated sentences of a text. Cached: they are needed before a message leaves, to reserve room for them, and when it leaves."""
     key = make_analysis_key(b"statements", text.encode(errors="surrogatepass"))
     kept: tuple[Statement, ...] | None = ANALYSES.get(key)
     if kept is None:
@@ -388,20 +390,20 @@ def _rate_all(text: str) -> tuple[Statement, ...]:
 
 
 def rate_sentence(sentence: str) -> float:
-    """Return the probability that a sentence of a user is worth keeping, whatever stands around it; 0.0 for a courtesy or code."""
+    """Return the probability that a sentence of a user is worth keeping, without its context; 0.0 for a courtesy or code."""
     rated = _rate_form(sentence, ENGLISH)
     return 1 / (1 + math.exp(-rated.score)) if rated else 0.0
 
 
 class _Rated(NamedTuple):
-    """What a sentence's own form says."""
+    """The rating of a sentence by its own form."""
 
     score: float
     corrects: bool
 
 
 def _rate(sentence: str, at: int, among: int, otherwise: str) -> Statement | None:
-    """Rate a sentence in its place; None for a courtesy, a fragment, or code."""
+    """Rate a sentence at its place in the message; None for a courtesy, a fragment or code."""
     rated = _rate_form(sentence, otherwise)
     if rated is None:
         return None
@@ -411,7 +413,7 @@ def _rate(sentence: str, at: int, among: int, otherwise: str) -> Statement | Non
 
 @lru_cache(maxsize=4_096)
 def _rate_form(sentence: str, otherwise: str) -> _Rated | None:
-    """Cached: the digest rates the sentences that are statements, too."""
+    """Rate a sentence by its form alone. Cached, because the digest rates the same sentences."""
     language = detect_language(sentence, otherwise)
     words = _WORD.findall(sentence)
     length = len(sentence) / DENSE_WORD if language in DENSE_LANGUAGES else len(words)
@@ -429,13 +431,13 @@ def _rate_form(sentence: str, otherwise: str) -> _Rated | None:
 
 
 def _is_courtesy(sentence: str, courtesies: re.Pattern[str]) -> bool:
-    """Return True if nothing is left of a sentence without its courtesies and the words that say nothing by themselves."""
+    """Return True if a sentence says nothing but courtesies and words without content."""
     rest = courtesies.sub(" ", sentence)
     return len(rest) < len(sentence) and len(terms_of(rest).counts) < LEAST_CONTENT
 
 
 def split_sentences(text: str) -> list[str]:
-    """Split a text into sentences and items of lists, long ones into parts."""
+    """Split a text into sentences and list items, long ones into parts."""
     return [piece for line in text.splitlines() for piece in _split_line(line)]
 
 

@@ -1,10 +1,10 @@
-"""The strategies: what stays in a working set that would be over its room, or over its number of messages.
+"""The strategies: which units stay in a working set that exceeds its room, or its number of messages.
 
-A strategy is a pure callable `Window -> Window`; `make_strategy` makes one from settings. Every step has the same order: clear what is old, drop
-what is old, cut what must stay, oldest first. `holdfast.context.build.fit` refuses what cannot be legal even then.
+A strategy is a pure callable `Window -> Window`; `make_strategy` creates one from settings. Every step has the same order: clear old tool
+results, drop old units, cut what must stay, oldest first. `holdfast.context.build.fit` refuses a window that is still too large.
 
-An application registers strategies of its own: functions that choose which messages stay. That the working set is legal, complete and within
-its budget is Holdfast's part. See docs/strategies.md.
+An application can register strategies of its own: functions that choose which messages stay. Holdfast makes sure that the working set is
+valid, complete and within its budget. See docs/policies.md.
 """
 
 from __future__ import annotations
@@ -38,44 +38,44 @@ from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
 
 RECENT_LEAST = 0.5
-"""Part of `target` of the room beside the digest that the newest messages get at least."""
+"""Least share of `target` of the room, the digest not counted, for the newest messages."""
 REPLY_PART, REPLY_LEAST_ROOM = 8, 768
-"""The part of a room that the reply takes at most which the newest message answers; tokens of the room from which it has a place."""
+"""Fraction (1/`REPLY_PART`) of a room that the reply may take which the newest message answers; and the smallest room, in tokens, with a
+place for that reply."""
 NO_CONTENT = "no content: providers refuse such a message"
-"""Why a reply, or a system message, is not seen; see `holdfast.context.units`."""
+"""Why a reply or a system message is left out; see `holdfast.context.units`."""
 WITHOUT_MODEL = frozenset({"none", "offline"})
-"""Names of `summarizer_llm` for which the digest stands in."""
+"""Values of `summarizer_llm` with which the digest replaces the summary."""
 Chooser = Callable[[Window, "Strategy"], Container[int]]
-"""Chooses what stays of a window that is over its room, by the keys of a strategy: places (`Unit.first`) of its units. Pure.
+"""Chooses which units stay in a window that exceeds its room, by the keys of a strategy. Returns their places (`Unit.first`). Pure.
 
-What may never leave (task anchor, pins, current message, newest unit) stays in any case and need not be among them; what is
-chosen beyond the room is cut and dropped as with any strategy.
-"""
+The units that may never leave (task anchor, pins, current message, newest unit) stay in any case and need not be returned. What is chosen
+beyond the room is cut and dropped as with any strategy."""
 
 
 class Strategy(msgspec.Struct, frozen=True, kw_only=True):
-    """A rule of what stays: pure, from window to window.
+    """A rule that decides which units stay: a pure function from window to window.
 
     Attributes:
-        budget: tokens of the conversation; None: all that the model's input budget leaves.
-        max_window: tokens of the model's window that are used at most where `budget` is None; None: all of them.
-        window_size: most messages of the verbatim rest; None: any number.
+        budget: tokens of the conversation; None for all that the model's input budget leaves.
+        max_window: most tokens of the model's window that are used if `budget` is None; None for all of them.
+        window_size: most messages of the verbatim rest; None for any number.
         preserve_recent: newest messages that are cut before they are dropped.
-        target: part of the room that is used after the frontier has moved; None: what is over leaves, no more.
-        threshold: part of the room past which it changes; None: all of it.
-        anchored: False where the task anchor is an ordinary unit.
-        condense: whether what left is told in a digest.
+        target: share of the room that is used after the frontier has moved; None if only the excess leaves.
+        threshold: share of the room beyond which the window changes; None for all of it.
+        anchored: False if the task anchor is an ordinary unit.
+        condense: whether evicted messages are condensed in a digest.
         facts: whether statements of the user stay when their messages leave.
-        choose: chooses what stays, in place of the newest; None: the oldest leave first.
-        summarizer: the llm that summarizes what is past `summarize_at`; "" is the agent's own, None: none does.
-        summarize_at: part of the room past which a summary is made.
-        prompt: what the summarizer is asked; None: the built-in text.
-        scorer: who rates messages; None: their own signals.
-        clearing: what clears tool results before all that.
-        history: newest messages of the log that it gets to see, anchor and pins beside them; 0: all.
-        bounded: False for `none`: it never drops, and `fit` refuses what is too long.
-        perspective: whose eyes the session is seen with; None: every message is sent as it stands in the log.
-        recall: whether the prompt recalls what left, where the current message asks about it.
+        choose: chooses which units stay instead of the newest; None if the oldest leave first.
+        summarizer: the llm that summarizes messages beyond `summarize_at`; "" for the agent's own, None for no summaries.
+        summarize_at: share of the room beyond which a summary is made.
+        prompt: the summarizer's prompt; None for the built-in text.
+        scorer: name of the scorer that rates messages; None for their own signals.
+        clearing: the rule that clears tool results before everything else.
+        history: newest messages of the log that it sees, in addition to anchor and pins; 0 for all.
+        bounded: False for `none`, which never drops anything: `fit` refuses a window that is too long.
+        perspective: the agent's view of the session; None if every message is sent as it is in the log.
+        recall: whether the prompt recalls evicted messages if the current message asks about them.
     """
 
     name: str
@@ -100,27 +100,27 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     recall: bool = False
 
     def cap(self, budget: Budget) -> Budget:
-        """Return a model's budget with as much of its window as this strategy uses."""
+        """Return a model's budget, limited to the part of its window that this strategy uses."""
         if self.budget is not None or self.max_window is None or budget.context_window <= self.max_window:
             return budget
         return budget.capped(max(1, budget.input - budget.context_window + self.max_window))
 
     def view_unit(self, unit: Unit) -> Unit | None:
-        """A unit of the log as it is seen; None where it is not."""
+        """Return a unit of the log as the agent sees it; None if it does not see it."""
         seen = unit if self.perspective is None else self.perspective.view_unit(unit)
         return seen if seen is not None and seen.speaks else None
 
     def view_units(self, units: Iterable[Unit]) -> Iterable[Unit]:
-        """Units of the log as they are seen, without those that are not."""
+        """Return units of the log as the agent sees them, without hidden ones."""
         return [seen for unit in units if (seen := self.view_unit(unit)) is not None]
 
     def explain_omission(self, unit: Unit) -> str:
-        """Return why a unit that is not seen is left out of every prompt; empty if it is another branch's."""
+        """Return why a unit is left out of every prompt; empty if it belongs to another branch."""
         seen = unit if self.perspective is None else self.perspective.view_unit(unit)
         return "" if seen is None else NO_CONTENT
 
     def is_due(self, window: Window) -> bool:
-        """Whether the window has to change."""
+        """Return True if the window has to change."""
         if self.window_size is not None and (_count_surplus(window, self.window_size) or _has_stale_head(window)):
             return True
         return self._is_over(window) or (
@@ -128,7 +128,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def __call__(self, window: Window) -> Window:
-        """The window within its number of messages and its room, as far as that can be."""
+        """Return the window reduced to its number of messages and its room, as far as possible."""
         if self.clearing is not None:
             window = self.clearing.clear_results(window)
         if self.window_size is not None:
@@ -143,7 +143,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return window if self.condense else window.without_digest()
 
     def lay_summary(self, window: Window, summary: Compaction) -> Window:
-        """The window with a model's summary laid over it; a task that stands before it takes its share at most."""
+        """Return the window with a model's summary in place of its range. A task before it is cut to its share."""
         window = window.drop_through(summary.last)
         if self.facts:
             window = lay_facts(window, window.room.tokens - window.head_tokens)
@@ -154,7 +154,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return self.bounded and window.allotted > (room if self.threshold is None else int(self.threshold * room))
 
     def _take_step(self, window: Window) -> Window:
-        """Return the window after a step, with what stands for all that has left."""
+        """Return the window after a step, with the blocks that replace all evicted units."""
         window = self._move_frontier(window)
         if self.facts:
             window = lay_facts(window, window.room.tokens - window.body, exact=not self.condense)
@@ -165,7 +165,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         floor = self._compute_floor(window)
         stepped = self._cut_down(window, floor)
         if floor < MIN_CUT and stepped.body > window.room.tokens:
-            # It will be refused: for what `fit` says is needed to be enough in a large room too, by its floor.
+            # It will be refused. The budget that `fit` then asks for must also be enough with the higher floor of a large room.
             return self._cut_down(window, MIN_CUT)
         return stepped
 
@@ -187,20 +187,23 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
             leaving, window = leaving - 1, window.cut({reply: room // REPLY_PART})
         window = with_stub(window.drop(leaving), floor)
         if window.body > allowed and window.summary is not None:
-            # A summary that leaves no room for what must stay goes: the log has what it told.
+            # A summary that leaves no room for required messages is dropped: the log still has its source.
             window = window.without_summary()
         if window.body > allowed:
-            # At once by as much as it will have to be later: else each step would cut a long task a little shorter.
+            # To its final size at once: otherwise each step would cut a long task a little shorter.
             window = with_stub(window, floor, everywhere=True)
         window = squeeze(window, allowed, floor, list_older_units)
         while window.body > allowed and len(window.units) > 1:
             window = with_stub(window.drop(1), floor)
-        if window.units[-1].asks:  # the digest gives way before the message is cut that it serves
+        if window.units[-1].asks:  # the digest shrinks before the user's message is cut
             allowed = room - stated - int(told * YIELDING)
         return squeeze(window, allowed, floor, list_units)
 
     def _choose(self, window: Window, choose: Chooser, allowed: int) -> Window:
-        """With what `choose` says of a room of so many tokens; the frontier stands behind the last unit that left."""
+        """Return the window with only the units that `choose` returns for a room of `allowed` tokens, and those that must stay.
+
+        The frontier is placed after the last unit that left.
+        """
         room = msgspec.structs.replace(window.room, tokens=max(1, allowed))
         kept = choose(window.with_room(room), self)
         left = [
@@ -209,23 +212,23 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return window.drop(left[-1] + 1 if left else 0, keeping=kept)
 
     def _compute_floor(self, window: Window) -> int:
-        """Tokens below which no message is cut: fewer in a small room, if what is cut out is told in a digest."""
+        """Return the tokens below which no message is cut: fewer in a small room, if a digest repeats what was cut."""
         return compute_cut_floor(window.room.tokens) if self.condense else MIN_CUT
 
     def _compute_goal(self, room: int, told: int) -> int:
-        """Return the tokens that the rest may take after a step: what blocks of so many leave of `target`, or a little in a small room."""
+        """Return the tokens of the rest after a step: `target` minus the blocks' tokens, with a minimum for small rooms."""
         target = self.target or 0.0
         return max(int(target * room) - told, int(target * (room - told) * RECENT_LEAST))
 
 
 def make_strategy(settings: ContextSettings) -> Strategy:
-    """The strategy that `settings` name, with the defaults of the table for keys that are not given."""
+    """Return the strategy that `settings` describe; keys that are not given have the defaults of the table."""
     return _make_cached(settings.strategy, msgspec.json.encode(settings.options, order="sorted"))
 
 
 @lru_cache(maxsize=256)
 def _make_cached(strategy: str, given: bytes) -> Strategy:
-    """Made once for equal settings: a strategy is asked for in every turn."""
+    """Return the strategy for encoded options. Cached, because every turn needs one."""
     keys = STRATEGIES[strategy].keys
     options = {**{name: key.default for name, key in keys.items()}, **msgspec.json.decode(given)}
     clearing = options.pop(CLEARING, None)
@@ -250,7 +253,7 @@ def _make_cached(strategy: str, given: bytes) -> Strategy:
 
 
 def _make_clearing(given: Any) -> Clearing | None:
-    """The rule for the keys that were given; True stands for none of them, False and None for no rule."""
+    """Return the clearing rule for the given keys; True for the defaults, False and None for no rule."""
     if given is None or given is False:
         return None
     keys = {key: value for key, value in (given if isinstance(given, Mapping) else {}).items() if value is not None}
@@ -292,7 +295,7 @@ def _choose_nothing(window: Window, own: Strategy) -> Container[int]:
 
 
 def _make_summary_buffer(threshold: float, summarizer_llm: str | None, **options: Any) -> Strategy:
-    """With a model, its summary moves the frontier, and the digest only where there is no time for one."""
+    """Return the strategy. With a model, its summary moves the frontier, and the digest does so only if there is no time for a summary."""
     if summarizer_llm in WITHOUT_MODEL:
         return Strategy(name="summary_buffer", condense=True, threshold=threshold, **options)
     summarizer = summarizer_llm or ""
@@ -300,11 +303,11 @@ def _make_summary_buffer(threshold: float, summarizer_llm: str | None, **options
 
 
 _choosers: dict[str, Chooser] = {}
-"""Of strategies of the application, by name."""
+"""Choosers of the application's strategies, by name."""
 
 
 def set_chooser(name: str, choose: Chooser | None) -> None:
-    """Set what chooses for a strategy of the application; None: there is none of that name any more."""
+    """Set the chooser of an application's strategy; None removes it."""
     if choose is None:
         _choosers.pop(name, None)
     else:
@@ -323,11 +326,11 @@ _MAKERS: Mapping[str, Callable[..., Strategy]] = {
 }
 
 
-# -- what goes -----------------------------------------------------------------
+# -- choosing what leaves --------------------------------------------------------
 
 
 def _count_surplus(window: Window, window_size: int) -> int:
-    """How many of the oldest units can go with `window_size` messages left: no unit is cut."""
+    """Return how many of the oldest units can leave so that `window_size` messages stay. No unit is split."""
     left = sum(len(unit.entries) for unit in window.units)
     for number, unit in enumerate(window.units):
         left -= len(unit.entries)
@@ -337,12 +340,12 @@ def _count_surplus(window: Window, window_size: int) -> int:
 
 
 def _has_stale_head(window: Window) -> bool:
-    """Whether the head holds what no longer belongs there: a user message that is not the current one any more."""
+    """Return True if the head contains a unit that no longer belongs there: a user message that is not the current one any more."""
     return not all(map(window.is_protected, window.head))
 
 
 def _count_expendable(window: Window, goal: int, allowed: int, preserve_recent: int) -> int:
-    """How many of the oldest units go until the rest takes `goal`, or only recent messages are left."""
+    """Return how many of the oldest units leave until the rest takes `goal` tokens, or only recent messages are left."""
     keep_from = _find_first_recent(window, preserve_recent)
     tail, head = window.tail_tokens, _count_head_tokens(window)
     for number, (unit, size) in enumerate(zip(window.units, window.list_sizes(), strict=True)):
@@ -356,7 +359,7 @@ def _count_expendable(window: Window, goal: int, allowed: int, preserve_recent: 
 
 
 def _find_reply(window: Window, leaving: int) -> int | None:
-    """Return the `seq` of the reply that the newest message answers, if it would be the last to leave a room that has a place for it."""
+    """Return the `seq` of the reply that the newest message answers, if it would be the last unit to leave and the room has a place for it."""
     if window.room.tokens < REPLY_LEAST_ROOM or not 0 < leaving == len(window.units) - 1:
         return None
     reply, newest = window.units[-2].entries, window.units[-1]
@@ -365,7 +368,7 @@ def _find_reply(window: Window, leaving: int) -> int | None:
 
 
 def _find_first_recent(window: Window, messages: int) -> int:
-    """Index of the first unit that the newest `messages` messages need."""
+    """Return the index of the first unit that the newest `messages` messages need."""
     at = len(window.units)
     while at > 0 and messages > 0:
         at -= 1
@@ -374,44 +377,44 @@ def _find_first_recent(window: Window, messages: int) -> int:
 
 
 def _count_head_tokens(window: Window) -> int:
-    """What the head takes once units that no longer belong there have left it."""
+    """Return the tokens of the head after units that no longer belong there have left it."""
     return sum(window.measure_unit(unit) for unit in window.head if window.is_protected(unit))
 
 
 class StrategyUnit(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What stays or leaves together: a message, or a reply with tool calls and all their results."""
+    """Messages that stay or leave together: one message, or a reply with tool calls and all their results."""
 
     seq: int
-    """Place of its first message in the log: what the function returns."""
+    """Place of its first message in the log: the value that the function returns."""
     last: int
     """Place of its last message."""
     messages: tuple[Message, ...]
-    """As they would be sent, uncut."""
+    """The messages as they would be sent, uncut."""
     tokens: int
-    """That it takes in the prompt, cuts included."""
+    """Tokens that it takes in the prompt, cuts included."""
     importance: float | None
-    """The highest that a caller or a scorer gave one of its messages, 0 to 1; None: nobody gave one."""
+    """The highest rating that a caller or a scorer gave one of its messages, 0 to 1; None if there is none."""
     must_stay: bool
     """True for the task, pinned messages, system messages in force, the current user message and the newest unit."""
 
 
 StrategyFunction = Callable[[Sequence[StrategyUnit], int], Iterable[int]]
-"""Chooses which units stay in a prompt that would be over its budget, and returns their `seq`.
+"""Chooses which units stay in a prompt that would exceed its budget, and returns their `seq`.
 
-It is given every unit that is still in the prompt, oldest first, and the tokens that all which stay may take together. It has to be
-deterministic, and is called only when the prompt is over its budget: between two calls, prompts only grow.
-"""
+Its arguments are all units that are still in the prompt, oldest first, and the tokens that the remaining units may take together. It must
+be deterministic, and is called only if the prompt exceeds its budget: between two calls, prompts only grow."""
 
 
 _registered: dict[str, tuple[StrategyFunction, int]] = {}
-"""The function of each name, and how often it is registered and not forgotten yet."""
+"""The function of each name, and how often it is registered."""
 
 
 def register_strategies(functions: Mapping[Any, Any]) -> None:
     """Register functions as strategies of this process.
 
-    `holdfast.open(strategies=…)` registers its functions until it is closed. Strategies are looked up by name in the whole
-    process, so a name means one function at a time.
+    `holdfast.open(strategies=…)` registers its functions until it is closed. Strategies are looked up by name in the whole process, so a
+    name
+    can refer to only one function at a time.
 
     Raises:
         InvalidRequest: a name is built in, is not an identifier, or is registered for another function; or a value is not a function.
@@ -434,7 +437,7 @@ def register_strategies(functions: Mapping[Any, Any]) -> None:
 
 
 def forget_strategies(names: Iterable[str]) -> None:
-    """Take back one registration of each name; a name without one is unknown again."""
+    """Remove one registration of each name. A name without registrations becomes unknown again."""
     for name in names:
         function, uses = _registered[name]
         if uses > 1:
