@@ -180,12 +180,10 @@ class Roster:
             tools = tools.add(make_agent_tool(other.name, other.description))
         if team is None:
             return msgspec.structs.replace(responder, unknown=unknown, tools=tools) if named else responder
-        if list_reachable := team.list_reachable(agent.name):
-            tools = tools.add(make_transfer_tool(list_reachable))
-        list_ancestors, steps = team.list_ancestors(agent.name), self._make_steps(agent, team)
-        return msgspec.structs.replace(
-            responder, unknown=unknown, tools=tools, list_ancestors=list_ancestors, team=team, steps=steps
-        )
+        if reachable := team.list_reachable(agent.name):
+            tools = tools.add(make_transfer_tool(reachable))
+        above, steps = team.list_ancestors(agent.name), self._make_steps(agent, team)
+        return msgspec.structs.replace(responder, unknown=unknown, tools=tools, above=above, team=team, steps=steps)
 
     def _make_steps(self, agent: Agent, team: Team[Agent]) -> tuple[Responder, ...]:
         """Return the responders that answer in an agent's place."""
