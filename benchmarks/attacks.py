@@ -178,7 +178,7 @@ async def _attack(name: str, url: str, key: str) -> None:
 
 
 async def _serve_upstream() -> None:
-    """Answer every chat with small chunks, as fast as they are read, until the client disconnects."""
+    """Answer every chat with small chunks, as fast as the client reads them, until it disconnects."""
     chunk = {"id": "c", "object": "chat.completion.chunk", "created": 0, "model": "m"}
     event = {**chunk, "choices": [{"index": 0, "delta": {"content": "x "}, "finish_reason": None}]}
     pieces = f"data: {json.dumps(event)}\n\n".encode() * 50

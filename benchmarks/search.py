@@ -138,8 +138,8 @@ class TextGenerator:
     def make_question(self, turn: Sequence[str]) -> list[str]:
         """Return some words of a turn and one unrelated word."""
         words = sorted({word.rstrip(".") for word in turn})
-        asked = self.random.sample(words, min(len(words), self.random.randint(2, 5)))
-        return [*dict.fromkeys([*asked, self.make_turn()[0]])]
+        chosen = self.random.sample(words, min(len(words), self.random.randint(2, 5)))
+        return [*dict.fromkeys([*chosen, self.make_turn()[0]])]
 
     def pick_common_words(self) -> list[str]:
         """Return three words that occur in very many turns."""
@@ -288,26 +288,26 @@ class _IndexPair:
         texts, last = self._texts, self._size * 60_000
         turns = self._kept
 
-        def asked() -> list[str]:
+        def make_query() -> list[str]:
             return texts.make_question(texts.random.choice(turns))
 
         def terms(words: Sequence[str], filters: Filters) -> Lookup:
             return Lookup(space=ANN, terms=tuple(texts.terms[word] for word in words), filters=filters)
 
         async def search() -> None:
-            await self._search(" ".join(asked()), now=last)
+            await self._search(" ".join(make_query()), now=last)
 
         day, whole_space = 1440 * 60_000, Filters()
         since = last // 2
         filters = Filters(since=since, until=since + day)
         blocks: dict[str, Block] = {
             "search": repeat_async(search, max_calls=200, seconds=0.5),
-            "analysis": repeat(lambda: question_of(" ".join(asked()), now=last), max_calls=200, seconds=0.5),
-            "question": self._make_lookup_block(lambda: terms(asked(), whole_space)),
+            "analysis": repeat(lambda: question_of(" ".join(make_query()), now=last), max_calls=200, seconds=0.5),
+            "question": self._make_lookup_block(lambda: terms(make_query(), whole_space)),
             "common": self._make_lookup_block(lambda: terms(texts.pick_common_words(), whole_space)),
             "rare": self._make_lookup_block(lambda: terms(texts.pick_rare_word(), whole_space)),
-            "day": self._make_lookup_block(lambda: terms(asked(), filters)),
-            "peer": self._peer.make_block(asked),
+            "day": self._make_lookup_block(lambda: terms(make_query(), filters)),
+            "peer": self._peer.make_block(make_query),
         }
         found = await alternate(blocks, rounds=run.rounds, limit=run.limit)
         figures: dict[str, Figure] = {name: samples.median for name, samples in found.items()}
@@ -319,10 +319,10 @@ class _IndexPair:
     async def _search(self, text: str, *, now: int) -> None:
         """Do what a search does with the index: analysis, lookup, ranking, the ten best."""
         question = question_of(text, now=now)
-        asked = Lookup(space=ANN, terms=question.terms)
-        ranking = Ranking(question, await self._index.lookup(asked))
+        lookup = Lookup(space=ANN, terms=question.terms)
+        ranking = Ranking(question, await self._index.lookup(lookup))
         if places := ranking.missing(10):
-            ranking.fill(await self._index.near(asked, places), places)
+            ranking.fill(await self._index.near(lookup, places), places)
         ranking.hits(10)
 
     def _make_lookup_block(self, make: Callable[[], Lookup]) -> Block:

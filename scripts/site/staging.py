@@ -69,7 +69,7 @@ def get_site_path(path: str) -> str:
 
 
 def _rewrite_link(page: str, target: str) -> str:
-    """Return the target of a page's link as it is in the site."""
+    """Return the target of a page's link in the site."""
     path, anchor = links.resolve_target(page, target)
     if path == page:
         return target
