@@ -20,8 +20,8 @@ from holdfast.evaluation.statements import (
     Prompt,
     Tally,
     find_asked,
+    make_prompt,
     measure_statements,
-    prompt_from,
     read_conversations,
 )
 from holdfast.evaluation.statements import Run as StrategyRun
@@ -137,7 +137,7 @@ def _play(conversation: Conversation, peer: Peer, budget: int, tally: Tally, *, 
 
 def _to_prompt(sent: Sent, tally: Tally) -> Prompt | None:
     """Convert the sent messages to a prompt and count it; return None if not even the current message fits."""
-    prompt = prompt_from(sent.messages, len(sent.messages) - 1, sent.blocks) if sent.messages else None
+    prompt = make_prompt(sent.messages, len(sent.messages) - 1, sent.blocks) if sent.messages else None
     tally.count_prompt(prompt)
     return prompt
 

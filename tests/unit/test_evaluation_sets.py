@@ -64,7 +64,7 @@ def test_names_of_speakers_may_be_a_list(tmp_path: Path) -> None:
 
 def test_a_bad_time_of_a_turn_is_named(tmp_path: Path) -> None:
     turns = [{"speaker": "Ida", "clean_text": "Hello", "dia_id": "D1:1", "date_time": "noon"}]
-    with pytest.raises(InvalidMessage, match=r"session_1\[0\]\.date_time is no time like .*'noon'"):
+    with pytest.raises(InvalidMessage, match=r"session_1\[0\]\.date_time is not a time like .*'noon'"):
         read([write(tmp_path, make_realtalk(session_1=turns))])
 
 
@@ -167,14 +167,14 @@ def test_messages_without_ids_and_anchors_count_from_zero(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("row", "problem"),
     [
-        (make_beam(chat=7), "chat is no list of batches"),
+        (make_beam(chat=7), "chat must be a list of batches"),
         (make_beam(chat="mice"), "chat is neither JSON nor a Python literal"),
         (make_beam(chat=[]), "chat has no messages"),
-        (make_beam(chat=[[], [[{"role": "user"}]]]), r"chat\[1\]\[0\]\[0\] is no message"),
-        (make_beam(chat=[{"turns": [{"role": "user", "content": ["x"]}]}]), r"chat\[0\]\.turns\[0\] is no message"),
-        (make_beam(probing_questions=[]), "probing_questions is no object"),
+        (make_beam(chat=[[], [[{"role": "user"}]]]), r"chat\[1\]\[0\]\[0\] is not a message"),
+        (make_beam(chat=[{"turns": [{"role": "user", "content": ["x"]}]}]), r"chat\[0\]\.turns\[0\] is not a message"),
+        (make_beam(probing_questions=[]), "probing_questions must be an object"),
         (make_beam(probing_questions="open('x')"), "probing_questions is neither JSON nor a Python literal"),
-        (make_beam(probing_questions={"abstention": {}}), r"probing_questions\.abstention is no list"),
+        (make_beam(probing_questions={"abstention": {}}), r"probing_questions\.abstention must be a list"),
         (make_beam(probing_questions={"abstention": [{}]}), r"probing_questions\.abstention\[0\] has no question"),
     ],
 )
@@ -186,7 +186,7 @@ def test_bad_rows_are_refused_with_their_place(tmp_path: Path, row: dict[str, An
 def test_a_file_of_a_folder_that_is_no_json_is_named(tmp_path: Path) -> None:
     write(tmp_path, "[", "one/chat.json")
     write(tmp_path, QUESTIONS, "one/probing_questions/probing_questions.json")
-    with pytest.raises(InvalidMessage, match=r"one.chat\.json: no JSON"):
+    with pytest.raises(InvalidMessage, match=r"one.chat\.json: invalid JSON"):
         read([tmp_path])
 
 

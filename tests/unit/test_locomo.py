@@ -20,10 +20,10 @@ from holdfast.evaluation import (
     Turn,
     can_ask,
     count_unrelated,
+    measure_unrelated,
     read,
-    unrelated,
 )
-from holdfast.evaluation.measures import Outcome, figures_of, session_share, sessions_of, within
+from holdfast.evaluation.measures import Outcome, compute_figures, compute_session_share, fit_budget, list_sessions
 from holdfast.evaluation.plain import FullText, PlainBM25
 
 CONVERSATIONS = Path(__file__).parents[2] / "benchmarks" / "conversations"
@@ -105,23 +105,23 @@ def test_times_and_captions(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
-        ("{", "no JSON"),
+        ("{", "invalid JSON"),
         ([], "no sample"),
-        ([1], "is no sample"),
+        ([1], "is not a sample"),
         ({"conversation": {}, "qa": []}, "no turns"),
-        ({"conversation": {"session_1": {}}, "qa": []}, "session_1 is no list"),
-        ({"conversation": {"session_1": [{"speaker": "A"}]}, "qa": []}, r"session_1\[0\] is no turn"),
-        ({"conversation": {"session_1": [{"text": "x"}], "session_1_date_time": "soon"}, "qa": []}, "no time like"),
-        ({"conversation": {"session_1": [{"text": "x"}]}}, "qa is no list"),
-        ({"conversation": {"session_1": [{"text": "x"}]}, "qa": [{}]}, r"qa\[0\] is no question"),
-        ({"sessions": [{}], "questions": []}, r"sessions\[0\] is no session"),
-        ({"sessions": [{"messages": [{"role": "user"}]}], "questions": []}, r"messages\[0\].content is no text"),
-        ({"sessions": [{"messages": [{"content": "x"}]}], "questions": []}, r"messages\[0\] is no message"),
+        ({"conversation": {"session_1": {}}, "qa": []}, "session_1 must be a list"),
+        ({"conversation": {"session_1": [{"speaker": "A"}]}, "qa": []}, r"session_1\[0\] is not a turn"),
+        ({"conversation": {"session_1": [{"text": "x"}], "session_1_date_time": "soon"}, "qa": []}, "not a time like"),
+        ({"conversation": {"session_1": [{"text": "x"}]}}, "qa must be a list"),
+        ({"conversation": {"session_1": [{"text": "x"}]}, "qa": [{}]}, r"qa\[0\] is not a question"),
+        ({"sessions": [{}], "questions": []}, r"sessions\[0\] is not a session"),
+        ({"sessions": [{"messages": [{"role": "user"}]}], "questions": []}, r"messages\[0\].content must be a string"),
+        ({"sessions": [{"messages": [{"content": "x"}]}], "questions": []}, r"messages\[0\] is not a message"),
         ({"sessions": [{"messages": []}], "questions": []}, "no messages"),
-        ({"sessions": [{"messages": [{"role": "user", "content": "x"}]}]}, "questions is no list"),
+        ({"sessions": [{"messages": [{"role": "user", "content": "x"}]}]}, "questions must be a list"),
         (
             {"sessions": [{"messages": [{"role": "user", "content": "x", "timestamp": "soon"}]}], "questions": []},
-            "timestamp is no time",
+            "timestamp is not a time",
         ),
         (
             {"sessions": [{"messages": [{"role": "user", "content": "x", "id": 1}] * 2}], "questions": []},
@@ -184,7 +184,7 @@ def sample_of(*sessions: int) -> Sample:
 def test_recall_is_the_share_of_the_evidence_averaged_over_questions() -> None:
     sample = sample_of(0, 0, 1, 2)
     outcomes = [Outcome(0, 0, (2, 0, 3, 1)), Outcome(0, 1, (0, 1))]
-    figures = figures_of(
+    figures = compute_figures(
         "keyword", [sample], outcomes, ks=[1, 2, 3], budgets=[2], tokens=lambda one, at: 1, adversarial=["b"]
     )
     assert figures.turns == {"1": 0.0, "2": 0.75, "3": 1.0}
@@ -195,16 +195,16 @@ def test_recall_is_the_share_of_the_evidence_averaged_over_questions() -> None:
 
 def test_sessions_count_once_each() -> None:
     sample = sample_of(0, 0, 1, 2)
-    found = sessions_of(sample, (1, 0, 2, 3))
+    found = list_sessions(sample, (1, 0, 2, 3))
     assert found == [0, 1, 2]
-    assert [session_share(sample, sample.queries[0], found[:k]) for k in (1, 2, 3)] == [0.5, 0.5, 1.0]
+    assert [compute_session_share(sample, sample.queries[0], found[:k]) for k in (1, 2, 3)] == [0.5, 0.5, 1.0]
 
 
 def test_a_budget_ends_at_the_first_turn_that_does_not_fit() -> None:
     sizes = {0: 5, 1: 4, 2: 1}
-    assert within((0, 1, 2), 8, sizes.__getitem__) == [0]
-    assert within((0, 1, 2), 9, sizes.__getitem__) == [0, 1]
-    assert within((0, 1, 2), 0, sizes.__getitem__) == []
+    assert fit_budget((0, 1, 2), 8, sizes.__getitem__) == [0]
+    assert fit_budget((0, 1, 2), 9, sizes.__getitem__) == [0, 1]
+    assert fit_budget((0, 1, 2), 0, sizes.__getitem__) == []
 
 
 # -- running ---------------------------------------------------------------------
@@ -336,7 +336,7 @@ async def test_questions_get_less_where_nobody_answers_them() -> None:
         asked += 1
 
     async with Library(dataset) as library:
-        here, wrong, elsewhere = await unrelated(dataset, library, "keyword", on_question=count)
+        here, wrong, elsewhere = await measure_unrelated(dataset, library, "keyword", on_question=count)
     assert asked == 2 * dataset.queries
     assert [(one.kind, one.questions) for one in (here, wrong, elsewhere)] == [
         ("here", 2),
@@ -347,8 +347,8 @@ async def test_questions_get_less_where_nobody_answers_them() -> None:
     assert 0 < elsewhere.hits < here.hits
     assert elsewhere.nothing == elsewhere.untold == pytest.approx(2 / 3, abs=1e-4), "only Lyon is known to both"
     assert elsewhere.found is None
-    with pytest.raises(InvalidRequest, match="no other conversation"):
-        await unrelated(Dataset(dataset.samples[:1]), library, "keyword")
+    with pytest.raises(InvalidRequest, match="one conversation and no unanswerable question"):
+        await measure_unrelated(Dataset(dataset.samples[:1]), library, "keyword")
 
 
 async def test_unanswerable_questions_need_no_other_conversation() -> None:
@@ -364,7 +364,7 @@ async def test_unanswerable_questions_need_no_other_conversation() -> None:
         asked += 1
 
     async with Library(dataset) as library:
-        here, unanswerable = await unrelated(dataset, library, "keyword", on_question=count)
+        here, unanswerable = await measure_unrelated(dataset, library, "keyword", on_question=count)
     assert asked == count_unrelated(dataset) == 2
     assert (here.kind, unanswerable.kind, unanswerable.questions) == ("here", "unanswerable", 1)
     assert unanswerable.hits == 1.0, "a word in common is enough for a search"

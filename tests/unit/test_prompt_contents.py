@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.context.settings import ContextSettings
 from holdfast.evaluation import Dataset, Query, Sample, Turn, measure_prompts, prompt_contents
-from holdfast.evaluation.library import messages_of_turns
+from holdfast.evaluation.library import make_messages
 from holdfast.evaluation.prompt_contents import PARTS, Contents
 from holdfast.evaluation.prompt_sessions import MARKER, Run, open_session
 from holdfast.evaluation.statements.matching import normalize
@@ -123,7 +123,7 @@ async def test_a_preview_is_the_prompt_of_a_real_turn(query: Query, monkeypatch:
     clock = [sample.turns[-1].at + MINUTE]
     async with Holdfast("sqlite://:memory:", life=LifeSettings(session_ttl=0), clock=lambda: clock[0]) as hf:
         session = await hf.session("walks")
-        await session.append(messages_of_turns(sample, range(len(sample.turns)))[0])
+        await session.append(make_messages(sample, range(len(sample.turns)))[0])
         async with session.turn(budget=700):  # a session that goes on has analysed what left it
             pass
         clock[0] = query.asked or 0
@@ -139,12 +139,12 @@ def make_run(budget: int) -> Run:
 
 async def test_previews_write_nothing() -> None:
     sample = make_sample()
-    texts = messages_of_turns(sample, range(len(sample.turns)))[0]
+    texts = make_messages(sample, range(len(sample.turns)))[0]
     async with open_session([make_run(700)], prompt_contents.read_contents, clock=lambda: 90 * DAY) as session:
         await session.append(to_messages(texts), get_own_fields(texts))
         await session.save_views()
         before = await session.hf.store.get(session.ref)
-        await session.previews("What is the combination of my locker?")
+        await session.build_previews("What is the combination of my locker?")
         after = await session.hf.store.get(session.ref)
     assert (before.version, before.messages) == (after.version, after.messages)
 
@@ -159,7 +159,7 @@ def make_contents(*lines: str) -> Contents:
 
 def is_there(turn: str, query: Query, *lines: str) -> bool:
     sample = Sample("s", ("s",), (Turn("0", 0, "user", None, turn, 0),), (query,))
-    return prompt_contents.Needs(sample).need_of(query, 0).is_in(make_contents(*lines))
+    return prompt_contents.Needs(sample).make_check(query, 0).is_in(make_contents(*lines))
 
 
 def ask(text: str, *values: str) -> Query:

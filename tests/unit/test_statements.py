@@ -21,9 +21,9 @@ from holdfast.evaluation.statements import (
     Run,
     Tally,
     find_asked,
+    make_prompt,
     measure_statements,
     normalize,
-    prompt_from,
     prompts,
     read_conversations,
 )
@@ -212,7 +212,7 @@ def test_a_value_corrected_twice_has_both_corrections(tmp_path: Path) -> None:
 def tally_of(conversation: Conversation, *lines: str, blocks: tuple[int, ...] = ()) -> Figures:
     tally = Tally()
     messages = [Message(role="user", content=text) for text in (*lines, "What now?")]
-    prompt = prompt_from(messages, len(lines), blocks)
+    prompt = make_prompt(messages, len(lines), blocks)
     tally.count_prompt(prompt)
     asked = {one.id: find_asked(conversation, one, prompt) for one in conversation.statements}
     tally.add(conversation, prompt, asked)
@@ -248,7 +248,7 @@ def test_precision_is_of_blocks_alone(tmp_path: Path) -> None:
 
 def test_arguments_of_a_call_are_a_line() -> None:
     call = ToolCall(id="c", name="book_flat", arguments='{"place": "river",\n "rent": 760}')
-    prompt = prompt_from([Message(role="assistant", tool_calls=(call,)), Message(role="user", content="rent 1")], 1)
+    prompt = make_prompt([Message(role="assistant", tool_calls=(call,)), Message(role="user", content="rent 1")], 1)
     assert Matcher(["760"], ["river"]).is_with_topic(prompt.text)
     assert not Matcher(["1"], ["rent"]).is_present(prompt.text)  # the current message does not count
 
@@ -314,12 +314,12 @@ async def test_questions_get_the_prompt_of_a_session_that_really_goes_on(
     talk, (run,) = conversation(tmp_path), runs(label, budget=400)
     questions = [one.question for one in talk.statements]
     async with prompts.open_conversation(talk, [run], lambda: None) as played:
-        await played.prompts()
+        await played.build_prompts()
         await prompts.append_messages(played, talk, range(talk.last_user + 1, len(talk.messages)))
         measured: list[Any] = []
         for question in questions:
             await played.ask(question)
-            measured += map(prompts.get_prompt, await played.prompts())
+            measured += map(prompts.get_prompt, await played.build_prompts())
     for question, prompt in zip(questions, measured, strict=True):
         async with Holdfast("sqlite://:memory:", clock=lambda: 1_767_226_380_000) as hf:
             session = await hf.session("other")

@@ -25,7 +25,7 @@ from holdfast.cli.terminal import (
 
 if TYPE_CHECKING:
     from holdfast.embedders import Embedder
-    from holdfast.evaluation import Comparison, Dataset, Figures, Given, Mode, Outcome, PromptFigures
+    from holdfast.evaluation import Comparison, Dataset, Figures, Mode, Outcome, PromptFigures, UnrelatedFigures
     from holdfast.evaluation.comparison import Difference
     from holdfast.evaluation.prompt_contents import PromptShares
     from holdfast.evaluation.statements import Conversation, Run, Shares
@@ -213,7 +213,7 @@ def _measure(dataset: Dataset, plan: _Plan, local: tuple[str, str | None]) -> Re
 
 async def _search(dataset: Dataset, plan: _Plan, embedder: Embedder | None) -> Results:
     """Return recall by mode, and the results of unrelated questions."""
-    from holdfast.evaluation import Evaluator, Library, count_unrelated, unrelated
+    from holdfast.evaluation import Evaluator, Library, count_unrelated, measure_unrelated
 
     results = Results()
     with show_progress(sum(len(sample.sessions) for sample in dataset.samples)) as bar:
@@ -231,7 +231,7 @@ async def _search(dataset: Dataset, plan: _Plan, embedder: Embedder | None) -> R
             results.outcomes |= evaluator.outcomes
             for other in plan.unrelated:
                 bar.describe(f"{other}, unrelated")
-                results.given += await unrelated(dataset, library, other, on_question=bar.advance)
+                results.given += await measure_unrelated(dataset, library, other, on_question=bar.advance)
     finally:
         await library.__aexit__(None, None, None)
     return results
@@ -270,7 +270,7 @@ class Results:
 
     def __init__(self) -> None:
         self.figures: list[Figures] = []
-        self.given: list[Given] = []
+        self.given: list[UnrelatedFigures] = []
         self.comparisons: list[Comparison] = []
         self.prompts: list[PromptFigures] = []
         self.outcomes: dict[str, list[Outcome]] = {}
@@ -362,7 +362,7 @@ def _show_types(figures: Sequence[Figures], ks: Sequence[int]) -> None:
         show_table([Column("type"), *_make_columns(["questions", *(f"@{k}" for k in ks)])], rows)
 
 
-def _show_given(given: Sequence[Given]) -> None:
+def _show_given(given: Sequence[UnrelatedFigures]) -> None:
     kinds = {
         "here": "answered here",
         "wrong": "about the wrong person",

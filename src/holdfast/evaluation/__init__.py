@@ -1,12 +1,12 @@
-"""Evaluation: how well recall finds, in conversations with questions of which the evidence is known.
+"""Evaluation of recall, on conversations with questions whose evidence is known.
 
-dataset    what a set consists of                    reading    sets out of files, in four forms
-locomo     LoCoMo's and REALTALK's published forms   beam       BEAM's published form
-finding    what a search is here                     library    the product's own search, over a set
-direct     the ranking by itself, without a store    plain      BM25 and FTS5, to compare with
-running    a set through a search, mode by mode      measures   recall, by turn and by session
-unrelated  what questions get that have no answer         comparing  two modes, with intervals
-prompt_contents   which evidence is in a prompt      prompt_sessions   prompts of a session in memory
+dataset    datasets in memory                        readers    datasets from files, in four formats
+locomo     LoCoMo's and REALTALK's formats           beam       BEAM's format
+finders    protocol of an evaluated search           library    the product's own search, on a dataset
+direct     the ranking alone, without a store        plain      BM25 and FTS5, for comparison
+evaluator  a dataset through a search, by mode       measures   recall, by turn and by session
+unrelated  results for questions without an answer   comparison two modes, with intervals
+prompt_contents   evidence in the default prompt     prompt_sessions   prompts of a session in memory
 """
 
 from holdfast.evaluation.comparison import Comparison, compare
@@ -17,7 +17,7 @@ from holdfast.evaluation.library import Library
 from holdfast.evaluation.measures import Figures, Outcome
 from holdfast.evaluation.prompt_contents import PromptFigures, measure_prompts
 from holdfast.evaluation.readers import read
-from holdfast.evaluation.unrelated import Given, can_ask, count_unrelated, unrelated
+from holdfast.evaluation.unrelated import UnrelatedFigures, can_ask, count_unrelated, measure_unrelated
 from holdfast.recall.scoring import WEIGHTS
 
 __all__ = [
@@ -29,7 +29,6 @@ __all__ = [
     "Direct",
     "Evaluator",
     "Figures",
-    "Given",
     "Library",
     "Mode",
     "Outcome",
@@ -37,10 +36,11 @@ __all__ = [
     "Query",
     "Sample",
     "Turn",
+    "UnrelatedFigures",
     "can_ask",
     "compare",
     "count_unrelated",
     "measure_prompts",
+    "measure_unrelated",
     "read",
-    "unrelated",
 ]

@@ -1,13 +1,14 @@
-"""BEAM's published form.
+"""BEAM's published format.
 
 Tavakoli et al., "Beyond a Million Tokens: Benchmarking and Enhancing Long-Term Memory in LLMs" (2025).
 
-A row is `{"conversation_id", "chat", "probing_questions"}`. `chat` is a list of batches, each a list of messages or of lists of them, or an
-object that holds such lists; a message has `role`, `content`, `id`, and some have a `time_anchor` ("March-15-2024").
-`probing_questions` holds lists of questions by ability, as an object or as its text in JSON or Python; each has `question` and
-`source_chat_ids`, the ids of the messages that answer it, as a list or as an object of lists.
+A row is `{"conversation_id", "chat", "probing_questions"}`. `chat` is a list of batches, each a list of messages or of
+lists of messages, or an object that contains such lists. A message has `role`, `content`, `id`, and in some cases a
+`time_anchor` ("March-15-2024"). `probing_questions` has lists of questions by ability, as an object, or as its text in
+JSON or Python. Each question has `question` and `source_chat_ids`, the ids of the messages that answer it, as a list or
+an object of lists.
 
-A conversation may also be a folder that has `chat.json`, and the questions in `probing_questions/probing_questions.json`.
+A conversation may also be a folder with `chat.json`, and the questions in `probing_questions/probing_questions.json`.
 """
 
 from __future__ import annotations
@@ -24,38 +25,38 @@ from holdfast.errors import InvalidMessage
 from holdfast.evaluation.dataset import Query, Sample, Turn
 
 UNANSWERABLE: Final = "abstention"
-"""The ability whose questions nothing answers."""
+"""The ability of questions without an answer."""
 CHAT: Final = "chat.json"
-"""File of a conversation's folder that has its messages."""
+"""File with the messages, in a conversation's folder."""
 QUESTIONS: Final = Path("probing_questions", "probing_questions.json")
-"""File of the folder that has the questions."""
+"""File with the questions, in that folder."""
 _APART: Final = 60_000
 """Milliseconds between messages, which have no time of their own."""
 _PLACE: Final = re.compile(r"\s*->->[\d\s,.]*$")
-"""What ends a message of the user: its place in the plan."""
+"""End of a user message: its position in the dataset's plan."""
 _DATES: Final = ("%B-%d-%Y", "%B %d, %Y", "%Y-%m-%d", "%b-%d-%Y")
 _MOST_EVIDENCE: Final = 1_000
 
 
 def is_folder(path: Path) -> bool:
-    """Return True for the folder of a conversation."""
+    """Return True if the path is the folder of a conversation."""
     return (path / CHAT).is_file() and (path / QUESTIONS).is_file()
 
 
 def is_beam(data: Any) -> bool:
-    """Return True for a row of this form, as it was read from JSON."""
+    """Return True if decoded JSON is a row in this format."""
     return isinstance(data, Mapping) and "chat" in data and "probing_questions" in data
 
 
-def sample_of(data: Mapping[str, Any], where: str) -> tuple[Sample, int, int]:
-    """Return a sample, how many of its questions were left out, and how many ids of evidence are unknown.
+def parse_sample(data: Mapping[str, Any], where: str) -> tuple[Sample, int, int]:
+    """Return a sample, the number of questions left out, and the number of unknown ids of evidence.
 
     Args:
-        data: as it was read.
-        where: its place, for errors.
+        data: The decoded row.
+        where: Its position, for errors.
 
     Raises:
-        InvalidMessage: it is not of this form; says where.
+        InvalidMessage: The row has another format; the error says where.
     """
     batches = data["chat"]
     if isinstance(batches, str):
@@ -63,62 +64,66 @@ def sample_of(data: Mapping[str, Any], where: str) -> tuple[Sample, int, int]:
     if isinstance(batches, Mapping):
         batches = list(batches.values())
     if not isinstance(batches, list):
-        raise InvalidMessage(f"{where}: chat is no list of batches")
+        raise InvalidMessage(f"{where}: chat must be a list of batches")
     turns: list[Turn] = []
     places: dict[str, int] = {}
     moment = 0
     sessions: list[str] = []
     for number, batch in enumerate(batches):
-        messages = list(_messages(batch, f"{where}: chat[{number}]"))
-        anchors = (_moment(one.get("time_anchor")) for one in [*_objects(batch), *messages])
+        messages = list(_list_messages(batch, f"{where}: chat[{number}]"))
+        anchors = (_parse_date(one.get("time_anchor")) for one in [*_list_objects(batch), *messages])
         moment = next((one for one in anchors if one is not None), moment)
         for message in messages:
             places.setdefault(str(message.get("id", len(turns))), len(turns))
-            moment = max(moment, _moment(message.get("time_anchor")) or 0) + _APART
+            moment = max(moment, _parse_date(message.get("time_anchor")) or 0) + _APART
             role, text = str(message["role"]), _PLACE.sub("", message["content"])
             turns.append(Turn(str(message.get("id", len(turns))), len(sessions), role, None, text, moment))
         if messages:
             sessions.append(f"batch_{len(sessions) + 1}")
     if not turns:
         raise InvalidMessage(f"{where}: chat has no messages")
-    queries, unanswerable, left_out, unknown = _queries(data["probing_questions"], places, where)
+    queries, unanswerable, left_out, unknown = _parse_queries(data["probing_questions"], places, where)
     name = str(data.get("conversation_id", where))
     return Sample(name, tuple(sessions), tuple(turns), tuple(queries), tuple(unanswerable)), left_out, unknown
 
 
-def _messages(value: Any, where: str) -> Iterator[Mapping[str, Any]]:
-    """Yield the messages in nested lists and objects, in order. Raises `InvalidMessage`."""
+def _list_messages(value: Any, where: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the messages in nested lists and objects, in order.
+
+    Raises:
+        InvalidMessage: A message is invalid.
+    """
     if isinstance(value, Mapping) and ("role" in value or "content" in value):
         if not (isinstance(value.get("role"), str) and isinstance(value.get("content"), str)):
-            raise InvalidMessage(f'{where} is no message: {{"role", "content", "id"}}')
+            raise InvalidMessage(f'{where} is not a message: {{"role", "content", "id"}}')
         yield value
     elif isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _messages(inner, f"{where}.{key}")
+            yield from _list_messages(inner, f"{where}.{key}")
     elif isinstance(value, list):
         for at, inner in enumerate(value):
-            yield from _messages(inner, f"{where}[{at}]")
+            yield from _list_messages(inner, f"{where}[{at}]")
 
 
-def _objects(batch: Any) -> list[Mapping[str, Any]]:
+def _list_objects(batch: Any) -> list[Mapping[str, Any]]:
     return [batch] if isinstance(batch, Mapping) else []
 
 
-def _queries(given: Any, places: Mapping[str, int], where: str) -> tuple[list[Query], list[Query], int, int]:
+def _parse_queries(given: Any, places: Mapping[str, int], where: str) -> tuple[list[Query], list[Query], int, int]:
     if isinstance(given, str):
         given = _parse(given, f"{where}: probing_questions")
     if not isinstance(given, Mapping):
-        raise InvalidMessage(f"{where}: probing_questions is no object of lists")
+        raise InvalidMessage(f"{where}: probing_questions must be an object of lists")
     queries: list[Query] = []
     unanswerable: list[Query] = []
     left_out = unknown = 0
     for ability, some in given.items():
         if not isinstance(some, list):
-            raise InvalidMessage(f"{where}: probing_questions.{ability} is no list of questions")
+            raise InvalidMessage(f"{where}: probing_questions.{ability} must be a list of questions")
         for at, one in enumerate(some):
             if not isinstance(one, Mapping) or not isinstance(one.get("question"), str):
                 raise InvalidMessage(f"{where}: probing_questions.{ability}[{at}] has no question")
-            ids = list(dict.fromkeys(_ids(one.get("source_chat_ids"))))[:_MOST_EVIDENCE]
+            ids = list(dict.fromkeys(_list_ids(one.get("source_chat_ids"))))[:_MOST_EVIDENCE]
             evidence = tuple(dict.fromkeys(places[id_] for id_ in ids if id_ in places))
             unknown += sum(id_ not in places for id_ in ids)
             if evidence:
@@ -141,19 +146,19 @@ def _parse(text: str, where: str) -> Any:
         raise InvalidMessage(f"{where} is neither JSON nor a Python literal") from exc
 
 
-def _ids(value: Any) -> Iterator[str]:
-    """Yield ids in nested lists and objects."""
+def _list_ids(value: Any) -> Iterator[str]:
+    """Yield the ids in nested lists and objects."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if isinstance(value, list):
         for inner in value:
-            yield from _ids(inner)
+            yield from _list_ids(inner)
     elif isinstance(value, int | str) and not isinstance(value, bool):
         yield str(value)
 
 
-def _moment(text: Any) -> int | None:
-    """Milliseconds since the epoch of a date; None: there is none, or in no form that is known."""
+def _parse_date(text: Any) -> int | None:
+    """Return a date in milliseconds since the epoch, or None if there is none in a known format."""
     for form in _DATES if isinstance(text, str) else ():
         try:
             return int(datetime.strptime(text.strip(), form).replace(tzinfo=UTC).timestamp()) * 1000

@@ -1,7 +1,8 @@
-"""Two modes compared on the same questions: the mean difference of recall, and how far chance may account for it.
+"""Comparison of two modes on the same questions: the mean difference of recall, with a confidence interval.
 
-The interval is a paired bootstrap (Efron and Tibshirani, 1993): questions are drawn with replacement, each with its figures of both
-modes. The seed is fixed and the numbers are drawn in pure Python, so that equal figures give equal intervals on every machine.
+The interval is a paired bootstrap (Efron and Tibshirani, 1993): questions are drawn with replacement, each with its
+figures for both modes. The seed is fixed and the numbers are drawn in pure Python, so that equal figures give equal
+intervals on every machine.
 """
 
 from __future__ import annotations
@@ -13,32 +14,34 @@ from typing import Final
 import msgspec
 
 from holdfast.evaluation.dataset import Sample
-from holdfast.evaluation.measures import DIGITS, Outcome, share_of
+from holdfast.evaluation.measures import DIGITS, Outcome, compute_share
 
 RESAMPLES: Final = 2_000
-"""Times that the questions are drawn."""
+"""Number of resamples."""
 _SEED: Final = 20_260_101
 _OUTSIDE: Final = 0.025
-"""Part of the resamples below the interval, and above it."""
+"""Share of the resamples below the interval, and above it."""
 
 
 class Difference(msgspec.Struct, frozen=True, gc=False):
-    """By how much one mode finds more than another; from -1 to 1."""
+    """Difference in recall between two modes, from -1 to 1."""
 
     mean: float
     low: float
-    """Where the 95 % interval begins."""
+    """Lower end of the 95 % interval."""
     high: float
+    """Upper end of the 95 % interval."""
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Differences of two modes on some questions."""
+    """Differences between two modes on a set of questions."""
 
     first: str
+    """The baseline mode."""
     second: str
-    """The mode whose figures the first one's are taken from."""
+    """The mode that is compared to the first."""
     sample: str | None
-    """Id of the sample; None: all of them."""
+    """Id of the sample; None for all samples."""
     questions: int
     turns: dict[str, Difference]
     """By k: recall of the second mode minus that of the first."""
@@ -47,21 +50,23 @@ class Comparison(msgspec.Struct, frozen=True):
 def compare(
     samples: Sequence[Sample], outcomes: Mapping[str, Sequence[Outcome]], first: str, second: str, ks: Sequence[int]
 ) -> list[Comparison]:
-    """Compare two modes over all questions, and sample by sample if there are several.
+    """Compare two modes over all questions, and by sample if there are several.
 
     Args:
-        samples: the set.
-        outcomes: of each mode, by question in the same order.
-        first: the mode to start from.
-        second: the mode that may find more.
-        ks: how many first turns are looked at.
+        samples: The dataset.
+        outcomes: The outcomes of each mode, with the questions in the same order.
+        first: The baseline mode.
+        second: The other mode.
+        ks: Numbers of top turns to consider.
     """
     differences: list[tuple[float, ...]] = []
     numbers: list[int] = []
     for one, other in zip(outcomes[first], outcomes[second], strict=True):
         evidence = samples[one.sample].queries[one.query].evidence
         numbers.append(one.sample)
-        differences.append(tuple(share_of(evidence, other.ranked[:k]) - share_of(evidence, one.ranked[:k]) for k in ks))
+        differences.append(
+            tuple(compute_share(evidence, other.ranked[:k]) - compute_share(evidence, one.ranked[:k]) for k in ks)
+        )
     found = [_compare(first, second, None, differences, ks)]
     for number, sample in enumerate(samples if len(samples) > 1 else ()):
         own = [difference for difference, at in zip(differences, numbers, strict=True) if at == number]
@@ -81,9 +86,9 @@ def resample(differences: Sequence[tuple[float, ...]]) -> list[Difference]:
     """Return the mean of each column with its 95 % interval.
 
     Args:
-        differences: a row for each question; all rows of the same length.
+        differences: One row per question; all rows have the same length.
     """
-    chosen, count = random.Random(_SEED), len(differences)  # noqa: S311 - no secret
+    chosen, count = random.Random(_SEED), len(differences)  # noqa: S311 - not used for secrets
     means = [
         [sum(column) / count for column in zip(*chosen.choices(differences, k=count), strict=True)]
         for _ in range(RESAMPLES)

@@ -1,4 +1,4 @@
-"""What a set for evaluation consists of: conversations, and questions of which it is known what answers them."""
+"""Datasets for evaluation: conversations, and questions with known evidence."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import msgspec
 
 
 class Turn(msgspec.Struct, frozen=True, gc=False):
-    """Something that was said."""
+    """One message of a conversation."""
 
     id: str
     session: int
-    """The number of its session in the sample, from 0."""
+    """Index of its session in the sample, from 0."""
     role: str
     name: str | None
     text: str
     at: int
-    """Milliseconds since the epoch; 0: not known."""
+    """Time in milliseconds since the epoch; 0 if unknown."""
 
 
 class Query(msgspec.Struct, frozen=True, gc=False):
@@ -23,14 +23,14 @@ class Query(msgspec.Struct, frozen=True, gc=False):
 
     text: str
     evidence: tuple[int, ...]
-    """Places of the turns in the sample; at least one, unless it is unanswerable."""
+    """Indexes of these turns in the sample; at least one, unless the question is unanswerable."""
     type: str
     asked: int | None = None
-    """When, in milliseconds since the epoch: what "yesterday" is seen from. None: after the last turn."""
+    """Time of the question in milliseconds since the epoch, to which "yesterday" refers. None: after the last turn."""
     role: str | None = None
-    """Whose messages alone are searched; `tool`: results of tools, which no other search finds."""
+    """Role of the messages to search; `tool` for results of tools, which are not searched otherwise."""
     values: tuple[str, ...] = ()
-    """Words of the evidence that an answer needs, as they were said."""
+    """Words of the evidence that an answer needs, verbatim."""
 
 
 class Sample(msgspec.Struct, frozen=True, gc=False):
@@ -38,33 +38,33 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     sessions: tuple[str, ...]
-    """Ids, in order."""
+    """Ids of the sessions, in order."""
     turns: tuple[Turn, ...]
-    """In order of their sessions."""
+    """All turns, ordered by session."""
     queries: tuple[Query, ...]
     unanswerable: tuple[Query, ...] = ()
-    """Questions that no turn answers, on purpose; without evidence."""
+    """Questions that intentionally have no answer and no evidence."""
     kind: str = ""
-    """What sort of conversations they are."""
+    """Kind of the conversations."""
 
 
 class Dataset(msgspec.Struct, frozen=True, gc=False):
-    """All of a file or folder."""
+    """All samples of a file or folder."""
 
     samples: tuple[Sample, ...]
     without_evidence: int = 0
-    """Questions left out, because no turn is named that there is."""
+    """Number of questions left out because none of their evidence exists."""
     unknown: int = 0
-    """Names of turns that there are not, in evidence."""
+    """Number of unknown ids in evidence."""
     adversarial: tuple[str, ...] = ()
-    """The types of questions that ask of the wrong one."""
+    """Types of questions that ask about the wrong speaker."""
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types of questions, sorted."""
+        """Types of the questions, sorted."""
         return tuple(sorted({query.type for sample in self.samples for query in sample.queries}))
 
     @property
     def queries(self) -> int:
-        """How many questions."""
+        """Number of questions."""
         return sum(len(sample.queries) for sample in self.samples)

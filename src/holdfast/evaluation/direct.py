@@ -1,4 +1,4 @@
-"""The ranking by itself, without a store or an index: to try other weights in seconds, and to hold the library to it."""
+"""The ranking alone, without a store or an index: to try other weights in seconds, and to verify the library against it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from holdfast.embedders import Embedder
 from holdfast.embedders.base import floor_of, knows_language, query_vectors
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
-from holdfast.evaluation.finders import Found
-from holdfast.evaluation.measures import sessions_of
+from holdfast.evaluation.finders import SearchResult
+from holdfast.evaluation.measures import list_sessions
 from holdfast.evaluation.plain import TOOL
 from holdfast.recall.base import NEAR, NEAREST, Candidate, Candidates, SearchMode, Similar
 from holdfast.recall.details import analyse
@@ -21,12 +21,12 @@ from holdfast.recall.vectors import similarities
 
 
 class Direct:
-    """A set, analysed once, for any number of runs.
+    """A dataset, analysed once for any number of runs.
 
     Args:
-        dataset: the set.
-        embedder: for the modes `vector` and `hybrid`.
-        weights: other ones than the tuned, for experiments; may be changed between runs.
+        dataset: The dataset.
+        embedder: Needed for the modes `vector` and `hybrid`.
+        weights: Weights other than the tuned ones, for experiments; may be changed between runs.
     """
 
     def __init__(self, dataset: Dataset, *, embedder: Embedder | None = None, weights: Weights = WEIGHTS) -> None:
@@ -34,13 +34,15 @@ class Direct:
         self._embedder = embedder
         self._spaces = [{tool: _Space(sample, tool=tool) for tool in (False, True)} for sample in dataset.samples]
 
-    async def find(self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]) -> Found:
-        """All that answers a question."""
+    async def find(
+        self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]
+    ) -> SearchResult:
+        """Return all turns that match a question, best first."""
         space = self._spaces[number][query.role == TOOL]
         question = question_of(query.text, now=query.asked or space.last, everyday=True)
         if query.role == TOOL and mode != "keyword":
             mode = "keyword"  # results of tools have no vectors
-        similar = None if mode == "keyword" else await self._similar(space, query.text)
+        similar = None if mode == "keyword" else await self._find_similar(space, query.text)
         found = space.lookup(question) if mode != "vector" else None
         floor = 0.0 if self._embedder is None else floor_of(self._embedder)
         knows = self._embedder is None or knows_language(self._embedder, question.language)
@@ -48,9 +50,9 @@ class Direct:
         missing = ranking.missing(len(space.candidates))
         ranking.fill(space.near(missing), missing)
         turns = [hit.candidate.seq for hit in ranking.hits()]
-        return Found(turns, sessions_of(space.sample, turns))
+        return SearchResult(turns, list_sessions(space.sample, turns))
 
-    async def _similar(self, space: _Space, text: str) -> list[Similar]:
+    async def _find_similar(self, space: _Space, text: str) -> list[Similar]:
         assert self._embedder is not None, "vectors need an embedder"
         if not space.vectors:
             space.vectors = b"".join(await self._embedder.embed(space.texts))
@@ -59,7 +61,7 @@ class Direct:
 
 
 class _Space:
-    """A channel of a sample as an index would hold it, in memory."""
+    """One channel of a sample, in memory, as an index would store it."""
 
     def __init__(self, sample: Sample, *, tool: bool) -> None:
         self.sample = sample
@@ -70,8 +72,8 @@ class _Space:
         self.texts = [turn.text.strip() or "-" for turn in turns]
         analysed = [analyse(turn.text, turn.at) for turn in turns]
         self.candidates = [
-            _candidate(sample, at, place, terms, detail)
-            for at, place, (terms, detail) in zip(chosen, _places(turns), analysed, strict=True)
+            _make_candidate(sample, at, place, terms, detail)
+            for at, place, (terms, detail) in zip(chosen, _number_turns(turns), analysed, strict=True)
         ]
         self._by_place = {(one.source, one.place): one for one in self.candidates}
         self._length = sum(terms.length for terms, _ in analysed)
@@ -82,7 +84,7 @@ class _Space:
                 self._holders.setdefault(term, []).append(at)
 
     def lookup(self, question: Question) -> Candidates:
-        """Every turn with one of the question's terms, or of a time that it names."""
+        """Return every turn that has one of the question's terms, or a time that the question names."""
         matched: dict[int, dict[str, int]] = {
             at: {} for at, one in enumerate(self.candidates) if question.covers(one.at)
         }
@@ -97,28 +99,28 @@ class _Space:
         return Candidates(found, len(self.candidates), self._length, frequencies)
 
     def nearest(self, numbers: Sequence[float]) -> list[Similar]:
-        """What an index gives of these similarities: the nearest turns, and their neighbours."""
+        """Return what an index returns for these similarities: the nearest turns, and their neighbours."""
         order = sorted(range(len(numbers)), key=lambda at: -numbers[at])[:NEAREST]
         kept = {near for at in order for near in range(at - NEAR, at + NEAR + 1) if 0 <= near < len(numbers)}
         return [Similar(self.candidates[at], numbers[at]) for at in sorted(kept)]
 
     def near(self, places: Sequence[tuple[int, int]]) -> Iterator[Candidate]:
-        """The turns at some places."""
+        """Return the turns at these positions."""
         return (self._by_place[place] for place in places if place in self._by_place)
 
 
 _FIELDS: Final = tuple(name for name in Candidate.__struct_fields__ if name != "counts")
 
 
-def _places(turns: Sequence[Turn]) -> Iterator[int]:
-    """The place of each turn in its session."""
+def _number_turns(turns: Sequence[Turn]) -> Iterator[int]:
+    """Yield the position of each turn in its session."""
     counts: dict[int, int] = {}
     for turn in turns:
         place = counts[turn.session] = counts.get(turn.session, -1) + 1
         yield place
 
 
-def _candidate(sample: Sample, at: int, place: int, terms: Terms, detail: str) -> Candidate:
+def _make_candidate(sample: Sample, at: int, place: int, terms: Terms, detail: str) -> Candidate:
     turn = sample.turns[at]
     return Candidate(
         source=turn.session,

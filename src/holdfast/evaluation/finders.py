@@ -1,4 +1,4 @@
-"""Who finds: what a search gives for a question of a set, whichever search it is."""
+"""Protocol of a search under evaluation, and its result."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ from holdfast.evaluation.dataset import Query
 from holdfast.recall.base import SearchMode
 
 
-class Found(NamedTuple):
-    """What was found, best first."""
+class SearchResult(NamedTuple):
+    """Result of a search, best first."""
 
     turns: Sequence[int]
-    """Places of turns in the sample."""
+    """Indexes of turns in the sample."""
     sessions: Sequence[int]
-    """Numbers of sessions, each once."""
+    """Indexes of sessions, without duplicates."""
 
 
 class Finder(Protocol):
-    """A search over the samples of a set."""
+    """A search over the samples of a dataset."""
 
-    async def find(self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]) -> Found:
-        """What answers a question.
+    async def find(
+        self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]
+    ) -> SearchResult:
+        """Return what answers a question.
 
         Args:
-            mode: what is searched by.
-            number: the sample's place in the set.
-            query: the question.
-            enough: whether so many turns are enough; a search may give more.
+            mode: Mode of the search.
+            number: Index of the sample in the dataset.
+            query: The question.
+            enough: Returns True if these turns are enough; a search may return more.
         """

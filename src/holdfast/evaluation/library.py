@@ -1,4 +1,4 @@
-"""A set through the library: its conversations imported into a store in memory, and its questions asked of `Holdfast.search`."""
+"""Search with the library: conversations are imported into a store in memory, and questions passed to `Holdfast.search`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Self
 from holdfast.context.recalled import RecallSettings
 from holdfast.errors import EmbeddingFailed
 from holdfast.evaluation.dataset import Dataset, Query, Sample
-from holdfast.evaluation.finders import Found
+from holdfast.evaluation.finders import SearchResult
 from holdfast.evaluation.plain import TOOL
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
@@ -25,12 +25,12 @@ _DAY: Final = 86_400_000
 
 
 class Library:
-    """The conversations of a set in a Holdfast of their own, a user for each sample; an async context.
+    """The conversations of a dataset in a Holdfast of their own, with one user per sample; an async context manager.
 
     Args:
-        dataset: the set. What has another role than `user` and `assistant` counts as the user's.
-        embedder: for the modes `vector` and `hybrid`; see `holdfast.embedders.embedder_of`.
-        on_session: called behind each session that is imported.
+        dataset: The dataset. Roles other than `user` and `assistant` count as the user.
+        embedder: Needed for the modes `vector` and `hybrid`, in any form that `holdfast.embedders` accepts.
+        on_session: Called after each imported session.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Library:
         self._on_session = on_session
         self._now = max((turn.at for sample in self._samples for turn in sample.turns), default=0) + _DAY
         index = IndexSettings(embedder=embedder)
-        life = LifeSettings(session_ttl=0)  # questions may come months after the last message
+        life = LifeSettings(session_ttl=0)  # questions may be asked months after the last message
         self._holdfast = Holdfast("sqlite://:memory:", index=index, life=life, clock=lambda: self._now)
         self._places: list[dict[tuple[str, int], int]] = []
 
@@ -65,34 +65,44 @@ class Library:
     ) -> None:
         await self._holdfast.close()
 
-    async def find(self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]) -> Found:
-        """The turns that a search finds for a question, page by page until there are enough, and the sessions.
+    async def find(
+        self, mode: SearchMode, number: int, query: Query, enough: Callable[[Sequence[int]], bool]
+    ) -> SearchResult:
+        """Return the turns that a search finds for a question, page by page until there are enough, and the sessions.
 
         Raises:
-            EmbeddingFailed: the question got no vector, and was searched by keyword only.
+            EmbeddingFailed: The question got no vector, so it was searched by keyword only.
         """
         turns: list[int] = []
         after = None
         while True:
             page = await self._search(mode, number, query, after=after)
-            turns += self._turns(number, page)
+            turns += self._get_turns(number, page)
             after = page.cursor
             if after is None or enough(turns):
                 break
         best = await self._search(mode, number, query, session_level=True)
-        return Found(turns, [int(hit.session_id) for hit in best.hits])
+        return SearchResult(turns, [int(hit.session_id) for hit in best.hits])
 
-    async def first(self, mode: SearchMode, number: int, query: Query, limit: int) -> Sequence[int]:
-        """The first turns that a search finds in a sample, also for a question of another one. Raises like `find`."""
-        return self._turns(number, await self._search(mode, number, query, limit=limit))
+    async def find_first(self, mode: SearchMode, number: int, query: Query, limit: int) -> Sequence[int]:
+        """Return the first turns that a search finds in a sample, also for a question of another sample.
 
-    async def recalled(self, mode: SearchMode, number: int, query: Query) -> Sequence[int]:
-        """The turns that would come into a prompt of the sample's user by themselves: see `holdfast.turns.recall`. Raises like `find`."""
+        Raises:
+            EmbeddingFailed: The question got no vector, so it was searched by keyword only.
+        """
+        return self._get_turns(number, await self._search(mode, number, query, limit=limit))
+
+    async def recall(self, mode: SearchMode, number: int, query: Query) -> Sequence[int]:
+        """Return the turns that would be recalled into a prompt of the sample's user, as in `holdfast.turns.recall`.
+
+        Raises:
+            EmbeddingFailed: The question got no vector, so it was searched by keyword only.
+        """
         most = RecallSettings().max_results
         asked = Asked(mode=mode, limit=most, bare=True, least=LEAST_SHARE, sure=True)
         self._set_clock(number, query)
         page = await search_conversations(self._holdfast.engine, str(number), query.text, asked)
-        return self._turns(number, _by(mode, page))
+        return self._get_turns(number, _check_mode(mode, page))
 
     async def _search(
         self, mode: SearchMode, number: int, query: Query, *, limit: int = SEARCH_RESULTS, **how: Any
@@ -102,32 +112,32 @@ class Library:
         page = await self._holdfast.search(
             query.text, user_id=str(number), mode=mode, limit=limit, role=query.role, **how
         )
-        return _by(mode, page)
+        return _check_mode(mode, page)
 
     def _set_clock(self, number: int, query: Query) -> None:
-        """The question is asked when it says, else when the last thing was said."""
+        """Set the clock to the time of the question, or of the last message if the question has none."""
         self._now = query.asked or max(turn.at for turn in self._samples[number].turns)
 
-    def _turns(self, number: int, page: SearchResults) -> list[int]:
+    def _get_turns(self, number: int, page: SearchResults) -> list[int]:
         return [self._places[number][hit.session_id, hit.seq] for hit in page.hits]
 
     async def _import(self, number: int, sample: Sample, session: int) -> None:
         """Import one session."""
         chosen = [at for at, turn in enumerate(sample.turns) if turn.session == session]
-        messages, places = messages_of_turns(sample, chosen)
+        messages, places = make_messages(sample, chosen)
         self._places[number] |= {(str(session), seq): at for seq, at in places.items()}
         if messages:
             await self._holdfast.import_({"messages": messages}, session_id=str(session), user_id=str(number))
 
 
-def messages_of_turns(sample: Sample, chosen: Iterable[int]) -> tuple[list[dict[str, Any]], dict[int, int]]:
-    """Return turns as messages of a log, and by place in the log which turn a message is.
+def make_messages(sample: Sample, chosen: Iterable[int]) -> tuple[list[dict[str, Any]], dict[int, int]]:
+    """Return turns as messages of a log, and the turn's index for each position in the log.
 
-    A result of a tool follows a call that was made up for it. Turns without a text have no place in a log, and nothing finds them.
+    A tool result gets a generated call before it. Turns without text cannot be in a log, and no search finds them.
 
     Args:
-        sample: whose turns.
-        chosen: their places in the sample.
+        sample: The sample.
+        chosen: Indexes of its turns.
     """
     messages: list[dict[str, Any]] = []
     places: dict[int, int] = {}
@@ -137,7 +147,7 @@ def messages_of_turns(sample: Sample, chosen: Iterable[int]) -> tuple[list[dict[
             continue
         message: dict[str, Any] = {"content": turn.text, "timestamp": turn.at}
         if turn.role == TOOL:
-            message |= {"role": TOOL, "tool_call_id": _call(messages, turn.at)}
+            message |= {"role": TOOL, "tool_call_id": _add_call(messages, turn.at)}
         else:
             message["role"] = turn.role if turn.role in _ROLES else "user"
             if turn.name is not None:
@@ -147,8 +157,8 @@ def messages_of_turns(sample: Sample, chosen: Iterable[int]) -> tuple[list[dict[
     return messages, places
 
 
-def _call(messages: list[dict[str, Any]], at: int) -> str:
-    """Have the assistant call a tool, as a result follows that a provider would refuse without; the id of the call."""
+def _add_call(messages: list[dict[str, Any]], at: int) -> str:
+    """Make the assistant call a tool, without which providers would reject the result; return the id of the call."""
     if not messages or messages[-1]["role"] != "assistant":
         messages.append({"role": "assistant", "content": None, "timestamp": at})
     id_ = f"call_{len(messages)}"
@@ -156,8 +166,12 @@ def _call(messages: list[dict[str, Any]], at: int) -> str:
     return id_
 
 
-def _by(mode: SearchMode, page: SearchResults) -> SearchResults:
-    """The page, if that was searched by. Raises `EmbeddingFailed`."""
+def _check_mode(mode: SearchMode, page: SearchResults) -> SearchResults:
+    """Return the page if it was searched in that mode.
+
+    Raises:
+        EmbeddingFailed: It was searched in another mode.
+    """
     if page.mode != mode:
         raise EmbeddingFailed(f"a question could not be searched by {mode}: {'; '.join(page.notes)}", again=True)
     return page

@@ -1,13 +1,14 @@
-"""The published forms of LoCoMo, with the slips of the published file, and of REALTALK.
+"""The published formats of LoCoMo, including errors in the published file, and of REALTALK.
 
 Maharana et al., "Evaluating Very Long-Term Conversational Memory of LLM Agents" (2024).
 
-A sample is `{"sample_id", "conversation", "qa"}`. `conversation` holds `session_N` (a list of turns) and `session_N_date_time`; a turn has
-`speaker`, `dia_id`, `text`, and for a photo that was shared `blip_caption`. A question has `evidence`, the `dia_id`s of the turns that
-answer it, and a `category` from 1 to 5. Whatever else is there (summaries, observations) is not read.
+A sample is `{"sample_id", "conversation", "qa"}`. `conversation` has `session_N` (a list of turns) and
+`session_N_date_time`. A turn has `speaker`, `dia_id`, `text`, and `blip_caption` for a shared photo. A question has
+`evidence`, the `dia_id`s of the turns that answer it, and a `category` from 1 to 5. Everything else (summaries,
+observations) is ignored.
 
-REALTALK (Lee et al., "REALTALK: A 21-Day Real-World Dataset for Long-Term Conversation", 2025) has the sessions and `qa` in the sample
-itself, the speakers in `name`, each turn's words in `clean_text` and its time in `date_time`.
+REALTALK (Lee et al., "REALTALK: A 21-Day Real-World Dataset for Long-Term Conversation", 2025) has the sessions and
+`qa` in the sample itself, the speakers in `name`, each turn's text in `clean_text`, and its time in `date_time`.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ CATEGORIES: Final = {"1": "multi-hop", "2": "temporal", "3": "open-domain", "4":
 ADVERSARIAL: Final = CATEGORIES["5"]
 _SESSION = re.compile(r"session_(\d+)")
 _EVIDENCE = re.compile(r"D:?\s*(\d+)\s*:\s*(\d+)", re.IGNORECASE)
-"""One id; several stand in one text ("D8:6; D9:17"), some with a colon too many ("D:11:26"), or zeros in front."""
+"""One id. A text may have several ("D8:6; D9:17"), and some have an extra colon ("D:11:26") or leading zeros."""
 _DATES: Final = (
     *("%I:%M %p on %d %B, %Y", "%I:%M %p on %d %B %Y", "%d %B, %Y", "%d %B %Y"),
     *("%d.%m.%Y, %H:%M:%S", "%d.%m.%Y, %H:%M", "%d.%m.%Y", "%Y-%m-%d %H:%M:%S", "%Y-%m-%d"),
@@ -35,63 +36,63 @@ MOST_EVIDENCE = 1_000
 
 
 def is_locomo(data: Any) -> bool:
-    """Return True for a sample of one of these forms, as it was read from JSON."""
+    """Return True if decoded JSON is a sample in one of these formats."""
     return isinstance(data, Mapping) and (
         isinstance(data.get("conversation"), Mapping) or ("qa" in data and any(map(_SESSION.fullmatch, data)))
     )
 
 
-def sample_of(data: Mapping[str, Any], where: str, *, captions: bool = True) -> tuple[Sample, int, int]:
-    """A sample, and how many of its questions were left out, and how many names of turns it does not have.
+def parse_sample(data: Mapping[str, Any], where: str, *, captions: bool = True) -> tuple[Sample, int, int]:
+    """Return a sample, the number of questions left out, and the number of unknown ids of turns.
 
     Args:
-        data: as it was read.
-        where: its place, for errors.
-        captions: whether the caption of a shared photo belongs to what was said.
+        data: The decoded sample.
+        where: Its position, for errors.
+        captions: True to append the caption of a shared photo to the text.
 
     Raises:
-        InvalidMessage: it is not of this form; says where.
+        InvalidMessage: The sample has another format; the error says where.
     """
     conversation = data.get("conversation", data)
-    second = conversation.get("speaker_b") or _second_name(data.get("name"))
+    second = conversation.get("speaker_b") or _get_second_name(data.get("name"))
     numbers = sorted(int(found[1]) for key in conversation if (found := _SESSION.fullmatch(str(key))))
     turns: list[Turn] = []
     places: dict[tuple[int, int], int] = {}
     sessions: list[str] = []
     for number in numbers:
-        said = conversation[f"session_{number}"]
-        if not isinstance(said, list):
-            raise InvalidMessage(f"{where}: session_{number} is no list of turns")
-        if not said:
+        session = conversation[f"session_{number}"]
+        if not isinstance(session, list):
+            raise InvalidMessage(f"{where}: session_{number} must be a list of turns")
+        if not session:
             continue
-        at = _moment(conversation.get(f"session_{number}_date_time"), f"{where}: session_{number}_date_time")
-        for count, turn in enumerate(said):
+        at = _parse_date(conversation.get(f"session_{number}_date_time"), f"{where}: session_{number}_date_time")
+        for count, turn in enumerate(session):
             place = f"{where}: session_{number}[{count}]"
-            made = _turn(turn, len(sessions), at + count * _APART, second, place, captions=captions)
-            for key in _ids(made.id):
+            made = _parse_turn(turn, len(sessions), at + count * _APART, second, place, captions=captions)
+            for key in _parse_ids(made.id):
                 places.setdefault(key, len(turns))
             turns.append(made)
         sessions.append(f"session_{number}")
     if not turns:
         raise InvalidMessage(f"{where}: the conversation has no turns")
-    queries, left_out, unknown = _queries(data.get("qa"), places, where)
+    queries, left_out, unknown = _parse_queries(data.get("qa"), places, where)
     return Sample(str(data.get("sample_id") or where), tuple(sessions), tuple(turns), queries), left_out, unknown
 
 
-def _second_name(name: Any) -> Any:
-    """The second of two speakers: `{"speaker_1", "speaker_2"}`, or a list."""
+def _get_second_name(name: Any) -> Any:
+    """Return the second of two speakers: `{"speaker_1", "speaker_2"}`, or a list."""
     if isinstance(name, Mapping):
         return name.get("speaker_2")
     return name[1] if isinstance(name, list) and len(name) > 1 else None
 
 
-def _turn(turn: Any, session: int, at: int, second: Any, where: str, *, captions: bool) -> Turn:
+def _parse_turn(turn: Any, session: int, at: int, second: Any, where: str, *, captions: bool) -> Turn:
     text = turn.get("clean_text", turn.get("text")) if isinstance(turn, Mapping) else None
     if not isinstance(text, str):
-        raise InvalidMessage(f'{where} is no turn: {{"speaker", "dia_id", "text"}}')
+        raise InvalidMessage(f'{where} is not a turn: {{"speaker", "dia_id", "text"}}')
     speaker = str(turn.get("speaker", ""))
     if turn.get("date_time") is not None:
-        at = _moment(turn["date_time"], f"{where}.date_time")
+        at = _parse_date(turn["date_time"], f"{where}.date_time")
     caption = turn.get("blip_caption")
     if captions and isinstance(caption, str) and caption.strip():
         text = f"{text}\n[shared a photo: {caption.strip()}]"
@@ -99,16 +100,18 @@ def _turn(turn: Any, session: int, at: int, second: Any, where: str, *, captions
     return Turn(str(turn.get("dia_id", "")), session, role, speaker or None, text, at)
 
 
-def _queries(given: Any, places: Mapping[tuple[int, int], int], where: str) -> tuple[tuple[Query, ...], int, int]:
+def _parse_queries(given: Any, places: Mapping[tuple[int, int], int], where: str) -> tuple[tuple[Query, ...], int, int]:
     if not isinstance(given, list):
-        raise InvalidMessage(f"{where}: qa is no list of questions")
+        raise InvalidMessage(f"{where}: qa must be a list of questions")
     queries = []
     left_out = unknown = 0
     for count, one in enumerate(given):
         if not isinstance(one, Mapping) or not isinstance(one.get("question"), str):
-            raise InvalidMessage(f'{where}: qa[{count}] is no question: {{"question", "evidence", "category"}}')
+            raise InvalidMessage(f'{where}: qa[{count}] is not a question: {{"question", "evidence", "category"}}')
         named = one.get("evidence") or []
-        keys = [key for text in (named if isinstance(named, list) else [named]) for key in _ids(text)][:MOST_EVIDENCE]
+        keys = [key for text in (named if isinstance(named, list) else [named]) for key in _parse_ids(text)][
+            :MOST_EVIDENCE
+        ]
         evidence = tuple(dict.fromkeys(places[key] for key in keys if key in places))
         unknown += sum(key not in places for key in keys)
         if not evidence:
@@ -119,13 +122,13 @@ def _queries(given: Any, places: Mapping[tuple[int, int], int], where: str) -> t
     return tuple(queries), left_out, unknown
 
 
-def _ids(text: Any) -> Iterator[tuple[int, int]]:
+def _parse_ids(text: Any) -> Iterator[tuple[int, int]]:
     if isinstance(text, str):
         for session, turn in _EVIDENCE.findall(text):
             yield int(session), int(turn)
 
 
-def _moment(text: Any, where: str) -> int:
+def _parse_date(text: Any, where: str) -> int:
     if text is None:
         return 0
     for form in _DATES:
@@ -133,4 +136,4 @@ def _moment(text: Any, where: str) -> int:
             return int(datetime.strptime(str(text).strip(), form).replace(tzinfo=UTC).timestamp()) * 1000
         except ValueError:
             continue
-    raise InvalidMessage(f"{where} is no time like 1:56 pm on 8 May, 2023: {str(text)[:60]!r}")
+    raise InvalidMessage(f"{where} is not a time like 1:56 pm on 8 May, 2023: {str(text)[:60]!r}")

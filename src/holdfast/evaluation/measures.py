@@ -1,4 +1,4 @@
-"""Measures: which share of the evidence stands among the first so many, by turn, by session, and within a budget of tokens."""
+"""Measures of recall: the share of the evidence among the top results, by turn, by session, and within a token budget."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ DIGITS = 4
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """One question, and what a search gave for it."""
+    """One question, and the results of a search for it."""
 
     sample: int
     query: int
     ranked: tuple[int, ...]
-    """Places of turns in the sample, best first."""
+    """Indexes of turns in the sample, best first."""
     sessions: tuple[int, ...] = ()
-    """Numbers of sessions, best first."""
+    """Indexes of sessions, best first."""
 
 
 class SampleFigures(msgspec.Struct, frozen=True):
-    """The figures of a mode on one sample."""
+    """Figures of a mode on one sample."""
 
     sample: str
     kind: str
     questions: int
     turns: dict[str, float]
-    """See `Figures.turns`."""
+    """Same as `Figures.turns`."""
 
 
 class Figures(msgspec.Struct, frozen=True):
-    """What a mode reached; shares from 0 to 1."""
+    """Figures of a mode, as shares from 0 to 1."""
 
     mode: str
     questions: int
     turns: dict[str, float]
-    """By k: the mean share of a question's evidence turns among the first k."""
+    """By k: the mean share of a question's evidence turns among the top k."""
     sessions: dict[str, float]
-    """By k: the mean share of its evidence sessions among the first k sessions."""
+    """By k: the mean share of its evidence sessions among the top k sessions."""
     tokens: dict[str, float]
-    """By budget: the mean share of its evidence turns among the first turns that fit in so many tokens together."""
+    """By budget: the mean share of its evidence turns among the top turns that fit into so many tokens."""
     types: dict[str, dict[str, float]] = {}
     """By type of question: `turns`, by k, and `questions`."""
     without_adversarial: dict[str, float] = {}
-    """`turns` without the questions that ask of the wrong one; empty where there are none, or nothing else."""
+    """`turns` without adversarial questions; empty if there are none, or no others."""
     samples: tuple[SampleFigures, ...] = ()
-    """Of each sample with questions, in order."""
+    """Figures of each sample with questions, in order."""
 
 
-def figures_of(
+def compute_figures(
     mode: str,
     samples: Sequence[Sample],
     outcomes: Sequence[Outcome],
@@ -62,19 +62,19 @@ def figures_of(
     tokens: Callable[[Sample, int], int] | None = None,
     adversarial: Sequence[str] = (),
 ) -> Figures:
-    """The figures of a mode.
+    """Compute the figures of a mode.
 
     Args:
-        mode: its name.
-        samples: the set.
-        outcomes: of its questions.
-        ks: how many first turns, and sessions, are looked at.
-        budgets: of tokens.
-        tokens: what a turn takes of one; needed where there are budgets.
-        adversarial: types that are left out of `without_adversarial`.
+        mode: Name of the mode.
+        samples: The dataset.
+        outcomes: Outcomes of its questions.
+        ks: Numbers of top turns, and of top sessions, to consider.
+        budgets: Token budgets.
+        tokens: Returns the tokens of a turn; needed if there are budgets.
+        adversarial: Types left out of `without_adversarial`.
     """
     asked = [(outcome, samples[outcome.sample], samples[outcome.sample].queries[outcome.query]) for outcome in outcomes]
-    turns = {str(k): [share_of(query.evidence, outcome.ranked[:k]) for outcome, _, query in asked] for k in ks}
+    turns = {str(k): [compute_share(query.evidence, outcome.ranked[:k]) for outcome, _, query in asked] for k in ks}
     types = [query.type for _, _, query in asked]
     honest = [at for at, name in enumerate(types) if name not in adversarial]
     return Figures(
@@ -82,19 +82,19 @@ def figures_of(
         questions=len(asked),
         turns={k: mean(shares) for k, shares in turns.items()},
         sessions={
-            str(k): mean(session_share(sample, query, outcome.sessions[:k]) for outcome, sample, query in asked)
+            str(k): mean(compute_session_share(sample, query, outcome.sessions[:k]) for outcome, sample, query in asked)
             for k in ks
         },
-        tokens={str(budget): mean(_within(asked, budget, tokens)) for budget in budgets if tokens},
-        types={name: _of_type(name, types, turns) for name in sorted(set(types))},
+        tokens={str(budget): mean(_list_budget_shares(asked, budget, tokens)) for budget in budgets if tokens},
+        types={name: _compute_type_figures(name, types, turns) for name in sorted(set(types))},
         without_adversarial={k: mean(shares[at] for at in honest) for k, shares in turns.items()}
         if 0 < len(honest) < len(types)
         else {},
-        samples=tuple(_of_samples(samples, [outcome.sample for outcome in outcomes], turns)),
+        samples=tuple(_list_sample_figures(samples, [outcome.sample for outcome in outcomes], turns)),
     )
 
 
-def _of_samples(
+def _list_sample_figures(
     samples: Sequence[Sample], numbers: Sequence[int], turns: dict[str, list[float]]
 ) -> Iterator[SampleFigures]:
     for number, sample in enumerate(samples):
@@ -104,24 +104,24 @@ def _of_samples(
             yield SampleFigures(sample.id, sample.kind, len(of_it), shares)
 
 
-def share_of(evidence: Sequence[int], found: Sequence[int]) -> float:
-    """The share of the evidence that was found."""
+def compute_share(evidence: Sequence[int], found: Sequence[int]) -> float:
+    """Return the share of the evidence that was found."""
     there = set(found)
     return sum(turn in there for turn in evidence) / len(evidence)
 
 
-def session_share(sample: Sample, query: Query, found: Sequence[int]) -> float:
-    """The share of the evidence's sessions that were found."""
-    return share_of(sorted({sample.turns[turn].session for turn in query.evidence}), found)
+def compute_session_share(sample: Sample, query: Query, found: Sequence[int]) -> float:
+    """Return the share of the evidence's sessions that were found."""
+    return compute_share(sorted({sample.turns[turn].session for turn in query.evidence}), found)
 
 
-def sessions_of(sample: Sample, ranked: Sequence[int]) -> list[int]:
-    """The sessions of some turns, each where its first turn stands."""
+def list_sessions(sample: Sample, ranked: Sequence[int]) -> list[int]:
+    """Return the sessions of turns, ordered by their first turn."""
     return list(dict.fromkeys(sample.turns[turn].session for turn in ranked))
 
 
-def within(ranked: Sequence[int], budget: int, tokens: Callable[[int], int]) -> list[int]:
-    """The first turns, until one does not fit."""
+def fit_budget(ranked: Sequence[int], budget: int, tokens: Callable[[int], int]) -> list[int]:
+    """Return the top turns up to the first one that does not fit into the budget."""
     kept = []
     for turn in ranked:
         budget -= tokens(turn)
@@ -131,19 +131,19 @@ def within(ranked: Sequence[int], budget: int, tokens: Callable[[int], int]) -> 
     return kept
 
 
-def _within(
+def _list_budget_shares(
     asked: Sequence[tuple[Outcome, Sample, Query]], budget: int, tokens: Callable[[Sample, int], int]
 ) -> Iterator[float]:
     for outcome, sample, query in asked:
-        yield share_of(query.evidence, within(outcome.ranked, budget, partial(tokens, sample)))
+        yield compute_share(query.evidence, fit_budget(outcome.ranked, budget, partial(tokens, sample)))
 
 
 def mean(shares: Iterable[float]) -> float:
-    """The mean; 0 of nothing."""
+    """Return the rounded mean, or 0 if there are no values."""
     values = list(shares)
     return round(sum(values) / len(values), DIGITS) if values else 0.0
 
 
-def _of_type(name: str, types: Sequence[str], turns: dict[str, list[float]]) -> dict[str, float]:
+def _compute_type_figures(name: str, types: Sequence[str], turns: dict[str, list[float]]) -> dict[str, float]:
     of_it = [at for at, other in enumerate(types) if other == name]
     return {"questions": len(of_it), **{k: mean(shares[at] for at in of_it) for k, shares in turns.items()}}

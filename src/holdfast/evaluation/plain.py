@@ -1,7 +1,7 @@
-"""Peers to compare with: BM25 over stemmed turns as it is usually set up, and SQLite's FTS5 with its Porter tokenizer.
+"""Baselines for comparison: BM25 over stemmed turns in its usual configuration, and SQLite's FTS5 with its Porter tokenizer.
 
-Both rank each turn by itself, with the speaker's name before it, k1 1.2 and b 0.75, and no stop words. Where a script puts no spaces
-between words, each pair of neighbouring characters is a word.
+Both rank each turn on its own, with the speaker's name before it, k1 1.2 and b 0.75, and no stop words. In scripts
+without spaces between words, each pair of neighbouring characters counts as a word.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ _SCRIPTS: Final = (
     "\u3041-\u30ff\u31f0-\u31ff"  # kana
     "\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # Han
 )
-"""Characters of scripts that put no spaces between words. Korean puts them."""
+"""Characters of scripts without spaces between words. Korean has spaces."""
 _UNSPACED: Final = re.compile(f"[{_SCRIPTS}]+")
 _WORD: Final = re.compile(r"[^\W_]+")
 
 
 class PlainBM25:
-    """The turns of a sample, ranked by BM25 with Porter's stems (Robertson and Zaragoza, 2009)."""
+    """Ranks the turns of a sample by BM25 with Porter's stems (Robertson and Zaragoza, 2009)."""
 
     def __init__(self, sample: Sample) -> None:
         self._tools = [turn.role == TOOL for turn in sample.turns]
         self._by_channel = {tool: _Channel(sample, tool=tool) for tool in set(self._tools)}
 
     def rank(self, query: Query) -> list[int]:
-        """Return the places of the turns that share a word with the question, the best first; of equal ones the newest."""
+        """Return the indexes of the turns that share a word with the question, best first; among equal ones the newest first."""
         channel = self._by_channel.get(query.role == TOOL)
         return channel.rank(query.text) if channel else []
 
@@ -48,7 +48,7 @@ TOOL: Final = "tool"
 class _Channel:
     def __init__(self, sample: Sample, *, tool: bool) -> None:
         self._turns = [at for at, turn in enumerate(sample.turns) if (turn.role == TOOL) == tool]
-        texts = [Counter(_stems(_spoken(sample.turns[at]))) for at in self._turns]
+        texts = [Counter(_list_stems(_format_turn(sample.turns[at]))) for at in self._turns]
         self._lengths = [sum(text.values()) for text in texts]
         self._average = sum(self._lengths) / len(texts) or 1.0
         self._places: dict[str, list[tuple[int, int]]] = {}
@@ -58,7 +58,7 @@ class _Channel:
 
     def rank(self, question: str) -> list[int]:
         scores: dict[int, float] = {}
-        for word in dict.fromkeys(_stems(question)):
+        for word in dict.fromkeys(_list_stems(question)):
             places = self._places.get(word, ())
             rarity = math.log(1 + (len(self._lengths) - len(places) + 0.5) / (len(places) + 0.5))
             for at, often in places:
@@ -68,19 +68,21 @@ class _Channel:
 
 
 class FullText:
-    """The turns of a sample in a table of FTS5, ranked by its `bm25`: any word of the question matches."""
+    """Ranks the turns of a sample in an FTS5 table by its `bm25`; any word of the question matches."""
 
     def __init__(self, sample: Sample) -> None:
         self._database = sqlite3.connect(":memory:", check_same_thread=False)
         self._database.execute(
             "CREATE VIRTUAL TABLE turns USING fts5(text, tool UNINDEXED, tokenize='porter unicode61')"
         )
-        rows = [(at, _space_dense(_spoken(turn)), int(turn.role == TOOL)) for at, turn in enumerate(sample.turns)]
+        rows = [
+            (at, _separate_pairs(_format_turn(turn)), int(turn.role == TOOL)) for at, turn in enumerate(sample.turns)
+        ]
         self._database.executemany("INSERT INTO turns(rowid, text, tool) VALUES (?, ?, ?)", rows)
 
     def rank(self, query: Query) -> list[int]:
-        """Return the places of the turns that share a word with the question, the best first; of equal ones the newest."""
-        words = dict.fromkeys(_words(query.text))
+        """Return the indexes of the turns that share a word with the question, best first; among equal ones the newest first."""
+        words = dict.fromkeys(_split_words(query.text))
         if not words:
             return []
         asked = " OR ".join(f'"{word}"' for word in words)
@@ -88,33 +90,33 @@ class FullText:
         return [row[0] for row in self._database.execute(select, (asked, int(query.role == TOOL)))]
 
 
-def _spoken(turn: Turn) -> str:
+def _format_turn(turn: Turn) -> str:
     return f"{turn.name or turn.role}: {turn.text}"
 
 
-def _stems(text: str) -> list[str]:
-    return list(map(_stem, _words(text)))
+def _list_stems(text: str) -> list[str]:
+    return list(map(_stem_word, _split_words(text)))
 
 
-def _words(text: str) -> list[str]:
-    return _WORD.findall(_space_dense(text.lower()))
+def _split_words(text: str) -> list[str]:
+    return _WORD.findall(_separate_pairs(text.lower()))
 
 
-def _space_dense(text: str) -> str:
-    """Return a text with the overlapping pairs of its characters where they are not put apart by spaces."""
-    return text if text.isascii() else _UNSPACED.sub(_pair, text)
+def _separate_pairs(text: str) -> str:
+    """Return a text in which runs of scripts without spaces are replaced by overlapping pairs of characters."""
+    return text if text.isascii() else _UNSPACED.sub(_join_pairs, text)
 
 
-def _pair(run: re.Match[str]) -> str:
+def _join_pairs(run: re.Match[str]) -> str:
     return f" {' '.join(map(''.join, pairwise(run[0]))) or run[0]} "
 
 
 @lru_cache(maxsize=65_536)
-def _stem(word: str) -> str:
-    return _porter()(word)
+def _stem_word(word: str) -> str:
+    return _load_porter()(word)
 
 
 @cache
-def _porter() -> Callable[[str], str]:
+def _load_porter() -> Callable[[str], str]:
     stemmed: Callable[[str], str] = import_module("snowballstemmer.porter_stemmer").PorterStemmer().stemWord
     return stemmed

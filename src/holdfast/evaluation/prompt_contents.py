@@ -1,8 +1,9 @@
 """Contents of the default prompt: the evidence of a question in the prompt of the turn that answers it.
 
-All turns of a sample are in one session, in order, and the question is its current user message. A turn of the evidence is in the prompt
-if the question's `values` that occur in it are. Without values, one line of the prompt must have 60 % of the distinct terms of
-the turn, or of the sentence of it that has most in common with the question.
+All turns of a sample are in one session, in order, and the question is its current user message. A turn of the evidence
+counts as present if the prompt contains all of the question's `values` that occur in the turn. For questions without
+values, one line of the prompt must have 60 % of the distinct terms of the turn, or of its sentence that has most in
+common with the question.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from holdfast.context.build import WorkingSet
 from holdfast.context.settings import DEFAULT_STRATEGY, ContextSettings
 from holdfast.context.standing_facts import HEADER
 from holdfast.evaluation.dataset import Dataset, Query, Sample
-from holdfast.evaluation.library import messages_of_turns
+from holdfast.evaluation.library import make_messages
 from holdfast.evaluation.measures import mean
-from holdfast.evaluation.prompt_sessions import Built, Run, current_place, is_block, open_session
+from holdfast.evaluation.prompt_sessions import Built, Run, find_current, is_block, open_session
 from holdfast.evaluation.statements.matching import Matcher, normalize
 from holdfast.recall.chunks import find_sentences
 from holdfast.recall.terms import count_terms, words_language, words_of
 from holdfast.wire.sendable import get_own_fields, to_messages
 
 PARTS: Final = ("messages", "facts", "digest", "recalled")
-"""Parts of a prompt: messages that are sent, the standing facts, the digest, the recalled block."""
+"""Parts of a prompt: verbatim messages, the standing facts, the digest, the recalled memories."""
 TERMS_SHARE: Final = 0.6
-"""Share of the terms that one line must have where no values are labelled."""
+"""Share of the terms that one line must have if no values are labelled."""
 _MINUTE: Final = 60_000
 _FACTS: Final = HEADER.partition("{")[0]
 
@@ -40,10 +41,10 @@ class Contents(msgspec.Struct, frozen=True, gc=False):
     """The contents of a prompt without the current user message, normalized."""
 
     parts: Mapping[str, tuple[str, ...]]
-    """By part, its messages, or the lines of its block."""
+    """By part: its messages, or the lines of its block."""
     text: str
     tokens: int
-    """Of the conversation and the recalled block."""
+    """Tokens of the conversation and the recalled block."""
 
 
 class PromptFinding(msgspec.Struct, frozen=True, gc=False):
@@ -57,13 +58,13 @@ class PromptFinding(msgspec.Struct, frozen=True, gc=False):
     evidence: float
     """Share of the evidence turns that are in the prompt."""
     parts: Mapping[str, float]
-    """By part, the share of the evidence turns that it has by itself."""
+    """By part: the share of the evidence turns that this part contains."""
     other: float | None
-    """The same as `evidence` for the prompt of another question of the sample; None: there is no other."""
+    """Same as `evidence`, in the prompt of another question of the sample; None if there is no other."""
 
 
 class PromptShares(msgspec.Struct, frozen=True, gc=False):
-    """Means over some questions, from 0 to 1."""
+    """Means over several questions, from 0 to 1."""
 
     questions: int
     evidence: float
@@ -72,20 +73,20 @@ class PromptShares(msgspec.Struct, frozen=True, gc=False):
 
 
 class PromptFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """The evidence in the prompts of a budget."""
+    """The evidence in the prompts of one budget."""
 
     mode: str
-    """What the index searches by: `keyword` or `hybrid`."""
+    """Search mode of the index: `keyword` or `hybrid`."""
     budget: int
     refused: int
-    """Prompts that were refused because nothing legal fits the budget: they contain nothing."""
+    """Number of prompts that were refused because not even the required messages fit the budget; they count as empty."""
     late: int
-    """Prompts that were built again because a search was late."""
+    """Number of prompts that were built again because a search took too long."""
     prompt_tokens: float
     """Mean tokens of the prompts that were not refused."""
     all: PromptShares
     kinds: dict[str, PromptShares]
-    """By kind of sample; by its id where it has no kind."""
+    """By kind of the sample, or by its id if it has none."""
     types: dict[str, PromptShares]
     findings: list[PromptFinding]
 
@@ -100,10 +101,10 @@ async def measure_prompts(
     """Build the prompt of each question at each budget, and look for the evidence in it.
 
     Args:
-        dataset: the set.
-        budgets: tokens of the conversation.
-        open_embedder: makes the embedder of a sample's index, which closes it; None: the index has words alone.
-        on_prompt: called after each prompt, for a progress bar.
+        dataset: The dataset.
+        budgets: Tokens of the conversation.
+        open_embedder: Creates the embedder of a sample's index, which closes it. None: the index has words only.
+        on_prompt: Called after each prompt, for a progress bar.
     """
     runs = [Run(str(budget), budget, ContextSettings(DEFAULT_STRATEGY, {"budget": budget})) for budget in budgets]
     built: list[list[Built[Contents] | None]] = [[] for _ in runs]
@@ -113,35 +114,35 @@ async def measure_prompts(
         needs = Needs(sample)
         for at, contents in enumerate(prompts):
             built[at] += contents
-            findings[at] += _find_all(sample, needs, [one and one.value for one in contents])
+            findings[at] += _list_findings(sample, needs, [one and one.value for one in contents])
     mode = "keyword" if open_embedder is None else "hybrid"
-    return [_figures(mode, *row) for row in zip(budgets, built, findings, strict=True)]
+    return [_make_figures(mode, *row) for row in zip(budgets, built, findings, strict=True)]
 
 
 async def ask_all(
     sample: Sample, runs: Sequence[Run], open_embedder: Callable[[], Any] | None, on_prompt: Callable[[], None]
 ) -> list[list[Built[Contents] | None]]:
-    """Return for each run the prompt of each question; None: it was refused."""
+    """Return, for each run, the prompt of each question; None if it was refused."""
     end = now = max(turn.at for turn in sample.turns) + _MINUTE
     prompts: list[list[Built[Contents] | None]] = [[] for _ in runs]
     if not sample.queries:
         return prompts
-    said = messages_of_turns(sample, range(len(sample.turns)))[0]
+    messages = make_messages(sample, range(len(sample.turns)))[0]
     embedder = None if open_embedder is None else open_embedder()
     opened = open_session(runs, read_contents, clock=lambda: now, embedder=embedder, on_prompt=on_prompt)
     async with opened as session:
-        await session.append(to_messages(said), get_own_fields(said))
+        await session.append(to_messages(messages), get_own_fields(messages))
         await session.save_views()
         for query in sample.queries:
             now = query.asked or end
-            for found, prompt in zip(prompts, await session.previews(query.text), strict=True):
+            for found, prompt in zip(prompts, await session.build_previews(query.text), strict=True):
                 found.append(prompt)
     return prompts
 
 
 def read_contents(built: WorkingSet) -> Contents:
-    """Return what a working set says."""
-    current, seqs = current_place(built), built.list_seqs()
+    """Return the contents of a working set."""
+    current, seqs = find_current(built), built.list_seqs()
     parts: dict[str, list[str]] = {part: [] for part in PARTS}
     for at, message in enumerate(built.messages):
         if at == current:
@@ -161,31 +162,31 @@ def read_contents(built: WorkingSet) -> Contents:
 
 
 class _Values:
-    """Looks for all of some values."""
+    """Checks for all of several values."""
 
     def __init__(self, patterns: Sequence[re.Pattern[str]]) -> None:
         self._patterns = patterns
 
     def is_in(self, contents: Contents, part: str | None = None) -> bool:
-        """Return True if a part of a prompt has them; None: all parts together."""
+        """Return True if a part of a prompt has all values; without `part`, all parts together."""
         text = contents.text if part is None else "\n".join(contents.parts[part])
         return all(pattern.search(text) for pattern in self._patterns)
 
 
 class _Words:
-    """Looks for most of the terms of one of some texts in one line."""
+    """Checks for one line that has most of the terms of one of several texts."""
 
     def __init__(self, texts: Iterable[str], language: str) -> None:
-        self._texts = [(normalize(text).strip(), _terms(normalize(text), language)) for text in texts]
+        self._texts = [(normalize(text).strip(), _list_terms(normalize(text), language)) for text in texts]
         self._language = language
 
     def is_in(self, contents: Contents, part: str | None = None) -> bool:
-        """Return True if a line of a part has them; None: of any part."""
+        """Return True if a line of a part matches; without `part`, a line of any part."""
         lines = (line for name in PARTS if part in (None, name) for line in contents.parts[name])
-        return any(self._is_said(line) for line in lines)
+        return any(self._matches(line) for line in lines)
 
-    def _is_said(self, line: str) -> bool:
-        has = _terms(line, self._language)
+    def _matches(self, line: str) -> bool:
+        has = _list_terms(line, self._language)
         return any(
             text in line or (bool(terms) and len(terms & has) >= TERMS_SHARE * len(terms))
             for text, terms in self._texts
@@ -193,40 +194,40 @@ class _Words:
 
 
 class Needs:
-    """The parts of a sample's turns that must be in a prompt."""
+    """What has to be in a prompt for each turn of a sample."""
 
     def __init__(self, sample: Sample) -> None:
         self._sample = sample
         self._counts: Counter[str] = Counter()
         if not all(query.values for query in sample.queries):
             for turn in sample.turns:
-                self._counts.update(_terms(turn.text, words_language(words_of(turn.text))))
+                self._counts.update(_list_terms(turn.text, words_language(words_of(turn.text))))
 
-    def need_of(self, query: Query, at: int) -> _Values | _Words:
-        """Return what finds a turn that answers a question."""
+    def make_check(self, query: Query, at: int) -> _Values | _Words:
+        """Return the check for a turn that answers a question."""
         text = self._sample.turns[at].text
         said = normalize(text)
-        patterns = [pattern for value in query.values if (pattern := _pattern_in(value, said)) is not None]
+        patterns = [pattern for value in query.values if (pattern := _make_pattern(value, said)) is not None]
         if patterns:
             return _Values(patterns)
-        sentence = self._best_sentence(query.text, text)
+        sentence = self._find_best_sentence(query.text, text)
         return _Words([text, sentence] if sentence else [text], words_language(words_of(text)))
 
-    def _best_sentence(self, question: str, text: str) -> str:
-        """Return the sentence that shares most with the question by the rarity of terms; empty: none shares anything."""
+    def _find_best_sentence(self, question: str, text: str) -> str:
+        """Return the sentence that shares most with the question, weighted by the rarity of terms; empty if none does."""
         language = words_language(words_of(text))
-        asked = _terms(question, language)
+        asked = _list_terms(question, language)
         best, most = "", 0.0
         for start, stop in find_sentences(text):
-            common = _terms(text[start:stop], language) & asked
+            common = _list_terms(text[start:stop], language) & asked
             score = sum(math.log(1 + len(self._sample.turns) / (1 + self._counts[term])) for term in common)
             if score > most:
                 best, most = text[start:stop], score
         return best
 
 
-def _pattern_in(value: str, said: str) -> re.Pattern[str] | None:
-    """Return what finds a value in normalized text: as words, else as a part of them; None: the text does not have it."""
+def _make_pattern(value: str, said: str) -> re.Pattern[str] | None:
+    """Return a pattern for a value in normalized text: as words, else as part of words; None if the text does not contain it."""
     if not normalize(value).strip():
         return None
     pattern = Matcher((value,), ()).pattern
@@ -237,16 +238,16 @@ def _pattern_in(value: str, said: str) -> re.Pattern[str] | None:
 
 
 @lru_cache(maxsize=16_384)
-def _terms(text: str, language: str) -> frozenset[str]:
+def _list_terms(text: str, language: str) -> frozenset[str]:
     return frozenset(count_terms(words_of(text), language).counts)
 
 
 # -- figures -------------------------------------------------------------------
 
 
-def _find_all(sample: Sample, needs: Needs, prompts: Sequence[Contents | None]) -> Iterator[PromptFinding]:
+def _list_findings(sample: Sample, needs: Needs, prompts: Sequence[Contents | None]) -> Iterator[PromptFinding]:
     for at, query in enumerate(sample.queries):
-        wanted = [needs.need_of(query, turn) for turn in query.evidence]
+        wanted = [needs.make_check(query, turn) for turn in query.evidence]
         contents = prompts[at]
         other = prompts[(at + len(prompts) // 2) % len(prompts)] if len(prompts) > 1 else None
         yield PromptFinding(
@@ -254,17 +255,17 @@ def _find_all(sample: Sample, needs: Needs, prompts: Sequence[Contents | None]) 
             group=sample.kind or sample.id,
             question=query.text,
             type=query.type,
-            evidence=_share(wanted, contents),
-            parts={part: _share(wanted, contents, part) for part in PARTS},
-            other=_share(wanted, other) if len(prompts) > 1 else None,
+            evidence=_compute_share(wanted, contents),
+            parts={part: _compute_share(wanted, contents, part) for part in PARTS},
+            other=_compute_share(wanted, other) if len(prompts) > 1 else None,
         )
 
 
-def _share(wanted: Sequence[_Values | _Words], contents: Contents | None, part: str | None = None) -> float:
+def _compute_share(wanted: Sequence[_Values | _Words], contents: Contents | None, part: str | None = None) -> float:
     return 0.0 if contents is None else mean(one.is_in(contents, part) for one in wanted)
 
 
-def _figures(
+def _make_figures(
     mode: str, budget: int, built: Sequence[Built[Contents] | None], findings: list[PromptFinding]
 ) -> PromptFigures:
     prompts = [one for one in built if one is not None]
@@ -274,7 +275,7 @@ def _figures(
         refused=len(built) - len(prompts),
         late=sum(one.is_late for one in prompts),
         prompt_tokens=round(mean(one.value.tokens for one in prompts), 1),
-        all=_shares(findings),
+        all=_make_shares(findings),
         kinds=_group(findings, lambda one: one.group),
         types=_group(findings, lambda one: one.type),
         findings=findings,
@@ -285,10 +286,10 @@ def _group(findings: Iterable[PromptFinding], key: Callable[[PromptFinding], str
     groups: dict[str, list[PromptFinding]] = {}
     for one in findings:
         groups.setdefault(key(one), []).append(one)
-    return {name: _shares(groups[name]) for name in sorted(groups)}
+    return {name: _make_shares(groups[name]) for name in sorted(groups)}
 
 
-def _shares(findings: Sequence[PromptFinding]) -> PromptShares:
+def _make_shares(findings: Sequence[PromptFinding]) -> PromptShares:
     others = [one.other for one in findings if one.other is not None]
     return PromptShares(
         questions=len(findings),

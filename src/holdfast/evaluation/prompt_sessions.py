@@ -1,4 +1,4 @@
-"""A session on a store in memory whose prompts are looked at: what turns of the library send, without a model."""
+"""Sessions on a store in memory whose prompts are inspected: the prompts that turns of the library would send, without a model."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from holdfast.turns.recall import recall_session
 from holdfast.turns.turn import TurnRequest
 
 WINDOW: Final = 2_000_000
-"""Tokens of the model's window: only the budgets count here."""
+"""Size of the model's window in tokens, so large that only the budgets count."""
 _NAME: Final = "statements"
 _TRIES: Final = 4
-"""Times that a prompt is built in which a search is late."""
+"""How often a prompt is built if a search takes too long."""
 _PATIENCE: Final = 20.0
-"""Seconds that a preview waits for a search, so that figures do not depend on how busy the machine is."""
+"""Seconds that a preview waits for a search, so that figures do not depend on the machine's load."""
 MARKER: Final = derive_marker(_NAME.encode(), "")
-"""Of all these sessions: equal conversations have equal figures, and no name is spoken in them."""
+"""Marker of all these sessions, so that equal conversations have equal figures."""
 _T = TypeVar("_T")
 
 
@@ -53,25 +53,25 @@ class Run(NamedTuple):
 
 
 class Built(NamedTuple, Generic[_T]):
-    """The readings of one prompt."""
+    """The measurement of one prompt."""
 
     value: _T
     is_late: bool
-    """Whether a search was late when the prompt was first built."""
+    """True if a search took too long when the prompt was first built."""
 
 
 class _FixedMarkers(Markers):
-    """Gives every session the same marker."""
+    """Returns the same marker for every session."""
 
     async def of(self, session: Session) -> str:
         return MARKER
 
 
 class PromptSession(Generic[_T]):
-    """A session, looked at by several strategies and budgets in turn.
+    """A session whose prompts are built with several strategies and budgets.
 
-    Each has a view of its own. Views are saved after the first prompt and kept while questions come and go, as a session that goes on
-    keeps them, so that a build reads the verbatim rest alone.
+    Each of them has a view of its own. Views are saved after the first prompt and kept while questions are added and
+    removed, as in a session that continues, so that a build reads only the verbatim part of the log.
     """
 
     def __init__(
@@ -92,37 +92,37 @@ class PromptSession(Generic[_T]):
         self._question: int | None = None
 
     async def append(self, messages: Sequence[Message], fields: Sequence[Mapping[str, Any]]) -> None:
-        """Write messages to the log, each with Holdfast's own fields, such as `timestamp`."""
+        """Append messages to the log, each with Holdfast's own fields, such as `timestamp`."""
         for start in range(0, len(messages), PAGE):
             await self._write(messages[start : start + PAGE], fields[start : start + PAGE])
 
     async def ask(self, question: str) -> None:
-        """Write a question to the end of the log, in place of the question before it."""
+        """Append a question to the log, replacing the previous question."""
         self._question = await self._write([Message(role="user", content=question)], [{}])
 
-    async def prompts(self) -> list[Built[_T] | None]:
-        """Build the prompt of each run as a turn that answers the last message; None: it was refused."""
-        return await self._prompts(self._build)
+    async def build_prompts(self) -> list[Built[_T] | None]:
+        """Build the prompt of each run as a turn that answers the last message does; None if it was refused."""
+        return await self._build_all(self._build)
 
     async def save_views(self) -> None:
-        """Save the views of the log as it is, so that previews do not read all of it."""
+        """Save the views of the current log, so that previews need not read all of it."""
         for handle in self._handles:
-            await self._prompt(partial(self._build, handle))
+            await self._build_in_time(partial(self._build, handle))
         await self._write([], [])
 
-    async def previews(self, question: str) -> list[Built[_T] | None]:
-        """Build the prompt of each run as a turn with this question would, and write nothing: no question changes the next one's prompt."""
-        return await self._prompts(partial(self._preview, Message(role="user", content=question)))
+    async def build_previews(self, question: str) -> list[Built[_T] | None]:
+        """Build the prompt of each run as a turn with this question would, without writing, so that questions do not affect each other."""
+        return await self._build_all(partial(self._build_preview, Message(role="user", content=question)))
 
-    async def _prompts(self, build: Callable[[SessionHandle], Awaitable[Built[_T]]]) -> list[Built[_T] | None]:
+    async def _build_all(self, build: Callable[[SessionHandle], Awaitable[Built[_T]]]) -> list[Built[_T] | None]:
         prompts = []
         for handle in self._handles:
-            prompts.append(await self._prompt(partial(build, handle)))
+            prompts.append(await self._build_in_time(partial(build, handle)))
             self._on_prompt()
         return prompts
 
-    async def _prompt(self, build: Callable[[], Awaitable[Built[_T]]]) -> Built[_T] | None:
-        """Build a prompt; again if a search was late, so that figures do not depend on how busy the machine is."""
+    async def _build_in_time(self, build: Callable[[], Awaitable[Built[_T]]]) -> Built[_T] | None:
+        """Build a prompt; repeat if a search took too long, so that figures do not depend on the machine's load."""
         try:
             first = prompt = await build()
             for _ in range(_TRIES - 1):
@@ -141,8 +141,8 @@ class PromptSession(Generic[_T]):
                 self._views[handle.responder.view_key] = SavedView(state.frontier, encode_state(state), state.keep)
             return Built(self._read(built), is_late(built))
 
-    async def _preview(self, message: Message, handle: SessionHandle) -> Built[_T]:
-        """Build a prompt with a message after the log, as `holdfast.sessions.context_preview` builds one without."""
+    async def _build_preview(self, message: Message, handle: SessionHandle) -> Built[_T]:
+        """Build a prompt with a message after the log, as previews of the library do without a message."""
         engine, responder = self.hf.engine, handle.responder
         view = await read_view(engine.store, self.ref, responder.view_key)
         entries, tail = continue_log(view.session.tail, await new_entries([message], [{}], timestamp=engine.clock()))
@@ -162,7 +162,7 @@ class PromptSession(Generic[_T]):
         return Built(self._read(built), is_late(built))
 
     async def _write(self, messages: Sequence[Message], own: Sequence[Mapping[str, Any]]) -> int:
-        """Write messages with the views; return the first one's `seq`."""
+        """Write messages and views; return the `seq` of the first message."""
         now = self.hf.clock()
         entries = await new_entries(messages, own, timestamp=now)
         write = Append(entries=entries, timestamp=now, views=self._views, retire_from=self._question)
@@ -185,16 +185,16 @@ async def open_session(
     """Yield an empty session in a Holdfast of its own.
 
     Args:
-        runs: strategies at budgets.
-        read: takes from a prompt what is measured, while its turn is open.
-        clock: milliseconds since the epoch.
-        system: the system prompt.
-        embedder: for vectors in the index, which closes it; None: the index has words alone.
-        on_prompt: called after each prompt.
+        runs: Strategies at budgets.
+        read: Extracts the measurement from a prompt while its turn is open.
+        clock: Returns milliseconds since the epoch.
+        system: The system prompt.
+        embedder: Creates vectors for the index, which closes it. None: the index has words only.
+        on_prompt: Called after each prompt.
     """
     roster = Roster({"default": msgspec.structs.replace(offline(), context_window=WINDOW)})
     index = IndexSettings(embedder=embedder)
-    life = LifeSettings(session_ttl=0)  # questions may come months later
+    life = LifeSettings(session_ttl=0)  # questions may be asked months later
     async with Holdfast("sqlite://:memory:", roster=roster, index=index, life=life, clock=clock) as hf:
         hf.engine.markers = _FixedMarkers(hf.store)
         handle = await hf.session(_NAME, system=tuple(system) or None)
@@ -202,18 +202,18 @@ async def open_session(
 
 
 def is_late(built: WorkingSet) -> bool:
-    """Return True if a search for a prompt was late, so that its result is not in the prompt."""
+    """Return True if a search took too long, so that its result is missing from the prompt."""
     return any("late" in missed for missed in built.request.recall.missed)
 
 
-def current_place(built: WorkingSet) -> int:
-    """Return which of a prompt's messages is the current user message."""
+def find_current(built: WorkingSet) -> int:
+    """Return the index of the current user message in a prompt."""
     seqs = built.list_seqs()
     return max(at for at, message in enumerate(built.messages) if message.role == "user" and seqs[at] is not None)
 
 
 def is_block(built: WorkingSet, place: int, seq: int | None) -> bool:
-    """Return True for a message that stands for messages which are not sent: digest, summary, facts; not the recalled one."""
+    """Return True for a message that replaces messages which are not sent: digest, summary or facts; False for recalled memories."""
     message = built.messages[place]
     recalled = built.recalled.message if built.recalled else None
     return (

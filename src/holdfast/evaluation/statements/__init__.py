@@ -1,12 +1,12 @@
-"""Which statements of a conversation are still in a prompt: conversations with labelled statements through strategies.
+"""Statements: which labelled statements of a conversation are still in a prompt, for each strategy.
 
-conversations   files, read and checked            matching   a statement found in a prompt
-figures         shares by kind, depth, wording     prompts    what turns of the library send
+conversations   files, read and validated          matching   detection of a statement in a prompt
+figures         shares by kind, depth, wording     prompts    prompts that turns of the library send
 """
 
 from holdfast.evaluation.prompt_sessions import Run
 from holdfast.evaluation.statements.conversations import Conversation, Statement, read_conversations
-from holdfast.evaluation.statements.figures import Figures, Finding, Prompt, Shares, Tally, find_asked, prompt_from
+from holdfast.evaluation.statements.figures import Figures, Finding, Prompt, Shares, Tally, find_asked, make_prompt
 from holdfast.evaluation.statements.matching import Matcher, normalize
 from holdfast.evaluation.statements.prompts import measure_statements
 
@@ -21,8 +21,8 @@ __all__ = [
     "Statement",
     "Tally",
     "find_asked",
+    "make_prompt",
     "measure_statements",
     "normalize",
-    "prompt_from",
     "read_conversations",
 ]

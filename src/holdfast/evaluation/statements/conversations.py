@@ -1,4 +1,4 @@
-"""Conversations with labelled statements, read from JSON files; benchmarks/statements/README.md has the form."""
+"""Conversations with labelled statements, read from JSON files; benchmarks/statements/README.md describes the format."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ Kind = Literal[
     "conclusion",
 ]
 QUARTERS: Final = 4
-"""Parts of a conversation, by tokens, that depths are reported for."""
+"""Number of parts of a conversation, by tokens, for which figures are reported."""
 _PLACE: Final = re.compile(r"\$\.statements\[(\d+)\]")
 _Words = Annotated[str, msgspec.Meta(min_length=1)]
 _Phrases = Annotated[tuple[_Words, ...], msgspec.Meta(min_length=1)]
 
 
 class Statement(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """Something that was said and is worth remembering."""
+    """A statement that is worth remembering."""
 
     id: _Words
     message: _Words
-    """Id of the message that has it."""
+    """Id of the message that contains it."""
     text: _Words
-    """Verbatim in the message."""
+    """Its text, verbatim in the message."""
     kind: Kind
     value: _Phrases
-    """Any of these carries what must not be lost."""
+    """Phrases, any of which carries the essential information."""
     topic: _Phrases
-    """Any of these shows what it is about."""
+    """Phrases, any of which shows the topic."""
     cue: bool
-    """Whether the wording has a plain cue, such as "always"."""
+    """True if the wording has a plain cue, such as "always"."""
     question: _Words
-    """Asks about it."""
+    """A question about it."""
     supersedes: str | None = None
-    """Id of the statement that no longer holds."""
+    """Id of the statement that it invalidates."""
 
     @cached_property
     def matcher(self) -> Matcher:
-        """Finds it in prompts."""
+        """Detects it in prompts."""
         return Matcher(self.value, self.topic)
 
 
@@ -71,26 +71,26 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     kind: str
     system: tuple[Message, ...]
     messages: tuple[Message, ...]
-    """Without the system prompt."""
+    """The messages without the system prompt."""
     fields: tuple[Mapping[str, Any], ...]
-    """Of each message, Holdfast's own fields, such as `metadata`."""
+    """Holdfast's own fields of each message, such as `metadata`."""
     statements: tuple[Statement, ...]
     places: Mapping[str, int]
-    """By statement id, which of `messages` has it."""
+    """By statement id: the index of its message."""
 
     @cached_property
     def totals(self) -> tuple[int, ...]:
-        """Tokens up to each message, without it; the last one is the whole conversation's."""
+        """Tokens before each message; the last number is the total of the conversation."""
         return tuple(accumulate((STORED.message(message) for message in self.messages), initial=0))
 
     @cached_property
     def last_user(self) -> int:
-        """Which of `messages` is the last one of the user."""
+        """Index of the last user message."""
         return max(at for at, message in enumerate(self.messages) if message.role == "user")
 
     @cached_property
     def correctors(self) -> Mapping[str, tuple[Statement, ...]]:
-        """By id of a superseded statement, the statements that corrected it, directly or later."""
+        """By id of a superseded statement: the statements that corrected it, directly or indirectly."""
         found: dict[str, tuple[Statement, ...]] = {}
         for one in reversed(self.statements):  # a correction comes after what it corrects
             if one.supersedes is not None:
@@ -98,12 +98,12 @@ class Conversation(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return found
 
     def quarter(self, statement: Statement) -> int:
-        """Return in which quarter of the conversation's tokens the statement's message begins, from 1."""
+        """Return the quarter, from 1, of the conversation's tokens in which the statement's message begins."""
         return 1 + QUARTERS * self.totals[self.places[statement.id]] // max(1, self.totals[-1])
 
 
 class _File(msgspec.Struct):
-    """A file as it is written."""
+    """Contents of a file."""
 
     id: str
     messages: list[dict[str, Any]]
@@ -112,11 +112,11 @@ class _File(msgspec.Struct):
 
 
 def read_conversations(paths: Iterable[Path]) -> list[Conversation]:
-    """Read the conversations in files, and in the `.json` files of folders and their folders, sorted by name.
+    """Read the conversations in files, and in all `.json` files below folders, sorted by name.
 
     Raises:
-        InvalidRequest: a file cannot be read, or a folder has none.
-        InvalidMessage: a file is malformed; says which statement, and what is right.
+        InvalidRequest: A file cannot be read, or a folder has none.
+        InvalidMessage: A file is malformed; the error names the statement and what is allowed.
     """
     return [_read_file(path) for path in _find_files(paths)]
 
@@ -150,7 +150,7 @@ def _read_file(path: Path) -> Conversation:
 
 
 def _name_statement(error: str, raw: Any) -> str:
-    """Return an error of the decoder with the statement's id in it, where it has one."""
+    """Return an error of the decoder with the statement's id added, if it has one."""
     place = _PLACE.search(error)
     named = raw["statements"][int(place[1])] if place else None
     id_ = named.get("id") if isinstance(named, dict) else None
@@ -158,10 +158,14 @@ def _name_statement(error: str, raw: Any) -> str:
 
 
 def _make_conversation(file: _File, where: str) -> Conversation:
-    """Return a file's conversation. Raises `InvalidMessage`."""
-    said = [{key: value for key, value in message.items() if key != "id"} for message in file.messages]
+    """Return a file's conversation.
+
+    Raises:
+        InvalidMessage: The file is inconsistent.
+    """
+    raw_messages = [{key: value for key, value in message.items() if key != "id"} for message in file.messages]
     try:
-        messages, fields = to_messages(said), get_own_fields(said)
+        messages, fields = to_messages(raw_messages), get_own_fields(raw_messages)
     except (InvalidMessage, InvalidRequest) as exc:
         raise InvalidMessage(f"{where}: {exc}") from exc
     system, rest = split_system(messages)
@@ -192,7 +196,7 @@ def _make_conversation(file: _File, where: str) -> Conversation:
 
 
 def _check_ids(statements: Iterable[Statement], where: str) -> None:
-    """Refuse statements of one id, and corrections of what is not there or of one statement twice."""
+    """Reject duplicate ids, and corrections of unknown or already corrected statements."""
     known: set[str] = set()
     corrected: set[str] = set()
     for statement in statements:
@@ -207,7 +211,7 @@ def _check_ids(statements: Iterable[Statement], where: str) -> None:
 
 
 def _find_fault(statement: Statement, message: Message) -> str:
-    """Return what is wrong with a statement of a message; empty: nothing."""
+    """Return what is wrong with a statement of a message, or an empty text."""
     if statement.text not in message.text:
         return f"text must be verbatim in message {statement.message!r}"
     if not statement.matcher.is_with_topic(normalize(message.text)):

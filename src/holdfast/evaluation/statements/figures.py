@@ -1,4 +1,4 @@
-"""Which statements a prompt has, and the shares of them by kind, depth, wording and conversation."""
+"""Figures on statements in prompts: shares by kind, depth, wording and conversation."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from holdfast.evaluation.statements.matching import normalize
 from holdfast.tokens import STORED
 
 SUPERSEDED: Final = "superseded"
-"""Kind under which statements that a later one corrected are reported; they are in no other figure."""
+"""Kind of statements that were corrected later; they are excluded from all other figures."""
 _WORDINGS: Final = {True: "cue", False: "no cue"}
 
 
 class Prompt(msgspec.Struct, frozen=True, gc=False):
-    """What a prompt says outside the system prompt and the current user message, normalized."""
+    """The text of a prompt outside the system prompt and the current user message, normalized."""
 
     text: str
     tokens: int
-    """Of all its messages but the system prompt."""
+    """Tokens of all its messages except the system prompt."""
     blocks: str = ""
-    """The part of `text` in blocks that stand for messages which are not sent: digest, summary, facts."""
+    """The part of `text` in blocks that replace messages: digest, summary, facts."""
     block_tokens: int = 0
     is_late: bool = False
-    """Whether a search was late when it was first built."""
+    """True if a search took too long when the prompt was first built."""
 
 
-def prompt_from(
+def make_prompt(
     messages: Sequence[Message], current: int, blocks: Collection[int] = (), *, is_late: bool = False
 ) -> Prompt:
-    """Return a prompt as it is looked at.
+    """Return a prompt in the form in which it is examined.
 
     Args:
-        messages: without the system prompt.
-        current: place of the current user message.
-        blocks: places of messages that stand for others.
-        is_late: see `Prompt`.
+        messages: Its messages without the system prompt.
+        current: Index of the current user message.
+        blocks: Indexes of messages that replace others.
+        is_late: True if a search took too long when the prompt was first built.
     """
     texts = {at: _read_lines(message) for at, message in enumerate(messages) if at != current}
     return Prompt(
@@ -58,7 +58,7 @@ def _read_lines(message: Message) -> str:
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Whether one statement is in the prompts of one strategy and budget."""
+    """The result for one statement in the prompts of one strategy and budget."""
 
     conversation: str
     """Id of the conversation."""
@@ -67,32 +67,32 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     group: str
     """The conversation's kind."""
     kind: str
-    """The statement's kind; `superseded` if a later one corrected it."""
+    """The statement's kind; `superseded` if it was corrected later."""
     quarter: int
     cue: bool
     with_topic: bool | None = None
-    """Whether a line has a value and a topic; None: it had not been said before the current message."""
+    """True if a line has a value and a topic; None if the statement comes after the current message."""
     present: bool | None = None
-    """Whether a value is anywhere."""
+    """True if a value is anywhere in the prompt."""
     condensed: bool = False
-    """Whether a line of a digest, summary or facts block has a value and a topic."""
+    """True if a line of a digest, summary or facts block has a value and a topic."""
     stale: bool = False
-    """Whether it is superseded and there with its topic, and no value of a correction is anywhere."""
+    """True if it is superseded and present with its topic, and no value of a correction is present."""
     asked: bool | None = None
-    """Whether a line has a value and a topic when the current message is its question; None: not measured."""
+    """Same as `with_topic` when the current message is its question; None if not measured."""
     asked_stale: bool = False
-    """The same as `stale` for the question about the correction."""
+    """Same as `stale` for the question about the correction."""
 
 
 def find_statements(
     conversation: Conversation, prompt: Prompt | None, asked: Mapping[str, tuple[bool, bool]]
 ) -> list[Finding]:
-    """Look for each statement of a conversation.
+    """Return the finding for each statement of a conversation.
 
     Args:
-        conversation: whose statements.
-        prompt: of the turn that answers the last user message; None: it was refused.
-        asked: by statement id what `find_asked` returned; empty: not measured.
+        conversation: The conversation.
+        prompt: The prompt of the turn that answers the last user message; None if it was refused.
+        asked: By statement id: the result of `find_asked`; empty if not measured.
     """
     return [_find_one(conversation, statement, prompt, asked) for statement in conversation.statements]
 
@@ -120,7 +120,7 @@ def _find_one(
 
 
 def find_asked(conversation: Conversation, statement: Statement, prompt: Prompt | None) -> tuple[bool, bool]:
-    """Return whether the prompt for a statement's question has it, and whether it has a superseded value alone."""
+    """Return whether the prompt for a statement's question contains the statement, and whether it contains only a superseded value."""
     if prompt is None:
         return False, False
     old = next((one for one in conversation.statements if one.id == statement.supersedes), None)
@@ -139,7 +139,7 @@ def _is_stale(conversation: Conversation, statement: Statement, prompt: Prompt) 
 
 
 class Shares(msgspec.Struct, frozen=True, gc=False):
-    """Shares of some statements, from 0 to 1; None: none of them could be there, or it was not measured."""
+    """Shares of statements, from 0 to 1; None if there were none, or if it was not measured."""
 
     statements: int
     with_topic: float | None
@@ -148,34 +148,34 @@ class Shares(msgspec.Struct, frozen=True, gc=False):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What one strategy keeps at one budget."""
+    """Figures of one strategy at one budget."""
 
     strategy: str
     budget: int
     prompts: int
     refused: int
-    """Prompts that were refused because nothing legal fits the budget: their statements are not there."""
+    """Number of prompts refused because not even the required messages fit; their statements count as missing."""
     late: int
-    """Prompts that were built again because a search was late."""
+    """Number of prompts that were built again because a search took too long."""
     prompt_tokens: float | None
-    """Mean of the prompts that answer the last user message, without the system prompt."""
+    """Mean tokens of the prompts that answer the last user message, without the system prompt."""
     all: Shares
     cues: dict[str, Shares]
     quarters: dict[str, Shares]
-    """By the quarter of the conversation in which a statement was made, from 1."""
+    """By the quarter of the conversation that contains the statement, from 1."""
     kinds: dict[str, Shares]
     conversations: dict[str, Shares]
     """By kind of conversation."""
     stale: float | None
-    """Share of superseded statements that are there with their topic and without any correction."""
+    """Share of superseded statements that are present with their topic and without any correction."""
     asked_stale: float | None
     """The same when the current message asks about the correction."""
     block_tokens: int
-    """Of all blocks that stand for messages which are not sent."""
+    """Tokens of all blocks that replace messages."""
     block_statements: int
-    """Statements that these have with their topic."""
+    """Number of statements in these blocks with their topic."""
     per_100_tokens: float | None
-    """`block_statements` by hundred tokens of the blocks; None where there are no blocks."""
+    """`block_statements` per 100 tokens of the blocks; None if there are no blocks."""
     findings: list[Finding]
 
 
@@ -188,18 +188,18 @@ class Tally:
         self.count = self.refused = self.late = 0
 
     def count_prompt(self, prompt: Prompt | None) -> None:
-        """Count a prompt; None: it was refused."""
+        """Count a prompt; None if it was refused."""
         self.count += 1
         self.refused += prompt is None
         self.late += prompt is not None and prompt.is_late
 
     def add(self, conversation: Conversation, prompt: Prompt | None, asked: Mapping[str, tuple[bool, bool]]) -> None:
-        """Take in a conversation; see `find_statements`."""
+        """Add the findings of a conversation. The arguments are those of `find_statements`."""
         self.findings += find_statements(conversation, prompt, asked)
         self.prompts += [] if prompt is None else [prompt]
 
     def make_figures(self, strategy: str, budget: int) -> Figures:
-        """Return the shares."""
+        """Return the figures."""
         valid = [one for one in self.findings if one.kind != SUPERSEDED]
         superseded = [one for one in self.findings if one.kind == SUPERSEDED]
         condensed = sum(one.condensed for one in valid)

@@ -1,9 +1,10 @@
-"""Finding a statement in a prompt: a value and a topic of it in one line.
+"""Detection of a statement in a prompt: one of its values and one of its topics in the same line.
 
-- Case, width, typographic quotes and dashes, and runs of white space do not matter. Escapes of JSON strings are read.
-- Words match as words. A topic may have an ending of up to three letters: `review` finds "reviewing". Scripts that do not put spaces
-  between words (Han, kana, Hangul, Thai, Lao) match anywhere.
-- Numbers match with or without separators of thousands: `34,600` finds "34600" and "34 600", but `600` does not find "34,600".
+- Case, width, typographic quotes and dashes, and runs of white space are ignored. Escapes of JSON strings are decoded.
+- Words match as whole words. A topic may have an ending of up to three letters: `review` matches "reviewing". In
+  scripts without spaces between words (Han, kana, Hangul, Thai, Lao), phrases match anywhere.
+- Numbers match with or without thousands separators: `34,600` matches "34600" and "34 600", but `600` does not match
+  "34,600".
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 ENDING: Final = 3
-"""Letters that a topic may have after it."""
+"""Maximum number of letters that may follow a topic."""
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff]+"
 )
@@ -30,12 +31,15 @@ _ALIKE: Final = str.maketrans(
     | dict.fromkeys("\u201c\u201d\u201e\u201f", '"')
     | dict.fromkeys("\u2010\u2012\u2013\u2014\u2015\u2212", "-")
 )
-"""Typographic quotes and dashes, each with the plain one."""
+"""Typographic quotes and dashes, mapped to the plain ones."""
 
 
 @lru_cache(maxsize=8192)
 def normalize(text: str) -> str:
-    """Return text as it is compared. Its lines stay lines; scripts without spaces are set apart from others by spaces."""
+    """Return text in the form in which it is compared.
+
+    Lines are kept; runs of scripts without spaces are separated from other text by spaces.
+    """
     if "\\" in text:
         text = _ESCAPE.sub(lambda found: chr(int(found[1], 16)) if found[1] else found[3] or " ", text)
     text = unicodedata.normalize("NFKC", _LINE_END.sub("\n", text)).translate(_ALIKE).casefold()
@@ -51,7 +55,7 @@ class Matcher:
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """Finds a value in normalized text."""
+        """Pattern of a value in normalized text."""
         return self._value
 
     def is_present(self, text: str) -> bool:
@@ -72,7 +76,7 @@ def _compile_any(patterns: Iterable[str]) -> re.Pattern[str]:
 
 
 def _make_pattern(phrase: str, ending: int) -> str:
-    """Return what finds a phrase; its last word may have `ending` more letters."""
+    """Return the pattern of a phrase; its last word may have `ending` more letters."""
     phrase = normalize(phrase).strip()
     parts, done = [], 0
     for number in _GROUPS.finditer(phrase):
@@ -83,7 +87,7 @@ def _make_pattern(phrase: str, ending: int) -> str:
 
 
 def _match_number(text: str) -> str:
-    """Return what finds a number, with separators of thousands or without."""
+    """Return the pattern of a number, with or without thousands separators."""
     digits = re.sub(r"\D", "", text)
     first = len(digits) % 3 or 3
     groups = [digits[:first], *(digits[at : at + 3] for at in range(first, len(digits), 3))]
@@ -91,14 +95,14 @@ def _match_number(text: str) -> str:
 
 
 def _check_before(character: str) -> str:
-    """Return what must not be before a phrase that begins with this character."""
+    """Return the pattern of what must not precede a phrase that begins with this character."""
     if not character.isalnum() or _UNSPACED.match(character):
         return ""
     return rf"(?<!{_LETTER})" + (r"(?<!\d[,.'])" if character.isdecimal() else "")
 
 
 def _check_after(character: str, ending: int) -> str:
-    """Return what may be, and what must not be, after a phrase that ends with this character."""
+    """Return the pattern of what may and what must not follow a phrase that ends with this character."""
     if not character.isalnum() or _UNSPACED.match(character):
         return ""
     if character.isdecimal():

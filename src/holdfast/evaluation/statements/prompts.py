@@ -1,4 +1,4 @@
-"""The prompts that the turns of a conversation send, through the library on a store in memory."""
+"""The prompts that the turns of a conversation send, built by the library on a store in memory."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Final
 import msgspec
 
 from holdfast.context.build import WorkingSet
-from holdfast.evaluation.prompt_sessions import Built, PromptSession, Run, current_place, is_block, open_session
+from holdfast.evaluation.prompt_sessions import Built, PromptSession, Run, find_current, is_block, open_session
 from holdfast.evaluation.statements.conversations import Conversation
-from holdfast.evaluation.statements.figures import Figures, Prompt, Tally, find_asked, prompt_from
+from holdfast.evaluation.statements.figures import Figures, Prompt, Tally, find_asked, make_prompt
 
 _START: Final = 1_767_225_600_000
-"""When conversations begin, in milliseconds since the epoch; a message comes a minute after the one before."""
+"""Time of the first message, in milliseconds since the epoch; each message is a minute later than the one before."""
 _MINUTE: Final = 60_000
 
 
@@ -27,19 +27,19 @@ async def measure_statements(
 ) -> list[Figures]:
     """Build the prompts of real turns and look for the labelled statements.
 
-    The log of a conversation up to its last user message is answered by a turn of each run. With `asked`, each statement's question
-    then follows the whole conversation, one at a time, and is answered by a turn of each run as well.
+    A turn of each run answers the last user message of a conversation. With `asked`, each statement's question is then
+    appended to the whole conversation, one at a time, and answered by a turn of each run as well.
 
     Args:
-        conversations: what is measured.
-        runs: strategies at budgets.
-        asked: whether the questions are asked, too: a prompt for each statement and run.
-        on_prompt: called after each prompt, for a progress bar.
+        conversations: The conversations.
+        runs: Strategies at budgets.
+        asked: True to ask the questions as well: one prompt for each statement and run.
+        on_prompt: Called after each prompt, for a progress bar.
     """
     tallies = [Tally() for _ in runs]
     for conversation in conversations:
         async with open_conversation(conversation, runs, on_prompt) as session:
-            prompts = list(map(get_prompt, await session.prompts()))
+            prompts = list(map(get_prompt, await session.build_prompts()))
             answers = await _ask_all(conversation, session, tallies) if asked else [{} for _ in runs]
         for tally, prompt, found in zip(tallies, prompts, answers, strict=True):
             tally.count_prompt(prompt)
@@ -50,12 +50,12 @@ async def measure_statements(
 async def _ask_all(
     conversation: Conversation, session: PromptSession[Prompt], tallies: Sequence[Tally]
 ) -> list[dict[str, tuple[bool, bool]]]:
-    """Ask each statement's question at the end of the conversation; for each run, by statement id, what was found."""
+    """Ask each statement's question at the end of the conversation; return the results by statement id, for each run."""
     await append_messages(session, conversation, range(conversation.last_user + 1, len(conversation.messages)))
     answers: list[dict[str, tuple[bool, bool]]] = [{} for _ in tallies]
     for statement in conversation.statements:
         await session.ask(statement.question)
-        for tally, found, built in zip(tallies, answers, await session.prompts(), strict=True):
+        for tally, found, built in zip(tallies, answers, await session.build_prompts(), strict=True):
             prompt = get_prompt(built)
             tally.count_prompt(prompt)
             found[statement.id] = find_asked(conversation, statement, prompt)
@@ -63,7 +63,7 @@ async def _ask_all(
 
 
 async def append_messages(session: PromptSession[Prompt], conversation: Conversation, places: range) -> None:
-    """Append the messages at these places, a minute apart."""
+    """Append the messages at these indexes, a minute apart."""
     own = [{"timestamp": _START + _MINUTE * at, **conversation.fields[at]} for at in places]
     await session.append([conversation.messages[at] for at in places], own)
 
@@ -72,7 +72,7 @@ async def append_messages(session: PromptSession[Prompt], conversation: Conversa
 async def open_conversation(
     conversation: Conversation, runs: Sequence[Run], on_prompt: Callable[[], None]
 ) -> AsyncIterator[PromptSession[Prompt]]:
-    """Yield a session that holds the conversation up to its last user message."""
+    """Yield a session that contains the conversation up to its last user message."""
     now = _START + _MINUTE * (len(conversation.messages) + 1)
     opened = open_session(runs, to_prompt, clock=lambda: now, system=conversation.system, on_prompt=on_prompt)
     async with opened as session:
@@ -81,13 +81,13 @@ async def open_conversation(
 
 
 def get_prompt(built: Built[Prompt] | None) -> Prompt | None:
-    """Return the prompt with a note whether a search was late; None if it was refused."""
+    """Return the prompt, marked if a search took too long; None if it was refused."""
     return None if built is None else msgspec.structs.replace(built.value, is_late=built.is_late)
 
 
 def to_prompt(built: WorkingSet) -> Prompt:
-    """Return what a working set says, without its system prompt."""
+    """Return the prompt of a working set without its system prompt."""
     leading = len(built.request.list_leading_messages())
     messages, seqs = built.messages[leading:], built.list_seqs()
     blocks = [at for at in range(len(messages)) if is_block(built, at + leading, seqs[at + leading])]
-    return prompt_from(messages, current_place(built) - leading, blocks)
+    return make_prompt(messages, find_current(built) - leading, blocks)
