@@ -21,8 +21,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from holdfast.domain.images import Flat, Pricing, pricing_of
-from holdfast.domain.media.parts import picture_in, show_to_model
+from holdfast.domain.images import Flat, Pricing, find_pricing
+from holdfast.domain.media.parts import get_picture, show_to_model
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.errors import HoldfastError
 
@@ -120,7 +120,7 @@ def get_counter(model: str) -> TokenCounter:
     """
     family = _PROVIDER.sub("", model.strip().lower())
     counter = next((counter for pattern, counter in _FAMILIES if pattern.match(family)), _ESTIMATE)
-    return counter.with_pictures(pricing_of(family))
+    return counter.with_pictures(find_pricing(family))
 
 
 def load_vocabularies() -> None:
@@ -236,7 +236,7 @@ class _Counter:
             return self._count_extra(part.extra)
         chars_per_token = MEDIA[part.type]
         if chars_per_token is None:
-            return self._pictures.tokens(picture_in(part))
+            return self._pictures.count_tokens(get_picture(part))
         longest = max([_measure_longest_text(part.extra), *(one.chars for one in part.held)])
         return max(IMAGE, longest // chars_per_token)
 

@@ -309,7 +309,7 @@ async def test_idle_sessions_are_those_past_their_ttl(store: Store, now: int, tt
     await _some(store)
     found = await store.idle(now=now, ttl=ttl)
     assert "".join(one.id for one in found) == ids
-    assert {one.id for one in (await store.list()).sessions if one.expired(now, ttl)} == set(ids)
+    assert {one.id for one in (await store.list()).sessions if one.is_expired(now, ttl)} == set(ids)
 
 
 @pytest.mark.parametrize(("now", "ttl"), [(24, None), (25, 15), (45, 15), (DAY, 15)])

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.artifact import NewArtifact
-from holdfast.domain.history import OldEntry, Past, old_entry
-from holdfast.domain.session import ModelCall, NewEntry, Removed, SessionRef, Usage
+from holdfast.domain.history import OldEntry, Past, to_old_entry
+from holdfast.domain.session import ModelCall, NewEntry, RemovalCounts, SessionRef, Usage
 from holdfast.errors import Conflict, InvalidMessage, InvalidRequest, SessionExists, SessionNotFound, StaleSession
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, SavedView
@@ -63,7 +63,7 @@ async def test_a_log_is_installed_as_it_was(store: Store, seed: int) -> None:
     """Retired and erased entries included: the copy is equal, entry by entry, holds, and goes on as the original does."""
     await _grown(store, seed)
     log = await store.entries(REF, retired=True)
-    done = await store.replace(session(COPY), [old_entry(entry) for entry in log])
+    done = await store.replace(session(COPY), [to_old_entry(entry) for entry in log])
     assert done.entries == log == await store.entries(COPY, retired=True)
     assert await store.entries(COPY) == await store.entries(REF)
     first, second = await store.get(REF), await store.get(COPY)
@@ -82,7 +82,7 @@ async def test_only_the_live_path_can_be_installed(store: Store) -> None:
     await store.append(REF, Append(entries=[user("d")], retire_from=2, timestamp=1))
     await store.erase(REF, 1, tokens=3)
     path = await store.entries(REF)
-    done = await store.replace(session(COPY), [old_entry(entry, retired=False) for entry in path])
+    done = await store.replace(session(COPY), [to_old_entry(entry, retired=False) for entry in path])
     assert [(one.seq, one.message, one.digest, one.erased) for one in done.entries] == [
         (at, one.message, one.digest, one.erased) for at, one in enumerate(path)
     ]
@@ -193,7 +193,7 @@ async def test_a_removal_says_what_went(store: Store) -> None:
         await store.add_artifact(REF, new)
     await store.create(session(COPY, state={"kept": 1}))
     size = (await store.get(REF)).bytes
-    assert await store.remove(REF) == Removed(
+    assert await store.remove(REF) == RemovalCounts(
         messages=3,
         retired=1,
         bytes=size,
@@ -232,7 +232,7 @@ async def test_a_removal_of_next_to_nothing(store: Store) -> None:
     await store.create(session())
     removed = await store.remove(REF)
     assert removed is not None
-    assert all(getattr(removed, name) == 0 for name in Removed.__struct_fields__)
+    assert all(getattr(removed, name) == 0 for name in RemovalCounts.__struct_fields__)
     assert texts((await store.replace(session(), [user("a")])).entries) == ["a"]
     assert evolve(removed, messages=1, bytes=(await store.get(REF)).bytes) == await store.remove(REF)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast import limits
 from holdfast.domain.history import OldEntry
-from holdfast.domain.messages import DIGEST_SIZE, GENESIS, Message, Part, alias, bare, chain
+from holdfast.domain.messages import DIGEST_SIZE, GENESIS, Message, Part, chain, make_alias, remove_media
 from holdfast.domain.session import Ending, Entry, NewEntry, SessionRef
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.stores.base import Store
@@ -174,7 +174,9 @@ async def test_an_erased_message_is_found_by_its_digest_alone(store: Store) -> N
     reply, other, left = (Message(role="assistant", content=text) for text in ("said", "other", "left"))
     _, one, _, two, _, three = await _made(store, user("a"), new(reply), user("b"), new(other), user("c"), new(left))
     await _said(store, retire_from=4)
-    marks = {entry.seq: alias(b"", message) or b"" for entry, message in ((one, reply), (two, other), (three, left))}
+    marks = {
+        entry.seq: make_alias(b"", message) or b"" for entry, message in ((one, reply), (two, other), (three, left))
+    }
     for entry in (one, three):
         assert await _seen(store, marks[entry.seq], alias=True) == [Place("s1", 0, entry.seq, live=entry is one)]
         await store.erase(REF, entry.seq)
@@ -191,21 +193,21 @@ async def test_a_reply_is_found_by_what_it_says_alone(store: Store) -> None:
     reply = Message(role="assistant", content="forty-two")
     _, one = await _made(store, user("a"), new(reply))
     *_, two = await _made(store, user("x"), assistant("y"), user("z"), new(reply), ref=SECOND)
-    mark = alias(GENESIS, reply) or b""
+    mark = make_alias(GENESIS, reply) or b""
     found = await store.sightings("ann", [mark], alias=True)
     assert _places(found) == [Place("s2", 0, 3, last=True), Place("s1", 0, 1, last=True)]
     assert [one.digest for one in found] == [two.digest, one.digest]
     assert await _seen(store, mark) == await _seen(store, one.digest, alias=True) == []
-    assert await _seen(store, alias(GENESIS, Message(role="user", content="a")) or UNKNOWN, alias=True) == []
+    assert await _seen(store, make_alias(GENESIS, Message(role="user", content="a")) or UNKNOWN, alias=True) == []
 
 
 async def test_an_interrupted_reply_is_found_by_its_place(store: Store) -> None:
     """A client may have seen less of it than is stored."""
     reply = Message(role="assistant", content="as far as")
     one, _ = await _made(store, user("a"), new(reply, metadata={"interrupted": True}))
-    mark = alias(one.digest, Message(role="assistant", content="as"), cut=True) or b""
+    mark = make_alias(one.digest, Message(role="assistant", content="as"), cut=True) or b""
     assert await _seen(store, mark, alias=True) == [Place("s1", 0, 1, last=True)]
-    assert await _seen(store, alias(one.digest, reply) or b"", alias=True) == []
+    assert await _seen(store, make_alias(one.digest, reply) or b"", alias=True) == []
 
 
 async def test_a_message_with_media_is_found_without_them(store: Store) -> None:
@@ -214,10 +216,10 @@ async def test_a_message_with_media_is_found_without_them(store: Store) -> None:
     shown = Message(role="user", content=(Part("text", "what is it?"), image))
     assert shown.media
     (entry,) = await _made(store, new(shown))
-    mark = alias(GENESIS, shown) or b""
-    assert mark == alias(GENESIS, shown.evolve(content=(image, Part("text", "what is it?"))))
+    mark = make_alias(GENESIS, shown) or b""
+    assert mark == make_alias(GENESIS, shown.evolve(content=(image, Part("text", "what is it?"))))
     assert await _seen(store, mark, alias=True) == [Place("s1", 0, 0, last=True)]
-    assert await _seen(store, *digests(bare(shown))) == []
+    assert await _seen(store, *digests(remove_media(shown))) == []
     assert await _seen(store, entry.digest) == [Place("s1", 0, 0, last=True)]
 
 
@@ -238,7 +240,7 @@ async def test_sightings_are_a_users_own(store: Store) -> None:
     await _made(store, user("a"), assistant("b"), user("c"), ref=bob)
     await _made(other, user("a"), assistant("b"), user("c"))
     marks = digests(*(entry.message for entry in (user("a"), assistant("b"), user("c"))))
-    reply = alias(GENESIS, two.message) or b""
+    reply = make_alias(GENESIS, two.message) or b""
     assert await _seen(store, *marks) == [Place("s1", 1, 1, last=True)]
     assert await _seen(store, *marks, user_id="bob") == [Place("s9", 2, 2, last=True)]
     assert await _seen(other, *marks) == [Place("s1", 2, 2, last=True)]
@@ -254,7 +256,7 @@ async def test_withdrawn_sessions_are_not_seen(store: Store) -> None:
     await _made(store, user("a"), ref=SECOND)
     await store.end(_ending(REF))
     assert await _seen(store, one.digest, two.digest) == [Place("s2", 0, 0, last=True)]
-    assert await _seen(store, alias(GENESIS, two.message) or b"", alias=True) == []
+    assert await _seen(store, make_alias(GENESIS, two.message) or b"", alias=True) == []
     assert await _seen(store, one.digest, session=SessionRef("ann", "s1", "end_s1")) == []
     await _made(store, user("a"), assistant("b"))
     assert await _seen(store, one.digest, two.digest) == [Place("s1", 1, 1, last=True)]
@@ -270,7 +272,7 @@ async def test_a_session_that_was_withdrawn_by_another_is_not_seen(store: Store)
 async def test_what_is_gone_is_not_seen(store: Store) -> None:
     """Deleted, or replaced by another log."""
     one, two = await _made(store, user("a"), assistant("b"))
-    reply = alias(GENESIS, two.message) or b""
+    reply = make_alias(GENESIS, two.message) or b""
     await store.replace(session(), [user("z")])
     assert await _seen(store, one.digest, two.digest) == await _seen(store, reply, alias=True) == []
     await _made(store, user("a"), assistant("b"), ref=SECOND)
@@ -303,7 +305,7 @@ async def test_an_installed_log_is_seen(store: Store) -> None:
     assert await _seen(store, UNKNOWN) == [Place("s1", 0, 0)]
     assert await _seen(store, left) == [Place("s1", 0, 1, live=False)]
     assert await _seen(store, left, last) == [Place("s1", 1, 2, last=True)]
-    assert await _seen(store, alias(b"", said[2]) or b"", alias=True) == [Place("s1", 0, 2, last=True)]
+    assert await _seen(store, make_alias(b"", said[2]) or b"", alias=True) == [Place("s1", 0, 2, last=True)]
 
 
 async def test_an_erased_reply_is_installed_without_an_alias(store: Store) -> None:
@@ -312,7 +314,7 @@ async def test_an_erased_reply_is_installed_without_an_alias(store: Store) -> No
     await store.replace(session(), [OldEntry(message=reply, tokens=1, timestamp=1, stands_for=UNKNOWN)])
     assert await _seen(store, UNKNOWN) == [Place("s1", 0, 0, last=True)]
     for said in (reply, Message(role="assistant", content="[erased]")):
-        assert await _seen(store, alias(b"", said) or b"", alias=True) == []
+        assert await _seen(store, make_alias(b"", said) or b"", alias=True) == []
 
 
 # -- limits --------------------------------------------------------------------

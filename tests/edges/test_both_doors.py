@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.domain.log import as_sent
-from holdfast.domain.messages import GENESIS, chain, chain_as_before
+from holdfast.domain.log import to_sent_message
+from holdfast.domain.messages import GENESIS, chain, chain_with_unspoken
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
 from holdfast.wire.openai import message_from
@@ -164,10 +164,10 @@ async def test_logs_whose_reasoning_counted_are_found(monkeypatch: pytest.Monkey
     async with doors((), ["Yes.", "Still yes.", "Edited."]) as both:
         handle = await both.served.hf.session("old")
         with monkeypatch.context() as patched:
-            patched.setattr("holdfast.domain.log.chain", chain_as_before)
+            patched.setattr("holdfast.domain.log.chain", chain_with_unspoken)
             await handle.append(old)
         (_, first, *_) = await handle.entries()
-        told = as_sent(first.message, first.metadata)
+        told = to_sent_message(first.message, first.metadata)
         assert first.digest != chain(chain(GENESIS, message_from(old[0])), told)
         assert await handle.verify() == 4
         for words, more in (("And now?", []), ("And then?", [("And now?", "Yes.")])):

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.config import load
 from holdfast.domain.history import OldEntry, rebuild_log
-from holdfast.domain.messages import Message, canonical, decode_payload, encode_payload
+from holdfast.domain.messages import Message, decode_payload, encode_canonical, encode_payload
 from holdfast.domain.session import Tail
 from holdfast.errors import ConfigError, HoldfastError
 from holdfast.models.sse import Event, EventReader, EventTooLong
@@ -68,7 +68,7 @@ def check_message(data: bytes) -> None:
     assert same(out, normal(value)), (value, out)
     assert message_from(out) == message
     assert decode_payload(encode_payload(message)) == message
-    assert canonical(message_from(out)) == canonical(message)
+    assert encode_canonical(message_from(out)) == encode_canonical(message)
     assert isinstance(message.text, str)
 
 

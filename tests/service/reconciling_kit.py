@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
 from holdfast.agents import Roster
-from holdfast.domain.messages import Message, Part, ToolCall, canonical
+from holdfast.domain.messages import Message, Part, ToolCall, encode_canonical
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Entry, NewEntry, SessionRef
 from holdfast.engine.engine import Engine
@@ -114,4 +114,4 @@ LONG = [message for at in range(8) for message in (u(f"q{at}"), a(f"a{at}"))]
 
 def seen(messages: Sequence[Message]) -> list[bytes]:
     """What a client sees of them."""
-    return [canonical(message) for message in messages if message.visible]
+    return [encode_canonical(message) for message in messages if message.visible]

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, Session, SessionRef, child_id, is_child
+from holdfast.domain.session import Entry, Session, SessionRef, is_child, make_child_id
 from holdfast.domain.state import Increment
 from holdfast.engine.engine import random_id
 from holdfast.errors import InvalidRequest, SessionNotFound
@@ -327,5 +327,5 @@ async def test_a_tool_of_ones_own_may_not_be_called_like_an_agent() -> None:
 
 def test_the_sessions_of_calls_are_known_by_their_ids() -> None:
     """The mark is one that ids made here have nowhere else."""
-    assert is_child(SessionRef("u", child_id(random_id())))
+    assert is_child(SessionRef("u", make_child_id(random_id())))
     assert not is_child(SessionRef("u", random_id()))

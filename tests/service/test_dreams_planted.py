@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.context.recalled import RecallSettings
-from holdfast.domain.memory import HELD, Memory, Owner
+from holdfast.domain.memory import REVIEWED_ORIGINS, Memory, Owner
 from holdfast.memory.ranking import DAY
 from tests.clocks import Clock
 from tests.service.memory_tool_kit import CORPUS, PLANTED, gives, remember, script
@@ -114,7 +114,11 @@ def check(found: list[Memory], mark: str = "evil@corp") -> None:
     assert promoted == [FACT]
     planted = [one for one in found if mark in one.content]
     assert planted, "it was remembered: there was something to guard against"
-    assert all(one.origin in HELD and one.status in ("quarantined", "superseded") for one in planted if mark in PLANTED)
+    assert all(
+        one.origin in REVIEWED_ORIGINS and one.status in ("quarantined", "superseded")
+        for one in planted
+        if mark in PLANTED
+    )
     assert all(one.status in ("quarantined", "superseded") for one in planted)
 
 

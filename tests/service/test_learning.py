@@ -59,9 +59,9 @@ async def test_what_is_learned_while_it_is_written_down_is_written_too(monkeypat
     table = Table()
     known = made(table)
     table.free.clear()
-    known.reported(llm("m"), 10_000, 11_000)
+    known.record_usage(llm("m"), 10_000, 11_000)
     await table.writing.wait()
-    known.reported(llm("m"), 10_000, 12_000)
+    known.record_usage(llm("m"), 10_000, 12_000)
     table.free.set()
     await known.close()
     (row,) = table.rows.values()
@@ -74,7 +74,7 @@ async def test_what_is_yet_to_be_written_down_is_not_forgotten_for_others(monkey
     table = Table()
     known = made(table)
     for number in range(3):
-        known.reported(llm(f"m{number}"), 10_000, 11_000)
+        known.record_usage(llm(f"m{number}"), 10_000, 11_000)
     await known.close()
     assert len(table.rows) == 3
 
@@ -86,7 +86,7 @@ async def test_models_that_anybody_may_name_are_not_remembered_for_ever() -> Non
     for number in range(MODELS_LEARNED + 3):
         assert await known.of(llm(f"m{number}")) == Learned()
     assert len(known) == MODELS_LEARNED
-    known.reported(llm("m0"), 10_000, 11_000)
+    known.record_usage(llm("m0"), 10_000, 11_000)
     await known.close()
     for number in range(1, MODELS_LEARNED + 3):
         await known.of(llm(f"m{number}"))

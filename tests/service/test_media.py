@@ -11,8 +11,8 @@ import pytest
 
 import holdfast
 from holdfast.agents import Llm, Roster
-from holdfast.domain.history import again
-from holdfast.domain.messages import GENESIS, Message, chain, former_chains
+from holdfast.domain.history import to_new_entry
+from holdfast.domain.messages import GENESIS, Message, chain, list_former_chains
 from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidMessage
 from holdfast.hooks.registry import ENDS, make_callback_hook
@@ -197,7 +197,7 @@ async def test_nobody_reaches_what_is_not_theirs() -> None:
             await target.append(fake)
             assert (await target.messages())[-1] == fake
         with pytest.raises(InvalidMessage):  # not even a program can refer to another session's
-            await hf.store.append(SessionRef("bob", "s"), Append(entries=[again(entry)], timestamp=1))
+            await hf.store.append(SessionRef("bob", "s"), Append(entries=[to_new_entry(entry)], timestamp=1))
 
 
 async def test_secrets_are_looked_for_where_they_can_be_read() -> None:
@@ -221,7 +221,7 @@ async def test_logs_from_before_are_what_they_say(monkeypatch: pytest.MonkeyPatc
     small = {"role": "user", "content": [image_url(b"\0\0\0")]}
 
     def once(previous: bytes, message: Message) -> bytes:
-        return next(iter(former_chains(previous, message)), chain(previous, message))
+        return next(iter(list_former_chains(previous, message)), chain(previous, message))
 
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")

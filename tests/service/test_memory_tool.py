@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.agents import Agent
-from holdfast.domain.memory import HELD, Owner
+from holdfast.domain.memory import REVIEWED_ORIGINS, Owner
 from holdfast.secrets import Guard, make_redactor
 from tests.made_up import KEY
 from tests.service.memory_tool_kit import (
@@ -144,7 +144,7 @@ async def test_secrets_are_out_before_anything_is_kept() -> None:
 async def test_what_a_tool_planted_is_held_for_review(family: str, later: bool) -> None:
     one = await planted(gives(CORPUS[family]), PLANTED, later=later)
     assert one.status == "quarantined"
-    assert one.origin in HELD
+    assert one.origin in REVIEWED_ORIGINS
     assert one.trust <= 0.2
     assert one.sources
 

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.agents import Agent, Roster
-from holdfast.domain.media.parts import hashes_of
+from holdfast.domain.media.parts import list_hashes
 from holdfast.domain.messages import Message
 from holdfast.domain.session import CHILD, PARENT, Claim, ModelCall, NewEntry, SessionRef
 from holdfast.errors import (
@@ -95,7 +95,9 @@ async def seen(hf: holdfast.Holdfast, ref: SessionRef) -> dict[str, Any]:
         "compactions": [(one.text, one.view, one.first, one.last) for one in await store.compactions(ref, live=True)],
         "artifacts": [(one.name, one.version, one.created_at, one.author, one.metadata) for one in held],
         "contents": contents,
-        "media": dict(await store.media(ref, hashes_of(one.message for one in await store.entries(ref, retired=True)))),
+        "media": dict(
+            await store.media(ref, list_hashes(one.message for one in await store.entries(ref, retired=True)))
+        ),
     }
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.messages import Message, canonical
+from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.reconcile import Mode
 from holdfast.stores.verify import verify
 from tests.service.reconciling_kit import LONG, REF, Desk, a, at_a_desk, picture, seen, t, tc, u
@@ -157,7 +157,9 @@ def test_the_clients_tool_messages_are_not_doubled(stored: list[Message], rest: 
     async def work(desk: Desk) -> None:
         await desk.tell(stored)
         await desk.send([*stored, *rest], "transcript")
-        assert [canonical(one) for one in await desk.live()] == [canonical(one) for one in [*stored, *rest]]
+        assert [encode_canonical(one) for one in await desk.live()] == [
+            encode_canonical(one) for one in [*stored, *rest]
+        ]
 
     at_a_desk(work)
 

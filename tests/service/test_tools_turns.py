@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.agents import Agent
-from holdfast.domain.log import as_sent
+from holdfast.domain.log import to_sent_message
 from holdfast.domain.messages import chain
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
@@ -114,8 +114,8 @@ async def test_the_client_collects_one_message() -> None:
         assert last.message.content == "Found it."
         assert last.metadata == {"preface": "Let me look.\n\nOnce more: "}
         first, *_ = await desk.log()
-        assert last.digest == chain(first.digest, as_sent(last.message, last.metadata))
-        assert as_sent(last.message, last.metadata).content == text
+        assert last.digest == chain(first.digest, to_sent_message(last.message, last.metadata))
+        assert to_sent_message(last.message, last.metadata).content == text
         assert await desk.session.verify() == 6
 
 

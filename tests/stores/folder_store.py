@@ -188,7 +188,7 @@ class FolderStore:
         record.calls += write.calls
         usage = session.usage
         for call in write.calls:
-            usage = usage.plus(call)
+            usage = usage.add(call)
         if write.entries or write.calls or write.state_delta or gone:
             session = evolve(
                 session,
@@ -276,7 +276,7 @@ def _place(session: Session) -> tuple[int, bytes, bytes]:
 
 
 def _fits(session: Session, named: dict[str, Any], asked: dict[str, Any]) -> bool:
-    ended = asked["now"] is not None and session.expired(asked["now"], asked["ttl"])
+    ended = asked["now"] is not None and session.is_expired(asked["now"], asked["ttl"])
     fields = {"user_id": session.user_id, "agent": session.agent, "status": "closed" if ended else session.status}
     return all(fields[name] == value for name, value in named.items())
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from holdfast.domain.artifact import NewArtifact, Scope, UserRef
-from holdfast.domain.messages import GENESIS, Message, alias, chain
+from holdfast.domain.messages import GENESIS, Message, chain, make_alias
 from holdfast.domain.session import Claim, Ending, ModelCall, Session, SessionRef
 from holdfast.domain.state import Extend, Increment
 from holdfast.errors import HoldfastError, SessionNotFound
@@ -243,7 +243,7 @@ _writes: list[st.SearchStrategy[Operation]] = [
 _limit = st.integers(1, 4)
 _SAID = [
     *(chain(GENESIS, Message(role="user", content=text)) for text in "ab"),
-    *(alias(GENESIS, Message(role="assistant", content=text)) or b"" for text in "ab"),
+    *(make_alias(GENESIS, Message(role="assistant", content=text)) or b"" for text in "ab"),
 ]
 """What a session may say first, and replies anywhere."""
 _reads: list[st.SearchStrategy[Operation]] = [

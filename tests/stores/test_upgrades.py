@@ -7,7 +7,7 @@ import asyncio
 import anyio
 import pytest
 
-from holdfast.domain.messages import alias
+from holdfast.domain.messages import make_alias
 from holdfast.domain.session import ModelCall, SessionRef
 from holdfast.errors import StoreError, StoreUnavailable
 from holdfast.stores import STORES, SchemaStep, mysql, open_store, read_schema
@@ -49,7 +49,7 @@ async def test_a_schema_of_the_first_release_is_upgraded_in_place(
 
     async def fill(store: Store) -> None:
         with monkeypatch.context() as then:
-            then.setattr("holdfast.domain.state.scope_of", lambda _: "session")
+            then.setattr("holdfast.domain.state.get_scope", lambda _: "session")
             await store.create(session(state={"k": 1, "a:b": 2, "user:k": "old", "app:k": "old"}))
         await store.update(REF, SessionPatch(metadata={"m": 1}), timestamp=2)
 
@@ -187,7 +187,7 @@ async def test_digests_of_the_first_release_are_found(sql_url: str, monkeypatch:
     monkeypatch.setattr(mark_backfill, "BATCH", 3)
     store = await opened(sql_url)
     assert len(await _found(store)) == 15
-    reply = alias(b"", assistant("f").message) or b""
+    reply = make_alias(b"", assistant("f").message) or b""
     assert await store.sightings("ann", [reply], alias=True) == ()
     await store.append(SECOND, Append(entries=[assistant("f")], timestamp=4))
     assert [one.seq for one in await store.sightings("ann", [reply], alias=True)] == [7]

@@ -8,7 +8,7 @@ from holdfast.context.build import Request, WorkingSet
 from holdfast.context.escaping import END, escape_inline
 from holdfast.context.standing_facts import HEADER, MOST, SHARE, collect_facts, decode_candidates
 from holdfast.context.statements import find_statements
-from holdfast.domain.fact_choices import choices_of
+from holdfast.domain.fact_choices import read_choices
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.limits import FACT_PINS
@@ -48,5 +48,5 @@ def check_facts(request: Request, built: WorkingSet, entries: Sequence[Entry], d
         entry = said[seq]
         statement = next(one for one in find_statements(entry.message.text, seq) if one.place == place)
         assert any(escape_inline(statement.text, request.marker) in line for line in lines)
-        assert choices_of(entry.metadata).get(place) != "dropped"
+        assert read_choices(entry.metadata).get(place) != "dropped"
     assert len(lines) <= len(saved.chosen)

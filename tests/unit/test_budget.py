@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from holdfast.domain.budget import UNKNOWN_WINDOW, Budget, ModelWindow, step_down, window_note, window_of
+from holdfast.domain.budget import UNKNOWN_WINDOW, Budget, ModelWindow, describe_unknown_window, step_down, window_of
 from holdfast.errors import InvalidRequest
 
 
@@ -69,7 +69,7 @@ def test_a_budget_is_frozen() -> None:
 @given(st.integers(1, 5_000_000))
 def test_a_step_down_takes_a_tenth_off_the_input_and_leaves_the_headrooms(window: int) -> None:
     budget = Budget(window)
-    smaller = budget.capped(step_down(budget.input))
+    smaller = budget.cap_input(step_down(budget.input))
     assert smaller.input == max(1, budget.input * 90 // 100)
     assert smaller.max_reply_tokens == budget.max_reply_tokens
     assert smaller.tool_result_headroom == budget.tool_result_headroom
@@ -78,8 +78,8 @@ def test_a_step_down_takes_a_tenth_off_the_input_and_leaves_the_headrooms(window
 @given(st.integers(100, 5_000_000), st.integers(1, 5_000_000))
 def test_a_cap_is_taken_off_the_window(window: int, cap: int) -> None:
     budget = Budget(window, scale=1.5)
-    assert budget.capped(cap).input == min(cap, budget.input)
-    assert (budget.capped(cap).scale, budget.capped(cap).safety_headroom) == (1.5, budget.safety_headroom)
+    assert budget.cap_input(cap).input == min(cap, budget.input)
+    assert (budget.cap_input(cap).scale, budget.cap_input(cap).safety_headroom) == (1.5, budget.safety_headroom)
 
 
 def test_a_calibration_changes_what_is_counted_and_nothing_else() -> None:
@@ -158,7 +158,7 @@ def test_known_windows(model: str, window: int, output: int) -> None:
 @pytest.mark.parametrize("model", ["", "o100", "gpt", "my-gpt-4o", "llama", "fast", "mistralish", "offline2"])
 def test_unknown_windows(model: str) -> None:
     assert window_of(model) is None
-    assert f"{UNKNOWN_WINDOW:,}" in (window_note(model) or "")
+    assert f"{UNKNOWN_WINDOW:,}" in (describe_unknown_window(model) or "")
     assert Budget.for_model(model).context_window == UNKNOWN_WINDOW
 
 
@@ -170,7 +170,7 @@ def test_unknown_windows(model: str) -> None:
 def test_providers_and_case_do_not_matter(model: str, prefix: str, upper: bool) -> None:
     spelled = prefix + (model.upper() if upper else model)
     assert window_of(spelled) == window_of(model) is not None
-    assert window_note(spelled) is None
+    assert describe_unknown_window(spelled) is None
 
 
 @pytest.mark.parametrize(

@@ -19,9 +19,9 @@ from holdfast.domain.calibration import (
     MOST,
     NEWEST,
     Calibration,
-    Counted,
     Learned,
     Measure,
+    MeasuredCount,
     Pair,
     decode_learned,
     encode_learned,
@@ -38,7 +38,7 @@ AT = 1_700_000_000_000
 def taught(*pairs: tuple[int, int]) -> Calibration:
     calibration = Calibration()
     for at, (counted, reported) in enumerate(pairs):
-        calibration = calibration.taught(Pair(AT + at, counted, reported))
+        calibration = calibration.add_pair(Pair(AT + at, counted, reported))
     return calibration
 
 
@@ -71,14 +71,14 @@ def test_a_ratio_rises_at_once_and_falls_slowly() -> None:
     calibration = taught(*calm, (50_000, 60_000))
     assert calibration.measure(exact=False).ratio == 1.2
     for at in range(6):
-        calibration = calibration.taught(Pair(AT + 100 + at, 50_000, 45_000 + at))
+        calibration = calibration.add_pair(Pair(AT + 100 + at, 50_000, 45_000 + at))
     assert calibration.measure(exact=False).ratio < 1.0
 
 
 def test_one_odd_prompt_among_many_is_passed_over_but_a_refusal_is_not() -> None:
     calm = taught(*((50_000, 50_000 + at) for at in range(20)))
-    assert calm.taught(Pair(AT + 90, 50_000, 110_000)).measure(exact=False).ratio < 1.01
-    assert calm.taught(Pair(AT + 90, 50_000, 110_000, refused=True)).measure(exact=False).ratio == 2.2
+    assert calm.add_pair(Pair(AT + 90, 50_000, 110_000)).measure(exact=False).ratio < 1.01
+    assert calm.add_pair(Pair(AT + 90, 50_000, 110_000, refused=True)).measure(exact=False).ratio == 2.2
 
 
 @pytest.mark.parametrize("pair", [(999, 999), (0, 0), (5_000, 0), (5_000, 2_000), (5_000, 80_001), (5_000, -1)])
@@ -102,11 +102,11 @@ def test_ratios_far_from_ours_that_differ_or_are_apart_do_not_count() -> None:
 
 def test_a_refusal_confirms_a_ratio_far_from_ours() -> None:
     budget = llm(window=100_000).compute_budget(4_096)
-    named = Learned().refused(30_000, budget, limit=100_000, requested=141_000, at=AT)
+    named = Learned().record_refusal(30_000, budget, limit=100_000, requested=141_000, at=AT)
     assert named.calibration.measure(exact=False).ratio == 4.7
-    heard = Learned().reported(20_000, 94_000, at=AT)
+    heard = Learned().record_usage(20_000, 94_000, at=AT)
     assert heard.calibration.measure(exact=False) == Measure()
-    assert heard.refused(30_000, budget, at=AT + 1).calibration.measure(exact=False).ratio == 4.7
+    assert heard.record_refusal(30_000, budget, at=AT + 1).calibration.measure(exact=False).ratio == 4.7
 
 
 def test_small_prompts_say_nothing_of_large_ones() -> None:
@@ -129,16 +129,16 @@ pairs = st.builds(
     refused=st.booleans(),
 )
 calibrations = st.lists(pairs, max_size=60).map(
-    lambda found: Calibration().merged(Calibration(tuple(found))) if found else Calibration()
+    lambda found: Calibration().merge(Calibration(tuple(found))) if found else Calibration()
 )
 
 
 @given(calibrations, calibrations)
 def test_merging_knows_no_order_and_no_twice(one: Calibration, other: Calibration) -> None:
-    both = one.merged(other) if other.pairs else one
-    assert both == (other.merged(one) if one.pairs else other)
-    assert both.merged(both) == both
-    assert both.merged(one) == both
+    both = one.merge(other) if other.pairs else one
+    assert both == (other.merge(one) if one.pairs else other)
+    assert both.merge(both) == both
+    assert both.merge(one) == both
     assert len(both.pairs) <= NEWEST + HIGHEST
 
 
@@ -153,16 +153,16 @@ def test_a_scale_is_coarse_and_never_below_ratio_and_margin(calibration: Calibra
 # -- what is told -------------------------------------------------------------------
 
 
-def told(model: Llm, tokens: int, learned: Learned, provider: int | None = None) -> Counted:
+def told(model: Llm, tokens: int, learned: Learned, provider: int | None = None) -> MeasuredCount:
     return model.measure(learned).describe(tokens, margin=model.counter.margin, provider=provider)
 
 
 def test_a_count_says_how_it_came_about() -> None:
     none, some = Learned(), Learned(calibration=taught((50_000, 40_000)))
-    assert told(llm("gpt-4o"), 1_000, none) == Counted(1_000, "exact", 0.0)
-    assert told(llm("gpt-4o"), 1_000, some) == Counted(1_000, "exact", 0.0)
-    assert told(llm(), 1_250, none) == Counted(1_000, "estimate", 0.25)
-    assert told(llm(), 1_250, some) == Counted(1_000, "calibrated", 0.05)
+    assert told(llm("gpt-4o"), 1_000, none) == MeasuredCount(1_000, "exact", 0.0)
+    assert told(llm("gpt-4o"), 1_000, some) == MeasuredCount(1_000, "exact", 0.0)
+    assert told(llm(), 1_250, none) == MeasuredCount(1_000, "estimate", 0.25)
+    assert told(llm(), 1_250, some) == MeasuredCount(1_000, "calibrated", 0.05)
     assert told(llm(), 1_250, some, provider=1_017).to_wire() == {"tokens": 1_017, "how": "provider", "margin": 0.0}
 
 
@@ -171,7 +171,7 @@ def test_a_count_says_how_it_came_about() -> None:
 
 def test_a_window_that_an_error_named_is_remembered() -> None:
     budget = llm("who-knows").compute_budget()
-    learned = Learned().refused(20_000, budget, limit=8_192, requested=19_000, at=AT)
+    learned = Learned().record_refusal(20_000, budget, limit=8_192, requested=19_000, at=AT)
     assert learned.window == 8_192
     assert learned.ceiling is None
     assert llm("who-knows").compute_budget(learned=learned).context_window == 8_192
@@ -180,26 +180,26 @@ def test_a_window_that_an_error_named_is_remembered() -> None:
 
 
 def test_a_window_that_turned_out_larger_is_forgotten() -> None:
-    learned = Learned(window=8_192, window_at=AT).reported(9_000, 9_000, at=AT + 1)
+    learned = Learned(window=8_192, window_at=AT).record_usage(9_000, 9_000, at=AT + 1)
     assert learned.window is None
-    assert Learned(window=8_192, window_at=AT).merged(learned).window is None
+    assert Learned(window=8_192, window_at=AT).merge(learned).window is None
 
 
 def test_a_refusal_without_a_word_steps_down_by_a_tenth_and_is_remembered() -> None:
     model, learned, inputs = llm("gpt-4o"), Learned(), [llm("gpt-4o").compute_budget().counted]
     for _ in range(3):
-        learned = learned.refused(inputs[-1], model.compute_budget(learned=learned), at=AT)
+        learned = learned.record_refusal(inputs[-1], model.compute_budget(learned=learned), at=AT)
         inputs.append(model.compute_budget(learned=learned).counted)
     assert inputs == [113_664, 102_297, 92_067, 82_860]
     assert decode_learned(encode_learned(learned)) == learned
-    assert learned.reported(82_000, 100_000, at=AT).ceiling is None
-    assert learned.reported(82_000, 82_000, at=AT).ceiling == 82_860
-    assert learned.reported(82_000, 82_000, at=AT + 8 * 86_400_000).ceiling is None
+    assert learned.record_usage(82_000, 100_000, at=AT).ceiling is None
+    assert learned.record_usage(82_000, 82_000, at=AT).ceiling == 82_860
+    assert learned.record_usage(82_000, 82_000, at=AT + 8 * 86_400_000).ceiling is None
 
 
 def test_a_refusal_that_the_new_window_explains_steps_nothing_else_down() -> None:
     budget = llm("gpt-4o").compute_budget()
-    learned = Learned().refused(100_000, budget, limit=65_536, at=AT)
+    learned = Learned().record_refusal(100_000, budget, limit=65_536, at=AT)
     assert learned.ceiling is None
     assert llm("gpt-4o").compute_budget(learned=learned).input < 65_536
 
@@ -211,7 +211,7 @@ def test_a_refused_prompt_is_never_built_again_as_it_was(
     model = llm()
     budget = model.compute_budget()
     counted = min(counted, budget.counted)
-    learned = Learned().refused(counted, budget, limit=limit, requested=requested, at=AT)
+    learned = Learned().record_refusal(counted, budget, limit=limit, requested=requested, at=AT)
     after = model.compute_budget(learned=learned)
     known = limit or budget.context_window
     said = requested if requested and 0.5 <= requested / counted <= MOST and counted >= 1_000 else counted
@@ -274,11 +274,11 @@ def play(provider: Provider, learned: Learned, *, live: int, turns: int, tools: 
             assert pinned <= live <= budget.counted
             real = provider.tokens(live)
             if real + reply <= provider.window:
-                learned = learned.reported(live, real, at=AT + turn)
+                learned = learned.record_usage(live, real, at=AT + turn)
                 break
             refused += 1
             said = {"limit": provider.window, "requested": real} if provider.names else {}
-            learned = learned.refused(live, budget, at=AT + turn, **said)
+            learned = learned.record_refusal(live, budget, at=AT + turn, **said)
         else:
             lost += 1
         refusals += [refused] if refused else []
@@ -367,11 +367,11 @@ def test_working_sets_keep_their_pins_whatever_the_provider_counts(ratio: float,
             assert {texts[0], texts[4], texts[end - 1]} <= set(said)
             real = round(built.total_tokens * ratio * rng.uniform(0.99, 1.01))
             if real + 2_000 <= window:
-                learned = learned.reported(built.total_tokens, real, at=AT + end)
+                learned = learned.record_usage(built.total_tokens, real, at=AT + end)
                 break
             refused += 1
             limit, requested = (window, real) if named else (None, None)
-            learned = learned.refused(built.total_tokens, budget, limit=limit, requested=requested, at=AT + end)
+            learned = learned.record_refusal(built.total_tokens, budget, limit=limit, requested=requested, at=AT + end)
         else:
             raise AssertionError("never answered")
         refusals += [refused] if refused else []

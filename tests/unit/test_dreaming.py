@@ -19,7 +19,16 @@ from holdfast.consolidation.promotion import (
     promote,
     select_recalls,
 )
-from holdfast.domain.memory import HELD, ORIGINS, Memory, MemorySource, Origin, Owner, Signal, is_held
+from holdfast.domain.memory import (
+    ORIGINS,
+    REVIEWED_ORIGINS,
+    Memory,
+    MemorySource,
+    Origin,
+    Owner,
+    Signal,
+    is_awaiting_review,
+)
 from holdfast.errors import InvalidRequest
 from holdfast.memory.ranking import DAY
 
@@ -168,8 +177,8 @@ def test_nothing_with_any_source_from_outside_is_promoted_without_a_review(origi
     sources = tuple(MemorySource(session_id=f"s{n}", user_id="ada", origin=one) for n, one in enumerate(of))
     one = memory(origin=origin, sources=sources)
     finding = found(one, *(recall(n, f"q{n}") for n in range(9)))
-    tainted = bool({origin, *of} & HELD)
-    assert is_held(one) == tainted
+    tainted = bool({origin, *of} & REVIEWED_ORIGINS)
+    assert is_awaiting_review(one) == tainted
     assert finding.verdict == ("held" if tainted else "promoted")
     reviewed = msgspec.structs.replace(one, reviewed_at=NOW)
     assert found(reviewed, *(recall(n, f"q{n}") for n in range(9))).verdict == "promoted"

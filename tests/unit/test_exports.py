@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain import history
-from holdfast.domain.history import OldEntry, Past, old_entry, rebuild_log
+from holdfast.domain.history import OldEntry, Past, rebuild_log, to_old_entry
 from holdfast.domain.log import extend, rewind
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, ModelCall, NewEntry, Session, Tail, Usage
@@ -66,7 +66,7 @@ def session(entries: Sequence[Entry], **fields: Any) -> Session:
 def test_a_log_lives_again(rounds: list[Any], erase: frozenset[int]) -> None:
     """Whatever was retired, when, and erased: equal entries, the live path's own tail, and as many of them."""
     log = grown(rounds, erase)
-    entries, tail, live = rebuild_log([old_entry(entry) for entry in log])
+    entries, tail, live = rebuild_log([to_old_entry(entry) for entry in log])
     kept = [one for one in log if one.retired_by is None]
     assert [(one.seq, one.unit, one.turn_id, one.total, one.digest, one.retired_by) for one in entries] == [
         (one.seq, one.unit, one.turn_id, one.total, one.digest, one.retired_by) for one in log
@@ -77,7 +77,7 @@ def test_a_log_lives_again(rounds: list[Any], erase: frozenset[int]) -> None:
 @given(st.lists(ROUND, max_size=6), st.frozensets(st.integers(0, 15)))
 def test_an_export_reads_back(rounds: list[Any], erase: frozenset[int]) -> None:
     """Through JSON, and twice over: the same log, the same export."""
-    log, _, _ = rebuild_log([old_entry(entry) for entry in grown(rounds, erase)])
+    log, _, _ = rebuild_log([to_old_entry(entry) for entry in grown(rounds, erase)])
     exported = json.loads(json.dumps(build_export(session(log), log, digests=True)))
     read = parse_export(exported)
     again, _, _ = rebuild_log(

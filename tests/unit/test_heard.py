@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.heard import SPEAKING_RATE, Cut, Heard, cut_at, parse_heard, place_in, rounds_of, text_of
-from holdfast.domain.log import as_sent, extend
+from holdfast.domain.heard import (
+    SPEAKING_RATE,
+    Cut,
+    HeardReport,
+    count_heard_chars,
+    cut_reply,
+    join_reply_text,
+    parse_heard,
+    split_rounds,
+)
+from holdfast.domain.log import extend, to_sent_message
 from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import HeardMismatch, InvalidRequest
@@ -20,7 +29,7 @@ HEARD = "Why did the scarecrow "
 
 
 def heard(**how: Any) -> str:
-    return JOKE[: place_in(JOKE, parse_heard(how))]
+    return JOKE[: count_heard_chars(JOKE, parse_heard(how))]
 
 
 # -- how much --------------------------------------------------------------------
@@ -85,7 +94,7 @@ def test_by_length_and_by_time(how: dict[str, Any], stays: str) -> None:
 
 def test_a_script_without_spaces_is_cut_between_its_characters() -> None:
     text = "\u4f60\u597d\u4e16\u754c\u3002\u518d\u89c1"
-    assert text[: place_in(text, Heard(ms=1, total_ms=2))] == text[:3]
+    assert text[: count_heard_chars(text, HeardReport(ms=1, total_ms=2))] == text[:3]
 
 
 @given(
@@ -93,12 +102,12 @@ def test_a_script_without_spaces_is_cut_between_its_characters() -> None:
 )
 def test_time_ends_at_a_word(text: str, ms: int, total: int | None) -> None:
     """Never behind what the time allows but for white space, never within a word, and more time never means less."""
-    at = place_in(text, Heard(ms=ms, total_ms=total))
+    at = count_heard_chars(text, HeardReport(ms=ms, total_ms=total))
     reached = len(text) * ms // total if total else SPEAKING_RATE * ms // 1000
     assert len(text[:at].rstrip()) <= reached
     assert at in (0, len(text)) or not text[at].isspace()
     assert at in (0, len(text)) or text[at - 1].isspace() or "\u4f60" in text[at - 1 : at + 1]
-    assert place_in(text, Heard(ms=ms + 100, total_ms=total)) >= at
+    assert count_heard_chars(text, HeardReport(ms=ms + 100, total_ms=total)) >= at
 
 
 @given(
@@ -109,10 +118,10 @@ def test_time_ends_at_a_word(text: str, ms: int, total: int | None) -> None:
 def test_any_beginning_is_found(text: str, cut: int, spaces: str) -> None:
     """However its words are set apart: what is found has the same words, and white space alone beside them."""
     beginning = text[:cut]
-    at = place_in(text, Heard(content=spaces + spaces.join(beginning.split()) + spaces))
+    at = count_heard_chars(text, HeardReport(content=spaces + spaces.join(beginning.split()) + spaces))
     assert text[:at].split() == beginning.split() or not spaces
     assert "".join(text[:at].split()) == "".join(beginning.split())
-    assert text[: place_in(text, Heard(content=beginning))].rstrip() == beginning.rstrip()
+    assert text[: count_heard_chars(text, HeardReport(content=beginning))].rstrip() == beginning.rstrip()
 
 
 @pytest.mark.parametrize(
@@ -169,7 +178,7 @@ def reply(*messages: Message | tuple[Message, dict[str, Any]]) -> list[Entry]:
 
 
 def cut(entries: list[Entry], at: int, now: int = 9) -> Cut | None:
-    return cut_at(rounds_of(entries), at, now)
+    return cut_reply(split_rounds(entries), at, now)
 
 
 def test_of_a_plain_reply_its_beginning_stays() -> None:
@@ -192,7 +201,7 @@ def test_a_second_time_shortens_alone() -> None:
     """What was generated stays known; more than was delivered changes nothing."""
     marks = {"interrupted": True, "interrupt_timestamp": 5, "original": JOKE}
     once = reply((said(HEARD), marks))
-    assert text_of(rounds_of(once)) == JOKE
+    assert join_reply_text(split_rounds(once)) == JOKE
     for at in (22, 30, len(JOKE)):
         assert cut(once, at) is None
     again = cut(once, 4)
@@ -212,7 +221,7 @@ TOOLS = (calls("Let me look.", "c"), result("c"), calls(None, "d"), result("d"),
 def test_rounds_before_the_cut_stay() -> None:
     """The text is what the client was sent: over all rounds, set apart as it was."""
     entries = reply(*TOOLS)
-    assert text_of(rounds_of(entries)) == "Let me look.\n\nIt is five."
+    assert join_reply_text(split_rounds(entries)) == "Let me look.\n\nIt is five."
     found = cut(entries, len("Let me look.\n\nIt is"))
     assert found is not None
     assert (found.head, found.message) == (entries[4], said("It is"))
@@ -308,7 +317,7 @@ def replies(draw: st.DrawFn) -> list[Entry]:
 @given(entries=replies(), at=st.integers(0, 60))
 def test_what_stays_is_legal_and_what_was_heard(entries: list[Entry], at: int) -> None:
     """No call without a result at its end, no result without a call; the client was sent a beginning of what it was sent."""
-    text = text_of(rounds_of(entries))
+    text = join_reply_text(split_rounds(entries))
     found = cut(entries, min(at, len(text)))
     left = list(entries)
     if found is not None:
@@ -321,12 +330,12 @@ def test_what_stays_is_legal_and_what_was_heard(entries: list[Entry], at: int) -
         new += [NewEntry(message=one.message, tokens=1, timestamp=1) for one in found.results]
         tail = Tail(next_seq=found.head.seq)
         left += extend(tail, new)[0]
-    rounds = rounds_of(left)
+    rounds = split_rounds(left)
     assert not any(one.open for one in rounds)
     assert all(entry.kind != "result" or entry.unit != entry.seq for entry in left if entry not in entries)
     sent = "".join(entry.message.text for entry in left if entry.kind != "result")
     assert "".join(text.split()).startswith("".join(sent.split()))
     assert len("".join(sent.split())) <= len("".join(text[:at].split()))
     if left and found is not None and found.message is not None and not found.message.tool_calls:
-        whole = as_sent(left[-1].message, left[-1].metadata).text
+        whole = to_sent_message(left[-1].message, left[-1].metadata).text
         assert whole == text[: len(whole)]

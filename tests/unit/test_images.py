@@ -20,9 +20,9 @@ from holdfast.domain.images import (
     Picture,
     Size,
     Tiles,
-    picture_of,
-    pricing_of,
-    size_of,
+    find_pricing,
+    parse_picture,
+    read_size,
 )
 from holdfast.domain.messages import Message, Part
 from holdfast.tokens import IMAGE, MESSAGE_OVERHEAD, STORED, get_counter
@@ -78,18 +78,18 @@ sides = st.integers(1, 16_383)
 @pytest.mark.parametrize("make", FORMATS, ids=lambda make: make.__name__)
 @given(width=sides, height=sides)
 def test_the_size_is_read_from_the_header(make: Any, width: int, height: int) -> None:
-    assert size_of(data_url(make(width, height))) == (width, height)
-    assert size_of(base64.b64encode(make(width, height)).decode()) == (width, height)
+    assert read_size(data_url(make(width, height))) == (width, height)
+    assert read_size(base64.b64encode(make(width, height)).decode()) == (width, height)
 
 
 @pytest.mark.parametrize("kind", [0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xCF])
 def test_a_jpeg_is_read_behind_its_exif_whatever_its_kind(kind: int) -> None:
-    assert size_of(data_url(jpeg(4_032, 3_024, exif=9, kind=kind), "jpeg")) == (4_032, 3_024)
+    assert read_size(data_url(jpeg(4_032, 3_024, exif=9, kind=kind), "jpeg")) == (4_032, 3_024)
 
 
 def test_only_the_header_is_read() -> None:
     broken_behind = data_url(png(640, 480))[:80] + "!" * 10_000_000
-    assert size_of(broken_behind) == (640, 480)
+    assert read_size(broken_behind) == (640, 480)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +114,14 @@ def test_only_the_header_is_read() -> None:
     ],
 )
 def test_a_broken_header_has_no_size(data: str) -> None:
-    assert size_of(data) is None
+    assert read_size(data) is None
 
 
 @given(st.sampled_from(FORMATS), st.binary(max_size=60), st.integers(0, 60))
 def test_no_header_is_broken_enough_to_raise(make: Any, noise: bytes, at: int) -> None:
     data = make(100, 100)
-    size_of(data_url(data[:at] + noise + data[at + len(noise) :]))
-    size_of(noise.decode("latin-1"))
+    read_size(data_url(data[:at] + noise + data[at + len(noise) :]))
+    read_size(noise.decode("latin-1"))
 
 
 # -- formulas ---------------------------------------------------------------------
@@ -161,7 +161,7 @@ def test_no_header_is_broken_enough_to_raise(make: Any, noise: bytes, at: int) -
     ],
 )
 def test_the_published_formulas(model: str, size: tuple[int, int], detail: str, tokens: int) -> None:
-    assert pricing_of(model).tokens(Picture(Size(*size), detail)) == tokens
+    assert find_pricing(model).count_tokens(Picture(Size(*size), detail)) == tokens
 
 
 PRICINGS = [
@@ -178,17 +178,17 @@ PRICINGS = [
 
 @given(st.sampled_from(PRICINGS), sides, sides)
 def test_no_size_costs_more_than_the_unknown_one(pricing: Any, width: int, height: int) -> None:
-    assert 0 < pricing.tokens(Picture(Size(width, height))) <= pricing.tokens(Picture(None))
+    assert 0 < pricing.count_tokens(Picture(Size(width, height))) <= pricing.count_tokens(Picture(None))
 
 
 @given(sides, sides)
 def test_patches_never_pass_their_most(width: int, height: int) -> None:
-    assert 1 <= Patches(1.0).tokens(Picture(Size(width, height))) <= 1_536
+    assert 1 <= Patches(1.0).count_tokens(Picture(Size(width, height))) <= 1_536
 
 
 @given(sides, sides)
 def test_crops_cover_the_picture(width: int, height: int) -> None:
-    assert Crops().tokens(Picture(Size(width, height))) >= 258 * -(-width // 768) * -(-height // 768)
+    assert Crops().count_tokens(Picture(Size(width, height))) >= 258 * -(-width // 768) * -(-height // 768)
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_crops_cover_the_picture(width: int, height: int) -> None:
     ],
 )
 def test_families(model: str, like: str) -> None:
-    assert pricing_of(model) is pricing_of(like)
+    assert find_pricing(model) is find_pricing(like)
 
 
 # -- parts ------------------------------------------------------------------------
@@ -227,7 +227,7 @@ URL = data_url(png(1_024, 1_024))
     ],
 )
 def test_every_shape_of_an_image_part(fields: dict[str, Any], picture: Picture) -> None:
-    assert picture_of(fields) == picture
+    assert parse_picture(fields) == picture
 
 
 def test_counters_of_models_price_pictures_and_the_stored_counter_does_not() -> None:

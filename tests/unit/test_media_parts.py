@@ -10,11 +10,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.domain.media.checks import check_media, without_data
-from holdfast.domain.media.parts import hashes_of, mark_part, put_back, readable, show_to_model, take_out_data
+from holdfast.domain.media.checks import check_media, remove_data
+from holdfast.domain.media.parts import format_bytes, list_hashes, mark_part, restore_data, show_to_model, take_out_data
 from holdfast.domain.media.placeholders import put_back_media
 from holdfast.domain.medium import decode_base64
-from holdfast.domain.messages import Message, Part, canonical, chain, decode_payload, encode_payload, former_chains
+from holdfast.domain.messages import (
+    Message,
+    Part,
+    chain,
+    decode_payload,
+    encode_canonical,
+    encode_payload,
+    list_former_chains,
+)
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import MEDIA_INLINE, Limits
 from holdfast.tokens import STORED, get_counter, restrict_counter
@@ -117,12 +125,12 @@ def test_what_comes_leaves_again(parts: list[dict[str, Any]]) -> None:
     """The same bytes; the same digest, and the same tokens for every model, with the data and without them."""
     message = said(*parts)
     told, kept = apart(message)
-    back = put_back(told, kept)
+    back = restore_data(told, kept)
     assert back == message
     assert json.dumps(message_to(back)) == json.dumps(message_to(message))
     assert decode_payload(encode_payload(told)) == told
-    assert set(hashes_of([told])) == set(kept)
-    assert canonical(told) == canonical(message)
+    assert set(list_hashes([told])) == set(kept)
+    assert encode_canonical(told) == encode_canonical(message)
     assert take_out_data([told], {}) == (told,)
     for model in MODELS:
         assert get_counter(model).message(told) == get_counter(model).message(message)
@@ -136,11 +144,11 @@ def test_before_secrets_are_looked_for_less_is_taken(parts: list[dict[str, Any]]
     first: dict[bytes, bytes] = {}
     (early,) = take_out_data([message], first, plain=False)
     assert not any(one.text for part in early.media for one in part.held)
-    assert put_back(early, first) == message
-    assert canonical(early) == canonical(message)
+    assert restore_data(early, first) == message
+    assert encode_canonical(early) == encode_canonical(message)
     (late,) = take_out_data([early], first)
     assert late == apart(message)[0]
-    assert put_back(late, first) == message
+    assert restore_data(late, first) == message
 
 
 def test_data_are_gone_and_the_shape_stays() -> None:
@@ -158,7 +166,7 @@ def test_the_same_picture_is_kept_once() -> None:
     """In one message and in several, whichever part brings it."""
     kept: dict[bytes, bytes] = {}
     told = take_out_data([said(image_url(png()), image_url(png())), said(anthropic(png()))], kept)
-    assert len(kept) == len(hashes_of(told)) == 1
+    assert len(kept) == len(list_hashes(told)) == 1
 
 
 def test_short_data_stay_where_they_are() -> None:
@@ -175,7 +183,7 @@ def test_nobody_can_write_a_reference() -> None:
     for part in (stored, {**image_url(b""), "held": stored["held"]}, {"type": "image_url", **mark_part(told.media[0])}):
         message = said(part)
         assert not any(one.held for one in message.media)
-        assert put_back(apart(message)[0], kept) == message
+        assert restore_data(apart(message)[0], kept) == message
 
 
 # -- what is said ------------------------------------------------------------
@@ -192,27 +200,27 @@ def test_media_count_by_content_and_kind(content: bytes, other: bytes) -> None:
         {"type": "image_url", "image_url": {"url": f"data:;base64,{base64.urlsafe_b64encode(content).decode()}"}},
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": lines}},
     ]
-    digests = {canonical(each) for part in same for each in (said(part), apart(said(part))[0])}
+    digests = {encode_canonical(each) for part in same for each in (said(part), apart(said(part))[0])}
     assert len(digests) == 1
-    assert canonical(said(anthropic(content, "document", "application/pdf"))) not in digests
-    assert (canonical(said(image_url(other))) in digests) == (other == content)
+    assert encode_canonical(said(anthropic(content, "document", "application/pdf"))) not in digests
+    assert (encode_canonical(said(image_url(other))) in digests) == (other == content)
 
 
 def test_links_count_by_themselves() -> None:
     """A link is another message than the picture, or than another link."""
     links = [{"type": "image_url", "image_url": {"url": f"https://x.io/{name}.png"}} for name in "ab"]
     source = {"type": "image", "source": {"type": "url", "url": "https://x.io/a.png"}}
-    assert canonical(said(links[0])) == canonical(said(source)) != canonical(said(links[1]))
+    assert encode_canonical(said(links[0])) == encode_canonical(said(source)) != encode_canonical(said(links[1]))
 
 
 def test_how_media_were_told_before() -> None:
     """For logs of that time: only where it was told otherwise, and only of what stands there."""
     message = said(image_url(png()))
-    (former,) = former_chains(b"", message)
+    (former,) = list_former_chains(b"", message)
     assert former != chain(b"", message)
-    assert not former_chains(b"", apart(message)[0])
-    assert not former_chains(b"", Message(role="user", content="x"))
-    assert not former_chains(b"", said({"type": "thinking", "thinking": "x"}))
+    assert not list_former_chains(b"", apart(message)[0])
+    assert not list_former_chains(b"", Message(role="user", content="x"))
+    assert not list_former_chains(b"", said({"type": "thinking", "thinking": "x"}))
 
 
 # -- told without ------------------------------------------------------------
@@ -263,7 +271,7 @@ def test_who_cannot_see_is_told(part: dict[str, Any], words: str) -> None:
 )
 def test_sizes_are_readable(count: int, text: str) -> None:
     """For people."""
-    assert readable(count) == text
+    assert format_bytes(count) == text
 
 
 # -- for an upstream of Chat Completions -------------------------------------
@@ -314,7 +322,7 @@ def test_parts_of_other_dialects_are_translated(part: dict[str, Any], made: dict
     """They say the same, also by their digest, where they are media."""
     message = convert_parts(said(part))
     assert message_to(message)["content"][1] == made
-    assert made["type"] == "text" or canonical(message) == canonical(said(part))
+    assert made["type"] == "text" or encode_canonical(message) == encode_canonical(said(part))
 
 
 def test_a_video_of_frames_is_told_in_words() -> None:
@@ -416,11 +424,11 @@ def test_the_size_of_a_message_is_without_its_media() -> None:
     """These have a limit of their own; a text in a document is the message's."""
     text = {"type": "document", "source": {"type": "text", "data": "words " * 100}}
     message: dict[str, Any] = {"role": "user", "content": [image_url(png()), text], "x": 1}
-    bare = without_data(message)
+    bare = remove_data(message)
     assert bare["content"][1] is text
     assert len(json.dumps(bare)) < len(json.dumps(message)) - len(b64(png()))
     assert message["content"][0] == image_url(png())
-    assert without_data({"role": "user", "content": "x"}) == {"role": "user", "content": "x"}
+    assert remove_data({"role": "user", "content": "x"}) == {"role": "user", "content": "x"}
 
 
 # -- mistral.rs --------------------------------------------------------------

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import json
 from msgspec.structs import replace
 
-from holdfast.domain.memory import HELD, ORIGINS, TRUST, Memory, MemorySource, Origin, Owner
+from holdfast.domain.memory import ORIGINS, REVIEWED_ORIGINS, TRUST, Memory, MemorySource, Origin, Owner
 from holdfast.limits import MEMORY_BYTES, MEMORY_TAGS
 from holdfast.memory.similarity import Decision, decide_merge
 
@@ -23,7 +23,7 @@ def memory(content: str = "Ada likes tea", *, origin: Origin = "user", number: i
     given: dict[str, Any] = {
         "id": f"mem_{number:032x}",
         "owner": ANN,
-        "status": "quarantined" if origin in HELD else "active",
+        "status": "quarantined" if origin in REVIEWED_ORIGINS else "active",
         "trust": TRUST[origin],
         "sources": (source,),
         "created_at": NOW,
@@ -178,9 +178,9 @@ def test_nothing_is_trusted_more_than_the_least_of_its_sources(said: list[tuple[
     for one in kept.values():
         assert one.trust <= min(TRUST[source.origin] for source in one.sources)
         assert one.trust == TRUST[one.origin]
-        assert (one.status == "quarantined") <= (one.origin in HELD)
+        assert (one.status == "quarantined") <= (one.origin in REVIEWED_ORIGINS)
         if one.status == "active":
-            assert one.origin not in HELD
+            assert one.origin not in REVIEWED_ORIGINS
 
 
 @given(_said)

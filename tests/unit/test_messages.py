@@ -17,9 +17,9 @@ from holdfast.domain.messages import (
     Message,
     Part,
     ToolCall,
-    canonical,
     chain,
     decode_payload,
+    encode_canonical,
     encode_payload,
 )
 
@@ -54,15 +54,15 @@ def test_payloads_lose_nothing(message: Message) -> None:
 @given(messages, messages)
 def test_the_canonical_form_is_a_pure_function(one: Message, other: Message) -> None:
     """Equal messages say the same, and a stored copy says what the original said."""
-    assert canonical(decode_payload(encode_payload(one))) == canonical(one)
-    if canonical(one) == canonical(other):
+    assert encode_canonical(decode_payload(encode_payload(one))) == encode_canonical(one)
+    if encode_canonical(one) == encode_canonical(other):
         assert one.role == other.role
         assert one.tool_call_id == other.tool_call_id
 
 
 def said(content: Any, role: str = "user", **fields: Any) -> bytes:
     """The canonical form of a message."""
-    return canonical(Message(role=role, content=content, **fields))
+    return encode_canonical(Message(role=role, content=content, **fields))
 
 
 def text(*pieces: str) -> tuple[Part, ...]:

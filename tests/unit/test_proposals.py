@@ -21,7 +21,7 @@ from holdfast.consolidation.proposals import (
     merges_in,
     question,
 )
-from holdfast.domain.memory import HELD, TRUST, Memory, MemorySource, Origin, Owner
+from holdfast.domain.memory import REVIEWED_ORIGINS, TRUST, Memory, MemorySource, Origin, Owner
 from holdfast.limits import MERGE_CHARS, MERGE_MEMORIES, MERGES
 
 NOW = 1_700_000_000_000
@@ -59,7 +59,7 @@ def test_a_good_merge_is_held_with_what_it_would_stand_in_place_of() -> None:
     assert one.is_proposal
     assert one.merges == (OLD.id, NEW.id)
     assert one.supersedes == ()
-    assert not one.holds(NOW)
+    assert not one.is_valid_at(NOW)
     assert one.promoted_at is None
 
 
@@ -88,8 +88,11 @@ def test_what_is_no_merge_of_known_memories_is_dropped(merge: Merge) -> None:
         {"status": "rejected"},
         {"status": "quarantined"},
         {"valid_until": NOW},
-        *({"origin": origin, "trust": TRUST[origin]} for origin in sorted(HELD)),
-        *({"sources": (MemorySource(session_id="s", user_id="ann", origin=origin),)} for origin in sorted(HELD)),
+        *({"origin": origin, "trust": TRUST[origin]} for origin in sorted(REVIEWED_ORIGINS)),
+        *(
+            {"sources": (MemorySource(session_id="s", user_id="ann", origin=origin),)}
+            for origin in sorted(REVIEWED_ORIGINS)
+        ),
     ],
 )
 def test_a_merge_with_any_memory_that_is_held_or_gone_is_dropped(other: dict[str, Any]) -> None:

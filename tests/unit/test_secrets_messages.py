@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from holdfast.config import check_config, load
-from holdfast.domain.messages import Message, Part, ToolCall, canonical, encode_payload
+from holdfast.domain.messages import Message, Part, ToolCall, encode_canonical, encode_payload
 from holdfast.errors import InvalidRequest, SecretBlocked
 from holdfast.secrets import CREDENTIALS, RULES, Guard, Pattern, Redactor, make_guard, make_redactor, make_redactor_for
 from tests.amounts import examples
@@ -138,7 +138,7 @@ def test_redacted_messages_compare_as_the_ones_they_come_from(plant: tuple[str, 
     assert (
         len(
             {
-                canonical(told)
+                encode_canonical(told)
                 for told in (*guard.mask_messages([one, other]), *guard.mask_messages(guard.mask_messages([one])))
             }
         )

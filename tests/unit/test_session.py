@@ -10,9 +10,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from holdfast.domain.log import as_sent, erase_content, extend, rewind
-from holdfast.domain.messages import GENESIS, Message, Part, ToolCall, alias, canonical, chain
-from holdfast.domain.reconcile import Plan, mode_of, reconcile_delta
+from holdfast.domain.log import erase_content, extend, rewind, to_sent_message
+from holdfast.domain.messages import GENESIS, Message, Part, ToolCall, chain, encode_canonical, make_alias
+from holdfast.domain.reconcile import Plan, detect_mode, reconcile_delta
 from holdfast.domain.session import (
     ERASED,
     Ending,
@@ -24,9 +24,9 @@ from holdfast.domain.session import (
     SessionRef,
     Tail,
     Usage,
-    child_id,
+    get_kind,
     is_child,
-    kind_of,
+    make_child_id,
 )
 
 
@@ -75,8 +75,8 @@ some_log = st.lists(some_message, max_size=12)
 def test_kinds() -> None:
     """What an entry is follows from its role and its calls."""
     messages = [Message(role="system"), u("x"), a("x"), tc("c"), t("c")]
-    assert tuple(kind_of(message) for message in messages) == get_args(Kind)
-    assert kind_of(Message(role="developer")) == "system"
+    assert tuple(get_kind(message) for message in messages) == get_args(Kind)
+    assert get_kind(Message(role="developer")) == "system"
 
 
 class Case(NamedTuple):
@@ -170,14 +170,14 @@ def test_a_reply_is_found_again_as_the_client_has_it() -> None:
         ],
     )
     hi, yes, no = entries
-    assert (yes.digest, yes.alias) == (chain(hi.digest, a("Oh yes")), alias(hi.digest, a("Oh yes")))
-    assert no.alias == alias(yes.digest, a("no"), cut=True) != alias(yes.digest, a("no"))
+    assert (yes.digest, yes.alias) == (chain(hi.digest, a("Oh yes")), make_alias(hi.digest, a("Oh yes")))
+    assert no.alias == make_alias(yes.digest, a("no"), cut=True) != make_alias(yes.digest, a("no"))
 
 
 def test_what_the_client_was_sent_of_a_reply() -> None:
     """The calls that were returned to it, and the texts that it read before; metadata of another shape is somebody else's."""
     calls = tc("x", "y", "z")
-    assert [call.id for call in as_sent(calls, {"returned": [0, 2]}).tool_calls] == ["x", "z"]
+    assert [call.id for call in to_sent_message(calls, {"returned": [0, 2]}).tool_calls] == ["x", "z"]
     somebody_elses: list[dict[str, Any]] = [
         {},
         {"returned": []},
@@ -186,12 +186,12 @@ def test_what_the_client_was_sent_of_a_reply() -> None:
         {"preface": ["Oh "]},
     ]
     for nothing in (None, *somebody_elses):
-        assert as_sent(calls, nothing) == calls
-        assert as_sent(a("yes"), nothing) == a("yes")
-    assert as_sent(a("yes"), {"preface": "Oh "}) == a("Oh yes")
+        assert to_sent_message(calls, nothing) == calls
+        assert to_sent_message(a("yes"), nothing) == a("yes")
+    assert to_sent_message(a("yes"), {"preface": "Oh "}) == a("Oh yes")
     image = Part("image_url", extra={"image_url": {"url": "x"}})
     shown = Message(role="assistant", content=(image,))
-    assert as_sent(shown, {"preface": "Oh "}).content == (Part("text", "Oh "), image)
+    assert to_sent_message(shown, {"preface": "Oh "}).content == (Part("text", "Oh "), image)
 
 
 @pytest.mark.parametrize(
@@ -218,13 +218,13 @@ def test_when_a_session_is_over(idle: int, own: int | None, setting: int | None,
         ttl=own,
         tail=Tail(total=7, turn_id=2),
     )
-    assert session.expired(5 + idle, setting) is over
+    assert session.is_expired(5 + idle, setting) is over
     assert (session.tokens, session.turns) == (7, 3)
 
 
 def test_closed_sessions_are_over_no_more() -> None:
     closed = Session(tenant="a", user_id="u", id="s", created_at=0, updated_at=0, status="closed", tail=Tail())
-    assert closed.expired(100, 10) is False
+    assert closed.is_expired(100, 10) is False
 
 
 def test_where_a_session_and_its_end_are() -> None:
@@ -237,15 +237,15 @@ def test_where_a_session_and_its_end_are() -> None:
 
 
 def test_sessions_of_called_agents_are_known_by_their_ids() -> None:
-    assert is_child(SessionRef("u", child_id("s")))
+    assert is_child(SessionRef("u", make_child_id("s")))
     assert not is_child(SessionRef("u", "s"))
-    assert child_id("s").startswith("s")
+    assert make_child_id("s").startswith("s")
 
 
 def test_usage_sums() -> None:
     """Call by call."""
     call = ModelCall(model="m", timestamp=0, prompt_tokens=5, completion_tokens=2, cached_tokens=1)
-    assert Usage().plus(call).plus(call) == Usage(2, 10, 4, 2)
+    assert Usage().add(call).add(call) == Usage(2, 10, 4, 2)
 
 
 # -- going back --------------------------------------------------------------
@@ -277,7 +277,7 @@ def _fields(tail: Tail) -> dict[str, Any]:
 def test_an_erased_message_is_still_of_its_kind(message: Message) -> None:
     """It keeps its place in its unit, and erasing it again changes nothing."""
     gone = erase_content(message)
-    assert kind_of(gone) == kind_of(message)
+    assert get_kind(gone) == get_kind(message)
     assert gone.tool_call_id == message.tool_call_id
     assert [call.id for call in gone.tool_calls] == [call.id for call in message.tool_calls]
     assert erase_content(gone) == gone
@@ -288,7 +288,7 @@ def test_an_erased_message_says_nothing() -> None:
     call = ToolCall("c", "f", '{"secret":1}', extra={"secret": 1}, function_extra={"secret": 1})
     parts = (Part("text", "secret"), Part("image_url", extra={"secret": 1}))
     message = Message(role="assistant", content=parts, tool_calls=(call,), name="secret", extra={"secret": 1})
-    assert b"secret" not in canonical(erase_content(message))
+    assert b"secret" not in encode_canonical(erase_content(message))
     assert erase_content(message) == Message(role="assistant", content=None, tool_calls=(ToolCall("c", "f", "{}"),))
     assert erase_content(u("secret")) == u(ERASED)
 
@@ -298,10 +298,10 @@ def test_an_erased_message_says_nothing() -> None:
 
 def test_modes() -> None:
     """Without an assistant message it is a delta; the request may decide otherwise."""
-    assert mode_of([u("x")], "auto") == mode_of([t("x"), u("y")], "auto") == "delta"
-    assert mode_of([u("x"), a("y"), u("z")], "auto") == mode_of([tc("x")], "auto") == "transcript"
-    assert mode_of([u("x")], "transcript") == "transcript"
-    assert mode_of([a("x")], "delta") == "delta"
+    assert detect_mode([u("x")], "auto") == detect_mode([t("x"), u("y")], "auto") == "delta"
+    assert detect_mode([u("x"), a("y"), u("z")], "auto") == detect_mode([tc("x")], "auto") == "transcript"
+    assert detect_mode([u("x")], "transcript") == "transcript"
+    assert detect_mode([a("x")], "delta") == "delta"
 
 
 def test_a_delta_comes_after_the_log() -> None:

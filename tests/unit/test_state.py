@@ -17,18 +17,18 @@ from holdfast.domain.state import (
     add_prefix,
     apply_change,
     apply_delta,
-    bare,
     check_delta,
     check_key,
     check_room,
     combine_changes,
+    compute_weight,
     encode_value,
+    get_scope,
+    is_same_json,
     merge_delta,
-    names_of,
-    same,
-    scope_of,
-    split,
-    weight,
+    remove_prefix,
+    select_names,
+    split_by_scope,
 )
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import STATE_BYTES, STATE_DEPTH, STATE_KEY_BYTES, STATE_KEYS, STATE_VALUE_BYTES
@@ -50,24 +50,24 @@ deltas = st.dictionaries(keys, changes, max_size=6)
 
 @given(keys)
 def test_a_key_is_its_scope_and_a_name(key: str) -> None:
-    scope = scope_of(key)
-    assert add_prefix({bare(key): 1}, scope) == {key: 1}
-    assert (scope == "session") == (bare(key) == key)
+    scope = get_scope(key)
+    assert add_prefix({remove_prefix(key): 1}, scope) == {key: 1}
+    assert (scope == "session") == (remove_prefix(key) == key)
     assert not key.startswith(("user:", "app:", "temp:")) or scope == key.partition(":")[0]
 
 
 @given(deltas)
 def test_changes_are_split_by_scope_and_put_together_again(delta: dict[str, Any]) -> None:
-    parts = split(delta)
+    parts = split_by_scope(delta)
     assert {key: change for scope, part in parts.items() for key, change in add_prefix(part, scope).items()} == delta
     assert all(parts.values())
     for scope, part in parts.items():
-        assert names_of(delta, scope) == list(part)
+        assert select_names(delta, scope) == list(part)
 
 
 @given(keys)
 def test_keys_that_can_be_are_taken(key: str) -> None:
-    if bare(key):
+    if remove_prefix(key):
         check_key(key)
 
 
@@ -196,8 +196,8 @@ def test_depth_is_no_crash() -> None:
             check_delta({"k": deeper})
     for _ in range(600):
         less = [less]
-    assert same(less, less)
-    assert not same(less, [less])
+    assert is_same_json(less, less)
+    assert not is_same_json(less, [less])
 
 
 def test_values_are_limited() -> None:
@@ -234,7 +234,10 @@ def test_changes_are_of_the_keys_that_they_name(state: dict[str, Any], delta: di
 @given(st.dictionaries(texts, values.filter(lambda value: value is not None), max_size=6))
 def test_weights_add_up_to_the_json_of_all(state: dict[str, Any]) -> None:
     whole = len(encode_value("all", state))
-    assert sum(weight(key, encode_value(key, value)) for key, value in state.items()) + (1 if state else 2) == whole
+    assert (
+        sum(compute_weight(key, encode_value(key, value)) for key, value in state.items()) + (1 if state else 2)
+        == whole
+    )
 
 
 def test_a_sessions_own_state_has_limits() -> None:
@@ -272,8 +275,8 @@ def test_a_state_of_which_nothing_changes_is_the_same_object() -> None:
 
 @given(values)
 def test_a_value_is_the_same_as_it_comes_back(value: Any) -> None:
-    assert same(value, json.loads(json.dumps(value)))
-    assert same(value, json.loads(encode_value("k", value)))
+    assert is_same_json(value, json.loads(json.dumps(value)))
+    assert is_same_json(value, json.loads(encode_value("k", value)))
 
 
 @given(values, values)
@@ -281,7 +284,7 @@ def test_values_are_the_same_when_their_json_is(one: Any, other: Any) -> None:
     def plain(value: Any) -> str:
         return json.dumps(_whole(value), sort_keys=True)
 
-    assert same(one, other) == same(other, one) == (plain(one) == plain(other))
+    assert is_same_json(one, other) == is_same_json(other, one) == (plain(one) == plain(other))
 
 
 def _whole(value: Any) -> Any:
@@ -296,10 +299,10 @@ def _whole(value: Any) -> Any:
     ("one", "other"), [(1, True), (0, False), (0, None), ("1", 1), ([], None), ({}, []), ({"a": None}, {})]
 )
 def test_what_only_looks_the_same(one: Any, other: Any) -> None:
-    assert not same(one, other)
+    assert not is_same_json(one, other)
 
 
 def test_numbers_are_compared_by_what_they_are() -> None:
-    assert same(1, 1.0)
-    assert same({"a": [1.0, {"b": 2}]}, {"a": (1, {"b": 2.0})})
-    assert not same(1, 1.5)
+    assert is_same_json(1, 1.0)
+    assert is_same_json({"a": [1.0, {"b": 2}]}, {"a": (1, {"b": 2.0})})
+    assert not is_same_json(1, 1.5)

@@ -24,7 +24,7 @@ VALUES: dict[str, Any] = {"a": "A", "user:a": "U", "app:a": "P", "temp:a": "T", 
 
 
 def rendered(text: str, values: dict[str, Any] | None = None) -> str:
-    return parse_template(text).rendered(VALUES if values is None else values, agent="x")
+    return parse_template(text).render(VALUES if values is None else values, agent="x")
 
 
 # -- places ----------------------------------------------------------------------------
@@ -122,7 +122,7 @@ def test_what_it_names_is_told_once_each_and_in_order() -> None:
 @pytest.mark.parametrize("values", [{}, {"b": None, "user:b": None}])
 def test_a_missing_one_is_named_with_its_agent(name: str, values: dict[str, Any]) -> None:
     with pytest.raises(MissingState) as error:
-        parse_template(f"so {{{name}}}").rendered(values, agent="helpful", what="global_instruction")
+        parse_template(f"so {{{name}}}").render(values, agent="helpful", what="global_instruction")
     assert (error.value.name, error.value.agent, error.value.code) == (name, "helpful", "missing_state")
     for told in (name.removeprefix(ARTIFACT), "'helpful'", "global_instruction", f"{{{name}?}}"):
         assert told in str(error.value)
@@ -130,7 +130,7 @@ def test_a_missing_one_is_named_with_its_agent(name: str, values: dict[str, Any]
 
 
 def test_where_everything_may_be_missing_nothing_stands_there() -> None:
-    assert parse_template("Hi {user:name}!{a}").rendered({"a": 1}, agent="x", strict=False) == "Hi !1"
+    assert parse_template("Hi {user:name}!{a}").render({"a": 1}, agent="x", strict=False) == "Hi !1"
 
 
 # -- rules -----------------------------------------------------------------------------
@@ -142,9 +142,9 @@ def test_values_are_data_in_any_combination(values: list[str], text: str) -> Non
     """Whatever they hold, and whatever they come to stand beside, it is as if something harmless had been put there."""
     marks = {name: f"\ue000{at}\ue001" for at, name in enumerate(VALUES)}
     given_values = dict(zip(VALUES, values, strict=True))
-    with_marks = parse_template(text).rendered(marks, agent="x", strict=False)
+    with_marks = parse_template(text).render(marks, agent="x", strict=False)
     expected = re.sub("\ue000(.)\ue001", lambda found: values[int(found[1])], with_marks)
-    assert parse_template(text).rendered(given_values, agent="x", strict=False) == expected
+    assert parse_template(text).render(given_values, agent="x", strict=False) == expected
 
 
 @given(JAGGED)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.messages import GENESIS, canonical, chain, chain_as_before, former_chains
+from holdfast.domain.messages import GENESIS, chain, chain_with_unspoken, encode_canonical, list_former_chains
 from holdfast.errors import InvalidRequest
 from holdfast.models import Collector
 from holdfast.models.anthropic_stream import ReplyChunks
@@ -170,9 +170,9 @@ def test_what_a_client_resends_is_what_was_said(content: list[Json], by_stream: 
     stored = message_from({**data, "role": "assistant"})
     sent = streamed(chunks) if by_stream else make_message(completion)
     (again,) = parse_messages([{"role": "assistant", "content": sent["content"]}]) or (stored,)
-    assert canonical(again) == canonical(stored)
+    assert encode_canonical(again) == encode_canonical(stored)
     plain = {name: data[name] for name in ("role", "content", "tool_calls") if name in data}
-    assert canonical(message_from(plain)) == canonical(stored)
+    assert encode_canonical(message_from(plain)) == encode_canonical(stored)
 
 
 @given(contents(), st.booleans())
@@ -312,13 +312,13 @@ def test_unspoken_parts_do_not_count(content: list[Json]) -> None:
     said = [block for block in content if block["type"] != "tool_use"]
     message = message_from({"role": "assistant", "content": said})
     spoken = message_from({"role": "assistant", "content": [block for block in said if block["type"] == "text"]})
-    assert canonical(message) == canonical(spoken)
-    former = former_chains(GENESIS, message)
+    assert encode_canonical(message) == encode_canonical(spoken)
+    former = list_former_chains(GENESIS, message)
     assert (len(former) == 1) == (len(said) > len(spoken.content or ()))
-    assert chain_as_before(GENESIS, message) == next(iter(former), chain(GENESIS, message))
+    assert chain_with_unspoken(GENESIS, message) == next(iter(former), chain(GENESIS, message))
     assert chain(GENESIS, message) not in former
     user = message_from({"role": "user", "content": said})
-    assert not former_chains(GENESIS, user)
+    assert not list_former_chains(GENESIS, user)
 
 
 # -- requests ----------------------------------------------------------------

@@ -99,7 +99,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
             window = Budget.for_model(self.model, context_window=self.context_window, learned_window=learned.window)
             message = f"max_tokens {reply:,} leaves no room for a prompt in the {window.context_window:,} tokens of {self.model}"
             raise InvalidRequest(message, param="max_tokens") from exc
-        return budget if learned.ceiling is None else budget.capped(learned.ceiling)
+        return budget if learned.ceiling is None else budget.cap_input(learned.ceiling)
 
     async def prompt_tokens(self, body: Mapping[str, Any]) -> int | None:
         """Return the provider's own count of a prompt that is about to be sent; None if it is not asked or gives no answer.

@@ -23,7 +23,7 @@ from holdfast.domain.artifact import (
     Scope,
     UserRef,
     check_name,
-    scope_of,
+    get_scope,
 )
 from holdfast.domain.session import SessionRef
 from holdfast.errors import ArtifactNotFound, HoldfastError, InvalidRequest, SessionNotFound, StoreCorrupt, StoreError
@@ -135,7 +135,7 @@ class ArtifactService:
         )
         try:
             saved = await self._store.add_artifact(
-                scope_of(ref, name), new, expect=expect, room=self.settings.max_total, identity=session.identity
+                get_scope(ref, name), new, expect=expect, room=self.settings.max_total, identity=session.identity
             )
         except StoreError:
             raise  # the content may have been named, so it must be kept; otherwise the sweep finds it
@@ -158,7 +158,7 @@ class ArtifactService:
             await self.blobs.put(key, chunks)
         fields = {name: getattr(artifact, name) for name in NewArtifact.__struct_fields__}
         try:
-            return await self._store.add_artifact(scope_of(ref, artifact.name), NewArtifact(**{**fields, "blob": key}))
+            return await self._store.add_artifact(get_scope(ref, artifact.name), NewArtifact(**{**fields, "blob": key}))
         except StoreError:
             raise  # the content may have been named, so it must be kept; otherwise the sweep finds it
         except HoldfastError:
@@ -168,7 +168,7 @@ class ArtifactService:
     async def get(self, ref: SessionRef, name: str, version: int | None = None) -> Artifact:
         """Return an artifact without its content. Raise `ArtifactNotFound` or `SessionNotFound`."""
         name = check_name(name)
-        return await self._store.artifact(scope_of(ref, name), name, version)
+        return await self._store.artifact(get_scope(ref, name), name, version)
 
     @asynccontextmanager
     async def open(
@@ -236,12 +236,12 @@ class ArtifactService:
     ) -> ArtifactPage:
         """Return the versions of an artifact after version `after`, oldest first. Raise `ArtifactNotFound` or `SessionNotFound`."""
         name = check_name(name)
-        return await self._store.artifact_versions(scope_of(ref, name), name, limit=limit, after=after)
+        return await self._store.artifact_versions(get_scope(ref, name), name, limit=limit, after=after)
 
     async def delete(self, ref: SessionRef, name: str, version: int | None = None) -> tuple[Artifact, ...]:
         """Delete an artifact or one version; see `SessionArtifacts.delete`."""
         name = check_name(name)
-        deleted = await self._store.drop_artifacts(scope_of(ref, name), name, version)
+        deleted = await self._store.drop_artifacts(get_scope(ref, name), name, version)
         await self._remove([one.blob for one in deleted])
         return deleted
 

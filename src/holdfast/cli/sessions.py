@@ -384,7 +384,7 @@ def lift(
     """Send message SEQ of a session again to upstreams that rejected it."""
 
     async def do(hf: Holdfast) -> Entry:
-        from holdfast.domain.refusals import refusals_of
+        from holdfast.domain.refusals import read_refusals
         from holdfast.errors import EntryNotFound
         from holdfast.sessions.annotations import annotate
 
@@ -392,7 +392,7 @@ def lift(
         entries = await hf.store.entries(ref, start=seq, stop=seq + 1)
         if not entries:
             raise EntryNotFound(ref.id, seq)
-        kept = [name for name in refusals_of(entries[0].metadata) if upstream not in (None, name)]
+        kept = [name for name in read_refusals(entries[0].metadata) if upstream not in (None, name)]
         return await annotate(hf.store, ref, seq, refused_by=kept)
 
     entry = run_with_store(do, store=store, config=config, writes=True)

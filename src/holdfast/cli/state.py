@@ -53,10 +53,10 @@ class _StateTarget(NamedTuple):
 
 def _refuse_temporary(*keys: str) -> None:
     """Raise `Misuse` for `temp:` keys: they exist only during a turn, so a write would be lost silently."""
-    from holdfast.domain.state import scope_of
+    from holdfast.domain.state import get_scope
 
     for key in keys:
-        if scope_of(key) == "temp":
+        if get_scope(key) == "temp":
             raise Misuse(f"{key!r} exists only during a turn: keys that begin with temp: cannot be changed here")
 
 

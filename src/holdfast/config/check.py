@@ -19,7 +19,7 @@ from holdfast.config.resolve import find_store_mistake, resolve_context, resolve
 from holdfast.config.show import describe
 from holdfast.context.strategies import WITHOUT_MODEL
 from holdfast.distribution import format_install_hint
-from holdfast.domain.budget import window_note, window_of
+from holdfast.domain.budget import describe_unknown_window, window_of
 from holdfast.errors import ConfigError, HoldfastError, InvalidRequest, MissingExtra
 from holdfast.secrets.rules import EXTRA, choose_rules, find_unknown, is_library_installed
 from holdfast.settings import mask_url
@@ -283,7 +283,7 @@ def _find_fallbacks(config: Config) -> Found:
 def _find_windows(config: Config) -> Found:
     for name, llm in config.llms.items():
         if not llm.context_window and llm.provider != "offline":
-            note = window_note(resolve_llm(config, name).model)
+            note = describe_unknown_window(resolve_llm(config, name).model)
             if note:
                 yield f"llms.{name}", note
 

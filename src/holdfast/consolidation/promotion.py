@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from holdfast.domain.memory import HELD, Memory, Signal, is_held
+from holdfast.domain.memory import REVIEWED_ORIGINS, Memory, Signal, is_awaiting_review
 from holdfast.errors import InvalidRequest
 from holdfast.limits import MEMORIES_AT_ONCE
 from holdfast.memory.ranking import DAY, HALF_LIVES
@@ -205,7 +205,7 @@ def findings_of(
     found = [
         _finding(memory, figures_of(memory, signals[memory.id], now, settings.half_lives), settings)
         for memory in memories
-        if memory.holds(now) and signals.get(memory.id)
+        if memory.is_valid_at(now) and signals.get(memory.id)
     ]
     found.sort(key=lambda one: (-one.score, one.number))
     good = [one for one in found if one.verdict == "promoted"]
@@ -225,7 +225,7 @@ def _finding(memory: Memory, figures: Figures, settings: DreamSettings) -> Findi
     verdict: Verdict = "gated" if gates else "promoted"
     if memory.promoted_at is not None:
         verdict, gates = "already", ()
-    elif is_held(memory):
+    elif is_awaiting_review(memory):
         verdict, gates = "held", (f"its origin is {_least(memory)}: it waits for a review", *gates)
     return Finding(
         memory_id=memory.id, number=memory.number, figures=figures, score=score, verdict=verdict, gates=gates
@@ -246,7 +246,7 @@ def _failed(figures: Figures, score: float, settings: DreamSettings) -> Iterable
 
 def _least(memory: Memory) -> str:
     origins = [memory.origin, *(source.origin for source in memory.sources)]
-    return next((origin for origin in origins if origin in HELD), memory.origin)
+    return next((origin for origin in origins if origin in REVIEWED_ORIGINS), memory.origin)
 
 
 def _better(one: Signal, other: Signal) -> bool:

@@ -24,7 +24,7 @@ from holdfast.consolidation.diary import one_line
 from holdfast.context.escaping import format_envelope, to_json_line
 from holdfast.context.recalled import format_time
 from holdfast.context.summaries import clean_answer, iter_identifiers
-from holdfast.domain.memory import TRUST, Memory, MemorySource, Owner, is_held
+from holdfast.domain.memory import TRUST, Memory, MemorySource, Owner, is_awaiting_review
 from holdfast.domain.messages import Message
 from holdfast.errors import HoldfastError
 from holdfast.limits import (
@@ -150,7 +150,7 @@ def make_proposals(
 
 
 def _may_merge(memory: Memory, now: int) -> bool:
-    return memory.status == "active" and memory.holds(now) and not is_held(memory)
+    return memory.status == "active" and memory.is_valid_at(now) and not is_awaiting_review(memory)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

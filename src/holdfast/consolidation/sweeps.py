@@ -399,7 +399,7 @@ class DreamFiles:
     async def _telling(self, owner: Owner) -> list[Memory]:
         """The promoted memories of an owner that hold now."""
         now = self._clock()
-        return [one for one in (await self._promoted.of(owner)).memories if one.holds(now)]
+        return [one for one in (await self._promoted.of(owner)).memories if one.is_valid_at(now)]
 
 
 def _is_shared(owner: Owner) -> bool:

@@ -30,7 +30,7 @@ from holdfast.context.units import has_content, is_guessed
 from holdfast.context.view import FoldedView, ViewState, make_view
 from holdfast.context.window import Room, Window
 from holdfast.domain.budget import Budget
-from holdfast.domain.calibration import Counted, Measure
+from holdfast.domain.calibration import Measure, MeasuredCount
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, StoredCompaction
 from holdfast.errors import BudgetTooSmall
@@ -349,7 +349,7 @@ class WorkingSet:
         """Return the ids of the memories in the session's introduction."""
         return self.request.introduction.ids if self.request.introduction else ()
 
-    def describe_count(self, provider: int | None = None) -> Counted:
+    def describe_count(self, provider: int | None = None) -> MeasuredCount:
         """Return the token count of the whole prompt and how exact it is.
 
         Args:

@@ -14,7 +14,7 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from holdfast.context.escaping import escape_lines, escape_name, format_tag
-from holdfast.domain.artifact import LOADER, result_name
+from holdfast.domain.artifact import LOADER, format_result_name
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 
 MIN_CUT = 128
@@ -153,7 +153,7 @@ def make_stub(message: Message, tokens: int, *, seq: int, count: Count, marker: 
 
 def format_loader_call(seq: int) -> str:
     """Return the call with which a model loads the tool result of entry `seq`."""
-    return _LOADABLE.format(name=result_name(seq))
+    return _LOADABLE.format(name=format_result_name(seq))
 
 
 _Made = Callable[[float], Message]

@@ -379,7 +379,7 @@ def format_known_line(memory: Memory) -> str:
 
 def _is_known(memory: Memory, began: int) -> bool:
     promoted = memory.promoted_at is not None and memory.promoted_at <= began
-    return promoted and memory.status == "active" and memory.holds(began)
+    return promoted and memory.status == "active" and memory.is_valid_at(began)
 
 
 def _make_known_message(memories: Iterable[Memory], marker: str) -> Message:

@@ -33,7 +33,7 @@ from holdfast.context.statements import (
 )
 from holdfast.context.units import Unit
 from holdfast.context.window import Block, Compaction, DeferredBlock, Room, Window
-from holdfast.domain.fact_choices import Choice, choices_of
+from holdfast.domain.fact_choices import Choice, read_choices
 from holdfast.domain.messages import Message
 from holdfast.limits import FACT_DROPS, FACT_PINS
 from holdfast.recall.terms import terms_of
@@ -472,7 +472,7 @@ def _iter_statements(units: Iterable[Unit]) -> Iterator[Statement]:
         override = unit.overrides[0] if unit.overrides else None
         if unit.asks and not unit.by and not unit.refused and (override is None or not override.heading):
             entry = unit.entries[0]
-            text, choices = (override or entry).message.text, choices_of(entry.metadata)
+            text, choices = (override or entry).message.text, read_choices(entry.metadata)
             yield from find_statements(text, unit.first, at=entry.timestamp, choices=choices)
 
 

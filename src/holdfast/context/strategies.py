@@ -103,7 +103,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         """Return a model's budget, limited to the part of its window that this strategy uses."""
         if self.budget is not None or self.max_window is None or budget.context_window <= self.max_window:
             return budget
-        return budget.capped(max(1, budget.input - budget.context_window + self.max_window))
+        return budget.cap_input(max(1, budget.input - budget.context_window + self.max_window))
 
     def view_unit(self, unit: Unit) -> Unit | None:
         """Return a unit of the log as the agent sees it; None if it does not see it."""

@@ -13,9 +13,9 @@ import msgspec
 from msgspec import UnsetType
 
 from holdfast.context.escaping import escape_content, escape_name, format_tag
-from holdfast.domain.media.parts import picture_in
+from holdfast.domain.media.parts import get_picture
 from holdfast.domain.messages import REASONING_PARTS, SYSTEM_ROLES, Content, Message, Part, ToolCall
-from holdfast.domain.refusals import refusals_of
+from holdfast.domain.refusals import read_refusals
 from holdfast.domain.session import Entry
 from holdfast.limits import SYSTEM_IN_FORCE
 
@@ -39,7 +39,7 @@ def has_content(message: Message) -> bool:
 
 def is_guessed(part: Part) -> bool:
     """Return True if what a part costs is not known to the token: media other than pictures, and pictures of unknown size."""
-    picture = picture_in(part)
+    picture = get_picture(part)
     return picture.size is None and picture.detail != "low"
 
 
@@ -170,7 +170,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     @property
     def refused(self) -> bool:
         """True when a provider refused any of its messages."""
-        return any(refusals_of(entry.metadata) for entry in self.entries)
+        return any(read_refusals(entry.metadata) for entry in self.entries)
 
     @property
     def instructs(self) -> bool:

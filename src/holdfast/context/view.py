@@ -17,7 +17,7 @@ from holdfast.context.prefix_diff import PrefixTracker
 from holdfast.context.strategies import Strategy
 from holdfast.context.units import Unit, group_units
 from holdfast.context.window import NO_CANDIDATES, Block, Compaction, Cut, LeftOut, Room, Window
-from holdfast.domain.session import Entry, message_bytes, text_bytes
+from holdfast.domain.session import Entry, estimate_message_bytes, estimate_text_bytes
 
 if TYPE_CHECKING:
     from holdfast.context.prefix_diff import PromptSnapshot
@@ -130,8 +130,8 @@ class FoldedView:
         """Bytes that it takes besides its entries, estimated."""
         window = self._window
         laid = [one.text for one in (window.summary, window.compaction, window.facts) if one is not None]
-        cuts = sum(message_bytes(cut.message) for cut in window.cuts.values())
-        return len(window.pool) + len(window.candidates) + cuts + sum(map(text_bytes, laid))
+        cuts = sum(estimate_message_bytes(cut.message) for cut in window.cuts.values())
+        return len(window.pool) + len(window.candidates) + cuts + sum(map(estimate_text_bytes, laid))
 
     def extend(self, entries: Iterable[Entry]) -> None:
         """Fold in what the log grew by. Units that can still change wait until they cannot."""

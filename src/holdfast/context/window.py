@@ -20,7 +20,7 @@ from holdfast.context.agent_view import shorten_relayed
 from holdfast.context.cut import MIN_CUT, Count, cut, make_stub
 from holdfast.context.units import MessageOverride, SourcedMessage, Unit, list_messages, update_standing
 from holdfast.domain.messages import Message
-from holdfast.domain.refusals import refusals_of
+from holdfast.domain.refusals import read_refusals
 from holdfast.domain.session import Entry
 from holdfast.limits import LEFT_OUT_EXPLAINED
 
@@ -483,7 +483,7 @@ class Window:
 
     def _note_refusals(self, unit: Unit) -> None:
         for entry in unit.entries:
-            if entry.metadata and (by := refusals_of(entry.metadata)):
+            if entry.metadata and (by := read_refusals(entry.metadata)):
                 self.refused = {**self.refused, entry.seq: by}
 
     def _render_unit(self, unit: Unit) -> list[Message]:

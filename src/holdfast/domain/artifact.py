@@ -73,7 +73,7 @@ class ArtifactPage(msgspec.Struct, frozen=True):
     has_more: bool
 
 
-def artifacts_to(versions: Mapping[str, int]) -> list[dict[str, Any]]:
+def format_versions(versions: Mapping[str, int]) -> list[dict[str, Any]]:
     """Versions by name as replies tell of them: of very many the last ones."""
     return [{"name": name, "version": version} for name, version in versions.items()][-ARTIFACTS_TOLD:]
 
@@ -81,7 +81,7 @@ def artifacts_to(versions: Mapping[str, int]) -> list[dict[str, Any]]:
 # -- names -------------------------------------------------------------------
 
 
-def scope_of(ref: SessionRef, name: str) -> Scope:
+def get_scope(ref: SessionRef, name: str) -> Scope:
     """Where the artifact lies that a session means by `name`."""
     return UserRef(ref.user_id) if name.startswith(USER) else ref
 
@@ -99,7 +99,7 @@ def check_name(name: str) -> str:
         raise InvalidRequest(f"the name of an artifact is a string, not {type(name).__name__}", param="name")
     whole = unicodedata.normalize("NFC", name)
     plain = whole.removeprefix(USER)
-    wrong = _wrong(plain)
+    wrong = _find_mistake(plain)
     if wrong:
         shown = "".join(sign if sign.isprintable() else f"\\u{ord(sign):04x}" for sign in whole[:80])
         message = (
@@ -109,18 +109,18 @@ def check_name(name: str) -> str:
     return whole
 
 
-def result_name(seq: int) -> str:
+def format_result_name(seq: int) -> str:
     """What the result of a tool is called, as `LOADER` knows it: the entry `seq` of the session."""
     return f"result-{seq}"
 
 
-def result_seq(name: str) -> int | None:
+def parse_result_name(name: str) -> int | None:
     """Which entry a name means that is a result's; None: it is none."""
     found = _RESULT.fullmatch(name)
     return int(found[1]) if found else None
 
 
-def _wrong(name: str) -> str | None:
+def _find_mistake(name: str) -> str | None:
     """Why `name` cannot be one; None when it can."""
     if not name:
         return "it is empty"

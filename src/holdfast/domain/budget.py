@@ -82,9 +82,9 @@ class Budget:
     ) -> None:
         _check("context_window", context_window, low=1)
         shares = {
-            "max_reply_tokens": _share(max_reply_tokens, MAX_REPLY_TOKENS, context_window // 4),
-            "safety_headroom": _share(safety_headroom, SAFETY_HEADROOM, context_window // 16),
-            "tool_result_headroom": _share(tool_result_headroom, TOOL_RESULT_HEADROOM, context_window // 8),
+            "max_reply_tokens": _default_share(max_reply_tokens, MAX_REPLY_TOKENS, context_window // 4),
+            "safety_headroom": _default_share(safety_headroom, SAFETY_HEADROOM, context_window // 16),
+            "tool_result_headroom": _default_share(tool_result_headroom, TOOL_RESULT_HEADROOM, context_window // 8),
         }
         object.__setattr__(self, "context_window", context_window)
         object.__setattr__(self, "scale", scale)
@@ -149,7 +149,7 @@ class Budget:
         """`input` in tokens as they are counted here: what a prompt is built for."""
         return max(1, int(self.input / self.scale))
 
-    def capped(self, tokens: int) -> Budget:
+    def cap_input(self, tokens: int) -> Budget:
         """The same budget with an `input` of at most `tokens`, taken off the window."""
         return replace(self, context_window=self.context_window - max(0, self.input - tokens))
 
@@ -159,7 +159,7 @@ def step_down(tokens: int) -> int:
     return max(1, tokens * (100 - STEP_DOWN) // 100)
 
 
-def _share(given: int | None, usual: int, cap: int) -> int:
+def _default_share(given: int | None, usual: int, cap: int) -> int:
     return min(usual, cap) if given is None else given
 
 
@@ -200,7 +200,7 @@ def window_of(model: str) -> ModelWindow | None:
     plain = _PROVIDER.sub("", plain[: named.start()] if named else plain)
     if plain.startswith("claude"):
         plain = plain.replace(".", "-")  # some routers write claude-sonnet-4.5
-    prefix = max((prefix for prefix in _WINDOWS if _begins(plain, prefix)), key=len, default=None)
+    prefix = max((prefix for prefix in _WINDOWS if _is_of_family(plain, prefix)), key=len, default=None)
     if prefix is None:
         return None
     known = _WINDOWS[prefix]
@@ -209,14 +209,14 @@ def window_of(model: str) -> ModelWindow | None:
     return ModelWindow(int(named["number"]) * _UNITS[named["unit"]], known.max_output)
 
 
-def window_note(model: str) -> str | None:
+def describe_unknown_window(model: str) -> str | None:
     """A sentence for people when the model's window is a guess, else None."""
     if window_of(model) is not None:
         return None
     return f"the context window of {model!r} is not known: {UNKNOWN_WINDOW:,} tokens are assumed; set context_window"
 
 
-def _begins(model: str, prefix: str) -> bool:
+def _is_of_family(model: str, prefix: str) -> bool:
     """Return True if the model is of that family: `gpt-4` is not `gpt-4o` and not `gpt-4.1`; `gpt-` is every `gpt-…`."""
     if not model.startswith(prefix):
         return False

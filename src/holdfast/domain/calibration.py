@@ -47,15 +47,15 @@ STEP: Final = 0.02
 STALE: Final = 7 * DAY
 """Milliseconds after which a ceiling that nobody confirmed is forgotten."""
 
-How = Literal["exact", "estimate", "calibrated", "provider"]
+CountMethod = Literal["exact", "estimate", "calibrated", "provider"]
 
 
-class Counted(msgspec.Struct, frozen=True, gc=False):
+class MeasuredCount(msgspec.Struct, frozen=True, gc=False):
     """How many tokens a prompt has, and how far that can be trusted."""
 
     tokens: int
     """The best that is known, in the provider's tokens, without the margin."""
-    how: How
+    how: CountMethod
     margin: float
     """Part of `tokens` that is kept free beside them, because the count may be so much too low; 0.0 for none."""
 
@@ -79,7 +79,7 @@ class Measure(msgspec.Struct, frozen=True, gc=False):
         whole = self.ratio * (1 + self.margin)
         return 1.0 if whole == 1.0 else round(math.ceil(whole / STEP - 1e-9) * STEP, 6)
 
-    def describe(self, counted: int, *, margin: float, provider: int | None = None) -> Counted:
+    def describe(self, counted: int, *, margin: float, provider: int | None = None) -> MeasuredCount:
         """Tell a count.
 
         Args:
@@ -88,12 +88,12 @@ class Measure(msgspec.Struct, frozen=True, gc=False):
             provider: what the provider's count endpoint said, if it was asked and answered.
         """
         if provider is not None:
-            return Counted(provider, "provider", 0.0)
+            return MeasuredCount(provider, "provider", 0.0)
         if self.samples and (margin or self.ratio != 1.0):
-            return Counted(round(counted * self.ratio), "calibrated", self.margin)
+            return MeasuredCount(round(counted * self.ratio), "calibrated", self.margin)
         if margin:
-            return Counted(math.floor(counted / (1 + margin)), "estimate", margin)
-        return Counted(counted, "exact", 0.0)
+            return MeasuredCount(math.floor(counted / (1 + margin)), "estimate", margin)
+        return MeasuredCount(counted, "exact", 0.0)
 
 
 class Pair(msgspec.Struct, frozen=True, gc=False, order=True, array_like=True):
@@ -120,7 +120,7 @@ class Pair(msgspec.Struct, frozen=True, gc=False, order=True, array_like=True):
         return 1.0 if self.reported <= self.counted * AGREED + added else self.ratio
 
 
-def believable(counted: int, reported: int) -> bool:
+def is_believable(counted: int, reported: int) -> bool:
     """Return True if a pair may teach something, alone or together with others."""
     return counted >= LEAST and LOW <= reported / counted <= MOST
 
@@ -130,11 +130,11 @@ class Calibration(msgspec.Struct, frozen=True, gc=False):
 
     pairs: tuple[Pair, ...] = ()
 
-    def taught(self, pair: Pair) -> Calibration:
+    def add_pair(self, pair: Pair) -> Calibration:
         """With one more pair; the same where that teaches nothing."""
-        return Calibration(_select_kept([*self.pairs, pair])) if believable(pair.counted, pair.reported) else self
+        return Calibration(_select_kept([*self.pairs, pair])) if is_believable(pair.counted, pair.reported) else self
 
-    def merged(self, other: Calibration) -> Calibration:
+    def merge(self, other: Calibration) -> Calibration:
         """With what another process has learned."""
         return Calibration(_select_kept([*self.pairs, *other.pairs])) if other.pairs else self
 
@@ -199,7 +199,7 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     ceiling_at: int = 0
     calibration: Calibration = Calibration()
 
-    def reported(self, counted: int, reported: int, *, at: int) -> Learned:
+    def record_usage(self, counted: int, reported: int, *, at: int) -> Learned:
         """After an answer.
 
         Args:
@@ -207,7 +207,7 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
             reported: `usage.prompt_tokens`, cached ones included, or what a count endpoint said; 0 when it said nothing.
             at: milliseconds since the epoch.
         """
-        learned = msgspec.structs.replace(self, calibration=self.calibration.taught(Pair(at, counted, reported)))
+        learned = msgspec.structs.replace(self, calibration=self.calibration.add_pair(Pair(at, counted, reported)))
         # What was taken, fits: a limit below it is none.
         if learned.window is not None and reported > learned.window:
             learned = msgspec.structs.replace(learned, window=None, window_at=at)
@@ -215,7 +215,7 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
             learned = msgspec.structs.replace(learned, ceiling=None, ceiling_at=at)
         return learned
 
-    def refused(
+    def record_refusal(
         self, counted: int, budget: Budget, *, limit: int | None = None, requested: int | None = None, at: int
     ) -> Learned:
         """After a prompt was refused as too long.
@@ -234,26 +234,26 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
             known = limit
             learned = msgspec.structs.replace(learned, window=limit, window_at=at)
         expected = math.ceil(counted * budget.scale)
-        named = requested if requested is not None and believable(counted, requested) else None
+        named = requested if requested is not None and is_believable(counted, requested) else None
         if named is None and expected + budget.max_reply_tokens <= known:
-            named = self._explained(counted, budget, known)
+            named = self._explain_refusal(counted, budget, known)
         if (named or expected) + budget.max_reply_tokens <= known:
             ceiling = step_down(min(budget.input, expected))
             return msgspec.structs.replace(learned, ceiling=min(ceiling, learned.ceiling or ceiling), ceiling_at=at)
         if named is None:
             return learned
-        taught = learned.calibration.taught(Pair(at, counted, named, refused=True))
+        taught = learned.calibration.add_pair(Pair(at, counted, named, refused=True))
         return msgspec.structs.replace(learned, calibration=taught)
 
-    def _explained(self, counted: int, budget: Budget, known: int) -> int | None:
+    def _explain_refusal(self, counted: int, budget: Budget, known: int) -> int | None:
         """Return the prompt's tokens by the newest reply whose ratio was too high to be believed, if they explain a refusal."""
         doubted = [pair for pair in self.calibration.pairs if pair.ratio > HIGH and not pair.refused]
         if not doubted:
             return None
         tokens = math.ceil(counted * doubted[-1].ratio)
-        return tokens if believable(counted, tokens) and tokens + budget.max_reply_tokens > known else None
+        return tokens if is_believable(counted, tokens) and tokens + budget.max_reply_tokens > known else None
 
-    def merged(self, other: Learned) -> Learned:
+    def merge(self, other: Learned) -> Learned:
         """With what another process has learned: the later word on each limit, and the pairs of both."""
         window = max(self, other, key=lambda one: (one.window_at, one.window or 0))
         ceiling = max(self, other, key=lambda one: (one.ceiling_at, -(one.ceiling or 0)))
@@ -262,7 +262,7 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
             window_at=window.window_at,
             ceiling=ceiling.ceiling,
             ceiling_at=ceiling.ceiling_at,
-            calibration=self.calibration.merged(other.calibration),
+            calibration=self.calibration.merge(other.calibration),
         )
 
 

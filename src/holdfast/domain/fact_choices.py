@@ -15,7 +15,7 @@ STANDING_FACTS: Final = "standing_facts"
 _PLACE_CHARS: Final = 3
 
 
-def choices_of(metadata: Mapping[str, Any] | None) -> dict[int, Choice]:
+def read_choices(metadata: Mapping[str, Any] | None) -> dict[int, Choice]:
     """Return the choices by the number of the sentence; malformed ones count as none."""
     given = metadata.get(STANDING_FACTS) if metadata else None
     if not isinstance(given, Mapping):

@@ -39,7 +39,7 @@ HEARD: Final = ("content", "chars", "ms", "total_ms", "timestamp", "turn_id")
 """Names of what can be said of how much was heard."""
 
 
-class Heard(msgspec.Struct, frozen=True, kw_only=True):
+class HeardReport(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of how much of a reply was heard; without anything, all that there is of it. See `heard_from`."""
 
     content: str | None = None
@@ -56,12 +56,12 @@ class Heard(msgspec.Struct, frozen=True, kw_only=True):
     """The turn that the reply must be of; None: any."""
 
     @property
-    def everything(self) -> bool:
+    def is_everything(self) -> bool:
         """Whether all of it was heard, as far as anybody says."""
         return self.content is None and self.chars is None and self.ms is None
 
 
-def parse_heard(given: dict[str, Any]) -> Heard:
+def parse_heard(given: dict[str, Any]) -> HeardReport:
     """What somebody says was heard, checked. Raises `InvalidRequest`."""
     told = {name: value for name, value in given.items() if value is not None}
     for name, value in told.items():
@@ -77,10 +77,10 @@ def parse_heard(given: dict[str, Any]) -> Heard:
         raise InvalidRequest(
             "total_ms is how long the whole would have taken, above 0, and stands with ms", param="total_ms"
         )
-    return Heard(**told)
+    return HeardReport(**told)
 
 
-def place_in(text: str, heard: Heard) -> int:
+def count_heard_chars(text: str, heard: HeardReport) -> int:
     """How many characters of `text` were heard; its length where all of it was, or more than there is.
 
     Raises:
@@ -93,7 +93,7 @@ def place_in(text: str, heard: Heard) -> int:
     if heard.ms is None:
         return len(text)
     whole = len(text) if heard.total_ms else SPEAKING_RATE
-    return _words_within(text, whole * heard.ms // (heard.total_ms or 1000))
+    return _find_word_end(text, whole * heard.ms // (heard.total_ms or 1000))
 
 
 def _find_shared_end(text: str, heard: str) -> int:
@@ -116,7 +116,7 @@ def _find_shared_end(text: str, heard: str) -> int:
     return at
 
 
-def _words_within(text: str, reached: int) -> int:
+def _find_word_end(text: str, reached: int) -> int:
     """Where the last word ends that is wholly within the first `reached` characters, the white space behind it included."""
     at = 0
     for word in _WORDS.finditer(text, 0, min(reached, len(text)) + 1):
@@ -131,7 +131,7 @@ def _words_within(text: str, reached: int) -> int:
 # -- a reply, and what stays of it --------------------------------------------------
 
 
-class Round(msgspec.Struct, frozen=True):
+class ReplyRound(msgspec.Struct, frozen=True):
     """A message of a reply, and the results of its calls."""
 
     head: Entry
@@ -150,7 +150,7 @@ class Round(msgspec.Struct, frozen=True):
         """Whether it was interrupted before."""
         return bool((self.head.metadata or {}).get("interrupted"))
 
-    def answered(self) -> tuple[int, ...]:
+    def list_answered(self) -> tuple[int, ...]:
         """Which of its calls have a result, by their index; ids may stand more than once."""
         ids = [result.message.tool_call_id for result in self.results]
         found = []
@@ -163,7 +163,7 @@ class Round(msgspec.Struct, frozen=True):
     @property
     def open(self) -> bool:
         """Whether a call of it waits for its result."""
-        return len(self.answered()) < len(self.head.message.tool_calls)
+        return len(self.list_answered()) < len(self.head.message.tool_calls)
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
@@ -178,31 +178,31 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     """Results behind it that stay."""
 
 
-def rounds_of(entries: Sequence[Entry]) -> list[Round]:
+def split_rounds(entries: Sequence[Entry]) -> list[ReplyRound]:
     """A reply's entries as rounds; a result without a call goes with what stands before it."""
-    rounds: list[Round] = []
+    rounds: list[ReplyRound] = []
     for entry in entries:
         if entry.kind == "result" and rounds:
-            rounds[-1] = Round(rounds[-1].head, (*rounds[-1].results, entry))
+            rounds[-1] = ReplyRound(rounds[-1].head, (*rounds[-1].results, entry))
         else:
-            rounds.append(Round(entry))
+            rounds.append(ReplyRound(entry))
     return rounds
 
 
-def text_of(rounds: Sequence[Round]) -> str:
+def join_reply_text(rounds: Sequence[ReplyRound]) -> str:
     """What was generated of a reply, as its client was sent it."""
     return _join_texts("", rounds)
 
 
-def cut_at(rounds: Sequence[Round], at: int, now: int) -> Cut | None:
+def cut_reply(rounds: Sequence[ReplyRound], at: int, now: int) -> Cut | None:
     """What stays of a reply of whose text the first `at` characters were heard; None: all of it, as it is.
 
     Args:
         rounds: the reply's; at least one.
-        at: see `place_in`.
+        at: see `count_heard_chars`.
         now: when it was interrupted, milliseconds since the epoch.
     """
-    whole, sent, number = text_of(rounds), "", 0
+    whole, sent, number = join_reply_text(rounds), "", 0
     for number, one in enumerate(rounds):  # noqa: B007 - the last one where none reaches so far
         sent = _join_texts(sent, [one])
         if len(sent) > at:
@@ -211,17 +211,17 @@ def cut_at(rounds: Sequence[Round], at: int, now: int) -> Cut | None:
     if len(before) + len(one.text) > at:
         cut = _shorten(one, (before, whole), max(0, at - len(before)), now)
     else:
-        cut = _without_open_calls(one, (before, whole), now) if one.open else None
+        cut = _remove_open_calls(one, (before, whole), now) if one.open else None
     while cut is not None and cut.message is None and number and rounds[number - 1].open:
         # Calls that were never answered, though something followed them, must not be the last thing either.
         number -= 1
-        cut = _without_open_calls(rounds[number], (_before(rounds, number), whole), now)
+        cut = _remove_open_calls(rounds[number], (_get_text_before(rounds, number), whole), now)
     return cut
 
 
-def _before(rounds: Sequence[Round], number: int) -> str:
+def _get_text_before(rounds: Sequence[ReplyRound], number: int) -> str:
     """What the client was sent before a round."""
-    sent = text_of(rounds[: number + 1])
+    sent = join_reply_text(rounds[: number + 1])
     return sent[: len(sent) - len(rounds[number].text)]
 
 
@@ -229,19 +229,19 @@ _Around = tuple[str, str]
 """What the client was sent before a round, and all that was generated of the reply, the same at its beginning."""
 
 
-def _shorten(one: Round, around: _Around, length: int, now: int) -> Cut | None:
+def _shorten(one: ReplyRound, around: _Around, length: int, now: int) -> Cut | None:
     """What stays of a round of whose text `length` characters were heard."""
     if one.cut and length >= len(one.head.message.text):
         return None  # it was cut there, or before, already
     if not one.text[:length].strip():
         return Cut(head=one.head, message=None, metadata=None)
-    message = _beginning(one.head.message, length)
+    message = _cut_message(one.head.message, length)
     return Cut(head=one.head, message=message, metadata=_mark_interrupted(one, around, now))
 
 
-def _without_open_calls(one: Round, around: _Around, now: int) -> Cut:
+def _remove_open_calls(one: ReplyRound, around: _Around, now: int) -> Cut:
     """What stays of a round that was heard, and whose calls nobody has answered yet."""
-    kept = one.answered()
+    kept = one.list_answered()
     calls = tuple(one.head.message.tool_calls[at] for at in kept)
     unheard = STEP in (one.head.metadata or {}) or not one.head.message.text.strip()
     if not calls and unheard:
@@ -256,7 +256,7 @@ def _without_open_calls(one: Round, around: _Around, now: int) -> Cut:
     return Cut(head=one.head, message=message, metadata=metadata, results=one.results if calls else ())
 
 
-def _join_texts(before: str, rounds: Sequence[Round]) -> str:
+def _join_texts(before: str, rounds: Sequence[ReplyRound]) -> str:
     """What a client was sent: the texts of `rounds` behind `before`."""
     for text in (one.text for one in rounds if one.text):
         apart = APART if before and not before[-1].isspace() and not text[0].isspace() else ""
@@ -264,13 +264,13 @@ def _join_texts(before: str, rounds: Sequence[Round]) -> str:
     return before
 
 
-def _beginning(message: Message, length: int) -> Message:
+def _cut_message(message: Message, length: int) -> Message:
     """The first `length` characters of a message's text, and the media among them; no calls."""
     extra = {name: value for name, value in message.extra.items() if name not in _OF_THE_WHOLE}
-    return message.evolve(content=_first(message.content, length), tool_calls=(), extra=extra)
+    return message.evolve(content=_cut_content(message.content, length), tool_calls=(), extra=extra)
 
 
-def _first(content: Content, length: int) -> Content:
+def _cut_content(content: Content, length: int) -> Content:
     if not isinstance(content, tuple):
         return content[:length] if isinstance(content, str) else content
     parts: list[Part] = []
@@ -284,7 +284,7 @@ def _first(content: Content, length: int) -> Content:
     return tuple(parts)
 
 
-def _mark_interrupted(one: Round, around: _Around, now: int) -> dict[str, Any]:
+def _mark_interrupted(one: ReplyRound, around: _Around, now: int) -> dict[str, Any]:
     """A round's metadata where it was interrupted: with all that was generated from there on.
 
     What came before is needed to know it again where the client sends all of the reply as one. What would not fit into an entry's metadata is left out: first what came before, then what was generated.

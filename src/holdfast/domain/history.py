@@ -65,16 +65,16 @@ class LivePath:
         """How many entries are live now."""
         return self._stack[-1][2]
 
-    def leave(self, seq: float) -> None:
+    def retire_until(self, seq: float) -> None:
         """Take away what the entry `seq`, or one before it, retired."""
         while len(self._stack) > 1 and self._stack[-1][0] <= seq and self._stack[-1][0] != math.inf:
             self._stack.pop()
 
-    def can_leave(self, at: float) -> bool:
+    def can_retire_at(self, at: float) -> bool:
         """Whether the next entry may be retired by the entry `at`: not after the entry that it stands behind."""
         return at <= self._stack[-1][0]
 
-    def grow(self, tail: Tail, leaves: float) -> None:
+    def append(self, tail: Tail, leaves: float) -> None:
         """One more entry, behind which the log's tail is `tail`, live until the entry `leaves`."""
         until, _, live = self._stack[-1]
         if leaves == until:
@@ -82,23 +82,23 @@ class LivePath:
         self._stack.append((leaves, tail, live + 1))
 
 
-def old_entry(entry: Entry, *, retired: bool = True) -> OldEntry:
+def to_old_entry(entry: Entry, *, retired: bool = True) -> OldEntry:
     """`entry` as it can be installed elsewhere; without `retired`, as one that is live."""
     return OldEntry(
-        **_said(entry),
+        **_copy_fields(entry),
         retired_by=entry.retired_by if retired else None,
         stands_for=entry.digest if entry.erased else None,
     )
 
 
-def again(entry: Entry) -> NewEntry:
+def to_new_entry(entry: Entry) -> NewEntry:
     """`entry`, to be written once more at the end of its own log. What was erased stays erased."""
     if entry.erased:
-        return old_entry(entry, retired=False)
-    return NewEntry(**_said(entry))
+        return to_old_entry(entry, retired=False)
+    return NewEntry(**_copy_fields(entry))
 
 
-def _said(entry: Entry) -> dict[str, Any]:
+def _copy_fields(entry: Entry) -> dict[str, Any]:
     """What `NewEntry` says of an entry, wherever it stands."""
     names = ("message", "tokens", "timestamp", "metadata", "agent", "importance", "pinned", "turn_id")
     return {name: getattr(entry, name) for name in names}
@@ -112,8 +112,8 @@ def rebuild_log(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
     """
     path, entries = LivePath(), []
     for seq, item in enumerate(new):
-        path.leave(seq)
-        leaves = _leaves(item, seq, len(new), path)
+        path.retire_until(seq)
+        leaves = _check_retirement(item, seq, len(new), path)
         base = path.tail
         entry, tail = extend_by_one(evolve(base, next_seq=seq), item)
         check_turn(entry.turn_id, base.turn_id, f"messages[{seq}]")
@@ -121,9 +121,9 @@ def rebuild_log(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
             entry, tail = _make_erased(entry, item.stands_for, base, tail)
         if leaves != math.inf:
             entry = evolve(entry, retired_by=int(leaves))
-        path.grow(tail, leaves)
+        path.append(tail, leaves)
         entries.append(entry)
-    path.leave(len(new))
+    path.retire_until(len(new))
     return entries, evolve(path.tail, next_seq=len(new)), path.live
 
 
@@ -152,11 +152,11 @@ def check_turn(turn_id: int, last: int, where: str) -> None:
         raise InvalidMessage(f"{param} is {turn_id}, after a message of turn {max(last, 0)}", param=param)
 
 
-def _leaves(item: NewEntry, seq: int, count: int, path: LivePath) -> float:
+def _check_retirement(item: NewEntry, seq: int, count: int, path: LivePath) -> float:
     """Which entry retires `item`; infinity: none."""
     by = item.retired_by if isinstance(item, OldEntry) else None
     leaves = math.inf if by is None else by
-    if (by is None or seq < by <= count) and path.can_leave(leaves):
+    if (by is None or seq < by <= count) and path.can_retire_at(leaves):
         return leaves
     param = f"messages[{seq}].retired_by"
     if by is None:

@@ -37,7 +37,7 @@ class Size(NamedTuple):
     height: int
 
 
-class _Bytes:
+class _Base64Reader:
     """Bytes in base64, read where they are wanted and nowhere else."""
 
     def __init__(self, text: str, start: int) -> None:
@@ -59,7 +59,7 @@ class _Bytes:
         return found
 
 
-def size_of(data: str) -> Size | None:
+def read_size(data: str) -> Size | None:
     """The size of a picture by its header; None when it cannot be told. PNG, JPEG, GIF, WebP and BMP are known.
 
     Args:
@@ -68,28 +68,28 @@ def size_of(data: str) -> Size | None:
     url = _DATA_URL.match(data)
     if url is None and ":" in data[:16]:
         return None  # a link, or a data URL that is no base64
-    source = _Bytes(data, url.end() if url else 0)
+    source = _Base64Reader(data, url.end() if url else 0)
     try:
-        size = _read(source)
+        size = _detect_size(source)
     except (ValueError, binascii.Error):
         return None
     return size if size and all(0 < side <= _LARGEST for side in size) else None
 
 
-def _read(source: _Bytes) -> Size | None:
+def _detect_size(source: _Base64Reader) -> Size | None:
     head = source.read(0, 12)
     if head.startswith(b"\xff\xd8\xff"):
-        return _jpeg(source)
+        return _read_jpeg(source)
     if head.startswith(b"\x89PNG\r\n\x1a\n") and source.read(12, 4) == b"IHDR":
-        return Size(_big(source.read(16, 4)), _big(source.read(20, 4)))
+        return Size(_parse_big_endian(source.read(16, 4)), _parse_big_endian(source.read(20, 4)))
     if head.startswith((b"GIF87a", b"GIF89a")):
-        return Size(_little(head[6:8]), _little(head[8:10]))
+        return Size(_parse_little_endian(head[6:8]), _parse_little_endian(head[8:10]))
     if head.startswith(b"RIFF") and head[8:12] == b"WEBP":
-        return _webp(source)
-    return _bmp(source) if head.startswith(b"BM") else None
+        return _read_webp(source)
+    return _read_bmp(source) if head.startswith(b"BM") else None
 
 
-def _jpeg(source: _Bytes) -> Size | None:
+def _read_jpeg(source: _Base64Reader) -> Size | None:
     """JPEG (ITU T.81, B.2.2): the size stands in the frame header, behind any number of other segments."""
     at = 2
     for _ in range(_SEGMENTS):
@@ -100,40 +100,42 @@ def _jpeg(source: _Bytes) -> Size | None:
             at += 1
         elif 0xC0 <= kind <= 0xCF and kind not in {0xC4, 0xC8, 0xCC}:
             frame = source.read(at + 5, 4)
-            return Size(_big(frame[2:]), _big(frame[:2]))
+            return Size(_parse_big_endian(frame[2:]), _parse_big_endian(frame[:2]))
         elif kind == 0x01 or 0xD0 <= kind <= 0xD9:  # stands alone
             at += 2
         else:
-            at += 2 + max(2, _big(bytes(length)))
+            at += 2 + max(2, _parse_big_endian(bytes(length)))
     return None
 
 
-def _webp(source: _Bytes) -> Size | None:
+def _read_webp(source: _Base64Reader) -> Size | None:
     """WebP (RFC 9649): extended, lossless or lossy, each with its own place for the size."""
     kind = source.read(12, 4)
     if kind == b"VP8X":
-        return Size(1 + _little(source.read(24, 3)), 1 + _little(source.read(27, 3)))
+        return Size(1 + _parse_little_endian(source.read(24, 3)), 1 + _parse_little_endian(source.read(27, 3)))
     if kind == b"VP8L" and source.read(20, 1) == b"\x2f":
-        bits = _little(source.read(21, 4))
+        bits = _parse_little_endian(source.read(21, 4))
         return Size(1 + (bits & 0x3FFF), 1 + (bits >> 14 & 0x3FFF))
     if kind == b"VP8 " and source.read(23, 3) == b"\x9d\x01\x2a":
-        return Size(_little(source.read(26, 2)) & 0x3FFF, _little(source.read(28, 2)) & 0x3FFF)
+        return Size(
+            _parse_little_endian(source.read(26, 2)) & 0x3FFF, _parse_little_endian(source.read(28, 2)) & 0x3FFF
+        )
     return None
 
 
-def _bmp(source: _Bytes) -> Size:
-    if _little(source.read(14, 4)) == 12:  # OS/2
-        return Size(_little(source.read(18, 2)), _little(source.read(20, 2)))
+def _read_bmp(source: _Base64Reader) -> Size:
+    if _parse_little_endian(source.read(14, 4)) == 12:  # OS/2
+        return Size(_parse_little_endian(source.read(18, 2)), _parse_little_endian(source.read(20, 2)))
     width, height = source.read(18, 4), source.read(22, 4)
     # A height below zero means that the lines run downward.
-    return Size(_little(width), abs(int.from_bytes(height, "little", signed=True)))
+    return Size(_parse_little_endian(width), abs(int.from_bytes(height, "little", signed=True)))
 
 
-def _big(data: bytes) -> int:
+def _parse_big_endian(data: bytes) -> int:
     return int.from_bytes(data, "big")
 
 
-def _little(data: bytes) -> int:
+def _parse_little_endian(data: bytes) -> int:
     return int.from_bytes(data, "little")
 
 
@@ -151,7 +153,7 @@ class Picture(NamedTuple):
 class Pricing(Protocol):
     """What pictures cost one family of models."""
 
-    def tokens(self, picture: Picture) -> int:
+    def count_tokens(self, picture: Picture) -> int:
         """Tokens of `picture`; of one whose size is not known, the most that one can cost."""
 
 
@@ -162,7 +164,7 @@ class Flat:
     each: int
     low: int
 
-    def tokens(self, picture: Picture) -> int:
+    def count_tokens(self, picture: Picture) -> int:
         """See `Pricing`."""
         return self.low if picture.detail == "low" else self.each
 
@@ -174,7 +176,7 @@ class Tiles:
     base: int
     tile: int
 
-    def tokens(self, picture: Picture) -> int:
+    def count_tokens(self, picture: Picture) -> int:
         """See `Pricing`. At most eight tiles: 4 x 2."""
         if picture.detail == "low":
             return self.base
@@ -182,7 +184,7 @@ class Tiles:
             return self.base + 8 * self.tile
         long, short = max(picture.size), min(picture.size)
         scale = min(1.0, 2048 / long, 768 / short)
-        return self.base + self.tile * min(8, _cells(long * scale, 512) * _cells(short * scale, 512))
+        return self.base + self.tile * min(8, _count_cells(long * scale, 512) * _count_cells(short * scale, 512))
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,16 +196,16 @@ class Patches:
     original: int | None = None
     """Patches allowed with `detail: original`; None: as otherwise. `low` has no effect here."""
 
-    def tokens(self, picture: Picture) -> int:
+    def count_tokens(self, picture: Picture) -> int:
         """See `Pricing`."""
         most = self.original if self.original and picture.detail == "original" else self.most
-        return math.ceil(self._patches(picture.size, most) * self.factor)
+        return math.ceil(self._count_patches(picture.size, most) * self.factor)
 
-    def _patches(self, size: Size | None, most: int) -> int:
+    def _count_patches(self, size: Size | None, most: int) -> int:
         if size is None:
             return most
         width, height = size
-        whole = _cells(width, 32) * _cells(height, 32)
+        whole = _count_cells(width, 32) * _count_cells(height, 32)
         if whole <= most:
             return whole
         shrink = math.sqrt(most * 32 * 32 / (width * height))
@@ -211,7 +213,7 @@ class Patches:
         if across < 1 or down < 1:
             return most
         fit = min(math.floor(across) / across, math.floor(down) / down)
-        return min(most, _cells(across * fit, 1) * _cells(down * fit, 1))
+        return min(most, _count_cells(across * fit, 1) * _count_cells(down * fit, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,13 +224,13 @@ class Area:
     """Longest side, pixels."""
     most: int
 
-    def tokens(self, picture: Picture) -> int:
+    def count_tokens(self, picture: Picture) -> int:
         """See `Pricing`. `detail` is not known there."""
         if picture.size is None:
             return self.most
         scale = min(1.0, self.edge / max(picture.size))
         width, height = (side * scale for side in picture.size)
-        return min(self.most, max(math.ceil(width * height / 750), _cells(width, 28) * _cells(height, 28)))
+        return min(self.most, max(math.ceil(width * height / 750), _count_cells(width, 28) * _count_cells(height, 28)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,28 +245,28 @@ class Crops:
     unknown: int = 24
     """Crops of a picture whose size is not known: those of 12 megapixels."""
 
-    def tokens(self, picture: Picture) -> int:
+    def count_tokens(self, picture: Picture) -> int:
         """See `Pricing`."""
         if picture.size is None:
             return self.each * self.unknown
         if max(picture.size) <= 384:
             return self.each
         side = min(768, max(256, int(min(picture.size) / 1.5)))
-        return self.each * _cells(picture.size.width, side) * _cells(picture.size.height, side)
+        return self.each * _count_cells(picture.size.width, side) * _count_cells(picture.size.height, side)
 
 
 @dataclass(frozen=True, slots=True)
-class Dearest:
+class MostExpensive:
     """The most that any of several would charge, for a model of which nothing is known."""
 
     of: tuple[Pricing, ...]
 
-    def tokens(self, picture: Picture) -> int:
+    def count_tokens(self, picture: Picture) -> int:
         """See `Pricing`."""
-        return max(pricing.tokens(picture) for pricing in self.of)
+        return max(pricing.count_tokens(picture) for pricing in self.of)
 
 
-def _cells(length: float, side: float) -> int:
+def _count_cells(length: float, side: float) -> int:
     """Squares of `side` that cover `length`. What floating point adds to a whole number does not count."""
     return max(1, math.ceil(length / side - 1e-9))
 
@@ -276,7 +278,7 @@ _ANTHROPIC_LARGE: Final = Area(2_576, 4_784)
 _SMALL_5: Final = Patches(1.62, 2_500)
 _LARGE_5: Final = Patches(1.2, 2_500, 10_000)
 
-UNKNOWN: Final[Pricing] = Dearest((Tiles(85, 170), _ANTHROPIC_LARGE))
+UNKNOWN: Final[Pricing] = MostExpensive((Tiles(85, 170), _ANTHROPIC_LARGE))
 """For a model that is not in the table."""
 
 # First match wins. Where OpenAI's page and its bills differ (the factors of the small 5th generation are told as 1.62 and
@@ -302,7 +304,7 @@ _TABLE: Final[tuple[tuple[str, Pricing], ...]] = (
 _PATTERNS: Final = tuple((re.compile(pattern), pricing) for pattern, pricing in _TABLE)
 
 
-def pricing_of(model: str) -> Pricing:
+def find_pricing(model: str) -> Pricing:
     """What pictures cost `model`, a lower-case name without a provider before it."""
     return next((pricing for pattern, pricing in _PATTERNS if pattern.match(model)), UNKNOWN)
 
@@ -310,7 +312,9 @@ def pricing_of(model: str) -> Pricing:
 # -- parts --------------------------------------------------------------------
 
 
-def picture_of(fields: Mapping[str, Any], known: Mapping[tuple[str | int, ...], Size | None] | None = None) -> Picture:
+def parse_picture(
+    fields: Mapping[str, Any], known: Mapping[tuple[str | int, ...], Size | None] | None = None
+) -> Picture:
     """What the fields of an image part tell: OpenAI's two shapes (`image_url`) and Anthropic's (`source`).
 
     Args:
@@ -326,5 +330,5 @@ def picture_of(fields: Mapping[str, Any], known: Mapping[tuple[str | int, ...], 
     if isinstance(source, Mapping) and source.get("type") == "base64":
         url, path = source.get("data"), ("source", "data")
     read = url if isinstance(url, str) else ""
-    size = known[path] if known is not None and path in known else size_of(read)
+    size = known[path] if known is not None and path in known else read_size(read)
     return Picture(size, detail if isinstance(detail, str) else "auto")

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from holdfast.domain.messages import Message, Part, ToolCall, alias, chain
-from holdfast.domain.session import ERASED, Entry, Kind, NewEntry, Tail, kind_of
+from holdfast.domain.messages import Message, Part, ToolCall, chain, make_alias
+from holdfast.domain.session import ERASED, Entry, Kind, NewEntry, Tail, get_kind
 
 
-def as_sent(message: Message, metadata: Mapping[str, Any] | None) -> Message:
+def to_sent_message(message: Message, metadata: Mapping[str, Any] | None) -> Message:
     """`message` as the client was sent it: with the texts that stood with tool calls earlier in the same reply before it.
 
     A client cannot tell them from the reply's own text, and resends both as one. `metadata.preface` has them. Of calls those
@@ -46,12 +46,12 @@ def extend(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
 
 def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
     """Return the entry that `new` becomes after `tail`, and the tail after it; see `extend`."""
-    kind, seq = kind_of(new.message), tail.next_seq
+    kind, seq = get_kind(new.message), tail.next_seq
     answers = kind == "result" and new.message.tool_call_id in tail.open_calls
     unit = tail.unit if answers else seq
-    turn_id = new.turn_id if new.turn_id is not None else _turn_of(tail, kind)
+    turn_id = new.turn_id if new.turn_id is not None else _determine_turn(tail, kind)
     total = tail.total + new.tokens
-    sent = as_sent(new.message, new.metadata) if new.metadata else new.message
+    sent = to_sent_message(new.message, new.metadata) if new.metadata else new.message
     digest = chain(tail.digest, sent)
     entry = Entry(
         seq=seq,
@@ -66,9 +66,9 @@ def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
         agent=new.agent,
         importance=new.importance,
         pinned=new.pinned,
-        alias=alias(tail.digest, sent, cut=bool((new.metadata or {}).get("interrupted"))),
+        alias=make_alias(tail.digest, sent, cut=bool((new.metadata or {}).get("interrupted"))),
     )
-    open_unit, open_calls = _open_after(tail, entry, kind, answers=answers)
+    open_unit, open_calls = _find_open_calls(tail, entry, kind, answers=answers)
     return entry, Tail(
         next_seq=seq + 1,
         turn_id=turn_id,
@@ -82,12 +82,12 @@ def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
     )
 
 
-def _turn_of(tail: Tail, kind: Kind) -> int:
+def _determine_turn(tail: Tail, kind: Kind) -> int:
     opens = kind == "user" and tail.last_kind != "user"
     return tail.turn_id + 1 if opens or tail.turn_id < 0 else tail.turn_id
 
 
-def _open_after(tail: Tail, entry: Entry, kind: Kind, *, answers: bool) -> tuple[int, tuple[str, ...]]:
+def _find_open_calls(tail: Tail, entry: Entry, kind: Kind, *, answers: bool) -> tuple[int, tuple[str, ...]]:
     """The unit that may still get results, and its unanswered calls, after `entry`.
 
     Only what stands directly behind its call can be sent to a provider, so any other message closes the unit: a

@@ -16,7 +16,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import msgspec
 
-from holdfast.domain.images import Size, size_of
+from holdfast.domain.images import Size, read_size
 from holdfast.limits import MEDIA_INLINE
 
 Kind = Literal["image", "audio", "video", "file"]
@@ -65,7 +65,7 @@ _URL_ALPHABET: Final = str.maketrans("-_", "+/")
 _SPACE: Final = re.compile(r"\s+")
 
 
-class Held(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class DetachedData(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """Data that stood in a part and are kept apart from it: what was there is what is still there, and the data behind it."""
 
     path: Path
@@ -111,7 +111,7 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
     start: int = 0
     """Where in it they begin."""
     form: Literal["base64", "percent", "plain"] = "base64"
-    held: Held | None = None
+    held: DetachedData | None = None
 
     @property
     def data(self) -> str | None:
@@ -120,7 +120,7 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
             return None
         if self.form == "base64":
             return self.whole[self.start :]
-        return base64.b64encode(self.content() or b"").decode()
+        return base64.b64encode(self.decode() or b"").decode()
 
     @property
     def words(self) -> str | None:
@@ -133,14 +133,14 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
             return None
 
     @property
-    def says(self) -> str | None:
+    def identity(self) -> str | None:
         """What tells whether two media are the same: the SHA-256 of the decoded data; None for a link.
 
         Of what cannot be decoded `raw:` and the SHA-256 of its text.
         """
         if self.held is not None:
             return self.held.says or self.held.sha256
-        return None if self.url is not None else _says(self.content(), self.whole[self.start :])
+        return None if self.url is not None else _hash_content(self.decode(), self.whole[self.start :])
 
     @property
     def length(self) -> int | None:
@@ -149,7 +149,7 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
             return self.held.size if self.held.length is None else self.held.length
         if self.url is not None:
             return None
-        content = self.content()
+        content = self.decode()
         return len(self.whole) - self.start if content is None else len(content)
 
     @property
@@ -157,9 +157,9 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
         """Of a picture, in pixels; None where its header does not tell."""
         if self.kind != "image" or self.url is not None:
             return None
-        return size_of(self.whole) if self.held is None else self.held.pixels
+        return read_size(self.whole) if self.held is None else self.held.pixels
 
-    def content(self) -> bytes | None:
+    def decode(self) -> bytes | None:
         """The data decoded; None where they cannot be. Costs a copy."""
         text = self.whole[self.start :] if self.start else self.whole
         if self.form == "plain":
@@ -190,33 +190,33 @@ def decode_base64(text: str) -> bytes | None:
 class _Text(NamedTuple):
     value: str
     path: Path
-    held: Held | None
+    held: DetachedData | None
 
 
 class _Fields:
     """The fields of a part, or of an object in it, with what is kept of them elsewhere."""
 
-    def __init__(self, values: Mapping[str, Any], held: Mapping[Path, Held], path: Path = ()) -> None:
+    def __init__(self, values: Mapping[str, Any], held: Mapping[Path, DetachedData], path: Path = ()) -> None:
         self._values = values
         self._held = held
         self._path = path
 
-    def text(self, key: str) -> _Text | None:
+    def get_text(self, key: str) -> _Text | None:
         """A text that is not empty, or was none before it was taken apart."""
         value, path = self._values.get(key), (*self._path, key)
         held = self._held.get(path)
         return _Text(value, path, held) if isinstance(value, str) and (value or held) else None
 
-    def word(self, key: str) -> str | None:
-        found = self.text(key)
+    def get_word(self, key: str) -> str | None:
+        found = self.get_text(key)
         return found.value if found else None
 
-    def inside(self, key: str) -> _Fields | None:
+    def get_object(self, key: str) -> _Fields | None:
         value = self._values.get(key)
         return _Fields(value, self._held, (*self._path, key)) if isinstance(value, Mapping) else None
 
 
-def medium(part_type: str, extra: Mapping[str, Any], held: Iterable[Held] = ()) -> Medium | None:
+def find_medium(part_type: str, extra: Mapping[str, Any], held: Iterable[DetachedData] = ()) -> Medium | None:
     """The medium in a part; None where it has none that can be read.
 
     Args:
@@ -228,67 +228,67 @@ def medium(part_type: str, extra: Mapping[str, Any], held: Iterable[Held] = ()) 
     if kind is None:
         return None
     fields = _Fields(extra, {one.path: one for one in held})
-    source = fields.inside("source")
+    source = fields.get_object("source")
     if source is not None:
-        return _of_source(kind, source, fields.word("title"))
+        return _from_source(kind, source, fields.get_word("title"))
     key = part_type.removeprefix("input_") if kind == "file" else part_type
-    if (url := fields.text(key)) is not None:
-        return _of_url(kind, url, None)
-    return _of_fields(kind, fields.inside(key) or fields)
+    if (url := fields.get_text(key)) is not None:
+        return _from_url(kind, url, None)
+    return _from_fields(kind, fields.get_object(key) or fields)
 
 
-def _of_fields(kind: Kind, fields: _Fields) -> Medium | None:
-    name = fields.word("filename")
+def _from_fields(kind: Kind, fields: _Fields) -> Medium | None:
+    name = fields.get_word("filename")
     for key in ("url", "image_url", "file_url", "file_data"):
-        if (url := fields.text(key)) is not None:
-            return _of_url(kind, url, name)
-    if (data := fields.text("data")) is None:
+        if (url := fields.get_text(key)) is not None:
+            return _from_url(kind, url, name)
+    if (data := fields.get_text("data")) is None:
         return None
-    form = fields.word("format")
+    form = fields.get_word("format")
     mime = f"{kind}/{form}" if form and kind == "audio" else None
-    return _of_data(kind, mime, data, name)
+    return _from_data(kind, mime, data, name)
 
 
-def _of_data(kind: Kind, mime: str | None, data: _Text, name: str | None) -> Medium:
+def _from_data(kind: Kind, mime: str | None, data: _Text, name: str | None) -> Medium:
     """What stands where base64 belongs; some clients put a whole data URL there."""
     found = DATA_URL.match(data.value) if data.held is None else None
-    start, form = (found.end(), _form(found)) if found else (0, "base64")
+    start, form = (found.end(), _detect_form(found)) if found else (0, "base64")
     return Medium(kind, mime, None, name, data.path, data.value, start, form, data.held)
 
 
-def _form(url: re.Match[str]) -> Literal["base64", "percent"]:
+def _detect_form(url: re.Match[str]) -> Literal["base64", "percent"]:
     return "base64" if "base64" in url[2].lower() else "percent"
 
 
-def _of_source(kind: Kind, source: _Fields, name: str | None) -> Medium | None:
+def _from_source(kind: Kind, source: _Fields, name: str | None) -> Medium | None:
     """Anthropic's `source` of an image or a document."""
-    mime, data, url = source.word("media_type"), source.text("data"), source.word("url")
-    match source.word("type"):
+    mime, data, url = source.get_word("media_type"), source.get_text("data"), source.get_word("url")
+    match source.get_word("type"):
         case "base64" if data:
-            return _of_data(kind, mime, data, name)
+            return _from_data(kind, mime, data, name)
         case "text" if data:
             return Medium(kind, "text/plain", name=name, path=data.path, whole=data.value, form="plain")
         case "url" if url:
-            return Medium(kind, _mime_of(url), url, name)
+            return Medium(kind, _guess_mime(url), url, name)
     return None
 
 
-def _of_url(kind: Kind, url: _Text, name: str | None) -> Medium | None:
+def _from_url(kind: Kind, url: _Text, name: str | None) -> Medium | None:
     if url.held is not None:
         return Medium(kind, url.held.mime, name=name, path=url.path, whole=url.value, held=url.held)
     found = DATA_URL.match(url.value)
     if found is not None:
         mime = found[1].lower() or "text/plain"
-        return Medium(kind, mime, None, name, url.path, url.value, found.end(), _form(found))
+        return Medium(kind, mime, None, name, url.path, url.value, found.end(), _detect_form(found))
     if url.value[:5].lower() == "data:":
         return None
     if "://" in url.value[:16]:
-        return Medium(kind, _mime_of(url.value) or _mime_of(name or ""), url.value, name)
-    mime = _mime_of(name or "") or ("application/pdf" if kind == "file" else None)
+        return Medium(kind, _guess_mime(url.value) or _guess_mime(name or ""), url.value, name)
+    mime = _guess_mime(name or "") or ("application/pdf" if kind == "file" else None)
     return Medium(kind, mime, None, name, url.path, url.value)
 
 
-def _mime_of(name: str) -> str | None:
+def _guess_mime(name: str) -> str | None:
     """By the ending of a file's name or of a URL's path."""
     try:
         path = urlsplit(name).path
@@ -300,14 +300,14 @@ def _mime_of(name: str) -> str | None:
 # -- taking data out ---------------------------------------------------------
 
 
-def apart(
+def detach_data(
     part_type: str,
     extra: dict[str, Any],
-    held: tuple[Held, ...],
+    held: tuple[DetachedData, ...],
     contents: dict[bytes, bytes],
     *,
     plain: bool = True,
-) -> tuple[dict[str, Any], tuple[Held, ...]]:
+) -> tuple[dict[str, Any], tuple[DetachedData, ...]]:
     """The fields of a part without its data, and what says where they are; as they are where there are none to take out.
 
     Args:
@@ -319,26 +319,26 @@ def apart(
     """
     if part_type not in KINDS:
         return extra, held
-    known = medium(part_type, extra, held)
+    known = find_medium(part_type, extra, held)
     found = []
-    for path, text in list(_long(extra, ())):
+    for path, text in list(_iterate_long_texts(extra, ())):
         own = known if known is not None and known.path == path else None
         if own is not None and own.form == "plain":
             continue
-        taken = _taken(path, text, own, contents, plain=plain)
+        taken = _detach_text(path, text, own, contents, plain=plain)
         if taken is not None:
             left, one = taken
             found.append(one)
             extra = replace_at(extra, path, left)
-    return extra, tuple(sorted((*held, *found), key=_place)) if found else held
+    return extra, tuple(sorted((*held, *found), key=_make_sort_key)) if found else held
 
 
-def _place(held: Held) -> list[str]:
+def _make_sort_key(held: DetachedData) -> list[str]:
     """Puts what was taken out in an order that is the same whenever it was."""
     return [f"{key:06}" if isinstance(key, int) else key for key in held.path]
 
 
-def _long(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+def _iterate_long_texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
     if isinstance(value, str):
         if len(value) >= MEDIA_INLINE:
             yield path, value
@@ -349,26 +349,26 @@ def _long(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
     elif isinstance(value, list):
         items = enumerate(value)
     for key, item in items:
-        yield from _long(item, (*path, key))
+        yield from _iterate_long_texts(item, (*path, key))
 
 
-def _taken(
+def _detach_text(
     path: Path, text: str, own: Medium | None, contents: dict[bytes, bytes], *, plain: bool
-) -> tuple[str, Held] | None:
+) -> tuple[str, DetachedData] | None:
     """What stays of `text`, and what says where the rest is; None when it holds no data that are to be taken."""
-    url, named = DATA_URL.match(text), _named(path)
+    url, named = DATA_URL.match(text), _is_data_field(path)
     if url is None and not ((named or (own and plain)) and _HEAD.fullmatch(text[:_HEAD_CHARS])):
         return None
     encoded = url is None or "base64" in url[2].lower()
     start = url.end() if url else 0
-    content = _canonical(text[start:]) if encoded else None
-    size = size_of(text)
+    content = _decode_canonical(text[start:]) if encoded else None
+    size = read_size(text)
     about: dict[str, Any] = {"path": path, "chars": len(text)}
     about["mime"] = (url[1].lower() or "text/plain") if url else own.mime if own else None
     if size is not None:
         about |= {"width": size.width, "height": size.height}
     if content is not None:
-        return text[:start], Held(sha256=_kept(content, contents), size=len(content), **about)
+        return text[:start], DetachedData(sha256=_store_content(content, contents), size=len(content), **about)
     if not plain:
         return None
     try:
@@ -378,16 +378,18 @@ def _taken(
     raw = text[start:]
     medium_ = decode_base64(raw) if encoded else _unquote(raw)
     count = len(raw) if medium_ is None else len(medium_)
-    sha256 = _kept(content, contents)
-    return "", Held(sha256=sha256, size=len(content), text=True, says=_says(medium_, raw), length=count, **about)
+    sha256 = _store_content(content, contents)
+    return "", DetachedData(
+        sha256=sha256, size=len(content), text=True, says=_hash_content(medium_, raw), length=count, **about
+    )
 
 
-def _named(path: Path) -> bool:
+def _is_data_field(path: Path) -> bool:
     """Whether nothing but data stand there: also the frames of a video, each a picture."""
     return path[-1] in DATA_FIELDS or (len(path) > 1 and path[-2] == "frames")
 
 
-def _canonical(text: str) -> bytes | None:
+def _decode_canonical(text: str) -> bytes | None:
     """What `text` is in base64, where encoding it again gives exactly `text`."""
     if len(text) % 4 or not text.isascii():
         return None
@@ -400,13 +402,13 @@ def _canonical(text: str) -> bytes | None:
     return content if end == text[-4:] and len(text) == -(-len(content) // 3) * 4 else None
 
 
-def _kept(content: bytes, contents: dict[bytes, bytes]) -> str:
+def _store_content(content: bytes, contents: dict[bytes, bytes]) -> str:
     digest = hashlib.sha256(content)
     contents.setdefault(digest.digest(), content)
     return digest.hexdigest()
 
 
-def _says(content: bytes | None, raw: str) -> str:
+def _hash_content(content: bytes | None, raw: str) -> str:
     if content is None:
         return "raw:" + hashlib.sha256(raw.encode(errors="surrogatepass")).hexdigest()
     return hashlib.sha256(content).hexdigest()
@@ -425,7 +427,7 @@ def replace_at(value: Any, path: Path, text: str) -> Any:
 # -- what a part says --------------------------------------------------------
 
 
-def write_identity(part_type: str, extra: dict[str, Any], held: tuple[Held, ...]) -> dict[str, Any] | None:
+def build_identity(part_type: str, extra: dict[str, Any], held: tuple[DetachedData, ...]) -> dict[str, Any] | None:
     """What a part of media says, as JSON: equal for equal content of one kind, whatever brought it, kept apart or not.
 
     A link is what it is. Of what cannot be read, all of it counts. None for a part that is not of media.
@@ -433,10 +435,10 @@ def write_identity(part_type: str, extra: dict[str, Any], held: tuple[Held, ...]
     kind = KINDS.get(part_type)
     if kind is None:
         return None
-    found = medium(part_type, extra, held)
+    found = find_medium(part_type, extra, held)
     if found is not None:
-        return {"media": kind, "url": found.url} if found.url is not None else {"media": kind, "sha256": found.says}
-    extra, held = apart(part_type, extra, held, {})
+        return {"media": kind, "url": found.url} if found.url is not None else {"media": kind, "sha256": found.identity}
+    extra, held = detach_data(part_type, extra, held, {})
     return {
         "media": kind,
         "type": part_type,

@@ -28,7 +28,7 @@ TRUST: Final[dict[Origin, float]] = {
     "web": 0.1,
 }
 """How far words of each origin can be trusted, 0 to 1."""
-HELD: Final[frozenset[Origin]] = frozenset({"tool", "web", "import"})
+REVIEWED_ORIGINS: Final[frozenset[Origin]] = frozenset({"tool", "web", "import"})
 """Origins that are held for review instead of promoted."""
 
 
@@ -93,8 +93,8 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def digest(self) -> bytes:
-        """Of what it says, so that the same is not told twice; see `digest_of`."""
-        return digest_of(self.content)
+        """Of what it says, so that the same is not told twice; see `digest_content`."""
+        return digest_content(self.content)
 
     @property
     def is_proposal(self) -> bool:
@@ -119,7 +119,7 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Whether it may be found at all, whenever it holds: neither superseded nor rejected, and no proposal."""
         return self.status in {"active", "quarantined"} and not self.is_proposal
 
-    def holds(self, now: int) -> bool:
+    def is_valid_at(self, now: int) -> bool:
         """Whether it is recalled at `now`, milliseconds since the epoch."""
         if not self.is_recalled:
             return False
@@ -169,19 +169,19 @@ class MemoryDelta(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.put or self.forget)
 
 
-def digest_of(content: str) -> bytes:
+def digest_content(content: str) -> bytes:
     """16 bytes that stand for what a text says, white space and case aside."""
     return blake2b(" ".join(content.casefold().split()).encode(), digest_size=16).digest()
 
 
-def origin_of(origins: Iterable[Origin]) -> Origin:
+def find_least_trusted(origins: Iterable[Origin]) -> Origin:
     """The least trusted of some origins; of none `import`: nobody knows."""
     return min(origins, key=lambda one: TRUST[one], default="import")
 
 
-def is_held(memory: Memory) -> bool:
+def is_awaiting_review(memory: Memory) -> bool:
     """Whether it waits for a review instead of being promoted: by its status, or by where it or any of its sources comes from."""
     if memory.status == "quarantined":
         return True
     origins = {memory.origin, *(source.origin for source in memory.sources)}
-    return memory.reviewed_at is None and bool(origins & HELD)
+    return memory.reviewed_at is None and bool(origins & REVIEWED_ORIGINS)

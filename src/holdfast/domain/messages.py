@@ -1,7 +1,7 @@
 """Messages: what a model and its user say to each other, kept without loss.
 
 A `Message` is frozen and holds everything its sender sent: fields Holdfast knows by name, all others in `extra`.
-Two questions about a message are answered here and nowhere else: *what does it say* (`canonical`, the form in which
+Two questions about a message are answered here and nowhere else: *what does it say* (`encode_canonical`, the form in which
 messages are compared) and *what came before it* (`chain`, the digest that ties it to the log so far).
 
 Shapes of the wire are in `holdfast.wire`; nothing here knows one.
@@ -15,8 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.domain.medium import Held
-from holdfast.domain.medium import write_identity as said_by
+from holdfast.domain.medium import DetachedData, build_identity
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_ROLES = frozenset({"system", "developer"})
@@ -55,7 +54,7 @@ class Part(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The words, for a text part; None for media."""
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
     """Every other field of the part, unharmed."""
-    held: tuple[Held, ...] = ()
+    held: tuple[DetachedData, ...] = ()
     """Data of its fields that are kept apart from it; see `holdfast.domain.media.parts`. Nobody's to set from outside."""
 
 
@@ -127,7 +126,7 @@ def decode_payload(payload: bytes) -> Message:
     return _payload_decoder.decode(payload)
 
 
-def canonical(message: Message) -> bytes:
+def encode_canonical(message: Message) -> bytes:
     """What `message` says, as bytes: equal for messages that a reader would call the same.
 
     Text parts are joined, so `"x"` equals `[{"type": "text", "text": "x"}]`; media count by their kind and the hash of their
@@ -139,13 +138,13 @@ def canonical(message: Message) -> bytes:
         text = content.rstrip()
         told: list[Any] = [message.role, [text] if text else []]
         return _encoder.encode(told if message.tool_call_id is None else [*told, message.tool_call_id])
-    return _encoder.encode(_told(message, _segments(_find_content(message))))
+    return _encoder.encode(_list_compared(message, _split_segments(_find_content(message))))
 
 
-def _told(message: Message, segments: list[Any]) -> list[Any]:
+def _list_compared(message: Message, segments: list[Any]) -> list[Any]:
     told: list[Any] = [message.role, segments]
     if message.tool_calls:
-        told.append([[call.id, call.name, _arguments(call.arguments)] for call in message.tool_calls])
+        told.append([[call.id, call.name, _normalize_arguments(call.arguments)] for call in message.tool_calls])
     if message.tool_call_id is not None:
         told.append(message.tool_call_id)
     return told
@@ -153,10 +152,10 @@ def _told(message: Message, segments: list[Any]) -> list[Any]:
 
 def chain(previous: bytes, message: Message) -> bytes:
     """The digest of a history that was `previous` and went on with `message`."""
-    return hashlib.blake2b(previous + canonical(message), digest_size=DIGEST_SIZE).digest()
+    return hashlib.blake2b(previous + encode_canonical(message), digest_size=DIGEST_SIZE).digest()
 
 
-def alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes | None:
+def make_alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes | None:
     """A second digest by which `message` is found again where a client resends it otherwise than it is stored.
 
     Args:
@@ -165,7 +164,7 @@ def alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes | No
         cut: whether it was interrupted.
 
     Returns:
-        Of a reply `said`, of an interrupted one `cut_off`, of tool calls `asked`, of another message with media `unseen`;
+        Of a reply `said`, of an interrupted one `digest_cut_reply`, of tool calls `asked`, of another message with media `digest_without_media`;
         else None.
     """
     if message.tool_calls:
@@ -173,73 +172,73 @@ def alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes | No
     if not message.visible:
         return None
     if message.role == "assistant":
-        return cut_off(previous) if cut else digest_reply(message)
-    return unseen(previous, message) if message.media else None
+        return digest_cut_reply(previous) if cut else digest_reply(message)
+    return digest_without_media(previous, message) if message.media else None
 
 
 def digest_reply(message: Message) -> bytes | None:
     """The digest of what a reply says, whatever came before it: for clients that leave out older messages. None: nothing."""
-    return _digest(canonical(message), b"said") if message.text.strip() or _shows(message) else None
+    return _digest(encode_canonical(message), b"said") if message.text.strip() or _has_visible_media(message) else None
 
 
-def _shows(message: Message) -> bool:
+def _has_visible_media(message: Message) -> bool:
     """Whether a reply has anything to be seen but words."""
     return any(part.type not in UNSPOKEN_PARTS for part in message.media)
 
 
-def cut_off(previous: bytes) -> bytes:
+def digest_cut_reply(previous: bytes) -> bytes:
     """The digest of any reply behind `previous` that was interrupted: how much of it the client saw, nobody knows."""
     return _digest(previous, b"cut")
 
 
 def digest_calls(previous: bytes, message: Message) -> bytes:
     """The digest of tool calls behind `previous`, whatever their ids: for clients that run their tools before any reply."""
-    return _digest(previous + calls_in(message), b"asked")
+    return _digest(previous + encode_calls(message), b"asked")
 
 
-def calls_in(message: Message) -> bytes:
+def encode_calls(message: Message) -> bytes:
     """What the tool calls of `message` ask for, in order: clients give them ids of their own, and drop the text beside them."""
     calls = tuple(msgspec.structs.replace(call, id="") for call in message.tool_calls)
-    return canonical(Message(role="assistant", tool_calls=calls))
+    return encode_canonical(Message(role="assistant", tool_calls=calls))
 
 
-def unseen(previous: bytes, message: Message) -> bytes:
+def digest_without_media(previous: bytes, message: Message) -> bytes:
     """The chain behind `previous` as if `message` had no media: for clients that resend the text alone."""
-    return _digest(previous + canonical(bare(message)), b"unseen")
+    return _digest(previous + encode_canonical(remove_media(message)), b"unseen")
 
 
 def _digest(data: bytes, kind: bytes) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST_SIZE, person=kind).digest()
 
 
-def bare(message: Message) -> Message:
+def remove_media(message: Message) -> Message:
     """`message` without its media."""
     return message.evolve(content=message.text)
 
 
-def former_chains(previous: bytes, message: Message) -> tuple[bytes, ...]:
+def list_former_chains(previous: bytes, message: Message) -> tuple[bytes, ...]:
     """The digests of a message that differ from today's, for logs of the time when they were the digest.
 
     Once its media counted as they were written; and longer than that a reply's unspoken parts counted, as media do.
     """
-    written = any(_says(part) for part in message.media) and not any(part.held for part in message.media)
-    forms = [former for former, differs in ((False, unspoken_in(message)), (True, written)) if differs]
-    return tuple(_former_chain(previous, message, former=former) for former in forms)
+    written = any(_identify_media(part) for part in message.media) and not any(part.held for part in message.media)
+    forms = [former for former, differs in ((False, has_unspoken_parts(message)), (True, written)) if differs]
+    return tuple(_compute_former_chain(previous, message, former=former) for former in forms)
 
 
-def chain_as_before(previous: bytes, message: Message) -> bytes:
+def chain_with_unspoken(previous: bytes, message: Message) -> bytes:
     """The chain as it was when a reply's unspoken parts counted: logs of that time are found by it."""
-    return _former_chain(previous, message) if unspoken_in(message) else chain(previous, message)
+    return _compute_former_chain(previous, message) if has_unspoken_parts(message) else chain(previous, message)
 
 
-def digest_reply_as_before(message: Message) -> bytes | None:
+def digest_reply_with_unspoken(message: Message) -> bytes | None:
     """`said` of that time; None where it is the same as today's."""
-    if not unspoken_in(message):
+    if not has_unspoken_parts(message):
         return None
-    return _digest(_encoder.encode(_told(message, _segments(message.content))), b"said")
+    return _digest(_encoder.encode(_list_compared(message, _split_segments(message.content))), b"said")
 
 
-def unspoken_in(message: Message) -> bool:
+def has_unspoken_parts(message: Message) -> bool:
     """Whether `message` is a reply with parts that are none of its words."""
     return (
         message.role == "assistant"
@@ -248,27 +247,27 @@ def unspoken_in(message: Message) -> bool:
     )
 
 
-def _former_chain(previous: bytes, message: Message, *, former: bool = False) -> bytes:
-    told = _told(message, _segments(message.content, former=former))
+def _compute_former_chain(previous: bytes, message: Message, *, former: bool = False) -> bytes:
+    told = _list_compared(message, _split_segments(message.content, former=former))
     return hashlib.blake2b(previous + _encoder.encode(told), digest_size=DIGEST_SIZE).digest()
 
 
 def _find_content(message: Message) -> Content:
     """What of the content counts."""
-    if not unspoken_in(message):
+    if not has_unspoken_parts(message):
         return message.content
     assert isinstance(message.content, tuple), "it has parts"
     return tuple(part for part in message.content if part.type not in UNSPOKEN_PARTS)
 
 
-def _segments(content: Content, *, former: bool = False) -> list[Any]:
+def _split_segments(content: Content, *, former: bool = False) -> list[Any]:
     """Runs of text as strings, media as what they say, other parts as `{"media": hash}`, in order."""
     if isinstance(content, str):
         content = (Part("text", content),)
     segments: list[Any] = []
     for part in content if isinstance(content, tuple) else ():
         if part.text is None:
-            segments.append((None if former else _says(part)) or {"media": _media_hash(part)})
+            segments.append((None if former else _identify_media(part)) or {"media": _hash_media(part)})
         elif segments and isinstance(segments[-1], str):
             segments[-1] += part.text
         else:
@@ -278,15 +277,15 @@ def _segments(content: Content, *, former: bool = False) -> list[Any]:
     return [segment for segment in segments if segment != ""]
 
 
-def _says(part: Part) -> dict[str, Any] | None:
-    return said_by(part.type, part.extra, part.held)
+def _identify_media(part: Part) -> dict[str, Any] | None:
+    return build_identity(part.type, part.extra, part.held)
 
 
-def _media_hash(part: Part) -> str:
+def _hash_media(part: Part) -> str:
     return hashlib.blake2b(_encoder.encode([part.type, part.extra]), digest_size=DIGEST_SIZE).hexdigest()
 
 
-def _arguments(arguments: str) -> bytes | list[str]:
+def _normalize_arguments(arguments: str) -> bytes | list[str]:
     """Arguments compared as JSON where they are JSON: clients reorder keys and change white space.
 
     What is no JSON stands in a list, so that it is never taken for the base64 that bytes become.

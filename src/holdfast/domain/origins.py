@@ -32,7 +32,7 @@ class EntryOrigin(NamedTuple):
     seq: int
 
 
-def origins_or_own(origins: Sequence[Origin], identity: str) -> Sequence[Origin]:
+def get_ranges(origins: Sequence[Origin], identity: str) -> Sequence[Origin]:
     """Return the ranges of a session; of one that has none, the one range that says that all is its own."""
     return origins or (Origin(0, identity, 0),)
 
@@ -72,7 +72,7 @@ def copy_origins(origins: Sequence[Origin], seqs: Sequence[int], identity: str) 
     return tuple(ranges)
 
 
-def check_ranges(origins: Sequence[Origin]) -> bool:
+def is_valid_ranges(origins: Sequence[Origin]) -> bool:
     """Return True if these can be the ranges of a session: the first begins at 0, and each after the one before it."""
     firsts = [one.first for one in origins]
     in_order = not firsts or (firsts[0] == 0 and all(one < other for one, other in pairwise(firsts)))

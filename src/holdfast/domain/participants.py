@@ -17,7 +17,7 @@ SPEAKER: Final = "user"
 """`metadata` of a message: id of the user whose it is."""
 
 
-def participants_of(metadata: Mapping[str, Any]) -> frozenset[str]:
+def read_participants(metadata: Mapping[str, Any]) -> frozenset[str]:
     """Who takes part in the session that has this metadata, its owner left out; what is no list of ids is nobody."""
     named = metadata.get(TAKING_PART)
     if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
@@ -28,7 +28,7 @@ def participants_of(metadata: Mapping[str, Any]) -> frozenset[str]:
 def is_shared(metadata: Mapping[str, Any]) -> bool:
     """Whether others than its user may read what is said in the session that has this metadata, or in the one that it answers to."""
     parent = metadata.get(PARENT)
-    return bool(participants_of(metadata)) or (isinstance(parent, Mapping) and parent.get(SHARED) is True)
+    return bool(read_participants(metadata)) or (isinstance(parent, Mapping) and parent.get(SHARED) is True)
 
 
 def check_participants(metadata: Mapping[str, Any]) -> None:

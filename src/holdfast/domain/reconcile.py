@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from holdfast.domain.log import as_sent
-from holdfast.domain.messages import Message, bare, calls_in, canonical
+from holdfast.domain.log import to_sent_message
+from holdfast.domain.messages import Message, encode_calls, encode_canonical, remove_media
 from holdfast.domain.session import JOINED, Entry
 
 Mode = Literal["auto", "transcript", "delta"]
@@ -31,7 +31,7 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     """Ids of tool calls as the request has them, and as the log has them, for the results that `append` begins with."""
 
 
-class Behind(NamedTuple):
+class LogRemainder(NamedTuple):
     """What a log has behind the last visible message that a request shares with it."""
 
     tools: Sequence[Entry]
@@ -40,7 +40,7 @@ class Behind(NamedTuple):
     """`seq` of that one; None: there is none."""
 
 
-def mode_of(incoming: Iterable[Message], mode: Mode) -> Literal["transcript", "delta"]:
+def detect_mode(incoming: Iterable[Message], mode: Mode) -> Literal["transcript", "delta"]:
     """How `incoming` is to be read: without an assistant message it is a delta, unless the request decides."""
     if mode != "auto":
         return mode
@@ -69,12 +69,12 @@ def _ends_in(last: Sequence[Entry], incoming: Sequence[Message]) -> bool:
     if not incoming or incoming[-1].role == "assistant" or len(last) != len(incoming):
         return False
     for entry, sent in zip(last, incoming, strict=True):
-        if entry.message.role != sent.role or canonical(entry.message) != canonical(sent):
+        if entry.message.role != sent.role or encode_canonical(entry.message) != encode_canonical(sent):
             return False
     return True
 
 
-def reconcile_behind(behind: Behind, rest: Sequence[Message]) -> Plan:
+def reconcile_remainder(behind: LogRemainder, rest: Sequence[Message]) -> Plan:
     """Plan for what a request has behind the last visible message that it shares with the log.
 
     Stored tool messages there stay, and the client's copies of them are not doubled; where the client brings others, those
@@ -84,40 +84,40 @@ def reconcile_behind(behind: Behind, rest: Sequence[Message]) -> Plan:
     rest = tuple(rest[used:])
     if rest and not rest[0].visible and kept < len(behind.tools):
         return Plan("edited", rest, retire_from=behind.tools[kept].seq, renamed=renamed)
-    open_from = _open_from(behind.tools, kept)
+    open_from = _find_open_calls(behind.tools, kept)
     if not rest and open_from < len(behind.tools):
         # Nobody answered these calls, and what they stand behind is asked without them: the client never got them.
         return Plan("regenerated", retire_from=behind.tools[open_from].seq)
     if behind.visible is None:
         return Plan("continued" if rest else "replayed", rest, renamed=renamed)
-    return Plan("edited" if rest else "regenerated", rest, retire_from=_whole_reply(behind), renamed=renamed)
+    return Plan("edited" if rest else "regenerated", rest, retire_from=_find_reply_start(behind), renamed=renamed)
 
 
-def _whole_reply(behind: Behind) -> int | None:
+def _find_reply_start(behind: LogRemainder) -> int | None:
     """Where the reply begins that the log has next: with the texts that were joined to it, which are gone with it."""
     joined = (tool.seq for tool in behind.tools if (tool.metadata or {}).get(JOINED))
     return next(joined, behind.visible)
 
 
-def same(entry: Entry, message: Message) -> bool:
+def is_same_message(entry: Entry, message: Message) -> bool:
     """Whether a client that was sent what `entry` holds may resend it as `message`.
 
     Without its media, or, of a reply that was interrupted, only what it saw of it.
     """
-    stored = as_sent(entry.message, entry.metadata)
-    if canonical(stored) == canonical(message):
+    stored = to_sent_message(entry.message, entry.metadata)
+    if encode_canonical(stored) == encode_canonical(message):
         return True
     if stored.media and not message.media and stored.role != "assistant":
-        return canonical(bare(stored)) == canonical(bare(message))
-    return saw(entry, message)
+        return encode_canonical(remove_media(stored)) == encode_canonical(remove_media(message))
+    return is_seen_prefix(entry, message)
 
 
-def saw(entry: Entry, message: Message) -> bool:
+def is_seen_prefix(entry: Entry, message: Message) -> bool:
     """Whether `message` is the beginning of the interrupted reply in `entry`."""
     metadata = entry.metadata or {}
     if entry.kind != "assistant" or message.role != "assistant" or not metadata.get("interrupted"):
         return False
-    stored = as_sent(entry.message, metadata)
+    stored = to_sent_message(entry.message, metadata)
     seen = message.text.rstrip()
     whole, preface = metadata.get("original"), metadata.get("preface")
     before = preface if isinstance(preface, str) else ""
@@ -128,7 +128,7 @@ def saw(entry: Entry, message: Message) -> bool:
 # -- tool messages ---------------------------------------------------------------
 
 
-def resent(behind: Behind, rest: Sequence[Message]) -> bool:
+def has_same_tools(behind: LogRemainder, rest: Sequence[Message]) -> bool:
     """Whether of the tool messages of both, up to the next visible one, all that one side has the other has, too."""
     kept, used, _ = _align_tools(behind.tools, rest)
     return kept == len(behind.tools) or used == len(rest) or rest[used].visible
@@ -145,12 +145,12 @@ def _align_tools(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int,
     messages = [message for _, message in shown]
     kept = used = 0
     renamed: dict[str, str] = {}
-    while kept < len(messages) and used < len(sent) and _same_calls(messages[kept], sent[used]):
+    while kept < len(messages) and used < len(sent) and _has_same_calls(messages[kept], sent[used]):
         calls = zip(sent[used].tool_calls, messages[kept].tool_calls, strict=True)
         renamed = {theirs.id: ours.id for theirs, ours in calls}  # of this round alone: clients use ids again
         kept, used = kept + 1, used + 1
-        results = _run(messages[kept:])
-        told = _run(sent[used:])
+        results = _take_results(messages[kept:])
+        told = _take_results(sent[used:])
         found = _count_shared_results(results, told, renamed)
         kept, used = kept + found, used + found
         if found < len(results):
@@ -176,7 +176,7 @@ def _show_to_client(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
     return shown
 
 
-def _open_from(tools: Sequence[Entry], kept: int) -> int:
+def _find_open_calls(tools: Sequence[Entry], kept: int) -> int:
     """Where, behind the first `kept`, the calls begin that the tools end with and that have no result at all."""
     at = len(tools)
     while at > kept and tools[at - 1].kind == "calls":
@@ -186,8 +186,8 @@ def _open_from(tools: Sequence[Entry], kept: int) -> int:
 
 def _count_shared_results(stored: Sequence[Message], sent: Sequence[Message], renamed: Mapping[str, str]) -> int:
     """How many of the first stored results the client resends, in any order, before others of its own."""
-    said = [_result(message, renamed) for message in sent]
-    ours = [_result(message, {}) for message in stored]
+    said = [_encode_result(message, renamed) for message in sent]
+    ours = [_encode_result(message, {}) for message in stored]
     if sorted(ours) == sorted(said[: len(ours)]):
         return len(ours)
     return next(
@@ -195,7 +195,7 @@ def _count_shared_results(stored: Sequence[Message], sent: Sequence[Message], re
     )
 
 
-def _run(messages: Iterable[Message]) -> list[Message]:
+def _take_results(messages: Iterable[Message]) -> list[Message]:
     """The tool results that `messages` begin with."""
     found = []
     for message in messages:
@@ -205,13 +205,13 @@ def _run(messages: Iterable[Message]) -> list[Message]:
     return found
 
 
-def _result(message: Message, renamed: Mapping[str, str]) -> bytes:
+def _encode_result(message: Message, renamed: Mapping[str, str]) -> bytes:
     call = message.tool_call_id
-    return canonical(message.evolve(tool_call_id=None if call is None else renamed.get(call, call)))
+    return encode_canonical(message.evolve(tool_call_id=None if call is None else renamed.get(call, call)))
 
 
-def _same_calls(stored: Message, sent: Message) -> bool:
+def _has_same_calls(stored: Message, sent: Message) -> bool:
     """Whether both ask for the same calls in the same order. Clients drop or change the text beside them."""
     if not stored.tool_calls or len(stored.tool_calls) != len(sent.tool_calls):
         return False
-    return calls_in(stored) == calls_in(sent)
+    return encode_calls(stored) == encode_calls(sent)

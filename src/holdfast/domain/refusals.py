@@ -17,7 +17,7 @@ NAME_CHARS, MOST_UPSTREAMS = 200, 20
 """Limits of what a caller may set."""
 
 
-def refusals_of(metadata: Mapping[str, Any] | None) -> Mapping[str, str]:
+def read_refusals(metadata: Mapping[str, Any] | None) -> Mapping[str, str]:
     """Return the reasons by upstream; empty if nobody refused the message."""
     given = metadata.get(REFUSED_BY) if metadata else None
     return {str(name): str(why) for name, why in given.items()} if isinstance(given, Mapping) else {}
@@ -33,7 +33,7 @@ def choose_refusals(metadata: Mapping[str, Any] | None, upstreams: object) -> di
     if not all(isinstance(name, str) and 0 < len(name) <= NAME_CHARS for name in names) or len(names) > MOST_UPSTREAMS:
         told = f"refused_by must be a list of at most {MOST_UPSTREAMS} names of upstreams, not {upstreams!r}"
         raise InvalidMessage(told[:300], param="refused_by")
-    known = refusals_of(metadata)
+    known = read_refusals(metadata)
     return {str(name): known.get(str(name), BY_HAND) for name in names}
 
 

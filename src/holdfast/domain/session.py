@@ -53,7 +53,7 @@ class SessionRef(msgspec.Struct, frozen=True, gc=False):
     """Id of the ending for which the session gave up its name: it waits to be told of, and then deleted. Empty: it has it."""
 
 
-def child_id(name: str) -> str:
+def make_child_id(name: str) -> str:
     """An id for the session of an agent that is called like a tool."""
     return name + _CHILD_MARK
 
@@ -90,12 +90,12 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     erased: bool = False
     """Its content was erased on request; the digest stands for it."""
     alias: bytes | None = None
-    """See `holdfast.domain.messages.alias`; for whoever writes it: not read back."""
+    """See `holdfast.domain.messages.make_alias`; for whoever writes it: not read back."""
 
     @property
     def kind(self) -> Kind:
         """What the entry is to its log."""
-        return kind_of(self.message)
+        return get_kind(self.message)
 
 
 class NewEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -147,7 +147,7 @@ class ModelCall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How its prompt was built: budget arithmetic, policy, prefix report. Opaque to a store; holds no content of messages."""
 
 
-class Laid(msgspec.Struct, frozen=True, kw_only=True):
+class CompactionFields(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to say of a compaction, whether it is about to be stored or was."""
 
     view: str
@@ -181,7 +181,7 @@ class Laid(msgspec.Struct, frozen=True, kw_only=True):
     """Why there is none, in short, without secrets: then it is a failed attempt."""
 
 
-class NewCompaction(Laid, frozen=True, kw_only=True):
+class NewCompaction(CompactionFields, frozen=True, kw_only=True):
     """A compaction about to be laid over a range of the log; or, with `error`, an attempt at one that failed."""
 
     built_at: int | None = None
@@ -189,7 +189,7 @@ class NewCompaction(Laid, frozen=True, kw_only=True):
     write that lays it. Not read back."""
 
 
-class StoredCompaction(Laid, frozen=True, kw_only=True):
+class StoredCompaction(CompactionFields, frozen=True, kw_only=True):
     """A compaction as a store has it."""
 
     id: int
@@ -205,7 +205,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     completion_tokens: int = 0
     cached_tokens: int = 0
 
-    def plus(self, call: ModelCall) -> Usage:
+    def add(self, call: ModelCall) -> Usage:
         """These sums with `call` added."""
         return Usage(
             self.calls + 1,
@@ -289,7 +289,7 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             raise StoreCorrupt(f"{fields} damaged: cannot be decoded").naming(self.user_id, self.id)
         return self
 
-    def expired(self, now: int, ttl: int | None) -> bool:
+    def is_expired(self, now: int, ttl: int | None) -> bool:
         """Whether it is active by its row, and has been idle for too long all the same.
 
         Args:
@@ -299,7 +299,7 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         own = ttl if self.ttl is None else self.ttl
         return self.status == "active" and bool(own) and now - self.accessed_at >= (own or 0)
 
-    def state_at(self, turn: int) -> dict[str, Any]:
+    def get_state_at(self, turn: int) -> dict[str, Any]:
         """Return the state as of the end of a turn, without the keys that were written later: their earlier values are not kept."""
         if turn >= self.tail.turn_id:
             return self.state
@@ -316,7 +316,7 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.tail.total
 
 
-class Removed(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class RemovalCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What went with a session, counted in the transaction that took it away."""
 
     messages: int
@@ -367,7 +367,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         return SessionRef(self.user_id, self.session_id, self.id if self.withdrawn else "")
 
 
-def kind_of(message: Message) -> Kind:
+def get_kind(message: Message) -> Kind:
     """What `message` is to a log."""
     if message.role == "tool":
         return "result"
@@ -387,43 +387,47 @@ _ITEM_BYTES: Final = 100
 _SESSION_BYTES: Final = 2_000
 
 
-def text_bytes(text: str) -> int:
+def estimate_text_bytes(text: str) -> int:
     """Return the bytes of a text. One that is not ASCII is held a second time as UTF-8, as soon as it was written as JSON."""
     if text.isascii():
         return 50 + len(text)
     return getsizeof(text[1:]) + len(text.encode(errors="surrogatepass"))
 
 
-def value_bytes(value: Any) -> int:
+def estimate_value_bytes(value: Any) -> int:
     """Return the bytes of a JSON value."""
     if isinstance(value, str):
-        return text_bytes(value)
+        return estimate_text_bytes(value)
     if isinstance(value, dict):
-        return _ITEM_BYTES + sum(_ITEM_BYTES + len(key) + value_bytes(one) for key, one in value.items())
+        return _ITEM_BYTES + sum(_ITEM_BYTES + len(key) + estimate_value_bytes(one) for key, one in value.items())
     if isinstance(value, list | tuple):
-        return _ITEM_BYTES + sum(8 + value_bytes(one) for one in value)
+        return _ITEM_BYTES + sum(8 + estimate_value_bytes(one) for one in value)
     return 32
 
 
-def message_bytes(message: Message) -> int:
+def estimate_message_bytes(message: Message) -> int:
     """Return the bytes of a message."""
     size, content = _MESSAGE_BYTES, message.content
     if isinstance(content, str):
-        size += 50 + len(content) if content.isascii() else text_bytes(content)
+        size += 50 + len(content) if content.isascii() else estimate_text_bytes(content)
     elif isinstance(content, tuple):
         for part in content:
-            size += _PART_BYTES + text_bytes(part.text or "") + (value_bytes(part.extra) if part.extra else 0)
+            size += (
+                _PART_BYTES
+                + estimate_text_bytes(part.text or "")
+                + (estimate_value_bytes(part.extra) if part.extra else 0)
+            )
     for call in message.tool_calls:
-        size += _CALL_BYTES + text_bytes(call.arguments) + len(call.id) + len(call.name)
+        size += _CALL_BYTES + estimate_text_bytes(call.arguments) + len(call.id) + len(call.name)
     if message.extra:
-        size += value_bytes(message.extra)
+        size += estimate_value_bytes(message.extra)
     return size
 
 
-def session_bytes(session: Session) -> int:
+def estimate_session_bytes(session: Session) -> int:
     """Return the bytes of a session without its log."""
-    size = _SESSION_BYTES + sum(message_bytes(one) for one in session.system_messages)
+    size = _SESSION_BYTES + sum(estimate_message_bytes(one) for one in session.system_messages)
     for fields in (session.state, session.state_turns, session.metadata):
         if fields:
-            size += value_bytes(fields)
+            size += estimate_value_bytes(fields)
     return size

@@ -25,7 +25,7 @@ USER: Final = "user:"
 APP: Final = "app:"
 MOST_NUMBER: Final = 2**53
 """Numbers from here on are not exact in every client: an increment that would get there is refused."""
-WHOSE: Final[Mapping[Scope, str]] = {"session": "the session", "user": "the user", "app": "the tenant"}
+SCOPE_OWNERS: Final[Mapping[Scope, str]] = {"session": "the session", "user": "the user", "app": "the tenant"}
 """Who has the state of a scope, as errors say it."""
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKET: Final = re.compile(rb"[][{}]")
@@ -48,14 +48,14 @@ Change = Any
 """What a key becomes: a JSON value; None: the key is deleted; an `Increment`; an `Extend`."""
 
 
-def scope_of(key: str) -> Scope:
+def get_scope(key: str) -> Scope:
     """Who shares `key`, by its prefix."""
     return PREFIXES.get(key[: key.find(":") + 1], "session")
 
 
-def bare(key: str) -> str:
+def remove_prefix(key: str) -> str:
     """`key` without the prefix of its scope."""
-    return key if scope_of(key) == "session" else key[key.find(":") + 1 :]
+    return key if get_scope(key) == "session" else key[key.find(":") + 1 :]
 
 
 def check_key(key: object) -> None:
@@ -63,7 +63,7 @@ def check_key(key: object) -> None:
     if not isinstance(key, str) or not key:
         raise InvalidRequest(f"a key of the state is a text that is not empty, not {key!r:.80}", param="state")
     try:
-        size = len(bare(key).encode())
+        size = len(remove_prefix(key).encode())
     except UnicodeEncodeError as exc:
         raise InvalidRequest(f"the state key {key!r:.80} is not Unicode", param="state") from exc
     if not size:
@@ -132,7 +132,7 @@ def merge_delta(state: dict[str, Any], delta: Mapping[str, Change]) -> dict[str,
         InvalidRequest: see `changed`.
         TooLarge: a limit would be passed.
     """
-    own = own_of(delta)
+    own = select_own(delta)
     if not own:
         return state
     after = apply_delta(state, own)
@@ -169,14 +169,14 @@ def check_room(scope: Scope, *, keys: int, size: int, grown: bool, larger: bool 
         TooLarge: a limit would be passed; says which.
     """
     if grown and keys > STATE_KEYS:
-        message = f"the state of {WHOSE[scope]} would have {keys:,} keys; it may have {STATE_KEYS:,}"
+        message = f"the state of {SCOPE_OWNERS[scope]} would have {keys:,} keys; it may have {STATE_KEYS:,}"
         raise TooLarge(message, param="state")
     if larger and size > STATE_BYTES:
-        message = f"the state of {WHOSE[scope]} would have {size:,} bytes as JSON; it may have {STATE_BYTES:,}"
+        message = f"the state of {SCOPE_OWNERS[scope]} would have {size:,} bytes as JSON; it may have {STATE_BYTES:,}"
         raise TooLarge(message, param="state")
 
 
-def weight(name: str, value: bytes) -> int:
+def compute_weight(name: str, value: bytes) -> int:
     """What a key with that JSON under it adds to the JSON of its scope: the sum of all and 1 is its size."""
     return len(_encode(name)) + len(value) + 2
 
@@ -206,11 +206,11 @@ def join_deltas(deltas: Iterable[Mapping[str, Change]]) -> dict[str, Change]:
     return whole
 
 
-def split(delta: Mapping[str, Change]) -> dict[Scope, dict[str, Change]]:
+def split_by_scope(delta: Mapping[str, Change]) -> dict[Scope, dict[str, Change]]:
     """The changes of each scope, by keys without its prefix; scopes without any are left out."""
     parts: dict[Scope, dict[str, Change]] = {}
     for key, change in delta.items():
-        parts.setdefault(scope_of(key), {})[bare(key)] = change
+        parts.setdefault(get_scope(key), {})[remove_prefix(key)] = change
     return parts
 
 
@@ -220,10 +220,10 @@ def add_prefix(values: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
     return {prefix + key: value for key, value in values.items()}
 
 
-def same(one: Any, other: Any) -> bool:
+def is_same_json(one: Any, other: Any) -> bool:
     """Whether two values are the same JSON: for compare-and-set. `1` and `1.0` are; `true` and `1` are not."""
     try:
-        one, other = _plain(one), _plain(other)
+        one, other = _normalize_numbers(one), _normalize_numbers(other)
     except RecursionError:  # deeper than anybody writes by hand: then as they are written
         pass
     return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
@@ -241,24 +241,24 @@ def encode_value(key: str, value: Any) -> bytes:
     return written
 
 
-def own_of(state: Mapping[str, Any]) -> dict[str, Any]:
+def select_own(state: Mapping[str, Any]) -> dict[str, Any]:
     """The keys of a session's own state alone: releases before scopes took others for its own, and they are nobody's to copy."""
     if ":" not in "".join(state):
         return dict(state)
-    return {key: value for key, value in state.items() if scope_of(key) == "session"}
+    return {key: value for key, value in state.items() if get_scope(key) == "session"}
 
 
-def names_of(keys: Iterable[str], scope: Scope) -> list[str]:
+def select_names(keys: Iterable[str], scope: Scope) -> list[str]:
     """Those of `keys` that are of that scope, without its prefix, each once, in order."""
-    return list(dict.fromkeys(bare(key) for key in keys if scope_of(key) == scope))
+    return list(dict.fromkeys(remove_prefix(key) for key in keys if get_scope(key) == scope))
 
 
-def _plain(value: Any) -> Any:
+def _normalize_numbers(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer() and abs(value) < MOST_NUMBER:
         return int(value)
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+        return {str(key): _normalize_numbers(item) for key, item in value.items()}
+    return [_normalize_numbers(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _check_size(key: str, value: Any) -> None:
@@ -266,12 +266,12 @@ def _check_size(key: str, value: Any) -> None:
     if len(written) > STATE_VALUE_BYTES:
         message = f"state[{key[:80]!r}] has {len(written):,} bytes as JSON; at most {STATE_VALUE_BYTES:,} are taken"
         raise TooLarge(message, param="state")
-    if _deep(written):
+    if _is_too_deep(written):
         message = f"state[{key!r:.80}] has more than {STATE_DEPTH} objects and lists inside each other"
         raise TooLarge(message, param="state")
 
 
-def _deep(written: bytes) -> bool:
+def _is_too_deep(written: bytes) -> bool:
     """Whether a JSON is nested deeper than it may be: what can just be written here could not be read by a deeper caller."""
     if written.count(b"[") + written.count(b"{") <= STATE_DEPTH:
         return False

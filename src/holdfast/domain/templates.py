@@ -31,7 +31,7 @@ _SINGLE: Final = "{"
 _DOUBLE: Final = "{{"
 
 
-class Place(msgspec.Struct, frozen=True):
+class Placeholder(msgspec.Struct, frozen=True):
     """A place in a template that something else comes to stand in."""
 
     name: str
@@ -47,13 +47,13 @@ class Template:
         parts: both, in order.
     """
 
-    def __init__(self, parts: Sequence[str | Place]) -> None:
+    def __init__(self, parts: Sequence[str | Placeholder]) -> None:
         self.parts = tuple(parts)
 
     @cached_property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[Placeholder, ...]:
         """Those in it, in order."""
-        return tuple(part for part in self.parts if isinstance(part, Place))
+        return tuple(part for part in self.parts if isinstance(part, Placeholder))
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -66,11 +66,11 @@ class Template:
         named = (one.name.removeprefix(ARTIFACT) for one in self.places if one.name.startswith(ARTIFACT))
         return tuple(dict.fromkeys(named))
 
-    def rendered(self, values: Mapping[str, Any], *, agent: str, what: str = "instruction", strict: bool = True) -> str:
+    def render(self, values: Mapping[str, Any], *, agent: str, what: str = "instruction", strict: bool = True) -> str:
         """The text with what stands under each name, in one pass: a text as it is, anything else as JSON.
 
         Args:
-            values: by name, as `Place` has it; None is missing.
+            values: by name, as `Placeholder` has it; None is missing.
             agent: whose template it is, for the error.
             what: which of the agent's texts it is, for the error.
             strict: False where everything may be missing.
@@ -78,9 +78,11 @@ class Template:
         Raises:
             MissingState: there is nothing under a name that is not optional.
         """
-        return "".join(self._told(part, values, agent, what, strict=strict) for part in self.parts)
+        return "".join(self._render_part(part, values, agent, what, strict=strict) for part in self.parts)
 
-    def _told(self, part: str | Place, values: Mapping[str, Any], agent: str, what: str, *, strict: bool) -> str:
+    def _render_part(
+        self, part: str | Placeholder, values: Mapping[str, Any], agent: str, what: str, *, strict: bool
+    ) -> str:
         if isinstance(part, str):
             return part
         value = values.get(part.name)
@@ -94,10 +96,10 @@ class Template:
 @lru_cache(maxsize=1024)
 def parse_template(text: str) -> Template:
     """The template in `text`; read once for equal texts. Any text is one."""
-    return Template(list(_join_texts(_parts(text))))
+    return Template(list(_join_texts(_split_parts(text))))
 
 
-def _parts(text: str) -> Iterator[str | Place]:
+def _split_parts(text: str) -> Iterator[str | Placeholder]:
     """What stands for itself, and places, in order.
 
     Braces that are open tell a pair apart that is an escape from two that each close something: `{"a": {"b": 1}}` stays as it is.
@@ -112,12 +114,12 @@ def _parts(text: str) -> Iterator[str | Place]:
             opened.append(_DOUBLE)
             told, at = "{", start + 2
         elif text[start] == "{":
-            place = _place(text, start)
+            place = _parse_place(text, start)
             if place is None:
                 opened.append(_SINGLE)
             told, at = "{", start + 1
         else:
-            told, at = "}", start + _closing(text, start, opened)
+            told, at = "}", start + _measure_closing(text, start, opened)
         if place is None:
             yield told
         else:
@@ -126,7 +128,7 @@ def _parts(text: str) -> Iterator[str | Place]:
     yield text[at:]
 
 
-def _closing(text: str, start: int, opened: list[str]) -> int:
+def _measure_closing(text: str, start: int, opened: list[str]) -> int:
     """How many characters are one brace that closes: two where it is an escaped one."""
     pair = text.startswith("}}", start)
     if opened and opened[-1] == _SINGLE:
@@ -137,7 +139,7 @@ def _closing(text: str, start: int, opened: list[str]) -> int:
     return 2 if pair else 1
 
 
-def _place(text: str, start: int) -> tuple[Place, int] | None:
+def _parse_place(text: str, start: int) -> tuple[Placeholder, int] | None:
     """The place that begins at `start`, and where it ends; None where there is none."""
     found = _PLACE.match(text, start)
     if found is None:
@@ -148,10 +150,10 @@ def _place(text: str, start: int) -> tuple[Place, int] | None:
             name = ARTIFACT + check_name(name.removeprefix(ARTIFACT))
         except InvalidRequest:
             return None
-    return Place(name, bool(found[2])), found.end()
+    return Placeholder(name, bool(found[2])), found.end()
 
 
-def _join_texts(parts: Iterator[str | Place]) -> Iterator[str | Place]:
+def _join_texts(parts: Iterator[str | Placeholder]) -> Iterator[str | Placeholder]:
     """The same with texts that follow each other in one."""
     said = ""
     for part in parts:

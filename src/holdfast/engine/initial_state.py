@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from holdfast.agents import Agent
-from holdfast.domain.state import own_of, split
+from holdfast.domain.state import select_own, split_by_scope
 from holdfast.errors import StaleState
 from holdfast.stores.base import Store
 from holdfast.stores.sessions import NewSession
@@ -31,11 +31,11 @@ async def begin_session(store: Store, new: NewSession, agent: Agent | None) -> N
     if agent is None or not agent.state:
         return new
     given = {key: value for key, value in agent.state.items() if key not in new.state and value is not None}
-    parts = split(given)
+    parts = split_by_scope(given)
     for scope, user_id in (("user", new.user_id), ("app", None)):
         if scope in parts:
             await _provide(store, user_id, parts[scope], new.timestamp)
-    return msgspec.structs.replace(new, state={**own_of(given), **new.state})
+    return msgspec.structs.replace(new, state={**select_own(given), **new.state})
 
 
 async def _provide(store: Store, user_id: str | None, values: Mapping[str, Any], now: int) -> None:

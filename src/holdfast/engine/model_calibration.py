@@ -73,7 +73,7 @@ class Learning:
             await self._refresh(key)
         return self._get(key).learned
 
-    def reported(self, llm: Llm, counted: int, reported: int) -> Learned:
+    def record_usage(self, llm: Llm, counted: int, reported: int) -> Learned:
         """After an answer.
 
         Args:
@@ -89,9 +89,9 @@ class Learning:
         settled = known.window is None and known.ceiling is None and measure.samples >= ENOUGH
         if settled and abs(reported - expected) <= AGREE * expected:
             return known
-        return self._learn(llm, known.reported(counted, reported, at=self._clock()))
+        return self._learn(llm, known.record_usage(counted, reported, at=self._clock()))
 
-    def refused(self, llm: Llm, counted: int, budget: Budget, refusal: ContextTooLong) -> Learned:
+    def record_refusal(self, llm: Llm, counted: int, budget: Budget, refusal: ContextTooLong) -> Learned:
         """After a prompt was refused as too long.
 
         Args:
@@ -102,7 +102,7 @@ class Learning:
         """
         known = self._get(key_of(llm)).learned
         limit, requested, at = refusal.context_limit, refusal.requested, self._clock()
-        learned = self._learn(llm, known.refused(counted, budget, limit=limit, requested=requested, at=at))
+        learned = self._learn(llm, known.record_refusal(counted, budget, limit=limit, requested=requested, at=at))
         self._hurry.set()
         return learned
 
@@ -161,7 +161,7 @@ class Learning:
         for _ in range(_RACES):
             known = self._known[key].learned
             stored = await self._store.learned(key)
-            learned = known if stored is None else known.merged(decode_learned(stored))
+            learned = known if stored is None else known.merge(decode_learned(stored))
             data = encode_learned(learned)
             if data == stored or await self._store.learn(key, data, timestamp=self._clock(), expect=stored):
                 more = self._known[key].learned != known
@@ -180,7 +180,7 @@ class Learning:
 
     def _merge(self, key: str, learned: Learned) -> None:
         known = self._get(key)
-        self._put(key, known._replace(learned=known.learned.merged(learned)))
+        self._put(key, known._replace(learned=known.learned.merge(learned)))
 
 
 def key_of(llm: Llm) -> str:

@@ -13,7 +13,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.domain.session import Session, SessionRef
-from holdfast.domain.state import Change, Scope, add_prefix, bare, check_delta, names_of, scope_of, split
+from holdfast.domain.state import (
+    Change,
+    Scope,
+    add_prefix,
+    check_delta,
+    get_scope,
+    remove_prefix,
+    select_names,
+    split_by_scope,
+)
 from holdfast.errors import InvalidRequest, StaleSession, StoreError
 from holdfast.limits import STATE_REMEMBERED, STATE_REMEMBERED_BYTES
 from holdfast.overlays.session_cache import TenantCache
@@ -96,7 +105,7 @@ class Scopes:
         keys = tuple(keys)
         found: dict[str, Any] = {}
         for scope in SHARED:
-            if names := names_of(keys, scope):
+            if names := select_names(keys, scope):
                 values = await self.some(user_id if scope == "user" else None, names)
                 found |= add_prefix({name: values[name] for name in names if name in values}, scope)
         return found
@@ -135,7 +144,7 @@ class Scopes:
 
     async def follow(self, turn_state: TurnState, user_id: str, delta: Mapping[str, Change] | None) -> None:
         """Read again what a write of the turn has changed of it, where it was read at all."""
-        keys = [key for key in delta or () if scope_of(key) in SHARED]
+        keys = [key for key in delta or () if get_scope(key) in SHARED]
         if keys and turn_state.loaded:
             try:
                 values = await self.named(user_id, keys)
@@ -171,9 +180,9 @@ class Scopes:
             StaleState: something else stands under a key of `expect`.
         """
         check_delta(delta)
-        kept = {key: change for key, change in delta.items() if scope_of(key) != "temp"}
+        kept = {key: change for key, change in delta.items() if get_scope(key) != "temp"}
         where = _scope_expected(expect or {})
-        parts = split(kept)
+        parts = split_by_scope(kept)
         alone = next(iter(parts)) if len(parts) == 1 else None
         if where in SHARED and (alone != where or version is not None):
             raise InvalidRequest(_MIXED.format(scope=where), param="expect")
@@ -192,7 +201,7 @@ class Scopes:
     ) -> Changed:
         session = await self._store.get(ref)  # what names one that is not there is a mistake
         user_id = ref.user_id if scope == "user" else None
-        bare_expect = {bare(key): value for key, value in (expect or {}).items()}
+        bare_expect = {remove_prefix(key): value for key, value in (expect or {}).items()}
         changed = await self._store.change_state(user_id, delta, timestamp=self._clock(), values=bare_expect or None)
         return Changed(session.version, add_prefix(changed.values or {}, scope))
 
@@ -229,10 +238,10 @@ class Scopes:
         check_scope(expect or {}, scope)
         changed = await self._store.change_state(
             user_id,
-            {bare(key): change for key, change in delta.items()},
+            {remove_prefix(key): change for key, change in delta.items()},
             timestamp=self._clock(),
             expect=version,
-            values={bare(key): value for key, value in (expect or {}).items()} or None,
+            values={remove_prefix(key): value for key, value in (expect or {}).items()} or None,
         )
         return ScopedState(changed.version, add_prefix(changed.values or {}, scope))
 
@@ -263,7 +272,7 @@ _MIXED: Final = (
 def check_scope(keys: Iterable[str], scope: Scope) -> None:
     """Refuse keys of another scope: a key is spelt in one way, with its prefix, wherever it is named. Raises `InvalidRequest`."""
     for key in keys:
-        if scope_of(key) != scope:
+        if get_scope(key) != scope:
             message = f"the keys of this state begin with {scope}: as everywhere; {key!r:.80} does not"
             raise InvalidRequest(message, param="state")
 
@@ -271,7 +280,7 @@ def check_scope(keys: Iterable[str], scope: Scope) -> None:
 def _scope_expected(expect: Mapping[str, Any]) -> Scope | None:
     """The one scope of what is expected; None where nothing is. Raises `InvalidRequest`."""
     check_delta(expect)
-    scopes = {scope_of(key) for key in expect}
+    scopes = {get_scope(key) for key in expect}
     if "temp" in scopes:
         raise InvalidRequest("nothing can be expected of temp: keys, which are never stored", param="expect")
     if len(scopes) > 1:

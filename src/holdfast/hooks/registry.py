@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, Protocol, Self, TypeVar, get_args, runti
 
 import anyio.to_thread
 
-from holdfast.domain.session import Ending, EndReason, Entry, NewEntry, Removed, Session, SessionRef
+from holdfast.domain.session import Ending, EndReason, Entry, NewEntry, RemovalCounts, Session, SessionRef
 from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import HOOKS, ID_BYTES, PAGE
 from holdfast.media.outgoing import restore_entries
@@ -303,7 +303,7 @@ class ObservedStore(StoreWrapper):
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
-    ) -> Removed | None:
+    ) -> RemovalCounts | None:
         if ref.withdrawn:
             return await self.inner.remove(ref, expect=expect, artifacts=artifacts)
         with self._report_change(ref, "deleted"):

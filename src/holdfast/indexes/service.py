@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Final, Self
 
 from holdfast.domain.memory import Owner
-from holdfast.domain.session import Ending, Entry, NewEntry, Removed, Session, SessionRef, is_child
+from holdfast.domain.session import Ending, Entry, NewEntry, RemovalCounts, Session, SessionRef, is_child
 from holdfast.embedders import Embedder
 from holdfast.embedders.base import floor_of
 from holdfast.errors import HoldfastError, StoreError, StoreUnavailable
@@ -553,7 +553,7 @@ class IndexedStore(StoreWrapper):
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
-    ) -> Removed | None:
+    ) -> RemovalCounts | None:
         """See `Store.remove`."""
         async with self._index.changing(ref):
             removed = await self.inner.remove(ref, expect=expect, artifacts=artifacts)

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from holdfast.domain.memory import MemoryDelta, Owner
-from holdfast.domain.session import Ending, Entry, NewEntry, Removed, SessionRef
+from holdfast.domain.session import Ending, Entry, NewEntry, RemovalCounts, SessionRef
 from holdfast.errors import HoldfastError
 from holdfast.limits import INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.stores.base import Store
@@ -117,7 +117,7 @@ class UnindexedStore(StoreWrapper):
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
-    ) -> Removed | None:
+    ) -> RemovalCounts | None:
         """See `Store.remove`."""
         await self._departures.tell()
         return await self.inner.remove(ref, expect=expect, artifacts=artifacts)

@@ -18,7 +18,7 @@ import msgspec
 
 from holdfast.background import KeyedRepeater
 from holdfast.domain.artifact import Scope
-from holdfast.domain.session import Ending, EndReason, NewEntry, Removed, Session, SessionRef
+from holdfast.domain.session import Ending, EndReason, NewEntry, RemovalCounts, Session, SessionRef
 from holdfast.errors import AmbiguousSession, SessionExists, SessionExpired, SessionNotFound, StoreError
 from holdfast.hooks.registry import Hooks
 from holdfast.lifecycle.hook_delivery import HookDispatcher
@@ -146,7 +146,7 @@ class SessionLifecycle:
         return not self.settings.still and self._is_overdue(session)
 
     def _is_overdue(self, session: Session) -> bool:
-        return session.expired(self._clock(), self.settings.session_ttl) and session.ref not in self._using
+        return session.is_expired(self._clock(), self.settings.session_ttl) and session.ref not in self._using
 
     def note_ttl(self, ttl: int | None) -> None:
         """Note a session's own ttl, and call `on_shorter` if it is the shortest so far."""
@@ -635,7 +635,7 @@ class ExpiringStore(StoreWrapper):
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
-    ) -> Removed | None:
+    ) -> RemovalCounts | None:
         try:
             session: Session | None = await self.get(ref)
         except SessionNotFound:

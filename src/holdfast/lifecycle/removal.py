@@ -8,13 +8,13 @@ import msgspec
 
 from holdfast.artifacts import ArtifactService
 from holdfast.domain.artifact import Artifact
-from holdfast.domain.session import Removed, SessionRef
+from holdfast.domain.session import RemovalCounts, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.hooks.registry import Keeper
 from holdfast.lifecycle.expiry import SessionLifecycle, expire_sessions
 from holdfast.stores.base import Store
 
-_SUMS = tuple(Removed.__struct_fields__)
+_SUMS = tuple(RemovalCounts.__struct_fields__)
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
         return Receipt(**{name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__})
 
 
-def make_receipt(removed: Removed, **more: int) -> Receipt:
+def make_receipt(removed: RemovalCounts, **more: int) -> Receipt:
     """Return the receipt of one session.
 
     Args:

@@ -19,14 +19,14 @@ from holdfast.domain.messages import (
     GENESIS,
     Message,
     chain,
-    chain_as_before,
-    cut_off,
+    chain_with_unspoken,
+    digest_cut_reply,
     digest_reply,
-    digest_reply_as_before,
-    unseen,
-    unspoken_in,
+    digest_reply_with_unspoken,
+    digest_without_media,
+    has_unspoken_parts,
 )
-from holdfast.domain.reconcile import Behind, same, saw
+from holdfast.domain.reconcile import LogRemainder, is_same_message, is_seen_prefix
 from holdfast.domain.session import Entry, Session, SessionRef, is_child
 from holdfast.limits import INLINE_MESSAGES, MARKS, SIGHTINGS
 from holdfast.stores.base import Store
@@ -146,18 +146,18 @@ def goes_on(session: Session, incoming: Sequence[Message]) -> int | None:
     return None if any(message.visible and message.role == "assistant" for message in rest) else sent
 
 
-async def at_end(store: Store, session: Session) -> Behind:
+async def at_end(store: Store, session: Session) -> LogRemainder:
     """What the live path ends with, behind its last visible message."""
     if session.tail.last_kind not in {"calls", "result"}:
-        return Behind((), None)
+        return LogRemainder((), None)
     tools, _ = await read_entries_until(store, session.ref, _visible, stop=session.tail.next_seq, descending=True)
-    return Behind(tools[::-1], None)
+    return LogRemainder(tools[::-1], None)
 
 
-async def behind(store: Store, ref: SessionRef, seq: int) -> Behind:
+async def behind(store: Store, ref: SessionRef, seq: int) -> LogRemainder:
     """What the live path has behind `seq`, up to its next visible message."""
     tools, following = await read_entries_until(store, ref, _visible, start=seq + 1)
-    return Behind(tools, following.seq if following else None)
+    return LogRemainder(tools, following.seq if following else None)
 
 
 def _visible(entry: Entry) -> bool:
@@ -270,7 +270,7 @@ def _compute_chain(trail: Trail, start: int, digest: bytes, count: int) -> list[
     for at in range(start, min(start + count, len(trail.messages))):
         message, same = trail.messages[at], former == digest
         digest = chain(digest, message)
-        former = digest if same and not unspoken_in(message) else chain_as_before(former, message)
+        former = digest if same and not has_unspoken_parts(message) else chain_with_unspoken(former, message)
         found.append((at, digest))
         if former != digest:
             found.append((at, former))
@@ -283,9 +283,9 @@ def _strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tuple[in
     for at in range(start, min(last + 1, len(trail.messages))):
         message = trail.messages[at]
         if message.role == "assistant":
-            found.append((at, cut_off(digest)))
+            found.append((at, digest_cut_reply(digest)))
         elif not message.media:
-            found.append((at, unseen(digest, message)))
+            found.append((at, digest_without_media(digest, message)))
         digest = chain(digest, message)
     return found
 
@@ -298,7 +298,7 @@ async def _find_seen_places(trail: Trail, places: Sequence[Sighting], at: int) -
     kept = []
     for place in places:
         entries = await trail.store.entries(place.ref, start=place.seq, stop=place.seq + 1, retired=True)
-        if entries and saw(entries[0], message):
+        if entries and is_seen_prefix(entries[0], message):
             kept.append(place)
     return tuple(kept)
 
@@ -322,7 +322,7 @@ async def _find_heard_since(
     kept = []
     for place in told:
         entries = await trail.store.entries(place.ref, start=place.seq, stop=place.seq + 1) if place.live else ()
-        if entries and "original" in (entries[0].metadata or {}) and saw(entries[0], trail.messages[at]):
+        if entries and "original" in (entries[0].metadata or {}) and is_seen_prefix(entries[0], trail.messages[at]):
             kept.append(place)
     return (tuple(kept), at + 1) if kept else ()
 
@@ -363,7 +363,7 @@ async def omitting(trail: Trail, prefix: Landing | None, *, run: int) -> list[La
 
 def _saying(message: Message) -> list[bytes]:
     """By what a reply is found whatever came before it."""
-    return [mark for mark in (digest_reply(message), digest_reply_as_before(message)) if mark is not None]
+    return [mark for mark in (digest_reply(message), digest_reply_with_unspoken(message)) if mark is not None]
 
 
 async def _run_to(trail: Trail, place: Sighting, at: int, prefix: Landing | None, run: int) -> Landing | None:
@@ -390,7 +390,7 @@ async def _behind_a_cut(trail: Trail, session: Session, prefix: Landing | None) 
     at = trail.replies(0)[-1]
     page = await trail.store.entries(session.ref, limit=ENTRIES, descending=True)
     visible = [entry for entry in page if entry.message.visible]
-    cut = next((entry for entry in visible if saw(entry, trail.messages[at])), None)
+    cut = next((entry for entry in visible if is_seen_prefix(entry, trail.messages[at])), None)
     if cut is None:
         return None
     place = Sighting(
@@ -414,7 +414,7 @@ async def _run_before(trail: Trail, place: Sighting, at: int, floor: int) -> lis
         if not entry.message.visible:
             return False
         message = next(expected, None)
-        return message is None or not same(entry, message)
+        return message is None or not is_same_message(entry, message)
 
     found, _ = await read_entries_until(
         trail.store, place.ref, differs, keep=_visible, stop=place.seq + 1, descending=True

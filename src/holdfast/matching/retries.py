@@ -11,7 +11,7 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from holdfast.domain.messages import Message, canonical
+from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.session import Session, SessionRef
 from holdfast.limits import RETRIES, RETRY_MILLISECONDS, UNHEARD
 
@@ -136,5 +136,5 @@ class Unheard:
 def _digest(asked: Iterable[Message], key: str | None) -> bytes:
     said = hashlib.blake2b(repr(key).encode(), digest_size=16)
     for message in asked:
-        said.update(canonical(message) + b"\0")
+        said.update(encode_canonical(message) + b"\0")
     return said.digest()

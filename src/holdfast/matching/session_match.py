@@ -15,8 +15,16 @@ from typing import Any, Final, Literal, NamedTuple
 from msgspec.structs import replace as evolve
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.messages import GENESIS, Message, calls_in, canonical, chain, chain_as_before, digest_calls
-from holdfast.domain.reconcile import resent
+from holdfast.domain.messages import (
+    GENESIS,
+    Message,
+    chain,
+    chain_with_unspoken,
+    digest_calls,
+    encode_calls,
+    encode_canonical,
+)
+from holdfast.domain.reconcile import has_same_tools
 from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.limits import COMPARED_MESSAGES, COMPARED_SESSIONS, SIGHTINGS
@@ -61,7 +69,7 @@ class Material:
         artifacts = await self.store.artifacts(session.ref, limit=COMPARED_MESSAGES)
         if artifacts.has_more:
             return _ANOTHER
-        prompt = () if self._prompted else tuple(canonical(message) for message in session.system_messages)
+        prompt = () if self._prompted else tuple(encode_canonical(message) for message in session.system_messages)
         named = tuple((one.name, one.version, one.sha256) for one in artifacts.artifacts)
         return (end.digest, _tool_messages(kept), session.state, named, prompt)
 
@@ -111,9 +119,9 @@ def _tool_messages(messages: Sequence[Message]) -> tuple[tuple[int, bytes], ...]
     for message in messages:
         visible += message.visible
         if message.tool_calls:
-            found.append((visible, calls_in(message)))
+            found.append((visible, encode_calls(message)))
         elif not message.visible:
-            found.append((visible, canonical(message.evolve(tool_call_id=None))))
+            found.append((visible, encode_canonical(message.evolve(tool_call_id=None))))
     return tuple(found)
 
 
@@ -189,7 +197,7 @@ class MatchFinder:
         self._store = store
         self._sender = sender
         self._incoming = incoming
-        self._wanted = [canonical(message) for message in system]
+        self._wanted = [encode_canonical(message) for message in system]
         self._strict = strict
         self._whole = whole
         self._trail = Trail(store, sender.user_id, incoming)
@@ -261,7 +269,7 @@ class MatchFinder:
         for at, message in enumerate(self._trail.messages):
             same = digest == former
             digest, before = chain(digest, message), former
-            former = chain_as_before(before, message)
+            former = chain_with_unspoken(before, message)
             if same and former == chain(before, message):
                 former = digest
             if at >= first:
@@ -415,7 +423,7 @@ class MatchFinder:
 
     def _same_prompt(self, session: Session) -> bool:
         own = session.system_messages
-        return not self._wanted or not own or [canonical(message) for message in own] == self._wanted
+        return not self._wanted or not own or [encode_canonical(message) for message in own] == self._wanted
 
     # -- the first turn --------------------------------------------------------------
 
@@ -427,7 +435,7 @@ class MatchFinder:
         for place in places:
             _, shared, sent, calls = marks[place.mark]
             tools = await behind(self._store, place.ref, await self._first_tool(place) - 1) if place.live else None
-            if tools is None or not resent(tools, self._incoming[sent:]):
+            if tools is None or not has_same_tools(tools, self._incoming[sent:]):
                 continue
             ids = {call.id for tool in tools.tools for call in tool.message.tool_calls}
             if all(call.id in ids for call in calls.tool_calls):

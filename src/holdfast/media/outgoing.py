@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.media.parts import hashes_of, put_back, show_to_model
+from holdfast.domain.media.parts import list_hashes, restore_data, show_to_model
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import StoreCorrupt
@@ -22,13 +22,13 @@ async def restore_media(store: Store, ref: SessionRef, messages: Sequence[Messag
 
     Media that were erased in the meantime keep a mark in their place.
     """
-    hashes = await run_cpu(hashes_of, messages, long=len(messages) > INLINE_MESSAGES)
+    hashes = await run_cpu(list_hashes, messages, long=len(messages) > INLINE_MESSAGES)
     if not hashes:
         return tuple(messages)
     contents = await store.media(ref, hashes)
 
     def put_all_back() -> tuple[Message, ...]:
-        return tuple(put_back(message, contents) for message in messages)
+        return tuple(restore_data(message, contents) for message in messages)
 
     return await run_cpu(put_all_back, long=sum(map(len, contents.values())) > THREAD_CHARS)
 
@@ -45,7 +45,7 @@ async def restore_entries(
         strict: raise `StoreCorrupt` if a content is missing.
     """
     messages = await restore_media(store, ref, [entry.message for entry in entries])
-    if strict and (missing := hashes_of(messages)):
+    if strict and (missing := list_hashes(messages)):
         raise StoreCorrupt(f"session {ref.id!r}: a message refers to a medium that is not there: {missing[0].hex()}")
     return tuple(
         entry if message is entry.message else msgspec.structs.replace(entry, message=message)

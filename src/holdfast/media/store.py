@@ -10,9 +10,9 @@ from typing import Any, Final, Self
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.media.parts import chars_of, hashes_of, take_out_data
+from holdfast.domain.media.parts import count_chars, list_hashes, take_out_data
 from holdfast.domain.messages import Message
-from holdfast.domain.session import Entry, NewEntry, Removed, SessionRef
+from holdfast.domain.session import Entry, NewEntry, RemovalCounts, SessionRef
 from holdfast.limits import INLINE_MESSAGES, MEDIA_CACHE_BYTES
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append, Appended
@@ -75,14 +75,14 @@ async def take_media_out(
 
     Args:
         messages: as received.
-        plain: see `holdfast.domain.medium.apart`; False if they must still be searched for secrets.
+        plain: see `holdfast.domain.medium.detach_data`; False if they must still be searched for secrets.
     """
     contents: dict[bytes, bytes] = {}
     many = len(messages) > INLINE_MESSAGES
     if not (await run_cpu(has_media, messages, long=True) if many else has_media(messages)):
         return tuple(messages), contents
     taken = partial(take_out_data, messages, contents, plain=plain)
-    return await run_cpu(taken, long=many or chars_of(messages) >= THREAD_CHARS), contents
+    return await run_cpu(taken, long=many or count_chars(messages) >= THREAD_CHARS), contents
 
 
 def has_media(messages: Sequence[Message]) -> bool:
@@ -160,7 +160,7 @@ class MediaReferringStore(StoreWrapper):
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
-    ) -> Removed | None:
+    ) -> RemovalCounts | None:
         """Remove a session, and drop its media from the cache."""
         try:
             return await self.inner.remove(ref, expect=expect, artifacts=artifacts)
@@ -177,7 +177,7 @@ async def _refer_to_contents(
     if not (await run_cpu(has_media, messages, long=True) if many else has_media(messages)):
         return entries, {}
     without_media, contents = await take_media_out(messages)
-    named = await run_cpu(lambda: [hashes_of([message]) for message in without_media], long=many)
+    named = await run_cpu(lambda: [list_hashes([message]) for message in without_media], long=many)
     if not any(named):
         return entries, {}
     referring = [

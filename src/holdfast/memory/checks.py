@@ -7,7 +7,16 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.memory import HELD, ORIGINS, TRUST, TYPES, MemorySource, Origin, Owner, origin_of
+from holdfast.domain.memory import (
+    ORIGINS,
+    REVIEWED_ORIGINS,
+    TRUST,
+    TYPES,
+    MemorySource,
+    Origin,
+    Owner,
+    find_least_trusted,
+)
 from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import MEMORY_CHARS, MEMORY_TAG_CHARS, MEMORY_TAGS
@@ -121,8 +130,8 @@ def said_by(origin: Origin, sources: Collection[MemorySource], now: int, *, held
         held: hold it for review, wherever its words come from.
     """
     sources = list_of(sources, MemorySource, "sources")
-    least = origin_of((origin, *(one.origin for one in sources)))
-    status = "quarantined" if held or least in HELD else "active"
+    least = find_least_trusted((origin, *(one.origin for one in sources)))
+    status = "quarantined" if held or least in REVIEWED_ORIGINS else "active"
     times = {"created_at": now, "updated_at": now}
     return {"origin": least, "trust": TRUST[least], "sources": sources, "status": status} | times
 

@@ -117,7 +117,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     def takes(self, memory: Memory, now: int) -> bool:
         """Whether a memory is among the wanted at that time."""
         return (
-            memory.holds(now)
+            memory.is_valid_at(now)
             and (self.include_quarantined or memory.status == "active")
             and (not self.statuses or memory.status in self.statuses)
             and (not self.types or memory.type in self.types)

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.accounting import run_cpu
-from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, MemoryType, Origin, Owner, is_held
+from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, MemoryType, Origin, Owner, is_awaiting_review
 from holdfast.errors import HoldfastError, InvalidRequest, MemoryNotFound, StaleMemories
 from holdfast.limits import MEMORIES_AT_ONCE, MEMORY_TAG_CHARS, PAGE
 from holdfast.memory.checks import check_words, list_of, metadata_of, owner_of, said_by, tags_of, without
@@ -113,7 +113,7 @@ def _merged(made: Memory, beside: Sequence[Memory], now: int) -> tuple[Memory, .
     there = {one.id: one for one in beside}
     for name in made.merges:
         one = there.get(name)
-        if one is None or one.status != "active" or is_held(one):
+        if one is None or one.status != "active" or is_awaiting_review(one):
             state = "forgotten" if one is None else "held for review" if one.status == "active" else one.status
             message = (
                 f"{name}, which {made.id} merges, is {state} by now: reject it, the next sweep may propose another"

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from holdfast.domain.memory import MemorySource, Origin, origin_of
+from holdfast.domain.memory import MemorySource, Origin, find_least_trusted
 from holdfast.memory.evidence import Voiced, has_same_sense, is_negated, read_voiced
 from holdfast.memory.similarity import visible
 from holdfast.recall.terms import stem, terms_of
@@ -155,7 +155,7 @@ def find_origin(content: str, known: Sequence[Heard], own: MemorySource, tags: I
     foreign = _foreign(" ".join(tags), terms | _union(users), others)
     if foreign:
         holding = [one for one in others if one.terms & foreign]
-        return Trace(origin_of(one.origin for one in holding), _sources(holding, foreign))
+        return Trace(find_least_trusted(one.origin for one in holding), _sources(holding, foreign))
     claimed = frozenset().union(
         *(one.voiced.unasserted | _in_another_sense(one.voiced, content, terms) for one in users if one.voiced)
     )
@@ -172,7 +172,7 @@ def find_origin(content: str, known: Sequence[Heard], own: MemorySource, tags: I
     read = [one for one in others if one.read]
     if (planted and len(planted) >= PLANTED * len(missing)) or at_once >= SAID_AT_ONCE or read:
         holding = [one for one in others if one.terms & (planted or terms)] or read
-        return Trace(origin_of(one.origin for one in holding), _sources(holding, planted or terms))
+        return Trace(find_least_trusted(one.origin for one in holding), _sources(holding, planted or terms))
     doubtful = any(one.outside for one in known) or not missing.isdisjoint(claimed)
     return Trace("assistant", (own,), doubtful=doubtful)
 

@@ -20,7 +20,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from holdfast.domain.memory import Memory, MemorySource, origin_of
+from holdfast.domain.memory import Memory, MemorySource, find_least_trusted
 from holdfast.limits import MEMORY_BYTES, MEMORY_SOURCES, MEMORY_TAGS
 from holdfast.recall.terms import normal, stem, terms_of, tokens_of
 from holdfast.recall.word_tables import ENGLISH, language_of
@@ -273,7 +273,7 @@ def merge_memories(kept: Memory, new: Memory, now: int) -> Memory:
         importance=max(kept.importance, new.importance),
         type=new.type if kept.type == "semantic" else kept.type,
         sources=sources,
-        origin=origin_of((kept.origin, new.origin)),
+        origin=find_least_trusted((kept.origin, new.origin)),
         trust=min(kept.trust, new.trust),
         agent=kept.agent or new.agent,
         metadata={**kept.metadata, **new.metadata},
@@ -316,7 +316,7 @@ def _twin(new: Memory, one: Memory, now: int) -> bool:
         return False
     timed = new.valid_from is not None or new.valid_until is not None
     times = (new.valid_from, new.valid_until) == (one.valid_from, one.valid_until)
-    if one.status != "rejected" and not (one.holds(now) and (times or not timed)):
+    if one.status != "rejected" and not (one.is_valid_at(now) and (times or not timed)):
         return False
     return same(new.content, one.content)
 

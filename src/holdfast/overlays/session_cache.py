@@ -26,9 +26,9 @@ from holdfast.domain.session import (
     Session,
     SessionRef,
     StoredCompaction,
-    message_bytes,
-    session_bytes,
-    value_bytes,
+    estimate_message_bytes,
+    estimate_session_bytes,
+    estimate_value_bytes,
 )
 from holdfast.errors import Conflict
 from holdfast.limits import CACHE_BYTES
@@ -135,7 +135,7 @@ class CachedSession(CacheItem):
         self.held: deque[Entry] = deque()
         self.kept: list[Entry] = []
         self.read: tuple[str, ReadView] | None = None
-        self.own_bytes = session_bytes(session)
+        self.own_bytes = estimate_session_bytes(session)
         self.metadata_bytes = 0
 
     def holds(self, session: Session) -> bool:
@@ -316,7 +316,7 @@ class TenantCache:
             self._admit(cached, entry)
         cached.extend(appended.session, entries)
         if write.state_delta:
-            cached.own_bytes = session_bytes(cached.session)
+            cached.own_bytes = estimate_session_bytes(cached.session)
         for key, saved in (write.views or {}).items():
             if key in cached.views:
                 cached.views[key].saved = saved.frontier
@@ -338,7 +338,7 @@ class TenantCache:
         if not isinstance(cached, CachedSession):
             return
         if cached.holds(before) and (after.identity, after.version) == (before.identity, before.version + 1):
-            cached.session, cached.own_bytes, cached.read = after, session_bytes(after), None
+            cached.session, cached.own_bytes, cached.read = after, estimate_session_bytes(after), None
             self._measure(cached)
             self._enforce_limits(before.ref, cached)
         else:
@@ -422,11 +422,11 @@ class TenantCache:
     def _admit(self, cached: CachedSession, entry: Entry) -> None:
         """Add an entry to a session's size. A message shared with other entries is counted once."""
         digest, message = entry.digest, entry.message
-        size = message_bytes(message)
+        size = estimate_message_bytes(message)
         cached.held.append(entry)
         cached.message_bytes += size
         if entry.metadata:
-            cached.metadata_bytes += value_bytes(entry.metadata)
+            cached.metadata_bytes += estimate_value_bytes(entry.metadata)
         if (known := self._messages.get(digest)) is message:
             self._copies[digest] = self._copies.get(digest, 1) + 1
             return
@@ -436,10 +436,10 @@ class TenantCache:
 
     def _release(self, cached: CachedSession, entry: Entry) -> None:
         """Remove an entry from a session's size."""
-        digest, size = entry.digest, message_bytes(entry.message)
+        digest, size = entry.digest, estimate_message_bytes(entry.message)
         cached.message_bytes -= size
         if entry.metadata:
-            cached.metadata_bytes -= value_bytes(entry.metadata)
+            cached.metadata_bytes -= estimate_value_bytes(entry.metadata)
         is_shared = self._messages.get(digest) is entry.message
         copies = self._copies.pop(digest, 1) if is_shared else 1
         if copies > 1:

@@ -20,7 +20,7 @@ import msgspec
 
 from holdfast.accounting import run_cpu
 from holdfast.domain.origins import EntryOrigin, Origin, find_copies, find_origin
-from holdfast.domain.refusals import refusals_of
+from holdfast.domain.refusals import read_refusals
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import InvalidRequest, SessionNotFound, StoreCorrupt
@@ -254,7 +254,7 @@ class _Reading:
             await asyncio.gather(*(self._read(name, those, found) for name, those in sessions.items()))
             for hit in part:
                 entry = found.pop((hit.candidate.session, hit.candidate.seq), None)
-                if entry is None or (self._asked.sure and refusals_of(entry.metadata)):
+                if entry is None or (self._asked.sure and read_refusals(entry.metadata)):
                     continue  # where a model asks, its provider may refuse this again
                 yield _Read(hit, _text_of(entry))
 

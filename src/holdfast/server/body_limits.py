@@ -13,7 +13,7 @@ import msgspec
 from starlette.requests import Request
 
 from holdfast.accounting import Owner, current_owner, run_cpu
-from holdfast.domain.media.checks import check_media, without_data
+from holdfast.domain.media.checks import check_media, remove_data
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.limits import BODIES, BODY_STALL_BYTES, BODY_STALL_SECONDS, MESSAGE_BYTES, MIB, Limits
 from holdfast.server.permissions import Refused
@@ -328,7 +328,7 @@ def _at_most(value: Any, most: int, param: str, key: str) -> None:
 def _check_sizes(body: Mapping[str, Any], most: int) -> None:
     for name in ("messages", "system_messages"):
         for at, message in enumerate(_list(body.get(name))):
-            size = len(_encode(without_data(message) if isinstance(message, dict) else message))
+            size = len(_encode(remove_data(message) if isinstance(message, dict) else message))
             if size > most:
                 place = f"{name}[{at}]"
                 raise TooLarge(f"{place} has {size} bytes; the server's gateway.max_message is {most}", param=place)

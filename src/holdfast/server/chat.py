@@ -16,7 +16,7 @@ from holdfast import errors
 from holdfast.accounting import run_cpu
 from holdfast.agents import Agent, Responder
 from holdfast.context.settings import RequestSettings
-from holdfast.domain.heard import HEARD, Heard, parse_heard
+from holdfast.domain.heard import HEARD, HeardReport, parse_heard
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.engine.session_lock import QueueMode, check_mode
@@ -206,7 +206,7 @@ def _idempotency_key(call: Call) -> str | None:
     return key
 
 
-def _interruption(body: Mapping[str, Any]) -> Heard | None:
+def _interruption(body: Mapping[str, Any]) -> HeardReport | None:
     """Return the field `interrupt`: what the user heard of the last reply. Raise `InvalidRequest` if it is not valid."""
     given = body.get("interrupt")
     if given is None:

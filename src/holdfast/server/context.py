@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.context.dialects import Dialect
 from holdfast.context.settings import CLEARING, STRATEGIES, Key, parse
-from holdfast.domain.calibration import How
+from holdfast.domain.calibration import CountMethod
 from holdfast.errors import InvalidRequest
 from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS
 from holdfast.server.http import Call
@@ -113,7 +113,7 @@ class CountedTokens(Answer):
 
     tokens: Count
     """Tokens as the provider counts them, as far as known."""
-    how: How
+    how: CountMethod
     margin: float
     """Share of the tokens that is reserved because the count may be too low."""
 

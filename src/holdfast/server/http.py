@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from holdfast import errors
 from holdfast.access import ForwardedHeaders, Principal, derive_upstream_user
 from holdfast.domain.messages import Message
-from holdfast.domain.participants import participants_of
+from holdfast.domain.participants import read_participants
 from holdfast.domain.session import DEFAULT_USER, Session, SessionRef
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.holdfast import Holdfast
@@ -231,7 +231,7 @@ class Call:
             session = await self.hf.store.get(SessionRef(owner, session_id))
         except (errors.SessionNotFound, errors.InvalidRequest) as exc:
             raise errors.UserNotFound(owner) from exc
-        if self.principal.user_id not in participants_of(session.metadata):
+        if self.principal.user_id not in read_participants(session.metadata):
             raise errors.UserNotFound(owner)
         return session
 
@@ -244,7 +244,7 @@ class Call:
 
         In a shared session it is the key's user.
         """
-        return self.principal.user_id if participants_of(session.metadata) else None
+        return self.principal.user_id if read_participants(session.metadata) else None
 
 
 def refuse_missing_key() -> Refused:

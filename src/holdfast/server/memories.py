@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.consolidation.promotion import Verdict
 from holdfast.consolidation.proposals import Status as ProposalStatus
 from holdfast.consolidation.sweeps import show_report
-from holdfast.domain.memory import ORIGINS, Memory, MemorySource, MemoryType, Owner, Status, origin_of
+from holdfast.domain.memory import ORIGINS, Memory, MemorySource, MemoryType, Owner, Status, find_least_trusted
 from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import DIARY_PAGE, MEMORY_SOURCES, RECALLED_MEMORIES
@@ -348,7 +348,7 @@ def _origin(call: Call, stated: Any) -> Any:
     """
     if call.principal.has_role("admin") or call.principal.user_id is not None or stated not in ORIGINS:
         return stated
-    return origin_of((stated, "assistant"))
+    return find_least_trusted((stated, "assistant"))
 
 
 # -- owners ----------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Final, Literal
 from starlette.types import Scope
 
 from holdfast.access import Principal
-from holdfast.domain.state import scope_of
+from holdfast.domain.state import get_scope
 from holdfast.stores.keys import Role
 
 Need = Role | Literal["public", "server", "tenant", "shared", "shared write"]
@@ -62,7 +62,7 @@ def check_shared(principal: Principal) -> None:
 
 def check_app(principal: Principal, keys: Iterable[str]) -> None:
     """Raise `Refused` if the caller may not write `app:` keys of the state."""
-    if any(scope_of(key) == "app" for key in keys):
+    if any(get_scope(key) == "app" for key in keys):
         check_shared(principal)
 
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holdfast.domain.session import Session, SessionRef
-from holdfast.domain.state import scope_of
+from holdfast.domain.state import get_scope
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.lifecycle.removal import Receipt
 from holdfast.limits import CARRIED_PREFIX_CHARS, CARRIED_TOKENS, CARRIED_TOKENS_LEAST
@@ -225,7 +225,7 @@ def _state(call: Call, given: dict[str, Any] | None) -> dict[str, Any]:
     """Return the state without `temp:` keys, which exist only during a turn. Raise `Refused`."""
     given = given or {}
     check_app(call.principal, given)
-    return {key: value for key, value in given.items() if scope_of(key) != "temp"}
+    return {key: value for key, value in given.items() if get_scope(key) != "temp"}
 
 
 def _earlier(call: Call, body: NewSession, user_id: str) -> CarryOver | None:

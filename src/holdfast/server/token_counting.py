@@ -8,7 +8,7 @@ from typing import Any, Final
 from holdfast.accounting import run_cpu
 from holdfast.agents import Llm
 from holdfast.context.dialects import adapt_messages
-from holdfast.domain.calibration import Counted
+from holdfast.domain.calibration import MeasuredCount
 from holdfast.domain.media.parts import show_to_model
 from holdfast.domain.messages import Message
 from holdfast.engine.redacting_store import mask_messages
@@ -58,7 +58,7 @@ async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> Token
     return TokenCount(counted.tokens, counted.to_wire())
 
 
-async def _count(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: dict[str, Any]) -> Counted:
+async def _count(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: dict[str, Any]) -> MeasuredCount:
     system, rest = split_system(messages)
     adapted_messages = [*system, *adapt_messages(rest, llm.dialect)]
     others = llm.dialect != "anthropic"

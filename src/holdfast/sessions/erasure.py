@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import NamedTuple
 
-from holdfast.domain.origins import EntryOrigin, find_copies, find_origin, origins_or_own
+from holdfast.domain.origins import EntryOrigin, find_copies, find_origin, get_ranges
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import EntryNotFound, SessionNotFound
@@ -39,7 +39,7 @@ async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens:
     store, user_id = engine.store, ref.user_id
     session = await store.get(ref)
     own = (await store.origins(user_id, [ref.id])).get(ref.id, ())
-    origin = find_origin(origins_or_own(own, session.identity), seq)
+    origin = find_origin(get_ranges(own, session.identity), seq)
     copies: list[tuple[str, int]] = []
     entry: Entry | None = None
     seen = {(ref.id, seq)}

@@ -15,7 +15,7 @@ from holdfast.agents import Responder
 from holdfast.context.settings import ContextSettings, parse
 from holdfast.context.standing_facts import Fact, collect_facts
 from holdfast.context.statements import Statement, find_statements
-from holdfast.domain.fact_choices import Choice, choices_of
+from holdfast.domain.fact_choices import Choice, read_choices
 from holdfast.domain.session import SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import FactNotFound, TooLarge
@@ -102,7 +102,7 @@ async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Ch
     entry = next(iter(await store.entries(ref, start=seq, stop=seq + 1)), None)
     if entry is None or entry.message.role != "user":
         raise FactNotFound(ref.id, fact_id)
-    choices = choices_of(entry.metadata)
+    choices = read_choices(entry.metadata)
     statements = await run_cpu(partial(find_statements, entry.message.text, seq, at=entry.timestamp, choices=choices))
     statement = next((one for one in statements if one.place == place), None)
     if statement is None:
@@ -122,7 +122,7 @@ async def _count_choices(store: Store, ref: SessionRef) -> Counter[Choice]:
     found: Counter[Choice] = Counter()
     start = 0
     while page := await store.entries(ref, start=start, limit=PAGE):
-        found.update(choice for entry in page if entry.metadata for choice in choices_of(entry.metadata).values())
+        found.update(choice for entry in page if entry.metadata for choice in read_choices(entry.metadata).values())
         start = page[-1].seq + 1
     return found
 

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.fact_choices import with_choices
-from holdfast.domain.history import old_entry
-from holdfast.domain.media.parts import hashes_of
-from holdfast.domain.origins import copy_origins, origins_or_own
+from holdfast.domain.history import to_old_entry
+from holdfast.domain.media.parts import list_hashes
+from holdfast.domain.origins import copy_origins, get_ranges
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import Conflict, InvalidRequest, SessionNotFound, StaleSession
@@ -45,7 +45,7 @@ async def fork_session(
         session = (await engine.store.get(ref)).require_intact()
         stop = None if at_turn is None else await _behind(engine.store, session, at_turn)
         with suppress(StaleSession):
-            state = session.state if at_turn is None else session.state_at(at_turn)
+            state = session.state if at_turn is None else session.get_state_at(at_turn)
             return await copy_entries(engine, session, stop, new_id=new_id, state=state, metadata=session.metadata)
     raise Conflict(f"session {ref.id!r} is being edited all the time: try again")
 
@@ -98,10 +98,10 @@ async def copy_entries(
         metadata={**metadata, "forked_from": origin},
         ttl=session.ttl,
     )
-    shared = copy_origins(origins_or_own(origins, session.identity), [one.seq for one in entries], new.identity)
+    shared = copy_origins(get_ranges(origins, session.identity), [one.seq for one in entries], new.identity)
     new = evolve(new, origins=shared)
-    kept = [old_entry(entry, retired=False) for entry in entries]
-    media = await store.media(ref, hashes_of(entry.message for entry in entries))
+    kept = [to_old_entry(entry, retired=False) for entry in entries]
+    media = await store.media(ref, list_hashes(entry.message for entry in entries))
     fork = (await store.replace(new, kept, fresh=True, media=media)).session
     try:
         after = await store.get(ref)

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace as evolve
 
-from holdfast.domain.heard import Cut, Heard
-from holdfast.domain.history import again
+from holdfast.domain.heard import Cut, HeardReport
+from holdfast.domain.history import to_new_entry
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
 from holdfast.engine.engine import Engine
@@ -44,7 +44,7 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a turn was running, and was asked to stop."""
 
 
-async def interrupt_reply(engine: Engine, ref: SessionRef, heard: Heard) -> Interruption:
+async def interrupt_reply(engine: Engine, ref: SessionRef, heard: HeardReport) -> Interruption:
     """Stop the session's turn if one runs, and keep of its last reply what was heard.
 
     The reply leaves the live path; what was delivered stands in its place, marked, with what was generated beside it, and what
@@ -73,7 +73,7 @@ async def interrupt_reply(engine: Engine, ref: SessionRef, heard: Heard) -> Inte
         return await _record_interruption(engine, ref, heard, write, stopped=lock.stopped)
 
 
-async def _as_kept(engine: Engine, heard: Heard) -> Heard:
+async def _as_kept(engine: Engine, heard: HeardReport) -> HeardReport:
     """What was heard as the log has it: without secrets."""
     if heard.content is None or engine.guard is None:
         return heard
@@ -82,7 +82,7 @@ async def _as_kept(engine: Engine, heard: Heard) -> Heard:
 
 
 async def _record_interruption(
-    engine: Engine, ref: SessionRef, heard: Heard, write: Writer, *, stopped: bool
+    engine: Engine, ref: SessionRef, heard: HeardReport, write: Writer, *, stopped: bool
 ) -> Interruption:
     for _ in range(TRIES):
         session = await engine.store.get(ref)
@@ -115,7 +115,7 @@ async def _record_interruption(
     raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
 
 
-def _check_turn(session: Session, said: LastReply, heard: Heard, *, stopped: bool) -> None:
+def _check_turn(session: Session, said: LastReply, heard: HeardReport, *, stopped: bool) -> None:
     """Refuse where there is no reply, or it is of another turn. Raises `NoReply`."""
     if not said.rounds:
         if not stopped:
@@ -132,7 +132,7 @@ def _check_turn(session: Session, said: LastReply, heard: Heard, *, stopped: boo
         raise NoReply(f"the last reply of session {session.id!r} is of turn {turn_id}, not of {heard.turn_id}")
 
 
-async def _check_heard(store: Store, session: Session, said: LastReply, heard: Heard) -> None:
+async def _check_heard(store: Store, session: Session, said: LastReply, heard: HeardReport) -> None:
     """Refuse to go on to an earlier reply where the last one is gone because nothing of it was heard. Raises `NoReply`.
 
     Whoever says so twice, because the first answer was lost, means the same one. Reads what stands behind the reply.
@@ -152,8 +152,8 @@ async def _check_heard(store: Store, session: Session, said: LastReply, heard: H
 
 async def in_place_of(cut: Cut, behind: Sequence[Entry]) -> list[NewEntry]:
     """What stands in the place of a reply that was cut, and of what came behind it."""
-    entries = [again(entry) for entry in (*cut.results, *behind)]
+    entries = [to_new_entry(entry) for entry in (*cut.results, *behind)]
     if cut.message is None:
         return entries
     (tokens,) = await count_tokens([cut.message])
-    return [evolve(again(cut.head), message=cut.message, tokens=tokens, metadata=cut.metadata), *entries]
+    return [evolve(to_new_entry(cut.head), message=cut.message, tokens=tokens, metadata=cut.metadata), *entries]

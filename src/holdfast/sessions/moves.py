@@ -15,9 +15,9 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace as evolve
 
 from holdfast.domain.artifact import Artifact
-from holdfast.domain.history import Past, old_entry
-from holdfast.domain.media.parts import hashes_of
-from holdfast.domain.session import PARENT, Claim, Entry, Laid, NewCompaction, Session, SessionRef
+from holdfast.domain.history import Past, to_old_entry
+from holdfast.domain.media.parts import list_hashes
+from holdfast.domain.session import PARENT, Claim, CompactionFields, Entry, NewCompaction, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.session_removal import children_of, remove_session
 from holdfast.errors import Conflict, SessionBusy, SessionExists, SessionNotFound
@@ -149,16 +149,16 @@ async def _write_copy(engine: Engine, ref: SessionRef, target: SessionRef, agent
         past=past,
         origins=tuple((await store.origins(ref.user_id, [ref.id])).get(ref.id, ())),
     )
-    media = await store.media(ref, hashes_of(entry.message for entry in entries))
-    await store.replace(new, [old_entry(entry) for entry in entries], fresh=fresh, media=media)
+    media = await store.media(ref, list_hashes(entry.message for entry in entries))
+    await store.replace(new, [to_old_entry(entry) for entry in entries], fresh=fresh, media=media)
     laid = [_write_again(one) for one in await store.compactions(ref, live=True)]
     if laid:
         await store.append(target, Append(timestamp=session.updated_at, compactions=laid))
     return session.version
 
 
-def _write_again(one: Laid) -> NewCompaction:
-    return NewCompaction(**{name: getattr(one, name) for name in Laid.__struct_fields__})
+def _write_again(one: CompactionFields) -> NewCompaction:
+    return NewCompaction(**{name: getattr(one, name) for name in CompactionFields.__struct_fields__})
 
 
 async def _begin_copy(engine: Engine, session: Session, entries: Sequence[Entry], target: SessionRef) -> bool:

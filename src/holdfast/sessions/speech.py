@@ -9,10 +9,10 @@ import msgspec
 from msgspec.structs import replace as evolve
 
 from holdfast.agents import Agent, Responder
-from holdfast.domain.heard import Heard
+from holdfast.domain.heard import HeardReport
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
-from holdfast.domain.state import scope_of
+from holdfast.domain.state import get_scope
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import count_tokens
 from holdfast.engine.scoped import SHARED
@@ -37,7 +37,7 @@ from holdfast.wire.voice import INTERRUPTABLE
 Priority = Literal["INTERRUPT", "APPEND", "IGNORE"]
 SpeechSource = Literal["command", "greeting", "silence"]
 _MODES: Final[Mapping[str, QueueMode]] = {"INTERRUPT": "interrupt", "APPEND": "queue", "IGNORE": "reject"}
-_ALL: Final = Heard()
+_ALL: Final = HeardReport()
 
 
 class Speech(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,7 +190,7 @@ async def greeted(engine: Engine, new: NewSession, agent: Agent | None) -> Sessi
 
 async def _made_with(engine: Engine, new: NewSession, greeting: NewEntry) -> Session:
     """Make a session with its first entry, and write what its state brings to shared scopes; none where that is refused."""
-    own = {key: value for key, value in new.state.items() if scope_of(key) not in SHARED}
+    own = {key: value for key, value in new.state.items() if get_scope(key) not in SHARED}
     session = (await engine.store.replace(evolve(new, state=own), [greeting], fresh=True)).session
     if len(own) == len(new.state):
         return session

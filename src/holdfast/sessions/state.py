@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from holdfast.domain.session import SessionRef
-from holdfast.domain.state import Change, Extend, Increment, Scope, add_prefix, bare, check_key, scope_of
+from holdfast.domain.state import Change, Extend, Increment, Scope, add_prefix, check_key, get_scope, remove_prefix
 from holdfast.engine.engine import Engine
 from holdfast.engine.scoped import check_scope
 from holdfast.errors import InvalidRequest, StaleState
@@ -118,7 +118,7 @@ class SessionState(StateHandle):
         return f"<state of session {self._ref.id!r}>"
 
     async def _one(self, key: str) -> Any:
-        if scope_of(key) == "session":
+        if get_scope(key) == "session":
             return (await self._engine.store.get(self._ref)).require_intact().state.get(key)
         return (await self._engine.scopes.named(self._ref.user_id, [key])).get(key)
 
@@ -151,7 +151,7 @@ class SharedState(StateHandle):
 
     async def _one(self, key: str) -> Any:
         check_scope([key], self._scope)
-        return (await self._engine.scopes.some(self._user_id, [bare(key)])).get(bare(key))
+        return (await self._engine.scopes.some(self._user_id, [remove_prefix(key)])).get(remove_prefix(key))
 
     async def _all(self) -> dict[str, Any]:
         return add_prefix((await self._engine.scopes.read(self._user_id)).values or {}, self._scope)

@@ -14,10 +14,10 @@ from msgspec import UnsetType
 from holdfast.domain.artifact import USER, NewArtifact, Scope, UserRef, check_name
 from holdfast.domain.history import OldEntry
 from holdfast.domain.messages import DIGEST_SIZE, ROLES, UNWRITABLE, Message, Part, ToolCall, encode_payload
-from holdfast.domain.origins import check_ranges
+from holdfast.domain.origins import is_valid_ranges
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import CompactionKind, Ending, EndReason, ModelCall, NewCompaction, NewEntry, SessionRef
-from holdfast.domain.state import APP, TEMP, Change, check_delta, encode_value, scope_of
+from holdfast.domain.state import APP, TEMP, Change, check_delta, encode_value, get_scope
 from holdfast.domain.state import USER as USER_STATE
 from holdfast.domain.state import check_key as check_state_key
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
@@ -157,7 +157,7 @@ def check_new_session(new: NewSession, *, past: bool = False) -> None:
             raise InvalidRequest("only `replace` accepts a session with a past", param="past")
         for call in new.past.calls:
             _check_call(call)
-    if new.origins and not (past and check_ranges(new.origins)):
+    if new.origins and not (past and is_valid_ranges(new.origins)):
         raise InvalidRequest("origins must be valid ranges, and only `replace` accepts them", param="origins")
     _check_agent(new.agent)
     _check_fields(new.system_messages, new.metadata)
@@ -252,7 +252,7 @@ def check_state_names(user_id: str | None, names: Collection[str]) -> None:
 def _check_expected(expected: Mapping[str, Any]) -> None:
     for key, value in expected.items():
         check_state_key(key)
-        if scope_of(key) != "session":
+        if get_scope(key) != "session":
             message = (
                 f"state_expect[{key!r:.80}]: a write to a session can only expect values of the session's own state"
             )
@@ -264,7 +264,7 @@ def _check_installed(state: Mapping[str, Any]) -> None:
     """Refuse a state that cannot be a session's own."""
     check_kind(state, "state", Mapping, "an object")
     for key in state:
-        if scope_of(key) != "session":
+        if get_scope(key) != "session":
             message = (
                 f"state[{key!r:.80}] is not a key of the session's own state; an installed session has no other state"
             )

@@ -8,7 +8,16 @@ from typing import Any, NamedTuple
 import msgspec
 
 from holdfast.domain.artifact import NOTHING, Artifact, NewArtifact
-from holdfast.domain.state import Change, Extend, Increment, Scope, apply_change, check_room, encode_value, weight
+from holdfast.domain.state import (
+    Change,
+    Extend,
+    Increment,
+    Scope,
+    apply_change,
+    check_room,
+    compute_weight,
+    encode_value,
+)
 from holdfast.errors import Conflict, StoreCorrupt, TooLarge
 from holdfast.limits import ARTIFACT_NAMES, ARTIFACT_VERSIONS, ARTIFACTS
 
@@ -43,7 +52,7 @@ def change_values(
         new = after[name] = None if value is None else encode_value(key, value)
         if new != old:
             keys += (new is not None) - (old is not None)
-            size += sum(weight(name, one) * sign for one, sign in ((new, 1), (old, -1)) if one is not None)
+            size += sum(compute_weight(name, one) * sign for one, sign in ((new, 1), (old, -1)) if one is not None)
     check_room(scope, keys=keys, size=size + 1, grown=keys > keys_before, larger=size > size_before)
     return after, keys, size
 

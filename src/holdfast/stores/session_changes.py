@@ -20,7 +20,7 @@ from holdfast.domain.session import (
     StoredCompaction,
     Tail,
 )
-from holdfast.domain.state import date_keys, merge_delta, same
+from holdfast.domain.state import date_keys, is_same_json, merge_delta
 from holdfast.errors import InvalidMessage, SessionBusy, SessionExpired, StaleSession, StaleState
 from holdfast.liveness import is_alive
 from holdfast.stores.log import Append
@@ -104,7 +104,7 @@ def is_use(write: Append) -> bool:
 def refuse_stale(session: Session, write: Append) -> None:
     """Refuse a write whose expectations the session does not meet. Raises `StaleSession`, `SessionExpired`, `StaleState`."""
     check_version(session, write.expect)
-    if write.ttl is not None and is_use(write) and session.expired(write.timestamp, write.ttl):
+    if write.ttl is not None and is_use(write) and session.is_expired(write.timestamp, write.ttl):
         raise SessionExpired(session)
     check_expected(write.state_expect, session.state, session.version)
 
@@ -123,7 +123,7 @@ def advance_session(
         return evolve(session, version=session.version + 1) if lays else session
     usage = session.usage
     for call in write.calls:
-        usage = usage.plus(call)
+        usage = usage.add(call)
     if write.state_delta:
         state = merge_delta(session.state, write.state_delta)
         turns = date_keys(session.state_turns, session.state, state, tail.turn_id)
@@ -187,7 +187,7 @@ def check_expected(expected: Mapping[str, Any] | None, state: Mapping[str, Any],
         StaleState: names the key, but not its value.
     """
     for key, value in (expected or {}).items():
-        if not same(state.get(key), value):
+        if not is_same_json(state.get(key), value):
             actual = "none" if state.get(key) is None else "another one"
             raise StaleState(
                 f"the state key {key!r:.80} does not have the expected value: it has {actual}", version=version, key=key

@@ -22,7 +22,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.domain.history import Past
 from holdfast.domain.messages import Message
 from holdfast.domain.origins import Origin
-from holdfast.domain.session import Ending, NewEntry, Removed, Session, SessionRef
+from holdfast.domain.session import Ending, NewEntry, RemovalCounts, Session, SessionRef
 from holdfast.stores.log import Appended
 
 
@@ -124,7 +124,7 @@ class SessionStore(Protocol):
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
-    ) -> Removed | None:
+    ) -> RemovalCounts | None:
         """Delete a session and all that belongs to it; return the counts of what was deleted, None if there was no such session.
 
         Args:

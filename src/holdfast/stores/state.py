@@ -72,7 +72,7 @@ class StateStore(Protocol):
             delta: by key, without prefix, in order; see `holdfast.domain.state.Change`.
             timestamp: milliseconds since the epoch.
             expect: the version that the scope must be at; None: any.
-            values: compare-and-set: the values that some keys must have (None: no value), compared by `holdfast.domain.state.same`.
+            values: compare-and-set: the values that some keys must have (None: no value), compared by `holdfast.domain.state.is_same_json`.
 
         Raises:
             StaleState: the scope is at another version, or a key has another value than `values` says.

@@ -7,8 +7,8 @@ import math
 import msgspec
 
 from holdfast.domain.history import LivePath
-from holdfast.domain.log import as_sent, extend
-from holdfast.domain.messages import former_chains
+from holdfast.domain.log import extend, to_sent_message
+from holdfast.domain.messages import list_former_chains
 from holdfast.domain.session import Entry, NewEntry, Session, SessionRef, Tail
 from holdfast.errors import StoreCorrupt
 from holdfast.limits import PAGE
@@ -58,16 +58,16 @@ class _LogReplay:
         """Check the next entry of the log."""
         leaves = math.inf if entry.retired_by is None else entry.retired_by
         self._check(entry.seq == self.read, "is missing")
-        self._path.leave(entry.seq)
-        self._check(entry.seq < leaves and self._path.can_leave(leaves), "is retired by the wrong entry")
+        self._path.retire_until(entry.seq)
+        self._check(entry.seq < leaves and self._path.can_retire_at(leaves), "is retired by the wrong entry")
         self._check(leaves == math.inf or leaves <= self._session.tail.next_seq, "is retired by the future")
-        self._path.grow(self._derive_tail(self._path.tail, entry), leaves)
+        self._path.append(self._derive_tail(self._path.tail, entry), leaves)
         self.read += 1
 
     def finish(self) -> None:
         """Check the session's own counters after the last entry."""
         self._check(self.read == self._session.tail.next_seq, "is missing")
-        self._path.leave(math.inf)
+        self._path.retire_until(math.inf)
         tail = msgspec.structs.replace(self._path.tail, next_seq=self.read)
         if tail != self._session.tail or self._path.live != self._session.messages:
             raise StoreCorrupt(f"session {self._session.id!r}: its counters do not match its log")
@@ -99,4 +99,4 @@ def _has_former_digest(again: Entry, entry: Entry, tail: Tail) -> bool:
     """Return True if the entry has a digest that an earlier version of Holdfast computed from the same content."""
     if again.digest == entry.digest:
         return False
-    return entry.digest in former_chains(tail.digest, as_sent(entry.message, entry.metadata))
+    return entry.digest in list_former_chains(tail.digest, to_sent_message(entry.message, entry.metadata))

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta
 
 from holdfast.artifacts.content import UNKNOWN, decode_text, detect_type, get_charset, is_text
-from holdfast.domain.artifact import LOADER, Artifact, result_seq
+from holdfast.domain.artifact import LOADER, Artifact, parse_result_name
 from holdfast.domain.messages import Part
 from holdfast.errors import ArtifactNotFound, InvalidRequest
 from holdfast.limits import LISTED_ARTIFACTS, LOADED_IMAGE_BYTES
@@ -84,7 +84,7 @@ class ArtifactTools:
         expect: Annotated[int, Meta(ge=-1, description="required newest version, -1: none")] | None = None,
     ) -> dict[str, Any]:
         """Save an artifact and describe the result."""
-        if result_seq(name) is not None:
+        if parse_result_name(name) is not None:
             raise InvalidRequest(f"{name!r} is the name of a tool result: choose another name", param="name")
         data = _decode(content) if encoding == "base64" else content.encode(get_charset(media_type), "replace")
         kind = detect_type(name, data, media_type or None)
@@ -121,7 +121,7 @@ class ArtifactTools:
     ) -> str | dict[str, Any] | tuple[Part, ...]:
         """Return the content of an artifact, or the full result of a tool, for the model."""
         room = min(limit or self._most, self._most)
-        seq = result_seq(name)
+        seq = parse_result_name(name)
         if seq is not None and version is None and (text := await _load_result(context, seq)) is not None:
             data = text.encode("utf-8", "replace")
             _check_offset(name, offset, len(data))
@@ -223,9 +223,9 @@ async def _get_artifact(context: ToolContext, name: str, version: int | None) ->
     try:
         return await context.artifacts.get(name, version)
     except ArtifactNotFound as exc:
-        if result_seq(name) is not None:
+        if parse_result_name(name) is not None:
             raise InvalidRequest(
-                f"message {result_seq(name)} of this session is not a tool result", param="name"
+                f"message {parse_result_name(name)} of this session is not a tool result", param="name"
             ) from exc
         names = [one.name for one in await context.artifacts.list()]
         if name in names:

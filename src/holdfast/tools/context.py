@@ -17,13 +17,13 @@ from holdfast.domain.state import (
     Scope,
     add_prefix,
     apply_change,
-    bare,
     check_delta,
     check_key,
     combine_changes,
     encode_value,
+    get_scope,
     join_deltas,
-    scope_of,
+    remove_prefix,
 )
 from holdfast.errors import InvalidRequest
 
@@ -73,13 +73,13 @@ class TurnState:
         Raises:
             InvalidRequest: the key is shared and shared scopes were not read.
         """
-        scope = scope_of(key)
+        scope = get_scope(key)
         if scope == "temp":
             return self.temp.get(key)
         if scope == "session":
             return self.own.get(key)
         shared = self._read()
-        return self._later[key] if key in self._later else shared.get(scope, {}).get(bare(key))
+        return self._later[key] if key in self._later else shared.get(scope, {}).get(remove_prefix(key))
 
     def keys(self) -> Iterator[str]:
         """Yield all keys. Keys may repeat or have no value any more. Raise as `get`."""
@@ -194,7 +194,7 @@ class State(MutableMapping[str, Any]):
                 "the call that this state belongs to has ended, so it cannot be changed", param="state"
             )
         check_delta({key: change})
-        scope, turn_state = scope_of(key), self._turn_state
+        scope, turn_state = get_scope(key), self._turn_state
         if scope == "temp":
             _set_or_remove(turn_state.temp, key, apply_change(key, turn_state.temp.get(key), change))
             return

@@ -18,7 +18,7 @@ from msgspec import Meta
 from holdfast.accounting import run_cpu
 from holdfast.context.escaping import format_envelope, to_json_line
 from holdfast.context.recalled import RECALLERS
-from holdfast.domain.memory import Memory, MemorySource, MemoryType, Origin, origin_of
+from holdfast.domain.memory import Memory, MemorySource, MemoryType, Origin, find_least_trusted
 from holdfast.domain.messages import SERVER_TOOL_PARTS, Part
 from holdfast.domain.participants import SPEAKER
 from holdfast.domain.session import HAND_OVER, TRANSFER, Entry, SessionRef, is_child
@@ -117,7 +117,7 @@ def _collect_texts(
         for one in some:
             if one.read:
                 origin, outside = brought.get(entry.turn_id, (one.origin, False))
-                brought[entry.turn_id] = origin_of((origin, one.origin)), outside or one.outside
+                brought[entry.turn_id] = find_least_trusted((origin, one.origin)), outside or one.outside
         if entry.message.role == "assistant" and entry.seq != unit:
             origin, outside = brought.get(entry.turn_id, ("assistant", False))
             some.append(_SessionText(entry, "" if entry.erased else entry.message.text, origin, outside=outside))

@@ -17,8 +17,8 @@ from holdfast.agents import Responder
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import SHARED
-from holdfast.domain.session import CHILD, PARENT, Session, SessionRef, child_id
-from holdfast.domain.state import same
+from holdfast.domain.session import CHILD, PARENT, Session, SessionRef, make_child_id
+from holdfast.domain.state import is_same_json
 from holdfast.engine.engine import Engine
 from holdfast.engine.initial_state import begin_session
 from holdfast.engine.session_removal import remove_session
@@ -87,7 +87,7 @@ async def _create_child(turn: Turn, context: ToolContext, responder: Responder, 
     parent: dict[str, Any] = {"session_id": context.session_id, "seq": context.call.unit, "call_id": context.call.id}
     parent |= {SHARED: True} if is_shared(turn) else {}
     new = NewSession(
-        id=child_id(engine.new_id()),
+        id=make_child_id(engine.new_id()),
         user_id=context.user_id,
         timestamp=engine.clock(),
         agent=agent,
@@ -131,5 +131,5 @@ async def _is_gone(engine: Engine, session: Session) -> bool:
 
 def _find_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keys of a state that changed; the value None means that the key is gone."""
-    changed = {key: value for key, value in after.items() if key not in before or not same(before[key], value)}
+    changed = {key: value for key, value in after.items() if key not in before or not is_same_json(before[key], value)}
     return {**changed, **{key: None for key in before if key not in after}}

@@ -17,7 +17,15 @@ from msgspec.structs import replace as evolve
 
 from holdfast.agents import Llm
 from holdfast.context.build import WorkingSet
-from holdfast.domain.heard import Cut, Heard, Round, cut_at, place_in, rounds_of, text_of
+from holdfast.domain.heard import (
+    Cut,
+    HeardReport,
+    ReplyRound,
+    count_heard_chars,
+    cut_reply,
+    join_reply_text,
+    split_rounds,
+)
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.session import Entry, Session
@@ -34,7 +42,7 @@ from holdfast.wire.voice import INTERRUPTABLE, make_metadata
 class LastReply(msgspec.Struct, frozen=True):
     """The last reply of a log, and the entries after it, in order."""
 
-    rounds: Sequence[Round]
+    rounds: Sequence[ReplyRound]
     behind: Sequence[Entry]
 
 
@@ -64,9 +72,9 @@ async def find_last_reply(
             elif not reply or _belongs_to_reply(entry, reply[-1]):
                 reply.append(entry)
             else:
-                return LastReply(rounds_of(reply[::-1]), behind[::-1])
+                return LastReply(split_rounds(reply[::-1]), behind[::-1])
         if len(page) < ENTRIES:
-            return LastReply(rounds_of(reply[::-1]), behind[::-1])
+            return LastReply(split_rounds(reply[::-1]), behind[::-1])
         if len(behind) > INTERRUPTED_BEHIND:
             raise NoReply(f"the last {INTERRUPTED_BEHIND} messages of session {session.id!r} hold no reply")
         stop = page[-1].seq
@@ -77,7 +85,7 @@ def _belongs_to_reply(entry: Entry, following: Entry) -> bool:
     return entry.turn_id == following.turn_id and entry.kind in ("calls", "result")
 
 
-def find_cut(session: Session, said: LastReply, heard: Heard, now: int) -> Cut | None:
+def find_cut(session: Session, said: LastReply, heard: HeardReport, now: int) -> Cut | None:
     """Return how the last reply is to be cut; None if it stays whole, or there is none.
 
     Raises:
@@ -86,10 +94,10 @@ def find_cut(session: Session, said: LastReply, heard: Heard, now: int) -> Cut |
     """
     if not said.rounds:
         return None
-    text = text_of(said.rounds)
-    if said.rounds[-1].head.erased and not heard.everything:
+    text = join_reply_text(said.rounds)
+    if said.rounds[-1].head.erased and not heard.is_everything:
         raise NoReply(f"the last reply of session {session.id!r} is erased: what was heard of it nobody can tell")
-    return cut_at(said.rounds, place_in(text, heard), now if heard.timestamp is None else heard.timestamp)
+    return cut_reply(said.rounds, count_heard_chars(text, heard), now if heard.timestamp is None else heard.timestamp)
 
 
 # -- said by a chat request ---------------------------------------------------------
@@ -104,12 +112,15 @@ class SentMessages(msgspec.Struct, frozen=True):
     heard: Mapping[int, Message]
     """What was heard of the interrupted ones, by their place in `messages`: this is what is written if the log has no such reply."""
     mode: Mode
-    interruption: Heard | None = None
+    interruption: HeardReport | None = None
     """What the request says of the last reply without having it among its messages."""
 
 
 def separate_heard(
-    messages: Sequence[Message], own: Sequence[Mapping[str, object]], mode: Mode, interruption: Heard | None = None
+    messages: Sequence[Message],
+    own: Sequence[Mapping[str, object]],
+    mode: Mode,
+    interruption: HeardReport | None = None,
 ) -> SentMessages:
     """Separate what was generated from what was heard, in voice records of replies that were interrupted.
 
@@ -140,7 +151,7 @@ def separate_heard(
         if silent:
             mode = "transcript"  # it was one, before its only reply was left out
         elif interruption is None:
-            interruption = Heard(chars=0)
+            interruption = HeardReport(chars=0)
     return SentMessages(tuple(m for m, _ in kept), tuple(f for _, f in kept), heard, mode, interruption)
 
 
@@ -200,7 +211,7 @@ async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
     return Plan(plan.relation, plan.append, retire_from=cut.head.seq, restore=tuple(entries), renamed=plan.renamed)
 
 
-def _find_heard(request: TurnRequest, plan: Plan) -> Heard | None:
+def _find_heard(request: TurnRequest, plan: Plan) -> HeardReport | None:
     """Return what a voice record says was heard of the last reply, if the log has that reply."""
     if not request.heard:  # nearly always, and a request may have 100,000 messages
         return None
@@ -208,10 +219,10 @@ def _find_heard(request: TurnRequest, plan: Plan) -> Heard | None:
     if at not in request.heard or at >= len(request.incoming) - len(plan.append):
         return None
     when = _metadata_of(request.own[at]).get("interrupt_timestamp")
-    return Heard(content=request.heard[at].text, timestamp=when if isinstance(when, int) else None)
+    return HeardReport(content=request.heard[at].text, timestamp=when if isinstance(when, int) else None)
 
 
-def _check_reply(said: LastReply, heard: Heard, session: Session) -> None:
+def _check_reply(said: LastReply, heard: HeardReport, session: Session) -> None:
     """Refuse where there is no reply, or it is of another turn. Raises `NoReply`."""
     if not said.rounds:
         raise NoReply(f"session {session.id!r} has no reply that could be interrupted")

@@ -26,7 +26,7 @@ from holdfast.agents import Responder
 from holdfast.context.explain import encode_record
 from holdfast.domain.budget import step_down
 from holdfast.domain.messages import TEXT_PARTS
-from holdfast.domain.refusals import refusals_of
+from holdfast.domain.refusals import read_refusals
 from holdfast.domain.session import Entry, ModelCall, Session
 from holdfast.engine.session_lock import END
 from holdfast.errors import (
@@ -151,7 +151,7 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
     assert built is not None, "the working set is built first"
     tokens = read_usage(usage)
     if tokens.prompt_tokens:
-        turn.learned = turn.engine.learning.reported(
+        turn.learned = turn.engine.learning.record_usage(
             turn.request.responder.llm, built.total_tokens, tokens.prompt_tokens
         )
     return ModelCall(
@@ -314,7 +314,7 @@ async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
     assert refused is not None, "a prompt was refused"
     assert refused.request.budget is not None, "a turn's prompt has a budget"
     counted = refused.total_tokens
-    turn.learned = turn.engine.learning.refused(llm, counted, refused.request.budget, refusal)
+    turn.learned = turn.engine.learning.record_refusal(llm, counted, refused.request.budget, refusal)
     turn.input_budget = step_down(min(refused.request.input_budget, counted))
     await build_prompt(turn)
 
@@ -449,7 +449,7 @@ class Refusals:
         turn = self._turn
         ref, store = turn.request.ref, turn.engine.store
         found = await store.entries(ref, start=seq, stop=seq + 1)
-        known = refusals_of(found[0].metadata) if found else {}
+        known = read_refusals(found[0].metadata) if found else {}
         if not found or upstream in known:
             return
         await store.annotate(ref, seq, refused_by={**known, upstream: reason})

@@ -153,7 +153,7 @@ async def _recount(turn: Turn, built: WorkingSet) -> WorkingSet:
         turn.provider_count = await count_by_provider(turn.engine, turn.request.ref, llm, built)
         if turn.provider_count is None:
             break
-        turn.learned = learning.reported(llm, built.total_tokens, turn.provider_count)
+        turn.learned = learning.record_usage(llm, built.total_tokens, turn.provider_count)
         if built.request.budget is None or turn.provider_count <= built.request.budget.input:
             break
         built = await _build(turn, turn.session)
@@ -315,7 +315,7 @@ async def build_instruction(
     if temp is None:
         values = {key: "" for one in templates for key in one.keys if key.startswith(TEMP)} | values
     told = [
-        template.rendered(values, agent=part.agent, what=part.what)
+        template.render(values, agent=part.agent, what=part.what)
         for part, template in zip(parts, templates, strict=True)
     ]
     text = _BETWEEN.join(one for one in told if one)
@@ -339,7 +339,7 @@ async def fill_template(
     """
     template = parse_template(text)
     values = await _read_values(engine, session.ref, session.state, [template], temp or {}, strict=False)
-    return template.rendered(values, agent=agent.name, strict=False)
+    return template.render(values, agent=agent.name, strict=False)
 
 
 async def _read_values(

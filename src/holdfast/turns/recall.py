@@ -25,7 +25,7 @@ from holdfast.context.recalled import PromptContent, Recall, RecalledItem, Recal
 from holdfast.context.units import group_units
 from holdfast.context.window import Window
 from holdfast.domain.participants import is_shared as read_by_others
-from holdfast.domain.refusals import refusals_of
+from holdfast.domain.refusals import read_refusals
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError, InvalidRequest
@@ -205,7 +205,7 @@ async def _find(engine: Engine, session: Session, drafted: Draft, seconds: float
     passage_shown = {
         seq: entry
         for seq, entry in entries.items()
-        if is_recallable(entry) and not refusals_of(entry.metadata) and sees(group_units([entry])[0]) is not None
+        if is_recallable(entry) and not read_refusals(entry.metadata) and sees(group_units([entry])[0]) is not None
     }
     return list(_make_items(ref, found, passage_shown, held, _Sent(window)))
 

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.agents import Responder
 from holdfast.context.units import make_distinct_id
-from holdfast.domain.artifact import artifacts_to, check_name
+from holdfast.domain.artifact import check_name, format_versions
 from holdfast.domain.heard import APART
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry
@@ -348,7 +348,7 @@ async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str,
 
 def with_artifacts(turn: Turn, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
     """Return `metadata` with the artifacts that are known by now."""
-    return {**(metadata or {}), "artifacts": artifacts_to(turn.artifacts)} if turn.artifacts else metadata
+    return {**(metadata or {}), "artifacts": format_versions(turn.artifacts)} if turn.artifacts else metadata
 
 
 def take_artifacts(turn: Turn, entry: Entry) -> None:

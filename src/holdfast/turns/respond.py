@@ -17,7 +17,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.domain.log import as_sent
+from holdfast.domain.log import to_sent_message
 from holdfast.domain.messages import Message
 from holdfast.domain.session import STEP, Entry
 from holdfast.errors import InvalidMessage, ModelError, ModelProtocolError
@@ -247,7 +247,7 @@ async def _repeat_reply(turn: Turn, stored: Entry) -> list[dict[str, Any]]:
     turn.failure = read_failure(stored)
     take_artifacts(turn, stored)
     (entry,) = await restore_entries(turn.engine.store, turn.request.ref, [stored])
-    message, returned = as_sent(entry.message, entry.metadata), (entry.metadata or {}).get("returned")
+    message, returned = to_sent_message(entry.message, entry.metadata), (entry.metadata or {}).get("returned")
     if returned is not None:
         ids = [entry.message.tool_calls[at].id for at in returned]
         message = message.evolve(tool_calls=tuple(call for call in message.tool_calls if call.id in ids))

@@ -20,10 +20,10 @@ from holdfast.context.build import WorkingSet
 from holdfast.context.dialects import Dialect
 from holdfast.context.recalled import Introduction, Recall
 from holdfast.context.settings import RequestSettings
-from holdfast.domain.artifact import artifacts_to
+from holdfast.domain.artifact import format_versions
 from holdfast.domain.calibration import Learned
-from holdfast.domain.heard import Heard
-from holdfast.domain.history import again
+from holdfast.domain.heard import HeardReport
+from holdfast.domain.history import to_new_entry
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import with_speaker
 from holdfast.domain.reconcile import Mode, Plan
@@ -55,7 +55,7 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Holdfast's own fields of each of `incoming`, as `NewEntry` has them; empty: nobody says anything of them."""
     heard: Mapping[int, Message] = {}
     """What was heard of interrupted replies, by their place in `incoming`, which has them whole; see `holdfast.turns.interruptions`."""
-    interruption: Heard | None = None
+    interruption: HeardReport | None = None
     """What was heard of the session's last reply, if the request says so in a field of its own."""
     media: Mapping[bytes, bytes] = {}
     """Contents that were taken out of `incoming` already, by their SHA-256; see `holdfast.media.store.taken_apart`."""
@@ -307,7 +307,7 @@ class Turn:
             if recalled := built.describe_recalled():
                 told["recalled"] = recalled
         if self.artifacts:
-            told["artifacts"] = artifacts_to(self.artifacts)
+            told["artifacts"] = format_versions(self.artifacts)
         if warnings := self.warnings.to_wire():
             told["warnings"] = warnings
         if self.failure is not None:
@@ -376,7 +376,7 @@ class Turn:
         fields = own if agent is None else [{"agent": agent, **one} for one in own]
         entries = await new_entries(messages, fields, timestamp=now)
         if plan is not None and plan.restore:
-            entries = [*map(again, plan.restore), *entries]
+            entries = [*map(to_new_entry, plan.restore), *entries]
         views = dict([self._view]) if self._view else None
         write = Append(
             entries=entries,

@@ -20,9 +20,9 @@ from functools import partial
 from typing import Final
 
 from holdfast.context.units import Unit, group_units
-from holdfast.domain.messages import Message, canonical
+from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.participants import SPEAKER
-from holdfast.domain.reconcile import Behind, Plan, mode_of, reconcile_behind, reconcile_delta
+from holdfast.domain.reconcile import LogRemainder, Plan, detect_mode, reconcile_delta, reconcile_remainder
 from holdfast.domain.session import Entry, Session
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import Conflict, HoldfastError, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
@@ -160,7 +160,9 @@ def _has_run_here(turn: Turn, unit: Unit) -> bool:
 def _is_same(stored: Sequence[Entry], incoming: Sequence[Message]) -> bool:
     if incoming[-1].role == "assistant" or len(stored) != len(incoming):
         return False
-    return all(canonical(entry.message) == canonical(sent) for entry, sent in zip(stored, incoming, strict=True))
+    return all(
+        encode_canonical(entry.message) == encode_canonical(sent) for entry, sent in zip(stored, incoming, strict=True)
+    )
 
 
 # -- the same idempotency key again ----------------------------------------------
@@ -269,7 +271,7 @@ def _plan_warm_transcript(turn: Turn, warm: CachedSession) -> Plan | None:
     tools: list[Entry] = []
     for entry in reversed(warm.last):
         if entry.message.visible:
-            return reconcile_behind(Behind(tools[::-1], None), turn.request.incoming[sent:])
+            return reconcile_remainder(LogRemainder(tools[::-1], None), turn.request.incoming[sent:])
         tools.append(entry)
     return None
 
@@ -292,14 +294,14 @@ async def _plan_transcript(turn: Turn, session: Session) -> Plan:
     sent = goes_on(session, incoming)
     if sent is not None:
         turn.is_whole = True
-        return reconcile_behind(await at_end(store, session), incoming[sent:])
+        return reconcile_remainder(await at_end(store, session), incoming[sent:])
     whole = turn.request.mode == "transcript" or is_remembered_transcript(turn, session)
     found = await find_landing(store, session, incoming, whole=whole)
     if found is None:
         first = await store.entries(session.ref, limit=1)
         return Plan("replaced", incoming, retire_from=first[0].seq) if incoming else Plan("replayed")
     if found.place.live:
-        return reconcile_behind(await behind(store, session.ref, found.place.seq), incoming[found.sent :])
+        return reconcile_remainder(await behind(store, session.ref, found.place.seq), incoming[found.sent :])
     return await _revive(turn, session, found.place.seq, found.sent)
 
 
@@ -313,7 +315,7 @@ async def _revive(turn: Turn, session: Session, seq: int, sent: int) -> Plan:
         visible = [at for at, message in enumerate(incoming[:sent]) if message.visible]
         begin = visible[-sum(entry.message.visible for entry in old.entries)]
         return Plan("edited", incoming[begin:], retire_from=old.retire_from)
-    plan = reconcile_behind(Behind(old.tools, None if old.ends else seq), incoming[sent:])
+    plan = reconcile_remainder(LogRemainder(old.tools, None if old.ends else seq), incoming[sent:])
     until = plan.retire_from if plan.retire_from not in {None, seq} else None
     tools = [tool for tool in old.tools if until is None or tool.seq < until]
     return Plan(
@@ -381,7 +383,7 @@ async def _find_reply_start(turn: Turn, first: Appended) -> int:
 def _is_moved(asked: Entry, entry: Entry) -> bool:
     """Return True if `entry` is `asked`, written again."""
     same = (entry.turn_id, entry.timestamp, entry.kind) == (asked.turn_id, asked.timestamp, asked.kind)
-    return same and canonical(entry.message) == canonical(asked.message)
+    return same and encode_canonical(entry.message) == encode_canonical(asked.message)
 
 
 async def answer_again(turn: Turn, start: int) -> None:
@@ -403,7 +405,7 @@ _log = logging.getLogger("holdfast.turn")
 def is_transcript(turn: Turn, session: Session) -> bool:
     """Return True if the request's messages are to be read as the session's whole conversation."""
     request = turn.request
-    if mode_of(request.incoming, request.mode) == "transcript":
+    if detect_mode(request.incoming, request.mode) == "transcript":
         return True
     return is_remembered_transcript(turn, session)
 

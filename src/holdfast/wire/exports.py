@@ -20,7 +20,7 @@ from holdfast.domain.log import erase_content as erased_message
 from holdfast.domain.media.placeholders import put_back_media
 from holdfast.domain.medium import KINDS, Kind
 from holdfast.domain.messages import DIGEST_SIZE, Message, Part
-from holdfast.domain.origins import Origin, check_ranges, copy_origins
+from holdfast.domain.origins import Origin, copy_origins, is_valid_ranges
 from holdfast.domain.participants import check_participants
 from holdfast.domain.session import EndReason, Entry, ModelCall, Session, Usage
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
@@ -83,7 +83,7 @@ def _describe_medium(part: Part) -> dict[str, Any] | None:
         "mime_type": media.mime,
         "name": media.name,
         "url": media.url,
-        "sha256": media.says,
+        "sha256": media.identity,
         "bytes": media.length,
         "size": list(media.size) if media.size else None,
     }
@@ -133,7 +133,7 @@ def parse_origins(data: Mapping[str, Any]) -> tuple[Origin, ...]:
         return ()
     with suppress(msgspec.ValidationError):
         ranges = msgspec.convert(given, tuple[Origin, ...])
-        if check_ranges(ranges) and len(ranges) <= len(data["messages"]) + 1:
+        if is_valid_ranges(ranges) and len(ranges) <= len(data["messages"]) + 1:
             return ranges
     words = "a list of [first, source, source_first], the first of them from 0, as an export has it"
     raise InvalidRequest(f"origins must be {words}", param="origins")

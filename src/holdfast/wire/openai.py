@@ -14,8 +14,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.domain.media.parts import frames_of, mark_part
-from holdfast.domain.medium import Medium, medium
+from holdfast.domain.media.parts import get_frames, mark_part
+from holdfast.domain.medium import Medium, find_medium
 from holdfast.domain.messages import ROLES, SYSTEM_ROLES, TEXT_PARTS, Content, Message, Part, ToolCall
 from holdfast.domain.session import Entry
 from holdfast.errors import InvalidMessage
@@ -43,7 +43,7 @@ _KEPT: Final = ("cache_control",)
 
 def read_medium(part: Part) -> Media | None:
     """Return the medium in `part`, or None if there is none that can be read."""
-    return None if part.text is not None else medium(part.type, part.extra, part.held)
+    return None if part.text is not None else find_medium(part.type, part.extra, part.held)
 
 
 def convert_parts(message: Message) -> Message:
@@ -86,7 +86,7 @@ def _convert_part(part: Part) -> Part:
     found = read_medium(part)
     made = None if found is None else _make_part(found, part.extra)
     if made is None and part.type == "video":
-        frames = frames_of(part)
+        frames = get_frames(part)
         return Part("text", FRAMES.format(about=f": {len(frames)} frames" if frames else ""))
     if made is None:
         return part

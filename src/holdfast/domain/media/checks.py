@@ -9,16 +9,16 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from holdfast.domain.images import size_of
-from holdfast.domain.media.parts import readable
-from holdfast.domain.medium import DATA_FIELDS, DATA_URL, KINDS, Path, medium, replace_at
+from holdfast.domain.images import read_size
+from holdfast.domain.media.parts import format_bytes
+from holdfast.domain.medium import DATA_FIELDS, DATA_URL, KINDS, Path, find_medium, replace_at
 from holdfast.errors import InvalidMessage, TooLarge
 from holdfast.limits import Limits
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_\-\s]*+=?\s*+=?\s*+", re.ASCII)
 """Of either alphabet, with line breaks: nothing is tried twice, so no text makes it slow."""
 _LISTS: Final = ("messages", "system_messages")
-_BESIDE: Final = ("images", "videos")
+_IMPORT_LISTS: Final = ("images", "videos")
 """Of an import: media in base64 that belong to placeholders."""
 
 
@@ -30,10 +30,10 @@ def check_media(body: Mapping[str, Any], limits: Limits) -> None:
         InvalidMessage: base64 that is none; says where.
     """
     count = 0
-    for place, part in _parts(body):
+    for place, part in _iterate_parts(body):
         count += 1
         _check_part(part, place, limits)
-    for place, text in _beside(body):
+    for place, text in _iterate_import_media(body):
         count += 1
         _check_text(text, place, limits, encoded=True)
     if count > limits.media_count:
@@ -41,42 +41,42 @@ def check_media(body: Mapping[str, Any], limits: Limits) -> None:
         raise TooLarge(f"{said}the server's gateway.max_media_count is {limits.media_count}", param="messages")
 
 
-def without_data(message: Mapping[str, Any]) -> Mapping[str, Any]:
+def remove_data(message: Mapping[str, Any]) -> Mapping[str, Any]:
     """A message of a request without the data of its media: what counts as its own size."""
     content = message.get("content")
     if not isinstance(content, list):
         return message
-    return {**message, "content": [_without(part) for part in content]}
+    return {**message, "content": [_remove_part_data(part) for part in content]}
 
 
-def _without(part: Any) -> Any:
+def _remove_part_data(part: Any) -> Any:
     if _is_media(part):
-        return _bare(part)
-    return without_data(part) if _is_result(part) else part
+        return _empty_data_texts(part)
+    return remove_data(part) if _is_result(part) else part
 
 
-def _bare(part: Mapping[str, Any]) -> Any:
+def _empty_data_texts(part: Mapping[str, Any]) -> Any:
     bare: Any = part
-    for path, _, _ in _data(part):
+    for path, _, _ in _iterate_data(part):
         bare = replace_at(bare, path, "")
     return bare
 
 
-def _parts(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _iterate_parts(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for name in _LISTS:
         messages = body.get(name)
         for at, message in enumerate(messages if isinstance(messages, list) else ()):
             if isinstance(message, dict):
-                yield from _in_content(message.get("content"), f"{name}[{at}].content")
+                yield from _iterate_media(message.get("content"), f"{name}[{at}].content")
 
 
-def _in_content(content: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _iterate_media(content: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The media parts of a content, also those in Anthropic's blocks with results of tools."""
     for at, part in enumerate(content if isinstance(content, list) else ()):
         if _is_media(part):
             yield f"{where}[{at}]", part
         elif _is_result(part):
-            yield from _in_content(part.get("content"), f"{where}[{at}].content")
+            yield from _iterate_media(part.get("content"), f"{where}[{at}].content")
 
 
 def _is_result(part: Any) -> bool:
@@ -87,8 +87,8 @@ def _is_media(part: Any) -> bool:
     return isinstance(part, dict) and isinstance(part.get("type"), str) and part["type"] in KINDS
 
 
-def _beside(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    for name in _BESIDE:
+def _iterate_import_media(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    for name in _IMPORT_LISTS:
         given = body.get(name)
         for at, item in enumerate(given if isinstance(given, list) else ()):
             frames = item.get("frames") if isinstance(item, dict) else None
@@ -100,17 +100,17 @@ def _beside(body: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _check_part(part: Mapping[str, Any], place: str, limits: Limits) -> None:
-    for _, text, encoded in _data(part):
+    for _, text, encoded in _iterate_data(part):
         _check_text(text, place, limits, encoded=encoded)
 
 
-def _data(part: Mapping[str, Any]) -> Iterator[tuple[Path, str, bool]]:
+def _iterate_data(part: Mapping[str, Any]) -> Iterator[tuple[Path, str, bool]]:
     """The texts of a part that hold data, where they stand, and whether they are in base64 or wrong.
 
     What calls itself a URL and is no data URL may be another server's word for something.
     """
-    found = medium(part["type"], part)
-    for path, text in _texts(part, ()):
+    found = find_medium(part["type"], part)
+    for path, text in _iterate_texts(part, ()):
         own = found is not None and found.path == path
         if own and found is not None and found.form == "plain":
             continue
@@ -120,16 +120,16 @@ def _data(part: Mapping[str, Any]) -> Iterator[tuple[Path, str, bool]]:
             yield path, text, (own and named) or frame
 
 
-def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+def _iterate_texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
     if isinstance(value, str):
         if path:
             yield path, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from _texts(item, (*path, key))
+            yield from _iterate_texts(item, (*path, key))
     elif isinstance(value, list):
         for at, item in enumerate(value):
-            yield from _texts(item, (*path, at))
+            yield from _iterate_texts(item, (*path, at))
 
 
 def _check_text(text: str, place: str, limits: Limits, *, encoded: bool) -> None:
@@ -142,7 +142,7 @@ def _check_text(text: str, place: str, limits: Limits, *, encoded: bool) -> None
     _check_size((len(text) - start) * 3 // 4, place, limits)
     if (encoded or url is not None) and not _is_base64(text, start):
         raise InvalidMessage(f"{place} holds data that are not valid base64", param=place)
-    size = size_of(text)
+    size = read_size(text)
     if size is not None and size.width * size.height > limits.pixels:
         said = f"{place} is an image of {size.width} x {size.height} pixels"
         raise TooLarge(f"{said}; the server's gateway.max_pixels is {limits.pixels}", param=place)
@@ -150,7 +150,7 @@ def _check_text(text: str, place: str, limits: Limits, *, encoded: bool) -> None
 
 def _check_size(size: int, place: str, limits: Limits) -> None:
     if size > limits.media:
-        said = f"{place} holds {readable(size)} ({size} bytes)"
+        said = f"{place} holds {format_bytes(size)} ({size} bytes)"
         raise TooLarge(f"{said}; the server's gateway.max_media is {limits.media}", param=place)
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from holdfast.domain.images import Picture, picture_of
-from holdfast.domain.medium import KINDS, Held, Kind, apart, medium, replace_at
+from holdfast.domain.images import Picture, parse_picture
+from holdfast.domain.medium import KINDS, DetachedData, Kind, detach_data, find_medium, replace_at
 from holdfast.domain.messages import Message, Part
 from holdfast.limits import VIDEO_FRAMES
 
@@ -32,62 +32,64 @@ def take_out_data(
     Args:
         messages: as they came, or moved before.
         contents: takes what was taken out, by its SHA-256.
-        plain: see `holdfast.domain.medium.apart`.
+        plain: see `holdfast.domain.medium.detach_data`.
     """
-    return tuple(_changed(message, lambda part: _moved(part, contents, plain=plain)) for message in messages)
+    return tuple(
+        _map_media_parts(message, lambda part: _detach_part_data(part, contents, plain=plain)) for message in messages
+    )
 
 
-def _moved(part: Part, contents: dict[bytes, bytes], *, plain: bool) -> Part:
-    extra, held = apart(part.type, part.extra, part.held, contents, plain=plain)
+def _detach_part_data(part: Part, contents: dict[bytes, bytes], *, plain: bool) -> Part:
+    extra, held = detach_data(part.type, part.extra, part.held, contents, plain=plain)
     return part if held is part.held else msgspec.structs.replace(part, extra=extra, held=held)
 
 
-def put_back(message: Message, contents: Mapping[bytes, bytes]) -> Message:
+def restore_data(message: Message, contents: Mapping[bytes, bytes]) -> Message:
     """`message` with its data where they were; data that are not among `contents` stay away."""
-    return _changed(message, lambda part: _put_back(part, contents))
+    return _map_media_parts(message, lambda part: _restore_part_data(part, contents))
 
 
-def _put_back(part: Part, contents: Mapping[bytes, bytes]) -> Part:
+def _restore_part_data(part: Part, contents: Mapping[bytes, bytes]) -> Part:
     extra, left = part.extra, []
     for one in part.held:
         content = contents.get(one.hash)
         if content is None:
             left.append(one)
         else:
-            extra = replace_at(extra, one.path, _text(extra, one, content))
+            extra = replace_at(extra, one.path, _restore_text(extra, one, content))
     return part if extra is part.extra else msgspec.structs.replace(part, extra=extra, held=tuple(left))
 
 
-def _text(extra: Mapping[str, Any], one: Held, content: bytes) -> str:
-    return content.decode() if one.text else _before(extra, one) + base64.b64encode(content).decode()
+def _restore_text(extra: Mapping[str, Any], one: DetachedData, content: bytes) -> str:
+    return content.decode() if one.text else _get_text_at(extra, one) + base64.b64encode(content).decode()
 
 
-def _before(extra: Any, one: Held) -> str:
+def _get_text_at(extra: Any, one: DetachedData) -> str:
     """What stands where the data were."""
     for key in one.path:
         extra = extra[key]
     return str(extra)
 
 
-def hashes_of(messages: Iterable[Message]) -> tuple[bytes, ...]:
+def list_hashes(messages: Iterable[Message]) -> tuple[bytes, ...]:
     """SHA-256 of each content that they refer to, in order, each once."""
     parts = (part for message in messages for part in message.media)
     return tuple(dict.fromkeys(one.hash for part in parts for one in part.held))
 
 
-def chars_of(messages: Iterable[Message]) -> int:
+def count_chars(messages: Iterable[Message]) -> int:
     """Characters of the media parts' texts, roughly: what taking them apart costs."""
-    return sum(_chars(part.extra) for message in messages for part in message.media if part.type in KINDS)
+    return sum(_count_chars(part.extra) for message in messages for part in message.media if part.type in KINDS)
 
 
-def _chars(value: Any) -> int:
+def _count_chars(value: Any) -> int:
     if isinstance(value, str):
         return len(value)
     inner = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return sum(map(_chars, inner))
+    return sum(map(_count_chars, inner))
 
 
-def _changed(message: Message, change: Any) -> Message:
+def _map_media_parts(message: Message, change: Any) -> Message:
     """`message` with its media parts changed; the same where none of them is."""
     if not isinstance(message.content, tuple):
         return message
@@ -96,11 +98,11 @@ def _changed(message: Message, change: Any) -> Message:
     return message if same else message.evolve(content=parts)
 
 
-def picture_in(part: Part) -> Picture:
+def get_picture(part: Part) -> Picture:
     """What is known of the picture in an image part, whether its data stand there or are kept apart."""
     if not part.held:
-        return picture_of(part.extra)
-    return picture_of(part.extra, {one.path: one.pixels for one in part.held})
+        return parse_picture(part.extra)
+    return parse_picture(part.extra, {one.path: one.pixels for one in part.held})
 
 
 # -- told without its data ---------------------------------------------------
@@ -110,8 +112,10 @@ def mark_part(part: Part) -> dict[str, Any]:
     """The fields of a part; where data are kept apart, a mark that tells what they are and cannot be taken for them."""
     extra = part.extra
     for one in part.held:
-        about = ", ".join(filter(None, [*_about(one.mime, one.pixels, one.length or one.size), f"sha256:{one.sha256}"]))
-        extra = replace_at(extra, one.path, f"{_before(extra, one)}[{about}]")
+        about = ", ".join(
+            filter(None, [*_list_properties(one.mime, one.pixels, one.length or one.size), f"sha256:{one.sha256}"])
+        )
+        extra = replace_at(extra, one.path, f"{_get_text_at(extra, one)}[{about}]")
     return extra
 
 
@@ -120,43 +124,43 @@ def show_to_model(message: Message, inputs: Collection[str] | None) -> Message:
     if inputs is None:
         return message
     if "image" in inputs and "video" not in inputs:
-        message = _with_frames(message)
-    return _changed(message, lambda part: _seen(part, inputs))
+        message = _expand_videos(message)
+    return _map_media_parts(message, lambda part: _replace_unsupported(part, inputs))
 
 
-def _with_frames(message: Message) -> Message:
+def _expand_videos(message: Message) -> Message:
     """Return `message` with videos that came as frames (mistral.rs) as images, `VIDEO_FRAMES` of each at most."""
     content = message.content
-    if not isinstance(content, tuple) or not any(frames_of(part) for part in content):
+    if not isinstance(content, tuple) or not any(get_frames(part) for part in content):
         return message
-    return message.evolve(content=tuple(made for part in content for made in _frames(part)))
+    return message.evolve(content=tuple(made for part in content for made in _expand_video(part)))
 
 
-def frames_of(part: Part) -> Sequence[Any]:
+def get_frames(part: Part) -> Sequence[Any]:
     """Return the frames of a video that came as pictures; empty for any other part."""
     frames = part.extra.get("frames") if part.type == "video" else None
     return frames if isinstance(frames, list) and all(isinstance(frame, str) for frame in frames) else ()
 
 
-def _frames(part: Part) -> Iterable[Part]:
-    frames = frames_of(part)
+def _expand_video(part: Part) -> Iterable[Part]:
+    frames = get_frames(part)
     if not frames:
         return (part,)
     step = max(1, math.ceil(len(frames) / VIDEO_FRAMES))
     chosen = range(0, len(frames), step)
     held = {one.path: one for one in part.held}
     told = Part("text", f"[video: {len(frames)} frames, of which {len(chosen)} follow as images]")
-    return (told, *(_frame(frames[at], held.get(("frames", at))) for at in chosen))
+    return (told, *(_make_frame_part(frames[at], held.get(("frames", at))) for at in chosen))
 
 
-def _frame(text: str, held: Held | None) -> Part:
+def _make_frame_part(text: str, held: DetachedData | None) -> Part:
     """Return a frame as an image part; mistral.rs writes frames as PNG in base64."""
     url = text if text.startswith("data:") else f"data:image/png;base64,{text}"
     moved_ = () if held is None else (msgspec.structs.replace(held, path=("image_url", "url")),)
     return Part("image_url", None, {"image_url": {"url": url}}, moved_)
 
 
-def _seen(part: Part, inputs: Collection[str]) -> Part:
+def _replace_unsupported(part: Part, inputs: Collection[str]) -> Part:
     kind = KINDS.get(part.type)
     if kind is None or kind in inputs:
         return part
@@ -165,19 +169,19 @@ def _seen(part: Part, inputs: Collection[str]) -> Part:
 
 def _describe(part: Part) -> str:
     """What is known of a part's medium: `: image/png, 640x480, 31 kB`."""
-    found = medium(part.type, part.extra, part.held)
+    found = find_medium(part.type, part.extra, part.held)
     if found is None:
         return ""
     if found.url is not None:
         return f": {found.url[:_URL_CHARS]}"
-    return ": " + ", ".join(filter(None, [found.name, *_about(found.mime, found.size, found.length)]))
+    return ": " + ", ".join(filter(None, [found.name, *_list_properties(found.mime, found.size, found.length)]))
 
 
-def _about(mime: str | None, size: tuple[int, int] | None, count: int | None) -> list[str | None]:
-    return [mime, f"{size[0]}x{size[1]}" if size else None, None if count is None else readable(count)]
+def _list_properties(mime: str | None, size: tuple[int, int] | None, count: int | None) -> list[str | None]:
+    return [mime, f"{size[0]}x{size[1]}" if size else None, None if count is None else format_bytes(count)]
 
 
-def readable(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Bytes for people: `31 kB`."""
     amount, unit = float(count), "bytes"
     for larger in ("kB", "MB", "GB"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 
-from holdfast.domain.origins import Origin, origins_or_own
+from holdfast.domain.origins import Origin, get_ranges
 from holdfast.domain.session import SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.limits import SIGHTINGS
@@ -102,7 +102,7 @@ def _share_session(tenant: str, ref: SessionRef, identity: str) -> Steps[None]:
     if decode_session(row).identity != identity:
         raise SessionNotFound(ref.id)
     if not (yield Query("origins_named", (tenant, ref.user_id, _encode_ids([ref.id])))):
-        yield from keep_origins(row[0], origins_or_own((), identity))
+        yield from keep_origins(row[0], get_ranges((), identity))
 
 
 def keep_origins(pk: int, origins: Sequence[Origin]) -> Steps[None]:

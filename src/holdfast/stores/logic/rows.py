@@ -22,9 +22,9 @@ from holdfast.domain.session import (
     StoredCompaction,
     Tail,
     Usage,
-    kind_of,
+    get_kind,
 )
-from holdfast.domain.state import TEMP, own_of
+from holdfast.domain.state import TEMP, select_own
 from holdfast.errors import StoreCorrupt
 from holdfast.stores.keys import ApiKey, Role
 from holdfast.stores.logic.steps import Row
@@ -124,7 +124,7 @@ def _decode_session(row: Row) -> Session:
     ]
     _, withdrawn, identity, holder, until, wanted, reshaped = row[31:38]
     given = {} if state is None else _decode_object(state)
-    own = own_of(given) if given else given
+    own = select_own(given) if given else given
     return Session(
         tenant=tenant if type(tenant) is str else tenant.decode(),
         user_id=user_id if type(user_id) is str else user_id.decode(),
@@ -249,7 +249,7 @@ def _decode_entry(row: Row) -> Entry:
 
 def encode_entry(session: int, entry: Entry, payload: bytes, scope: bytes) -> Row:
     """Return the parameters of `entry_insert`; `scope` is that of the session's user, see `holdfast.stores.matching`."""
-    kind = _NUMBER_OF[kind_of(entry.message)]
+    kind = _NUMBER_OF[get_kind(entry.message)]
     return (
         session,
         entry.seq,

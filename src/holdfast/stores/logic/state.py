@@ -15,8 +15,8 @@ from holdfast.domain.state import (
     Change,
     Scope,
     add_prefix,
-    scope_of,
-    split,
+    get_scope,
+    split_by_scope,
 )
 from holdfast.errors import StaleState
 from holdfast.stores.logic.rows import decode_text, encode_array
@@ -79,7 +79,7 @@ def encode_names(names: Collection[str]) -> str:
 
 def list_reached_scopes(user_id: str, delta: Mapping[str, Change]) -> list[str]:
     """Return the owners of the scopes that changes of a user's session reach, in locking order; the empty one is the tenant."""
-    scopes = {scope_of(key) for key in delta}
+    scopes = {get_scope(key) for key in delta}
     return [user_id if scope == "user" else "" for scope in _SHARED if scope in scopes]
 
 
@@ -122,7 +122,7 @@ def plan_changes(tenant: str, user_id: str, delta: Mapping[str, Change] | None) 
     """
     if not delta:
         return ()
-    parts = split(delta)
+    parts = split_by_scope(delta)
     plans = []
     for scope in _SHARED:
         if scope in parts:

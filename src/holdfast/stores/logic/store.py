@@ -17,7 +17,7 @@ from holdfast.domain.session import (
     Entry,
     ModelCall,
     NewEntry,
-    Removed,
+    RemovalCounts,
     Session,
     SessionRef,
     StoredCompaction,
@@ -103,7 +103,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
 
     async def remove(
         self, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
-    ) -> Removed | None:
+    ) -> RemovalCounts | None:
         checks.check_ref(ref)
         steps = partial(writes.remove_session, self.tenant, ref, expect=expect, holding=artifacts)
         return await self._write(steps, ref, scrub=True)

@@ -18,7 +18,7 @@ from holdfast.domain.log import erase_content as erased_message
 from holdfast.domain.log import rewind
 from holdfast.domain.messages import GENESIS, encode_payload
 from holdfast.domain.refusals import with_refusals
-from holdfast.domain.session import Ending, Entry, NewEntry, Removed, Session, SessionRef, Tail
+from holdfast.domain.session import Ending, Entry, NewEntry, RemovalCounts, Session, SessionRef, Tail
 from holdfast.errors import (
     Conflict,
     EntryNotFound,
@@ -114,7 +114,9 @@ def update_session(
     return session
 
 
-def remove_session(tenant: str, ref: SessionRef, *, expect: int | None, holding: int | None) -> Steps[Removed | None]:
+def remove_session(
+    tenant: str, ref: SessionRef, *, expect: int | None, holding: int | None
+) -> Steps[RemovalCounts | None]:
     """Delete a session and all that belongs to it; return the counts of what there was, or None. Raises `StaleSession`, `Conflict`."""
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
@@ -126,7 +128,7 @@ def remove_session(tenant: str, ref: SessionRef, *, expect: int | None, holding:
     if holding not in {None, artifacts}:
         raise Conflict(f"session {ref.id!r} has {artifacts} artifact versions, not {holding}: read them again")
     yield from _delete_session(pk)
-    return Removed(
+    return RemovalCounts(
         messages=session.messages,
         retired=session.tail.next_seq - session.messages,
         bytes=session.bytes,

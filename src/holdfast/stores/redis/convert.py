@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Claim, Session, StoredCompaction, Tail, Usage
-from holdfast.domain.state import TEMP, own_of
+from holdfast.domain.state import TEMP, select_own
 from holdfast.errors import StoreUnavailable
 from holdfast.stores.logic.network import SessionCache
 from holdfast.stores.redis.address import format_legacy_name, parse_address
@@ -306,7 +306,7 @@ def _convert_head(old: dict[bytes, bytes], compactions: dict[bytes, bytes]) -> t
 def _convert_profile(profile: bytes) -> dict[str, Any]:
     system_messages, state, metadata = _old_profile(profile)
     given = msgspec.json.decode(state)
-    own, turns = own_of(given), given.get(f"{TEMP}turns") or {}
+    own, turns = select_own(given), given.get(f"{TEMP}turns") or {}
     return {
         "system_messages": _messages(system_messages),
         "state": own,

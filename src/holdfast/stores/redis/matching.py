@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.domain.origins import Origin, origins_or_own
+from holdfast.domain.origins import Origin, get_ranges
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.limits import SIGHTINGS
@@ -79,7 +79,7 @@ class MatchingMethods(Handle):
         if session.identity != identity:
             raise SessionNotFound(ref.id)
         if found is None:
-            store_origins(tx, origins_or_own((), identity))
+            store_origins(tx, get_ranges((), identity))
 
     @read_transaction()
     async def origins(self, tx: Transaction, user_id: str, sessions: Collection[str]) -> Mapping[str, Sequence[Origin]]:

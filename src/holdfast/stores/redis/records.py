@@ -19,7 +19,7 @@ from holdfast.domain.session import (
     Session,
     StoredCompaction,
     Tail,
-    kind_of,
+    get_kind,
 )
 from holdfast.errors import StoreCorrupt
 from holdfast.stores.log import SavedView
@@ -170,7 +170,7 @@ def encode_entry(entry: Entry, payload: bytes) -> bytes:
     fields = (entry.agent, entry.importance, int(entry.pinned), int(entry.erased), metadata, payload)
     rest = (entry.turn_id, entry.seq - entry.unit, entry.timestamp, entry.tokens, *fields)
     try:
-        head = _HEAD.pack(entry.seq, entry.total, _NUMBER_OF[kind_of(entry.message)], entry.digest)
+        head = _HEAD.pack(entry.seq, entry.total, _NUMBER_OF[get_kind(entry.message)], entry.digest)
     except struct.error as exc:
         raise OverflowError(str(exc)) from exc
     data = head + pack(rest)

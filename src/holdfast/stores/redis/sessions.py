@@ -14,7 +14,7 @@ from msgspec.structs import replace as evolve
 
 from holdfast.domain.history import Past, rebuild_log
 from holdfast.domain.messages import encode_payload
-from holdfast.domain.session import Claim, Ending, NewEntry, Removed, Session, SessionRef
+from holdfast.domain.session import Claim, Ending, NewEntry, RemovalCounts, Session, SessionRef
 from holdfast.errors import AmbiguousSession, Conflict, SessionExists, SessionNotFound
 from holdfast.stores import checks
 from holdfast.stores.log import Appended
@@ -130,7 +130,7 @@ class SessionMethods(Handle):
     @write_transaction(resolve_session_keys)
     async def remove(
         self, tx: Transaction, ref: SessionRef, *, expect: int | None = None, artifacts: int | None = None
-    ) -> Removed | None:
+    ) -> RemovalCounts | None:
         await tx.read()
         if tx.record is None:
             return None
@@ -147,7 +147,7 @@ class SessionMethods(Handle):
             )
         media_count, media_bytes = compute_totals(uses)
         delete_session(tx, members)
-        return Removed(
+        return RemovalCounts(
             messages=session.messages,
             retired=session.tail.next_seq - session.messages,
             bytes=session.bytes,

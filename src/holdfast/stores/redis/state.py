@@ -19,9 +19,9 @@ from holdfast.domain.state import (
     Increment,
     Scope,
     add_prefix,
+    compute_weight,
     encode_value,
-    split,
-    weight,
+    split_by_scope,
 )
 from holdfast.errors import StaleState
 from holdfast.limits import STATE_BYTES, STATE_KEYS, STATE_VALUE_BYTES
@@ -133,7 +133,7 @@ def _decode_state(version: int, held: Mapping[bytes, bytes]) -> ScopedState:
 
 async def share_changes(tx: Transaction, delta: Mapping[str, Change] | None) -> None:
     """Queue the changes of shared state in a session's write. Raises `InvalidRequest`, `TooLarge`."""
-    parts = split(delta) if delta else {}
+    parts = split_by_scope(delta) if delta else {}
     for scope in _SHARED:
         if scope not in parts:
             continue
@@ -158,7 +158,7 @@ def _encode_operations(changes: Mapping[str, Change | bytes]) -> list[bytes | in
     """Encode changes as arguments of `state.lua`; a value of type bytes is already JSON."""
     flat: list[bytes | int] = []
     for name, change in changes.items():
-        flat += (name.encode(), weight(name, b""), *_encode_operation(name, change))
+        flat += (name.encode(), compute_weight(name, b""), *_encode_operation(name, change))
     return flat
 
 
