@@ -24,9 +24,9 @@ from benchmarks.tables import Column, Figure, Table, format_count, format_durati
 from benchmarks.timing import Block, alternate, clock, repeat, repeat_async, report
 from holdfast.recall.base import Batch, Document, Filters, Lookup, Progress, Source, Space
 from holdfast.recall.details import analyse
-from holdfast.recall.questions import question_of
+from holdfast.recall.questions import parse_question
 from holdfast.recall.ranking import Ranking
-from holdfast.recall.terms import terms_of
+from holdfast.recall.terms import extract_terms
 from holdfast.stores.indexes import open_index
 
 SIZES: Final = (6_000, 100_000, 1_000_000)
@@ -120,7 +120,7 @@ class TextGenerator:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        found = {tuple(terms_of(word).counts): word for word in map(_make_word, range(WORDS))}
+        found = {tuple(extract_terms(word).counts): word for word in map(_make_word, range(WORDS))}
         self.terms = {word: terms[0] for terms, word in found.items() if len(terms) == 1}
         """The index term of each word."""
         self._words = [*self.terms]
@@ -302,7 +302,7 @@ class _IndexPair:
         filters = Filters(since=since, until=since + day)
         blocks: dict[str, Block] = {
             "search": repeat_async(search, max_calls=200, seconds=0.5),
-            "analysis": repeat(lambda: question_of(" ".join(make_query()), now=last), max_calls=200, seconds=0.5),
+            "analysis": repeat(lambda: parse_question(" ".join(make_query()), now=last), max_calls=200, seconds=0.5),
             "question": self._make_lookup_block(lambda: terms(make_query(), whole_space)),
             "common": self._make_lookup_block(lambda: terms(texts.pick_common_words(), whole_space)),
             "rare": self._make_lookup_block(lambda: terms(texts.pick_rare_word(), whole_space)),
@@ -318,12 +318,12 @@ class _IndexPair:
 
     async def _search(self, text: str, *, now: int) -> None:
         """Do what a search does with the index: analysis, lookup, ranking, the ten best."""
-        question = question_of(text, now=now)
+        question = parse_question(text, now=now)
         lookup = Lookup(space=ANN, terms=question.terms)
         ranking = Ranking(question, await self._index.lookup(lookup))
-        if places := ranking.missing(10):
+        if places := ranking.list_missing(10):
             ranking.fill(await self._index.near(lookup, places), places)
-        ranking.hits(10)
+        ranking.list_hits(10)
 
     def _make_lookup_block(self, make: Callable[[], Lookup]) -> Block:
         async def ask() -> None:

@@ -71,10 +71,10 @@ def _first(*args: Any, **_: Any) -> int:
 
 WATCHED: Final[Mapping[str, tuple[Any, str, Callable[..., int]]]] = {
     "count": (tokens.Vocabulary, "count", lambda self, text: len(text)),
-    "terms": (terms, "terms_of", _first),
+    "terms": (terms, "extract_terms", _first),
     "analysis": (details, "analyse", _first),
-    "snippet": (snippets, "snippet_of", _first),
-    "stem": (terms, "_stemmed", lambda *args: 80),
+    "snippet": (snippets, "make_snippet", _first),
+    "stem": (terms, "_stem_cached", lambda *args: 80),
 }
 """By name: where a function is, what it is called there, and how many characters a call of it costs (a stem as many as it takes time)."""
 

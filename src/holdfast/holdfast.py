@@ -28,7 +28,7 @@ from holdfast.hooks.registry import ENDS, F, Hook, Hooks
 from holdfast.hooks.registry import make_callback_hook as as_hook
 from holdfast.hooks.workspace import WorkspaceGit
 from holdfast.indexes.service import IndexService
-from holdfast.indexes.settings import IndexSettings, index_settings
+from holdfast.indexes.settings import IndexSettings, parse_index_settings
 from holdfast.indexes.tenants import Indexes
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.lifecycle.sweeper import SweepResult
@@ -177,7 +177,7 @@ class Holdfast(Sessions):
         self.url = _resolve_url(url, preset)
         self.tenant = tenant if store is None else store.tenant
         self._indexer = indexer
-        self._index = index_settings(index)
+        self._index = parse_index_settings(index)
         self._memory, self._memory_store = memory, memory_store
         self.guard = guard
         self._artifacts = artifacts or ArtifactSettings()
@@ -259,7 +259,7 @@ class Holdfast(Sessions):
             hooks=self.hooks,
             queueing=self.queueing,
             indexer=self._indexer,
-            index=None if self._indexes is None else self._indexes.of(store),
+            index=None if self._indexes is None else self._indexes.get_service(store),
             memory=self._memory,
             dreaming=self._dreaming,
             cache=self._cache,

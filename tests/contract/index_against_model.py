@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from holdfast.recall.base import Batch, Channel, Document, Filters, Index, Lookup, Source, Space, Vectored
-from holdfast.recall.vectors import similarities
+from holdfast.recall.vectors import compute_similarities
 
 from .index_kit import digest_of, progress_of, vector
 from .index_model import Known, Model
@@ -95,7 +95,7 @@ async def test_an_index_is_what_the_model_says(index: Index, moves: list[Any], l
         listed = await handle.sources(space=space)
         assert [(id_, far) for _, id_, far in listed] == [(id_, sources[id_].progress) for id_ in sorted(sources)]
         for id_, known in sources.items():
-            assert list(await handle.held(space, id_)) == [
+            assert list(await handle.list_digests(space, id_)) == [
                 (seq, known.documents[seq].digest) for seq in sorted(known.documents)
             ]
     await handle.clear()
@@ -157,7 +157,7 @@ async def test_vectors_are_what_the_model_says(
         near = await handle.similar(Lookup(space=space, filters=filters, limit=99), "m", vector(1, 2))
         assert {(one.candidate.session, one.candidate.seq) for one in near} == set(held)
         for one in near:
-            (exact,) = similarities(vector(1, 2), [held[one.candidate.session, one.candidate.seq]], 2)
+            (exact,) = compute_similarities(vector(1, 2), [held[one.candidate.session, one.candidate.seq]], 2)
             assert abs(one.similarity - exact) < 1e-5
     await handle.clear()
 

@@ -141,7 +141,7 @@ async def test_the_same_document_again_changes_nothing(index: Index) -> None:
     before = await index.lookup(Lookup(space=SPACE, terms=("a", "b", "c")))
     await feed(index, "a b", "b c")
     assert await index.lookup(Lookup(space=SPACE, terms=("a", "b", "c"))) == before
-    assert await index.held(SPACE, "s1") == [(0, digest_of("a b")), (1, digest_of("b c"))]
+    assert await index.list_digests(SPACE, "s1") == [(0, digest_of("a b")), (1, digest_of("b c"))]
 
 
 async def test_the_same_text_may_have_other_terms(index: Index) -> None:
@@ -183,7 +183,7 @@ async def test_documents_are_dropped(index: Index) -> None:
     assert [one.seq for one in answer.found] == [0, 2]
     assert (answer.documents, answer.length) == (2, 4)
     assert answer.frequencies == {"a": 1, "b": 1, "c": 1, "d": 1}
-    assert [seq for seq, _ in await index.held(SPACE, "s1")] == [0, 2]
+    assert [seq for seq, _ in await index.list_digests(SPACE, "s1")] == [0, 2]
 
 
 async def test_another_of_the_same_name_takes_its_place(index: Index) -> None:
@@ -226,9 +226,9 @@ async def test_held_goes_on_where_it_stopped(index: Index) -> None:
     """In order of the entries, over both channels."""
     documents = [document(at, f"w{at}", channel="tool" if at % 3 else "talk", place=at) for at in range(9)]
     await index.write(SPACE, batch(*documents))
-    assert [seq for seq, _ in await index.held(SPACE, "s1", limit=4)] == [0, 1, 2, 3]
-    assert [seq for seq, _ in await index.held(SPACE, "s1", start=4, limit=9)] == [4, 5, 6, 7, 8]
-    assert await index.held(SPACE, "s2") == []
+    assert [seq for seq, _ in await index.list_digests(SPACE, "s1", limit=4)] == [0, 1, 2, 3]
+    assert [seq for seq, _ in await index.list_digests(SPACE, "s1", start=4, limit=9)] == [4, 5, 6, 7, 8]
+    assert await index.list_digests(SPACE, "s2") == []
 
 
 async def test_a_term_is_only_ever_a_term(index: Index) -> None:

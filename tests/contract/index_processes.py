@@ -23,7 +23,7 @@ def _feeder(elsewhere: tuple[str, str], name: str, count: int) -> subprocess.Pop
 async def _agrees(index: Index, name: str) -> int:
     """How many documents a source has; its progress, its counts and what is found say the same."""
     far = await index.progress(SPACE, name)
-    held = await index.held(SPACE, name, limit=100_000)
+    held = await index.list_digests(SPACE, name, limit=100_000)
     there = 0 if far is None else far.next_seq
     assert [seq for seq, _ in held] == list(range(there))
     assert there % WRITE == 0

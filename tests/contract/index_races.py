@@ -176,7 +176,7 @@ async def _whole(index: Index, space: Space) -> None:
     assert seqs in ([], [0, 1, 2], [0, 2, 4])
     assert answer.documents == answer.frequencies.get("x", 0) == len(seqs)
     assert answer.frequencies.get("new", 0) == (seqs == [0, 2, 4])
-    assert len(await index.held(space, "s1")) == len(seqs)
+    assert len(await index.list_digests(space, "s1")) == len(seqs)
 
 
 async def test_close_gives_everything_back(index_opener: OpenIndex) -> None:

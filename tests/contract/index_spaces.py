@@ -48,7 +48,7 @@ async def test_a_tenant_sees_nothing_of_another(index: Index) -> None:
     await _said(index, SPACE)
     other = index.for_tenant("other")
     assert await other.progress(SPACE, "s1") is None
-    for nothing in (await other.held(SPACE, "s1"), await other.at(SPACE, "s1", [0]), await other.sources()):
+    for nothing in (await other.list_digests(SPACE, "s1"), await other.at(SPACE, "s1", [0]), await other.sources()):
         assert nothing == []
     assert (await other.lookup(Lookup(space=SPACE, terms=("dog",)))).frequencies == {}
     assert await other.similar(Lookup(space=SPACE), "m", vector(1, 0)) == []

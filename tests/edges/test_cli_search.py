@@ -132,7 +132,7 @@ def test_which_time_was_searched_is_told(store: str) -> None:
 
 
 def test_a_query_without_a_word_to_look_up_is_told(store: str) -> None:
-    assert search(store, "what is the", "--user", "ada").stderr == "nothing of the query is a word to look up\n"
+    assert search(store, "what is the", "--user", "ada").stderr == "the query has no word to search for\n"
 
 
 def test_an_agent_that_the_configuration_does_not_have_is_told(

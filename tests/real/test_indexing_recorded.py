@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.holdfast import Holdfast
 from holdfast.recall.base import Lookup, Space
-from holdfast.recall.terms import terms_of
+from holdfast.recall.terms import extract_terms
 
 QUESTIONS = ("cancel my flight", "reservation for two passengers", "refund to gift card", "SFO to JFK", "checked bags")
 
@@ -16,7 +16,7 @@ async def _answers(hf: Holdfast) -> list[Any]:
     assert service is not None
     for question in QUESTIONS:
         for channel in ("talk", "tool"):
-            lookup = Lookup(space=Space("talk", "ada"), terms=tuple(terms_of(question).counts), channel=channel)
+            lookup = Lookup(space=Space("talk", "ada"), terms=tuple(extract_terms(question).counts), channel=channel)
             given = await service.index.lookup(lookup)
             hits = sorted((one.session, one.seq, one.place, tuple(one.counts.items())) for one in given.found)
             found.append((given.documents, given.length, given.frequencies, hits))

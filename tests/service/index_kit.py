@@ -9,10 +9,10 @@ from typing import Any
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.indexes.documents import channel_of, find_said
+from holdfast.indexes.documents import find_findable, get_channel
 from holdfast.indexes.service import IndexService, feed_index
 from holdfast.recall.base import Index, Lookup, Space
-from holdfast.recall.terms import terms_of
+from holdfast.recall.terms import extract_terms
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index
@@ -73,7 +73,7 @@ class Bench:
 
     async def found(self, user: str, words: str, **more: Any) -> list[tuple[str, int]]:
         """Sessions and places of what has any of these words."""
-        lookup = Lookup(space=Space("talk", user), terms=tuple(terms_of(words).counts), **more)
+        lookup = Lookup(space=Space("talk", user), terms=tuple(extract_terms(words).counts), **more)
         return [(one.session, one.seq) for one in (await self.index.lookup(lookup)).found]
 
     async def wanted(self, ref: SessionRef) -> dict[int, bytes] | None:
@@ -82,13 +82,13 @@ class Bench:
             await self.elsewhere.get(ref)
         except SessionNotFound:
             return None
-        return {one.entry.seq: one.digest for one in find_said(await self.elsewhere.entries(ref)) if one.words}
+        return {one.entry.seq: one.digest for one in find_findable(await self.elsewhere.entries(ref)) if one.words}
 
     async def check(self, refs: Sequence[SessionRef]) -> None:
         """The index holds what the logs say, each entry in its place."""
         for ref in refs:
             wanted, space = await self.wanted(ref), Space("talk", ref.user_id)
-            held = dict(await self.index.held(space, ref.id, limit=10_000))
+            held = dict(await self.index.list_digests(space, ref.id, limit=10_000))
             assert held == (wanted or {}), ref
             known = await self.index.progress(space, ref.id)
             if wanted is None:
@@ -103,11 +103,11 @@ class Bench:
 
     async def _check_places(self, ref: SessionRef) -> None:
         """Neighbours in the log have neighbouring places, but for gaps that only grow."""
-        said_there = [one for one in find_said(await self.elsewhere.entries(ref)) if one.words]
+        said_there = [one for one in find_findable(await self.elsewhere.entries(ref)) if one.words]
         documents = await self.index.at(Space("talk", ref.user_id), ref.id, [one.entry.seq for one in said_there])
         place = {one.seq: one.place for one in documents}
         for channel in ("talk", "tool"):
-            places = [place[one.entry.seq] for one in said_there if channel_of(one.entry) == channel]
+            places = [place[one.entry.seq] for one in said_there if get_channel(one.entry) == channel]
             assert places == sorted(set(places)), ref
         frequencies = await self.index.lookup(Lookup(space=Space("talk", ref.user_id)))
         assert frequencies.documents >= 0

@@ -17,7 +17,7 @@ from holdfast.agents import Llm, Roster
 from holdfast.domain.memory import Memory
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
-from holdfast.recall.vectors import vector_of
+from holdfast.recall.vectors import to_vector
 from holdfast.stores import open_store
 from holdfast.stores.indexes import open_index
 from tests.clocks import Clock
@@ -54,7 +54,7 @@ class Letters:
         self.given += texts
         for text in texts:
             self._told(text)
-        return [vector_of([text.lower().count(chr(letter)) + 0.01 for letter in range(97, 123)]) for text in texts]
+        return [to_vector([text.lower().count(chr(letter)) + 0.01 for letter in range(97, 123)]) for text in texts]
 
     async def close(self) -> None:
         """Nothing is open."""

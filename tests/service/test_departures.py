@@ -13,11 +13,11 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.indexes import tombstones
-from holdfast.indexes.tombstones import MARK, Departures, mark_removals
+from holdfast.indexes.tombstones import MARK, RemovalMarks, mark_removals
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN
 from holdfast.recall.base import Lookup, Space
-from holdfast.recall.terms import terms_of
+from holdfast.recall.terms import extract_terms
 from holdfast.stores import open_store
 from holdfast.stores.indexes import open_index
 from tests.service.index_kit import TENANT, Bench, bench
@@ -39,7 +39,7 @@ async def held(hf: holdfast.Holdfast, words: str, space: Space) -> int:
     """How many documents of the index have one of these words."""
     index = hf.engine.index
     assert index is not None
-    lookup = Lookup(space=space, terms=tuple(terms_of(words).counts))
+    lookup = Lookup(space=space, terms=tuple(extract_terms(words).counts))
     return len((await index.index.lookup(lookup)).found)
 
 
@@ -194,13 +194,13 @@ async def test_marks_are_few_and_forgotten_after_a_week() -> None:
             async def name(number: int = number) -> str:
                 return f"index-{number}"
 
-            await Departures(one.elsewhere, lambda: one.time, name).tell()
+            await RemovalMarks(one.elsewhere, lambda: one.time, name).mark()
         stored = await one.elsewhere.learned(MARK)
         assert stored is not None
-        assert sorted(tombstones._marks(stored)) == sorted(f"index-{number}" for number in range(8, 40))
+        assert sorted(tombstones._parse_marks(stored)) == sorted(f"index-{number}" for number in range(8, 40))
         one.time += 8 * 86_400_000
-        await Departures(one.elsewhere, lambda: one.time).tell()
-        assert tombstones._marks(await one.elsewhere.learned(MARK)) == {"": one.time}
+        await RemovalMarks(one.elsewhere, lambda: one.time).mark()
+        assert tombstones._parse_marks(await one.elsewhere.learned(MARK)) == {"": one.time}
 
 
 async def test_what_cannot_be_told_fails_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -216,5 +216,5 @@ async def test_what_cannot_be_told_fails_nobody(monkeypatch: pytest.MonkeyPatch)
         assert await outside.remove(REFS[0]) is None
     assert await store.learn(MARK, b"[7]", timestamp=1, expect=None)
     assert await outside.drop_memories(Owner("user", "ada")) == 0
-    assert tombstones._marks(await store.learned(MARK)) == {"": 1}
+    assert tombstones._parse_marks(await store.learned(MARK)) == {"": 1}
     await store.close()

@@ -16,13 +16,13 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.embedders import EmbedderSettings, GivenEmbedder, embedder_of, text_key
-from holdfast.embedders.base import knows_language, query_vectors
+from holdfast.embedders import EmbedderSettings, GivenEmbedder, embedder_of, make_text_key
+from holdfast.embedders.base import can_read_language, make_query_vectors
 from holdfast.embedders.caching import CachingEmbedder
-from holdfast.embedders.endpoint import EndpointEmbedder, shortened
+from holdfast.embedders.endpoint import EndpointEmbedder, shorten_text
 from holdfast.errors import EmbeddingFailed, InvalidRequest
 from holdfast.limits import EMBEDDING_BATCH_BYTES
-from holdfast.recall.vectors import Vector, vector_of
+from holdfast.recall.vectors import Vector, to_vector
 from holdfast.tokens import get_counter
 from tests.amounts import examples
 from tests.clocks import Pauses
@@ -53,7 +53,7 @@ async def failure(embedder: Any, texts: Sequence[str]) -> EmbeddingFailed:
 
 
 def expected(text: str, width: int = 8) -> Vector:
-    return vector_of(numbers(text, width))
+    return to_vector(numbers(text, width))
 
 
 # -- the endpoint --------------------------------------------------------------
@@ -215,7 +215,7 @@ async def test_a_long_text_is_cut_to_the_stated_tokens_before_it_is_sent() -> No
 @given(st.text(min_size=1, max_size=400), st.integers(1, 40))
 def test_what_is_cut_is_a_beginning_that_fits(text: str, most: int) -> None:
     count = get_counter("text-embedding-3-small")
-    kept = shortened(text, most, count)
+    kept = shorten_text(text, most, count)
     assert text.startswith(kept)
     assert kept
     assert count.text(kept) <= most or len(kept) == 1
@@ -239,8 +239,8 @@ async def test_questions_and_other_texts_get_their_prefixes() -> None:
     async with serving() as stub, opened(stub, query_prefix="query: ", passage_prefix="passage: ") as inner:
         embedder = embedder_of(inner)
         assert await embedder.embed(["tea"]) == [expected("passage: tea")]
-        assert await query_vectors(embedder, ["tea", "milk"]) == [expected("query: tea"), expected("query: milk")]
-        assert await query_vectors(embedder, ["tea"]) == [expected("query: tea")]
+        assert await make_query_vectors(embedder, ["tea", "milk"]) == [expected("query: tea"), expected("query: milk")]
+        assert await make_query_vectors(embedder, ["tea"]) == [expected("query: tea")]
         assert await embedder.embed(["tea"]) == [expected("passage: tea")]
         assert stub.inputs == [["passage: tea"], ["query: tea", "query: milk"]]
     names = {
@@ -255,7 +255,7 @@ async def test_questions_and_other_texts_get_their_prefixes() -> None:
 async def test_without_prefixes_a_question_is_a_text_like_others() -> None:
     async with serving() as stub, opened(stub) as inner:
         embedder = embedder_of(inner)
-        assert await query_vectors(embedder, ["tea"]) == await embedder.embed(["tea"])
+        assert await make_query_vectors(embedder, ["tea"]) == await embedder.embed(["tea"])
         assert stub.inputs == [["tea"]]
 
 
@@ -270,15 +270,15 @@ async def test_models_that_make_vectors_of_any_size_are_asked_for_it() -> None:
 ANSWERS: list[tuple[Any, str]] = [
     ("<html>", "is no JSON"),
     ("", "is no JSON"),
-    ({"data": "x"}, "no list of vectors"),
+    ({"data": "x"}, "not a list of vectors"),
     ({"data": []}, "0 vectors for 1 texts"),
-    ({"data": [{"index": 1, "embedding": [1.0]}]}, "wrong places"),
+    ({"data": [{"index": 1, "embedding": [1.0]}]}, "wrong indexes"),
     ({"data": [{"embedding": [1.0]}, {"embedding": [1.0]}]}, "2 vectors for 1 texts"),
     ({"data": [{"index": 0, "embedding": []}]}, "0 numbers"),
     ({"data": [{"index": 0, "embedding": [0.0, 0]}]}, "only zeros"),
-    ('{"data": [{"index": 0, "embedding": [1e999]}]}', "no list of vectors|not finite"),
-    ('{"data": [{"index": 0, "embedding": [NaN]}]}', "no list of vectors"),
-    ({"data": [{"index": 0, "embedding": "AAAAAA=="}]}, "no list of vectors"),
+    ('{"data": [{"index": 0, "embedding": [1e999]}]}', "not a list of vectors|not finite"),
+    ('{"data": [{"index": 0, "embedding": [NaN]}]}', "not a list of vectors"),
+    ({"data": [{"index": 0, "embedding": "AAAAAA=="}]}, "not a list of vectors"),
     ({"data": [{"index": 0, "embedding": [1.0] * 9000}]}, "9,000 numbers"),
     ({"error": {"message": "upstream has gone"}}, "upstream has gone"),
 ]
@@ -296,7 +296,7 @@ async def test_an_answer_that_is_none_is_refused(answer: Any, words: str) -> Non
 async def test_an_answer_without_places_is_in_order() -> None:
     data = {"data": [{"embedding": [1, 0]}, {"embedding": [0, 2]}]}
     async with serving(once=[web.json_response(data)]) as stub, opened(stub) as embedder:
-        assert await embedder.embed(["a", "b"]) == [vector_of([1, 0]), vector_of([0, 1])]
+        assert await embedder.embed(["a", "b"]) == [to_vector([1, 0]), to_vector([0, 1])]
 
 
 @pytest.mark.parametrize("texts", [[""], ["fine", " \n"], ["fine", 5], "one text", ["half \ud800"], None, {"a": 1}])
@@ -329,7 +329,7 @@ async def test_equal_texts_are_asked_for_once_and_remembered() -> None:
         assert await embedder.embed(["a", "b", "a", "a"]) == [expected(text) for text in "abaa"]
         assert await embedder.embed(["b", "c"]) == [expected("b"), expected("c")]
         assert stub.inputs == [["a", "b"], ["c"]]
-        assert embedder.key("a") == text_key("openai/m", "a")
+        assert embedder.make_key("a") == make_text_key("openai/m", "a")
         assert embedder_of(embedder) is embedder
 
 
@@ -373,11 +373,11 @@ async def test_one_that_is_retired_lets_go_of_its_connections_by_itself() -> Non
 
 
 def test_keys_tell_texts_and_models_apart() -> None:
-    keys = {text_key(name, text) for name, text in [("m", "a"), ("m", "b"), ("ma", ""), ("n", "a"), ("m", "")]}
+    keys = {make_text_key(name, text) for name, text in [("m", "a"), ("m", "b"), ("ma", ""), ("n", "a"), ("m", "")]}
     assert len(keys) == 5
     assert {len(key) for key in keys} == {16}
     # It is stored: a change of it would have everything embedded again.
-    assert text_key("openai/m", "hello").hex() == "f219cebc737e37cc5f983a36896e372b"
+    assert make_text_key("openai/m", "hello").hex() == "f219cebc737e37cc5f983a36896e372b"
 
 
 # -- somebody's own ------------------------------------------------------------
@@ -442,10 +442,10 @@ async def test_an_object_may_embed_questions_in_another_way_and_want_context() -
 
     embedder = embedder_of(Two())
     assert embedder.name == "test/two+context"
-    assert await embedder.embed(["a"]) == [vector_of([1, 0])]
-    assert await query_vectors(embedder, ["a"]) == [vector_of([0, 1])]
+    assert await embedder.embed(["a"]) == [to_vector([1, 0])]
+    assert await make_query_vectors(embedder, ["a"]) == [to_vector([0, 1])]
     with pytest.raises(InvalidRequest):
-        await query_vectors(embedder, [""])
+        await make_query_vectors(embedder, [""])
 
 
 @pytest.mark.parametrize(
@@ -465,13 +465,13 @@ def test_an_object_may_say_what_is_near(floor: Any, taken: float | None) -> None
 
 def test_an_object_may_say_which_languages_it_knows() -> None:
     mine = Own()
-    assert knows_language(embedder_of(mine), "german"), "it does not say"
+    assert can_read_language(embedder_of(mine), "german"), "it does not say"
     mine.languages = {"english"}  # type: ignore[attr-defined]  # none of the four
     known = embedder_of(mine)
-    assert knows_language(known, "english")
-    assert knows_language(known, None), "the language of the question does not show"
-    assert not knows_language(known, "german")
-    assert not knows_language(CachingEmbedder(known), "german")
+    assert can_read_language(known, "english")
+    assert can_read_language(known, None), "the language of the question does not show"
+    assert not can_read_language(known, "german")
+    assert not can_read_language(CachingEmbedder(known), "german")
 
 
 async def test_numpy_arrays_and_vectors_are_taken_as_they_are() -> None:
@@ -479,7 +479,7 @@ async def test_numpy_arrays_and_vectors_are_taken_as_they_are() -> None:
     matrix = numpy.array([[3.0, 4.0], [0.0, 2.0]])
     for given_ in (matrix, matrix.astype("float32"), list(matrix), [row.astype("<f4").tobytes() for row in matrix]):
         embedder = GivenEmbedder(partial(gives, given_), name="n")
-        assert await embedder.embed(["a", "b"]) == [vector_of([0.6, 0.8]), vector_of([0, 1])]
+        assert await embedder.embed(["a", "b"]) == [to_vector([0.6, 0.8]), to_vector([0, 1])]
 
 
 async def test_a_plain_function_does_not_hold_up_the_loop() -> None:

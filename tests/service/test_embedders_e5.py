@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.embedders import EmbedderSettings, e5, e5_package, embedder_of
-from holdfast.embedders.base import query_vectors
+from holdfast.embedders.base import make_query_vectors
 from holdfast.embedders.e5 import CHARS, E5, STEP_BYTES, prepare_text
 from holdfast.errors import EmbeddingFailed, InvalidRequest
-from holdfast.recall.vectors import similarities, vector_of
+from holdfast.recall.vectors import compute_similarities, to_vector
 from tests.service.embeddings_stub import numbers
 
 SETTINGS = EmbedderSettings(provider="local", model="multilingual-e5-small")
@@ -45,7 +45,7 @@ class FakeEngine:
                 self.hold.wait(30)
             self.calls.append((text, query))
             self.threads.add(threading.get_ident())
-            return vector_of(numbers(f"{query} {text!r}", 384))
+            return to_vector(numbers(f"{query} {text!r}", 384))
         finally:
             self.busy[query].release()
 
@@ -66,10 +66,10 @@ async def test_questions_and_other_texts_are_embedded_and_remembered_apart(fake:
     embedder = embedder_of(SETTINGS)
     assert (embedder.name, embedder.dimension) == ("local/multilingual-e5-small+context", 384)
     (passage,) = await embedder.embed(["tea"])
-    (query,) = await query_vectors(embedder, ["tea"])
+    (query,) = await make_query_vectors(embedder, ["tea"])
     assert passage != query
     assert await embedder.embed(["tea"]) == [passage]
-    assert await query_vectors(embedder, ["tea"]) == [query]
+    assert await make_query_vectors(embedder, ["tea"]) == [query]
     assert fake.calls == [(b"tea", False), (b"tea", True)]
 
 
@@ -81,7 +81,7 @@ async def test_it_computes_in_a_thread_in_steps_and_in_order(fake: type[FakeEngi
     await embedder.embed_queries(["a question", "another"])
     fake.hold.set()
     assert await others == (await many)[:2]
-    assert await many == [vector_of(numbers(f"False {text.encode()!r}", 384)) for text in texts]
+    assert await many == [to_vector(numbers(f"False {text.encode()!r}", 384)) for text in texts]
     assert threading.get_ident() not in fake.threads
     assert await embedder.embed([]) == []
     await embedder.close()
@@ -91,7 +91,7 @@ async def test_it_computes_in_a_thread_in_steps_and_in_order(fake: type[FakeEngi
 
 @given(st.lists(st.binary(min_size=1, max_size=2000), max_size=20))
 def test_a_step_is_small_and_every_text_is_in_one(texts: list[bytes]) -> None:
-    steps = list(e5._steps(texts))
+    steps = list(e5._iter_steps(texts))
     assert [text for step in steps for text in step] == texts
     assert all(sum(map(len, step)) <= STEP_BYTES or len(step) == 1 for step in steps)
 
@@ -154,7 +154,7 @@ def test_a_system_without_a_wheel_is_told(
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(platform, "libc_ver", lambda: (libc, ""))
-    why = e5_package.why_no_wheel()
+    why = e5_package.explain_missing_wheel()
     assert why is not None
     assert "a wheel for Linux on x86-64 with glibc only" in why
     assert "built from source" in why
@@ -197,7 +197,7 @@ async def test_texts_alike_in_meaning_are_near_each_other(real: e5_package.E5Fil
     answers = ["The package is at the depot.", "The cat sleeps on the sofa.", "Your meeting is on Monday at nine."]
     (passages, _), (_, questions) = await embedded(answers), await embedded(asked)
     for at, vector in enumerate(questions):
-        near = similarities(vector, passages, 384)
+        near = compute_similarities(vector, passages, 384)
         assert near[at] == max(near), asked[at]
 
 
@@ -214,7 +214,7 @@ async def test_no_text_breaks_the_engine(real: e5_package.E5Files) -> None:
     ]
     for vectors in await embedded(texts):
         assert [len(vector) for vector in vectors] == [4 * 384] * len(texts)
-        assert similarities(vectors[0], vectors[:1], 384) == pytest.approx([1], abs=1e-5)
+        assert compute_similarities(vectors[0], vectors[:1], 384) == pytest.approx([1], abs=1e-5)
 
 
 async def test_texts_and_questions_at_once_get_the_vectors_that_they_get_alone(real: e5_package.E5Files) -> None:
@@ -238,7 +238,7 @@ async def test_a_long_text_is_cut_to_one_window_of_the_model(real: e5_package.E5
         return counted[-1]
 
     engine._library.e5_token_count = watched
-    engine.vector(("会議室で" * 600).encode(), query=False)
+    engine.embed(("会議室で" * 600).encode(), query=False)
     assert counted[0] > e5.TOKENS >= counted[-1]
 
 

@@ -21,11 +21,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.embedders import EmbedderSettings, embedder_of, weights
-from holdfast.embedders.minilm import PIECES, STEP, MiniLM, _steps
-from holdfast.embedders.network import read
-from holdfast.embedders.wordpiece import WordPiece, vocabulary
+from holdfast.embedders.minilm import PIECES, STEP, MiniLM, _iter_steps
+from holdfast.embedders.network import read_tensors
+from holdfast.embedders.wordpiece import WordPiece, read_vocabulary
 from holdfast.errors import EmbeddingFailed
-from holdfast.recall.vectors import similarities
+from holdfast.recall.vectors import compute_similarities
 from tests.amounts import examples
 
 np: Any = pytest.importorskip("numpy", reason="NumPy is not installed")
@@ -46,7 +46,7 @@ def plainly(files: weights.Files) -> Callable[[str], Any]:
     size = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + size])
     with files.vocabulary.open(encoding="utf-8") as lines:
-        tokenizer = WordPiece(vocabulary(lines))
+        tokenizer = WordPiece(read_vocabulary(lines))
 
     def stored(name: str) -> Any:
         entry = header[name]
@@ -65,7 +65,7 @@ def plainly(files: weights.Files) -> Callable[[str], Any]:
         return state * weight(f"{name}.weight") + weight(f"{name}.bias")
 
     def computed(text: str) -> Any:
-        ids = tokenizer.ids(text, PIECES)
+        ids = tokenizer.encode(text, PIECES)
         state = stored("embeddings.word_embeddings.weight")[ids].astype(float)
         state = state + weight("embeddings.position_embeddings.weight")[: len(ids)]
         state = normed(state + weight("embeddings.token_type_embeddings.weight")[0], "embeddings.LayerNorm")
@@ -127,7 +127,7 @@ async def test_texts_alike_in_meaning_are_near_each_other(files: weights.Files) 
     left = await embedded([one for one, _ in pairs])
     right = await embedded([other for _, other in pairs])
     for at, vector in enumerate(left):
-        near = similarities(vector, right, 384)
+        near = compute_similarities(vector, right, 384)
         assert near[at] == max(near), pairs[at]
 
 
@@ -152,7 +152,7 @@ def test_what_the_tests_install_is_what_the_product_installs() -> None:
 
 @given(st.lists(st.integers(1, PIECES), min_size=1, max_size=60))
 def test_a_step_is_small_and_every_text_is_in_one(sizes: list[int]) -> None:
-    steps = list(_steps([[0] * size for size in sizes]))
+    steps = list(_iter_steps([[0] * size for size in sizes]))
     assert sorted(at for step in steps for at in step) == list(range(len(sizes)))
     assert all(sum(sizes[at] for at in step) <= STEP or len(step) == 1 for step in steps)
 
@@ -163,7 +163,7 @@ async def test_it_computes_in_a_thread_one_step_at_a_time(
     embedder = MiniLM()
     ran: list[int] = []
     busy = threading.Lock()
-    inner = embedder._vectors
+    inner = embedder._embed_step
 
     def watched(texts: Any) -> Any:
         assert busy.acquire(blocking=False), "two at once"
@@ -173,7 +173,7 @@ async def test_it_computes_in_a_thread_one_step_at_a_time(
         finally:
             busy.release()
 
-    monkeypatch.setattr(embedder, "_vectors", watched)
+    monkeypatch.setattr(embedder, "_embed_step", watched)
     long = [f"number {at} " * 60 for at in range(6)]
     many = asyncio.create_task(embedder.embed(long))
     while not ran:  # noqa: ASYNC110  (nothing tells of it; no time passes)
@@ -254,7 +254,7 @@ def test_a_file_of_tensors_is_read(tmp_path: Path) -> None:
         "ids": {"dtype": "I64", "shape": [1], "data_offsets": [8, 16]},
         "b": {"dtype": "F32", "shape": [], "data_offsets": [16, 20], "more": 1},
     }
-    mapped, found = read(tensors(tmp_path / "t", header, struct.pack("<2fqf", 1, 2, 9, 3)))
+    mapped, found = read_tensors(tensors(tmp_path / "t", header, struct.pack("<2fqf", 1, 2, 9, 3)))
     assert list(found) == ["a", "b"]
     assert struct.unpack_from("<2f", mapped, found["a"].start) == (1, 2)
     assert struct.unpack_from("<f", mapped, found["b"].start) == (3,)
@@ -281,7 +281,7 @@ BAD: list[tuple[Any, int | None]] = [
 @pytest.mark.parametrize(("header", "size"), BAD)
 def test_a_damaged_file_is_refused(tmp_path: Path, header: Any, size: int | None) -> None:
     with pytest.raises(EmbeddingFailed, match=r"damaged.*holdfast embeddings install"):
-        read(tensors(tmp_path / "t", header, b"\0" * 8, size=size))
+        read_tensors(tensors(tmp_path / "t", header, b"\0" * 8, size=size))
 
 
 @given(st.binary(max_size=200))
@@ -289,7 +289,7 @@ def test_no_bytes_do_harm(tmp_path_factory: pytest.TempPathFactory, data: bytes)
     path = tmp_path_factory.mktemp("bytes") / "t"
     path.write_bytes(data)
     try:
-        read(path)
+        read_tensors(path)
     except EmbeddingFailed:
         pass
 
@@ -309,7 +309,7 @@ async def test_files_that_are_missing_or_of_another_model_are_told(
     with pytest.raises(EmbeddingFailed, match=r"vocab\.txt cannot be read"):
         await embedder_of(local).embed(["hello"])
     (tmp_path / "vocab.txt").write_text("a\nb\n", encoding="utf-8")
-    with pytest.raises(EmbeddingFailed, match="none of BERT's"):
+    with pytest.raises(EmbeddingFailed, match="not one of BERT's"):
         await embedder_of(local).embed(["hello"])
     monkeypatch.setattr(weights, "PACKAGE", "no-such-package-here")
     with pytest.raises(EmbeddingFailed, match=r"not installed: holdfast embeddings install \(84 MB\)"):

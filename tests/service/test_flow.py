@@ -303,7 +303,7 @@ async def test_closing_waits_for_an_index_for_a_while_only(monkeypatch: pytest.M
         await made.ask("Hi")
         running = made.hf.engine.indexing
     await running.settled()
-    running.soon(REF, None)  # type: ignore[arg-type]  # it is closed, and looks at nothing
+    running.schedule(REF, None)  # type: ignore[arg-type]  # it is closed, and looks at nothing
     assert len(index.told) == 1
 
 

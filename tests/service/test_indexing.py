@@ -14,8 +14,8 @@ from holdfast.domain.messages import Message, Part
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
-from holdfast.indexes.documents import words_of
-from holdfast.indexes.settings import IndexSettings, place_of
+from holdfast.indexes.documents import extract_words
+from holdfast.indexes.settings import IndexSettings, resolve_index_url
 from holdfast.limits import INDEX_PAGE
 from holdfast.recall.base import Batch, Index, Source, Space
 from tests.service.index_kit import MEMORY, Bench, bench, said
@@ -181,13 +181,13 @@ def _entry(message: Message, **more: Any) -> Entry:
     ],
 )
 def test_words_are_what_was_said_and_heard(message: Message, words: str) -> None:
-    assert words_of(_entry(message)) == words
+    assert extract_words(_entry(message)) == words
 
 
 def test_what_was_erased_or_stands_in_another_reply_has_no_words() -> None:
     message = Message(role="assistant", content="tea")
-    assert words_of(_entry(message, erased=True)) == ""
-    assert words_of(_entry(message, metadata={"joined": True})) == ""
+    assert extract_words(_entry(message, erased=True)) == ""
+    assert extract_words(_entry(message, metadata={"joined": True})) == ""
 
 
 async def test_who_spoke_goes_with_a_document() -> None:
@@ -248,12 +248,12 @@ async def test_a_user_whose_deletion_the_index_missed_is_forgotten_by_the_next_w
 async def test_what_a_user_has_just_said_is_in_when_it_is_fresh() -> None:
     async with bench() as one:
         await one.make(ADA, "tea")
-        assert await one.service.fresh(SPACE)
+        assert await one.service.wait_until_fresh(SPACE)
         assert await one.found("ada", "tea") == [("s", 0)]
         index = counted(one)
         index.away = True
         await one.say(ADA, "coffee")
-        assert await one.service.fresh(SPACE), "trying is all that can be waited for"
+        assert await one.service.wait_until_fresh(SPACE), "trying is all that can be waited for"
 
 
 async def test_more_sessions_than_may_wait_are_found_by_a_walk_and_fill_no_log(
@@ -280,7 +280,7 @@ async def test_two_processes_that_feed_one_session_lose_and_double_nothing() -> 
         await one.make(ADA)
         for number in range(20):
             await one.say(ADA, f"text {number}")
-            other.soon(ADA, await one.elsewhere.get(ADA))
+            other.schedule(ADA, await one.elsewhere.get(ADA))
             if number % 3 == 0:
                 await asyncio.gather(one.service.settled(), other.settled())
         await asyncio.gather(one.service.settled(), other.settled())
@@ -326,7 +326,7 @@ async def test_what_a_feeder_has_read_does_not_come_back_when_its_session_was_de
         async def deleted_behind(*args: Any, **more: Any) -> Any:
             page = await entries(*args, **more)
             await one.elsewhere.remove(ADA)
-            await one.another().forget(ADA)
+            await one.another().drop_if_gone(ADA)
             return page
 
         one.elsewhere.entries = deleted_behind  # type: ignore[method-assign]
@@ -421,12 +421,12 @@ async def test_a_tenant_that_comes_back_is_indexed_again() -> None:
     ],
 )
 def test_an_index_lies_beside_its_store(store: str | None, index: str) -> None:
-    assert place_of(IndexSettings(), store) == index
+    assert resolve_index_url(IndexSettings(), store) == index
 
 
 def test_two_redis_stores_never_share_an_index_and_a_password_changes_nothing() -> None:
-    first, second = (place_of(IndexSettings(), f"redis://host/{number}") for number in (0, 1))
+    first, second = (resolve_index_url(IndexSettings(), f"redis://host/{number}") for number in (0, 1))
     assert first != second
-    assert place_of(IndexSettings(), "redis://me:secret@host/0?pool=9") == first
-    assert place_of(IndexSettings(), "redis://host/0?prefix=x") != first
-    assert place_of(IndexSettings(folder="vectors"), "redis://host/0") == "sqlite:///vectors/holdfast.index.db"
+    assert resolve_index_url(IndexSettings(), "redis://me:secret@host/0?pool=9") == first
+    assert resolve_index_url(IndexSettings(), "redis://host/0?prefix=x") != first
+    assert resolve_index_url(IndexSettings(folder="vectors"), "redis://host/0") == "sqlite:///vectors/holdfast.index.db"

@@ -10,10 +10,10 @@ import pytest
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import EmbeddingFailed
-from holdfast.indexes.documents import digest_of, find_said
-from holdfast.indexes.embeddings import BEFORE_CHARS, Turn, in_context
+from holdfast.indexes.documents import compute_digest, find_findable
+from holdfast.indexes.embeddings import BEFORE_CHARS, Turn, add_context
 from holdfast.recall.base import CONTEXT, Space
-from holdfast.recall.vectors import vector_of
+from holdfast.recall.vectors import to_vector
 from holdfast.stores.log import Append
 from tests.amounts import examples
 from tests.service.embeddings_stub import numbers
@@ -43,7 +43,7 @@ class Embedder:
         if self.failing is not None:
             raise self.failing
         self.given += texts
-        made = [vector_of(numbers(text)) for text in texts]
+        made = [to_vector(numbers(text)) for text in texts]
         self._texts |= zip(made, texts, strict=True)
         return made
 
@@ -52,15 +52,15 @@ class Embedder:
 
     async def stored(self, one: Bench, *texts: str) -> dict[str, str]:
         """What the vectors of messages with these words were computed from."""
-        digests = {digest_of(text): text for text in texts}
+        digests = {compute_digest(text): text for text in texts}
         found = await one.index.vectors(self.name, list(digests), space=SPACE)
         return {digests[digest]: self._texts[bytes(vector)] for digest, vector in found.items()}
 
 
 def test_the_text_has_both_speakers_and_the_end_of_the_turn_before() -> None:
     long = "x" * BEFORE_CHARS + "the end"
-    assert in_context(Turn("user", "And the cat?"), None) == "user: And the cat?"
-    assert in_context(Turn("user", "Yes."), Turn("Ann", long)) == f"Ann: {long[-BEFORE_CHARS:]}\nuser: Yes."
+    assert add_context(Turn("user", "And the cat?"), None) == "user: And the cat?"
+    assert add_context(Turn("user", "Yes."), Turn("Ann", long)) == f"Ann: {long[-BEFORE_CHARS:]}\nuser: Yes."
 
 
 async def test_turns_are_embedded_with_speaker_and_turn_before() -> None:
@@ -86,7 +86,7 @@ async def test_memories_are_embedded_alone() -> None:
         fields = {"owner": owner, "created_at": 1, "updated_at": 1}
         made = tuple(Memory(id=f"mem_{at:032x}", content=text, **fields) for at, text in enumerate(["a", "b"]))  # type: ignore[arg-type]  # as they are
         await one.elsewhere.change_memories(owner, MemoryDelta(put=made), timestamp=1)
-        await one.service.take_memories(owner)
+        await one.service.index_memories(owner)
         await one.service.settled()
         assert sorted(embedder.given) == ["a", "b"]
 
@@ -208,11 +208,11 @@ async def test_whatever_happens_every_vector_is_of_what_the_log_says_now(seed: i
         await one.service.walk(whole=True)
         await one.service.settled()
         await one.check([ADA])
-        turns = list(find_said(await one.elsewhere.entries(ADA)))
+        turns = list(find_findable(await one.elsewhere.entries(ADA)))
         expected, before = {}, None
         for turn in turns:
             now = Turn(turn.entry.message.role, turn.words) if turn.words else None
             if now is not None:
-                expected[turn.words] = in_context(now, before)
+                expected[turn.words] = add_context(now, before)
             before = now
         assert await embedder.stored(one, *expected) == expected

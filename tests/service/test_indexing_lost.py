@@ -17,7 +17,7 @@ from holdfast.indexes import lazy_index
 from holdfast.indexes.backfill import Walker
 from holdfast.indexes.service import IndexService
 from holdfast.search.conversations import search_conversations
-from holdfast.search.queries import Asked
+from holdfast.search.queries import SearchOptions
 
 WHOLE = ("", "-wal", "-shm")
 """What an open SQLite file is made of."""
@@ -91,13 +91,13 @@ async def test_the_one_that_is_left_spoils_nothing_of_the_new_one(
 ) -> None:
     """It is closed when nobody is at it any more; what lies beside the new file is the new one's then."""
     monkeypatch.setattr(lazy_index, "_LINGER", 0.0)
-    closed, gone = lazy_index._closed, asyncio.Event()
+    closed, gone = lazy_index._close_index, asyncio.Event()
 
     async def noted(index: Any) -> None:
         await closed(index)
         gone.set()
 
-    monkeypatch.setattr(lazy_index, "_closed", noted)
+    monkeypatch.setattr(lazy_index, "_close_index", noted)
     at.remove()
     assert await at.found("kelp") == ["the kelp is in the cellar"]
     with anyio.fail_after(10):
@@ -149,15 +149,15 @@ async def test_a_damaged_one_is_told_with_what_to_do_and_that_helps(tmp_path: Pa
 
 async def test_a_walk_over_two_indexes_is_noted_in_neither(at: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the new one would pass for whole with what this walk came by: the next one looks at all of it."""
-    newest: Callable[..., Any] = Walker._newest
+    newest: Callable[..., Any] = Walker._iter_newest
 
     async def removed(walker: Walker, until: int | None) -> AsyncIterator[Any]:
         at.remove()
-        monkeypatch.setattr(Walker, "_newest", newest)
+        monkeypatch.setattr(Walker, "_iter_newest", newest)
         for session in tuple[Any, ...]():
             yield session
 
-    monkeypatch.setattr(Walker, "_newest", removed)
+    monkeypatch.setattr(Walker, "_iter_newest", removed)
     await at.index.walk()
     assert (await at.index.status()).walked_at is None
     assert await at.found("kelp") == ["the kelp is in the cellar"]
@@ -177,11 +177,11 @@ async def test_a_search_before_all_was_looked_over_says_so(tmp_path: Path, monke
     monkeypatch.setattr(Walker, "walk", slow)
     async with opened(tmp_path) as at:
         await at.said("the dulse is in the attic", "new")
-        before = await search_conversations(at.hf.engine, "ada", "attic kelp", Asked(fresh=0.5))
+        before = await search_conversations(at.hf.engine, "ada", "attic kelp", SearchOptions(fresh=0.5))
         assert [hit.snippet for hit in before.hits] == ["the dulse is in the attic"]
-        assert before.notes == ("the index is being made: what was said earlier may be missing",)
+        assert before.notes == ("the index is being built: earlier messages may be missing",)
         goes_on.set()
-        after = await search_conversations(at.hf.engine, "ada", "attic kelp", Asked(fresh=10))
+        after = await search_conversations(at.hf.engine, "ada", "attic kelp", SearchOptions(fresh=10))
         assert ([hit.session_id for hit in after.hits], after.notes) == (["new", "s"], ())
 
 

@@ -15,7 +15,7 @@ from holdfast.errors import EmbeddingFailed
 from holdfast.indexes import embeddings
 from holdfast.indexes.throttle import Leases
 from holdfast.recall.base import Lookup, Space
-from holdfast.recall.vectors import vector_of
+from holdfast.recall.vectors import to_vector
 from tests.service.index_kit import bench
 from tests.waiting import until
 
@@ -54,7 +54,7 @@ class Embedder:
 
 
 def _vector(text: str) -> bytes:
-    return vector_of([text.lower().count(chr(letter)) + 0.01 for letter in range(97, 123)])
+    return to_vector([text.lower().count(chr(letter)) + 0.01 for letter in range(97, 123)])
 
 
 async def test_every_message_gets_a_vector_and_equal_ones_are_embedded_once() -> None:
@@ -181,7 +181,7 @@ async def test_vectors_of_another_model_give_way_and_the_log_says_so(caplog: pyt
         await other.settled()
         assert (await one.index.status()).vectors == {"test/second": 2}
         assert sorted(second.given) == ["tea", "yes"]
-        assert "vectors of test/first give way to those of test/second" in caplog.text
+        assert "vectors of test/first are replaced by vectors of test/second" in caplog.text
         await other.close()
 
 
@@ -212,7 +212,7 @@ async def test_memories_get_vectors_too() -> None:
     async with bench(embedder=embedder) as one:
         memory = Memory(id=f"mem_{1:032x}", content="likes tea", tags=("drinks",), **fields)
         await one.elsewhere.change_memories(owner, MemoryDelta(put=(memory,)), timestamp=1)
-        await one.service.take_memories(owner)
+        await one.service.index_memories(owner)
         await one.service.settled()
         assert embedder.given == ["likes tea\ndrinks"]
 
@@ -238,5 +238,5 @@ async def test_who_ends_while_it_asks_for_its_turn_keeps_it_from_nobody(monkeypa
 
 
 async def _held(leases: Leases) -> bool:
-    async with leases.held("vectors") as kept:
+    async with leases.hold("vectors") as kept:
         return kept is not None

@@ -98,9 +98,9 @@ async def test_processes_that_name_a_new_index_at_once_give_it_one_name(monkeypa
             await keep(*args, **more)
 
         monkeypatch.setattr(theirs, "keep_note", late)
-        other = asyncio.create_task(Leases(one.elsewhere, theirs, "other", lambda: one.time).name())
+        other = asyncio.create_task(Leases(one.elsewhere, theirs, "other", lambda: one.time).get_name())
         await asked.wait()
-        name = await Leases(one.elsewhere, one.index, "one", lambda: one.time).name()
+        name = await Leases(one.elsewhere, one.index, "one", lambda: one.time).get_name()
         go_on.set()
         assert await other == name
 
@@ -269,23 +269,23 @@ async def _put(one: Bench, *memories: Memory, **more: Any) -> list[Memory]:
 
 
 async def _held(one: Bench) -> list[int]:
-    return [seq for seq, _ in await one.index.held(Space("user", "ada"), "")]
+    return [seq for seq, _ in await one.index.list_digests(Space("user", "ada"), "")]
 
 
 async def test_memories_come_and_go_with_their_owners_version() -> None:
     async with bench() as one:
         first, second, third = await _put(one, *(memory(number) for number in range(3)))
-        await one.service.take_memories(OWNER)
+        await one.service.index_memories(OWNER)
         assert await _held(one) == [first.number, second.number, third.number]
         found = await one.index.lookup(Lookup(space=Space("user", "ada"), terms=("tea",)))
         assert [each.seq for each in found.found] == [first.number, second.number, third.number]
         gone = MemoryDelta(forget=(first.id,))
         await one.elsewhere.change_memories(OWNER, gone, timestamp=one.time)
-        await one.service.take_memories(OWNER)
+        await one.service.index_memories(OWNER)
         assert await _held(one) == [second.number, third.number]
         gone = MemoryDelta(forget=(second.id,))
         await one.elsewhere.change_memories(OWNER, gone, timestamp=one.time)
-        await one.service.take_memories(OWNER, gone=[second.number])
+        await one.service.index_memories(OWNER, gone=[second.number])
         assert await _held(one) == [third.number]
 
 
@@ -300,12 +300,12 @@ async def test_what_has_changed_of_an_owner_is_taken_in_by_one_write(monkeypatch
 
         monkeypatch.setattr(one.index, "write", counted)
         first, second, third = await _put(one, *(memory(number) for number in range(3)))
-        await one.service.take_memories(OWNER)
+        await one.service.index_memories(OWNER)
         fourth = (await _put(one, memory(4), forget=(first.id,)))[-1]
-        await one.service.take_memories(OWNER, gone=[first.number])
+        await one.service.index_memories(OWNER, gone=[first.number])
         await _put(one, memory(2, number=third.number, status="superseded"), forget=(second.id,))
-        await one.service.take_memories(OWNER)
-        await one.service.take_memories(OWNER)
+        await one.service.index_memories(OWNER)
+        await one.service.index_memories(OWNER)
         assert await _held(one) == [fourth.number]
         assert len(written) == 3
 
@@ -315,7 +315,7 @@ async def test_a_memory_that_was_forgotten_while_it_was_taken_in_does_not_come_b
 ) -> None:
     async with bench() as one:
         first, second = await _put(one, memory(0), memory(1))
-        await one.service.take_memories(OWNER)
+        await one.service.index_memories(OWNER)
         await _put(one, memory(0, number=first.number, content="likes tea and coffee"))
         read, other = one.elsewhere.memories, one.another()
 
@@ -323,11 +323,11 @@ async def test_a_memory_that_was_forgotten_while_it_was_taken_in_does_not_come_b
             page = await read(*args, **more)
             monkeypatch.setattr(one.elsewhere, "memories", read)
             await _put(one, forget=(first.id,))
-            await other.take_memories(OWNER, gone=[first.number])
+            await other.index_memories(OWNER, gone=[first.number])
             return page
 
         monkeypatch.setattr(one.elsewhere, "memories", forgotten_behind)
-        await one.service.take_memories(OWNER)
+        await one.service.index_memories(OWNER)
         assert await _held(one) == [second.number]
         await other.close()
 
@@ -336,22 +336,22 @@ async def test_a_memory_that_was_forgotten_while_it_was_taken_in_does_not_come_b
 async def test_memories_that_are_not_recalled_are_not_in_the_index(status: Any) -> None:
     async with bench() as one:
         (first,) = await _put(one, memory(1))
-        await one.service.take_memories(OWNER)
+        await one.service.index_memories(OWNER)
         await _put(one, memory(1, number=first.number, status=status))
-        await one.service.take_memories(OWNER)
+        await one.service.index_memories(OWNER)
         assert await _held(one) == []
         await _put(one, memory(1, number=first.number, status="quarantined", content="likes coffee"))
-        await one.service.take_memories(OWNER)
+        await one.service.index_memories(OWNER)
         assert await _held(one) == [first.number]
 
 
 async def test_many_memories_are_taken_in_whatever_was_forgotten_meanwhile() -> None:
     async with bench() as one:
         put = [each for at in range(0, 300, 100) for each in await _put(one, *map(memory, range(at, at + 100)))]
-        await one.service.take_memories(OWNER)
+        await one.service.index_memories(OWNER)
         forgotten = put[::3]
         await _put(one, memory(1000), forget=tuple(each.id for each in forgotten))
-        await one.service.take_memories(OWNER)
+        await one.service.index_memories(OWNER)
         there = await one.elsewhere.memories(OWNER, limit=1000)
         assert await _held(one) == [each.number for each in there.memories]
 

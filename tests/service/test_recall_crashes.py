@@ -20,7 +20,7 @@ from holdfast.domain.session import Entry
 from holdfast.holdfast import Holdfast
 from holdfast.indexes import sources
 from holdfast.recall.base import Lookup, Space
-from holdfast.recall.terms import terms_of
+from holdfast.recall.terms import extract_terms
 from tests.service.crashing_process import USER, WORD
 from tests.service.recall_kit import Letters, Place, answers, everywhere, recalled, service, talked
 
@@ -36,7 +36,7 @@ DEATHS = (
 """What jobs die at: in which write, and how many microseconds behind its beginning; before anything is asked, in the middle, behind it."""
 
 
-class Said:
+class FindableEntry:
     """What jobs have said, and how they ended."""
 
     def __init__(self) -> None:
@@ -60,20 +60,20 @@ class Jobs:
         root = Path(__file__).parents[2]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
 
-    async def done(self, place: Place, *jobs: dict[str, Any]) -> Said:
+    async def done(self, place: Place, *jobs: dict[str, Any]) -> FindableEntry:
         """Return when jobs that were begun at once have ended, and nobody is connected any more."""
         said = await anyio.to_thread.run_sync(partial(self._done, place, jobs))
         await place.behind()
         return said
 
-    def _done(self, place: Place, jobs: tuple[dict[str, Any], ...]) -> Said:
+    def _done(self, place: Place, jobs: tuple[dict[str, Any], ...]) -> FindableEntry:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         where = {"store": place.url, "index": place.index}
         for job in (*(where | one for one in jobs), {"wait": True}):
             self._process.stdin.write(msgspec.json.encode(job) + b"\n")
         self._process.stdin.flush()
-        said = Said()
+        said = FindableEntry()
         for line in self._process.stdout:
             verb, *words = line.decode().split()
             if verb == "ended":
@@ -124,7 +124,7 @@ async def has_all_once(hf: Holdfast, gone: set[str] = frozenset()) -> None:  # t
     assert logs.keys().isdisjoint(gone)
     for names in (sorted(logs), sorted(gone)):
         for at in range(0, len(names), 50):
-            some = {name: next(iter(terms_of(name).counts)) for name in names[at : at + 50]}
+            some = {name: next(iter(extract_terms(name).counts)) for name in names[at : at + 50]}
             answer = await index.lookup(Lookup(space=SPACE, terms=tuple(some.values())))
             for name, term in some.items():
                 places = [(one.session, one.seq) for one in answer.found if term in one.counts]
@@ -152,7 +152,7 @@ async def remembers(hf: Holdfast, said: set[str], going: set[str], gone: set[str
     """Memories likewise."""
     there = {one.id: one for one in (await hf.store.memories(MEMORIES, limit=1000)).memories}
     found = [one.memory.id for one in (await hf.memories.recall(WORD, user_id=USER, limit=100)).found]
-    held = [seq for seq, _ in await service(hf).index.held(Space("user", USER), "")]
+    held = [seq for seq, _ in await service(hf).index.list_digests(Space("user", USER), "")]
     assert said - going <= there.keys()
     assert there.keys().isdisjoint(gone)
     assert sorted(found) == sorted(one.id for one in there.values() if WORD in one.content)

@@ -154,7 +154,7 @@ async def test_two_servers_that_feed_the_same_sessions_write_each_document_once(
         await asyncio.gather(one.erase(SessionRef("ada", "s0"), 0), two.erase(SessionRef("ada", "s1"), 0))
         await asyncio.gather(*(service(hf).settled() for hf in both), *(service(hf).walk() for hf in both))
         assert await answers(one) == await answers(two)
-        held = await service(one).index.held(Space("talk", "ada"), "s2")
+        held = await service(one).index.list_digests(Space("talk", "ada"), "s2")
         assert len(held) == len({seq for seq, _ in held}) == 4
         assert [service(hf).last_error for hf in both] == [None, None]
     await place.check()
@@ -186,18 +186,18 @@ async def test_memories_are_recalled_by_the_index_and_forgotten_in_it(place: Pla
             for user in ("ada", "bob")
             for text in ("She is allergic to peanuts", "She lives in Lisbon", "Order ORD-17 was paid")
         ]
-        await service(hf).take_memories(Owner("user", "ada"))
-        await service(hf).take_memories(Owner("user", "bob"))
+        await service(hf).index_memories(Owner("user", "ada"))
+        await service(hf).index_memories(Owner("user", "bob"))
         await service(hf).settled()
         for user, first in (("ada", made[0]), ("bob", made[3])):
             found = (await hf.memories.recall("any allergies to peanuts?", user_id=user)).found
             assert found[0].memory.id == first.id
             assert {one.memory.owner.id for one in found} == {user}
         await hf.memories.forget(made[0].id)
-        await service(hf).take_memories(Owner("user", "ada"))
+        await service(hf).index_memories(Owner("user", "ada"))
         found = (await hf.memories.recall("any allergies to peanuts?", user_id="ada")).found
         assert made[0].id not in {one.memory.id for one in found}
-        held = [seq for seq, _ in await service(hf).index.held(Space("user", "ada"), "")]
+        held = [seq for seq, _ in await service(hf).index.list_digests(Space("user", "ada"), "")]
         assert held == [made[1].number, made[2].number]
 
 

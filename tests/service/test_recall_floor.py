@@ -15,9 +15,9 @@ from holdfast.embedders import EmbedderSettings, embedder_of, weights
 from holdfast.errors import EmbeddingFailed
 from holdfast.evaluation import Direct, Evaluator, read
 from holdfast.indexes.settings import IndexSettings
-from holdfast.recall.vectors import vector_of
+from holdfast.recall.vectors import to_vector
 from holdfast.search.conversations import search_conversations
-from holdfast.search.queries import Asked
+from holdfast.search.queries import SearchOptions
 from holdfast.tools.search import NOTHING
 from tests.markers import unmarked
 from tests.service.search_kit import DAY, Talks, talks
@@ -45,7 +45,7 @@ class Themes:
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
         """See `Embedder.embed`."""
-        return [vector_of(self._numbers(text)) for text in texts]
+        return [to_vector(self._numbers(text)) for text in texts]
 
     async def close(self) -> None:
         """See `Embedder.close`."""
@@ -166,10 +166,10 @@ async def test_what_the_prompt_has_already_makes_nothing_else_an_answer() -> Non
     async with talks(index=by("hybrid")) as at:
         await at.said("sea", "I like seaweed")
         await at.said("cup", "We drank from a tin cup")
-        found = await search_conversations(at.hf.engine, "ada", asked, Asked(sure=True))
+        found = await search_conversations(at.hf.engine, "ada", asked, SearchOptions(sure=True))
         assert {hit.id for hit in found.hits} == {"sea#0", "cup#0"}
         left = await search_conversations(
-            at.hf.engine, "ada", asked, Asked(sure=True), leave_out=lambda name, _: name == "sea"
+            at.hf.engine, "ada", asked, SearchOptions(sure=True), leave_out=lambda name, _: name == "sea"
         )
         assert left.hits == ()
 

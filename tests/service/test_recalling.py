@@ -222,8 +222,8 @@ async def test_a_turn_hurries_nobody_who_indexes_its_own_session(monkeypatch: py
     waited: list[float] = []
     async with talks() as at:
         assert at.hf.engine.index is not None
-        waiting = at.hf.engine.index._waiting
-        monkeypatch.setattr(waiting, "move", lambda told, due: waited.append(due))
+        waiting = at.hf.engine.index._queue
+        monkeypatch.setattr(waiting, "reschedule", lambda told, due: waited.append(due))
         session = await at.hf.session("new", user_id="ada", agent="finder")
         await session.send("What was the gate code again?")
         await session.send("And now?")

@@ -101,7 +101,7 @@ async def test_an_error_that_quotes_texts_and_keys_loses_them(caplog: pytest.Log
     async with serving(always=lambda: web.json_response(said, status=400)) as stub:
         bounded = BoundedReranker(RerankSettings(base_url=stub.url, model="m", api_key=KEY, timeout=5))
         with caplog.at_level(logging.DEBUG, "holdfast"):
-            assert await bounded.scores("q", [SECRET_TEXT, "b"]) == "failed"
+            assert await bounded.score_texts("q", [SECRET_TEXT, "b"]) == "failed"
         text = " ".join(f"{record.getMessage()} {record.exc_info}" for record in caplog.records)
         assert "answered 400" in text or "400" in text
         assert "harbour safe" not in text
@@ -219,7 +219,7 @@ async def test_a_late_reranker_is_not_waited_for() -> None:
         for slow in (deaf, blocked):
             bounded = BoundedReranker(RerankSettings(reranker=slow, timeout=0.05))
             async with asyncio.timeout(5):
-                assert await bounded.scores("q", ["a"]) == "took too long"
+                assert await bounded.score_texts("q", ["a"]) == "took too long"
     finally:
         released.set()
         goes_on.set()
@@ -237,7 +237,7 @@ async def test_late_calls_do_not_pile_up_in_threads() -> None:
 
     bounded = BoundedReranker(RerankSettings(reranker=blocked, timeout=0.05))
     try:
-        assert [await bounded.scores("q", ["a"]) for _ in range(6)] == ["took too long"] * 4 + ["failed"] * 2
+        assert [await bounded.score_texts("q", ["a"]) for _ in range(6)] == ["took too long"] * 4 + ["failed"] * 2
         assert len(started) == 4
     finally:
         released.set()
@@ -270,14 +270,14 @@ async def test_whatever_a_reranker_raises_is_a_failure(error: BaseException, cap
 
     bounded = BoundedReranker(RerankSettings(reranker=by_length))
     bounded._inner.rerank = fail  # type: ignore[method-assign]
-    assert await bounded.scores("q", ["a"]) == "failed"
+    assert await bounded.score_texts("q", ["a"]) == "failed"
     assert "harbour" not in caplog.text
 
 
 async def test_a_prompt_waits_for_less() -> None:
     bounded = BoundedReranker(RerankSettings(reranker=by_length, timeout=3))
-    assert (bounded.seconds(prompt=False), bounded.seconds(prompt=True)) == (3, 0.25)
-    assert BoundedReranker(RerankSettings(reranker=by_length, timeout=0.1)).seconds(prompt=True) == 0.1
+    assert (bounded.get_timeout(prompt=False), bounded.get_timeout(prompt=True)) == (3, 0.25)
+    assert BoundedReranker(RerankSettings(reranker=by_length, timeout=0.1)).get_timeout(prompt=True) == 0.1
 
 
 async def test_a_query_is_cut_and_cleaned() -> None:
@@ -287,7 +287,7 @@ async def test_a_query_is_cut_and_cleaned() -> None:
         seen.append(query)
         return [0.0] * len(texts)
 
-    await BoundedReranker(RerankSettings(reranker=note)).scores("\ud800" + "q" * 5000, ["a"])
+    await BoundedReranker(RerankSettings(reranker=note)).score_texts("\ud800" + "q" * 5000, ["a"])
     assert seen == ["?" + "q" * 999]
 
 
@@ -301,7 +301,7 @@ async def test_a_cancelled_search_cancels_the_call() -> None:
             ended.set()
         return []
 
-    task = asyncio.create_task(BoundedReranker(RerankSettings(reranker=slow, timeout=50)).scores("q", ["a"]))
+    task = asyncio.create_task(BoundedReranker(RerankSettings(reranker=slow, timeout=50)).score_texts("q", ["a"]))
     await asyncio.sleep(0.01)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):

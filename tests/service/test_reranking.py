@@ -140,7 +140,7 @@ async def test_a_cursor_belongs_to_a_search_with_or_without_reranking() -> None:
         await at.said("a", *LINES)
         for rerank in (True, False):
             first = await at.hf.search("kelp", "ada", limit=5, rerank=rerank)
-            with pytest.raises(InvalidRequest, match="no cursor of this search"):
+            with pytest.raises(InvalidRequest, match="not a cursor of this search"):
                 await at.hf.search("kelp", "ada", after=first.cursor, rerank=not rerank)
         with pytest.raises(InvalidRequest, match="rerank"):
             await at.hf.search("kelp", "ada", rerank="no")  # type: ignore[arg-type]

@@ -8,8 +8,8 @@ import pytest
 
 from holdfast.limits import SEARCH_WORDS, SNIPPET_CHARS, SNIPPET_WORDS
 from holdfast.recall import snippets
-from holdfast.recall.questions import Question, question_of
-from holdfast.recall.snippets import Effort, snippet_of
+from holdfast.recall.questions import Question, parse_question
+from holdfast.recall.snippets import SnippetBudget, make_snippet
 from tests.loop_guard import watch
 from tests.service.search_kit import talks
 
@@ -25,7 +25,7 @@ def distinct_words(chars: int, seed: int = 0) -> str:
 
 
 def question(text: str) -> Question:
-    return question_of(text, now=0)
+    return parse_question(text, now=0)
 
 
 async def test_snippets_of_large_messages_are_made_off_the_loop_with_bounded_work() -> None:
@@ -70,8 +70,8 @@ def test_a_hit_stems_a_bounded_number_of_words(monkeypatch: pytest.MonkeyPatch) 
         " ".join(["harbour"] * 100_000),
     ):
         stemmed.clear()
-        effort = Effort()
-        snippet_of(text, question("harbour"), effort=effort)
+        effort = SnippetBudget()
+        make_snippet(text, question("harbour"), budget=effort)
         assert len(stemmed) <= SNIPPET_WORDS
         assert max(map(len, stemmed), default=0) <= snippets.MAX_WORD
         assert effort.words == SEARCH_WORDS - len(stemmed)
@@ -79,8 +79,8 @@ def test_a_hit_stems_a_bounded_number_of_words(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_request_stems_a_bounded_number_of_words() -> None:
     """Snippets after that still show a text's beginning."""
-    effort, text = Effort(), " ".join(["harbour"] * 1_000)
-    found = [snippet_of(text, question("harbour"), effort=effort) for _ in range(100)]
+    effort, text = SnippetBudget(), " ".join(["harbour"] * 1_000)
+    found = [make_snippet(text, question("harbour"), budget=effort) for _ in range(100)]
     assert found[0].highlights
     assert effort.words <= 0
     assert not found[-1].highlights
@@ -107,14 +107,14 @@ def test_a_request_stems_a_bounded_number_of_words() -> None:
 )
 def test_words_of_a_long_text_are_found_as_those_of_a_short_one(asked: str, said: str) -> None:
     """Not every word of a long text is stemmed; those that begin like one of the question are."""
-    short = snippet_of(f"before {said} after", question(asked))
+    short = make_snippet(f"before {said} after", question(asked))
     assert short.highlights, "found in a short text"
     for seed, filler in (
         (1, distinct_words(60_000, 1)),
         (2, "the weather was nice and we went out for a walk. " * 1500),
     ):
         text = f"{filler} {said} {distinct_words(20_000, seed + 5)}"
-        snippet = snippet_of(text, question(asked))
+        snippet = make_snippet(text, question(asked))
         marked = {snippet.text[start:stop] for start, stop in snippet.highlights}
         assert {short.text[start:stop] for start, stop in short.highlights} <= marked, (asked, said, marked)
 
@@ -122,4 +122,4 @@ def test_words_of_a_long_text_are_found_as_those_of_a_short_one(asked: str, said
 def test_the_end_of_a_very_long_text_is_looked_at() -> None:
     """As much of the head and the tail as the index has."""
     text = f"{distinct_words(MIB)} harbour"
-    assert "harbour" in snippet_of(text, question("harbour")).text
+    assert "harbour" in make_snippet(text, question("harbour")).text

@@ -14,7 +14,7 @@ from tests.clocks import START
 from tests.service.search_kit import DAY, Talks, talks
 from tests.stores.conftest import _place
 
-NOTE = "no word of the query was ever said: words that differ in one letter were searched for"
+NOTE = "no word of the query was found: searched for words that differ in one letter"
 
 
 @pytest.fixture(params=["sqlite-file", "postgres", "mysql"])

@@ -13,7 +13,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.indexes.service import IndexedStore
 from holdfast.limits import QUERY_CHARS, SEARCH_RESULTS
 from holdfast.search.conversations import search_conversations
-from holdfast.search.queries import Asked, SearchResults
+from holdfast.search.queries import SearchOptions, SearchResults
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 from tests.clocks import START
@@ -196,7 +196,7 @@ async def test_a_filter_that_does_not_apply_is_noted() -> None:
     async with talks() as at:
         await at.said("s", "kelp soup")
         assert (await at.hf.search("kelp", "ada", time="filter")).notes == (
-            "not filtered by time: the question does not ask for what was said at some time",
+            "not filtered by time: the query does not ask for messages from some time",
         )
 
 
@@ -314,7 +314,7 @@ async def test_a_search_for_a_prompt_reads_what_it_shows_and_no_more(tmp_path: P
             return await get(ref)
 
         store.get = noted  # type: ignore[method-assign]  # to be told what is read
-        results = await search_conversations(at.hf.engine, "ada", "kelp soup", Asked(limit=3, bare=True))
+        results = await search_conversations(at.hf.engine, "ada", "kelp soup", SearchOptions(limit=3, bare=True))
         assert [hit.session_id for hit in results.hits] == read
         assert (results.cursor, results.has_more, [hit.highlights for hit in results.hits]) == (None, False, [()] * 3)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest
-from holdfast.search.queries import Place, SearchResults, cursor_of, place_in
+from holdfast.search.queries import PagePosition, SearchResults, decode_cursor, encode_cursor
 from tests.service.search_kit import DAY, Talks, talks
 
 
@@ -85,15 +85,15 @@ async def test_a_cursor_is_of_one_search() -> None:
             {"after": cursor.swapcase()},
         ]
         for other in changed:
-            with pytest.raises(InvalidRequest, match="no cursor of this search"):
+            with pytest.raises(InvalidRequest, match="not a cursor of this search"):
                 await at.hf.search(**{"query": "kelp", "user_id": "ada", "after": cursor, **other})
         async with at.hf.serve_tenant("t2") as elsewhere:
-            with pytest.raises(InvalidRequest, match="no cursor of this search"):
+            with pytest.raises(InvalidRequest, match="not a cursor of this search"):
                 await elsewhere.search("kelp", "ada", after=cursor)
 
 
 places = st.builds(
-    Place,
+    PagePosition,
     score=st.floats(allow_nan=False, allow_infinity=False),
     at=st.integers(-(2**53), 2**53),
     session=st.text(max_size=40).filter(lambda text: text.isprintable()),
@@ -110,14 +110,16 @@ places = st.builds(
     at=st.integers(0),
     flip=st.integers(1, 255),
 )
-def test_a_cursor_gives_back_its_place_and_nothing_else_does(place: Place, asked: Any, at: int, flip: int) -> None:
+def test_a_cursor_gives_back_its_place_and_nothing_else_does(
+    place: PagePosition, asked: Any, at: int, flip: int
+) -> None:
     """Every place comes back; a cursor that was changed anywhere is none."""
-    cursor = cursor_of(place, asked)
-    assert place_in(cursor, asked) == place
+    cursor = encode_cursor(place, asked)
+    assert decode_cursor(cursor, asked) == place
     spot = at % len(cursor)
     other = cursor[:spot] + chr((ord(cursor[spot]) ^ flip) % 128) + cursor[spot + 1 :]
     try:
-        again = place_in(other, asked)
+        again = decode_cursor(other, asked)
     except InvalidRequest:
         return
     assert again == place, "the spare bits of the last character alone mean nothing"

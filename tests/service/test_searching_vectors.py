@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, StoreUnavailable
 from holdfast.indexes.settings import IndexSettings
-from holdfast.recall.vectors import vector_of
+from holdfast.recall.vectors import to_vector
 from holdfast.search.ranked_search import WITHOUT_VECTORS
 from tests.service.search_kit import talks
 
@@ -27,7 +27,7 @@ class Sea:
         if self.failure is not None:
             raise self.failure
         wet = {"kelp", "seaweed", "dulse"}
-        return [vector_of([1.0, 0.1] if wet & set(text.casefold().split()) else [0.1, 1.0]) for text in texts]
+        return [to_vector([1.0, 0.1] if wet & set(text.casefold().split()) else [0.1, 1.0]) for text in texts]
 
     async def close(self) -> None:
         """See `Embedder.close`."""

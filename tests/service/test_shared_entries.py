@@ -15,7 +15,7 @@ from holdfast.domain.origins import EntryOrigin, Origin, copy_origins, find_copi
 from holdfast.domain.session import NewCompaction, SessionRef
 from holdfast.errors import EntryNotFound, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.search.conversations import search_conversations
-from holdfast.search.queries import Asked
+from holdfast.search.queries import SearchOptions
 from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.forks import fork_for_request
 from holdfast.sessions.handle import SessionHandle
@@ -112,8 +112,8 @@ async def test_a_message_that_is_left_out_is_left_out_in_every_session_that_shar
         await fork_of(at, "one", "two")
         await at.said("two", "the gate code of the shed is moss", "Noted.")
         found = partial(search_conversations, at.hf.engine, "ada", "gate code")
-        assert [hit.id for hit in (await found(Asked(not_session="two"))).hits] == []
-        others = await found(Asked(), leave_out=lambda session, seq: session == "two" and seq < 2)
+        assert [hit.id for hit in (await found(SearchOptions(not_session="two"))).hits] == []
+        others = await found(SearchOptions(), leave_out=lambda session, seq: session == "two" and seq < 2)
         assert {hit.id for hit in others.hits} == {"two#2", "two#3"}
 
 

@@ -27,7 +27,7 @@ Call = Callable[[Index, Any], Awaitable[object]]
 IN_SPACES: dict[str, InSpace] = {
     "progress": lambda index, space: index.progress(space, "s"),
     "write": lambda index, space: index.write(space, batch()),
-    "held": lambda index, space: index.held(space, "s"),
+    "held": lambda index, space: index.list_digests(space, "s"),
     "drop": lambda index, space: index.drop(space, "s"),
     "drop_space": lambda index, space: index.drop_space(space),
     "sources": lambda index, space: index.sources(space=space),
@@ -43,7 +43,7 @@ IN_SPACES: dict[str, InSpace] = {
 OF_SOURCES: dict[str, OfSource] = {
     "progress": lambda index, name: index.progress(SPACE, name),
     "write": lambda index, name: index.write(SPACE, batch(source=Source(name, "i"))),
-    "held": lambda index, name: index.held(SPACE, name),
+    "held": lambda index, name: index.list_digests(SPACE, name),
     "drop": lambda index, name: index.drop(SPACE, name),
     "at": lambda index, name: index.at(SPACE, name, []),
     "put_vectors": lambda index, name: index.put_vectors(SPACE, Source(name, "i"), "m", []),
@@ -59,7 +59,7 @@ OF_NOTES: dict[str, Call] = {
     "keep_note": lambda index, name: index.keep_note(name, b"x"),
 }
 OF_PAGES: dict[str, Call] = {
-    "held": lambda index, limit: index.held(SPACE, "s", limit=limit),
+    "held": lambda index, limit: index.list_digests(SPACE, "s", limit=limit),
     "sources": lambda index, limit: index.sources(limit=limit),
     "pending": lambda index, limit: index.pending("m", limit=limit),
 }

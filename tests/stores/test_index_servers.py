@@ -11,7 +11,7 @@ import asyncpg
 import pytest
 
 from holdfast.recall.base import Batch, Document, Filters, Index, Lookup, Progress, Source, Space, Vectored
-from holdfast.recall.vectors import vector_of
+from holdfast.recall.vectors import to_vector
 from holdfast.stores.indexes import open_index
 from holdfast.stores.sql import pgvector
 from holdfast.stores.sql.statements import load_statements
@@ -47,7 +47,7 @@ def vector_url(vector_server: Server) -> Iterator[str]:
 
 
 def _vector(at: int) -> bytes:
-    return vector_of([1.0, at / 100, 0.0])
+    return to_vector([1.0, at / 100, 0.0])
 
 
 async def _fed(index: Index, count: int) -> None:

@@ -11,7 +11,7 @@ import pytest
 from apsw import sqlite_extra
 
 from holdfast.recall.base import Filters, Index, Lookup, Source, Vectored
-from holdfast.recall.vectors import similarities, vector_of
+from holdfast.recall.vectors import compute_similarities, to_vector
 from holdfast.stores import sqlite_nearest
 from holdfast.stores.indexes import open_index
 from holdfast.stores.sqlite_connection import VECTORS
@@ -26,7 +26,7 @@ WANTED = 20
 
 
 def _random(chance: random.Random) -> bytes:
-    return vector_of([chance.gauss(0.2, 1) for _ in range(DIMENSION)])
+    return to_vector([chance.gauss(0.2, 1) for _ in range(DIMENSION)])
 
 
 class Bench:
@@ -64,7 +64,7 @@ class Bench:
     async def check(self, index: Index) -> None:
         """The nearest are found, with their similarities."""
         sought = _random(self.chance)
-        exact = dict(zip(self.held, similarities(sought, list(self.held.values()), DIMENSION), strict=True))
+        exact = dict(zip(self.held, compute_similarities(sought, list(self.held.values()), DIMENSION), strict=True))
         best = sorted(exact, key=lambda one: -exact[one])[:WANTED]
         found = await index.similar(Lookup(space=SPACE, limit=WANTED), "m", sought)
         given = {(one.candidate.session, one.candidate.seq): one.similarity for one in found}
@@ -185,7 +185,7 @@ def test_the_nearest_are_among_the_candidates(dimension: int) -> None:
     for sought in rows[4_900:4_950]:
         near = rows[:4_900] @ sought
         near[:10] = -2
-        found = sketches.nearest(sought.tobytes(), 500)
+        found = sketches.find_nearest(sought.tobytes(), 500)
         assert len(found) == 500
         missed += len(set(np.argsort(-near)[:20].tolist()).difference(found))
     assert missed <= 0.02 * 20 * 50
@@ -196,10 +196,10 @@ def test_without_vectors_nothing_is_near() -> None:
 
     sketches = Sketches(3)
     sketches.put([], b"")
-    assert sketches.nearest(vector_of([1, 2, 3]), 5) == []
-    sketches.put([7], vector_of([1, 2, 3]))
-    assert sketches.nearest(vector_of([1, 2, 3]), 5) == [7]
-    sketches.put([7, 8], vector_of([3, 2, 1]) + vector_of([1, 1, 1]))
-    assert sorted(sketches.nearest(vector_of([1, 2, 3]), 5)) == [7, 8]
+    assert sketches.find_nearest(to_vector([1, 2, 3]), 5) == []
+    sketches.put([7], to_vector([1, 2, 3]))
+    assert sketches.find_nearest(to_vector([1, 2, 3]), 5) == [7]
+    sketches.put([7, 8], to_vector([3, 2, 1]) + to_vector([1, 1, 1]))
+    assert sorted(sketches.find_nearest(to_vector([1, 2, 3]), 5)) == [7, 8]
     sketches.drop([7, 8])
-    assert sketches.nearest(vector_of([1, 2, 3]), 5) == []
+    assert sketches.find_nearest(to_vector([1, 2, 3]), 5) == []

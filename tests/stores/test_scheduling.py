@@ -298,7 +298,7 @@ async def test_a_document_that_says_the_same_stays(store: Any, documents: list[D
     store.database.told.clear()
     await index.write(SPACE, batch(*documents))
     assert [one["taken"] for one in store.database.told] == taken
-    assert await index.held(SPACE, "s1") == [(one.seq, one.digest) for one in documents]
+    assert await index.list_digests(SPACE, "s1") == [(one.seq, one.digest) for one in documents]
 
 
 async def test_a_space_goes_in_parts(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ async def test_a_page_of_an_index_has_so_many_where_nobody_says() -> None:
         await index.write(SPACE, batch(*(document(at, "x") for at in range(1001))))
         for at in range(MANY):
             await feed(index, "x", space=SPACE._replace(name=f"u{at}"))
-        found = (await index.held(SPACE, "s1"), await index.sources(), await index.pending("m"))
+        found = (await index.list_digests(SPACE, "s1"), await index.sources(), await index.pending("m"))
         assert [len(one) for one in found] == [1000, 100, 100]
         assert [seq for seq, _ in found[0]] == [*range(1000)]
     finally:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.recall import details, time_expressions
 from holdfast.recall.chunks import MOST, SENTENCE_CHARS, find_sentences, split_chunks
 from holdfast.recall.details import LONG, Sentence, analyse, find_mentions, write_detail
-from holdfast.recall.terms import terms_of, words_language, words_of
+from holdfast.recall.terms import choose_language, extract_terms, split_words
 from holdfast.recall.time_expressions import Rule, Rules, fold, match_rule, read_words
 from tests.amounts import examples
 
@@ -73,8 +73,8 @@ texts = st.lists(st.builds(str.__add__, st.sampled_from(WORDS), marks), max_size
 
 @given(text=texts | texts.map(lambda one: one * 4))
 def test_reading_sentence_by_sentence_gives_what_the_whole_text_gives(text: str) -> None:
-    terms = terms_of(text)
-    chunks = split_chunks(text, words_language(words_of(text))) if terms.length > MOST else []
+    terms = extract_terms(text)
+    chunks = split_chunks(text, choose_language(split_words(text))) if terms.length > MOST else []
     found, detail = analyse(text, AT)
     assert found == terms
     assert [*found.counts] == [*terms.counts]
@@ -84,16 +84,16 @@ def test_reading_sentence_by_sentence_gives_what_the_whole_text_gives(text: str)
 def test_the_first_words_of_a_text_decide_its_language_and_every_term_is_bounded() -> None:
     text = "Das ist nicht die Katze, die ich kannte. " * 12 + "The cats were running. " * 40
     assert len(text) > LONG
-    assert analyse(text, AT)[0] == terms_of(text)
+    assert analyse(text, AT)[0] == extract_terms(text)
     many = " ".join(f"word{number}x. " for number in range(5_000))
-    assert analyse(many, AT)[0] == terms_of(many)
+    assert analyse(many, AT)[0] == extract_terms(many)
 
 
 def test_words_that_a_sentence_does_not_part_stay_one() -> None:
     """A Chinese question mark becomes one that joins words."""
     text = "one？two " * 100  # noqa: RUF001
-    assert "one?two" in terms_of(text).counts
-    assert analyse(text, AT)[0] == terms_of(text)
+    assert "one?two" in extract_terms(text).counts
+    assert analyse(text, AT)[0] == extract_terms(text)
 
 
 @given(
@@ -131,7 +131,7 @@ def sentence_of(text: str) -> Sentence:
 @given(text=texts)
 def test_every_sentence_that_may_name_a_time_is_looked_at(text: str) -> None:
     sentences = [sentence_of(text[start:stop]) for start, stop in find_sentences(text)]
-    assert [*details.find_dated_sentences(text)] == [one for one in sentences if details.may_name_time(one)]
+    assert [*details.find_dated_sentences(text)] == [one for one in sentences if details.can_name_time(one)]
 
 
 def test_half_a_word_may_name_a_time() -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.recall.chunks import LEAST, MAX_CHUNKS, MOST, split_chunks
-from holdfast.recall.details import MAX_DETAIL, analyse, chunks_with, read_chunks, read_mentions, write_detail
-from holdfast.recall.terms import MAX_TEXT, terms_of
+from holdfast.recall.details import MAX_DETAIL, analyse, find_chunks, read_chunks, read_mentions, write_detail
+from holdfast.recall.terms import MAX_TEXT, extract_terms
 
 WORDS = ["anchor", "boat", "canvas", "drift", "engine", "ferry", "gale", "harbour"]
 sentences = st.lists(st.sampled_from(WORDS), min_size=1, max_size=30).map(lambda words: " ".join(words) + ".")
@@ -25,7 +25,7 @@ hostile = st.text(max_size=2_000) | st.text(alphabet="ab。！\n\x00\ud800`#|;@ 
 @given(texts)
 def test_every_word_is_in_a_chunk_and_chunks_end_with_sentences(text: str) -> None:
     chunks = split_chunks(text, "english")
-    assert set().union(*(chunk.terms for chunk in chunks)) == set(terms_of(text).counts)
+    assert set().union(*(chunk.terms for chunk in chunks)) == set(extract_terms(text).counts)
     for chunk in chunks:
         assert text[chunk.start : chunk.stop].endswith(".")
         assert sum(chunk.terms.values()) == chunk.length
@@ -44,8 +44,8 @@ def test_no_text_breaks_the_details(text: str) -> None:
         (one.start, one.stop, one.length, one.traits) for one in chunks if len(chunks) > 1
     ]
     for term in {term for chunk in chunks for term in chunk.terms} if shapes else ():
-        assert chunks_with(detail, term) == [at for at, chunk in enumerate(chunks) if term in chunk.terms]
-    assert chunks_with(detail, "nowhere") == []
+        assert find_chunks(detail, term) == [at for at, chunk in enumerate(chunks) if term in chunk.terms]
+    assert find_chunks(detail, "nowhere") == []
 
 
 def test_two_neighbouring_sentences_are_in_one_chunk() -> None:
@@ -88,7 +88,7 @@ def test_a_very_long_text_has_its_first_and_last_chunks() -> None:
 
 def test_short_texts_have_no_chunks() -> None:
     terms, detail = analyse("We sail on Friday.", 0)
-    assert terms == terms_of("We sail on Friday.")
+    assert terms == extract_terms("We sail on Friday.")
     assert read_chunks(detail) == []
     assert read_mentions(detail), "a time is named"
     assert analyse("The boat is red.", 0)[1] == ""

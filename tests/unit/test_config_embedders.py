@@ -98,7 +98,7 @@ def test_a_name_that_is_none_is_told_with_those_that_are() -> None:
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ("{provider: vllm, model: m}", "base_url: missing; where 'vllm' is"),
+        ("{provider: vllm, model: m}", "base_url: missing; the address of provider 'vllm' is unknown"),
         ("{provider: ollama}", "model: missing"),
         (
             "{provider: local, model: bge}",

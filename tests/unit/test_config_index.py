@@ -9,7 +9,7 @@ import pytest
 from holdfast import config
 from holdfast.config.build import build_index_settings
 from holdfast.errors import ConfigError, InvalidRequest
-from holdfast.indexes.settings import IndexSettings, index_settings
+from holdfast.indexes.settings import IndexSettings, parse_index_settings
 
 KEY = {"OPENAI_API_KEY": "sk-test"}
 
@@ -90,7 +90,7 @@ def test_an_unknown_embedder_is_an_error_when_it_is_used() -> None:
 @pytest.mark.parametrize("given", [3, True, object(), ""])
 def test_an_index_of_a_program_is_settings_a_url_or_none(given: Any) -> None:
     with pytest.raises(InvalidRequest):
-        index_settings(given)
+        parse_index_settings(given)
 
 
 @pytest.mark.parametrize("given", [{"mode": "magic"}, {"mode": "vector"}, {"url": "sqlite:///a.db", "folder": "b"}])

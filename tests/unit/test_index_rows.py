@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.recall.terms import key_of
+from holdfast.recall.terms import to_key
 from holdfast.stores.logic.index_rows import LONG, SOUGHT, make_counter, pack_terms
 
 words = st.sampled_from(
@@ -17,7 +17,7 @@ details = st.sampled_from(["", "1f.1", ";3c.0,2a.1; w1@0.1 w2@1 "])
 
 @given(terms=kept, detail=details, asked=st.lists(words, unique=True, max_size=SOUGHT + 6))
 def test_terms_are_counted_in_short_and_long_texts(terms: dict[str, int], detail: str, asked: list[str]) -> None:
-    known = {key_of(term): term for term in asked}
+    known = {to_key(term): term for term in asked}
     assert make_counter(asked)(pack_terms(terms, detail)) == {
         term: terms[term] for term in known.values() if term in terms
     }

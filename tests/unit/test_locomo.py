@@ -235,10 +235,10 @@ class Letters:
         self.min_similarity = floor
 
     async def embed(self, texts: Any) -> list[bytes]:
-        from holdfast.recall.vectors import vector_of
+        from holdfast.recall.vectors import to_vector
 
         return [
-            vector_of([float(text.casefold().count(chr(97 + at))) for at in range(26)] + [0.1] * 6) for text in texts
+            to_vector([float(text.casefold().count(chr(97 + at))) for at in range(26)] + [0.1] * 6) for text in texts
         ]
 
     async def close(self) -> None:

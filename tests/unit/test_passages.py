@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from holdfast.recall.chunks import SENTENCE_CHARS
 from holdfast.recall.passages import ENTRY_PASSAGES, MAX_PASSAGES, Passage, PassageTable
-from holdfast.recall.questions import question_of
-from holdfast.recall.terms import terms_of
+from holdfast.recall.questions import parse_question
+from holdfast.recall.terms import extract_terms
 
 TALK = [
     ("user", "We have a boat. The boat is called Kittiwake, and her mooring costs 420 a month. It rains."),
@@ -28,7 +28,7 @@ def table(*lines: tuple[str, str]) -> PassageTable:
 
 
 def find(made: PassageTable, query: str, **given: object) -> list[Passage]:
-    return made.search(question_of(query, now=0, narrow=False), **given)  # type: ignore[arg-type]
+    return made.search(parse_question(query, now=0, narrow=False), **given)  # type: ignore[arg-type]
 
 
 def shown(one: Passage) -> str:
@@ -45,14 +45,14 @@ def test_the_sentence_that_answers_comes_first() -> None:
 def test_an_answer_is_found_by_its_question_and_brings_it_along() -> None:
     made = table(*TALK)
     (found,) = [one for one in find(made, "What budget did I give for the sails?") if one.seq == 2]
-    finding = made.complete(found)
+    finding = made.add_context(found)
     assert finding.question is not None
     assert shown(finding.question) == "What is your budget for the new sails?"
 
 
 def test_a_short_sentence_brings_those_beside_it() -> None:
     made = table(*TALK)
-    assert shown(made.complete(find(made, "What does the mooring cost?")[0]).whole) == TALK[0][1]
+    assert shown(made.add_context(find(made, "What does the mooring cost?")[0]).whole) == TALK[0][1]
 
 
 def test_evidence_says_how_much_of_the_question_a_passage_holds() -> None:
@@ -76,7 +76,7 @@ def test_the_message_that_a_search_finds_first_brings_its_sentences() -> None:
         ("user", "The fee for the car in May was a surprise."),
         ("assistant", "Oh."),
     )
-    question = question_of("What fee do we pay the steward at Tarrow in May?", now=0)
+    question = parse_question("What fee do we pay the steward at Tarrow in May?", now=0)
     assert made.rank_entries(question, 5)[0] == (0, 1.0)
     assert [seq for seq, _ in made.rank_entries(question, 1)] == [0]
     assert find(made, question.text)[0].seq == 0
@@ -111,7 +111,7 @@ def test_what_the_assistant_said_has_no_correction() -> None:
     made = PassageTable(lambda _: True)
     made.add(0, "assistant", "The van is booked for 12 December.")
     made.add(1, "user", "The van is booked for 19 December.")
-    assert all(made.complete(one).newer is None for one in find(made, "When does the van come?"))
+    assert all(made.add_context(one).newer is None for one in find(made, "When does the van come?"))
 
 
 def test_of_equal_passages_the_newest_comes_first() -> None:
@@ -147,7 +147,7 @@ def test_one_entry_takes_a_bounded_part_of_the_table() -> None:
 
 
 def test_quotes_between_chinese_words_are_no_words() -> None:
-    assert "中" in terms_of("中’中").counts  # noqa: RUF001 - a quote
+    assert "中" in extract_terms("中’中").counts  # noqa: RUF001 - a quote
 
 
 @given(
@@ -159,7 +159,7 @@ def test_whatever_is_asked_passages_are_parts_of_entries(lines: list[tuple[str, 
     for one in find(made, query):
         assert one.evidence >= 0
         assert lines[one.seq][1][one.start : one.stop].strip()
-        whole = made.complete(one).whole
+        whole = made.add_context(one).whole
         assert whole.start <= one.start < one.stop <= whole.stop <= len(lines[one.seq][1])
 
 
@@ -169,6 +169,6 @@ def test_a_word_of_every_fifth_sentence_tells_none_apart() -> None:
     for seq in range(600):
         table.add(seq, "user", f"The parcel of customer {seq} was sent to the harbour.")
     table.add(600, "user", "The parcel of the lighthouse keeper was kept.")
-    found = table.search(question_of("Where is the parcel of the lighthouse keeper?", now=0))
+    found = table.search(parse_question("Where is the parcel of the lighthouse keeper?", now=0))
     assert [one.seq for one in found[:1]] == [600]
-    assert table.search(question_of("Where is the parcel?", now=0)) == []
+    assert table.search(parse_question("Where is the parcel?", now=0)) == []

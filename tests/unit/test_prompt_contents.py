@@ -15,7 +15,7 @@ from holdfast.evaluation.prompt_sessions import MARKER, Run, open_session
 from holdfast.evaluation.statements.matching import normalize
 from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
-from holdfast.recall.vectors import vector_of
+from holdfast.recall.vectors import to_vector
 from holdfast.wire.sendable import get_own_fields, to_messages
 
 MINUTE = 60_000
@@ -80,7 +80,7 @@ class Constant:
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
         assert not self.is_closed
-        return [vector_of([0.6, 0.8]) for _ in texts]
+        return [to_vector([0.6, 0.8]) for _ in texts]
 
     async def close(self) -> None:
         self.is_closed = True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.recall.questions import question_of
+from holdfast.recall.questions import parse_question
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ from holdfast.recall.questions import question_of
     ],
 )
 def test_a_question_about_an_amount_asks_for_a_number(text: str) -> None:
-    assert question_of(text, now=0).asks_number
+    assert parse_question(text, now=0).asks_number
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,11 @@ def test_a_question_about_an_amount_asks_for_a_number(text: str) -> None:
     ],
 )
 def test_a_question_about_a_moment_asks_for_a_time(text: str) -> None:
-    assert question_of(text, now=0).asks_time
+    assert parse_question(text, now=0).asks_time
 
 
 def test_a_question_about_neither_asks_for_neither() -> None:
-    question = question_of("Who is the new manager?", now=0)
+    question = parse_question("Who is the new manager?", now=0)
     assert not question.asks_time
     assert not question.asks_number
 
@@ -53,9 +53,9 @@ def test_a_question_about_neither_asks_for_neither() -> None:
     [("What is my salary?", "wage"), ("Wer ist mein Chef?", "vorgesetzt"), ("Comment s'appelle mon chien ?", "animal")],
 )
 def test_everyday_words_for_the_same_thing_count_less_and_only_where_they_are_asked_for(text: str, term: str) -> None:
-    weights = [dict(concept.variants).get(term, 0.0) for concept in question_of(text, now=0, everyday=True).concepts]
+    weights = [dict(concept.variants).get(term, 0.0) for concept in parse_question(text, now=0, everyday=True).concepts]
     assert 0 < max(weights) < 1
-    assert term not in question_of(text, now=0).terms
+    assert term not in parse_question(text, now=0).terms
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_everyday_words_for_the_same_thing_count_less_and_only_where_they_are_as
     ],
 )
 def test_whether_a_question_asks_for_many(text: str, many: bool) -> None:
-    assert question_of(text, now=0).asks_many is many
+    assert parse_question(text, now=0).asks_many is many
 
 
 def test_the_days_of_a_question_are_those_of_its_zone() -> None:
     """At 23:30 of the 20th in London it is the 21st in Tokyo, and yesterday was the 20th."""
     late = 1_700_523_000_000
     day = 1_700_438_400_000 // 86_400_000
-    assert question_of("What did I say yesterday?", now=late, zone="Asia/Tokyo").days == ((day, day + 1),)
-    assert question_of("What did I say yesterday?", now=late).days == ((day - 1, day),)
+    assert parse_question("What did I say yesterday?", now=late, zone="Asia/Tokyo").days == ((day, day + 1),)
+    assert parse_question("What did I say yesterday?", now=late).days == ((day - 1, day),)

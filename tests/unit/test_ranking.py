@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from holdfast.recall.base import Candidate, Candidates, Similar
 from holdfast.recall.details import analyse
-from holdfast.recall.questions import Question, question_of
+from holdfast.recall.questions import Question, parse_question
 from holdfast.recall.ranking import STRONG, Ranking
 from holdfast.recall.scoring import WEIGHTS, FormWeights, Hit, Weights
-from holdfast.recall.terms import ASKS, NUMBERED, TIMED, YOURS, asked_share
+from holdfast.recall.terms import ASKS, NUMBERED, TIMED, YOURS, get_asked_share
 
 NOW = 1_684_337_400_000
 WORDS = ["dog", "lake", "bicycle", "paint", "sister", "ORD-12345", "yesterday", "two", "?", "you", "my"]
@@ -78,10 +78,10 @@ def ranked(
 ) -> list[Hit]:
     """All steps of a search."""
     ranking = Ranking(question, found or looked_up(question, everything), similar, weights)
-    missing = ranking.missing(limit or len(everything) * 9)
+    missing = ranking.list_missing(limit or len(everything) * 9)
     there = {(one.source, one.place): msgspec.structs.replace(one, counts={}) for one in everything}
     ranking.fill([there[place] for place in missing if place in there], missing)
-    return ranking.hits(limit)
+    return ranking.list_hits(limit)
 
 
 # -- the reference ---------------------------------------------------------------
@@ -99,7 +99,7 @@ def reference(question: Question, everything: Sequence[Candidate]) -> dict[tuple
     for source in {one.source for one in found.found}:
         lengths = [one.length for one in found.found if one.source == source]
         usual = (sum(lengths) + w.few_turns * average) / (len(lengths) + w.few_turns)
-        forms[source] = w.form(1 / (1 + math.exp(-w.steepness * math.log(usual / w.middle))))
+        forms[source] = w.get_form(1 / (1 + math.exp(-w.steepness * math.log(usual / w.middle))))
     names = {one.name.casefold() for one in found.found if one.name}
     names = names if len(names) > 1 else set()
     named = {concept.word for concept in question.concepts} & names
@@ -143,7 +143,7 @@ def reference(question: Question, everything: Sequence[Candidate]) -> dict[tuple
             continue
         form = forms[one.source]
         score = keyword[key] / max(keyword.values()) + form.session * sessions[one.source] / max(sessions.values())
-        score *= 1 - form.asked * asked_share(one.traits)
+        score *= 1 - form.asked * get_asked_share(one.traits)
         score *= 1 - form.asks * bool(one.traits & ASKS)
         score *= 1 - form.yours * bool(one.traits & YOURS)
         score *= 1 + form.time * bool(question.asks_time and one.traits & TIMED)
@@ -198,14 +198,14 @@ def test_who_names_a_code_goes_before_those_around(code: str) -> None:
     """Even where that one asks, and those around tell, and are longer."""
     around = "That took me the whole afternoon with the team, and in the end it was fine again, as I said."
     talk = [[around, f"Where is {code}?", around, around]]
-    first, *_ = ranked(question_of(code, now=NOW), documents(talk))
+    first, *_ = ranked(parse_question(code, now=NOW), documents(talk))
     assert first.candidate.place == 1
 
 
 @given(talks, asked)
 def test_every_score_is_that_of_the_reference(talk: list[list[str]], text: str) -> None:
     """Neighbours that match nothing themselves included, and nothing else."""
-    question, everything = question_of(text, now=NOW), documents(talk)
+    question, everything = parse_question(text, now=NOW), documents(talk)
     scores = reference(question, everything)
     hits = ranked(question, everything)
     assert len(everything) <= STRONG
@@ -219,7 +219,7 @@ def test_every_score_is_that_of_the_reference(talk: list[list[str]], text: str) 
 
 @given(talks, asked, st.randoms())
 def test_the_order_of_the_candidates_changes_nothing(talk: list[list[str]], text: str, chance: random.Random) -> None:
-    question, everything = question_of(text, now=NOW), documents(talk)
+    question, everything = parse_question(text, now=NOW), documents(talk)
     shuffled = list(everything)
     chance.shuffle(shuffled)
     similar = [Similar(one, (one.place % 3 - 1) / 2) for one in everything]
@@ -230,12 +230,12 @@ def test_the_order_of_the_candidates_changes_nothing(talk: list[list[str]], text
 @given(talks, asked, st.integers(1, 6))
 def test_the_first_of_all_are_those_of_a_page(talk: list[list[str]], text: str, limit: int) -> None:
     """Who asks for few gets the first of the many: what is looked up of neighbours for a page is enough for it."""
-    question, everything = question_of(text, now=NOW), documents(talk)
+    question, everything = parse_question(text, now=NOW), documents(talk)
     assert ranked(question, everything, limit=limit) == ranked(question, everything)[:limit]
 
 
 def test_equal_scores_newest_first_then_by_session_and_place() -> None:
-    question = question_of("dog", now=NOW)
+    question = parse_question("dog", now=NOW)
     talk = [["dog"], ["dog"], ["dog"]]
     everything = documents(talk)
     everything[0] = msgspec.structs.replace(everything[0], at=5000)
@@ -249,7 +249,7 @@ def test_an_answer_is_found_by_the_question_before_it() -> None:
         ["my sister came", "I see"],
         ["nothing", "of", "note"],
     ]
-    hits = ranked(question_of("What did the sister paint?", now=NOW), documents(talk))
+    hits = ranked(parse_question("What did the sister paint?", now=NOW), documents(talk))
     assert (hits[0].candidate.session, hits[0].candidate.seq) == ("s0", 1)
     assert hits[0].parts.own == 0
     assert hits[0].parts.near > 0
@@ -258,20 +258,20 @@ def test_an_answer_is_found_by_the_question_before_it() -> None:
 def test_who_is_named_goes_before_the_other() -> None:
     talk = [["the dog sleeps"], ["nothing much", "the dog sleeps"]]
     for name, session in (("Ana", "s0"), ("Ben", "s1")):
-        hits = ranked(question_of(f"Where does the dog of {name} sleep?", now=NOW), documents(talk))
+        hits = ranked(parse_question(f"Where does the dog of {name} sleep?", now=NOW), documents(talk))
         assert hits[0].candidate.session == session
 
 
 def test_whose_words_are_asked_for_goes_first() -> None:
     talk = [["the dog sleeps"], ["nothing much", "the dog sleeps"]]
-    assert ranked(question_of("What did I say about the dog?", now=NOW), documents(talk))[0].candidate.role == "user"
-    told = ranked(question_of("What did you tell me about the dog?", now=NOW), documents(talk))
+    assert ranked(parse_question("What did I say about the dog?", now=NOW), documents(talk))[0].candidate.role == "user"
+    told = ranked(parse_question("What did you tell me about the dog?", now=NOW), documents(talk))
     assert told[0].candidate.role == "assistant"
 
 
 def test_a_time_is_preferred_where_one_is_asked_for() -> None:
     talk = [["my dog went yesterday"], ["my dog went there slowly"]]
-    assert ranked(question_of("When did the dog go?", now=NOW), documents(talk))[0].candidate.session == "s0"
+    assert ranked(parse_question("When did the dog go?", now=NOW), documents(talk))[0].candidate.session == "s0"
 
 
 LONG = " ".join(f"On the whole the weather of week {n} was neither warm nor cold, as one says." for n in range(12))
@@ -281,23 +281,23 @@ def test_in_a_chat_with_long_replies_what_the_user_said_goes_first() -> None:
     """The reply echoes it three times; between people, who take turns, nobody goes first."""
     echo = f"A mooring at Tarrow is a good choice. {LONG} The mooring at Tarrow, then. {LONG}"
     talk = [[f"We have a mooring at Tarrow since May. {LONG}", echo], [LONG, LONG], [LONG, LONG]]
-    hits = ranked(question_of("Where is the mooring?", now=NOW), documents(talk))
+    hits = ranked(parse_question("Where is the mooring?", now=NOW), documents(talk))
     assert [(hit.candidate.session, hit.candidate.role) for hit in hits[:2]] == [("s0", "user"), ("s0", "assistant")]
-    told = ranked(question_of("What did you say about the mooring?", now=NOW), documents(talk))
+    told = ranked(parse_question("What did you say about the mooring?", now=NOW), documents(talk))
     assert told[0].candidate.role == "assistant"
 
 
 def test_the_best_chunk_of_a_very_long_message_is_found() -> None:
     buried = f"{LONG * 20} The boathouse key hangs behind the lifebelt. {LONG * 20}"
     talk = [[buried, "I see"], ["The key is green", "Is it"], ["We have a boathouse", "Nice"]]
-    first, *_ = ranked(question_of("boathouse key", now=NOW), documents(talk))
+    first, *_ = ranked(parse_question("boathouse key", now=NOW), documents(talk))
     assert first.candidate.session == "s0"
     assert first.chunk is not None
     assert "boathouse key" in buried[slice(*first.chunk)]
 
 
 def test_what_was_said_at_a_time_is_found_without_a_word_of_the_question() -> None:
-    question = question_of("What did I buy on 1 January 1970?", now=NOW)
+    question = parse_question("What did I buy on 1 January 1970?", now=NOW)
     everything = documents([["a red anchor", "I see"], ["we bought bread", "good"]])
     everything[2:] = [msgspec.structs.replace(one, at=NOW) for one in everything[2:]]
     found = looked_up(question, everything)
@@ -313,7 +313,7 @@ def test_the_order_of_the_terms_of_a_candidate_changes_nothing(
     talk: list[list[str]], text: str, chance: random.Random
 ) -> None:
     """An engine gives them in any order, another one in each process."""
-    question, everything = question_of(text, now=NOW), documents(talk)
+    question, everything = parse_question(text, now=NOW), documents(talk)
     found = looked_up(question, everything)
 
     def shuffled(one: Candidate) -> Candidate:
@@ -327,47 +327,49 @@ def test_the_order_of_the_terms_of_a_candidate_changes_nothing(
 
 def test_a_time_alone_is_no_answer_where_one_has_to_be_sure() -> None:
     """The message was said on the day, and has nothing else to do with the question."""
-    question = question_of("Which boat did we buy on 1 January 1970?", now=NOW)
+    question = parse_question("Which boat did we buy on 1 January 1970?", now=NOW)
     everything = documents([["a red anchor", "I see"]])
     found = msgspec.structs.replace(
         looked_up(question, everything), found=[msgspec.structs.replace(one, counts={}) for one in everything]
     )
     ranking = Ranking(question, found, [Similar(everything[0], 0.1)], WHOLE, FLOOR)
-    hits = ranking.hits()
+    hits = ranking.list_hits()
     assert hits, "the day leads to it"
-    assert not ranking.answers(hits)
+    assert not ranking.has_answer(hits)
 
 
 def test_of_several_answers_each_comes_before_its_echo() -> None:
     """Two dogs, each with a reply that repeats it."""
     talk = [["a dog called Pip", "a dog called Pip, fine"], ["nothing"], ["a dog called Bo", "a dog called Bo, fine"]]
-    places = [hit.candidate.place for hit in ranked(question_of("How many dogs are there?", now=NOW), documents(talk))]
+    places = [
+        hit.candidate.place for hit in ranked(parse_question("How many dogs are there?", now=NOW), documents(talk))
+    ]
     assert places[:2] == [0, 0]
 
 
 def test_nothing_found_is_nothing() -> None:
-    question = question_of("dog", now=NOW)
+    question = parse_question("dog", now=NOW)
     for found in (Candidates([], 0, 0, {}), Candidates([], 10, 100, {"dog": 0})):
         ranking = Ranking(question, found, [])
-        assert ranking.missing(10) == []
-        assert ranking.hits() == []
-    assert Ranking(question, None, []).hits() == []
+        assert ranking.list_missing(10) == []
+        assert ranking.list_hits() == []
+    assert Ranking(question, None, []).list_hits() == []
 
 
 def test_a_place_that_is_not_there_is_no_hit() -> None:
-    question, everything = question_of("dog", now=NOW), documents([["dog"]])
+    question, everything = parse_question("dog", now=NOW), documents([["dog"]])
     ranking = Ranking(question, looked_up(question, everything))
-    missing = ranking.missing(10)
+    missing = ranking.list_missing(10)
     assert (0, 1) in missing
     ranking.fill([], missing)
-    assert [hit.candidate.place for hit in ranking.hits()] == [0]
+    assert [hit.candidate.place for hit in ranking.list_hits()] == [0]
 
 
 def test_places_that_were_not_asked_for_are_not_taken_in() -> None:
-    question, everything = question_of("dog", now=NOW), documents([["dog", "lake", "lake", "lake", "lake"]])
+    question, everything = parse_question("dog", now=NOW), documents([["dog", "lake", "lake", "lake", "lake"]])
     ranking = Ranking(question, looked_up(question, everything))
     ranking.fill(everything, [])
-    assert [hit.candidate.place for hit in ranking.hits()] == [0, 1, 2]
+    assert [hit.candidate.place for hit in ranking.list_hits()] == [0, 1, 2]
 
 
 # -- with vectors ----------------------------------------------------------------
@@ -376,17 +378,17 @@ def test_places_that_were_not_asked_for_are_not_taken_in() -> None:
 def test_similarities_alone_are_smoothed_over_neighbours() -> None:
     everything = documents([["a", "dog", "b"], ["c"]])
     similar = [Similar(one, near) for one, near in zip(everything, (0.6, 0.5, 0.1, 0.55), strict=True)]
-    hits = Ranking(question_of("pet", now=NOW), None, similar).hits()
+    hits = Ranking(parse_question("pet", now=NOW), None, similar).list_hits()
     assert (hits[0].candidate.session, hits[0].candidate.place) == ("s0", 1)
     assert all(hit.parts.vector is not None for hit in hits)
 
 
 @given(talks, asked)
 def test_hybrid_holds_what_either_holds(talk: list[list[str]], text: str) -> None:
-    question, everything = question_of(text, now=NOW), documents(talk)
+    question, everything = parse_question(text, now=NOW), documents(talk)
     similar = [Similar(one, 0.1 * one.place) for one in everything if one.source == 0]
     words = {(hit.candidate.source, hit.candidate.place) for hit in ranked(question, everything)}
-    vectors = {(hit.candidate.source, hit.candidate.place) for hit in Ranking(question, None, similar).hits()}
+    vectors = {(hit.candidate.source, hit.candidate.place) for hit in Ranking(question, None, similar).list_hits()}
     both = {(hit.candidate.source, hit.candidate.place) for hit in ranked(question, everything, similar=similar)}
     assert both >= words | vectors
 
@@ -395,13 +397,13 @@ def test_the_only_message_is_found_by_its_vector() -> None:
     """The least near of all is near all the same where there is no other, or where all are as near."""
     for count in (1, 2):
         similar = [Similar(one, 0.6) for one in documents([["lake"]] * count)]
-        assert len(Ranking(question_of("pet", now=NOW), None, similar).hits()) == count
+        assert len(Ranking(parse_question("pet", now=NOW), None, similar).list_hits()) == count
 
 
 def test_first_in_both_is_first() -> None:
     everything = documents([["dog dog", "x", "y", "z"], ["dog", "x", "y", "z"]])
     similar = [Similar(one, 0.9 if one.source == one.place == 0 else 0.1) for one in everything]
-    hits = ranked(question_of("dog", now=NOW), everything, similar=similar)
+    hits = ranked(parse_question("dog", now=NOW), everything, similar=similar)
     assert (hits[0].candidate.source, hits[0].candidate.place) == (0, 0)
 
 
@@ -413,7 +415,7 @@ ALONE = msgspec.structs.replace(WEIGHTS, dialogue=_ALONE, chat=_ALONE)
 def test_alone_neighbours_and_sessions_say_nothing() -> None:
     """Memories, say: what stands beside one has nothing to do with it."""
     everything = documents([["dog", "lake"], ["lake", "sister"]])
-    hits = ranked(question_of("dog", now=NOW), everything, weights=ALONE)
+    hits = ranked(parse_question("dog", now=NOW), everything, weights=ALONE)
     assert [(hit.candidate.source, hit.candidate.place) for hit in hits] == [(0, 0)]
     assert hits[0].parts.near == 0
 
@@ -427,12 +429,12 @@ WHOLE = msgspec.structs.replace(WEIGHTS, lowered=0.0)
 
 def by_both(talk: Sequence[Sequence[str]], text: str, near: Sequence[float], floor: float = FLOOR) -> list[Hit]:
     """The hits of a question, whose similarity to each turn, in order, is `near`."""
-    question, everything = question_of(text, now=NOW), documents(talk)
+    question, everything = parse_question(text, now=NOW), documents(talk)
     similar = [Similar(one, share) for one, share in zip(everything, near, strict=True)]
     ranking = Ranking(question, looked_up(question, everything), similar, WHOLE, floor)
-    missing = ranking.missing(len(everything) * 9)
+    missing = ranking.list_missing(len(everything) * 9)
     ranking.fill([], missing)
-    return ranking.hits()
+    return ranking.list_hits()
 
 
 def sessions_in(hits: Sequence[Hit]) -> set[str]:
@@ -445,7 +447,7 @@ def test_where_nothing_is_near_vectors_find_nothing() -> None:
     assert by_both(talk, question, [0.29, 0.1]) == []
     assert sessions_in(by_both(talk, question, [0.3, 0.1])) == {"s0"}
     everything = [Similar(one, 0.29) for one in documents(talk)]
-    assert Ranking(question_of(question, now=NOW), None, everything, WHOLE, FLOOR).hits() == []
+    assert Ranking(parse_question(question, now=NOW), None, everything, WHOLE, FLOOR).list_hits() == []
 
 
 def test_what_words_find_stays_however_far_it_is() -> None:
@@ -481,10 +483,10 @@ def test_a_floor_takes_hits_away_and_changes_no_other(talk: list[list[str]], tex
 
 def answered(talk: Sequence[Sequence[str]], text: str, near: Sequence[float], floor: float = FLOOR) -> bool:
     """Whether the hits of a question answer it surely."""
-    question, everything = question_of(text, now=NOW), documents(talk)
+    question, everything = parse_question(text, now=NOW), documents(talk)
     similar = [Similar(one, share) for one, share in zip(everything, near, strict=True)]
     ranking = Ranking(question, looked_up(question, everything), similar, WHOLE, floor)
-    return ranking.answers(ranking.hits())
+    return ranking.has_answer(ranking.list_hits())
 
 
 def test_a_word_in_common_is_no_answer_where_nothing_is_near() -> None:
@@ -506,36 +508,36 @@ def test_words_of_neighbours_together_are_no_answer() -> None:
 
 def test_what_was_left_out_answers_nothing() -> None:
     """What is near may be in the prompt already: the rest has to stand for itself."""
-    question, everything = question_of("pets", now=NOW), documents([["animals"], ["lake"], ["sister"]])
+    question, everything = parse_question("pets", now=NOW), documents([["animals"], ["lake"], ["sister"]])
     similar = [Similar(one, share) for one, share in zip(everything, (0.9, 0.25, 0.1), strict=True)]
     ranking = Ranking(question, looked_up(question, everything), similar, WHOLE, FLOOR)
-    hits = ranking.hits()
+    hits = ranking.list_hits()
     assert sessions_in(hits) == {"s0", "s1"}
-    assert ranking.answers(hits)
-    assert not ranking.answers([hit for hit in hits if hit.candidate.session == "s1"])
-    assert not ranking.answers([])
+    assert ranking.has_answer(hits)
+    assert not ranking.has_answer([hit for hit in hits if hit.candidate.session == "s1"])
+    assert not ranking.has_answer([])
     alone = Ranking(question, None, similar, WHOLE, FLOOR)
-    assert alone.answers(alone.hits())
-    assert not alone.answers([hit for hit in alone.hits() if hit.candidate.session == "s1"])
+    assert alone.has_answer(alone.list_hits())
+    assert not alone.has_answer([hit for hit in alone.list_hits() if hit.candidate.session == "s1"])
 
 
 def test_without_vectors_words_are_enough() -> None:
     """By keyword alone, or while nothing is embedded yet."""
     question, everything = (
-        question_of("Which sister of the admiral sold the lighthouse?", now=NOW),
+        parse_question("Which sister of the admiral sold the lighthouse?", now=NOW),
         documents([["sister"]]),
     )
     nothing: tuple[list[Similar] | None, ...] = (None, [])
     for similar in nothing:
         ranking = Ranking(question, looked_up(question, everything), similar, WHOLE, FLOOR)
-        assert ranking.answers(ranking.hits())
+        assert ranking.has_answer(ranking.list_hits())
 
 
 def test_alone_a_neighbour_that_is_near_says_nothing() -> None:
     """Memories, say: what stands beside one has nothing to do with it."""
     similar = [Similar(one, share) for one, share in zip(documents([["animals", "lake"]]), (0.5, 0.1), strict=True)]
     weights = msgspec.structs.replace(ALONE, lowered=0.0)
-    hits = Ranking(question_of("pets", now=NOW), None, similar, weights, FLOOR).hits()
+    hits = Ranking(parse_question("pets", now=NOW), None, similar, weights, FLOOR).list_hits()
     assert [hit.candidate.place for hit in hits] == [0]
 
 
@@ -546,12 +548,12 @@ def test_a_hit_says_how_near_it_is_itself() -> None:
 
 def lowest(count: int) -> float:
     """The least similarity that is found where so many turns are equally near."""
-    question, everything = question_of("pets", now=NOW), documents([["lake"]] * count)
+    question, everything = parse_question("pets", now=NOW), documents([["lake"]] * count)
     shares = [share / 100 for share in range(1, 40)]
     found = [
         share
         for share in shares
-        if Ranking(question, None, [Similar(one, share) for one in everything], WEIGHTS, FLOOR).hits(1)
+        if Ranking(question, None, [Similar(one, share) for one in everything], WEIGHTS, FLOOR).list_hits(1)
     ]
     assert found == shares[-len(found) :]
     return found[0]

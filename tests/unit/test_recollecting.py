@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from holdfast.domain.memory import TYPES, Memory, MemoryType, Owner
 from holdfast.memory.ranking import DAY, HALF_LIVES, digest_question, matches, recency, standing
 from holdfast.recall.base import Candidate, Candidates, Similar
-from holdfast.recall.questions import question_of
+from holdfast.recall.questions import parse_question
 from holdfast.recall.scoring import WEIGHTS
-from holdfast.recall.terms import terms_of
+from holdfast.recall.terms import extract_terms
 
 NOW = 1_700_000_000_000
 
@@ -25,7 +25,7 @@ def memory(**fields: Any) -> Memory:
 
 
 def candidate(number: int, text: str = "") -> Candidate:
-    terms = terms_of(text)
+    terms = extract_terms(text)
     return Candidate(0, number, number, "", "", "user", None, None, NOW, terms.length, terms.counts)
 
 
@@ -37,7 +37,7 @@ def candidates(*texts: str) -> Candidates:
 
 
 def ranked(query: str, *texts: str) -> list[int]:
-    return [one.number for one in matches(question_of(query, now=NOW, narrow=False), candidates(*texts))]
+    return [one.number for one in matches(parse_question(query, now=NOW, narrow=False), candidates(*texts))]
 
 
 def test_more_of_the_question_and_its_rarer_words_go_first() -> None:
@@ -49,7 +49,7 @@ def test_ties_go_to_the_newest() -> None:
 
 
 def test_ranks_of_both_lists_are_fused_and_each_counts_alone() -> None:
-    question = question_of("green tea", now=NOW, narrow=False)
+    question = parse_question("green tea", now=NOW, narrow=False)
     similar = [Similar(candidate(3), 0.9), Similar(candidate(2), 0.5), Similar(candidate(1), float("nan"))]
     both = matches(question, candidates("green hat", "green tea", "nothing"), similar)
     assert [one.number for one in both] == [2, 3, 1]
@@ -59,7 +59,7 @@ def test_ranks_of_both_lists_are_fused_and_each_counts_alone() -> None:
 
 def test_a_floor_is_for_what_vectors_alone_find() -> None:
     """Something has to be as near as that, each two thirds of it; what words find stays, and says whether that is enough."""
-    question = question_of("green tea from a small garden", now=NOW, narrow=False)
+    question = parse_question("green tea from a small garden", now=NOW, narrow=False)
     found = candidates("green hat", "nothing")
     many = [Similar(candidate(number), 0.0) for number in range(10, 10 + WEIGHTS.few)]
     far = [Similar(candidate(1), 0.1), Similar(candidate(2), 0.29), *many]
@@ -69,12 +69,12 @@ def test_a_floor_is_for_what_vectors_alone_find() -> None:
     assert [(one.number, one.sure) for one in matches(question, None, near, 0.3)] == [(2, True), (3, False)]
     assert {one.number: one.sure for one in matches(question, found, near, 0.3)} == {2: True, 1: False, 3: False}
     assert all(one.sure for one in matches(question, found, near))
-    assert [one.sure for one in matches(question_of("green", now=NOW), found, far, 0.3)] == [True]
+    assert [one.sure for one in matches(parse_question("green", now=NOW), found, far, 0.3)] == [True]
 
 
 @given(st.lists(st.text(max_size=40), max_size=8), st.text(max_size=60))
 def test_every_share_is_one(texts: list[str], query: str) -> None:
-    for one in matches(question_of(query, now=NOW, narrow=False), candidates(*texts)):
+    for one in matches(parse_question(query, now=NOW, narrow=False), candidates(*texts)):
         assert 0 < one.relevance <= 1
         assert 0 < (one.keyword or 0) <= 1
 
@@ -99,7 +99,7 @@ def test_importance_and_trust_weigh_mildly(importance: float, trust: float) -> N
 
 def test_a_question_is_known_by_its_terms_whatever_their_order_and_inflection() -> None:
     def digest(query: str) -> bytes:
-        return digest_question(query, question_of(query, now=NOW, narrow=False))
+        return digest_question(query, parse_question(query, now=NOW, narrow=False))
 
     assert digest("Peanut allergies?") == digest("the allergy ... PEANUTS")
     assert digest("peanut allergy") != digest("peanut butter")

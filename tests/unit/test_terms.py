@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.recall.questions import MAX_CONCEPTS, question_of
-from holdfast.recall.snippets import CUT, snippet_of
+from holdfast.recall.questions import MAX_CONCEPTS, parse_question
+from holdfast.recall.snippets import CUT, make_snippet
 from holdfast.recall.terms import (
     ASKS,
     MAX_TERM,
@@ -21,15 +21,15 @@ from holdfast.recall.terms import (
     NUMBERED,
     TIMED,
     YOURS,
-    _stemmed,
-    asked_share,
-    normal,
+    _stem_cached,
+    extract_terms,
+    get_asked_share,
+    get_terms,
+    iter_tokens,
+    normalize,
     stem,
-    terms_in,
-    terms_of,
-    tokens_of,
 )
-from holdfast.recall.word_tables import ENGLISH, LANGUAGES, STOPS, language_of
+from holdfast.recall.word_tables import ENGLISH, LANGUAGES, STOPS, find_language
 
 NOW = 1_684_337_400_000  # a Wednesday in May 2023
 
@@ -46,7 +46,7 @@ written = st.lists(
 
 def finds(question: str, text: str) -> bool:
     """Whether a question looks up something that the text is found by."""
-    return not set(question_of(question, now=NOW).terms).isdisjoint(terms_of(text).counts)
+    return not set(parse_question(question, now=NOW).terms).isdisjoint(extract_terms(text).counts)
 
 
 # -- words -----------------------------------------------------------------------
@@ -118,8 +118,8 @@ def test_scripts_without_spaces_are_searched_by_parts(question: str, text: str) 
 )
 def test_words_with_combining_signs_stay_whole(script: str) -> None:
     """The signs that other scripts put on their letters are no letters to Python, but they end no word."""
-    assert len(terms_of(script).counts) <= len(script.split())
-    assert terms_of(script).counts
+    assert len(extract_terms(script).counts) <= len(script.split())
+    assert extract_terms(script).counts
 
 
 @pytest.mark.parametrize(
@@ -147,11 +147,11 @@ def test_words_with_combining_signs_stay_whole(script: str) -> None:
 def test_identifiers_are_one_term_and_their_parts_others(code: str) -> None:
     """The whole says most; who remembers a part of it finds it too."""
     text = f"it was {code}, I think"
-    concept = max(question_of(f"about {code}?", now=NOW).concepts, key=lambda one: one.variants[0][1])
+    concept = max(parse_question(f"about {code}?", now=NOW).concepts, key=lambda one: one.variants[0][1])
     assert finds(code, text)
     assert concept.variants[0][1] == 1.0
     assert all(weight < 1 for _, weight in concept.variants[1:])
-    assert concept.variants[0][0] in terms_of(text).counts
+    assert concept.variants[0][0] in extract_terms(text).counts
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def test_one_identifier_written_in_two_ways(one: str, other: str) -> None:
 
 
 def test_versions_that_differ_by_a_dot_differ() -> None:
-    assert "1.2.3" in terms_of("1.2.3").counts
-    assert "1.2.3" not in terms_of("12.3").counts
-    assert "123" not in terms_of("1.2.3").counts
+    assert "1.2.3" in extract_terms("1.2.3").counts
+    assert "1.2.3" not in extract_terms("12.3").counts
+    assert "123" not in extract_terms("1.2.3").counts
 
 
 def test_a_part_of_an_identifier_finds_it() -> None:
@@ -185,15 +185,15 @@ def test_a_part_of_an_identifier_finds_it() -> None:
 
 
 def test_what_tells_nothing_is_no_term() -> None:
-    assert terms_of("and the of it was to 🙂 👍🏽 … --- !!!").counts == {}
-    assert terms_of("").counts == {}
-    assert set(terms_of("IT for US").counts) == {"it", "us"}, "names in capitals are no stop words"
+    assert extract_terms("and the of it was to 🙂 👍🏽 … --- !!!").counts == {}
+    assert extract_terms("").counts == {}
+    assert set(extract_terms("IT for US").counts) == {"it", "us"}, "names in capitals are no stop words"
 
 
 @given(st.text(max_size=400))
 def test_terms_are_bounded_and_the_same_each_time(text: str) -> None:
-    terms = terms_of(text)
-    assert terms == terms_of(text)
+    terms = extract_terms(text)
+    assert terms == extract_terms(text)
     assert all(0 < len(term) <= MAX_TERM and often > 0 for term, often in terms.counts.items())
     assert terms.length == sum(terms.counts.values())
     assert 0 <= terms.traits < 1 << 31
@@ -203,16 +203,16 @@ def test_terms_are_bounded_and_the_same_each_time(text: str) -> None:
 @given(st.lists(st.sampled_from(["dog", "ORD-12345", "会議", "Bücher", "a@b.example"]), max_size=8))
 def test_more_of_a_text_takes_no_term_away(words: list[str]) -> None:
     """Terms of a text and of more text behind it: those of the first are among them, as often at least."""
-    first, both = terms_of(" ".join(words)), terms_of(" ".join([*words, "and", "cats"]))
+    first, both = extract_terms(" ".join(words)), extract_terms(" ".join([*words, "and", "cats"]))
     assert all(both.counts.get(term, 0) >= often for term, often in first.counts.items())
 
 
 def test_endless_texts_are_bounded() -> None:
-    many = terms_of(" ".join(f"word{number}" for number in range(MAX_TERMS * 3)))
+    many = extract_terms(" ".join(f"word{number}" for number in range(MAX_TERMS * 3)))
     assert len(many.counts) == MAX_TERMS
-    long = terms_of("head " + "x" * (2 * MAX_TEXT) + " tail")
+    long = extract_terms("head " + "x" * (2 * MAX_TEXT) + " tail")
     assert {"head", "tail"} <= set(long.counts)
-    assert len(question_of(" ".join(f"word{number}" for number in range(500)), now=NOW).concepts) == MAX_CONCEPTS
+    assert len(parse_question(" ".join(f"word{number}" for number in range(500)), now=NOW).concepts) == MAX_CONCEPTS
 
 
 # -- languages -------------------------------------------------------------------
@@ -220,16 +220,16 @@ def test_endless_texts_are_bounded() -> None:
 
 def test_each_language_knows_itself() -> None:
     for language in LANGUAGES:
-        assert language_of(sorted(STOPS[language])[:60]) == language
+        assert find_language(sorted(STOPS[language])[:60]) == language
 
 
 def test_a_text_without_a_sign_is_of_no_language() -> None:
-    assert language_of(["zahnarzt", "12345"]) is None
-    assert language_of([]) is None
+    assert find_language(["zahnarzt", "12345"]) is None
+    assert find_language([]) is None
 
 
 def test_of_equal_signs_english_goes_first() -> None:
-    assert language_of(["in", "zahnarzt"]) == ENGLISH
+    assert find_language(["in", "zahnarzt"]) == ENGLISH
 
 
 # -- traits ----------------------------------------------------------------------
@@ -247,36 +247,36 @@ def test_of_equal_signs_english_goes_first() -> None:
     ],
 )
 def test_how_much_of_a_text_asks(text: str, share: float, ends: bool) -> None:
-    traits = terms_of(text).traits
-    assert asked_share(traits) == share
+    traits = extract_terms(text).traits
+    assert get_asked_share(traits) == share
     assert bool(traits & ASKS) is ends
 
 
 def test_times_numbers_and_whom_it_is_about() -> None:
-    assert terms_of("I went there yesterday").traits & TIMED
-    assert terms_of("in 2019").traits & TIMED
-    assert not terms_of("the dog barks").traits & TIMED
-    assert terms_of("two dogs").traits & NUMBERED
-    assert terms_of("room 12").traits & NUMBERED
-    assert terms_of("you and your dog").traits & YOURS
-    assert not terms_of("my dog likes you, I think").traits & YOURS
+    assert extract_terms("I went there yesterday").traits & TIMED
+    assert extract_terms("in 2019").traits & TIMED
+    assert not extract_terms("the dog barks").traits & TIMED
+    assert extract_terms("two dogs").traits & NUMBERED
+    assert extract_terms("room 12").traits & NUMBERED
+    assert extract_terms("you and your dog").traits & YOURS
+    assert not extract_terms("my dog likes you, I think").traits & YOURS
 
 
 # -- questions -------------------------------------------------------------------
 
 
 def test_words_about_the_conversation_are_not_looked_for() -> None:
-    question = question_of("Did I mention what the dentist said about my teeth?", now=NOW)
+    question = parse_question("Did I mention what the dentist said about my teeth?", now=NOW)
     assert [concept.word for concept in question.concepts] == ["dentist", "teeth"]
     assert question.role == "user"
 
 
 def test_where_nothing_else_is_asked_they_are() -> None:
-    assert [concept.word for concept in question_of("conversation", now=NOW).concepts] == ["conversation"]
+    assert [concept.word for concept in parse_question("conversation", now=NOW).concepts] == ["conversation"]
 
 
 def test_words_swapped_in_speech_count_less_than_the_word_itself() -> None:
-    (concept,) = question_of("photo", now=NOW).concepts
+    (concept,) = parse_question("photo", now=NOW).concepts
     weights = dict(concept.variants)
     assert concept.variants[0] == ("photo", 1.0)
     assert 0 < weights["pictur"] < 1
@@ -286,14 +286,14 @@ def test_words_swapped_in_speech_count_less_than_the_word_itself() -> None:
     "hostile", ['" OR 1=1 --', "NEAR(a b)", "a* AND NOT b", "%_%", "\x00\x01", "\ud800 half", "(((", "{}"]
 )
 def test_nothing_in_a_question_is_syntax(hostile: str) -> None:
-    for term in question_of(hostile, now=NOW).terms:
+    for term in parse_question(hostile, now=NOW).terms:
         assert not set(term) & set("\"'*()%;{}\x00")
 
 
 @given(st.text(max_size=300))
 def test_any_text_is_a_question(text: str) -> None:
-    question = question_of(text, now=NOW)
-    assert question == question_of(text, now=NOW)
+    question = parse_question(text, now=NOW)
+    assert question == parse_question(text, now=NOW)
     assert all(
         concept.variants and all(0 < weight <= 1 for _, weight in concept.variants) for concept in question.concepts
     )
@@ -304,7 +304,7 @@ def test_any_text_is_a_question(text: str) -> None:
 
 def test_a_snippet_shows_where_the_words_stand() -> None:
     text = "blah " * 200 + "Then the order ORD-12345 arrived\n\n with the dogs in it. " + "blah " * 200
-    snippet = snippet_of(text, question_of("Which dog came with ORD-12345?", now=NOW), 80)
+    snippet = make_snippet(text, parse_question("Which dog came with ORD-12345?", now=NOW), 80)
     assert [snippet.text[start:stop] for start, stop in snippet.highlights] == ["ORD-12345", "dogs"]
     assert snippet.text.startswith(CUT)
     assert snippet.text.endswith(CUT)
@@ -312,13 +312,13 @@ def test_a_snippet_shows_where_the_words_stand() -> None:
 
 
 def test_a_short_text_is_shown_whole() -> None:
-    snippet = snippet_of("明日の会議は3時から", question_of("会議", now=NOW))
+    snippet = make_snippet("明日の会議は3時から", parse_question("会議", now=NOW))
     assert (snippet.text, snippet.highlights) == ("明日の会議は3時から", ((3, 5),))
 
 
 @given(st.text(max_size=600), st.text(max_size=40), st.integers(0, 200))
 def test_snippets_of_any_text(text: str, question: str, width: int) -> None:
-    snippet = snippet_of(text, question_of(question, now=NOW), width)
+    snippet = make_snippet(text, parse_question(question, now=NOW), width)
     assert len(snippet.text) <= max(width, 16) + 2 * len(CUT)
     last = 0
     for start, stop in snippet.highlights:
@@ -332,10 +332,10 @@ def test_snippets_of_any_text(text: str, question: str, width: int) -> None:
 @given(written)
 def test_a_text_has_the_terms_of_its_tokens(text: str) -> None:
     """Texts are cut without places, questions with them: a word that one had and the other had not would never be found."""
-    words = [token.text for token in tokens_of(normal(text))]
-    language = language_of(word.casefold() for word in words) or ENGLISH
-    terms = [term for word in words for term in terms_in(word, language)]
-    found = terms_of(text)
+    words = [token.text for token in iter_tokens(normalize(text))]
+    language = find_language(word.casefold() for word in words) or ENGLISH
+    terms = [term for word in words for term in get_terms(word, language)]
+    found = extract_terms(text)
     assert list(found.counts) == list(dict.fromkeys(terms))
     assert found.length == len(terms)
 
@@ -350,7 +350,7 @@ def test_a_language_is_told_by_its_stop_words(words: list[str]) -> None:
     bare = [word.partition("'")[0].partition("-")[0] for word in words[:80]]
     hits = {language: sum(word in STOPS[language] for word in bare) for language in LANGUAGES}
     most = max(hits.values())
-    assert language_of(words) == (next(one for one in LANGUAGES if hits[one] == most) if most else None)
+    assert find_language(words) == (next(one for one in LANGUAGES if hits[one] == most) if most else None)
 
 
 def test_threads_stem_at_once() -> None:
@@ -362,7 +362,7 @@ def test_threads_stem_at_once() -> None:
     sys.setswitchinterval(1e-6)
     try:
         for _ in range(5):
-            _stemmed.cache_clear()
+            _stem_cached.cache_clear()
             with ThreadPoolExecutor(4) as pool:
                 found = list(
                     pool.map(lambda turn: [stem(f"{w}s", ENGLISH) for w in words[turn:] + words[:turn]], range(4))

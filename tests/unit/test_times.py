@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest
-from holdfast.recall.questions import TimeRange, question_of, times_of
+from holdfast.recall.questions import TimeRange, find_question_times, parse_question
 
 ZONES = [
     "UTC",
@@ -27,12 +27,12 @@ moments = st.datetimes(datetime(1990, 1, 1), datetime(2060, 1, 1)).map(lambda on
 
 def time_range(text: str, now: int, zone: str = "UTC") -> TimeRange | None:
     """The time in which something was said that is asked for."""
-    return times_of(text, now, zone)[0]
+    return find_question_times(text, now, zone)[0]
 
 
 def mentioned(text: str, now: int) -> tuple[tuple[int, int], ...]:
     """All times that are named, whatever for."""
-    return times_of(text, now)[1]
+    return find_question_times(text, now)[1]
 
 
 def ms(moment: datetime) -> int:
@@ -170,13 +170,13 @@ def test_what_happened_then_was_told_since() -> None:
 )
 def test_who_asks_for_a_time_alone_is_not_asked_for_words(text: str, role: str | None) -> None:
     """Nobody said "remind" or "questions" then: a search for these would find nothing."""
-    question = question_of(text, now=ms(WEDNESDAY))
+    question = parse_question(text, now=ms(WEDNESDAY))
     assert (question.only_time, question.role) == (True, role)
 
 
 def test_with_anything_else_it_is_that_which_is_looked_for() -> None:
     for text in ("List what I asked about kettles yesterday", "What questions on kettles did I ask yesterday?"):
-        question = question_of(text, now=ms(WEDNESDAY))
+        question = parse_question(text, now=ms(WEDNESDAY))
         assert not question.only_time
         assert "kettl" in question.terms
 
@@ -184,27 +184,27 @@ def test_with_anything_else_it_is_that_which_is_looked_for() -> None:
 def test_a_long_text_asks_for_no_time() -> None:
     """Somebody pastes a page in which days are named, and messages: any of what was said may answer that."""
     page = "Our messages of 2023-05-08 said so. What did we discuss yesterday? " + "The ferry leaves at nine. " * 40
-    assert question_of(page, now=ms(WEDNESDAY)).range is None
-    assert question_of(page[:70], now=ms(WEDNESDAY)).range is not None
+    assert parse_question(page, now=ms(WEDNESDAY)).range is None
+    assert parse_question(page[:70], now=ms(WEDNESDAY)).range is not None
 
 
 def test_a_time_that_may_belong_to_the_matter_only_makes_its_days_likelier() -> None:
-    question = question_of("What did I say about the trip in May?", now=ms(WEDNESDAY))
+    question = parse_question("What did I say about the trip in May?", now=ms(WEDNESDAY))
     assert question.range is None
     assert question.mentioned == ((ms(datetime(2023, 5, 1, tzinfo=UTC)), ms(datetime(2023, 6, 1, tzinfo=UTC))),)
     assert len(mentioned("from May to July 2020, and in 2021", ms(WEDNESDAY))) == 3, "several"
 
 
 def test_the_words_of_the_time_are_not_searched_for() -> None:
-    question = question_of("What did I ask about taxes last month?", now=ms(WEDNESDAY))
+    question = parse_question("What did I ask about taxes last month?", now=ms(WEDNESDAY))
     assert [concept.word for concept in question.concepts] == ["taxes"]
     assert not question.only_time
-    assert question_of("What did I ask about yesterday?", now=ms(WEDNESDAY)).only_time
-    assert question_of("What did you suggest yesterday?", now=ms(WEDNESDAY)).role == "assistant"
+    assert parse_question("What did I ask about yesterday?", now=ms(WEDNESDAY)).only_time
+    assert parse_question("What did you suggest yesterday?", now=ms(WEDNESDAY)).role == "assistant"
 
 
 def test_without_narrowing_a_time_is_words() -> None:
-    question = question_of("What did I say yesterday?", now=ms(WEDNESDAY), narrow=False)
+    question = parse_question("What did I say yesterday?", now=ms(WEDNESDAY), narrow=False)
     assert question.range is None
     assert "yesterday" in question.terms
 
@@ -291,4 +291,4 @@ def test_the_first_day_of_the_calendar_is_no_error(zone: str) -> None:
     """Seen from another zone it would be the year before the first one."""
     now = ms(datetime(2026, 1, 1, 12, tzinfo=UTC))
     for text in ("What did I say in the last 2025 years?", "What did we discuss since 2025 years ago?"):
-        times_of(text, now, zone)
+        find_question_times(text, now, zone)

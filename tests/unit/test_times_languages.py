@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.recall.questions import question_of
+from holdfast.recall.questions import parse_question
 from tests.unit.test_times import WEDNESDAY, day, mentioned, moments, ms, shown, time_range
 
 YESTERDAY = ("2023-05-16", "2023-05-17")
@@ -112,7 +112,7 @@ def test_a_time_that_is_not_asked_for_makes_its_days_likelier_in_these_languages
     ],
 )
 def test_who_asks_for_a_time_alone_is_not_asked_for_words(text: str, role: str | None) -> None:
-    question = question_of(text, now=ms(WEDNESDAY))
+    question = parse_question(text, now=ms(WEDNESDAY))
     assert (question.only_time, question.role, question.terms) == (True, role, ())
 
 
@@ -127,11 +127,11 @@ def test_who_asks_for_a_time_alone_is_not_asked_for_words(text: str, role: str |
     ],
 )
 def test_with_anything_else_it_is_that_which_is_looked_for(text: str, term: str) -> None:
-    question = question_of(text, now=ms(WEDNESDAY))
+    question = parse_question(text, now=ms(WEDNESDAY))
     assert question.range is not None
     assert not question.only_time
     assert any(term in one or one in term for one in question.terms), question.terms
-    assert question_of(text, now=ms(WEDNESDAY), narrow=False).range is None
+    assert parse_question(text, now=ms(WEDNESDAY), narrow=False).range is None
 
 
 @given(st.text(alphabet="昨今先週月日年前三3上周一問聞いた我어제지난주전 。?了什么を", max_size=40), moments)
@@ -142,4 +142,4 @@ def test_any_text_of_these_has_a_time_or_none(text: str, moment: object) -> None
         assert found.start < found.stop
         for start, stop in found.words:
             assert 0 <= start < stop
-    question_of(text, now=now)
+    parse_question(text, now=now)

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.recall.questions import KEPT, MOST, corrected, guesses, question_of
-from holdfast.recall.terms import terms_of
+from holdfast.recall.questions import KEPT, MOST, correct_typos, list_typo_candidates, parse_question
+from holdfast.recall.terms import extract_terms
 
-SAID = terms_of(
+SAID = extract_terms(
     "The ferry to the harbour leaves at nine. I received the bicycle and a lobster soup. Паром в гавани"
 ).counts
 
@@ -28,10 +28,10 @@ SAID = terms_of(
     ],
 )
 def test_a_word_with_a_slip_is_the_one_that_was_said(slip: str, term: str) -> None:
-    question = question_of(slip, now=0)
+    question = parse_question(slip, now=0)
     assert not set(question.terms) & set(SAID), "else there is nothing to look for"
-    assert term in guesses(question)
-    found = corrected(question, SAID)
+    assert term in list_typo_candidates(question)
+    found = correct_typos(question, SAID)
     assert found is not None
     assert (found.terms, found.text) == ((term,), slip)
 
@@ -41,14 +41,14 @@ def test_a_word_with_a_slip_is_the_one_that_was_said(slip: str, term: str) -> No
 )
 def test_what_is_no_slip_of_a_word_that_was_said(text: str) -> None:
     """Another first letter, codes, scripts of their own, words that are too short or too long."""
-    question = question_of(text, now=0)
+    question = parse_question(text, now=0)
     known = dict.fromkeys(("ferri", "harbour", "receiv", "kelp", "soup", "ORD-12346", "ord12346", "su"), 1)
-    assert corrected(question, known) is None
+    assert correct_typos(question, known) is None
 
 
 def test_of_several_those_that_were_said_most() -> None:
     said = {"booking": 1, "book": 2, "cook": 9, "boot": 4, "bool": 4, "boom": 1}
-    found = corrected(question_of("boox", now=0), said)
+    found = correct_typos(parse_question("boox", now=0), said)
     assert found is not None
     assert found.terms == ("bool", "boot", "book")
     assert len(found.terms) == KEPT
@@ -57,8 +57,8 @@ def test_of_several_those_that_were_said_most() -> None:
 @given(st.text(max_size=300))
 def test_there_are_bounds_whatever_is_asked(text: str) -> None:
     """So that one question costs one look at a few thousand terms, each once and none of the question's own words."""
-    question = question_of(text, now=0)
-    found = guesses(question)
+    question = parse_question(text, now=0)
+    found = list_typo_candidates(question)
     assert len(found) == len(set(found)) <= MOST * 24 * 80
     assert all(found)
     first = {concept.variants[0][0] for concept in question.concepts}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from holdfast.errors import EmbeddingFailed
 from holdfast.limits import VECTOR_NUMBERS
 from holdfast.recall import vectors
-from holdfast.recall.vectors import packed, similarities, unpacked, vector_of
+from holdfast.recall.vectors import compute_similarities, pack, to_vector, unpack
 
 FINITE = st.floats(-1e6, 1e6).filter(lambda number: number == 0 or abs(number) > 1e-6)
 NUMBERS = st.lists(FINITE, min_size=1, max_size=40).filter(any)
@@ -39,7 +39,7 @@ def values(vector: bytes) -> tuple[float, ...]:
 
 @given(NUMBERS)
 def test_a_vector_has_the_direction_that_was_given_and_unit_length(numbers: list[float]) -> None:
-    vector = values(vector_of(numbers, len(numbers)))
+    vector = values(to_vector(numbers, len(numbers)))
     assert math.isclose(math.hypot(*vector), 1, rel_tol=1e-6)
     length = math.hypot(*numbers)
     assert all(math.isclose(a, b / length, abs_tol=1e-6) for a, b in zip(vector, numbers, strict=True))
@@ -47,10 +47,10 @@ def test_a_vector_has_the_direction_that_was_given_and_unit_length(numbers: list
 
 @given(NUMBERS)
 def test_what_is_a_vector_stays_one(numbers: list[float]) -> None:
-    once = values(vector_of(numbers))
+    once = values(to_vector(numbers))
     assert all(
         math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
-        for a, b in zip(once, values(vector_of(vector_of(numbers))), strict=True)
+        for a, b in zip(once, values(to_vector(to_vector(numbers))), strict=True)
     )
 
 
@@ -60,20 +60,20 @@ def test_what_is_a_vector_stays_one(numbers: list[float]) -> None:
         ([1.0, 2.0], 3, "2 numbers, expected 3"),
         ([], None, "0 numbers"),
         ([1.0] * (VECTOR_NUMBERS + 1), None, "8,193 numbers"),
-        ([0, 0], None, "only zeros"),
-        ([1e-200], None, "only zeros"),
+        ([0, 0], None, "zeros only"),
+        ([1e-200], None, "zeros only"),
         ([1.0, math.nan], None, "not finite"),
         ([-math.inf], None, "not finite"),
-        ([10**400], None, "expected"),
-        ("12", None, "a str came back"),
-        (None, None, "a NoneType came back"),
-        ({"a": 1}, None, "a dict came back"),
+        ([10**400], None, "instead of a vector"),
+        ("12", None, "returned a str instead"),
+        (None, None, "returned a NoneType instead"),
+        ({"a": 1}, None, "returned a dict instead"),
         (b"\0\0\0", None, "3 bytes"),
     ],
 )
 def test_what_points_nowhere_is_refused(numbers: Any, dimension: int | None, words: str) -> None:
     with pytest.raises(EmbeddingFailed, match=words):
-        vector_of(numbers, dimension)
+        to_vector(numbers, dimension)
 
 
 @st.composite
@@ -82,7 +82,7 @@ def blocks(draw: st.DrawFn) -> tuple[int, bytes, list[bytes]]:
     one = (
         st.lists(st.floats(-10, 10), min_size=dimension, max_size=dimension)
         .filter(lambda row: math.hypot(*row) > 1e-3)
-        .map(vector_of)
+        .map(to_vector)
     )
     return dimension, draw(one), draw(st.lists(one, max_size=12))
 
@@ -93,7 +93,7 @@ def test_similarities_are_inner_products_whatever_computes_them(block: tuple[int
     exact = [math.fsum(a * b for a, b in zip(values(query), values(row), strict=True)) for row in rows]
     for engine in engines():
         for form in (rows, b"".join(rows)):
-            found = similarities(query, form, dimension)
+            found = compute_similarities(query, form, dimension)
             assert len(found) == len(rows), engine
             assert all(
                 type(one) is float and math.isclose(one, other, abs_tol=1e-5)
@@ -112,24 +112,24 @@ def engines() -> Iterator[str]:
 
 @pytest.mark.usefixtures("engine")
 def test_a_vector_of_another_dimension_is_told_with_both_numbers() -> None:
-    two, three = vector_of([1, 0]), vector_of([1, 0, 0])
+    two, three = to_vector([1, 0]), to_vector([1, 0, 0])
     for query, block, dimension in ((two, [three], 2), (two, [two], 3), (three, [three, two], 3)):
         with pytest.raises(EmbeddingFailed, match=r"[23] numbers, expected [23].*rebuild the index"):
-            similarities(query, block, dimension)
+            compute_similarities(query, block, dimension)
     with pytest.raises(EmbeddingFailed, match="rebuild the index"):
-        similarities(two, three, 2)
+        compute_similarities(two, three, 2)
 
 
 @given(NUMBERS)
 def test_packed_vectors_take_half_the_bytes_and_mean_nearly_the_same(numbers: list[float]) -> None:
-    vector = vector_of(numbers)
-    halves = {packed(vector) for _ in engines()}
+    vector = to_vector(numbers)
+    halves = {pack(vector) for _ in engines()}
     assert len(halves) == 1, "NumPy and Python round alike"
     (half,) = halves
     assert len(half) * 2 == len(vector)
-    wholes = {unpacked(half) for _ in engines()}
+    wholes = {unpack(half) for _ in engines()}
     assert len(wholes) == 1
     (whole,) = wholes
-    assert packed(whole) == half
-    (near,) = similarities(vector, whole, len(numbers))
+    assert pack(whole) == half
+    (near,) = compute_similarities(vector, whole, len(numbers))
     assert math.isclose(near, 1, abs_tol=1e-3)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.embedders import weights
-from holdfast.embedders.wordpiece import WORD_CHARS, WordPiece, vocabulary, words
+from holdfast.embedders.wordpiece import WORD_CHARS, WordPiece, read_vocabulary, split_words
 from holdfast.errors import EmbeddingFailed
 
 SMALL = [
@@ -38,7 +38,7 @@ RECLASSIFIED = {0x166D, 0x1734, 0x1885, 0x1886}
 
 
 def small(text: str, most: int = 100) -> list[str]:
-    ids = WordPiece(SMALL).ids(text, most)
+    ids = WordPiece(SMALL).encode(text, most)
     assert (ids[0], ids[-1]) == FRAME
     return [SMALL[at] for at in ids[1:-1]]
 
@@ -56,11 +56,11 @@ def test_a_word_with_a_part_that_is_not_known_is_unknown_as_a_whole() -> None:
 
 def test_accents_case_controls_and_white_space_do_not_count() -> None:
     assert small("CRÈME\u00a0he\u0000l\u200blo\r\n\u2028東京a") == ["creme", "hello", "東", "京", "a"]
-    assert words("Crème BRÛLÉE\tnaïve\u3000x") == ["creme", "brulee", "naive", "x"]
-    assert words("he\u0000l\u200bl\x1fo\x7f \ufffd") == ["hello"]
-    assert words("明日の会議") == ["明", "日", "の", "会", "議"]
-    assert words("ΟΔΟΣ İ") == ["οδοσ", "i"]
-    assert words("a-b_c: $5…") == ["a", "-", "b", "_", "c", ":", "$", "5", "…"]
+    assert split_words("Crème BRÛLÉE\tnaïve\u3000x") == ["creme", "brulee", "naive", "x"]
+    assert split_words("he\u0000l\u200bl\x1fo\x7f \ufffd") == ["hello"]
+    assert split_words("明日の会議") == ["明", "日", "の", "会", "議"]
+    assert split_words("ΟΔΟΣ İ") == ["οδοσ", "i"]
+    assert split_words("a-b_c: $5…") == ["a", "-", "b", "_", "c", ":", "$", "5", "…"]
 
 
 def test_what_looks_like_a_special_token_is_text() -> None:
@@ -96,7 +96,7 @@ def both() -> tuple[WordPiece, Any]:
     except EmbeddingFailed:
         pytest.skip("the weights of the local embedder are not installed")
     with files.vocabulary.open(encoding="utf-8") as lines:
-        ours = WordPiece(vocabulary(lines))
+        ours = WordPiece(read_vocabulary(lines))
     theirs = tokenizers.Tokenizer.from_file(str(files.vocabulary.with_name("tokenizer.json")))
     theirs.no_padding()
     theirs.no_truncation()
@@ -116,7 +116,7 @@ def test_every_character_is_taken_as_they_take_it() -> None:
     found = theirs.encode_batch(texts)
     assert len(codes) > 90_000
     assert [
-        hex(code) for code, text, one in zip(codes, texts, found, strict=True) if ours.ids(text, 64) != one.ids
+        hex(code) for code, text, one in zip(codes, texts, found, strict=True) if ours.encode(text, 64) != one.ids
     ] == []
 
 
@@ -132,4 +132,4 @@ TEXT = st.text(
 @given(TEXT)
 def test_texts_are_cut_as_they_cut_them(text: str) -> None:
     ours, theirs = both()
-    assert ours.ids(text, 100_000) == theirs.encode(text).ids
+    assert ours.encode(text, 100_000) == theirs.encode(text).ids

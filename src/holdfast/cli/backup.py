@@ -77,13 +77,13 @@ def _drop_index(settings: ServerSettings, restored: Path) -> str | None:
         What the user still has to do, or None.
     """
     from holdfast.config.build import build_index_settings
-    from holdfast.indexes.settings import file_of, lasting, place_of
+    from holdfast.indexes.settings import get_index_file, is_lasting, resolve_index_url
 
     index = build_index_settings(settings.config)
-    place = None if index is None else place_of(index, settings.store)
-    if place is None or not lasting(place):
+    place = None if index is None else resolve_index_url(index, settings.store)
+    if place is None or not is_lasting(place):
         return None
-    file = file_of(place)
+    file = get_index_file(place)
     if file is None:
         return "The search index is stored elsewhere and no longer matches: rebuild it with `holdfast index rebuild`."
     if file.exists() and file.samefile(restored):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from holdfast.config import ServerSettings
     from holdfast.embedders import EmbedderSettings
     from holdfast.holdfast import Holdfast
-    from holdfast.indexes.rebuild import IndexReport, Rebuilt
+    from holdfast.indexes.rebuild import IndexReport, RebuildResult
     from holdfast.indexes.service import IndexService
 
 
@@ -87,7 +87,7 @@ def _format_size(report: IndexReport) -> str:
 def rebuild(user: str | None, session: str | None, store: str | None, config: str | None, *, as_json: bool) -> None:
     """Rebuild the index from the sessions. Searches keep working meanwhile. An interrupted rebuild is continued."""
 
-    async def do(hf: Holdfast) -> tuple[Rebuilt, int]:
+    async def do(hf: Holdfast) -> tuple[RebuildResult, int]:
         service = _get_service(hf)
         with show_progress(None) as bar:
             rebuilt = await service.rebuild(user=user, session=session, progress=bar.update)
@@ -287,7 +287,7 @@ def _try_embedder(settings: EmbedderSettings) -> dict[str, Any]:
     import anyio
 
     from holdfast.embedders import embedder_of
-    from holdfast.recall.vectors import similarities
+    from holdfast.recall.vectors import compute_similarities
 
     async def run() -> dict[str, Any]:
         embedder = embedder_of(settings)
@@ -301,7 +301,7 @@ def _try_embedder(settings: EmbedderSettings) -> dict[str, Any]:
         finally:
             await embedder.close()
         dimension = len(first[0]) // 4
-        alike, other = similarities(first[0], [*second, *third], dimension)
+        alike, other = compute_similarities(first[0], [*second, *third], dimension)
         return {
             "model": embedder.name,
             "dimension": dimension,

@@ -70,10 +70,10 @@ async def _search(hf: Holdfast, query: str, options: dict[str, Any]) -> SearchRe
     import anyio
     import msgspec
 
-    from holdfast.search.queries import zone_named
+    from holdfast.search.queries import parse_search_zone
     from holdfast.wire.strict_json import parse_time
 
-    zone = zone_named(options["tz"])
+    zone = parse_search_zone(options["tz"])
     since, until = (
         None if options[name] is None else parse_time(options[name], name, zone) for name in ("since", "until")
     )

@@ -114,7 +114,7 @@ def _build_overrides(
     import msgspec
 
     from holdfast.config.build import build_index_settings, build_life_settings
-    from holdfast.indexes.settings import as_it_is
+    from holdfast.indexes.settings import avoid_creating_file
 
     config = settings.config
     life = build_life_settings(config)
@@ -126,7 +126,7 @@ def _build_overrides(
     if not (with_agents or (with_models and config.dreaming.model)):
         instead["roster"] = None
     if index_read_only and (index := build_index_settings(config)) is not None:
-        instead["index"] = as_it_is(index, settings.store)
+        instead["index"] = avoid_creating_file(index, settings.store)
     return instead
 
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.state import TEMP, check_delta, check_key
 from holdfast.errors import InvalidRequest
-from holdfast.recall.questions import zone_of
+from holdfast.recall.questions import parse_zone
 from holdfast.settings import (
     Free,
     Mistake,
@@ -47,7 +47,7 @@ class Search(Settings, frozen=True, kw_only=True):
 
     def find_mistakes(self) -> list[Mistake]:
         try:
-            zone_of(self.tz)
+            parse_zone(self.tz)
         except InvalidRequest as exc:
             return [("tz", str(exc))]
         return []

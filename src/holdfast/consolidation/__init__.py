@@ -1,1 +1,1 @@
-"""Dreams: memories that were recalled often, well and by different questions are promoted, and the diary says why."""
+"""Consolidation: promote memories that were recalled often, well and by different questions, and explain it in a diary."""

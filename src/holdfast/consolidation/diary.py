@@ -1,8 +1,8 @@
-"""Render MEMORY.md and DREAMS.md from the records, so that they never contain what was forgotten. Pure.
+"""Render MEMORY.md and DREAMS.md from the records, so that they never contain forgotten memories. Pure functions.
 
-Each memory is one line of a list, written so that no reader, be it a Markdown program or a model that is given the file, takes part
-of it for anything else: control characters and line ends become blanks, invisible characters are removed, and what Markdown or HTML would
-interpret is escaped. `items_of` reads the lines back.
+Each memory is one list item, written so that no reader, whether a Markdown program or a model that gets the file, can misread part of it as
+markup or instructions: control characters and line breaks become blanks, invisible characters are removed, and characters that Markdown or
+HTML would interpret are escaped. `items_of` reads the items back.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from holdfast.domain.memory import DiaryEntry, Memory
 MEMORY_FILE: Final = "MEMORY.md"
 DIARY_FILE: Final = "DREAMS.md"
 MOST_ITEMS: Final = 200
-"""Memories in a file, the best; nights in a diary, the newest."""
+"""The most memories in a file (the best) and sweeps in a diary (the newest)."""
 ITEM_CHARS: Final = 500
-"""Characters of a memory in a file, escapes not counted; a longer one is cut, and says so."""
+"""Characters of a memory in a file, not counting escapes; a longer one is cut and marked as cut."""
 DIARY_BYTES: Final = 512 * 1024
-"""Of a diary that tells of several sweeps."""
+"""Maximum size of a diary with several sweeps."""
 FORGOTTEN: Final = "(forgotten)"
 _CUT: Final = " … (cut)"
 _UNSEEN: Final = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
@@ -32,28 +32,28 @@ _ITEM: Final = re.compile(r"^- \*\*(mem_[0-9a-f]{32})\*\* (.*?)(?: _\((.*)\)_)?$
 
 
 def one_line(text: str, limit: int = ITEM_CHARS) -> str:
-    """A text in one line, without characters that nobody sees, at most `limit` characters and the mark of a cut."""
+    """Return a text on one line without invisible characters, cut and marked after `limit` characters."""
     seen = "".join(" " if char in "\t\n\r\v\f\x85\u2028\u2029" else char for char in unicodedata.normalize("NFC", text))
     plain = " ".join("".join(char for char in seen if unicodedata.category(char) not in _UNSEEN).split())
     return plain if len(plain) <= limit else plain[:limit].rstrip() + _CUT
 
 
 def escape_line(text: str, limit: int = ITEM_CHARS) -> str:
-    """A text as one line of Markdown that says just that."""
+    """Return a text as one line of Markdown without any markup."""
     return _SPECIAL.sub(r"\\\1", one_line(text, limit))
 
 
 def items_of(file: str) -> list[tuple[str, str]]:
-    """The memories of a rendered file: id and text, as `one_line` gives it."""
+    """Return ids and texts of the memories in a rendered file."""
     return [(found[1], _ESCAPED.sub(r"\1", found[2])) for found in _ITEM.finditer(file)]
 
 
 def memory_file(memories: Iterable[Memory], title: str = "Memories") -> str:
-    """The promoted memories, the best first; deterministic.
+    """Render the promoted memories, best first.
 
     Args:
-        memories: those that are told of: promoted, and holding now. At most `MOST_ITEMS` are.
-        title: of the file.
+        memories: promoted memories that hold now; at most `MOST_ITEMS` are listed.
+        title: the title of the file.
     """
     ranked = sorted(memories, key=lambda one: (-(one.score or 0.0), one.owner, one.number))
     lines = [f"# {escape_line(title)}", "", *map(_memory_line, ranked[:MOST_ITEMS])]
@@ -63,12 +63,12 @@ def memory_file(memories: Iterable[Memory], title: str = "Memories") -> str:
 
 
 def diary_file(entries: Sequence[DiaryEntry], memories: Mapping[str, Memory], title: str = "Dream Diary") -> str:
-    """The diary: for each sweep what was promoted, what was held and what was left, and why.
+    """Render the diary: for each sweep the memories that were promoted, held or left, and why.
 
     Args:
-        entries: newest first; at most `MOST_ITEMS` are told, in at most `DIARY_BYTES` if they are several.
-        memories: by id, those that there still are.
-        title: of the file.
+        entries: newest first; at most `MOST_ITEMS`, and if there are several, at most `DIARY_BYTES`.
+        memories: existing memories by id.
+        title: the title of the file.
     """
     lines, size = [f"# {escape_line(title)}"], 0
     for entry in entries[:MOST_ITEMS]:
@@ -81,7 +81,7 @@ def diary_file(entries: Sequence[DiaryEntry], memories: Mapping[str, Memory], ti
 
 
 def commit_lines(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> list[str]:
-    """What a commit of a sweep says of each promotion: id, score, and how it begins."""
+    """Return the lines of a sweep's commit message: id, score and beginning of each promoted memory."""
     return [
         f"- {one['memory_id']} (score {one['score']:.2f}): {_said(one['memory_id'], memories, 80)}"
         for one in report.get("candidates", ())
@@ -90,7 +90,7 @@ def commit_lines(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> l
 
 
 def figures_of(candidate: Mapping[str, Any]) -> str:
-    """How often, by how many questions, and on how many days one was recalled."""
+    """Format a candidate's number of recalls, questions and days."""
     told = ((candidate["recalls"], "recall"), (candidate["queries"], "question"), (candidate["days"], "day"))
     return ", ".join(f"{number} {name}{'s' * (number != 1)}" for number, name in told)
 

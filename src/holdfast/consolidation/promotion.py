@@ -1,14 +1,14 @@
-"""Decide which memories a sweep promotes, and which themes they have in common. Pure.
+"""Decide which memories a sweep promotes, and which themes they share. Pure functions.
 
-The score weighs how often, how well and how differently a memory was recalled:
+The score weighs how often, how well and by how different questions a memory was recalled:
 
     .24 frequency + .30 relevance + .15 recency + .15 diversity + .10 consolidation
 
-A memory cannot recommend itself. Recalls within one session and one day (UTC) count as one, whatever was asked; those in a session that
-the memory was made from count from the day after it was made on. So no session promotes anything by repeating it on a day.
+A memory cannot recommend itself. Recalls within one session and one day (UTC) count as one, whatever was asked; recalls in a session that
+the memory was made from count only from the day after its creation. So no session can promote anything by repeating it within a day.
 
-For themes each memory is the set of its terms, weighed by how few of the others have them. It joins the first theme, from the most recalled
-one on, to whose sum it is near enough (cosine). The same memories and recalls give the same themes.
+For themes, a memory is the set of its terms, weighted by their rarity among the others. Starting with the most recalled memory, each joins
+the first theme whose sum is near enough (cosine). The same memories and recalls yield the same themes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import MEMORIES_AT_ONCE
 from holdfast.memory.ranking import DAY, HALF_LIVES
 from holdfast.numbers import check_number, check_whole, is_number
-from holdfast.recall.terms import Spelling, terms_of
+from holdfast.recall.terms import Spelling, extract_terms
 from holdfast.settings import Mistake, Settings, Share, check_fields
 
 _ENOUGH_RECALLS: Final = 7
@@ -33,12 +33,12 @@ _ENOUGH_QUERIES: Final = 5
 _ENOUGH_DAYS: Final = 5
 
 Verdict = Literal["promoted", "already", "held", "over", "gated"]
-"""`already`: it is promoted. `held`: for review, by where it comes from. `over`: good enough, but there were enough better ones in
-this sweep. `gated`: not good enough; the gates say why."""
+"""`already`: promoted before. `held`: held for review because of its origin. `over`: good enough, but the sweep had enough better ones.
+`gated`: not good enough; the gates say why."""
 
 
 class DreamWeights(Settings, frozen=True, kw_only=True):
-    """How much each figure of a memory's recalls counts."""
+    """Weights of the figures of a memory's recalls."""
 
     frequency: Share = 0.24
     """How often it was recalled: by the logarithm, six times are enough."""
@@ -47,49 +47,51 @@ class DreamWeights(Settings, frozen=True, kw_only=True):
     recency: Share = 0.15
     """How long ago the last recall was, by the half-life of its type."""
     diversity: Share = 0.15
-    """By how many different questions: five are enough."""
+    """Number of different questions: five are enough."""
     consolidation: Share = 0.10
-    """On how many days: five are enough."""
+    """Number of days: five are enough."""
 
     def find_mistakes(self) -> list[Mistake]:
         return (
-            [] if any(msgspec.structs.astuple(self)) else [("frequency", "all weights are 0; one has to be above it")]
+            []
+            if any(msgspec.structs.astuple(self))
+            else [("frequency", "all weights are 0; at least one must be greater")]
         )
 
 
 class Weights(DreamWeights, frozen=True, kw_only=True):
-    """How much each figure counts, checked.
+    """Validated weights.
 
     Raises:
-        InvalidRequest: a weight that is not a number from 0 to 1, or all are 0.
+        InvalidRequest: a weight is not a number from 0 to 1, or all are 0.
     """
 
     def __post_init__(self) -> None:
         check_fields(self, "weights")
         if self.find_mistakes():
-            raise InvalidRequest("weights must not all be 0: then no memory has a score", param="weights")
+            raise InvalidRequest("weights must not all be 0: no memory would have a score", param="weights")
 
 
 class DreamSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What a memory needs to be promoted.
+    """Requirements for a promotion.
 
     Raises:
-        InvalidRequest: a setting that cannot be.
+        InvalidRequest: a setting is invalid.
     """
 
     weights: Weights = Weights()
     min_recalls: int = 3
-    """Recalls that count."""
+    """Minimum recalls that count."""
     min_queries: int = 2
-    """Really distinct questions: by their terms."""
+    """Minimum number of questions that differ in their terms."""
     min_days: int = 1
-    """Distinct days, UTC."""
+    """Minimum number of days, UTC."""
     min_score: float = 0.35
-    """That much is enough."""
+    """Minimum score."""
     max_promotions: int = 20
-    """Most in one sweep, the best first."""
+    """The most promotions in one sweep, best first."""
     half_lives: Mapping[str, float] = msgspec.field(default_factory=lambda: HALF_LIVES)
-    """Days, by type of memory."""
+    """Half-life in days, by type of memory."""
 
     def __post_init__(self) -> None:
         for name, least in (("min_recalls", 1), ("min_queries", 1), ("min_days", 1), ("max_promotions", 0)):
@@ -107,14 +109,14 @@ class DreamSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a memory's recalls; all but the counts from 0 to 1."""
+    """Figures of a memory's recalls; all but the counts are from 0 to 1."""
 
     recalls: int = 0
-    """Those that count."""
+    """Recalls that count."""
     queries: int = 0
-    """Really distinct questions among them."""
+    """Questions among them that differ in their terms."""
     days: int = 0
-    """Distinct days (UTC) among them."""
+    """Days (UTC) on which they happened."""
     frequency: float = 0.0
     relevance: float = 0.0
     recency: float = 0.0
@@ -122,12 +124,12 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     consolidation: float = 0.0
 
     def score(self, weights: Weights) -> float:
-        """What they come to."""
+        """Return the weighted sum of the figures."""
         return float(sum(getattr(weights, name) * getattr(self, name) for name in weights.__struct_fields__))
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sweep makes of one memory."""
+    """The decision of a sweep about one memory."""
 
     memory_id: str
     number: int
@@ -135,10 +137,10 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     verdict: Verdict
     gates: tuple[str, ...] = ()
-    """Why it is not promoted: what it has and what it needs."""
+    """Why it is not promoted: actual and required values."""
 
     def to_wire(self) -> dict[str, Any]:
-        """As the diary keeps it: it quotes nothing."""
+        """Return the finding in the format of the diary, which quotes no memory."""
         figures = {
             name: round(value, 4) if isinstance(value, float) else value
             for name, value in msgspec.structs.asdict(self.figures).items()
@@ -153,7 +155,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def select_recalls(memory: Memory, signals: Iterable[Signal]) -> list[Signal]:
-    """The recalls of a memory that count, oldest first: the best of each session and day, of no session that of each question and day."""
+    """Return the recalls that count, oldest first: the best per session and day; without a session, the best per question and day."""
     sources = {source.session_id for source in memory.sources}
     best: dict[tuple[Any, ...], Signal] = {}
     for signal in signals:
@@ -170,7 +172,7 @@ def select_recalls(memory: Memory, signals: Iterable[Signal]) -> list[Signal]:
 def figures_of(
     memory: Memory, signals: Iterable[Signal], now: int, half_lives: Mapping[str, float] = HALF_LIVES
 ) -> Figures:
-    """What is known of a memory's recalls at `now`, milliseconds since the epoch; none: all zeros."""
+    """Compute the figures of a memory's recalls at `now` (milliseconds since the epoch); without recalls, all are 0."""
     own = select_recalls(memory, signals)
     if not own:
         return Figures()
@@ -193,11 +195,11 @@ def figures_of(
 def findings_of(
     memories: Iterable[Memory], signals: Mapping[str, Sequence[Signal]], now: int, settings: DreamSettings
 ) -> list[Finding]:
-    """What a sweep makes of memories that were recalled: the best first, ties by number.
+    """Decide about recalled memories; return the findings, best first, ties by number.
 
     Args:
-        memories: of one owner. Those that do not hold at `now` by their validity, or were superseded or rejected, are left out, and
-            those without signals.
+        memories: memories of one owner. Those without signals, and those that do not hold at `now` or were superseded or rejected, are left
+            out.
         signals: by id of the memory.
         now: milliseconds since the epoch.
         settings: weights and gates.
@@ -215,7 +217,7 @@ def findings_of(
 
 
 def promote(memory: Memory, finding: Finding, now: int) -> Memory:
-    """A memory as it is when a sweep has promoted it."""
+    """Return a memory as promoted by a sweep."""
     return msgspec.structs.replace(memory, promoted_at=now, score=round(finding.score, 4), updated_at=now)
 
 
@@ -254,34 +256,34 @@ def _better(one: Signal, other: Signal) -> bool:
 
 
 def _share(value: float) -> float:
-    """A number between 0 and 1; what is none counts nothing."""
+    """Limit a number to 0 to 1; NaN and infinity become 0."""
     return min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0
 
 
 NEAR: Final = 0.1
-"""Cosine from which on a memory belongs to a theme."""
+"""Minimum cosine between a memory and its theme."""
 MOST: Final = 8
-"""Themes that are told."""
+"""The most themes in a report."""
 TOLD: Final = 4
-"""Terms that a theme is told by."""
+"""The most terms that describe a theme."""
 LOOKED_AT: Final = 500
-"""Memories that are sorted into themes, the most recalled."""
+"""Memories that are sorted into themes, the most recalled ones."""
 
 _Vector = dict[str, float]
 
 
 class Theme(msgspec.Struct, frozen=True):
-    """Some memories that are about the same."""
+    """A group of memories about the same topic."""
 
     terms: tuple[str, ...]
-    """What they share, the weightiest first, as it is mostly written there; a theme of one memory has the rarest of its words."""
+    """Common terms in their usual spelling, weightiest first; for a single memory, its rarest words."""
     memory_ids: tuple[str, ...]
-    """The most recalled first."""
+    """Most recalled first."""
     recalls: int
-    """Of all of them."""
+    """Recalls of all its memories."""
 
     def to_wire(self) -> dict[str, Any]:
-        """As the diary keeps it: by what is in `terms` it quotes single words."""
+        """Return the theme in the format of the diary; `terms` quotes single words."""
         return {
             "terms": list(self.terms),
             "memory_ids": list(self.memory_ids),
@@ -291,12 +293,12 @@ class Theme(msgspec.Struct, frozen=True):
 
 
 def themes_of(memories: Sequence[Memory], recalls: Mapping[str, int], *, near: float = NEAR) -> list[Theme]:
-    """Themes of what was recalled, the most recalled first.
+    """Group recalled memories into themes, largest first.
 
     Args:
-        memories: of one owner, those that there still are.
-        recalls: how often each was recalled in the time that is looked at, by id; the others are left out.
-        near: cosine from which on one belongs to a theme; 0: all are of one.
+        memories: existing memories of one owner.
+        recalls: number of recalls in the period, by id; memories without any are left out.
+        near: minimum cosine; 0 puts all into one theme.
     """
     ranked = sorted(
         (one for one in memories if recalls.get(one.id, 0) > 0), key=lambda one: (-recalls[one.id], one.number)
@@ -332,7 +334,7 @@ def _theme(
 
 
 def _spelling(memories: Sequence[Memory]) -> Spelling:
-    """How what some memories have in common is written in them."""
+    """Collect the spellings of words in some memories."""
     spelling = Spelling()
     for memory in memories:
         spelling.read(memory.content)
@@ -342,7 +344,7 @@ def _spelling(memories: Sequence[Memory]) -> Spelling:
 
 
 def _vectors(memories: Sequence[Memory]) -> dict[str, _Vector]:
-    analysed = {one.id: {*terms_of(one.content).counts, *(tag.casefold() for tag in one.tags)} for one in memories}
+    analysed = {one.id: {*extract_terms(one.content).counts, *(tag.casefold() for tag in one.tags)} for one in memories}
     among = Counter(term for terms in analysed.values() for term in terms)
     rarity = {term: math.log(1.0 + len(memories) / count) for term, count in among.items()}
     return {name: {term: rarity[term] for term in sorted(terms)} for name, terms in analysed.items()}

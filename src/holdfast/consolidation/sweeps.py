@@ -1,15 +1,15 @@
-"""Sweeps over memories: they promote what was recalled often, well and by different questions; when they run, and the files they write.
+"""Sweeps over memories: promote those recalled often, well and by different questions. Also when sweeps run, and the files they write.
 
-    signals -> findings -> a model's proposals, where one is asked -> one write: promotions, proposals, diary entry, old signals
+    signals -> findings -> a model's proposals, if configured -> one write: promotions, proposals, diary entry, old signals
             -> files rendered from the records
 
-The write expects the version that was read, so of two concurrent sweeps one promotes and the other finds nothing to do. A sweep that has
-nothing to add writes nothing. Files are written after the records and from the records alone, so the next sweep completes what a crash
-left undone.
+The write expects the version that was read, so of two concurrent sweeps one promotes and the other finds nothing to do. A sweep with nothing
+to add writes nothing. Files are written after the records and from the records alone, so the next sweep completes what a crash
+interrupted.
 
-Memories of an agent, of all, or of no named user are listed in the MEMORY.md and DREAMS.md of the agent's workspace; those of a user in files
-of that user (`MEMORY.ada.md`), since users must not read each other's. The agent that remembered something decides the workspace; without
-one it is `default`.
+Memories of an agent, of the app, or of the default user are listed in the MEMORY.md and DREAMS.md of the agent's workspace; those of a named
+user in files of that user (`MEMORY.ada.md`), because users must not read each other's. The agent that remembered something decides the
+workspace; without one it is `default`.
 """
 
 from __future__ import annotations
@@ -54,47 +54,47 @@ from holdfast.workspace.workspace import DEFAULT, format_fields
 
 _log = logging.getLogger("holdfast.dreams")
 TRIES: Final = 10
-"""Times that a sweep is decided anew, where somebody keeps changing the memories meanwhile."""
+"""How often a sweep is decided again while others keep changing the memories."""
 _PAUSE: Final = 0.02
-"""Seconds before the third try, and as much more before each further one."""
+"""Seconds before the third attempt; each further attempt waits this much longer."""
 TOLD: Final = 200
-"""Memories that a report tells of, the best."""
+"""The most memories in a report, best first."""
 _LONG: Final = 500
-"""Signals from which on deciding takes long enough for others to wait."""
+"""Number of signals from which deciding is slow enough to need a thread."""
 OnDreamt = Callable[["Dreamt"], Awaitable[None]]
-"""Called behind a sweep that changed something, when that is durable."""
+"""Called after a sweep that changed something, once the change is durable."""
 
 
 class Dreamt(msgspec.Struct, frozen=True):
-    """A sweep over one owner's memories."""
+    """The result of a sweep over one owner's memories."""
 
     owner: Owner
     report: dict[str, Any]
-    """What was decided, and why; as the diary keeps it."""
+    """The decisions and their reasons, in the format of the diary."""
     memories: Mapping[str, Memory]
-    """Those that it tells of, by id, as they are behind it."""
+    """The memories in the report by id, as they are after the sweep."""
     written: bool
-    """Whether anything was written; a dry run, or one with nothing new, writes nothing."""
+    """Whether anything was written; a dry run, and a sweep with nothing new, write nothing."""
 
     @property
     def promotions(self) -> int:
-        """How many it promoted, or would have."""
+        """Number of memories that were, or in a dry run would be, promoted."""
         return int(self.report["verdicts"].get("promoted", 0))
 
 
 class Dreams:
-    """Dreams about the memories of one tenant.
+    """Sweeps over the memories of one tenant.
 
     Attributes:
-        on_dreamt: called behind each sweep that wrote something.
+        on_dreamt: called after each sweep that wrote something.
 
     Args:
-        store: where memories are.
+        store: the store of memories.
         clock: milliseconds since the epoch.
         settings: weights and gates.
-        keep: milliseconds that signals are kept; they are looked at no longer, either.
+        keep: milliseconds that signals are kept and considered.
         new_id: makes ids of diary entries.
-        proposing: what is asked for merges, behind what one sweep decides, for each sweep anew; None: nobody is.
+        proposing: returns what asks a model for merges, anew for each sweep; None: no model is asked.
     """
 
     def __init__(
@@ -119,12 +119,12 @@ class Dreams:
         """Sweep over an owner's memories.
 
         Args:
-            owner: whose.
-            dry_run: decide, and write nothing at all; no model is asked.
-            ask: whether a model is asked for merges, where one is to be.
+            owner: the owner.
+            dry_run: decide without writing anything or asking a model.
+            ask: whether a configured model is asked for merges.
 
         Raises:
-            StaleMemories: somebody kept changing them meanwhile.
+            StaleMemories: others kept changing the memories meanwhile.
         """
         proposing = self._proposing() if self._proposing is not None and ask and not dry_run else None
         for attempt in range(TRIES):
@@ -133,7 +133,7 @@ class Dreams:
             except StaleMemories:
                 if attempt == TRIES - 1:
                     raise
-                await asyncio.sleep(_PAUSE * attempt)  # who writes one thing after the other is done by then
+                await asyncio.sleep(_PAUSE * attempt)  # gives a process with a series of writes time to finish
                 continue
             if dreamt.written:
                 await self._tell(dreamt)
@@ -141,23 +141,23 @@ class Dreams:
         raise AssertionError("the loop ends before")
 
     async def diary(self, owner: Owner, limit: int = 20) -> list[dict[str, Any]]:
-        """The newest sweeps, newest first, as `shown` tells them: with what memories say that there still are."""
+        """Return the latest sweeps, newest first, with the texts of memories that still exist; see `show_report`."""
         entries = await self._store.diary(owner, limit=limit)
         memories = await self.named(owner, entries)
         return [{"id": entry.id, "at": entry.at, **show_report(entry.report, memories)} for entry in entries]
 
     async def named(self, owner: Owner, entries: Sequence[DiaryEntry]) -> dict[str, Memory]:
-        """The memories that diary entries tell of and that there still are, by id."""
+        """Return the existing memories that diary entries name, by id."""
         ids = {name for entry in entries for name in _ids_in(entry.report)}
         return {memory.id: memory async for memory in self._memories(owner, sorted(ids))}
 
     async def last(self, owner: Owner) -> int | None:
-        """When the last sweep that wrote something was, milliseconds since the epoch; None: there was none."""
+        """Return when the last sweep that wrote something ran (milliseconds since the epoch); None if there was none."""
         newest = await self._store.diary(owner, limit=1)
         return newest[0].at if newest else None
 
     def owners(self) -> AsyncIterator[tuple[Owner, int]]:
-        """Owners for whom something was ever written, each with when that last was."""
+        """Return the owners for whom anything was ever written, each with the time of the latest write."""
         return iterate_owners(self._store)
 
     # -- one sweep -------------------------------------------------------------
@@ -199,7 +199,7 @@ class Dreams:
                 yield memory
 
     async def _is_news(self, owner: Owner, through: int | None) -> bool:
-        """Whether something was recalled behind the last sweep."""
+        """Return True if something was recalled after the last sweep."""
         if through is None:
             return False
         last = await self._store.diary(owner, limit=1)
@@ -228,12 +228,12 @@ class Dreams:
         for told in self.on_dreamt:
             try:
                 await told(dreamt)
-            except Exception as exc:  # noqa: BLE001 - the last place: what was promoted is, whatever becomes of its files
-                _log.error("behind a dream about %s memories: not done", dreamt.owner.kind, exc_info=exc)
+            except Exception as exc:  # noqa: BLE001 - the outermost handler: promotions are durable even if their files are not written
+                _log.error("a listener failed after a sweep over %s memories", dreamt.owner.kind, exc_info=exc)
 
 
 def show_report(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
-    """A report as people read it: with what each memory says, None where it is forgotten, and the words of each theme."""
+    """Return a report for readers: with each memory's text (None if forgotten) and the terms of each theme."""
     candidates = [{**one, "content": _said(one["memory_id"], memories)} for one in report.get("candidates", ())]
     themes = [_told(theme, memories) for theme in report.get("themes", ())]
     proposals = [_show_proposal(one, memories) for one in report.get("proposals", ())]
@@ -242,7 +242,7 @@ def show_report(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> di
 
 
 def _show_proposal(one: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
-    """A proposal with what it would say, and what became of it; None where it is gone."""
+    """Add a proposal's text and present status; both are None if it no longer exists."""
     memory = memories.get(one["memory_id"])
     return {**one, "content": _said(one["memory_id"], memories), "status": None if memory is None else memory.status}
 
@@ -253,7 +253,7 @@ def _said(memory_id: str, memories: Mapping[str, Memory]) -> str | None:
 
 
 def _strip_theme(theme: Mapping[str, Any]) -> dict[str, Any]:
-    """A theme as the diary keeps it: without words, which come from the memories that there still are when it is read."""
+    """Return a theme for the diary, without terms: they are derived from the existing memories when it is read."""
     return {name: value for name, value in theme.items() if name != "terms"}
 
 
@@ -270,20 +270,20 @@ def _ids_in(report: Mapping[str, Any]) -> set[str]:
 
 
 NOBODY: Final = Owner("user", DEFAULT_USER)
-"""The user of whoever names none."""
+"""The user of requests that name none."""
 NIGHTS: Final = 50
-"""Sweeps that a diary tells of, the newest."""
+"""Number of sweeps in a diary, the newest."""
 _SEEN: Final = 10_000
-"""Owners of whom is kept what their files say."""
+"""The most owners for whom the state of their files is remembered."""
 
 
 class DreamFiles:
-    """Keeps the files of one tenant's workspaces as its memories are.
+    """Keeps the files of a tenant's workspaces in line with its memories.
 
     Args:
-        dreams: those of the tenant.
-        store: where memories are.
-        workspaces: where files are.
+        dreams: the tenant's sweeps.
+        store: the store of memories.
+        workspaces: the workspaces with the files.
         clock: milliseconds since the epoch.
         promoted: the promoted memories of the tenant's owners.
     """
@@ -306,15 +306,15 @@ class DreamFiles:
         self._seen: OrderedDict[Owner, tuple[int, tuple[tuple[str, int], ...]]] = OrderedDict()
 
     async def dreamt(self, dreamt: Dreamt) -> None:
-        """Write down what a sweep did, and commit it, with what it promoted."""
+        """Write the files after a sweep, and commit them with its promotions."""
         subject = f"dream: {_counted(dreamt.promotions, 'promotion', 'promotions')}"
         lines = commit_lines(dreamt.report, dreamt.memories)
         if not _is_shared(dreamt.owner):
-            lines.insert(0, format_fields({"user": dreamt.owner.id}))  # so that others are not told what was promoted
+            lines.insert(0, format_fields({"user": dreamt.owner.id}))  # hides the promotions from other users
         await self._kept(dreamt.owner, subject, "\n".join(lines))
 
     async def changed(self, owner: Owner) -> None:
-        """Write down that memories changed, where that changes a file: what is forgotten is told no more."""
+        """Rewrite the files after a change of memories if it affects them, so that forgotten memories disappear."""
         now = await self._promoted.of(owner)
         state = (now.life, tuple((one.id, one.version) for one in now.memories))
         if self._seen.get(owner) == state:
@@ -326,9 +326,9 @@ class DreamFiles:
                 self._seen.popitem(last=False)
 
     async def _kept(self, owner: Owner, subject: str | None, body: str) -> bool:
-        """Bring the files up to the records; whether that worked for all of them.
+        """Bring the files up to date with the records; return False if that failed for any.
 
-        One after the other: what was read before something was forgotten must not be written behind it.
+        One call at a time: content read before something was forgotten must not be written after it.
         """
         async with self._writing:
             return await self._brought_up(owner, subject, body)
@@ -344,15 +344,13 @@ class DreamFiles:
                         f"forget: {_counted(gone, 'memory', 'memories')}" if gone else "memories changed"
                     )
                     await workspace.commit(told, body)
-            except HoldfastError as exc:  # the next change, or sweep, writes it
+            except HoldfastError as exc:  # retried by the next change or sweep
                 well = False
-                _log.warning(
-                    "the memories in the workspace of agent %r were not written down: %s", workspace.agent, exc
-                )
+                _log.warning("the memory files in the workspace of agent %r were not written: %s", workspace.agent, exc)
         return well
 
     async def _written(self, workspace: Workspace, owner: Owner) -> int | None:
-        """Write the files in which an owner's memories stand; how many they tell of no more, None: nothing changed."""
+        """Write the files that list an owner's memories; return how many memories they no longer list, None if nothing changed."""
         shared = _is_shared(owner)
         owners = (Owner("agent", workspace.agent), Owner("app"), NOBODY) if shared else (owner,)
         memories = [one for whose in owners for one in await self._telling(whose) if _agent_of(one) == workspace.agent]
@@ -382,7 +380,7 @@ class DreamFiles:
         return diary_file(told, memories)
 
     async def _agents(self, owner: Owner) -> list[str]:
-        """In whose workspaces something of an owner stands, or stood."""
+        """Return the agents whose workspaces list, or listed, something of an owner."""
         if owner.kind == "agent":
             return [owner.id]
         agents = {_agent_of(memory) for memory in await self._telling(owner)}
@@ -391,13 +389,13 @@ class DreamFiles:
         return sorted(agents)
 
     async def _told_of(self, owner: Owner) -> list[Workspace]:
-        """The workspaces that tell of an owner of whom nothing is known any more."""
+        """Return the workspaces with files of an owner without any records."""
         file = DIARY_FILE if _is_shared(owner) else make_user_file_name(DIARY_FILE, owner.id)
         existing = await to_thread.run_sync(self._workspaces.list_workspaces, self._tenant)
         return [one for one in existing if (one.folder / file).is_file()]
 
     async def _telling(self, owner: Owner) -> list[Memory]:
-        """The promoted memories of an owner that hold now."""
+        """Return the promoted memories of an owner that hold now."""
         now = self._clock()
         return [one for one in (await self._promoted.of(owner)).memories if one.is_valid_at(now)]
 
@@ -407,12 +405,12 @@ def _is_shared(owner: Owner) -> bool:
 
 
 def _agent_of(memory: Memory) -> str:
-    """In whose workspace a memory is told of."""
+    """Return the agent in whose workspace a memory is listed."""
     return memory.owner.id if memory.owner.kind == "agent" else memory.agent or DEFAULT
 
 
 def _find_told(file: str) -> set[str]:
-    """Ids of the memories whose words a file has."""
+    """Return the ids of memories whose text is in a file."""
     return {name for name, text in items_of(file) if text != FORGOTTEN}
 
 
@@ -421,47 +419,47 @@ def _counted(number: int, one: str, more: str) -> str:
 
 
 LEAST_INTERVAL = 60_000
-"""Milliseconds between two dreams of an owner, at least."""
+"""Minimum milliseconds between two sweeps of an owner."""
 
 
 class DreamingSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """When dreams happen, what they go by, and what of them a session is told.
+    """When sweeps run, their requirements, and what a session receives from them.
 
     Raises:
-        InvalidRequest: a setting that cannot be.
+        InvalidRequest: a setting is invalid.
     """
 
     enabled: bool = True
-    """Whether they happen by themselves; somebody may ask for one in any case."""
+    """Whether sweeps run automatically; they can always be requested."""
     interval: int = DAY
-    """Milliseconds between two dreams of an owner."""
+    """Milliseconds between two sweeps of an owner."""
     decides: DreamSettings = DreamSettings()
     """Weights and gates."""
     signals_kept: int = 180 * DAY
-    """Milliseconds after which a recall counts no more, and goes."""
+    """Milliseconds after which a recall no longer counts and is deleted."""
     inject_budget: int = 800
-    """Tokens of promoted memories that a session of an agent with memory is told when it begins; 0: none are."""
+    """Tokens of promoted memories in the prompt of a new session of an agent with memory; 0: none."""
     model: str | None = None
-    """Name of an llm, or a model's, that is asked which promoted memories say the same; None: none is."""
+    """Name of an llm or a model that is asked which promoted memories say the same; None: none."""
 
     def __post_init__(self) -> None:
         for name, least in (("interval", LEAST_INTERVAL), ("signals_kept", DAY), ("inject_budget", 0)):
             check_whole(getattr(self, name), name, least)
         if self.model == "":
-            raise InvalidRequest("model must be the name of an llm, and is empty", param="model")
+            raise InvalidRequest("model must be the name of an llm, not empty", param="model")
 
 
 class Dreaming:
-    """Dreams of all tenants of a database.
+    """Sweeps of all tenants of a database.
 
     Attributes:
-        settings: see there.
+        settings: when sweeps run, and their requirements.
 
     Args:
-        settings: see there.
+        settings: see above.
         clock: milliseconds since the epoch.
-        workspaces: where agents' files are; None: there are none.
-        proposer: who is asked for merges of promoted memories; None: nobody.
+        workspaces: the workspaces of agents; None: there are none.
+        proposer: asks a model for merges of promoted memories; None: no model is asked.
     """
 
     def __init__(
@@ -478,7 +476,7 @@ class Dreaming:
         self._passed: dict[str, int] = {}
 
     def of(self, store: Store, promoted: Promoted | None = None) -> tuple[Dreams, DreamFiles | None]:
-        """Dreams of a store's tenant, and its files, which are told of them; None: there are no workspaces."""
+        """Return the sweeps of a store's tenant, and its files, which follow them; None if there are no workspaces."""
         settings, known = self.settings, promoted or Promoted(store)
         proposing = None if self._proposer is None else _proposing(self._proposer, store, known)
         dreams = Dreams(store, self._clock, settings.decides, keep=settings.signals_kept, proposing=proposing)
@@ -489,7 +487,7 @@ class Dreaming:
         return dreams, files
 
     def pace(self, pace: SweepPace) -> SweepPace:
-        """A pace of sweeps at which dreams come in time: four within the interval, at least."""
+        """Speed up the background pace so that at least four passes fall within the interval."""
         if not self.settings.enabled:
             return pace
         often = self.settings.interval // 4
@@ -501,13 +499,13 @@ class Dreaming:
         )
 
     async def due(self, dreams: Dreams, tenant: str, now: int) -> int:
-        """Dream about each owner of a tenant for whom it is time; how many dreams wrote something.
+        """Sweep over each owner of a tenant whose interval has passed; return the number of sweeps that wrote something.
 
-        One that fails is left to the next pass, and keeps no other one from it.
+        A failed sweep is left to the next pass and does not affect the others.
         """
         if not self.settings.enabled:
             return 0
-        # What was not written to since before the pass behind which it would have been due was dealt with by then.
+        # Owners without writes since one interval before the last pass were already swept by then.
         settled = self._passed.get(tenant, 0) - self.settings.interval
         number = failed = asked = 0
         async for owner, changed in dreams.owners():
@@ -519,13 +517,13 @@ class Dreaming:
                 asked += called
             except HoldfastError as exc:
                 failed += 1
-                _log.warning("a dream about %s memories failed; the next pass tries again: %s", owner.kind, exc.code)
+                _log.warning("a sweep over %s memories failed; the next pass retries: %s", owner.kind, exc.code)
         if not failed:
             self._passed[tenant] = now
         return number
 
     async def _dreamt(self, dreams: Dreams, owner: Owner, now: int, *, ask: bool) -> tuple[bool, bool]:
-        """Whether a dream wrote something, and whether a model was asked."""
+        """Sweep over an owner if due; return whether it wrote something, and whether a model was asked."""
         last = await dreams.last(owner)
         if last is not None and now - last < self.settings.interval:
             return False, False

@@ -36,7 +36,7 @@ from holdfast.context.window import Block, Compaction, DeferredBlock, Room, Wind
 from holdfast.domain.fact_choices import Choice, read_choices
 from holdfast.domain.messages import Message
 from holdfast.limits import FACT_DROPS, FACT_PINS
-from holdfast.recall.terms import terms_of
+from holdfast.recall.terms import extract_terms
 
 LEAST_EVIDENCE: Final = 2.7
 """Least evidence for a correction, in logarithms of how rare the shared words are, in addition to the logarithm of the number of statements:
@@ -168,7 +168,7 @@ def _extract_features(text: str) -> tuple[str, ...]:
 def _read_features(text: str) -> tuple[str, ...]:
     language = detect_language(text)
     topic = load_cues(language)["correction"].sub(" ", load_cues(language)["time"].sub(" ", text))
-    terms = (term for term in terms_of(topic).counts if not any(map(str.isdigit, term)))
+    terms = (term for term in extract_terms(topic).counts if not any(map(str.isdigit, term)))
     if language in DENSE_LANGUAGES:
         terms = (term for term in terms if len(term) > 1)
     return (*terms, *dict.fromkeys(f"={value.text}" for value in _extract_values(text)))

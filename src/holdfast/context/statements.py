@@ -25,8 +25,8 @@ from holdfast.context.analysis_cache import ANALYSES, make_analysis_key
 from holdfast.context.values import estimate_tokens
 from holdfast.domain.fact_choices import Choice
 from holdfast.recall.chunks import is_abbreviated
-from holdfast.recall.terms import terms_of
-from holdfast.recall.word_tables import ENGLISH, language_of
+from holdfast.recall.terms import extract_terms
+from holdfast.recall.word_tables import ENGLISH, find_language
 
 DENSE_LANGUAGES: Final = frozenset({"chinese", "japanese"})
 """Languages without spaces between words: their cues are found anywhere in a text."""
@@ -103,7 +103,7 @@ def detect_language(text: str, otherwise: str = ENGLISH) -> str:
     """
     if not text.isascii() and 2 * len(_HAN.findall(text)) > len(text.replace(" ", "")):
         return "japanese" if _KANA.search(text) else "chinese"
-    found = language_of(word.casefold() for word in _SPOKEN_WORD.findall(text))
+    found = find_language(word.casefold() for word in _SPOKEN_WORD.findall(text))
     return found if found in _LANGUAGES else otherwise
 
 
@@ -433,7 +433,7 @@ def _rate_form(sentence: str, otherwise: str) -> _Rated | None:
 def _is_courtesy(sentence: str, courtesies: re.Pattern[str]) -> bool:
     """Return True if a sentence says nothing but courtesies and words without content."""
     rest = courtesies.sub(" ", sentence)
-    return len(rest) < len(sentence) and len(terms_of(rest).counts) < LEAST_CONTENT
+    return len(rest) < len(sentence) and len(extract_terms(rest).counts) < LEAST_CONTENT
 
 
 def split_sentences(text: str) -> list[str]:

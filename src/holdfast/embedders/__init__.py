@@ -2,17 +2,17 @@
 
 base       the protocol                                   settings  which embedder, and how it is called
 callable   your own function or object, and the factory   endpoint  any OpenAI-compatible embeddings endpoint
-caching    remembers vectors by their texts
+caching    a cache of vectors by text
 minilm     all-MiniLM-L6-v2: network (NumPy, and the file of its weights), wordpiece (tokenizer), weights (installed files)
 e5         multilingual-e5-small: e5_package (installed engine and weights)
 
-Why the local models use no ONNX runtime: docs/decisions/libraries.md.
+docs/decisions/libraries.md explains why the local models do not use ONNX Runtime.
 """
 
 from __future__ import annotations
 
-from holdfast.embedders.base import Embedder, text_key
+from holdfast.embedders.base import Embedder, make_text_key
 from holdfast.embedders.callable import GivenEmbedder, embedder_of
 from holdfast.embedders.settings import EmbedderSettings
 
-__all__ = ["Embedder", "EmbedderSettings", "GivenEmbedder", "embedder_of", "text_key"]
+__all__ = ["Embedder", "EmbedderSettings", "GivenEmbedder", "embedder_of", "make_text_key"]

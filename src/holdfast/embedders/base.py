@@ -1,4 +1,4 @@
-"""What an embedder promises, and the checks that all of them share."""
+"""The contract of embedders, and the checks that they share."""
 
 from __future__ import annotations
 
@@ -11,81 +11,81 @@ from holdfast.recall.vectors import Vector
 
 KEY_BYTES: Final = 16
 Embed = Callable[[Sequence[str]], Awaitable[list[Vector]]]
-"""See `Embedder.embed`."""
+"""The type of `Embedder.embed`."""
 
 
 class Embedder(Protocol):
-    """Makes vectors of texts that are the nearer, the more alike they are in meaning.
+    """Makes vectors of texts; the closer two texts are in meaning, the closer their vectors.
 
-    Any object with these four is one, and so is a plain function: see `holdfast.embedders.embedder_of`. It may have four more:
-    `min_similarity` (see `floor_of`), `languages` (see `knows_language`), `embed_queries` (see `query_vectors`) and a `name` that ends with
-    `holdfast.recall.base.CONTEXT`: then turns are embedded with their speaker and the turn before.
+    Any object with these four members is an embedder, and so is a plain function: see `holdfast.embedders.embedder_of`. It may have four more:
+    `min_similarity` (see `get_floor`), `languages` (see `can_read_language`), `embed_queries` (see `make_query_vectors`), and a `name` that ends with
+    `holdfast.recall.base.CONTEXT`, which makes Holdfast embed turns with their speaker and the previous turn.
     """
 
     @property
     def name(self) -> str:
-        """Provider and model, like `openai/text-embedding-3-small`.
+        """Provider and model, such as `openai/text-embedding-3-small`.
 
-        It goes with each vector that is stored: vectors of two names are never compared. So it also says what is embedded where that
-        is more than the text.
+        It is stored with each vector, and vectors of different names are never compared. So if more than the text is embedded, the name must
+        say so.
         """
 
     @property
     def dimension(self) -> int | None:
-        """Numbers in a vector; None: not known before the first one came."""
+        """Numbers in a vector; None: unknown before the first one."""
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """A vector for each text, in their order; all of one dimension.
+        """Return a vector for each text, in order, all of the same dimension.
 
-        All or nothing: where one text has no vector the call fails, and `EmbeddingFailed.vectors` has what came of the others.
+        If one text has no vector, the call fails, and `EmbeddingFailed.vectors` has those of the others.
 
         Args:
-            texts: any number, none empty or of white space alone. Too long ones are cut at their end, not refused.
+            texts: any number of texts, none empty or blank. A text that is too long is cut at the end, not refused.
 
         Raises:
-            InvalidRequest: a text is empty, or no text.
-            EmbeddingFailed: there are no vectors; `again` says whether the same call may pass later, `refused` which texts never
+            InvalidRequest: a text is empty, or is not a text.
+            EmbeddingFailed: there are no vectors. `again` says whether the same call may succeed later, `refused` which texts never
                 will.
         """
 
     async def close(self) -> None:
-        """Let go of connections and weights. Closing twice is fine."""
+        """Release connections and weights. Closing twice is fine."""
 
 
-async def query_vectors(embedder: Embedder, texts: Sequence[str]) -> list[Vector]:
+async def make_query_vectors(embedder: Embedder, texts: Sequence[str]) -> list[Vector]:
     """Return vectors of questions, to compare with those of `Embedder.embed`.
 
-    Models that want another prefix before a question than before what may answer it have `embed_queries`, with the arguments,
-    results and errors of `embed`. Those that have none, or None, embed both in the same way.
+    Models that need another prefix for questions than for texts have `embed_queries`, with the arguments, results and errors of `embed`.
+    Without it, or if it is None, questions are embedded like texts.
     """
     embed: Embed = getattr(embedder, "embed_queries", None) or embedder.embed
     return await embed(texts)
 
 
-def floor_of(embedder: Embedder) -> float:
-    """The cosine below which texts have nothing to do with each other, by its `min_similarity`; 0: it is not known, and none is too low."""
+def get_floor(embedder: Embedder) -> float:
+    """Return the cosine below which texts are unrelated, from `min_similarity`; 0 if it is unknown."""
     floor: float = getattr(embedder, "min_similarity", 0.0)
     return floor
 
 
-def knows_language(embedder: Embedder, language: str | None) -> bool:
-    """Return False if an embedder names the languages that it knows (`languages`), and one that is asked in is not among them.
+def can_read_language(embedder: Embedder, language: str | None) -> bool:
+    """Return False if an embedder lists its `languages` and the question's language is not among them.
 
     Args:
-        embedder: any.
-        language: as `holdfast.recall.questions.Question` has it; None: it does not show.
+        embedder: any embedder.
+        language: the language of a `holdfast.recall.questions.Question`; None: not recognised.
     """
     known: frozenset[str] | None = getattr(embedder, "languages", None)
     return known is None or language is None or language in known
 
 
-def text_key(name: str, text: str, *, query: bool = False) -> bytes:
-    """What a text's vector is known by: 16 bytes of the model's name and the text.
+def make_text_key(name: str, text: str, *, query: bool = False) -> bytes:
+    """Return the key of a text's vector: a 16-byte hash of the model's name and the text.
 
     Args:
-        name: see `Embedder.name`.
-        text: whole, as it was given.
-        query: True for the vector of `embed_queries`, which is another one.
+        name: the name of the embedder.
+        text: the complete text.
+        query: True for a vector made by `embed_queries`, which differs.
     """
     digest = hashlib.blake2b(digest_size=KEY_BYTES, person=b"holdfast.query" if query else b"holdfast.vector")
     digest.update(f"{len(name)}:{name}".encode())
@@ -93,17 +93,17 @@ def text_key(name: str, text: str, *, query: bool = False) -> bytes:
     return digest.digest()
 
 
-def checked(texts: Any) -> list[str]:
-    """`texts` as a list, each a text with something in it. Raises `InvalidRequest`, which names the first that is not."""
+def check_texts(texts: Any) -> list[str]:
+    """Return `texts` as a list of texts that are not empty. Raises `InvalidRequest`, which names the first wrong one."""
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise InvalidRequest(f"texts must be a list of texts, not a {type(texts).__name__}", param="texts")
     for at, text in enumerate(texts):
         if not isinstance(text, str):
             raise InvalidRequest(f"texts[{at}] must be a text, not a {type(text).__name__}", param="texts")
         if not text or text.isspace():
-            raise InvalidRequest(f"texts[{at}] is empty, and nothing has no vector: leave it out", param="texts")
+            raise InvalidRequest(f"texts[{at}] is empty, so it has no vector: leave it out", param="texts")
         try:
             text.encode()
         except UnicodeEncodeError as exc:
-            raise InvalidRequest(f"texts[{at}] has half a character (a lone surrogate) in it", param="texts") from exc
+            raise InvalidRequest(f"texts[{at}] contains half a character (a lone surrogate)", param="texts") from exc
     return list(texts)

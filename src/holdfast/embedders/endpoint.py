@@ -1,6 +1,6 @@
-"""Any OpenAI-compatible embeddings endpoint (`POST /embeddings`): what is sent in which call, and what happens to texts that it refuses.
+"""Call any OpenAI-compatible embeddings endpoint (`POST /embeddings`): shorten, batch and retry texts, and isolate those that it refuses.
 
-A call of `embed` or `embed_queries` reads as: `_embed -> _shortened -> _batches -> _batch -> _asked -> EmbeddingsClient`, which tries again and knows HTTP.
+Call order: `_embed -> _shorten_all -> _iter_batches -> _embed_batch -> _request_vectors -> EmbeddingsClient`, which retries and handles HTTP.
 """
 
 from __future__ import annotations
@@ -14,45 +14,45 @@ import anyio.to_thread
 import msgspec
 
 from holdfast.accounting import run_cpu
-from holdfast.embedders.base import Embed, checked
+from holdfast.embedders.base import Embed, check_texts
 from holdfast.embedders.settings import EmbedderSettings
 from holdfast.errors import ContextTooLong, EmbeddingFailed, ModelError, ModelProtocolError, ModelUnavailable
 from holdfast.limits import EMBEDDING_ANSWER_BYTES, EMBEDDING_BATCH_BYTES
 from holdfast.models.client import Options
 from holdfast.models.json_endpoint import PostingClient, describe_failure
-from holdfast.recall.vectors import Vector, vector_of
+from holdfast.recall.vectors import Vector, to_vector
 from holdfast.tokens import TokenCounter, get_counter
 
 
 class EmbeddingsClient(PostingClient):
-    """The endpoint and its connections.
+    """An endpoint and its connections.
 
     Args:
-        base_url: up to and with the version; a query in it is kept.
+        base_url: up to and including the version; a query in it is kept.
         api_key: sent as bearer token; None sends none.
-        model: what it is called there.
+        model: the endpoint's name of the model.
         headers: sent with every call.
         options: timeouts, retries and limits; see `UpstreamClient`.
 
     Raises:
-        InvalidRequest: the address, the key or a header is not one.
+        InvalidRequest: the address, the key or a header is malformed.
     """
 
     def __init__(
         self, base_url: str, api_key: str | None, model: str, headers: Mapping[str, str], **options: Unpack[Options]
     ) -> None:
         options.setdefault("max_event_bytes", EMBEDDING_ANSWER_BYTES)
-        super().__init__(base_url, api_key, model, headers, path=_path, mark=b'"embedding"', **options)
+        super().__init__(base_url, api_key, model, headers, path=_complete_path, mark=b'"embedding"', **options)
 
     async def ask(self, texts: Sequence[str], dimensions: int | None) -> bytes:
-        """What the endpoint answers for `texts`, unread but whole.
+        """Return the endpoint's complete response for `texts`, undecoded.
 
         Args:
             texts: at least one.
-            dimensions: asked for; None: the model's own.
+            dimensions: the requested size of vectors; None: the model's own.
 
         Raises:
-            ModelError: it did not answer, or refused.
+            ModelError: the endpoint did not answer, or refused.
         """
         request: dict[str, Any] = {"model": self._model, "input": list(texts)}
         if dimensions is not None:
@@ -60,7 +60,7 @@ class EmbeddingsClient(PostingClient):
         return await self.post(request)
 
 
-def _path(path: str) -> str:
+def _complete_path(path: str) -> str:
     return path.removesuffix("/embeddings") + "/embeddings"
 
 
@@ -73,57 +73,57 @@ class _Answer(msgspec.Struct, frozen=True):
     data: list[_Item]
 
 
-def vectors_in(body: bytes, count: int, dimension: int | None, where: str) -> list[Vector]:
-    """The vectors in an answer, in the order of the texts.
+def read_vectors(body: bytes, count: int, dimension: int | None, where: str) -> list[Vector]:
+    """Decode the vectors in a response, in the order of the texts.
 
     Args:
         body: JSON.
-        count: how many texts were sent.
-        dimension: what each vector must have; None: what the first one has.
-        where: who answered, for errors.
+        count: the number of texts sent.
+        dimension: the required size of each vector; None: that of the first one.
+        where: the endpoint, for errors.
 
     Raises:
-        EmbeddingFailed: a vector is missing, doubled, of another dimension, all zeros or not finite.
-        ModelProtocolError: this is no answer of an embeddings endpoint.
+        EmbeddingFailed: a vector is missing, duplicate, of another dimension, all zeros or not finite.
+        ModelProtocolError: this is not a response of an embeddings endpoint.
     """
     try:
         items = msgspec.json.decode(body, type=_Answer).data
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-        raise ModelProtocolError(f"{where} answered with something that is no list of vectors") from exc
+        raise ModelProtocolError(f"{where} answered with something that is not a list of vectors") from exc
     places = [at if item.index is None else item.index for at, item in enumerate(items)]
     if sorted(places) != list(range(count)):
-        raise EmbeddingFailed(f"{where} answered with {len(items):,} vectors for {count:,} texts, or with wrong places")
+        raise EmbeddingFailed(f"{where} returned {len(items):,} vectors for {count:,} texts, or with wrong indexes")
     found = [b""] * count
     for at, item in sorted(zip(places, items, strict=True), key=lambda pair: pair[0]):
-        found[at] = vector_of(item.embedding, dimension)
+        found[at] = to_vector(item.embedding, dimension)
         dimension = len(item.embedding)
     return found
 
 
 _ABOUT_TEXTS: Final = frozenset({400, 413, 422})
-"""Statuses that may be one text's fault."""
+"""HTTP statuses that a single text may cause."""
 _SMALL_ANSWER: Final = 64 * 1024
-"""Bytes of an answer that is read at once; for a larger one a thread is worth its while."""
+"""Bytes of a response that is decoded on the event loop; a larger one uses a thread."""
 _CUTS: Final = 4
-"""How often a text is made shorter that the endpoint finds too long."""
+"""How often a text that is too long for the endpoint is shortened."""
 _CHARS: Final = 16
-"""Characters a token at most, for the first cut of a very long text."""
+"""Maximum characters per token, for the first cut of a very long text."""
 _PLAIN: Final = "hello"
-"""What no endpoint has a reason to refuse: one that does is at fault itself, not the texts that it refused before."""
+"""A text that no endpoint has a reason to refuse. If it is refused, the endpoint is at fault, not the earlier texts."""
 
 
 class EndpointEmbedder:
-    """A model behind an OpenAI-compatible embeddings endpoint: OpenAI, Ollama, vLLM, llama.cpp, a gateway.
+    """A model at an OpenAI-compatible embeddings endpoint: OpenAI, Ollama, vLLM, llama.cpp, a gateway.
 
-    Texts go in batches, several at a time; a call that fails is tried again as calls of models are (429, 5xx and lost connections,
-    with the pause that is asked for). One text that is refused keeps no others from their vectors.
+    Texts are sent in batches, several at a time. Failed calls are retried like calls of chat models (429, 5xx and lost connections, after the
+    requested pause). A refused text does not affect the others.
 
     Args:
-        settings: where it is, and how it is called.
-        options: of the connection; see `UpstreamClient`. For tests.
+        settings: the endpoint and how it is called.
+        options: options of the connection, for tests; see `UpstreamClient`.
 
     Raises:
-        InvalidRequest: the address, the key or a header is not one.
+        InvalidRequest: the address, the key or a header is malformed.
     """
 
     def __init__(self, settings: EmbedderSettings, **options: Unpack[Options]) -> None:
@@ -141,60 +141,60 @@ class EndpointEmbedder:
 
     @property
     def name(self) -> str:
-        """See `Embedder.name`."""
+        """The name stored with each vector."""
         return self._settings.name
 
     @property
     def dimension(self) -> int | None:
-        """See `Embedder.dimension`."""
+        """Numbers in a vector; None: unknown before the first one."""
         return self._dimension
 
     @property
     def min_similarity(self) -> float:
-        """See `floor_of`."""
+        """The similarity floor, for `floor_of`."""
         return self._settings.floor
 
     @property
     def embed_queries(self) -> Embed | None:
-        """See `query_vectors`; None where questions have the prefix of other texts, or none has one."""
+        """The method for questions; None if questions and texts have the same prefix."""
         prefix = self._settings.query_prefix
         return None if prefix == self._settings.passage_prefix else partial(self._embed, prefix)
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """See `Embedder.embed`."""
+        """Return a vector for each text, in order."""
         return await self._embed(self._settings.passage_prefix, texts)
 
     async def _embed(self, prefix: str, texts: Sequence[str]) -> list[Vector]:
-        wanted = [prefix + text for text in checked(texts)]
+        wanted = [prefix + text for text in check_texts(texts)]
         if any(len(text.encode()) > self._settings.max_input for text in wanted):  # no token is shorter than a byte
-            wanted = await anyio.to_thread.run_sync(self._shortened, wanted)
-        made = _Made({}, [], [], [])
-        batches = list(self._batches(wanted))
+            wanted = await anyio.to_thread.run_sync(self._shorten_all, wanted)
+        results = _Results({}, [], [], [])
+        batches = list(self._iter_batches(wanted))
         if len(batches) == 1:
-            await self._batch(wanted, batches[0], made)
+            await self._embed_batch(wanted, batches[0], results)
         else:
             async with anyio.create_task_group() as group:
                 for batch in batches:
-                    group.start_soon(self._batch, wanted, batch, made)
-        if made.failed or made.refused:
-            raise self._failure(made)
-        return [made.vectors[at] for at in range(len(wanted))]
+                    group.start_soon(self._embed_batch, wanted, batch, results)
+        if results.failed or results.refused:
+            raise self._make_error(results)
+        return [results.vectors[at] for at in range(len(wanted))]
 
     def retire(self) -> None:
-        """Close its connections as soon as nobody has it any more."""
+        """Close the connections once they are idle."""
         self._client.retire()
 
     async def close(self) -> None:
-        """See `Embedder.close`."""
+        """Close the connections."""
         await self._client.close()
 
-    # -- what goes together ------------------------------------------------------
+    # -- batches -----------------------------------------------------------------
 
-    def _shortened(self, texts: Sequence[str]) -> list[str]:
+    def _shorten_all(self, texts: Sequence[str]) -> list[str]:
         count = get_counter(self._settings.model)
-        return [shortened(text, self._settings.max_input, count) for text in texts]
+        return [shorten_text(text, self._settings.max_input, count) for text in texts]
 
-    def _batches(self, texts: Sequence[str]) -> Iterator[range]:
+    def _iter_batches(self, texts: Sequence[str]) -> Iterator[range]:
         start = size = 0
         for at, text in enumerate(texts):
             grown = len(text.encode())
@@ -207,45 +207,45 @@ class EndpointEmbedder:
 
     # -- one batch ---------------------------------------------------------------
 
-    async def _batch(self, texts: Sequence[str], batch: range, made: _Made) -> None:
-        """The vectors of a batch, into `made`; where it is refused as it is, those of its halves, and so on."""
+    async def _embed_batch(self, texts: Sequence[str], batch: range, results: _Results) -> None:
+        """Add the vectors of a batch to `results`. A refused batch is split into halves until the refused texts are found."""
         self._places = self._places or anyio.Semaphore(self._settings.max_requests)
         async with self._places:
             waiting = [batch]
-            while waiting and not made.failed:
+            while waiting and not results.failed:
                 part = waiting.pop()
                 try:
-                    vectors = await self._asked([texts[at] for at in part])
+                    vectors = await self._request_vectors([texts[at] for at in part])
                 except ModelError as exc:
                     if exc.status not in _ABOUT_TEXTS and not isinstance(exc, ContextTooLong):
-                        made.failed.append(_failure(exc, [texts[at] for at in part]))
+                        results.failed.append(_to_embedding_error(exc, [texts[at] for at in part]))
                     elif len(part) > 1:
                         middle = len(part) // 2
                         waiting += [part[middle:], part[:middle]]
                     else:
-                        await self._refused(_failure(exc, [texts[part[0]]]), part[0], made)
+                        await self._record_refusal(_to_embedding_error(exc, [texts[part[0]]]), part[0], results)
                 except EmbeddingFailed as exc:
-                    made.failed.append(exc)
+                    results.failed.append(exc)
                 else:
-                    made.vectors.update(zip(part, vectors, strict=True))
+                    results.vectors.update(zip(part, vectors, strict=True))
 
-    async def _refused(self, error: EmbeddingFailed, at: int, made: _Made) -> None:
-        """Note a text that is refused; where none was taken yet, once see whether the endpoint takes any."""
-        made.refused.append((at, error))
-        if made.vectors or made.probed:
+    async def _record_refusal(self, error: EmbeddingFailed, at: int, results: _Results) -> None:
+        """Record a refused text. If none was accepted so far, test once whether the endpoint accepts any text."""
+        results.refused.append((at, error))
+        if results.vectors or results.probed:
             return
-        made.probed.append(True)
+        results.probed.append(True)
         try:
-            await self._asked([_PLAIN])
+            await self._request_vectors([_PLAIN])
         except ModelError as exc:
-            made.probed.append(False)
-            made.failed.append(error if exc.status in _ABOUT_TEXTS else _failure(exc, [_PLAIN]))
+            results.probed.append(False)
+            results.failed.append(error if exc.status in _ABOUT_TEXTS else _to_embedding_error(exc, [_PLAIN]))
         except EmbeddingFailed as exc:
-            made.probed.append(False)
-            made.failed.append(exc)
+            results.probed.append(False)
+            results.failed.append(exc)
 
-    async def _asked(self, texts: Sequence[str]) -> list[Vector]:
-        """The vectors of texts in one call. One alone that is too long for the endpoint is made shorter, and sent again."""
+    async def _request_vectors(self, texts: Sequence[str]) -> list[Vector]:
+        """Return the vectors of texts in one call. A single text that is too long for the endpoint is shortened and sent again."""
         for attempt in range(_CUTS + 1):
             try:
                 body = await self._client.ask(texts, self._settings.dimension if self._settings.shortens else None)
@@ -258,37 +258,37 @@ class EndpointEmbedder:
                     keep = 0.95 * exc.context_limit / exc.requested
                 texts = [texts[0][: max(1, int(len(texts[0]) * keep))]]
         where, count, dimension = self._client.origin, len(texts), self._dimension
-        vectors = await run_cpu(vectors_in, body, count, dimension, where, long=len(body) > _SMALL_ANSWER)
+        vectors = await run_cpu(read_vectors, body, count, dimension, where, long=len(body) > _SMALL_ANSWER)
         self._dimension = len(vectors[0]) // 4
         return vectors
 
-    def _failure(self, made: _Made) -> EmbeddingFailed:
-        """What a call ends with of which not all texts have their vectors."""
-        cause = made.failed[0] if made.failed else None
-        refused = tuple(sorted(at for at, _ in made.refused)) if all(made.probed) else ()
-        words = str(cause) if cause else _refusal(refused, made.refused[0][1])
+    def _make_error(self, results: _Results) -> EmbeddingFailed:
+        """Make the error of a call in which some texts have no vector."""
+        cause = results.failed[0] if results.failed else None
+        refused = tuple(sorted(at for at, _ in results.refused)) if all(results.probed) else ()
+        words = str(cause) if cause else _format_refusal(refused, results.refused[0][1])
         return EmbeddingFailed(
             words,
             again=cause is not None and cause.again,
             retry_after=cause.retry_after if cause else None,
             refused=refused,
-            vectors=made.vectors,
+            vectors=results.vectors,
         )
 
 
-class _Made(NamedTuple):
-    """What a call of `embed` has come to so far."""
+class _Results(NamedTuple):
+    """The results of a call of `embed` so far."""
 
     vectors: dict[int, Vector]
     refused: list[tuple[int, EmbeddingFailed]]
     failed: list[EmbeddingFailed]
-    """What no other text will fare better with; nothing further is sent then."""
+    """Errors that concern all texts; nothing more is sent after one."""
     probed: list[bool]
-    """Whether a text was sent that nobody refuses, and false behind that where it was refused."""
+    """True once a plain test text was sent; followed by False if it was refused."""
 
 
-def shortened(text: str, most: int, count: TokenCounter) -> str:
-    """The beginning of `text` that has at most `most` tokens; the whole where it has no more."""
+def shorten_text(text: str, most: int, count: TokenCounter) -> str:
+    """Return `text`, or its beginning with at most `most` tokens."""
     text = text[: most * _CHARS]
     while (tokens := count.text(text)) > most:
         text = text[: max(1, int(len(text) * most / tokens * 0.98))]
@@ -297,11 +297,11 @@ def shortened(text: str, most: int, count: TokenCounter) -> str:
     return text
 
 
-def _failure(exc: ModelError, texts: Sequence[str]) -> EmbeddingFailed:
+def _to_embedding_error(exc: ModelError, texts: Sequence[str]) -> EmbeddingFailed:
     again = isinstance(exc, ModelUnavailable | ModelProtocolError)
     return EmbeddingFailed(f"no vectors: {describe_failure(exc, texts)}", again=again, retry_after=exc.retry_after)
 
 
-def _refusal(refused: Sequence[int], error: EmbeddingFailed) -> str:
+def _format_refusal(refused: Sequence[int], error: EmbeddingFailed) -> str:
     named = ", ".join(f"texts[{at}]" for at in refused[:5]) + (" and more" if len(refused) > 5 else "")
     return f"the endpoint refuses {named}: {error}"

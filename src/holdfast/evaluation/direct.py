@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from holdfast.embedders import Embedder
-from holdfast.embedders.base import floor_of, knows_language, query_vectors
+from holdfast.embedders.base import can_read_language, get_floor, make_query_vectors
 from holdfast.evaluation.dataset import Dataset, Query, Sample, Turn
 from holdfast.evaluation.finders import SearchResult
 from holdfast.evaluation.measures import list_sessions
 from holdfast.evaluation.plain import TOOL
 from holdfast.recall.base import NEAR, NEAREST, Candidate, Candidates, SearchMode, Similar
 from holdfast.recall.details import analyse
-from holdfast.recall.questions import Question, question_of
+from holdfast.recall.questions import Question, parse_question
 from holdfast.recall.ranking import Ranking
 from holdfast.recall.scoring import WEIGHTS, Weights
 from holdfast.recall.terms import Terms
-from holdfast.recall.vectors import similarities
+from holdfast.recall.vectors import compute_similarities
 
 
 class Direct:
@@ -39,25 +39,25 @@ class Direct:
     ) -> SearchResult:
         """Return all turns that match a question, best first."""
         space = self._spaces[number][query.role == TOOL]
-        question = question_of(query.text, now=query.asked or space.last, everyday=True)
+        question = parse_question(query.text, now=query.asked or space.last, everyday=True)
         if query.role == TOOL and mode != "keyword":
-            mode = "keyword"  # results of tools have no vectors
+            mode = "keyword"  # tool results have no vectors
         similar = None if mode == "keyword" else await self._find_similar(space, query.text)
         found = space.lookup(question) if mode != "vector" else None
-        floor = 0.0 if self._embedder is None else floor_of(self._embedder)
-        knows = self._embedder is None or knows_language(self._embedder, question.language)
+        floor = 0.0 if self._embedder is None else get_floor(self._embedder)
+        knows = self._embedder is None or can_read_language(self._embedder, question.language)
         ranking = Ranking(question, found, similar, self.weights, floor, knows=knows)
-        missing = ranking.missing(len(space.candidates))
+        missing = ranking.list_missing(len(space.candidates))
         ranking.fill(space.near(missing), missing)
-        turns = [hit.candidate.seq for hit in ranking.hits()]
+        turns = [hit.candidate.seq for hit in ranking.list_hits()]
         return SearchResult(turns, list_sessions(space.sample, turns))
 
     async def _find_similar(self, space: _Space, text: str) -> list[Similar]:
         assert self._embedder is not None, "vectors need an embedder"
         if not space.vectors:
             space.vectors = b"".join(await self._embedder.embed(space.texts))
-        (vector,) = await query_vectors(self._embedder, [text])
-        return space.nearest(similarities(vector, space.vectors, len(vector) // 4))
+        (vector,) = await make_query_vectors(self._embedder, [text])
+        return space.nearest(compute_similarities(vector, space.vectors, len(vector) // 4))
 
 
 class _Space:
@@ -86,7 +86,7 @@ class _Space:
     def lookup(self, question: Question) -> Candidates:
         """Return every turn that has one of the question's terms, or a time that the question names."""
         matched: dict[int, dict[str, int]] = {
-            at: {} for at, one in enumerate(self.candidates) if question.covers(one.at)
+            at: {} for at, one in enumerate(self.candidates) if question.has_time(one.at)
         }
         for term in question.terms:
             for at in self._holders.get(term, ()):

@@ -17,7 +17,7 @@ from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import SEARCH_RESULTS
 from holdfast.recall.base import SearchMode
 from holdfast.search.conversations import search_conversations
-from holdfast.search.queries import Asked, SearchResults
+from holdfast.search.queries import SearchOptions, SearchResults
 from holdfast.turns.recall import LEAST_SHARE
 
 _ROLES: Final = ("user", "assistant")
@@ -99,7 +99,7 @@ class Library:
             EmbeddingFailed: The question got no vector, so it was searched by keyword only.
         """
         most = RecallSettings().max_results
-        asked = Asked(mode=mode, limit=most, bare=True, least=LEAST_SHARE, sure=True)
+        asked = SearchOptions(mode=mode, limit=most, bare=True, least=LEAST_SHARE, sure=True)
         self._set_clock(number, query)
         page = await search_conversations(self._holdfast.engine, str(number), query.text, asked)
         return self._get_turns(number, _check_mode(mode, page))
@@ -108,7 +108,7 @@ class Library:
         self, mode: SearchMode, number: int, query: Query, *, limit: int = SEARCH_RESULTS, **how: Any
     ) -> SearchResults:
         self._set_clock(number, query)
-        mode = "keyword" if query.role == TOOL else mode  # results of tools have no vectors
+        mode = "keyword" if query.role == TOOL else mode  # tool results have no vectors
         page = await self._holdfast.search(
             query.text, user_id=str(number), mode=mode, limit=limit, role=query.role, **how
         )

@@ -26,7 +26,7 @@ from holdfast.evaluation.measures import mean
 from holdfast.evaluation.prompt_sessions import Built, Run, find_current, is_block, open_session
 from holdfast.evaluation.statements.matching import Matcher, normalize
 from holdfast.recall.chunks import find_sentences
-from holdfast.recall.terms import count_terms, words_language, words_of
+from holdfast.recall.terms import choose_language, count_terms, split_words
 from holdfast.wire.sendable import get_own_fields, to_messages
 
 PARTS: Final = ("messages", "facts", "digest", "recalled")
@@ -201,7 +201,7 @@ class Needs:
         self._counts: Counter[str] = Counter()
         if not all(query.values for query in sample.queries):
             for turn in sample.turns:
-                self._counts.update(_list_terms(turn.text, words_language(words_of(turn.text))))
+                self._counts.update(_list_terms(turn.text, choose_language(split_words(turn.text))))
 
     def make_check(self, query: Query, at: int) -> _Values | _Words:
         """Return the check for a turn that answers a question."""
@@ -211,11 +211,11 @@ class Needs:
         if patterns:
             return _Values(patterns)
         sentence = self._find_best_sentence(query.text, text)
-        return _Words([text, sentence] if sentence else [text], words_language(words_of(text)))
+        return _Words([text, sentence] if sentence else [text], choose_language(split_words(text)))
 
     def _find_best_sentence(self, question: str, text: str) -> str:
         """Return the sentence that shares most with the question, weighted by the rarity of terms; empty if none does."""
-        language = words_language(words_of(text))
+        language = choose_language(split_words(text))
         asked = _list_terms(question, language)
         best, most = "", 0.0
         for start, stop in find_sentences(text):
@@ -239,7 +239,7 @@ def _make_pattern(value: str, said: str) -> re.Pattern[str] | None:
 
 @lru_cache(maxsize=16_384)
 def _list_terms(text: str, language: str) -> frozenset[str]:
-    return frozenset(count_terms(words_of(text), language).counts)
+    return frozenset(count_terms(split_words(text), language).counts)
 
 
 # -- figures -------------------------------------------------------------------

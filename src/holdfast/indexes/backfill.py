@@ -1,8 +1,8 @@
-"""Find what was not reported to an index: sessions that another process wrote, or this one before it ended, and leftovers of deleted ones.
+"""Find changes that were not reported to an index: sessions written by other or ended processes, and leftovers of deleted sessions.
 
-Sessions are walked newest first, down to where the last walk began and a margin further: it costs what has changed since then.
-From time to time, and the first time, all sessions and all sources are: it costs one look at each. Until the first walk is over, a search does
-not find everything, and says so.
+A walk goes over sessions, newest first, back to the start of the previous walk plus a margin, so it costs only what has changed. The first
+walk and one from time to time cover all sessions and all sources, at one lookup each. Until the first walk is done, searches are incomplete
+and say so.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from holdfast.background import cancel_task
 from holdfast.domain.memory import Owner
 from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.errors import HoldfastError, SessionNotFound, StoreCorrupt
-from holdfast.indexes.memories import bring_stored, bring_up_to_date
-from holdfast.indexes.sources import Feeder, space_of
-from holdfast.indexes.tombstones import Departures
+from holdfast.indexes.memories import bring_stored_up_to_date, bring_up_to_date
+from holdfast.indexes.sources import Feeder, to_session_space
+from holdfast.indexes.tombstones import RemovalMarks
 from holdfast.limits import INDEX_DEPARTED_WALK, INDEX_MARGIN, INDEX_WHOLE_WALK
 from holdfast.recall.base import Index, Progress, Space
 from holdfast.stores.base import Store
@@ -30,33 +30,33 @@ from holdfast.stores.walk import iterate_owners, iterate_session_pages
 NOTE: Final = "walk"
 _PAGE: Final = 100
 _COUNTED: Final = 1000
-"""Sessions that are looked at to tell how far an index is behind."""
+"""The most sessions checked to measure how far an index is behind."""
 _SHARE: Final = 0.5
-"""Part of its time in which a walk does something."""
+"""The share of time that a walk is active."""
 _STEP: Final = 0.02
 """Seconds of work after which a walk rests."""
 _REST: Final = 0.1
-"""Seconds that it rests at most: what took long, a session with much in it, has had its own rests."""
+"""The longest rest in seconds. Long sessions have their own rests already."""
 
 
-class Walks(msgspec.Struct, frozen=True, kw_only=True):
-    """What is noted of walks."""
+class WalkNotes(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored note on walks."""
 
     walked: int | None = None
-    """When the last one began, milliseconds since the epoch; None: there was none."""
+    """When the last walk began, milliseconds since the epoch; None: there was none."""
     whole: int | None = None
-    """When the last whole one did."""
+    """When the last walk over everything began."""
 
 
-class Walked(msgspec.Struct, frozen=True):
-    """What a walk found."""
+class WalkResult(msgspec.Struct, frozen=True):
+    """The result of a walk."""
 
     sessions: int = 0
-    """That were behind."""
+    """Sessions that were not up to date."""
     entries: int = 0
-    """That were taken in."""
+    """Entries that were indexed."""
     dropped: int = 0
-    """Sources whose session is gone."""
+    """Sources deleted because their session no longer exists."""
     whole: bool = False
 
 
@@ -64,16 +64,16 @@ _log: Final = logging.getLogger("holdfast.indexing")
 
 
 class Lag(NamedTuple):
-    """How far an index is behind."""
+    """The backlog of an index."""
 
     sessions: int
     entries: int
-    """Of them that are not in."""
+    """Entries of these sessions that are not indexed."""
     milliseconds: int
-    """Since the oldest of them was written to."""
+    """Time since the oldest of them was written to."""
 
 
-_decode: Final = msgspec.json.Decoder(Walks).decode
+_decode: Final = msgspec.json.Decoder(WalkNotes).decode
 _encode: Final = msgspec.json.encode
 
 
@@ -81,12 +81,12 @@ class Walker:
     """Walks over one tenant.
 
     Args:
-        store: where sessions live, as it is.
-        memories: where memories are.
-        index: of the tenant.
-        feeder: brings sessions in.
+        store: the sessions, including expired ones that are not deleted yet.
+        memories: the store of memories.
+        index: the tenant's index.
+        feeder: indexes sessions.
         clock: milliseconds since the epoch.
-        departures: what others have taken away.
+        departures: removals by other indexes' processes.
     """
 
     def __init__(
@@ -97,85 +97,87 @@ class Walker:
         feeder: Feeder,
         clock: Callable[[], int],
         *,
-        departures: Departures,
+        removals: RemovalMarks,
     ) -> None:
         self._store = store
         self._memories = memories
         self._index = index
         self._feeder = feeder
         self._clock = clock
-        self._departures = departures
+        self._removals = removals
 
-    async def walks(self) -> Walks:
-        """What is noted."""
+    async def read_notes(self) -> WalkNotes:
+        """Read the stored note on walks."""
         data = await self._index.note(NOTE)
-        return Walks() if data is None else _decode(data)
+        return WalkNotes() if data is None else _decode(data)
 
     async def walk(
-        self, *, epoch: int = 0, whole: bool = False, still: Callable[[], Awaitable[bool]] | None = None
-    ) -> Walked:
-        """Find what is behind, and bring it in.
+        self, *, epoch: int = 0, whole: bool = False, should_continue: Callable[[], Awaitable[bool]] | None = None
+    ) -> WalkResult:
+        """Find outdated sources and bring them up to date.
 
         Args:
-            epoch: of the last rebuild.
-            whole: look at everything; else only where it is time.
-            still: asked between steps whether to go on, see `Rested`. What is left is found by the next walk.
+            epoch: the epoch of the last rebuild.
+            whole: check everything; otherwise only when that is due.
+            still: awaited between steps; False stops the walk, and the next one finds the rest. See `RestingCheck`.
         """
-        known, now, still = await self.walks(), self._clock(), still or on
-        whole = whole or await self._is_whole(known, now)
+        known, now, should_continue = await self.read_notes(), self._clock(), should_continue or always_continue
+        whole = whole or await self._is_full_walk_due(known, now)
         until = None if whole else (known.walked or 0) - INDEX_MARGIN
         behind = entries = dropped = 0
-        async for ref in self._behind(until, still):
+        async for ref in self._iter_outdated(until, should_continue):
             try:
-                entries += (await self._feeder.bring(ref, epoch=epoch)).entries
+                entries += (await self._feeder.update_source(ref, epoch=epoch)).entries
             except StoreCorrupt as exc:
-                if exc.session_id is None:  # not a session's data, but the index itself
+                if exc.session_id is None:  # the index itself is damaged, not a session
                     raise
                 _log.error("not indexed: %s", exc)
             behind += 1
-        if whole and await still():
-            dropped = await self.leftovers(still=still)
-            await self._owners(still)
-        if not await still():
-            return Walked(behind, entries, dropped)
-        walks = Walks(walked=now, whole=now if whole else known.whole)
+        if whole and await should_continue():
+            dropped = await self.drop_leftovers(should_continue=should_continue)
+            await self._update_owners(should_continue)
+        if not await should_continue():
+            return WalkResult(behind, entries, dropped)
+        walks = WalkNotes(walked=now, whole=now if whole else known.whole)
         await self._index.keep_note(NOTE, _encode(walks))
-        return Walked(behind, entries, dropped, whole)
+        return WalkResult(behind, entries, dropped, whole)
 
-    async def _is_whole(self, known: Walks, now: int) -> bool:
-        """Whether it is time to look at everything: after a week, or an hour where something may have gone meanwhile."""
+    async def _is_full_walk_due(self, known: WalkNotes, now: int) -> bool:
+        """Return True if it is time to check everything: after a week, or after an hour if data may have been removed meanwhile."""
         if known.walked is None or known.whole is None:
             return True
         since = now - known.whole
-        if since >= INDEX_DEPARTED_WALK and await self._departures.since(known.whole):
+        if since >= INDEX_DEPARTED_WALK and await self._removals.has_removal_since(known.whole):
             return True
         return since >= INDEX_WHOLE_WALK
 
-    async def _behind(self, until: int | None, still: Callable[[], Awaitable[bool]]) -> AsyncIterator[SessionRef]:
-        """Sessions of which not all is in: those that a process left open, and those that changed after a time."""
-        async for ref in self._left_open():
+    async def _iter_outdated(
+        self, until: int | None, should_continue: Callable[[], Awaitable[bool]]
+    ) -> AsyncIterator[SessionRef]:
+        """Yield outdated sessions: those that a process left incomplete, and those that have changed since `until`."""
+        async for ref in self._iter_incomplete():
             yield ref
-        async for session in self._newest(until):
-            if await self._missing(session):
+        async for session in self._iter_newest(until):
+            if await self._count_missing(session):
                 yield session.ref
-            if not await still():
+            if not await should_continue():
                 return
 
-    async def _newest(self, until: int | None) -> AsyncIterator[Session]:
-        """Sessions, newest first, down to a time in milliseconds since the epoch; None: all."""
+    async def _iter_newest(self, until: int | None) -> AsyncIterator[Session]:
+        """Yield sessions, newest first, back to `until` (milliseconds since the epoch; None: all)."""
         async for page in iterate_session_pages(self._store, size=_PAGE, descending=True):
             for session in page:
                 if until is not None and session.updated_at < until:
                     return
                 yield session
 
-    async def lag(self, walked: int | None) -> Lag:
-        """What is behind of the sessions that have changed since a walk, of which `_COUNTED` are looked at; None: of all."""
+    async def measure_lag(self, walked: int | None) -> Lag:
+        """Measure the backlog among sessions changed since `walked` (None: ever), checking at most `_COUNTED` of them."""
         number = entries = looked = 0
         now = oldest = self._clock()
-        async for session in self._newest(None if walked is None else walked - INDEX_MARGIN):
+        async for session in self._iter_newest(None if walked is None else walked - INDEX_MARGIN):
             looked += 1
-            missing = await self._missing(session)
+            missing = await self._count_missing(session)
             if missing:
                 number, entries = number + 1, entries + missing
                 oldest = min(oldest, session.updated_at)
@@ -183,26 +185,26 @@ class Walker:
                 break
         return Lag(number, entries, max(0, now - oldest) if number else 0)
 
-    async def _missing(self, session: Session) -> int:
-        """How many entries of a session are not in the index, more or less; at least 1 where anything is not."""
+    async def _count_missing(self, session: Session) -> int:
+        """Estimate the number of entries of a session that are not indexed; at least 1 if the session is outdated."""
         if is_child(session.ref):
             return 0
-        known = await self._index.progress(space_of(session.ref), session.id)
+        known = await self._index.progress(to_session_space(session.ref), session.id)
         if known is None or known.identity != session.identity:
             return max(1, session.messages)
         if known.complete and known.version == session.version:
             return 0
         return max(1, session.tail.next_seq - known.next_seq)
 
-    async def _left_open(self) -> AsyncIterator[SessionRef]:
-        """Sources that were being brought up to date when a process ended."""
-        async for space, source_id, _ in self._sources(incomplete=True):
+    async def _iter_incomplete(self) -> AsyncIterator[SessionRef]:
+        """Yield sources left incomplete by an ended process; bring owners of memories up to date directly."""
+        async for space, source_id, _ in self._iter_sources(incomplete=True):
             if space.kind == "talk":
                 yield SessionRef(space.name, source_id)
             else:
                 await bring_up_to_date(self._index, self._memories, Owner(space.kind, space.name))
 
-    async def _sources(
+    async def _iter_sources(
         self, *, space: Space | None = None, incomplete: bool = False
     ) -> AsyncIterator[tuple[Space, str, Progress]]:
         after: tuple[Space, str] | None = None
@@ -214,66 +216,68 @@ class Walker:
                 return
             after = page[-1][0], page[-1][1]
 
-    async def leftovers(self, user: str | None = None, still: Callable[[], Awaitable[bool]] | None = None) -> int:
-        """Drop sources, of all users or one, whose session is gone, or is another one; how many."""
+    async def drop_leftovers(
+        self, user: str | None = None, should_continue: Callable[[], Awaitable[bool]] | None = None
+    ) -> int:
+        """Delete sources, of one user or all, whose session no longer exists or was replaced; return their number."""
         number, space = 0, None if user is None else Space("talk", user)
-        async for found, source_id, known in self._sources(space=space):
-            if found.kind == "talk" and not await self._is_there(SessionRef(found.name, source_id), known):
+        async for found, source_id, known in self._iter_sources(space=space):
+            if found.kind == "talk" and not await self._exists(SessionRef(found.name, source_id), known):
                 await self._index.drop(found, source_id, identity=known.identity)
                 number += 1
-            if still is not None and not await still():
+            if should_continue is not None and not await should_continue():
                 break
         return number
 
-    async def _is_there(self, ref: SessionRef, known: Progress) -> bool:
+    async def _exists(self, ref: SessionRef, known: Progress) -> bool:
         try:
             session = await self._store.get(ref)
             return bool(session.damaged) or session.identity == known.identity
         except SessionNotFound:
             return False
 
-    async def _owners(self, still: Callable[[], Awaitable[bool]]) -> None:
-        """Bring the memories of all owners in."""
+    async def _update_owners(self, should_continue: Callable[[], Awaitable[bool]]) -> None:
+        """Bring the memories of all owners up to date."""
         async for owner, _ in iterate_owners(self._memories):
-            await bring_stored(self._index, self._memories, owner)
-            if not await still():
+            await bring_stored_up_to_date(self._index, self._memories, owner)
+            if not await should_continue():
                 return
 
 
-class Rested:
-    """Asked between two steps whether to go on: rests when it is time, so that turns do not wait behind a walk.
+class RestingCheck:
+    """A check between steps that also rests when a rest is due, so that turns do not wait for a walk.
 
     Args:
-        still: whether it is still this process's turn.
+        still: returns whether this process may still continue.
     """
 
-    def __init__(self, still: Callable[[], Awaitable[bool]]) -> None:
-        self._still = still
+    def __init__(self, should_continue: Callable[[], Awaitable[bool]]) -> None:
+        self._should_continue = should_continue
         self._loop = asyncio.get_running_loop()
         self._began = self._loop.time()
 
     async def __call__(self) -> bool:
-        """Whether to go on."""
+        """Rest if due; return whether to continue."""
         took = self._loop.time() - self._began
         if took < _STEP:
             return True
         await asyncio.sleep(min(took * (1 / _SHARE - 1), _REST))
         self._began = self._loop.time()
-        return await self._still()
+        return await self._should_continue()
 
 
-async def on() -> bool:
-    """Go on, without rest."""
+async def always_continue() -> bool:
+    """Return True without a rest."""
     return True
 
 
 class FirstWalk:
-    """Whether everything there is was looked for once since an index was made; whoever asks has that begun.
+    """Tracks whether a walk has covered everything since the index was created, and starts one if asked.
 
     Args:
-        walk: walks over it.
-        walked: whether that was ever done, as the index has noted it.
-        failed: told why it failed; it is tried again.
+        walk: runs a walk.
+        walked: returns whether the index has noted a walk.
+        failed: called with the error of a failed walk; the next request tries again.
     """
 
     def __init__(
@@ -285,32 +289,32 @@ class FirstWalk:
         self._walk = walk
         self._walked = walked
         self._failed = failed
-        self._over = False
+        self._done = False
         self._task: asyncio.Task[None] | None = None
 
-    def renewed(self) -> None:
-        """The index is another one, with nothing in it."""
-        self._over = False
+    def reset(self) -> None:
+        """Start over with a new, empty index."""
+        self._done = False
 
-    async def over(self, seconds: float) -> bool:
-        """Whether it is over; where it is not, it is waited for.
+    async def wait(self, seconds: float) -> bool:
+        """Wait for the first walk, starting it if needed; return whether it is done.
 
         Args:
-            seconds: how long at most.
+            seconds: the longest wait.
 
         Raises:
             StoreError: the index cannot be used.
         """
-        if not self._over and not await self._is_over():
+        if not self._done and not await self._check_done():
             if self._task is None or self._task.done():
                 self._task = asyncio.create_task(self._run(), name="first walk over the index")
             await asyncio.wait([self._task], timeout=seconds)
-            await self._is_over()
-        return self._over
+            await self._check_done()
+        return self._done
 
-    async def _is_over(self) -> bool:
-        self._over = await self._walked()
-        return self._over
+    async def _check_done(self) -> bool:
+        self._done = await self._walked()
+        return self._done
 
     async def _run(self) -> None:
         try:
@@ -319,6 +323,6 @@ class FirstWalk:
             self._failed(exc)
 
     async def close(self) -> None:
-        """End it. Closing twice is fine."""
+        """Cancel the walk. Closing twice is fine."""
         task, self._task = self._task, None
         await cancel_task(task)

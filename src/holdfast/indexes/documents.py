@@ -1,4 +1,4 @@
-"""Documents of an index: the words of an entry or a memory that can be found, and the documents made of them. Pure."""
+"""Documents of an index: extract the searchable words of entries and memories, and make documents of them. Pure functions."""
 
 from __future__ import annotations
 
@@ -14,121 +14,121 @@ from holdfast.recall.base import Channel, Document
 from holdfast.recall.details import analyse
 
 DIGEST_BYTES: Final = 16
-_TOLD: Final = ("transcript", "caption", "alt_text")
-"""Fields of media, or of what is inside them, that say in words what is heard or seen there."""
+_DESCRIPTION_FIELDS: Final = ("transcript", "caption", "alt_text")
+"""Fields of media, or of objects nested in them, whose text describes what is heard or seen."""
 _ROLES: Final = frozenset({"user", "assistant", "tool"})
 
 
-class Said(NamedTuple):
-    """An entry that can be found, or could be before it was erased: one that was has no words."""
+class FindableEntry(NamedTuple):
+    """An entry that can be found, with its words and their digest. The words of an erased entry are empty."""
 
     entry: Entry
     words: str
     digest: bytes
 
 
-def find_said(entries: Iterable[Entry]) -> Iterator[Said]:
-    """Those of some entries that can be found, with their words, and those that were erased.
+def find_findable(entries: Iterable[Entry]) -> Iterator[FindableEntry]:
+    """Yield the entries that have searchable words, and the erased ones.
 
-    An erased one keeps its place, empty: so an index made anew has the neighbours that it had, and gives the same answers.
+    An erased entry keeps its place, empty: a rebuilt index then has the same neighbours as before and gives the same answers.
     """
     for entry in entries:
-        words = words_of(entry)
-        if words or (entry.erased and _is_said(entry)):
-            yield Said(entry, words, digest_of(words))
+        words = extract_words(entry)
+        if words or (entry.erased and _is_indexable(entry)):
+            yield FindableEntry(entry, words, compute_digest(words))
 
 
-def words_of(entry: Entry) -> str:
-    """What an entry says in words: text, and what its media are said to hold. Empty: it is not indexed.
+def extract_words(entry: Entry) -> str:
+    """Return the searchable words of an entry: its text, and the descriptions of its media. Empty if the entry is not indexed.
 
-    So are system messages, what was erased, reasoning, and the text of a branch that a reply joins with others.
+    Not indexed are system messages, erased entries, reasoning, and the text of a branch that a reply joins with others.
     """
-    if entry.erased or not _is_said(entry):
+    if entry.erased or not _is_indexable(entry):
         return ""
-    words = "\n".join(filter(None, _texts(entry.message)))
+    words = "\n".join(filter(None, _iter_texts(entry.message)))
     return "" if words.isspace() else words
 
 
-def _is_said(entry: Entry) -> bool:
+def _is_indexable(entry: Entry) -> bool:
     return entry.message.role in _ROLES and not (entry.metadata or {}).get(JOINED)
 
 
-def _texts(message: Message) -> Iterator[str]:
+def _iter_texts(message: Message) -> Iterator[str]:
     if isinstance(message.content, str):
         yield message.content
     elif isinstance(message.content, tuple):
         for part in message.content:
             if part.type not in UNSPOKEN_PARTS:
-                yield from _told_by(part)
-    yield from _told_in(message.extra)
+                yield from _iter_part_texts(part)
+    yield from _iter_nested_texts(message.extra)
 
 
-def _told_by(part: Part) -> Iterator[str]:
+def _iter_part_texts(part: Part) -> Iterator[str]:
     if part.text is not None:
         yield part.text
     else:
-        yield from _told_in(part.extra)
-        yield from _named(part.extra)
+        yield from _iter_nested_texts(part.extra)
+        yield from _iter_descriptions(part.extra)
 
 
-def _told_in(fields: Mapping[str, Any]) -> Iterator[str]:
+def _iter_nested_texts(fields: Mapping[str, Any]) -> Iterator[str]:
     for inner in fields.values():
         if isinstance(inner, Mapping):
-            yield from _named(inner)
+            yield from _iter_descriptions(inner)
 
 
-def _named(fields: Mapping[str, Any]) -> Iterator[str]:
-    for name in _TOLD:
-        told = fields.get(name)
-        if isinstance(told, str):
-            yield told
+def _iter_descriptions(fields: Mapping[str, Any]) -> Iterator[str]:
+    for name in _DESCRIPTION_FIELDS:
+        text = fields.get(name)
+        if isinstance(text, str):
+            yield text
 
 
-def digest_of(words: str) -> bytes:
-    """What stands for words: equal ones are embedded once. Half a character counts as itself."""
+def compute_digest(words: str) -> bytes:
+    """Return the digest of a text. Equal texts share one embedding. A lone surrogate is hashed too, so no text fails."""
     return blake2b(words.encode("utf-8", "surrogatepass"), digest_size=DIGEST_BYTES).digest()
 
 
-def channel_of(entry: Entry) -> Channel:
-    """Where its document stands."""
+def get_channel(entry: Entry) -> Channel:
+    """Return the channel of the entry's document."""
     return "tool" if entry.message.role == "tool" else "talk"
 
 
 class Places(NamedTuple):
-    """The next place of each channel."""
+    """The next free place of each channel."""
 
     talk: int = 0
     tool: int = 0
 
 
-def documents_of(said: Sequence[Said], places: Places) -> tuple[list[Document], Places]:
-    """The documents of some entries, and the places behind them.
+def make_documents(said: Sequence[FindableEntry], places: Places) -> tuple[list[Document], Places]:
+    """Make the documents of some entries; return them with the next free places.
 
     Args:
-        said: in order.
-        places: those that the first ones get.
+        said: the entries, in order.
+        places: the places of the first documents.
     """
     documents: list[Document] = []
     talk, tool = places
     for one in said:
-        in_talk = channel_of(one.entry) == "talk"
+        in_talk = get_channel(one.entry) == "talk"
         if one.words:
-            documents.append(document_of(one, talk if in_talk else tool))
+            documents.append(make_document(one, talk if in_talk else tool))
         talk, tool = talk + in_talk, tool + (not in_talk)
     return documents, Places(talk, tool)
 
 
-def document_of(said: Said, place: int) -> Document:
-    """The document of one entry."""
+def make_document(said: FindableEntry, place: int) -> Document:
+    """Make the document of one entry."""
     entry = said.entry
     terms, detail = analyse(said.words, entry.timestamp)
     return Document(
         seq=entry.seq,
-        channel=channel_of(entry),
+        channel=get_channel(entry),
         place=place,
         role=entry.message.role,
         agent=entry.agent,
-        name=speaker_of(entry),
+        name=find_speaker(entry),
         at=entry.timestamp,
         digest=said.digest,
         length=terms.length,
@@ -138,8 +138,8 @@ def document_of(said: Said, place: int) -> Document:
     )
 
 
-def speaker_of(entry: Entry) -> str | None:
-    """Return who speaks: the name that the message gives, else whose it is where several take part, else which agent's. None: none of them."""
+def find_speaker(entry: Entry) -> str | None:
+    """Return the speaker's name: the message's own name, else the participant, else the agent; None if there is none of these."""
     if entry.message.name is not None:
         return entry.message.name
     if entry.message.role == "user":
@@ -148,8 +148,8 @@ def speaker_of(entry: Entry) -> str | None:
     return entry.agent if entry.message.role == "assistant" else None
 
 
-def document_of_memory(memory: Memory) -> Document:
-    """The document of a memory: its number is `seq` and place."""
+def make_memory_document(memory: Memory) -> Document:
+    """Make the document of a memory. The memory's number serves as `seq` and as place."""
     terms, detail = analyse(memory.words, memory.updated_at)
     return Document(
         seq=memory.number,
@@ -157,7 +157,7 @@ def document_of_memory(memory: Memory) -> Document:
         role="user",
         agent=memory.agent,
         at=memory.updated_at,
-        digest=digest_of(memory.words),
+        digest=compute_digest(memory.words),
         length=terms.length,
         terms=terms.counts,
         traits=terms.traits,

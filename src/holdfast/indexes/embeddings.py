@@ -1,9 +1,9 @@
-"""Embed in the background what has no vector yet: by one process at a time, with growing pauses when it fails.
+"""Embed documents without a vector in the background: one process at a time, with growing pauses after failures.
 
-Texts are read from the log again, embedded, and put to their documents. What waits is recorded in the index, so a restart continues. Equal
-texts of a space are embedded once. A text that fails by itself is left without a vector; words are looked up all the same.
+Texts are read from the log again, embedded, and stored with their documents. The index records what is pending, so a restart continues. Equal
+texts of a space are embedded once. A text that repeatedly fails stays without a vector; keyword search still finds it.
 
-For a model that uses context, a turn is embedded with its speaker and the end of the turn before; see `in_context`.
+A model that uses context gets each turn with its speaker and the end of the previous turn; see `add_context`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import SessionRef
 from holdfast.embedders import Embedder
 from holdfast.errors import EmbeddingFailed, SessionNotFound
-from holdfast.indexes.documents import digest_of, speaker_of, words_of
+from holdfast.indexes.documents import compute_digest, extract_words, find_speaker
 from holdfast.indexes.throttle import Leases
 from holdfast.limits import EMBEDDED_AT_ONCE, EMBEDDING_TRIES, INDEX_PAUSE_SECONDS, UNEMBEDDED
 from holdfast.recall.base import Index, Pending, Source, Space, Vectored, has_context
@@ -28,28 +28,28 @@ from holdfast.stores.walk import group_ranges
 
 _log: Final = logging.getLogger("holdfast.indexing")
 _NEAR: Final = 16
-"""Entries that are read in vain, at most, so that two may be read at once."""
+"""Two requested entries with at most this many others between them are read in one range."""
 _COUNTED: Final = 1000
 BEFORE_CHARS: Final = 200
-"""Characters of the turn before that are embedded with a turn: its end."""
+"""Characters from the end of the previous turn that are embedded together with a turn."""
 
 
 class Turn(NamedTuple):
-    """What was said, and who said it: a name, else the role."""
+    """A turn's words and its speaker: a name, else the role."""
 
     speaker: str
     words: str
 
 
-class Embedding:
-    """Embeds what waits for vectors in one tenant's index.
+class BatchEmbedder:
+    """Embeds pending documents of one tenant's index.
 
     Args:
-        store: where sessions live, as it is.
-        memories: where memories are.
-        index: of the tenant.
+        store: the sessions, including expired ones that are not deleted yet.
+        memories: the store of memories.
+        index: the tenant's index.
         embedder: makes vectors.
-        stale: told of sources whose log does not say any more what the index has.
+        stale: called with sources whose log no longer matches the index.
     """
 
     def __init__(
@@ -70,54 +70,56 @@ class Embedding:
 
     @property
     def left(self) -> int:
-        """Texts that are left without a vector."""
+        """Number of texts that stay without a vector."""
         return sum(tries >= EMBEDDING_TRIES for tries in self._failed.values())
 
-    async def pending(self) -> int:
-        """Documents that wait for a vector, counted up to 1,000."""
+    async def count_pending(self) -> int:
+        """Count the documents that wait for a vector, up to 1,000."""
         return len(await self._index.pending(self._embedder.name, limit=_COUNTED))
 
-    async def round(self) -> bool:
-        """Embed some; whether there were any.
+    async def embed_batch(self) -> bool:
+        """Embed one batch of pending documents; return False if nothing was pending.
 
         Raises:
-            EmbeddingFailed: some have no vector; those that have one are stored.
-            StoreError: index or store cannot be used.
+            EmbeddingFailed: some texts got no vector; the others are stored.
+            StoreError: the index or the store cannot be used.
         """
-        await self._one_model()
+        await self._drop_other_models()
         limit = EMBEDDED_AT_ONCE + self.left
         waiting = await self._index.pending(self._embedder.name, limit=limit)
-        if len(waiting) < limit:  # these are all: what else failed has a vector by now, or is gone
+        if len(waiting) < limit:  # all that is pending: other failed texts have a vector by now or were deleted
             self._failed = {one: self._failed[one] for one in waiting if one in self._failed}
         if self.left >= UNEMBEDDED:
             return False
         some = [one for one in waiting if self._failed.get(one, 0) < EMBEDDING_TRIES][:EMBEDDED_AT_ONCE]
         for space, of_space in groupby(sorted(some), key=lambda one: one.space):
-            await self._embedded(space, list(of_space))
+            await self._embed_space(space, list(of_space))
         return bool(some)
 
-    async def _one_model(self) -> None:
-        """Vectors of another model give way: theirs are never compared with those of this one."""
+    async def _drop_other_models(self) -> None:
+        """Delete the vectors of other models: vectors of different models cannot be compared."""
         if self._checked:
             return
         others = set((await self._index.status()).vectors) - {self._embedder.name}
         if others:
             known = ", ".join(sorted(others))
-            _log.warning("vectors of %s give way to those of %s: all is embedded anew", known, self._embedder.name)
+            _log.warning(
+                "vectors of %s are replaced by vectors of %s: everything is embedded again", known, self._embedder.name
+            )
             await self._index.drop_vectors(keep=self._embedder.name)
         self._checked = True
 
-    async def _embedded(self, space: Space, some: Sequence[Pending]) -> None:
+    async def _embed_space(self, space: Space, some: Sequence[Pending]) -> None:
         model = self._embedder.name
-        texts = await self._texts(space, some)
+        texts = await self._read_texts(space, some)
         for source_id in {one.source.id for one in some if one not in texts}:
             await self._stale(space, source_id)
         for one in some:
             if one not in texts:
                 self._failed[one] = EMBEDDING_TRIES
-        # Equal words do not have equal vectors if the turns before them differ: then the whole text says which are equal.
+        # With context, equal words can have different vectors, so the digest of the whole text is the key.
         context = has_context(model, space)
-        keys = {one: digest_of(text) if context else one.digest for one, text in texts.items()}
+        keys = {one: compute_digest(text) if context else one.digest for one, text in texts.items()}
         known = {} if context else dict(await self._index.vectors(model, list(keys.values()), space=space))
         new = {keys[one]: text for one, text in texts.items() if keys[one] not in known}
         failure: EmbeddingFailed | None = None
@@ -128,7 +130,7 @@ class Embedding:
             failure = exc
             digests = list(new)
             known.update({digests[at]: vector for at, vector in exc.vectors.items()})
-            self._note(keys, {digests[at] for at in exc.refused}, EMBEDDING_TRIES)
+            self._count_failures(keys, {digests[at] for at in exc.refused}, EMBEDDING_TRIES)
         for source, of_source in groupby(sorted(texts), key=lambda one: one.source):
             vectors = [
                 Vectored(one.seq, one.digest, known[keys[one]], one.before) for one in of_source if keys[one] in known
@@ -137,34 +139,34 @@ class Embedding:
                 await self._index.put_vectors(space, source, model, vectors)
         if failure is not None:
             if not failure.again and not failure.refused:
-                self._note(keys, new.keys() - known.keys(), 1)
+                self._count_failures(keys, new.keys() - known.keys(), 1)
             raise failure
 
-    def _note(self, keys: Mapping[Pending, bytes], failed: set[bytes], tries: int) -> None:
+    def _count_failures(self, keys: Mapping[Pending, bytes], failed: set[bytes], tries: int) -> None:
         for one, key in keys.items():
             if key in failed:
                 self._failed[one] = self._failed.get(one, 0) + tries
 
     # -- texts -------------------------------------------------------------
 
-    async def _texts(self, space: Space, some: Sequence[Pending]) -> dict[Pending, str]:
-        """The texts to embed, of those documents of which the log still says so."""
+    async def _read_texts(self, space: Space, some: Sequence[Pending]) -> dict[Pending, str]:
+        """Read the texts to embed, leaving out documents that no longer match the log."""
         found: dict[Pending, str] = {}
         context = has_context(self._embedder.name, space)
         for source, of_source in groupby(some, key=lambda one: one.source):
             group = list(of_source)
-            read = self._said if space.kind == "talk" else self._read_memories
+            read = self._read_entries if space.kind == "talk" else self._read_memories
             before = {one.before_seq for one in group if one.before}
             turns = await read(space, source, sorted(before.union(one.seq for one in group)))
             for one in group:
                 turn, last = turns.get(one.seq), turns.get(one.before_seq) if one.before else None
                 if _is_current(turn, one.digest) and (not one.before or _is_current(last, one.before)):
                     assert turn is not None, "it is current"
-                    text = in_context(turn, last) if context else turn.words
+                    text = add_context(turn, last) if context else turn.words
                     found[one] = text.encode("utf-8", "replace").decode()
         return found
 
-    async def _said(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, Turn]:
+    async def _read_entries(self, space: Space, source: Source, seqs: Sequence[int]) -> dict[int, Turn]:
         ref = SessionRef(space.name, source.id)
         found: dict[int, Turn] = {}
         try:
@@ -172,7 +174,7 @@ class Embedding:
                 return found
             for start, stop in group_ranges(seqs, gap=_NEAR):
                 for one in await self._store.entries(ref, start=start, stop=stop):
-                    found[one.seq] = Turn(speaker_of(one) or one.message.role, words_of(one))
+                    found[one.seq] = Turn(find_speaker(one) or one.message.role, extract_words(one))
         except SessionNotFound:
             return {}
         return found
@@ -183,7 +185,7 @@ class Embedding:
         return {one.number: Turn("", one.words) for one in page.memories}
 
 
-def in_context(turn: Turn, before: Turn | None) -> str:
+def add_context(turn: Turn, before: Turn | None) -> str:
     """Return the text that is embedded for a turn: its speaker and words, after the end of the turn before.
 
     Args:
@@ -195,24 +197,24 @@ def in_context(turn: Turn, before: Turn | None) -> str:
 
 
 def _is_current(turn: Turn | None, digest: bytes) -> bool:
-    return turn is not None and digest_of(turn.words) == digest
+    return turn is not None and compute_digest(turn.words) == digest
 
 
 _FIRST_PAUSE: Final = 0.5
 _ELSEWHERE: Final = 5.0
-"""Seconds until it is looked again whether what another process embeds is all."""
+"""Seconds until the next attempt while another process embeds."""
 
 
-class Vectors:
-    """Embeds what waits in one tenant's index.
+class EmbeddingWorker:
+    """Runs the embedding of one tenant's index as a background task.
 
     Args:
-        embedding: does it.
-        leases: say whose turn it is.
-        failed: told of what went wrong.
+        embedding: embeds batches.
+        leases: allow one process at a time.
+        failed: called with each failure.
     """
 
-    def __init__(self, embedding: Embedding, leases: Leases, failed: Callable[[Exception], None]) -> None:
+    def __init__(self, embedding: BatchEmbedder, leases: Leases, failed: Callable[[Exception], None]) -> None:
         self._embedding = embedding
         self._leases = leases
         self._failed = failed
@@ -223,15 +225,15 @@ class Vectors:
 
     @property
     def left(self) -> int:
-        """Texts that are left without a vector."""
+        """Number of texts that stay without a vector."""
         return self._embedding.left
 
-    async def pending(self) -> int:
-        """Documents that wait for a vector, counted up to 1,000."""
-        return await self._embedding.pending()
+    async def count_pending(self) -> int:
+        """Count the documents that wait for a vector, up to 1,000."""
+        return await self._embedding.count_pending()
 
-    def soon(self) -> None:
-        """Something may wait."""
+    def wake(self) -> None:
+        """Wake the task: documents may be pending."""
         if self._closed:
             return
         self._pushed = True
@@ -239,24 +241,24 @@ class Vectors:
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._run(), name="embedding")
 
-    async def settled(self) -> None:
-        """Return when nothing waits any more, or trying failed."""
+    async def drain(self) -> None:
+        """Wait until nothing is pending, or an attempt has failed."""
         await self._rested.wait()
 
     async def _run(self) -> None:
-        """Embed what waits, as long as anything does."""
+        """Embed pending documents until there are none."""
         tries = 0
         while True:
             self._pushed, pause = False, 0.0
             try:
-                async with self._leases.held("vectors") as kept:
-                    while kept is not None and await kept() and await self._embedding.round():
+                async with self._leases.hold("vectors") as kept:
+                    while kept is not None and await kept() and await self._embedding.embed_batch():
                         tries = 0
                 pause = _ELSEWHERE if kept is None else 0.0
-            except Exception as exc:  # noqa: BLE001 - the last place: words are looked up all the same
+            except Exception as exc:  # noqa: BLE001 - the outermost handler: keyword search works without vectors
                 self._failed(exc)
                 tries += 1
-                pause = _pause(tries, exc)
+                pause = _compute_pause(tries, exc)
             if self._pushed and not pause:
                 continue
             self._rested.set()
@@ -265,7 +267,7 @@ class Vectors:
             await asyncio.sleep(pause)
 
     async def close(self) -> None:
-        """Give up what is being embedded: the next process goes on. Closing twice is fine."""
+        """Cancel the current batch; the next process continues. Closing twice is fine."""
         self._closed = True
         self._rested.set()
         if self._task is not None:
@@ -273,8 +275,8 @@ class Vectors:
             await asyncio.gather(self._task, return_exceptions=True)
 
 
-def _pause(tries: int, exc: Exception) -> float:
-    """Seconds until it is tried again."""
+def _compute_pause(tries: int, exc: Exception) -> float:
+    """Return the seconds until the next attempt."""
     asked = exc.retry_after if isinstance(exc, EmbeddingFailed) else None
     pause = _FIRST_PAUSE * float(2 ** min(tries, 16))
     return min(max(pause, asked or 0.0), INDEX_PAUSE_SECONDS)

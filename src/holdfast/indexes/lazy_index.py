@@ -1,6 +1,6 @@
-"""An index that is opened on first use, so that it costs nothing where it is not needed, and an unreachable one prevents no start.
+"""Open an index on first use: an unused index costs nothing, and an unreachable one does not prevent the start.
 
-The file of an index may be removed under a running process: `IndexFile` knows whether the file is still the one that was opened.
+The file of an index may be removed under a running process: `IndexFile` knows whether the file is still the opened one.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from holdfast.recall.base import (
 
 
 class IndexFile:
-    """The file that an index lies in, with what SQLite keeps beside it while it is open (`-wal`, `-shm`).
+    """The file of an index, with the files that SQLite keeps next to it while it is open (`-wal`, `-shm`).
 
     Args:
-        path: where; None: the index lies in memory, or with a server, and nothing can be removed.
-        own: whether nothing else lies in it, so that it may be deleted.
+        path: the file; None: the index is in memory or on a server.
+        own: whether it holds nothing but the index, so that it may be deleted.
     """
 
     def __init__(self, path: Path | None, *, own: bool = False) -> None:
@@ -44,28 +44,28 @@ class IndexFile:
         self._opened: tuple[int, int] | None = None
         self._shared: tuple[int, int] | None = None
 
-    def opened(self) -> None:
-        """It has just been opened: what lies there is it."""
+    def record_identity(self) -> None:
+        """Remember the identity of the file that was just opened."""
         if self._path is not None:
             self._opened, self._shared = _identify_file(f"{self._path}"), _identify_file(f"{self._path}-shm")
 
-    def gone(self) -> bool:
-        """Whether the file that was opened is there no more."""
+    def is_gone(self) -> bool:
+        """Return True if the opened file was removed or replaced."""
         return self._path is not None and _identify_file(f"{self._path}") != self._opened
 
     def delete(self) -> bool:
-        """Delete the file with what SQLite keeps next to it; False, and nothing is done, where it holds more than the index."""
+        """Delete the file with the files next to it. Return False and do nothing if it holds more than the index."""
         if self._path is None or not self._own:
             return False
         for suffix in ("", "-wal", "-shm"):
             Path(f"{self._path}{suffix}").unlink(missing_ok=True)
         return True
 
-    def make_room(self) -> None:
-        """Take away what the removed file has left beside itself: a new one must not share it.
+    def delete_leftovers(self) -> None:
+        """Delete the files that a removed index file has left behind: a new index must not share them.
 
         Raises:
-            StoreUnavailable: another process has made a new one that shares it.
+            StoreUnavailable: another process has created a new index file that shares them.
         """
         if self._path is None:
             return
@@ -74,27 +74,27 @@ class IndexFile:
                 Path(f"{self._path}{left}").unlink(missing_ok=True)
         elif self._shared is not None and _identify_file(f"{self._path}-shm") == self._shared:
             raise StoreUnavailable(
-                f"{self._path}: the index was removed in part while it was open, and made again by another program;"
-                f" end all that use it, remove {self._path.name}, {self._path.name}-wal and {self._path.name}-shm, and start again"
+                f"{self._path}: the index file was removed while it was open and created again by another program;"
+                f" stop all programs that use it, delete {self._path.name}, {self._path.name}-wal and {self._path.name}-shm, and start again"
             )
 
 
 def _identify_file(path: str) -> tuple[int, int] | None:
-    """What tells a file from another one at the same place; None: there is none."""
+    """Return the device and inode of a file; None if it does not exist."""
     try:
-        found = os.stat(path)  # noqa: PTH116  # asked for at every use of an index: two microseconds
+        found = os.stat(path)  # noqa: PTH116  # called at every use of an index; takes two microseconds
     except OSError:
         return None
     return found.st_dev, found.st_ino
 
 
 _LINGER: Final = 60.0
-"""Seconds until one whose file was removed is closed: by then whoever was at it is done."""
+"""Seconds until an index whose file was removed is closed, so that running calls can finish."""
 
 
 @contextmanager
-def _hiding_places() -> Iterator[None]:
-    """Keep paths and addresses in errors of opening an index from clients and models; the log has them."""
+def _hide_paths() -> Iterator[None]:
+    """Hide paths and addresses from clients and models in errors of opening an index; the log has them."""
     try:
         yield
     except StoreError as exc:
@@ -102,15 +102,15 @@ def _hiding_places() -> Iterator[None]:
         raise
 
 
-class Opening:
+class IndexOpener:
     """One opened index for the handles of all tenants.
 
-    Where its file is removed it is opened anew, by the next use: a new one, with nothing in it.
+    If its file is removed, the next use opens a new, empty one.
 
     Args:
-        open_: opens it, for the given tenant; what it raises is raised to whoever asked, and the next one tries again.
-        file: where it lies.
-        lost: called when the one that was opened is gone.
+        open_: opens the index for a tenant. Its errors reach the caller, and the next call tries again.
+        file: the index's file.
+        lost: called after the file of the opened index was removed.
     """
 
     def __init__(
@@ -127,77 +127,77 @@ class Opening:
         self._closing: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def index(self, tenant: str) -> Index:
-        """The one that is open. Raises `StoreError`."""
+    async def get_index(self, tenant: str) -> Index:
+        """Return the opened index, opening it if needed. Raises `StoreError`."""
         if self._closed:
             raise StoreClosed
         task = self._opened
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
-            task = self._opened = asyncio.ensure_future(self._open_it(tenant))
-        elif task.done() and self._file.gone():
-            with _hiding_places():
-                self._file.make_room()
-            self._leave(task.result())
-            task = self._opened = asyncio.ensure_future(self._open_it(tenant))
+            task = self._opened = asyncio.ensure_future(self._open_index(tenant))
+        elif task.done() and self._file.is_gone():
+            with _hide_paths():
+                self._file.delete_leftovers()
+            self._close_later(task.result())
+            task = self._opened = asyncio.ensure_future(self._open_index(tenant))
             self._lost()
-        # It goes on when whoever asked first has gone: others wait for it, and it has to be closed.
+        # Opening continues if the first caller is cancelled: others wait for it, and it has to be closed.
         return await asyncio.shield(task)
 
     async def discard(self) -> bool:
-        """Delete a damaged index, so that the next use makes a new one; False where it does not lie in a file of its own."""
+        """Delete a damaged index, so that the next use creates a new one. Return False if it has no file of its own."""
         task = self._opened
         if not self._file.delete():
             return False
         self._opened = None
         if task is not None and not task.cancelled() and task.exception() is None:
-            self._leave(task.result())
+            self._close_later(task.result())
         self._lost()
         return True
 
-    async def _open_it(self, tenant: str) -> Index:
-        with _hiding_places():
+    async def _open_index(self, tenant: str) -> Index:
+        with _hide_paths():
             index = await self._open(tenant)
-        self._file.opened()
+        self._file.record_identity()
         return index
 
-    def _leave(self, index: Index) -> None:
-        """Close one in a while: somebody may be at it."""
+    def _close_later(self, index: Index) -> None:
+        """Close an index after a while: calls may still be running."""
 
         def close() -> None:
             self._left.pop(index, None)
-            task = asyncio.ensure_future(_closed(index))
+            task = asyncio.ensure_future(_close_index(index))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
         self._left[index] = asyncio.get_running_loop().call_later(_LINGER, close)
 
     async def close(self) -> None:
-        """Close it if it was opened, or just is being. Closing twice is fine."""
+        """Close the index if it is open or being opened. Closing twice is fine."""
         self._closed = True
         task, self._opened = self._opened, None
         left, self._left = self._left, {}
         for timer in left.values():
             timer.cancel()
-        await asyncio.gather(*(_closed(index) for index in left), *self._closing)
+        await asyncio.gather(*(_close_index(index) for index in left), *self._closing)
         if task is not None:
             with suppress(HoldfastError):
                 await (await task).close()
 
 
-async def _closed(index: Index) -> None:
+async def _close_index(index: Index) -> None:
     with suppress(HoldfastError):
         await index.close()
 
 
 async def discard_damaged(index: Index, error: StoreError) -> bool:
-    """Delete an index because of an error; False if it is not damaged, or does not lie in a file of its own."""
+    """Delete an index if the error says that it is damaged. Return False if it is not, or has no file of its own."""
     return is_index_damaged(error) and isinstance(index, LazyIndex) and await index.discard()
 
 
 class LazyIndex(Index):
-    """A tenant's handle on an index that may not be open yet. See `Index` for its methods."""
+    """A tenant's handle on an index that may not be open yet."""
 
-    def __init__(self, opening: Opening, tenant: str) -> None:
+    def __init__(self, opening: IndexOpener, tenant: str) -> None:
         self._opening = opening
         self.tenant = tenant
         self._of: Index | None = None
@@ -207,38 +207,38 @@ class LazyIndex(Index):
         return LazyIndex(self._opening, tenant)
 
     async def discard(self) -> bool:
-        """Delete the index of all tenants because it is damaged; see `Opening.discard`."""
+        """Delete the damaged index of all tenants. Return False if it has no file of its own."""
         return await self._opening.discard()
 
     async def reach(self) -> None:
-        """Have it opened, and opened anew where its file was removed. Raises `StoreError`."""
-        await self._opened()
+        """Open the index, or open it again if its file was removed. Raises `StoreError`."""
+        await self._get_index()
 
-    async def _opened(self) -> Index:
-        index = await self._opening.index(self.tenant)
+    async def _get_index(self) -> Index:
+        index = await self._opening.get_index(self.tenant)
         if self._index is None or self._of is not index:
             self._of, self._index = index, index.for_tenant(self.tenant)
         return self._index
 
     async def progress(self, space: Space, source_id: str) -> Progress | None:
-        return await (await self._opened()).progress(space, source_id)
+        return await (await self._get_index()).progress(space, source_id)
 
     async def write(self, space: Space, batch: Batch) -> bool:
-        return await (await self._opened()).write(space, batch)
+        return await (await self._get_index()).write(space, batch)
 
-    async def held(
+    async def list_digests(
         self, space: Space, source_id: str, *, start: int = 0, limit: int = 1000
     ) -> Sequence[tuple[int, bytes]]:
-        return await (await self._opened()).held(space, source_id, start=start, limit=limit)
+        return await (await self._get_index()).list_digests(space, source_id, start=start, limit=limit)
 
     async def drop(self, space: Space, source_id: str, *, identity: str | None = None) -> int:
-        return await (await self._opened()).drop(space, source_id, identity=identity)
+        return await (await self._get_index()).drop(space, source_id, identity=identity)
 
     async def drop_space(self, space: Space) -> int:
-        return await (await self._opened()).drop_space(space)
+        return await (await self._get_index()).drop_space(space)
 
     async def clear(self) -> None:
-        await (await self._opened()).clear()
+        await (await self._get_index()).clear()
 
     async def sources(
         self,
@@ -248,40 +248,40 @@ class LazyIndex(Index):
         limit: int = 100,
         incomplete: bool = False,
     ) -> Sequence[tuple[Space, str, Progress]]:
-        return await (await self._opened()).sources(space=space, after=after, limit=limit, incomplete=incomplete)
+        return await (await self._get_index()).sources(space=space, after=after, limit=limit, incomplete=incomplete)
 
     async def lookup(self, lookup: Lookup) -> Candidates:
-        return await (await self._opened()).lookup(lookup)
+        return await (await self._get_index()).lookup(lookup)
 
     async def at(self, space: Space, source_id: str, seqs: Sequence[int]) -> Sequence[Candidate]:
-        return await (await self._opened()).at(space, source_id, seqs)
+        return await (await self._get_index()).at(space, source_id, seqs)
 
     async def near(self, lookup: Lookup, places: Sequence[tuple[int, int]]) -> Sequence[Candidate]:
-        return await (await self._opened()).near(lookup, places)
+        return await (await self._get_index()).near(lookup, places)
 
     async def pending(self, model: str, *, space: Space | None = None, limit: int = 100) -> Sequence[Pending]:
-        return await (await self._opened()).pending(model, space=space, limit=limit)
+        return await (await self._get_index()).pending(model, space=space, limit=limit)
 
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
-        return await (await self._opened()).put_vectors(space, source, model, vectors)
+        return await (await self._get_index()).put_vectors(space, source, model, vectors)
 
     async def vectors(self, model: str, digests: Sequence[bytes], *, space: Space) -> Mapping[bytes, bytes]:
-        return await (await self._opened()).vectors(model, digests, space=space)
+        return await (await self._get_index()).vectors(model, digests, space=space)
 
     async def similar(self, lookup: Lookup, model: str, vector: bytes) -> Sequence[Similar]:
-        return await (await self._opened()).similar(lookup, model, vector)
+        return await (await self._get_index()).similar(lookup, model, vector)
 
     async def drop_vectors(self, *, keep: str | None = None) -> int:
-        return await (await self._opened()).drop_vectors(keep=keep)
+        return await (await self._get_index()).drop_vectors(keep=keep)
 
     async def note(self, name: str) -> bytes | None:
-        return await (await self._opened()).note(name)
+        return await (await self._get_index()).note(name)
 
     async def keep_note(self, name: str, data: bytes | None, *, new: bool = False) -> None:
-        await (await self._opened()).keep_note(name, data, new=new)
+        await (await self._get_index()).keep_note(name, data, new=new)
 
     async def status(self, space: Space | None = None) -> IndexStatus:
-        return await (await self._opened()).status(space)
+        return await (await self._get_index()).status(space)
 
     async def close(self) -> None:
-        """Closing one handle closes none of the others."""
+        """Do nothing: other handles still use the index."""

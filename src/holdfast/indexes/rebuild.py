@@ -1,7 +1,7 @@
-"""Rebuild an index, source by source, while it answers, under an epoch of its own, so that an interrupted rebuild continues; and report on it.
+"""Rebuild an index source by source while searches continue, and report on its state.
 
-Sources with that epoch are done, so continuing costs one look at each. A rebuild of all is also how an index gets to a new version of
-the analysis. `IndexReport` is what `holdfast index status` and `GET /v1/index` show.
+Each rebuild has an epoch. Sources with that epoch are done, so continuing an interrupted rebuild costs one lookup for each of them. A full
+rebuild also brings an index to a new version of the analysis. `holdfast index status` and `GET /v1/index` show the `IndexReport`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.domain.memory import Owner
 from holdfast.domain.session import Session, SessionRef, is_child
 from holdfast.errors import StoreCorrupt
 from holdfast.indexes.backfill import Walker
-from holdfast.indexes.memories import bring_stored
+from holdfast.indexes.memories import bring_stored_up_to_date
 from holdfast.indexes.sources import Feeder
 from holdfast.recall.base import Index
 from holdfast.recall.terms import VERSION
@@ -26,56 +26,56 @@ from holdfast.stores.walk import iterate_owners, iterate_session_pages
 
 
 class LastError(msgspec.Struct, frozen=True):
-    """What went wrong last: nothing of what was indexed is in it."""
+    """The latest failure. It contains no indexed data."""
 
     at: int
     """Milliseconds since the epoch."""
     doing: str
-    """`indexing`, `embedding`, `walking`, `removing`, `rebuilding`."""
+    """The activity: `indexing`, `embedding`, `walking`, `removing` or `rebuilding`."""
     error: str
-    """The kind of error."""
+    """The error's class name."""
 
 
 class Rebuilding(msgspec.Struct, frozen=True):
-    """A rebuild that was begun and is not over."""
+    """A rebuild that was started and is not finished."""
 
     epoch: int
     user: str | None = None
-    """Of this user's sessions only."""
+    """Only this user's data; None: all users."""
     session: str | None = None
-    """Of sessions of that name only."""
+    """Only sessions with this name; None: all sessions."""
 
 
 class IndexReport(msgspec.Struct, frozen=True, kw_only=True):
-    """How the index of a tenant is doing, as one process sees it."""
+    """The state of a tenant's index, as one process sees it."""
 
     mode: str
     model: str | None = None
-    """Of the vectors; None: no embedder."""
+    """The model of the vectors; None: no embedder."""
     sources: int
-    """Sessions that it has, and owners of memories."""
+    """Number of indexed sessions and memory owners."""
     incomplete: int
-    """Those that are in the middle of being taken in, or were when a process ended."""
+    """Sources that are being indexed, or were when a process ended."""
     documents: int
     vectors: Mapping[str, int] = {}
-    """By model."""
+    """Number of vectors by model."""
     vector_engine: str = ""
     pending: int = 0
-    """Documents that wait for a vector; counted up to 1,000."""
+    """Documents that wait for a vector, counted up to 1,000."""
     unembedded: int = 0
-    """Texts that have none, because embedding them failed each time; in this process."""
+    """Texts without a vector because embedding failed every time, in this process."""
     waiting: int = 0
-    """Sessions that this process was told of, and that are not in yet."""
+    """Sessions whose writes this process has noted but not indexed yet."""
     behind: int = 0
-    """Sessions that have changed since they were taken in, of those changed since the last walk; counted up to 1,000."""
+    """Sessions changed since the last walk that are not fully indexed, counted up to 1,000."""
     entries_behind: int = 0
-    """Their entries that are not in."""
+    """The entries of these sessions that are not indexed."""
     lag: int = 0
-    """Milliseconds since the oldest of them was written to."""
+    """Milliseconds since the oldest of these sessions was written to."""
     walked_at: int | None = None
-    """When somebody last looked for what was not indexed, milliseconds since the epoch."""
+    """When the last walk began, milliseconds since the epoch."""
     whole_at: int | None = None
-    """When all sessions were looked at."""
+    """When the last walk over all sessions began, milliseconds since the epoch."""
     rebuilding: Rebuilding | None = None
     last_error: LastError | None = None
 
@@ -85,14 +85,14 @@ NOTE: Final = "rebuild"
 _PAGE: Final = 100
 
 
-class Rebuilds(msgspec.Struct, frozen=True, kw_only=True):
-    """What is noted of rebuilds."""
+class RebuildNotes(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored note on rebuilds."""
 
     epoch: int = 0
-    """Of the last one that was begun."""
+    """The epoch of the last rebuild that was started."""
     running: Rebuilding | None = None
     analysis: int = 0
-    """Version by which all of the index was analysed; 0: it is new."""
+    """The analysis version of the whole index; 0: the index is new."""
 
 
 class SessionName(NamedTuple):
@@ -102,36 +102,36 @@ class SessionName(NamedTuple):
     id: str
 
 
-class Rebuilt(msgspec.Struct, frozen=True):
-    """What a rebuild did, this time."""
+class RebuildResult(msgspec.Struct, frozen=True):
+    """The result of a rebuild, or of the part that this call ran."""
 
     sessions: int = 0
     entries: int = 0
     owners: int = 0
-    """Whose memories were made anew."""
+    """Owners whose memories were indexed again."""
     dropped: int = 0
-    """Sources whose session is gone."""
+    """Sources deleted because their session no longer exists."""
     resumed: bool = False
-    """Whether it went on with one that had been cut off."""
+    """Whether it continued an interrupted rebuild."""
     damaged: tuple[SessionName, ...] = ()
-    """Sessions that cannot be read; what the index has of them was left unchanged."""
+    """Sessions that cannot be read; their documents were left unchanged."""
 
 
-Progressed = Callable[[int, int], None]
-"""Told how many sessions are done, of how many."""
-_decode: Final = msgspec.json.Decoder(Rebuilds).decode
+ProgressCallback = Callable[[int, int], None]
+"""Called with the number of finished sessions and the total."""
+_decode: Final = msgspec.json.Decoder(RebuildNotes).decode
 _encode: Final = msgspec.json.encode
 
 
 class Rebuilder:
-    """Makes a tenant's index anew.
+    """Rebuilds a tenant's index.
 
     Args:
-        store: where sessions live, as it is.
-        memories: where memories are.
-        index: of the tenant.
-        feeder: brings sessions in.
-        walker: knows what is left over.
+        store: the sessions, including expired ones that are not deleted yet.
+        memories: the store of memories.
+        index: the tenant's index.
+        feeder: indexes sessions.
+        walker: deletes leftovers.
     """
 
     def __init__(self, store: Store, memories: MemoryStore, index: Index, feeder: Feeder, walker: Walker) -> None:
@@ -141,16 +141,16 @@ class Rebuilder:
         self.feeder = feeder
         self.walker = walker
 
-    async def noted(self) -> Rebuilds:
-        """What is noted."""
+    async def read_notes(self) -> RebuildNotes:
+        """Read the stored note on rebuilds."""
         data = await self.index.note(NOTE)
-        return Rebuilds() if data is None else _decode(data)
+        return RebuildNotes() if data is None else _decode(data)
 
-    async def outdated(self) -> bool:
-        """Whether another version of the analysis made what is there; a new index is of this one."""
-        noted = await self.noted()
+    async def check_outdated(self) -> bool:
+        """Return True if another version of the analysis made the index. A new index is noted as made by this version."""
+        noted = await self.read_notes()
         if noted.analysis == 0:
-            await self._note(msgspec.structs.replace(noted, analysis=VERSION))
+            await self._write_notes(msgspec.structs.replace(noted, analysis=VERSION))
         return noted.analysis not in {0, VERSION}
 
     async def rebuild(
@@ -158,78 +158,78 @@ class Rebuilder:
         *,
         user: str | None = None,
         session: str | None = None,
-        progress: Progressed | None = None,
-        still: Callable[[], Awaitable[bool]] | None = None,
-    ) -> Rebuilt:
-        """Make all of it anew, or what is of a user or a session. One of the same that was cut off goes on.
+        progress: ProgressCallback | None = None,
+        should_continue: Callable[[], Awaitable[bool]] | None = None,
+    ) -> RebuildResult:
+        """Rebuild everything, or the part of a user or a session. An interrupted rebuild of the same part continues.
 
         Args:
-            user: whose sessions, and memories.
-            session: sessions of that name only.
-            progress: see `Progressed`.
-            still: asked after each session whether to go on, and rests in it; what is left is done by the next one.
+            user: only sessions and memories of this user.
+            session: only sessions with this name.
+            progress: called after each session.
+            still: awaited after each session; False stops, and the next rebuild continues. It may sleep to slow the rebuild down.
         """
-        noted = await self.noted()
+        noted = await self.read_notes()
         now = Rebuilding(noted.running.epoch if noted.running else 0, user, session)
         resumed = noted.running == now
         if not resumed:
             now = msgspec.structs.replace(now, epoch=noted.epoch + 1)
             noted = msgspec.structs.replace(noted, epoch=now.epoch, running=now)
-            await self._note(noted)
-        done = await _Rebuild(self, now, progress, still).run()
+            await self._write_notes(noted)
+        done = await _RebuildRun(self, now, progress, should_continue).run()
         if done is None:
-            return Rebuilt(resumed=resumed)
+            return RebuildResult(resumed=resumed)
         analysis = VERSION if user is None and session is None else noted.analysis
-        await self._note(msgspec.structs.replace(await self.noted(), running=None, analysis=analysis))
+        await self._write_notes(msgspec.structs.replace(await self.read_notes(), running=None, analysis=analysis))
         return msgspec.structs.replace(done, resumed=resumed)
 
-    async def _note(self, noted: Rebuilds) -> None:
+    async def _write_notes(self, noted: RebuildNotes) -> None:
         await self.index.keep_note(NOTE, _encode(noted))
 
 
-class _Rebuild:
-    """One rebuild, or one go at it."""
+class _RebuildRun:
+    """One run of a rebuild."""
 
     def __init__(
         self,
         by: Rebuilder,
         what: Rebuilding,
-        progress: Progressed | None,
-        still: Callable[[], Awaitable[bool]] | None,
+        progress: ProgressCallback | None,
+        should_continue: Callable[[], Awaitable[bool]] | None,
     ) -> None:
         self._by = by
         self._what = what
         self._progress = progress
-        self._still = still
+        self._should_continue = should_continue
 
-    async def run(self) -> Rebuilt | None:
-        """What it did; None: it is to be gone on with by somebody else."""
+    async def run(self) -> RebuildResult | None:
+        """Run; return the result, or None if it was stopped and has to be continued."""
         what, by = self._what, self._by
-        total = 0 if self._progress is None else await self._count()
+        total = 0 if self._progress is None else await self._count_sessions()
         sessions = entries = 0
         damaged: list[SessionName] = []
-        async for session in self._sessions():
+        async for session in self._iter_sessions():
             try:
                 session.require_intact()
-                fed = await by.feeder.bring(session.ref, epoch=what.epoch, anew=True)
+                fed = await by.feeder.update_source(session.ref, epoch=what.epoch, anew=True)
                 sessions, entries = sessions + 1, entries + fed.entries
             except StoreCorrupt as exc:
-                if exc.session_id is None:  # not a session's data, but the index itself
+                if exc.session_id is None:  # the index itself is damaged, not a session
                     raise
                 _log.error("not indexed: %s", exc)
                 damaged.append(SessionName(session.user_id, session.id))
             if self._progress is not None:
                 self._progress(sessions, max(total, sessions))
-            if self._still is not None and not await self._still():
+            if self._should_continue is not None and not await self._should_continue():
                 return None
         dropped, owners = 0, 0
         if what.session is None:
-            dropped = await by.walker.leftovers(what.user, self._still)
-            owners = await self._owners()
-        return Rebuilt(sessions, entries, owners, dropped, damaged=tuple(damaged))
+            dropped = await by.walker.drop_leftovers(what.user, self._should_continue)
+            owners = await self._rebuild_owners()
+        return RebuildResult(sessions, entries, owners, dropped, damaged=tuple(damaged))
 
-    async def _sessions(self) -> AsyncIterator[Session]:
-        """Those that are to be made anew; one that was written to meanwhile may come twice, and is done by then."""
+    async def _iter_sessions(self) -> AsyncIterator[Session]:
+        """Yield the sessions to rebuild. A session written to meanwhile may appear twice; the second time nothing is left to do."""
         what, store = self._what, self._by.store
         if what.session is not None:
             named = what.session
@@ -240,19 +240,19 @@ class _Rebuild:
                 if not is_child(session.ref):
                     yield session
 
-    async def _count(self) -> int:
-        return sum([1 async for _ in self._sessions()])
+    async def _count_sessions(self) -> int:
+        return sum([1 async for _ in self._iter_sessions()])
 
-    async def _owners(self) -> int:
+    async def _rebuild_owners(self) -> int:
         by, number = self._by, 0
-        async for owner in self._owned():
-            await bring_stored(by.index, by.memories, owner, anew=self._what.epoch)
+        async for owner in self._iter_owners():
+            await bring_stored_up_to_date(by.index, by.memories, owner, anew=self._what.epoch)
             number += 1
-            if self._still is not None and not await self._still():
+            if self._should_continue is not None and not await self._should_continue():
                 break
         return number
 
-    async def _owned(self) -> AsyncIterator[Owner]:
+    async def _iter_owners(self) -> AsyncIterator[Owner]:
         if self._what.user is not None:
             yield Owner("user", self._what.user)
             return

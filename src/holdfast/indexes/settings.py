@@ -1,4 +1,4 @@
-"""Which index a Holdfast has, and where it lies."""
+"""Settings of the index, and where it is stored."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from holdfast.recall.base import SEARCH_MODES, SearchMode
 IN_MEMORY: Final = "sqlite://:memory:"
 _SQLITE: Final = "sqlite:///"
 HERE: Final = Path()
-"""The folder of the index that belongs to a Redis."""
+"""The folder of the index that belongs to a Redis store."""
 _FILE: Final = "holdfast.index.db"
 _POOL: Final = 4
-"""Connections of its own that an index has in a server's database."""
+"""Connections of an index's own pool in a server's database."""
 
 
 class IndexSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Which index there is."""
+    """Settings of the index."""
 
     url: str | None = None
-    """Where it lies, like a store; None: see `place_of`."""
+    """The index's URL, in the format of a store URL; None: chosen by `resolve_index_url`."""
     folder: str | None = None
-    """The folder of its SQLite file, in place of `url`."""
+    """The folder of its SQLite file, instead of `url`."""
     mode: SearchMode = "keyword"
-    """What is searched by where a search does not say."""
+    """The search mode of searches that name none."""
     embedder: Any = None
-    """Makes vectors: see `holdfast.embedders.embedder_of`. None: there are none."""
+    """Makes vectors: a value that `holdfast.embedders.embedder_of` accepts. None: there are none."""
     compress: bool = False
-    """Whether vectors are kept in half the space, where the index is SQLite's."""
+    """Whether vectors are stored in half the space. Only for an SQLite index."""
     rerank: Any = None
-    """Orders the best hits of a search anew: `RerankSettings`, or what `holdfast.rerankers.make_reranker` takes. None: nothing does."""
+    """Reorders the best hits of a search: `RerankSettings`, or a value that `holdfast.rerankers.make_reranker` accepts. None: off."""
 
     def __post_init__(self) -> None:
         if self.mode not in SEARCH_MODES:
@@ -49,8 +49,8 @@ class IndexSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("url says where it lies: leave out folder", param="index.folder")
 
 
-def index_settings(given: object) -> IndexSettings | None:
-    """Settings as people give them: a text is a URL, None is no index. Raises `InvalidRequest`."""
+def parse_index_settings(given: object) -> IndexSettings | None:
+    """Return the settings for a URL, settings or None (no index). Raises `InvalidRequest`."""
     if given is None or isinstance(given, IndexSettings):
         return given
     if isinstance(given, str) and given:
@@ -60,62 +60,61 @@ def index_settings(given: object) -> IndexSettings | None:
     )
 
 
-def place_of(settings: IndexSettings, store: str | None) -> str:
-    """The URL of the index that belongs to a store.
+def resolve_index_url(settings: IndexSettings, store: str | None) -> str:
+    """Return the URL of the index for a store.
 
-    Beside an SQLite file: `chat.index.db` beside `chat.db`. In the database of PostgreSQL and MySQL, with connections of its
-    own. Of Redis in an SQLite file where the process runs, one for each store. Of a store that lives in memory, or was given
-    open, in memory.
+    SQLite: `chat.index.db` next to `chat.db`. PostgreSQL and MySQL: the same database, with its own connection pool. Redis: an SQLite file in
+    the working directory, one per store. A store in memory, or one given as an open object: in memory.
 
     Args:
-        settings: which index.
-        store: the store's URL; None: it was given open.
+        settings: the index settings.
+        store: the store's URL; None: an open store was given.
     """
     if settings.folder is not None:
         return f"{_SQLITE}{Path(settings.folder) / _FILE}"
     if settings.url is not None:
         return settings.url
     scheme = (store or IN_MEMORY).partition("://")[0]
-    if store is None or not lasting(store):
+    if store is None or not is_lasting(store):
         return IN_MEMORY
     if scheme == "sqlite":
         path = Path(store.removeprefix(_SQLITE))
         return f"{_SQLITE}{path.with_suffix('')}.index{path.suffix or '.db'}"
     if scheme.startswith("redis"):
-        return f"{_SQLITE}{HERE / f'holdfast.{_mark_of(store)}.index.db'}"
-    return _with_pool(store)
+        return f"{_SQLITE}{HERE / f'holdfast.{_hash_address(store)}.index.db'}"
+    return _set_pool_option(store)
 
 
-def file_of(place: str) -> Path | None:
-    """The file of the index at a URL; None: it lies in memory, or with a server."""
-    return Path(place.removeprefix(_SQLITE)) if place.startswith(_SQLITE) and lasting(place) else None
+def get_index_file(place: str) -> Path | None:
+    """Return the file of the index at a URL; None if it is in memory or on a server."""
+    return Path(place.removeprefix(_SQLITE)) if place.startswith(_SQLITE) and is_lasting(place) else None
 
 
-def as_it_is(settings: IndexSettings, store: str | None) -> IndexSettings:
-    """The same, but in memory where there is no file yet, so that a look at it makes none; see `place_of`."""
-    file = file_of(place_of(settings, store))
+def avoid_creating_file(settings: IndexSettings, store: str | None) -> IndexSettings:
+    """Return settings that use memory if the index file does not exist yet, so that only looking at the index creates no file."""
+    file = get_index_file(resolve_index_url(settings, store))
     if file is None or file.exists():
         return settings
     return msgspec.structs.replace(settings, url=IN_MEMORY, folder=None)
 
 
-def _mark_of(url: str) -> str:
-    """Of a store's address, without what is secret in it: two of them never share an index."""
-    place = _without_pool(url).partition("://")[2].rpartition("@")[2]
+def _hash_address(url: str) -> str:
+    """Return a short hash of a store's address without its credentials, so that two stores never share an index."""
+    place = _remove_pool_option(url).partition("://")[2].rpartition("@")[2]
     return blake2b(place.encode(), digest_size=4).hexdigest()
 
 
-def _without_pool(url: str) -> str:
+def _remove_pool_option(url: str) -> str:
     base, _, query = url.partition("?")
     options = [one for one in query.split("&") if one and not one.startswith("pool=")]
     return f"{base}?{'&'.join(options)}" if options else base
 
 
-def _with_pool(url: str) -> str:
-    base = _without_pool(url)
+def _set_pool_option(url: str) -> str:
+    base = _remove_pool_option(url)
     return f"{base}{'&' if '?' in base else '?'}pool={_POOL}"
 
 
-def lasting(url: str) -> bool:
-    """Whether what is in it outlives the process."""
+def is_lasting(url: str) -> bool:
+    """Return True if data at this URL outlives the process."""
     return url not in (IN_MEMORY, "sqlite:///:memory:")

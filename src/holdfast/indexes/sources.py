@@ -1,14 +1,14 @@
-"""Bring one source of an index up to its session's log: what is new is added, what is gone is removed, however that happened.
+"""Bring one source of an index up to date with its session's log: add new entries and remove deleted ones, whatever caused the change.
 
-    nothing known   -> claimed, so that deleting the session meanwhile is noticed
-    only new ones   -> read from where the index is
-    cut, reported   -> what came after the cut goes, and reading continues from there
-    else            -> all is compared, page by page, and what differs is written
+    not indexed     -> claim the source, so that a deletion of the session meanwhile is noticed
+    only additions  -> read the log from where the index ends
+    a reported cut  -> delete what the cut retired, then read on from there
+    anything else   -> compare everything, page by page, and write the differences
 
-Every write expects the progress that it continues from. A write of another process in between makes it fail, and it is tried again.
+Every write names the progress that it continues from. A write by another process in between makes it fail, and it is retried.
 
-`Marks` marks a source before something is done to its session, so that a process that ends in between leaves a trace. `Waiting` holds the
-sessions that wait to be indexed: by name only, each once however often it is written to, the earliest first.
+`SourceMarks` marks a source before its session is changed, so that a crash in between leaves a trace. `SessionQueue` is the queue of sessions to index:
+names only, each session once no matter how often it is written to, earliest first.
 """
 
 from __future__ import annotations
@@ -25,85 +25,89 @@ import msgspec
 from holdfast.accounting import Owner, charge_to, run_cpu
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.indexes.documents import Places, Said, channel_of, documents_of, find_said
-from holdfast.indexes.throttle import Pace
+from holdfast.indexes.documents import FindableEntry, Places, find_findable, get_channel, make_documents
+from holdfast.indexes.throttle import Throttle
 from holdfast.limits import INDEX_INLINE_CHARS, INDEX_PAGE, INDEX_TERMS
 from holdfast.recall.base import Batch, Channel, Document, Index, Progress, Source, Space
 from holdfast.stores.base import Store
 
 INVALID: Final = -1
-"""The version of a source of which everything has to be looked at; see `marked`."""
+"""The version of a source that has to be compared fully; see `mark_progress`."""
 _PIECE: Final = 1_000
 """Characters that are analysed without a pause."""
 _TRIES: Final = 8
 _HELD: Final = 1000
 
 
-class Seen(msgspec.Struct):
-    """What this process saw being done to a log, in a row: it need not compare what it knows."""
+class ObservedWrites(msgspec.Struct):
+    """Consecutive writes to a log that this process has seen, so that it need not compare the whole source."""
 
     first: int
-    """The version before it."""
+    """The version before the first of these writes."""
     last: int
     cut: int | None = None
-    """What stood from this `seq` on was retired, and what stands there now came later."""
+    """Entries from this `seq` on were retired; any entries there now are newer."""
 
     def covers(self, known: Progress, session: Session) -> bool:
-        """Whether it is all that became of entries which the index has."""
-        goes_on = self.first <= known.version <= session.version  # else the store was put back from a copy
+        """Return True if these writes explain every change to the entries that the index has."""
+        goes_on = self.first <= known.version <= session.version  # otherwise the store was restored from a copy
         return known.complete and goes_on and session.reshaped <= self.last
 
 
-class Fed(msgspec.Struct, frozen=True):
-    """What became of a source."""
+class UpdateResult(msgspec.Struct, frozen=True):
+    """The result of bringing a source up to date."""
 
     entries: int = 0
-    """Entries that were read."""
+    """Number of entries that were read."""
     again: bool = False
-    """Whether it has to be tried again: others wrote to it all the time."""
+    """Whether it has to be retried because other processes kept writing."""
 
 
-def space_of(ref: SessionRef) -> Space:
-    """Where a session's documents are."""
+def to_session_space(ref: SessionRef) -> Space:
+    """Return the space of a session's documents."""
     return Space("talk", ref.user_id)
 
 
 def mark_progress(known: Progress) -> Progress:
-    """The progress of a source that something is about to be done to, another one than it had."""
+    """Return the progress of a source that is about to change; it always differs from the former progress."""
     return msgspec.structs.replace(known, version=min(known.version, 0) + INVALID, complete=False)
 
 
 class Feeder:
-    """Brings sources of one tenant up to their logs.
+    """Brings sources of one tenant up to date with their logs.
 
     Args:
-        store: where sessions live, as it is: what has expired is there still.
-        index: of the same tenant.
-        pace: how fast.
+        store: the sessions, including expired ones that are not deleted yet.
+        index: the tenant's index.
+        pace: limits the speed.
     """
 
-    def __init__(self, store: Store, index: Index, pace: Pace) -> None:
+    def __init__(self, store: Store, index: Index, throttle: Throttle) -> None:
         self._store = store
         self._index = index
-        self._pace = pace
+        self._throttle = throttle
         self._at_work: WeakValueDictionary[SessionRef, asyncio.Lock] = WeakValueDictionary()
 
-    async def bring(self, ref: SessionRef, *, seen: Seen | None = None, epoch: int = 0, anew: bool = False) -> Fed:
-        """Bring a session's source up to what the session is now; drop it where there is no such session.
+    async def update_source(
+        self, ref: SessionRef, *, seen: ObservedWrites | None = None, epoch: int = 0, anew: bool = False
+    ) -> UpdateResult:
+        """Bring a session's source up to date; delete it if the session does not exist.
 
-        In a process one does so at a time: whoever comes second, a walk beside what was told, finds it done.
+        Calls for the same session run one after the other: a second call finds the work done.
 
         Args:
-            ref: which session.
-            seen: what was done to it, if that is known.
-            epoch: of the last rebuild.
-            anew: analyse all of it, unless it was in this epoch.
+            ref: the session.
+            seen: the writes since then, if known.
+            epoch: the epoch of the last rebuild.
+            anew: analyse everything, unless that was done in this epoch.
         """
         async with self._at_work.setdefault(ref, asyncio.Lock()):
-            return await self._bring(ref, seen, epoch, anew=anew)
+            return await self._update_source(ref, seen, epoch, anew=anew)
 
-    async def _bring(self, ref: SessionRef, seen: Seen | None, epoch: int, *, anew: bool) -> Fed:
-        space, entries = space_of(ref), 0
+    async def _update_source(
+        self, ref: SessionRef, seen: ObservedWrites | None, epoch: int, *, anew: bool
+    ) -> UpdateResult:
+        space, entries = to_session_space(ref), 0
         known: Progress | None = None
         claimed = False
         for _ in range(_TRIES):
@@ -113,85 +117,85 @@ class Feeder:
             except SessionNotFound:
                 if known is not None:
                     await self._index.drop(space, ref.id, identity=known.identity)
-                return Fed(entries)
+                return UpdateResult(entries)
             if known is None or known.identity != session.identity:
                 claim = Progress(identity=session.identity, version=INVALID, epoch=epoch, complete=False)
                 source = Source(ref.id, session.identity)
                 claimed = await self._index.write(space, Batch(source=source, progress=claim, expect=known))
-                known = claim  # and the session is read again: it may have gone before
+                known = claim  # then read the session again: it may have been deleted before the claim
                 continue
             claimed = False
             run = _Run(self, session, known, max(epoch, known.epoch) if anew else known.epoch)
-            done = await run.up_to_date(seen, anew=anew and known.epoch < epoch)
+            done = await run.run(seen, anew=anew and known.epoch < epoch)
             entries += run.entries
             if done:
-                return Fed(entries)
-        return Fed(entries, again=True)
+                return UpdateResult(entries)
+        return UpdateResult(entries, again=True)
 
-    async def page(self, ref: SessionRef, start: int) -> tuple[Entry, ...]:
-        """Live entries from a place on; less than `INDEX_PAGE`: there are no more."""
+    async def read_page(self, ref: SessionRef, start: int) -> tuple[Entry, ...]:
+        """Read live entries from a position on; fewer than `INDEX_PAGE` means that there are no more."""
         return await self._store.entries(ref, start=start, limit=INDEX_PAGE)
 
-    async def analysed(self, said: Sequence[Said], places: Places) -> tuple[list[Document], Places]:
-        """See `documents_of`: some words at a time, so that turns go on in between; a long text off the event loop."""
+    async def analyse(self, said: Sequence[FindableEntry], places: Places) -> tuple[list[Document], Places]:
+        """Make documents in small steps, so that turns run in between; a long text is analysed off the event loop."""
         documents: list[Document] = []
-        for some in _pieces(said):
-            async with self._pace.step():
+        for some in _split_for_analysis(said):
+            async with self._throttle.run_step():
                 if len(some[0].words) <= INDEX_INLINE_CHARS:
-                    found, places = documents_of(some, places)
+                    found, places = make_documents(some, places)
                 else:
-                    with charge_to(Owner(self._store.tenant, "index")):  # whichever request started this task
-                        found, places = await run_cpu(documents_of, some, places)
+                    with charge_to(Owner(self._store.tenant, "index")):  # not to the request that started this task
+                        found, places = await run_cpu(make_documents, some, places)
             documents += found
         return documents, places
 
     async def write(self, space: Space, batch: Batch) -> bool:
-        """See `Index.write`."""
-        async with self._pace.step():
+        """Write a batch as one throttled step."""
+        async with self._throttle.run_step():
             return await self._index.write(space, batch)
 
     @property
     def index(self) -> Index:
-        """Where it writes."""
+        """The index that is written to."""
         return self._index
 
 
 class _Run:
-    """One try at one source. Each of its methods gives False where somebody else has written to it."""
+    """One attempt at one source. Its methods return False if another process has written to the source."""
 
     def __init__(self, feeder: Feeder, session: Session, known: Progress, epoch: int) -> None:
         self._feeder = feeder
         self._session = session
         self._ref = session.ref
-        self._space = space_of(session.ref)
+        self._space = to_session_space(session.ref)
         self._source = Source(session.id, session.identity)
         self._known = known
         self._epoch = epoch
         self.entries = 0
 
-    async def up_to_date(self, seen: Seen | None, *, anew: bool) -> bool:
+    async def run(self, seen: ObservedWrites | None, *, anew: bool) -> bool:
         known, session = self._known, self._session
         usable = session.reshaped <= known.version <= session.version
-        if known.next_seq == 0 and not known.complete:  # it was claimed, and has nothing yet
-            return await self._added()
+        if known.next_seq == 0 and not known.complete:  # claimed, and still empty
+            return await self._add_new()
         if anew:
-            return await self._compared(anew=True)
+            return await self._compare(anew=True)
         if usable and known.complete and known.version == session.version:
             return True
         if usable:
-            return await self._added()
+            return await self._add_new()
         if seen is not None and known.version >= 0 and seen.covers(known, session):
-            return await self._without(seen) and await self._added()
-        return await self._compared(anew=False)
+            return await self._drop_retired(seen) and await self._add_new()
+        return await self._compare(anew=False)
 
-    async def _wrote(self, progress: Progress, put: Sequence[Document] = (), drop: Sequence[int] = ()) -> bool:
+    async def _write(self, progress: Progress, put: Sequence[Document] = (), drop: Sequence[int] = ()) -> bool:
         batch = Batch(source=self._source, progress=progress, put=put, drop=drop, expect=self._known)
         if not await self._feeder.write(self._space, batch):
             return False
         self._known = progress
         return True
 
-    def _progress(self, version: int, next_seq: int, places: Places, *, complete: bool) -> Progress:
+    def _make_progress(self, version: int, next_seq: int, places: Places, *, complete: bool) -> Progress:
         return Progress(
             identity=self._session.identity,
             version=version,
@@ -202,59 +206,59 @@ class _Run:
             complete=complete,
         )
 
-    # -- what only came ----------------------------------------------------
+    # -- additions only ----------------------------------------------------
 
-    async def _added(self) -> bool:
-        """Read from where the index is, and write what came."""
+    async def _add_new(self) -> bool:
+        """Read the log from where the index ends, and write the new documents."""
         at, version = self._known.next_seq, self._session.version
         places = Places(self._known.talk, self._known.tool)
         while True:
-            page = await self._feeder.page(self._ref, at)
+            page = await self._feeder.read_page(self._ref, at)
             self.entries += len(page)
             last = len(page) < INDEX_PAGE
-            end = self._end(page, at, last=last)
-            documents, behind = await self._feeder.analysed(list(find_said(page)), places)
-            for part in _parts(documents)[:-1]:
-                places = _behind(part, places)
-                progress = self._progress(version, part[-1].seq + 1, places, complete=False)
-                if not await self._wrote(progress, part):
+            end = self._compute_end(page, at, last=last)
+            documents, behind = await self._feeder.analyse(list(find_findable(page)), places)
+            for part in _split_for_writes(documents)[:-1]:
+                places = _advance_places(part, places)
+                progress = self._make_progress(version, part[-1].seq + 1, places, complete=False)
+                if not await self._write(progress, part):
                     return False
             places = behind
-            rest = _parts(documents)[-1] if documents else ()
-            if not await self._wrote(self._progress(version, end, places, complete=last), rest):
+            rest = _split_for_writes(documents)[-1] if documents else ()
+            if not await self._write(self._make_progress(version, end, places, complete=last), rest):
                 return False
             if last:
                 return True
             at = end
 
-    def _end(self, page: Sequence[Entry], at: int, *, last: bool) -> int:
-        """The place behind a page: of the last one, behind all that there was when the session was read."""
+    def _compute_end(self, page: Sequence[Entry], at: int, *, last: bool) -> int:
+        """Return the position after a page; after the last page, the end of the session when it was read."""
         end = page[-1].seq + 1 if page else at
         return max(end, self._session.tail.next_seq) if last else end
 
-    # -- what was cut off, and is known --------------------------------------
+    # -- a known cut ---------------------------------------------------------
 
-    async def _without(self, seen: Seen) -> bool:
-        """Take away what was seen to go."""
+    async def _drop_retired(self, seen: ObservedWrites) -> bool:
+        """Delete the documents that the observed writes retired."""
         known = self._known
         if seen.cut is None or seen.cut >= known.next_seq:
             return True
-        gone = await self._held_from(seen.cut)
-        places = await self._first_places(gone, Places(known.talk, known.tool))
+        gone = await self._list_from(seen.cut)
+        places = await self._find_first_places(gone, Places(known.talk, known.tool))
         version = max(known.version, self._session.reshaped)
-        return await self._wrote(self._progress(version, seen.cut, places, complete=False), drop=gone)
+        return await self._write(self._make_progress(version, seen.cut, places, complete=False), drop=gone)
 
-    async def _held_from(self, start: int) -> list[int]:
+    async def _list_from(self, start: int) -> list[int]:
         seqs: list[int] = []
         while True:
-            page = await self._feeder.index.held(self._space, self._ref.id, start=start, limit=_HELD)
+            page = await self._feeder.index.list_digests(self._space, self._ref.id, start=start, limit=_HELD)
             seqs += [seq for seq, _ in page]
             if len(page) < _HELD:
                 return seqs
             start = page[-1][0] + 1
 
-    async def _first_places(self, seqs: Sequence[int], places: Places) -> Places:
-        """The places of the first documents of some, so that what comes in their stead stands where they stood."""
+    async def _find_first_places(self, seqs: Sequence[int], places: Places) -> Places:
+        """Return the lowest places of some documents, so that their replacements take the same places."""
         talk, tool = places
         for at in range(0, len(seqs), _HELD):
             for one in await self._feeder.index.at(self._space, self._ref.id, seqs[at : at + _HELD]):
@@ -264,37 +268,37 @@ class _Run:
                     talk = min(talk, one.place)
         return Places(talk, tool)
 
-    # -- what nobody knows ---------------------------------------------------
+    # -- unknown changes -----------------------------------------------------
 
-    async def _compared(self, *, anew: bool) -> bool:
-        """Look at everything, and write what differs; with `anew` everything is written.
+    async def _compare(self, *, anew: bool) -> bool:
+        """Compare everything and write the differences; with `anew`, write everything.
 
-        What is there answers until it is replaced: documents keep their places, or move to earlier ones, in order.
+        Old documents stay searchable until replaced. Documents keep their places or move to earlier ones, in order.
         """
-        at, places, held = 0, Places(), _Held(self._feeder.index, self._space, self._ref.id)
+        at, places, reader = 0, Places(), _DocumentReader(self._feeder.index, self._space, self._ref.id)
         while True:
-            page = await self._feeder.page(self._ref, at)
+            page = await self._feeder.read_page(self._ref, at)
             self.entries += len(page)
             last = len(page) < INDEX_PAGE
-            end = self._end(page, at, last=last)
-            said = list(find_said(page))
-            there = await held.to(None if last else end)
+            end = self._compute_end(page, at, last=last)
+            said = list(find_findable(page))
+            there = await reader.read_until(None if last else end)
             found = {one.entry.seq: one.digest for one in said if one.words}
             drop = sorted(there.keys() - found.keys())
             if anew or any(there.get(seq) != digest for seq, digest in found.items()):
-                anew = True  # from here on places are given anew
-                documents, places = await self._feeder.analysed(said, places)
+                anew = True  # places change from here on
+                documents, places = await self._feeder.analyse(said, places)
             else:
-                documents, places = [], await self._behind_last(said, places)
-            if not await self._replaced(documents, drop, end, places):
+                documents, places = [], await self._find_next_places(said, places)
+            if not await self._replace_page(documents, drop, end, places):
                 return False
             if last:
-                return await self._wrote(self._progress(self._session.version, end, places, complete=True))
+                return await self._write(self._make_progress(self._session.version, end, places, complete=True))
             at = end
 
-    async def _replaced(self, documents: Sequence[Document], drop: Sequence[int], end: int, places: Places) -> bool:
-        """Write a page; the source stays marked, and its bounds hold what of the old ones is still there."""
-        known, parts = self._known, _parts(documents) or ([[]] if drop else [])
+    async def _replace_page(self, documents: Sequence[Document], drop: Sequence[int], end: int, places: Places) -> bool:
+        """Write a page. The source stays marked, and its bounds include the old documents that remain."""
+        known, parts = self._known, _split_for_writes(documents) or ([[]] if drop else [])
         for number, part in enumerate(parts):
             open_ = msgspec.structs.replace(
                 mark_progress(known) if known.version >= 0 else known,
@@ -303,17 +307,17 @@ class _Run:
                 talk=max(known.talk, places.talk),
                 tool=max(known.tool, places.tool),
             )
-            if not await self._wrote(open_, part, () if number else drop):
+            if not await self._write(open_, part, () if number else drop):
                 return False
             known = self._known
         return True
 
-    async def _behind_last(self, said: Sequence[Said], places: Places) -> Places:
-        """The places behind those of a page that stays as it is."""
+    async def _find_next_places(self, said: Sequence[FindableEntry], places: Places) -> Places:
+        """Return the next free places after a page that does not change."""
         lasts: dict[Channel, int] = {}
         empty: dict[Channel, int] = {"talk": 0, "tool": 0}
         for one in said:
-            channel = channel_of(one.entry)
+            channel = get_channel(one.entry)
             if one.words:
                 lasts[channel], empty[channel] = one.entry.seq, 0
             else:
@@ -327,8 +331,8 @@ class _Run:
         return Places(talk + empty["talk"], tool + empty["tool"])
 
 
-class _Held:
-    """What an index holds of a source, read along with the log."""
+class _DocumentReader:
+    """The documents of a source in an index, read in step with the log."""
 
     def __init__(self, index: Index, space: Space, source_id: str) -> None:
         self._index = index
@@ -338,10 +342,10 @@ class _Held:
         self._next = 0
         self._more = True
 
-    async def to(self, stop: int | None) -> dict[int, bytes]:
-        """The digests before a place by `seq`, from where it stopped last; None: all that are left."""
+    async def read_until(self, stop: int | None) -> dict[int, bytes]:
+        """Return the remaining digests by `seq` before a position; None: all of them."""
         while self._more and (stop is None or not self._read or self._read[-1][0] < stop):
-            page = await self._index.held(self._space, self._id, start=self._next, limit=_HELD)
+            page = await self._index.list_digests(self._space, self._id, start=self._next, limit=_HELD)
             self._read += page
             self._more = len(page) == _HELD
             self._next = page[-1][0] + 1 if page else self._next
@@ -350,9 +354,9 @@ class _Held:
         return found
 
 
-def _pieces(said: Sequence[Said]) -> Iterator[list[Said]]:
-    """What is analysed without a pause: a long text, or some short ones."""
-    piece: list[Said] = []
+def _split_for_analysis(said: Sequence[FindableEntry]) -> Iterator[list[FindableEntry]]:
+    """Split entries into pieces that are analysed without a pause: one long text, or several short ones."""
+    piece: list[FindableEntry] = []
     chars = 0
     for one in said:
         if piece and chars + len(one.words) > _PIECE:
@@ -364,8 +368,8 @@ def _pieces(said: Sequence[Said]) -> Iterator[list[Said]]:
         yield piece
 
 
-def _parts(documents: Sequence[Document]) -> list[list[Document]]:
-    """Documents in writes of bounded size; none of nothing."""
+def _split_for_writes(documents: Sequence[Document]) -> list[list[Document]]:
+    """Split documents into writes of bounded size; no documents give no writes."""
     parts: list[list[Document]] = []
     terms = 0
     for one in documents:
@@ -377,8 +381,8 @@ def _parts(documents: Sequence[Document]) -> list[list[Document]]:
     return parts
 
 
-def _behind(part: Sequence[Document], places: Places) -> Places:
-    """The places behind those of some documents."""
+def _advance_places(part: Sequence[Document], places: Places) -> Places:
+    """Return the next free places after some documents."""
     talk, tool = places
     for one in part:
         if one.channel == "talk":
@@ -388,47 +392,47 @@ def _behind(part: Sequence[Document], places: Places) -> Places:
     return Places(talk, tool)
 
 
-class Change:
-    """What is about to be done to a source.
+class PendingChange:
+    """A pending change to a source.
 
     Attributes:
-        before: how far it was; None: nothing was known of it, or nobody looked.
-        mark: what stands there meanwhile.
+        before: the progress before it; None: the source was unknown, or not looked up.
+        mark: the progress stored while the change is pending.
     """
 
     def __init__(self) -> None:
         self.before: Progress | None = None
         self.mark: Progress | None = None
 
-    def after(self, known: Progress, session: Session) -> Progress | None:
-        """How far it is then, where that was the only thing done to it; None: that is not known."""
+    def compute_progress_after(self, known: Progress, session: Session) -> Progress | None:
+        """Return the progress after the change if nothing else has changed the source; None if that is unknown."""
         was = self.before
         if was is None or known != self.mark or not was.complete or session.version != was.version + 1:
             return None
         return msgspec.structs.replace(was, version=session.version)
 
 
-class Marks:
-    """Marks sources of one tenant.
+class SourceMarks:
+    """Marks sources of one tenant before changes.
 
     Args:
-        store: where sessions live, as it is.
-        index: of the tenant.
+        store: the sessions.
+        index: the tenant's index.
     """
 
     def __init__(self, store: Store, index: Index) -> None:
         self._store = store
         self._index = index
 
-    async def mark(self, ref: SessionRef, identity: str | None, change: Change) -> None:
+    async def mark(self, ref: SessionRef, identity: str | None, change: PendingChange) -> None:
         """Mark a source.
 
         Args:
             ref: the session.
-            identity: of the one that takes the name, where one does: of that there is a source then, in any case.
-            change: is told what was there.
+            identity: the identity of the session that takes over this name, if one does; a missing source is then created.
+            change: receives the previous progress.
         """
-        space = space_of(ref)
+        space = to_session_space(ref)
         for _ in range(_TRIES):
             known = await self._index.progress(space, ref.id)
             if known is not None:
@@ -441,9 +445,9 @@ class Marks:
                 change.before, change.mark = known, progress
                 return
 
-    async def erase(self, ref: SessionRef, seq: int, change: Change) -> None:
-        """Take the document of an entry away that was erased in the log."""
-        space = space_of(ref)
+    async def erase(self, ref: SessionRef, seq: int, change: PendingChange) -> None:
+        """Delete the document of an entry that was erased in the log."""
+        space = to_session_space(ref)
         for _ in range(_TRIES):
             known = await self._index.progress(space, ref.id)
             if known is None:
@@ -452,15 +456,15 @@ class Marks:
                 session = await self._store.get(ref)
             except SessionNotFound:
                 return
-            # Another progress than any feeder goes on from: what it has read may have the entry still.
-            progress = change.after(known, session) or mark_progress(known)
+            # This progress matches no running update: that update may have read the entry before it was erased.
+            progress = change.compute_progress_after(known, session) or mark_progress(known)
             batch = Batch(source=Source(ref.id, known.identity), progress=progress, drop=[seq], expect=known)
             if await self._index.write(space, batch):
                 return
 
-    async def forget(self, ref: SessionRef) -> bool:
-        """Drop the source of a session that is gone, or has given its name to another; whether it was not: it is there."""
-        space = space_of(ref)
+    async def drop_if_gone(self, ref: SessionRef) -> bool:
+        """Delete the source of a session that no longer exists or was replaced; return True if the session is still the same."""
+        space = to_session_space(ref)
         known = await self._index.progress(space, ref.id)
         if known is None:
             return False
@@ -473,155 +477,157 @@ class Marks:
         return there
 
 
-class Told:
-    """What is known of a session that waits.
+class QueuedSession:
+    """A session in the queue.
 
     Attributes:
-        ref: which one.
-        since: when it was written to first, milliseconds since the epoch.
-        entries: how many entries were written since.
-        seen: what was done to it; None: not known.
-        tries: how often it was tried in vain.
-        due: when it is its turn, by the loop's time.
+        ref: the session.
+        since: when it was first written to, milliseconds since the epoch.
+        entries: the number of entries written since.
+        seen: the observed writes; None: unknown.
+        tries: the number of failed attempts.
+        due: when to index it, in the loop's time.
     """
 
-    __slots__ = ("_over", "_tried", "due", "entries", "ref", "seen", "since", "tries")
+    __slots__ = ("_tried", "_tried_event", "due", "entries", "ref", "seen", "since", "tries")
 
     def __init__(self, ref: SessionRef, since: int, due: float) -> None:
         self.ref = ref
         self.since = since
         self.due = due
         self.entries = 0
-        self.seen: Seen | None = None
+        self.seen: ObservedWrites | None = None
         self.tries = 0
         self._tried = False
-        self._over: asyncio.Event | None = None
+        self._tried_event: asyncio.Event | None = None
 
-    async def over(self) -> None:
-        """Return when it was tried."""
+    async def wait(self) -> None:
+        """Wait until an attempt was made."""
         if self._tried:
             return
-        if self._over is None:  # of very many that wait, a few are waited for
-            self._over = asyncio.Event()
-        await self._over.wait()
+        if self._tried_event is None:  # created on demand: few of many queued sessions are waited for
+            self._tried_event = asyncio.Event()
+        await self._tried_event.wait()
 
-    def ended(self) -> None:
-        """It was tried, or never will be."""
+    def finish(self) -> None:
+        """Record that an attempt was made, or that none will be."""
         self._tried = True
-        if self._over is not None:
-            self._over.set()
+        if self._tried_event is not None:
+            self._tried_event.set()
 
-    def saw(self, session: Session, cut: int | None) -> None:
-        """A write was seen, after which the session is this one."""
+    def record_write(self, session: Session, cut: int | None) -> None:
+        """Record an observed write; `session` is its result."""
         version = session.version
         if self.seen is None or self.seen.last != version - 1:
-            self.seen = Seen(version - 1, version)
+            self.seen = ObservedWrites(version - 1, version)
         seen = self.seen
         seen.last = version
         if cut is not None:
             seen.cut = cut if seen.cut is None else min(seen.cut, cut)
 
 
-class Waiting:
-    """Who waits, and who is being worked on.
+class SessionQueue:
+    """The queue of sessions to index, and those being indexed.
 
     Args:
-        most: how many may wait; one more is refused.
-        at_once: how many are worked on at a time.
-        time: seconds, of the loop.
+        most: the most sessions that may wait; further ones are refused.
+        at_once: the most sessions indexed at a time.
+        time: returns the loop's time in seconds.
     """
 
     def __init__(self, most: int, at_once: int, time: Callable[[], float]) -> None:
         self._most = most
         self._at_once = at_once
         self._time = time
-        self._told: dict[SessionRef, Told] = {}
-        self._working: dict[SessionRef, Told] = {}
+        self._queued: dict[SessionRef, QueuedSession] = {}
+        self._working: dict[SessionRef, QueuedSession] = {}
         self._of_user: dict[str, set[SessionRef]] = {}
-        self._order: list[tuple[float, int, Told]] = []
+        self._order: list[tuple[float, int, QueuedSession]] = []
         self._number = count()
 
     def __len__(self) -> int:
-        return len(self._told) + len(self._working)
+        return len(self._queued) + len(self._working)
 
-    def __iter__(self) -> Iterator[Told]:
+    def __iter__(self) -> Iterator[QueuedSession]:
         yield from self._working.values()
-        yield from self._told.values()
+        yield from self._queued.values()
 
-    def add(self, ref: SessionRef, since: int, due: float) -> Told | None:
-        """One more, or the one that waits already; None: too many do."""
-        told = self._told.get(ref)
-        if told is None:
-            if len(self._told) >= self._most:
+    def add(self, ref: SessionRef, since: int, due: float) -> QueuedSession | None:
+        """Add a session, or return its entry if it is queued already; None if the queue is full."""
+        queued = self._queued.get(ref)
+        if queued is None:
+            if len(self._queued) >= self._most:
                 return None
-            told = self._told[ref] = Told(ref, since, due)
+            queued = self._queued[ref] = QueuedSession(ref, since, due)
             self._of_user.setdefault(ref.user_id, set()).add(ref)
-            self._push(told)
-        return told
+            self._push(queued)
+        return queued
 
-    def again(self, told: Told, due: float) -> None:
-        """One that was tried in vain waits once more; what was seen of it does not count any more."""
-        newer = self.add(told.ref, told.since, due)
+    def retry(self, queued: QueuedSession, due: float) -> None:
+        """Queue a session again after a failed attempt; its observed writes no longer count."""
+        newer = self.add(queued.ref, queued.since, due)
         if newer is not None:
-            newer.since = min(newer.since, told.since)
-            newer.entries += told.entries
-            newer.tries = told.tries + 1
+            newer.since = min(newer.since, queued.since)
+            newer.entries += queued.entries
+            newer.tries = queued.tries + 1
             newer.seen = None
-            self.move(newer, due)
+            self.reschedule(newer, due)
 
-    def move(self, told: Told, due: float) -> None:
-        """Another time for one that waits."""
-        told.due = due
-        self._push(told)
+    def reschedule(self, queued: QueuedSession, due: float) -> None:
+        """Change when a queued session is due."""
+        queued.due = due
+        self._push(queued)
 
-    def of(self, user: str) -> list[Told]:
-        """Those of a user, at work or not."""
+    def list_for_user(self, user: str) -> list[QueuedSession]:
+        """Return the queued and active sessions of a user."""
         refs = self._of_user.get(user, ())
-        return [told for ref in refs for told in (self._told.get(ref), self._working.get(ref)) if told is not None]
+        return [
+            queued for ref in refs for queued in (self._queued.get(ref), self._working.get(ref)) if queued is not None
+        ]
 
-    def _push(self, told: Told) -> None:
-        heapq.heappush(self._order, (told.due, next(self._number), told))
+    def _push(self, queued: QueuedSession) -> None:
+        heapq.heappush(self._order, (queued.due, next(self._number), queued))
 
-    def next(self) -> Told | None:
-        """The one whose turn it is, which is worked on from now on; None: nobody's, or enough are worked on."""
+    def take_next(self) -> QueuedSession | None:
+        """Take the next session that is due and mark it active; None if none is due or enough are active."""
         while self._order and len(self._working) < self._at_once:
-            due, _, told = self._order[0]
-            if self._told.get(told.ref) is not told or told.due != due:
+            due, _, queued = self._order[0]
+            if self._queued.get(queued.ref) is not queued or queued.due != due:
                 heapq.heappop(self._order)
             elif due > self._time():
                 return None
             else:
                 heapq.heappop(self._order)
-                if told.ref not in self._working:  # else `ended` has it wait again
-                    self._working[told.ref] = self._told.pop(told.ref)
-                    return told
+                if queued.ref not in self._working:  # otherwise `finish` queues it again
+                    self._working[queued.ref] = self._queued.pop(queued.ref)
+                    return queued
         return None
 
-    def pause(self) -> float | None:
-        """Seconds until somebody's turn comes; None: only when something ends."""
+    def get_pause(self) -> float | None:
+        """Return the seconds until the next session is due; None: not before an active one ends."""
         if not self._order or len(self._working) >= self._at_once:
             return None
         return max(0.0, self._order[0][0] - self._time())
 
-    def ended(self, told: Told) -> None:
-        """It was worked on."""
-        del self._working[told.ref]
-        told.ended()
-        newer = self._told.get(told.ref)
+    def finish(self, queued: QueuedSession) -> None:
+        """Mark a session as no longer active."""
+        del self._working[queued.ref]
+        queued.finish()
+        newer = self._queued.get(queued.ref)
         if newer is not None:
             self._push(newer)
         else:
-            refs = self._of_user[told.ref.user_id]
-            refs.discard(told.ref)
+            refs = self._of_user[queued.ref.user_id]
+            refs.discard(queued.ref)
             if not refs:
-                del self._of_user[told.ref.user_id]
+                del self._of_user[queued.ref.user_id]
 
-    def forget(self) -> None:
-        """Nobody waits any more."""
-        for told in self._told.values():
-            told.ended()
-        self._told.clear()
+    def clear(self) -> None:
+        """Empty the queue."""
+        for queued in self._queued.values():
+            queued.finish()
+        self._queued.clear()
         self._order.clear()
-        self._of_user = {told.ref.user_id: set() for told in self._working.values()}
-        for told in self._working.values():
-            self._of_user[told.ref.user_id].add(told.ref)
+        self._of_user = {queued.ref.user_id: set() for queued in self._working.values()}
+        for queued in self._working.values():
+            self._of_user[queued.ref.user_id].add(queued.ref)

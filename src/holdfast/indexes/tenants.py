@@ -1,4 +1,4 @@
-"""The indexes of all tenants of a process: one that is opened, a service for each tenant, and whoever looks for what nobody told."""
+"""Manage the indexes of all tenants of a process: one opened index, a service per tenant, and periodic walks for unreported changes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Final
 from holdfast.background import cancel_task
 from holdfast.embedders import Embedder, embedder_of
 from holdfast.errors import HoldfastError, StoreUnavailable
-from holdfast.indexes.lazy_index import IndexFile, LazyIndex, Opening
+from holdfast.indexes.lazy_index import IndexFile, IndexOpener, LazyIndex
 from holdfast.indexes.service import IndexService, feed_index
-from holdfast.indexes.settings import IndexSettings, file_of, lasting, place_of
+from holdfast.indexes.settings import IndexSettings, get_index_file, is_lasting, resolve_index_url
 from holdfast.limits import INDEX_FIRST_WALK_SECONDS, INDEX_WALK_SECONDS
 from holdfast.liveness import new_holder
 from holdfast.recall.base import Index
-from holdfast.rerankers import BoundedReranker, rerank_settings
+from holdfast.rerankers import BoundedReranker, parse_rerank_settings
 from holdfast.stores.base import Store
 from holdfast.stores.indexes import open_index
 from holdfast.stores.memories import MemoryStore
@@ -31,48 +31,48 @@ class Indexes:
     """The indexes of all tenants.
 
     Args:
-        settings: which index.
-        url: the store's; None: it was given open.
+        settings: the index settings.
+        url: the store's URL; None: an open store was given.
         clock: milliseconds since the epoch.
     """
 
     def __init__(self, settings: IndexSettings, url: str | None, clock: Callable[[], int]) -> None:
         self.settings = settings
-        self.url = place_of(settings, url)
+        self.url = resolve_index_url(settings, url)
         self.embedder: Embedder | None = None if settings.embedder is None else embedder_of(settings.embedder)
-        rerank = rerank_settings(settings.rerank)
+        rerank = parse_rerank_settings(settings.rerank)
         self.reranker = None if rerank is None else BoundedReranker(rerank)
         self._clock = clock
-        self._opening = Opening(self._open, self._file(url), self._lost)
+        self._opening = IndexOpener(self._open, self._locate_file(url), self._handle_lost_file)
         self._services: dict[str, IndexService] = {}
         self._holder = new_holder()
         self._task: asyncio.Task[None] | None = None
         self._sooner = asyncio.Event()
 
-    def _file(self, store: str | None) -> IndexFile:
-        """The index's file; it is its own unless sessions may lie in it too."""
-        path = file_of(self.url)
-        own = path is not None and store is not None and file_of(store) != path
+    def _locate_file(self, store: str | None) -> IndexFile:
+        """Return the index's file. It is the index's own unless it may also hold sessions."""
+        path = get_index_file(self.url)
+        own = path is not None and store is not None and get_index_file(store) != path
         return IndexFile(path, own=own)
 
     async def _open(self, tenant: str) -> Index:
         if self.settings.folder is not None:
-            _make_room(self.settings.folder)
+            _create_folder(self.settings.folder)
         return await open_index(self.url, tenant=tenant, compress=self.settings.compress)
 
-    def _lost(self) -> None:
-        """The file was removed, and there is a new one: all of it is to be taken in again."""
-        _log.warning("the file of the index was removed: it is made anew from the sessions and memories")
+    def _handle_lost_file(self) -> None:
+        """Start over after the file was removed and a new one was created."""
+        _log.warning("the file of the index was removed: the index is rebuilt from the sessions and memories")
         for service in self._services.values():
-            service.renewed()
+            service.reset()
         self._sooner.set()
 
     def follow(self, store: Store) -> Store:
-        """The store, which tells the indexes of its tenants."""
-        return feed_index(store, self.of)
+        """Wrap a store so that it reports writes to the indexes of its tenants."""
+        return feed_index(store, self.get_service)
 
-    def of(self, store: Store, memories: MemoryStore | None = None) -> IndexService:
-        """The index of a store's tenant."""
+    def get_service(self, store: Store, memories: MemoryStore | None = None) -> IndexService:
+        """Return the index service of a store's tenant, creating it on first use."""
         service = self._services.get(store.tenant)
         if service is None or service.closed:
             service = self._services[store.tenant] = IndexService(
@@ -84,22 +84,22 @@ class Indexes:
                 embedder=self.embedder,
                 reranker=self.reranker,
                 mode=self.settings.mode,
-                lasting=lasting(self.url),
+                lasting=is_lasting(self.url),
             )
         return service
 
-    async def let_go(self, tenant: str) -> None:
-        """Nobody needs the index of a tenant any more: what it was told is taken in."""
+    async def release(self, tenant: str) -> None:
+        """Close the service of a tenant after indexing its queued sessions."""
         service = self._services.pop(tenant, None)
         if service is not None:
             await service.close()
 
     def start(self, store: Store, *, all_tenants: bool) -> None:
-        """Look for what nobody told from time to time from now on.
+        """Start the periodic walks.
 
         Args:
-            store: a handle of the own tenant.
-            all_tenants: whether those of all tenants are looked at.
+            store: a handle of the process's own tenant.
+            all_tenants: whether to walk the indexes of all tenants.
         """
         self._task = asyncio.create_task(self._run(store, all_tenants=all_tenants), name="index walks")
 
@@ -107,31 +107,31 @@ class Indexes:
         await asyncio.sleep(INDEX_FIRST_WALK_SECONDS)
         while True:
             try:
-                await self.of(store).walk()
+                await self.get_service(store).walk()
                 if all_tenants:
-                    await self._others(store)
+                    await self._walk_other_tenants(store)
             except HoldfastError as exc:
                 _log.warning("a walk over the index was cut short; the next one does the rest", exc_info=exc)
-            except Exception as exc:  # noqa: BLE001 - the last place: walking must not end with one of them
+            except Exception as exc:  # noqa: BLE001 - the outermost handler: one failure must not end the periodic walks
                 _log.error("a walk over the index failed", exc_info=exc)
             with suppress(TimeoutError):
                 async with asyncio.timeout(INDEX_WALK_SECONDS):
                     await self._sooner.wait()
             self._sooner.clear()
 
-    async def _others(self, store: Store) -> None:
+    async def _walk_other_tenants(self, store: Store) -> None:
         async for tenant in iterate_tenants(store):
             if tenant == store.tenant:
                 continue
             known = tenant in self._services
             handle = store.for_tenant(tenant)
-            await self.of(handle).walk()
+            await self.get_service(handle).walk()
             service = self._services.get(tenant)
-            if not known and service is not None and not service.waits and self.embedder is None:
-                await self.let_go(tenant)
+            if not known and service is not None and not service.waiting and self.embedder is None:
+                await self.release(tenant)
 
     async def close(self) -> None:
-        """Take in what was told, for a while, and close. Closing twice is fine."""
+        """Index the queued sessions within a time limit, and close. Closing twice is fine."""
         task, self._task = self._task, None
         await cancel_task(task)
         await asyncio.gather(*(service.close() for service in self._services.values()))
@@ -143,9 +143,9 @@ class Indexes:
             await self.reranker.close()
 
 
-def _make_room(folder: str) -> None:
-    """Make the folder of an index, as people name one that nobody makes. Raises `StoreUnavailable`."""
+def _create_folder(folder: str) -> None:
+    """Create the index's folder. Raises `StoreUnavailable`."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise StoreUnavailable(f"the folder of the index cannot be made: {exc.strerror or exc}") from exc
+        raise StoreUnavailable(f"the folder of the index cannot be created: {exc.strerror or exc}") from exc

@@ -1,7 +1,7 @@
-"""How fast indexing works, and which process does it.
+"""Limit the speed of indexing, and let one process at a time do it.
 
-Work is done in small steps with rests between them, so that turns are not slowed down; without rests while a caller waits for it. Of
-several processes that share an index one at a time holds the lease to walk over it, or to embed for it.
+Work is done in small steps with rests in between, so that turns are not slowed down. There are no rests while a caller waits for the work. Of
+several processes that share an index, one at a time holds the lease to walk over it or to embed for it.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from holdfast.stores.base import Store
 from holdfast.stores.lease import acquire_lease
 
 SHARE: Final = 0.2
-"""Part of its time in which a long piece of work does something."""
+"""The share of time that long work is active."""
 _CREDIT: Final = 0.2
-"""Seconds whose share is worked off without a rest: what a few turns leave behind is less than that."""
+"""Seconds of work that need no rest. A few turns cause less work than that."""
 _LONGEST: Final = 0.05
-"""Seconds that one rest lasts at most."""
+"""The longest rest in seconds."""
 
 
-class Pace:
-    """Rests of all who work on one index in a process, together.
+class Throttle:
+    """Rests shared by all work on one index in a process.
 
     Args:
-        time: seconds that go by.
-        sleep: waits for so many of them.
+        time: returns a monotonic time in seconds.
+        sleep: sleeps for a number of seconds.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class Pace:
         self._waited_for = 0
 
     @contextmanager
-    def hurried(self) -> Iterator[None]:
-        """A block in which there are no rests: somebody waits for what is being done."""
+    def skip_rests(self) -> Iterator[None]:
+        """Skip all rests during the block, because a caller waits for the work."""
         self._waited_for += 1
         try:
             yield
@@ -51,8 +51,8 @@ class Pace:
             self._waited_for -= 1
 
     @asynccontextmanager
-    async def step(self) -> AsyncIterator[None]:
-        """A block that does some of the work, and a rest behind it where it is time for one."""
+    async def run_step(self) -> AsyncIterator[None]:
+        """Run a block of work, then rest if a rest is due."""
         began = self._time()
         yield
         now = self._time()
@@ -63,16 +63,16 @@ class Pace:
 
 NOTE: Final = "name"
 _LENGTH: Final = 60_000
-"""Milliseconds after which another process takes over from one that is gone."""
+"""Milliseconds after which another process takes over the lease of a process that has ended."""
 
 
 class Leases:
-    """Leases in the store of a tenant, under a name that those have who share its index.
+    """Leases in a tenant's store, under a name shared by the processes of one index.
 
     Args:
-        store: of the tenant.
-        index: of the same.
-        holder: names this process.
+        store: the tenant's store.
+        index: the tenant's index.
+        holder: the name of this process.
         clock: milliseconds since the epoch.
     """
 
@@ -84,18 +84,18 @@ class Leases:
         self._named: str | None = None
 
     @asynccontextmanager
-    async def held(self, what: str) -> AsyncIterator[Callable[[], Awaitable[bool]] | None]:
-        """The lease while the block runs, as what tells whether it still is; None: another process has it."""
-        name = f"{what} {await self.name()}"
+    async def hold(self, what: str) -> AsyncIterator[Callable[[], Awaitable[bool]] | None]:
+        """Hold a lease during the block; yield a check that it is still held, or None if another process has it."""
+        name = f"{what} {await self.get_name()}"
         async with acquire_lease(self._store, name, self._holder, self._clock, length=_LENGTH) as lease:
             yield lease.keep if lease is not None else None
 
-    def renewed(self) -> None:
-        """The index is another one: it has a name of its own."""
+    def forget_name(self) -> None:
+        """Forget the index's name, because a new index has replaced it."""
         self._named = None
 
-    async def name(self) -> str:
-        """The index's own name: two of them that one store has, each where a server is, are walked over apart."""
+    async def get_name(self) -> str:
+        """Return the index's own name. Two indexes of one store, each with its own server, thus have separate leases."""
         while self._named is None:
             found = await self._index.note(NOTE)
             if found is None:

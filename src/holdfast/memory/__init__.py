@@ -1,1 +1,1 @@
-"""What is remembered across sessions: how it is kept, merged, found and reviewed, and where its words come from."""
+"""Memories across sessions: storing, merging, finding and reviewing them, and the origin of their words."""

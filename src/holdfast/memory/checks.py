@@ -1,4 +1,4 @@
-"""What callers may say of a memory: whose it is, and what can be remembered; the rest is checked by the store."""
+"""Check the arguments of memory operations: the owner, and what can be remembered. The store checks the rest."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ from holdfast.wire.sendable import check_text
 
 
 def owner_of(user_id: str | None, agent: str | None, *, app: bool = False) -> Owner:
-    """Whose memory: the user's where one is named, else the agent's, or everybody's with `app`; else the default user's.
+    """Return the owner of a memory: the user if named, else the agent, or with `app` the whole app; else the default user.
 
     Raises:
-        InvalidRequest: both a user's and everybody's.
+        InvalidRequest: both a user and `app` are given.
     """
     for name, value in (("user_id", user_id), ("agent", agent)):
         check_text(value, name, none=True)
     if app:
         if user_id is not None:
-            raise InvalidRequest("a memory is a user's or everybody's: leave out user_id, or app", param="app")
+            raise InvalidRequest(
+                "a memory belongs to a user or to the whole app: leave out user_id, or app", param="app"
+            )
         return Owner("app")
     if user_id is None and agent is not None:
         return Owner("agent", agent)
@@ -42,7 +44,7 @@ def owner_of(user_id: str | None, agent: str | None, *, app: bool = False) -> Ow
 
 
 def find_owners(user_id: str | None, agent: str | None) -> tuple[Owner, ...]:
-    """Whose memories are recalled for a user and an agent: theirs, and everybody's."""
+    """Return the owners whose memories are recalled for a user and an agent: these two and the app."""
     for name, value in (("user_id", user_id), ("agent", agent)):
         check_text(value, name, none=True)
     user = () if user_id is None else (Owner("user", user_id),)
@@ -56,18 +58,18 @@ def check_words(
     origin: Any,
     times: tuple[int | None, int | None],
 ) -> None:
-    """Refuse what can be no memory; see `Memories.remember`. Nothing of its content is quoted. Raises `InvalidRequest`, `TooLarge`.
+    """Refuse an invalid memory; see `Memories.remember`. Messages quote nothing of its content. Raises `InvalidRequest`, `TooLarge`.
 
     Args:
-        content: its words.
+        content: its text.
         kind: its type.
         importance: 0 to 1.
-        origin: where its words come from.
-        times: from when on it holds, and until when.
+        origin: the origin of its words.
+        times: when it begins and ceases to hold.
     """
     check_text(content, "content")
     if not content.strip():
-        raise InvalidRequest("content is empty: a memory says something", param="content")
+        raise InvalidRequest("content is empty: say what to remember", param="content")
     if len(content) > MEMORY_CHARS:
         message = f"content has {len(content):,} characters; a memory may have {MEMORY_CHARS:,}"
         raise TooLarge(message, param="content")
@@ -84,7 +86,7 @@ def check_words(
 
 
 def tags_of(tags: Any) -> tuple[str, ...]:
-    """Tags as a memory has them: without white space around them, each once. Raises `InvalidRequest`, `TooLarge`."""
+    """Return tags without surrounding white space and duplicates. Raises `InvalidRequest`, `TooLarge`."""
     if isinstance(tags, str) or not isinstance(tags, Collection) or not all(isinstance(tag, str) for tag in tags):
         raise InvalidRequest("tags must be a list of texts", param="tags")
     for tag in tags:
@@ -98,19 +100,19 @@ def tags_of(tags: Any) -> tuple[str, ...]:
 
 
 def metadata_of(metadata: Any) -> dict[str, Any]:
-    """Metadata as a memory has it; none of None. Raises `InvalidRequest`."""
+    """Return metadata as a dict; None becomes an empty one. Raises `InvalidRequest`."""
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidRequest(f"metadata must be an object, not {type(metadata).__name__}", param="metadata")
     made = dict(metadata or {})
     try:
         msgspec.json.encode(made)
     except (TypeError, ValueError, RecursionError) as exc:
-        raise InvalidRequest(f"metadata is no JSON: {exc}", param="metadata") from exc
+        raise InvalidRequest(f"metadata must be valid JSON: {exc}", param="metadata") from exc
     return made
 
 
 def list_of(values: Any, kind: type, param: str) -> tuple[Any, ...]:
-    """Return what was given as a list of `kind`. Raises `InvalidRequest`."""
+    """Return a list of values of type `kind` as a tuple. Raises `InvalidRequest`."""
     if isinstance(values, str | bytes | Owner) or not isinstance(values, Collection):
         raise InvalidRequest(f"{param} must be a list, not {type(values).__name__}", param=param)
     for value in values:
@@ -121,13 +123,13 @@ def list_of(values: Any, kind: type, param: str) -> tuple[Any, ...]:
 
 
 def said_by(origin: Origin, sources: Collection[MemorySource], now: int, *, held: bool = False) -> dict[str, Any]:
-    """What a memory is, by where its words come from, trusted as the least of that, and when.
+    """Return the fields of a memory that depend on the origin of its words: it is trusted as much as the least trusted source.
 
     Args:
-        origin: as whoever remembers it says.
+        origin: the origin given by the caller.
         sources: the entries that it was made from.
         now: milliseconds since the epoch.
-        held: hold it for review, wherever its words come from.
+        held: hold it for review, whatever its origin.
     """
     sources = list_of(sources, MemorySource, "sources")
     least = find_least_trusted((origin, *(one.origin for one in sources)))
@@ -139,12 +141,12 @@ def said_by(origin: Origin, sources: Collection[MemorySource], now: int, *, held
 def without(
     sources: tuple[MemorySource, ...], named: tuple[str, str], seqs: Collection[int] | None
 ) -> tuple[MemorySource, ...]:
-    """Sources without a session, or without some of its entries.
+    """Remove a session, or some of its entries, from a memory's sources.
 
     Args:
-        sources: of a memory.
+        sources: the sources of a memory.
         named: the session, by user and id.
-        seqs: which entries; None: all, and those of which it is not known.
+        seqs: entries to remove; None: all, including unknown ones.
     """
     left: list[MemorySource] = []
     for one in sources:

@@ -1,4 +1,4 @@
-"""Decide what a user's message asserts, asks or denies: the evidence for a memory that is made from it. Pure.
+"""Decide what a user's message asserts, asks or denies: the evidence for a memory that is made from it. Pure functions.
 
     "The mail claims that I owe 900 EUR. Sounds like fraud to me."   reported, and doubted
     "Is my account at risk"                                          asked, without a question mark
@@ -8,14 +8,14 @@
     "I don't live in Oslo"                                           denied
     "I'd love to live in Oslo"                                       wished
     "I'm vegan, where can I eat?"                                    asserted, then asked
-    "Can you remember that I'm vegan?"                               asserted: it is what the user wants to be kept
+    "Can you remember that I'm vegan?"                               asserted: the user wants it to be remembered
     "I'm vegan, and my sister lives in Oslo."                        asserted
 
-Two readings are combined. `unasserted` goes by cue words of English, German, French, Spanish, Portuguese, Chinese and Japanese, and
-by form: quotation marks, quoted lines, fences, letters and transcripts with their headers, salutations and labels, the order of words in
-questions. What it takes for a report by mistake is held for review, not lost. `voiced` goes by punctuation and a few English words
-at the beginning of a part of a sentence. What it takes for a question by mistake costs little: it counts only where another source says
-the same; see `holdfast.memory.provenance`.
+Two readings are combined. `find_unasserted` uses cue words of English, German, French, Spanish, Portuguese, Chinese and Japanese, and the
+form: quotation marks, quoted lines, fences, letters and transcripts with their headers, salutations and labels, the order of words in
+questions. If it mistakes something for a report, the memory is held for review, not lost. `read_voiced` uses punctuation and a few English
+words at the beginning of a part of a sentence. If it mistakes something for a question, little is lost: its result counts only where another
+source says the same; see `holdfast.memory.provenance`.
 """
 
 # ruff: noqa: RUF001 (punctuation of other scripts)
@@ -29,8 +29,8 @@ from typing import Final, Literal, NamedTuple
 
 from holdfast.context.statements import ASKS_TO_KEEP, MEDIA, is_asking_to_keep, separate_own_words
 from holdfast.memory.similarity import words_of
-from holdfast.recall.terms import normal, terms_in, tokens_of
-from holdfast.recall.word_tables import ENGLISH, language_of
+from holdfast.recall.terms import get_terms, iter_tokens, normalize
+from holdfast.recall.word_tables import ENGLISH, find_language
 
 _I: Final = re.IGNORECASE
 TYPED_CHARS: Final = 8_000
@@ -43,7 +43,7 @@ _MATERIAL: Final = re.compile(
     r"|traduza|resuma|corrija|redija|reescreva|imagine|escreva(?:-me)?\s+uma?)\b|^\W*(?:please\s+)?(?:reply|respond|answer|tell|write|text|e?mail|message|inform|let)\s+(?!me\b)(?:\S+\s+){1,5}?that\b|^\W*(?:请)?(?:翻译|总结|写一)|(?:訳して|要約して)",
     _I,
 )
-"""Asks for work on a text: what follows in the sentence, or after its colon to the end of the message, is material."""
+"""A request to work on a text: the rest of the sentence, or everything after its colon, is material."""
 _STANDING: Final = re.compile(
     r"\b(?:always|never|from now on|every|immer|nie|niemals|ab jetzt|toujours|jamais|désormais|siempre|nunca|sempre)\b",
     _I,
@@ -54,9 +54,9 @@ _CLAUSES: Final = re.compile(
     r"|wie|wann|warum|kann|où|comment|quand|pourquoi|dónde|qué|cómo|cuándo|onde|quando)\b)|[,，、]\s*(?=但|でも|けど|哪|怎|什么)|\s+(?=(?:but|sondern|mais|sino)\s)",
     _I,
 )
-"""Where a clause begins that may be of another kind than the one before it."""
+"""Positions where a new clause begins that may be of another kind than the previous one."""
 _AGAIN: Final = re.compile(r"[,;]\s*(?=(?:i|we|my|our|ich|wir|mein\w*|je|j['’]|nous|mon|ma|yo|mi|eu|meu|minha)\b)", _I)
-"""Where the user goes on about themselves after a denial."""
+"""Positions after a denial where the user makes a new statement about themselves."""
 _REPORT: Final = re.compile(
     r"\b(?:claim(?:s|ed|ing)?|alleg(?:es|ed|edly|ing)|according to|supposedly|reportedly|apparently|rumou?r|i(?:'ve| have)? (?:heard|read|been told|was told)"
     r"|it is said|has it|(?<!i'm )(?<!i am )(?:saying|telling|claiming|stating|warning|announcing)|they say|people say|sounds like|tells me|told me|(?<!i )(?<!we )(?<!i have )(?<!i've )(?:says|said|states|stated|writes|wrote|insists|asserts"
@@ -89,12 +89,12 @@ _EMBEDDED: Final = re.compile(
     r"|^(?!.*\b(?:du|bitte)\b)(?!.*\b(?:ich|wir)\b.*,)[^,]*\b(?-i:[a-zäöüß]+(?:t|te|en))\s*,\s*(?:dass|ich|wir|mein\w*|unser\w*|der|die|das|er|sie|es|(?-i:[A-ZÄÖÜ]\w+\s+\w+t))\b",
     _I,
 )
-"""A clause of somebody else's with what they say, think or want in it: `Her doctor is sure that I …`, `The clerk assured me my …`, `Mi jefe insiste en que …`."""
+"""A clause in which another person says, thinks or wants something: `Her doctor is sure that I …`, `The clerk assured me my …`, `Mi jefe insiste en que …`."""
 _OFMEDIA: Final = re.compile(
     rf"^\W*(?:the|an?|this|that|some|der|die|das|ein\w*|dies\w*|two|three|several|many|most|all|zwei|mehrere|viele|alle|le|la|les|l['’]|un|une|ce|cette|plusieurs|el|los|una|varios|este|esta|o|a|os|um|uma)\s*(?:\w+\s+){{0,2}}?{MEDIA}\b",
     _I,
 )
-"""A clause about what is written somewhere."""
+"""A clause about something written somewhere."""
 _HEDGE: Final = re.compile(
     r"^\W*if\b|\b(?:hopefully|maybe|perhaps|possibly|might|could be|may be|not sure|i wonder|i guess|i'?m (?:considering|thinking (?:of|about))|suppose|imagine|hypothetically|what if|assuming|as if|would be"
     r"|if (?:i|we|my|the|it|you|she|he|they)\b|i may\b|i might|probably|unless i|once i|say (?:i|we|my)\b|let's say|i (?:think|believe|assume|suspect|fear|hope) (?:that )?(?:i|we|my|the|it|he|she|they|there|this|that)\b"
@@ -119,7 +119,7 @@ _QUESTION: Final = re.compile(
 )
 _REQUEST: Final = re.compile(r"^\W*(?:please\s+)?(?:can|could|would|will)\s+you\b", _I)
 _NO: Final = re.compile(r"^\s*(?:no|nope|nah|nein|non|não)\s*[,.;:!–—-]+", _I)
-"""Answers something, and denies nothing that follows."""
+"""A "no" that answers something and does not deny what follows."""
 _IRONY: Final = re.compile(
     r"^\W*(?:yeah|yes|sure|of course|right|oh (?:great|sure|yeah)|ja|na|klar|klar doch|sicher|natürlich|oui|bien sûr|mais oui|ouais|sí|si|claro|sim)\b[\w ]{0,12}[,.!…]*\s+(?:and|und|et|y|e)\s+(?:i|we|ich|moi|yo|eu)\b"
     r"|\byeah,? right\b|\bas if\b|\boh great, so\b|\bvon wegen\b|\bmon œil\b|^\W*(?:sí|si),? claro\b",
@@ -149,11 +149,11 @@ _DOUBT: Final = re.compile(
     r"|estafa|no me lo creo|no lo creo|es verdad|es cierto|golpe|não acredito|é verdade|será verdade)\b|诈骗|骗局|不相信|是真的|詐欺|信じられ|本当(?:です)?か",
     _I,
 )
-"""Doubts what was said before it."""
+"""An expression of doubt about the preceding sentences."""
 
 
 class Clause(NamedTuple):
-    """Part of a user's message that is not simply asserted."""
+    """A part of a user's message that is not simply asserted."""
 
     text: str
     kind: Literal["claimed", "asked", "denied", "wished"]
@@ -162,7 +162,7 @@ class Clause(NamedTuple):
 def find_unasserted(text: str) -> Iterator[Clause]:
     """Yield the clauses of a message that its user does not simply assert.
 
-    All after `TYPED_CHARS` is one of them: nobody types so much.
+    Everything after `TYPED_CHARS` is one such clause, because no user types that much.
     """
     if len(text) > TYPED_CHARS:
         yield Clause(text[TYPED_CHARS:], "claimed")
@@ -199,14 +199,14 @@ def _clauses_of(sentence: str) -> Iterator[Clause]:
 
 
 def _is_report(clause: str) -> bool:
-    """Return True if somebody else says it: by a word for it, or by the form of the clause."""
+    """Return True if a clause reports another person's statement, by its words or its form."""
     if ASKS_TO_KEEP.search(clause) is not None:
         return _REPORT.search(clause) is not None
     return any(form.search(clause) is not None for form in (_REPORT, _OFMEDIA, _EMBEDDED))
 
 
 def has_same_sense(content: str, kind: Literal["denied", "wished"]) -> bool:
-    """Return True if a memory denies, or wishes, as the clause does that it is compared with."""
+    """Return True if a memory denies, or wishes, like the clause that it is compared with."""
     if kind == "wished":
         return _WISHING.search(content) is not None
     return _DENIED.search(content) is not None or _DENYING.search(content) is not None
@@ -219,7 +219,7 @@ def _asks(clause: str) -> bool:
 _SENTENCE: Final = re.compile(
     r"(?:[^.!?\u3002\uff01\uff1f\u061f\u037e\n]|\.(?=\S))+[.!?\u3002\uff01\uff1f\u061f\u037e]*"
 )
-"""A point within an address or a number ends nothing."""
+"""A sentence; a full stop within an address or a number does not end it."""
 _SPACES: Final = re.compile(r"[^\S\n]+")
 _PARTS: Final = re.compile(r"\s*[,;:\u2013\u2014](?=\s)\s*|\s*[\uff0c\u3001]\s*|\s+(?=but\s)", re.IGNORECASE)
 _ASKING: Final = re.compile(r"[?\u037e\u061f\uff1f][\"')\]!\s]*$")
@@ -231,71 +231,71 @@ _ASKS: Final = re.compile(
     re.IGNORECASE,
 )
 _ORDERS: Final = re.compile(r"(?:please[\s,]+|and\s+)*(?:can|could)\s+you\s", re.IGNORECASE)
-"""What is to be done, where it is nothing that `_ASKS`: whoever says it wants it so."""
+"""A request that none of `_ASKS` matches: the user wants what it says."""
 _OWN: Final = re.compile(
     r"\b(?:i|we|my|our|mine|me|us|ich|wir|mein\w*|unser\w*|yo|mis?|je|j|nous|mon|ma|mes|io|mio|mia|eu|meu|minha)\b",
     re.IGNORECASE,
 )
-"""Whoever speaks."""
+"""Words for the speaker."""
 _ANEW: Final = re.compile(
     r"\W*(?:but|i|we|it|he|she|they|you|the|an?|my|our|his|her|their|this|that|these|those|there|instead|rather)\b",
     re.IGNORECASE,
 )
-"""Begins something of its own, to which a negation in front of it does not belong."""
+"""The beginning of a new statement, which a preceding negation does not affect."""
 _KEEP: Final = re.compile(r"\b(?:remember|memori[sz]e|note\s+down|keep\s+in\s+mind|forget)\b", re.IGNORECASE)
 _RECALLS: Final = re.compile(
     r"\W*(?:what|which|who|where|why|when|how|do|does|did|is|are|should|shall)\b", re.IGNORECASE
 )
-"""Begins what asks whether something is remembered."""
+"""The beginning of a question about whether something is remembered."""
 _NOT_FORGET: Final = re.compile(r"\b(?:don['\u2019]?t|do\s+not|never)\s+(?:ever\s+)?forget\b", re.IGNORECASE)
 _NEGATION: Final = re.compile(r"^\s*(?:no|nope|nah|not\s+really|never\s+mind)\s*[,.;:!\u2013\u2014-]+", re.IGNORECASE)
-"""Answers something, and denies nothing that follows."""
+"""A "no" that answers something and does not deny what follows."""
 _IS_IT: Final = re.compile(
     r"\W*(?:(?:is|isn['\u2019]?t|are|aren['\u2019]?t|does|doesn['\u2019]?t|do|don['\u2019]?t|was|wasn['\u2019]?t)\s+"
     r"(?:it|that|this|they|he|she|you|i)(?:\s+(?:so|true|right|correct|the case))?|right|really|correct|true|seriously|yes|no|eh|huh)\W*",
     re.IGNORECASE,
 )
-"""Makes a question of all that stands before it."""
+"""A tag that turns everything before it into a question."""
 _QUOTES: Final = " \t\"'("
 NOT: Final = frozenset({"not", "no", "never", "none", "without", "nor", "neither"})
 
 
 class Voiced(NamedTuple):
-    """The terms of a user's message, by what is done with them; one may be in several."""
+    """The terms of a user's message by how they are used; a term may be in several sets."""
 
     stated: frozenset[str]
     asked: frozenset[str]
     denied: frozenset[str]
     unasserted: frozenset[str] = frozenset()
-    """Those that stand in nothing but reported, quoted, asked or hedged clauses: never the user's own; see `holdfast.memory.evidence`."""
+    """Terms only in clauses that are reported, quoted, asked or hedged: never the user's own."""
     questioned: frozenset[str] = frozenset()
-    """Those of them that are in questions alone: next to what the user states, one may be the user's word."""
+    """Those of `unasserted` that are only in questions: next to the user's statements, they may be the user's words."""
     negative: frozenset[str] = frozenset()
-    """Those that stand in nothing but such clauses and denials."""
+    """Terms only in such clauses and in denials."""
     wished: frozenset[str] = frozenset()
-    """Those that stand in nothing but such clauses and wishes."""
+    """Terms only in such clauses and in wishes."""
 
 
 def is_negated(text: str) -> bool:
-    """Whether there is a negation in a text."""
+    """Return True if a text contains a negation."""
     return not NOT.isdisjoint(words_of(text))
 
 
 def read_voiced(text: str) -> Voiced:
-    """What a message states, asks and denies."""
-    text = normal(text)
-    language = language_of(token.text.casefold() for token in tokens_of(text)) or ENGLISH
+    """Return the terms that a message states, asks and denies."""
+    text = normalize(text)
+    language = find_language(token.text.casefold() for token in iter_tokens(text)) or ENGLISH
     found: tuple[set[str], set[str], set[str]] = (set(), set(), set())
     for sentence in _SENTENCE.findall(_NEGATION.sub("", _SPACES.sub(" ", text))):
         for part, into in _split_parts(_NEGATION.sub("", _NOT_FORGET.sub("remember", sentence))):
-            found[into].update(*(terms_in(token.text, language) for token in tokens_of(part)))
+            found[into].update(*(get_terms(token.text, language) for token in iter_tokens(part)))
     whole = Counter(term for sentence in _SENTENCE.findall(text) for term in _terms_of(sentence, language))
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in ("claimed", "asked", "denied", "wished")}
     for clause in find_unasserted(text):
         counts[clause.kind].update(_terms_of(clause.text, language))
 
     def only_in(*kinds: str) -> frozenset[str]:
-        """The terms that the message has in clauses of these kinds alone."""
+        """Return the terms that the message has only in clauses of these kinds."""
         within = sum((counts[kind] for kind in kinds), Counter[str]())
         return frozenset(term for term, times in within.items() if times >= whole[term])
 
@@ -313,11 +313,11 @@ def read_voiced(text: str) -> Voiced:
 
 
 def _terms_of(text: str, language: str) -> Iterator[str]:
-    return (term for token in tokens_of(text) for term in terms_in(token.text, language))
+    return (term for token in iter_tokens(text) for term in get_terms(token.text, language))
 
 
 def _split_parts(sentence: str) -> Iterator[tuple[str, int]]:
-    """The parts of a sentence, each with which field of `Voiced` it is for."""
+    """Yield the parts of a sentence, each with the index of the field of `Voiced` that it belongs to."""
     keep = _KEEP.search(sentence) is not None and _RECALLS.match(sentence) is None
     asking = _ASKING.search(sentence) is not None
     parts = [part for part in _PARTS.split(sentence) if part.strip()]

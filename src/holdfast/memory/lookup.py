@@ -1,8 +1,8 @@
-"""Recall: which of the memories that somebody may see answer a question, by words, by vectors or both, and that they were asked for.
+"""Find the memories that answer a question, by words, by vectors or by both.
 
-What an index finds is read from the store again, so nothing comes out that was forgotten, superseded or rejected, whatever an index
-still has. Without an index, or while it fails, words are looked up in this process; see `holdfast.memory.owner_caches`. Cost: that of what is
-found, whatever there is besides.
+What an index finds is read from the store again, so forgotten, superseded and rejected memories are never returned, whatever the index still
+has. Without an index, or while it fails, words are looked up in this process; see `holdfast.memory.owner_caches`. The cost depends on
+what is found, not on the number of memories.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from holdfast.memory.owner_caches import LocalIndexes
 from holdfast.memory.ranking import Match, matches, recency, standing
 from holdfast.numbers import check_number, check_whole
 from holdfast.recall.base import CANDIDATES, NEAREST, Candidates, Index, Lookup, SearchMode, Similar, Space
-from holdfast.recall.questions import Question, question_of
+from holdfast.recall.questions import Question, parse_question
 from holdfast.stores.memories import MemoryStore
 
 _log = logging.getLogger("holdfast.memories")
 _READ: Final = 100
-"""Memories that are read at once, the best first, until enough pass the filters."""
+"""Memories read at once, best first, until enough pass the filters."""
 _ROUNDS: Final = 8
-"""Times that an index is brought up to the store for one lookup, where others keep writing."""
+"""How often an index is brought up to date for one lookup while others keep writing."""
 UNASKED: Final = 0.1
-"""Relevance where a question has no word to look up ("what do you know about me?"): then the newest memories may answer."""
+"""Relevance of the newest memories for a question without searchable words ("what do you know about me?")."""
 
 
 class IndexService(Protocol):
-    """What is needed of the index service; see `holdfast.indexes`."""
+    """The part of the index service that lookups use; see `holdfast.indexes`."""
 
     @property
     def index(self) -> Index:
-        """The tenant's."""
+        """The tenant's index."""
 
     @property
     def embedder(self) -> Any:
@@ -47,19 +47,19 @@ class IndexService(Protocol):
 
     @property
     def floor(self) -> float:
-        """The similarity below which texts have nothing to do with each other; 0: that is not known."""
+        """The similarity below which texts are unrelated; 0: unknown."""
 
-    async def take_memories(self, owner: Owner) -> int:
-        """Have the index hold what the store has of an owner's memories; the owner's version."""
+    async def index_memories(self, owner: Owner) -> int:
+        """Bring an owner's memories up to date in the index; return the owner's version."""
 
 
 class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How memories are found."""
+    """Settings of finding memories."""
 
     mode: SearchMode | None = None
-    """Of a recall that names none. None: as the index has it, else `keyword`."""
+    """The mode of recalls that name none. None: the index's mode, else `keyword`."""
     half_lives: Mapping[str, float] = {}
-    """Days by type, where they are not those of `holdfast.memory.ranking.HALF_LIVES`."""
+    """Days by type, overriding `holdfast.memory.ranking.HALF_LIVES`."""
 
 
 class Recalled(msgspec.Struct, frozen=True):
@@ -67,46 +67,46 @@ class Recalled(msgspec.Struct, frozen=True):
 
     memory: Memory
     score: float
-    """What it is ranked by, 0 to 1."""
+    """The ranking criterion, 0 to 1."""
     parts: Mapping[str, float]
-    """What the score is made of: `keyword`, `vector` (0 to 1, where they were looked at), `relevance`, `recency`, `standing`."""
+    """The parts of the score: `keyword`, `vector` (0 to 1, if computed), `relevance`, `recency`, `standing`."""
     age: int
-    """Milliseconds since it was last said."""
+    """Milliseconds since it was last stated."""
 
 
 class RecalledMemories(msgspec.Struct, frozen=True):
-    """What answers a question, the best first."""
+    """The memories that answer a question, best first."""
 
     found: tuple[Recalled, ...]
     mode: SearchMode
-    """How it was looked for: `keyword` in place of `hybrid` where there are no vectors."""
+    """The mode that was used: `keyword` instead of `hybrid` if there are no vectors."""
     note: str = ""
-    """Why it was looked for in another way than it was asked for."""
+    """Why it differs from the requested mode."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which memories are wanted of those that answer.
+    """Filters for the memories to return.
 
     Raises:
-        InvalidRequest: a filter that cannot be one.
+        InvalidRequest: a filter is invalid.
     """
 
     limit: int = 5
-    """At most so many."""
+    """The most memories to return."""
     types: Collection[str] = ()
-    """Only of these; none: of any."""
+    """Only memories of these types; empty: any."""
     tags: Collection[str] = ()
-    """Only with all of them."""
+    """Only memories with all of these tags."""
     min_score: float = 0.0
-    """Only from that score on."""
+    """Only memories with at least this score."""
     include_quarantined: bool = True
-    """Whether those are among them that are held for review; they say so."""
+    """Whether to include memories held for review; they are marked as such."""
     statuses: Collection[str] = ()
-    """Only these; none: of any that is recalled."""
+    """Only memories with these statuses; empty: all that can be recalled."""
     without: Collection[str] = ()
-    """Ids of memories that are not wanted."""
+    """Ids of memories to leave out."""
     sure: bool = False
-    """Whether none of an owner's is wanted unless one surely answers; see `Match.sure`. For what a model is given."""
+    """Whether to return nothing of an owner unless one memory surely answers, see `Match.sure`. Used for what a model gets."""
 
     def __post_init__(self) -> None:
         check_whole(self.limit, "limit", 1, RECALLED_MEMORIES)
@@ -115,7 +115,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
             list_of(getattr(self, name), str, name)
 
     def takes(self, memory: Memory, now: int) -> bool:
-        """Whether a memory is among the wanted at that time."""
+        """Return True if a memory passes the filters at a given time."""
         return (
             memory.is_valid_at(now)
             and (self.include_quarantined or memory.status == "active")
@@ -127,7 +127,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Asked(NamedTuple):
-    """A question on its way through the owners."""
+    """A parsed question, shared by the lookups for all owners."""
 
     question: Question
     mode: SearchMode
@@ -136,22 +136,22 @@ class _Asked(NamedTuple):
 
 
 class _ByWords(NamedTuple):
-    """What the words of a question found among an owner's memories."""
+    """An owner's memories found by the words of a question."""
 
     version: int
-    """Of the owner, at which that holds."""
+    """The owner's version for which the result holds."""
     found: Candidates
     indexed: bool
-    """Whether by the index: then it has all that is written."""
+    """Whether the index was used; it then has all that is written."""
 
 
 class Recaller:
-    """Looks memories up.
+    """Looks up memories.
 
     Args:
-        store: where they are.
-        index: the index service; None: there is none.
-        half_lives: days by type, where they are not the usual ones.
+        store: the store of memories.
+        index: returns the index service, or None.
+        half_lives: days by type, overriding the defaults.
     """
 
     def __init__(
@@ -176,22 +176,22 @@ class Recaller:
         strict: bool,
         patience: float = SEARCH_VECTOR_SECONDS,
     ) -> RecalledMemories:
-        """What answers; see `Memories.recall`. Raises `InvalidRequest` where it is strict about vectors, and there are none."""
+        """Return the memories that answer; see `Memories.recall`. If `strict`, missing vectors raise `InvalidRequest`."""
         asked = await self._asked(text, mode, now, patience, strict=strict)
         try:
             found = [one for owner in owners for one in await self._of(owner, asked, wanted, now)]
         except (StoreError, Conflict) as exc:
             if strict or asked.vector is None:
                 raise
-            _log.warning("memories are recalled by their words alone: the index does not answer: %s", exc.code)
+            _log.warning("memories are recalled by words only: the index does not answer: %s", exc.code)
             asked = asked._replace(mode="keyword", vector=None, note="the index did not answer")
             found = [one for owner in owners for one in await self._of(owner, asked, wanted, now)]
         found.sort(key=lambda one: (-one.score, -one.memory.updated_at, -one.memory.number, one.memory.id))
         return RecalledMemories(tuple(found[: wanted.limit]), asked.mode, asked.note)
 
     async def like(self, owner: Owner, text: str, limit: int) -> tuple[int, list[Memory]]:
-        """The memories that share most words with a text, and the version of the owner at which these are they."""
-        question = question_of(text, now=0, narrow=False)
+        """Return the memories that share the most words with a text, and the owner's version for which that holds."""
+        question = parse_question(text, now=0, narrow=False)
         if not question.terms:
             newest = await self._store.memories(owner, limit=limit, descending=True)
             return newest.version, list(newest.memories)
@@ -203,10 +203,10 @@ class Recaller:
                 break
         return read.version, list(read.memories)
 
-    # -- inside --------------------------------------------------------------
+    # -- internals -----------------------------------------------------------
 
     async def _asked(self, text: str, mode: SearchMode, now: int, patience: float, *, strict: bool) -> _Asked:
-        question = question_of(text, now=now, narrow=False)
+        question = parse_question(text, now=now, narrow=False)
         if mode == "keyword":
             return _Asked(question, mode, None, "")
         service = self._service()
@@ -228,16 +228,18 @@ class Recaller:
             if strict:
                 raise
             why = "the embedder did not answer"
-        _log.warning("memories are recalled by their words alone: %s", why)
+        _log.warning("memories are recalled by words only: %s", why)
         return _Asked(question, "keyword", None, why)
 
     async def _of(self, owner: Owner, asked: _Asked, wanted: Wanted, now: int) -> list[Recalled]:
-        """The wanted memories of an owner that answer; at most as many as are wanted."""
+        """Return an owner's wanted memories that answer, at most as many as are wanted."""
         ranked = await self._matches(owner, asked)
         if not asked.question.terms and not ranked:
             newest = await self._store.memories(owner, limit=_READ, descending=True)
             ranked = [Match(one.number, UNASKED) for one in newest.memories]
-        ranked = [match for match in ranked if match.relevance >= wanted.min_score]  # no score is above that
+        ranked = [
+            match for match in ranked if match.relevance >= wanted.min_score
+        ]  # a score never exceeds the relevance
         found, sure = list[Recalled](), False
         for start in range(0, len(ranked), _READ):
             some = {match.number: match for match in ranked[start : start + _READ]}
@@ -271,10 +273,10 @@ class Recaller:
         service = self._service()
         if service is not None and terms:
             try:
-                version = await service.take_memories(owner)
+                version = await service.index_memories(owner)
                 found = await service.index.lookup(Lookup(space=_space(owner), terms=terms))
-            except (StoreError, Conflict) as exc:  # a conflict: others write to it all the time
-                _log.warning("the index does not answer, memories are looked up without it: %s", exc.code)
+            except (StoreError, Conflict) as exc:  # a conflict means that other processes keep writing
+                _log.warning("memories are looked up without the index, which does not answer: %s", exc.code)
             else:
                 return _ByWords(version, found, indexed=True)
         version, found = await self.local.found(owner, terms, CANDIDATES)
@@ -282,7 +284,7 @@ class Recaller:
 
     async def _by_vector(self, service: IndexService, owner: Owner, vector: bytes, *, taken: bool) -> Sequence[Similar]:
         if not taken:
-            await service.take_memories(owner)
+            await service.index_memories(owner)
         lookup = Lookup(space=_space(owner), limit=NEAREST)
         return await service.index.similar(lookup, service.embedder.name, vector)
 

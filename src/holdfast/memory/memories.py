@@ -1,7 +1,7 @@
-"""Memories: what is remembered across sessions, of a user, an agent or the app; how it changes, is reviewed and forgotten.
+"""Memories across sessions, of a user, an agent or the app: remember, change, review and forget them.
 
-    remember -> secrets removed -> compared with existing memories -> one write, or none
-    recall   -> looked up in every owner that may be seen -> a signal for each hit, written later
+    remember -> redact secrets -> compare with existing memories -> one write, or none
+    recall   -> look up in every visible owner -> a signal per hit, written later
 
 Every change is one `change_memories` with the version that it was decided on, and is decided again if another process was faster. The next
 recall finds what was remembered.
@@ -35,29 +35,29 @@ from holdfast.wire.sendable import check_text
 Decide = Literal["accept", "reject"]
 DECISIONS: Final = ("accept", "reject")
 AT_ONCE: Final = 200
-"""Rejected memories that are compared at once with what is said again, in a thread."""
+"""Rejected memories that are compared at once with a new statement, in a thread."""
 
 
 def plan_review(old: Memory, beside: Sequence[Memory], decision: Decide, now: int) -> tuple[Memory, ...]:
-    """What is to be written when somebody decides about `old`; it comes first, and alone unless it is a merge.
+    """Return the memories to write for a decision about `old`, which comes first; others follow only for a merge.
 
-    A merge that is accepted takes the place of those that it merges, and is promoted where any of these was; one that is
-    rejected behind that gives them their place back.
+    An accepted merge replaces the memories that it merges, and is promoted if any of them was. If it is rejected afterwards, they are
+    restored.
 
     Args:
         old: the memory.
-        beside: those that it merges, as far as they are there.
+        beside: the existing memories that it merges.
         decision: `accept` or `reject`.
         now: milliseconds since the epoch.
 
     Raises:
-        InvalidRequest: it is not held for review, or what it merges is not as it was.
+        InvalidRequest: it is not held for review, or the memories that it merges have changed.
     """
     status = "active" if decision == "accept" else "rejected"
     if old.status == status and old.reviewed_at is not None:
         return (old,)
     if old.status != "quarantined" and (old.reviewed_at is None or old.status == "superseded"):
-        raise InvalidRequest(f"{old.id} is {old.status}, and not held for review", param="id")
+        raise InvalidRequest(f"{old.id} is {old.status}, not held for review", param="id")
     if decision == "accept":
         made = msgspec.structs.replace(old, status="active", reviewed_at=now)
         return _merged(made, beside, now) if old.merges else (made,)
@@ -66,14 +66,14 @@ def plan_review(old: Memory, beside: Sequence[Memory], decision: Decide, now: in
 
 
 async def proposals(store: MemoryStore, owner: Owner, *, naming: Collection[str] | None = None) -> list[Memory]:
-    """The merges that were proposed of an owner's memories and not accepted, rejected ones included.
+    """Return the proposed merges of an owner's memories that were not accepted, including rejected ones.
 
-    It reads all that is held or was rejected.
+    Reads everything that is held or rejected.
 
     Args:
-        store: where memories are.
-        owner: whose.
-        naming: only those that merge any of these ids; None: all.
+        store: the store of memories.
+        owner: the owner.
+        naming: only merges of any of these ids; None: all.
     """
     found: list[Memory] = []
     for status in ("quarantined", "rejected"):
@@ -88,12 +88,12 @@ async def proposals(store: MemoryStore, owner: Owner, *, naming: Collection[str]
 
 
 async def find_rejected(store: MemoryStore, owner: Owner, content: str) -> list[Memory]:
-    """What a review has rejected that says the same, however long ago; of several the newest.
+    """Return rejected memories that say the same, however old; if there are several, from the newest page only.
 
     Args:
-        store: where memories are.
-        owner: whose.
-        content: what is said again.
+        store: the store of memories.
+        owner: the owner.
+        content: the new statement.
     """
     after: int | None = None
     while True:
@@ -116,7 +116,7 @@ def _merged(made: Memory, beside: Sequence[Memory], now: int) -> tuple[Memory, .
         if one is None or one.status != "active" or is_awaiting_review(one):
             state = "forgotten" if one is None else "held for review" if one.status == "active" else one.status
             message = (
-                f"{name}, which {made.id} merges, is {state} by now: reject it, the next sweep may propose another"
+                f"{name}, which {made.id} merges, is now {state}: reject the merge; the next sweep may propose another"
             )
             raise InvalidRequest(message, param="id")
     old = [there[name] for name in made.merges]
@@ -142,21 +142,21 @@ def _parted(made: Memory, beside: Sequence[Memory], now: int) -> tuple[Memory, .
 
 _log = logging.getLogger("holdfast.memories")
 TRIES: Final = 50
-"""Times that a change is decided anew, where others keep changing the same owner's memories."""
+"""How often a change is decided again while others keep changing the same owner's memories."""
 OnChanged = Callable[[Owner], Awaitable[None]]
-"""Called behind every change of an owner's memories, when it is durable and looked up no more."""
+"""Called after every change of an owner's memories, once it is durable and no longer looked up."""
 
 
 class Forgetting(Recollection):
-    """The memories of one tenant, to be read and forgotten.
+    """The memories of one tenant, for reading and forgetting.
 
     Attributes:
-        on_changed: called behind every change, with the owner, one after the other.
+        on_changed: called after every change with the owner, one after the other.
 
     Args:
-        store: where they are.
+        store: the store of memories.
         clock: milliseconds since the epoch.
-        settings: the rest; see `Recollection`.
+        settings: further arguments of `Recollection`.
     """
 
     def __init__(self, store: MemoryStore, clock: Callable[[], int], **settings: Any) -> None:
@@ -165,17 +165,17 @@ class Forgetting(Recollection):
         self._changing: WeakValueDictionary[Owner, asyncio.Lock] = WeakValueDictionary()
 
     async def forget(self, memory_id: str, *, owners: Collection[Owner] | None = None) -> tuple[str, ...]:
-        """Forget a memory with its history, those that it stands in place of: rows, signals, what an index has of them.
+        """Forget a memory and its history (the memories that it replaced): rows, signals and index data.
 
         Args:
-            memory_id: which.
-            owners: whose it may be; None: anybody's.
+            memory_id: the memory's id.
+            owners: the owners it may belong to; None: any.
 
         Returns:
-            The ids of all that are gone.
+            The ids of all deleted memories.
 
         Raises:
-            MemoryNotFound: there is none of that id, or it is another owner's.
+            MemoryNotFound: there is none, or it belongs to another owner.
         """
         found = await self.get(memory_id, owners=owners)
         gone = await self._with_history(found)
@@ -184,18 +184,18 @@ class Forgetting(Recollection):
     async def forget_source(
         self, user_id: str, session_id: str, *, seqs: Collection[int] | None = None
     ) -> tuple[str, ...]:
-        """Forget what was remembered from a session, or from some of its entries, and from nothing else.
+        """Forget what was remembered only from a session, or only from some of its entries.
 
-        Of a memory that has other sources too, that source is taken away; its trust stays what it was.
-        The user's memories are looked at, the agents' and the app's: all of them, so this costs what they have.
+        A memory with other sources loses just this source and keeps its trust. This reads all memories of the user, the agents and the app, so its
+        cost grows with their number.
 
         Args:
-            user_id: whose session it is.
-            session_id: which.
+            user_id: the user of the session.
+            session_id: the session.
             seqs: only what comes from these entries; None: from any.
 
         Returns:
-            The ids of those that are gone.
+            The ids of the deleted memories.
         """
         check_text(user_id, "user_id")
         check_text(session_id, "session_id")
@@ -205,7 +205,7 @@ class Forgetting(Recollection):
         return tuple([one for owner in owners for one in await self._forget_source(owner, source, only)])
 
     async def _agents(self) -> list[Owner]:
-        """The agents for whom something was ever remembered; they come first among all owners."""
+        """Return the agents that own memories; they come first among all owners."""
         found: list[Owner] = []
         async for owner, _ in iterate_owners(self.store):
             if owner.kind != "agent":
@@ -232,7 +232,7 @@ class Forgetting(Recollection):
     async def _from_source(
         self, owner: Owner, source: tuple[str, str], seqs: set[int] | None
     ) -> tuple[int, list[Memory], list[str]]:
-        """The version of an owner, its memories that come from a source and others, without it, and ids of those from it alone."""
+        """Return the owner's version, its memories with the source removed, and the ids of memories without any other source."""
         left, lost = list[Memory](), list[str]()
         first = page = await self.store.memories(owner, limit=PAGE)
         while True:
@@ -249,7 +249,7 @@ class Forgetting(Recollection):
         return first.version, [one for one in left if one.id not in also], list(dict.fromkeys((*lost, *sorted(also))))
 
     async def _written(self, owner: Owner, version: int, put: Sequence[Memory], lost: Sequence[str]) -> None:
-        """Put and forget any number of memories, those first that are forgotten. Raises `StaleMemories`."""
+        """Forget and put any number of memories, in this order. Raises `StaleMemories`."""
         most = MEMORIES_AT_ONCE
         deltas = [MemoryDelta(forget=tuple(lost[start : start + most])) for start in range(0, len(lost), most)]
         deltas += [MemoryDelta(put=tuple(put[start : start + most])) for start in range(0, len(put), most)]
@@ -257,7 +257,7 @@ class Forgetting(Recollection):
             version = (await self.store.change_memories(owner, delta, timestamp=self.clock(), expect=version)).version
 
     async def forgotten_owner(self, owner: Owner) -> None:
-        """What is to be done where all memories of an owner were dropped: nothing of them is looked up any more."""
+        """Update caches and notify listeners after all memories of an owner were dropped."""
         self._recaller.local.forget(owner)
         await self._tell(owner)
 
@@ -271,7 +271,7 @@ class Forgetting(Recollection):
         return tuple(ids)
 
     async def _with_history(self, found: Memory) -> list[Memory]:
-        """A memory, all those in whose place it stands, whatever they stood in place of, and merges with them that are proposed."""
+        """Return a memory, all memories that it replaced directly or indirectly, and proposed merges of any of them."""
         known, ask = {found.id: found}, list(found.supersedes)
         while ask:
             some, ask = ask[:PAGE], ask[PAGE:]
@@ -282,62 +282,62 @@ class Forgetting(Recollection):
                     ask += [other for other in one.supersedes if other not in known]
         return [*known.values(), *await proposals(self.store, found.owner, naming=known)]
 
-    # -- behind every change -------------------------------------------------
+    # -- after every change ------------------------------------------------------
 
     def _alone(self, owner: Owner) -> asyncio.Lock:
-        """One change of an owner's memories at a time in this process: they would only have to be decided anew."""
+        """Return the lock that serialises changes of an owner's memories in this process, to avoid repeated decisions."""
         return self._changing.setdefault(owner, asyncio.Lock())
 
     async def _changed(self, owner: Owner) -> None:
-        """Have the index take in what has changed, and tell those who want to know."""
+        """Update the index and notify listeners."""
         service = self._index()
         if service is not None:
             try:
-                await service.take_memories(owner)
+                await service.index_memories(owner)
             except HoldfastError as exc:  # the next lookup tries again, and reads every hit from the store
-                _log.warning("the index has not taken memories in yet: %s", exc.code)
+                _log.warning("the index does not have the changed memories yet: %s", exc.code)
         await self._tell(owner)
 
     async def _tell(self, owner: Owner) -> None:
         for told in self.on_changed:
             try:
                 await told(owner)
-            except Exception as exc:  # noqa: BLE001 - what is done already must not seem to have failed
-                _log.error("what follows a change of memories failed", exc_info=exc)
+            except Exception as exc:  # noqa: BLE001 - the change is durable and must not seem to have failed
+                _log.error("a listener to changes of memories failed", exc_info=exc)
 
 
 LIKE: Final = 40
-"""Memories that a new one is compared with: those that share most words with it."""
+"""Number of memories that a new one is compared with: those that share the most words with it."""
 
 
 def random_id() -> str:
-    """An id that nobody guesses: 122 random bits."""
+    """Return an id that cannot be guessed: 122 random bits."""
     return f"mem_{uuid.uuid4().hex}"
 
 
 class Remembered(msgspec.Struct, frozen=True):
-    """What became of something that was to be remembered."""
+    """The result of remembering something."""
 
     memory: Memory
-    """That says it from now on."""
+    """The memory that states it now."""
     outcome: Outcome
-    """`merged`: it was there already. `superseded`: it stands in the place of those that it names in `supersedes`."""
+    """`merged`: it existed already. `superseded`: it replaces the memories named in its `supersedes`."""
     others: tuple[Memory, ...] = ()
-    """Those that are alike, the likest first, and stay as they are."""
+    """Similar memories, most similar first; they stay unchanged."""
 
 
 class Memories(Forgetting):
     """The memories of one tenant.
 
     Attributes:
-        on_changed: called behind every change, with the owner, one after the other.
+        on_changed: called after every change with the owner, one after the other.
 
     Args:
-        store: where they are.
+        store: the store of memories.
         clock: milliseconds since the epoch.
-        guard: what happens to secrets, before anything is compared, looked up, embedded or stored. None: nothing.
-        index: the index service; None: there is none.
-        settings: how they are found.
+        guard: redacts secrets before anything is compared, looked up, embedded or stored. None: nothing is redacted.
+        index: returns the index service, or None.
+        settings: how memories are found.
         new_id: makes ids.
     """
 
@@ -374,30 +374,30 @@ class Memories(Forgetting):
         metadata: Mapping[str, Any] | None = None,
         held: bool = False,
     ) -> Remembered:
-        """Remember something. What says the same is merged with it, what it gives a new value for is superseded; visibly.
+        """Remember something. A memory that says the same is merged with it; one with an older value is superseded and kept as history.
 
-        It belongs to the user, where one is named, who then was told it by `agent`; else to the agent, or with `app` to all.
+        It belongs to the user if one is named (`agent` is then the agent that remembers it), else to the agent, or with `app` to the whole app.
 
         Args:
-            content: what it says, at most `MEMORY_CHARS` characters.
-            user_id: whose it is.
-            agent: whose it is, or who remembers it for the user.
-            app: it is everybody's of the tenant.
+            content: the text, at most `MEMORY_CHARS` characters.
+            user_id: the user it belongs to.
+            agent: the agent it belongs to, or that remembers it for the user.
+            app: it belongs to the whole app of the tenant.
             type: `semantic`, `episodic`, `procedural`, `user`, `feedback`, `project` or `reference`.
-            tags: words that it is found by, too.
+            tags: further words that find it.
             importance: 0 to 1.
-            valid_from, valid_until: when it holds, milliseconds since the epoch; None: always did, and who knows how long.
-            origin: where its words come from; with `sources` the least trusted of all.
+            valid_from, valid_until: when it holds, milliseconds since the epoch; None: no bound.
+            origin: the origin of its words; with `sources`, the least trusted of all counts.
             sources: the entries that it was made from.
-            supersedes: ids of memories of the same owner in whose place it stands; beside them where it is held, or trusted less.
-            metadata: anything that JSON can say.
-            held: hold it for review, wherever its words come from.
+            supersedes: ids of memories of the same owner that it replaces, unless it is held for review or trusted less than they are.
+            metadata: any JSON object.
+            held: hold it for review, whatever its origin.
 
         Raises:
-            InvalidRequest: something of it cannot be.
-            MemoryNotFound: there is none of an id in `supersedes`.
-            SecretBlocked: it holds a secret, and secrets are refused.
-            TooLarge: a limit would be passed.
+            InvalidRequest: an argument is invalid.
+            MemoryNotFound: an id in `supersedes` does not exist.
+            SecretBlocked: it contains a secret, and secrets are refused.
+            TooLarge: it exceeds a limit.
         """
         check_words(content, type, importance, origin, (valid_from, valid_until))
         now = self.clock()
@@ -418,7 +418,7 @@ class Memories(Forgetting):
         return await self._taken_in(self._without_secrets(new), now)
 
     async def _taken_in(self, new: Memory, now: int) -> Remembered:
-        """Compare, decide and write, until nobody was faster."""
+        """Compare, decide and write; repeat while other processes are faster."""
         async with self._alone(new.owner):
             for _ in range(TRIES):
                 version, known = await self._known(new)
@@ -436,7 +436,7 @@ class Memories(Forgetting):
             raise stale
 
     async def _known(self, new: Memory) -> tuple[int, list[Memory]]:
-        """The memories that a new one is compared with, and the version that they are of. Raises `MemoryNotFound`."""
+        """Return the memories to compare a new one with, and the owner's version. Raises `MemoryNotFound`."""
         version, known = await self._recaller.like(new.owner, new.content, LIKE)
         found = {one.id: one for one in known}
         if new.supersedes:
@@ -465,29 +465,29 @@ class Memories(Forgetting):
         origin: Origin = "user",
         sources: Collection[MemorySource] = (),
     ) -> Remembered:
-        """Change a memory. Another content makes a new one in its place, and the old one stays as its history.
+        """Change a memory. A new content makes a new memory that replaces the old one, which is kept as history.
 
-        A content that is held for review, or trusted less than the old one, stands beside it; so does one for what was rejected.
+        A new content that is held for review, or trusted less than the old one, becomes a separate memory; so does one for a rejected memory.
 
         Args:
-            memory_id: which.
-            owners: whose it may be; None: anybody's.
-            expect: the version that it must be at; None: any.
-            content: what it says from now on.
-            type: see `remember`; as the others, unset: as it is.
-            tags: all of them.
+            memory_id: the memory's id.
+            owners: the owners it may belong to; None: any.
+            expect: the version that it must have; None: any.
+            content: the new text.
+            type: see `remember`; unset, here and below: unchanged.
+            tags: replaces all tags.
             importance: 0 to 1.
-            valid_from: None: always did hold.
-            valid_until: None: not known.
-            metadata: all of it.
-            origin: where a new content comes from.
-            sources: the entries that it was made from.
+            valid_from: None: no lower bound.
+            valid_until: None: no upper bound.
+            metadata: replaces all metadata.
+            origin: the origin of a new content.
+            sources: the entries that a new content was made from.
 
         Raises:
-            MemoryNotFound: there is none of that id, or it is another owner's.
-            StaleMemories: it is at another version.
-            InvalidRequest: something of it cannot be, or another one stands in its place already.
-            SecretBlocked: it holds a secret, and secrets are refused.
+            MemoryNotFound: there is none, or it belongs to another owner.
+            StaleMemories: it has another version.
+            InvalidRequest: an argument is invalid, or the memory was already replaced by another one.
+            SecretBlocked: it contains a secret, and secrets are refused.
         """
         given: dict[str, Any] = {
             "type": type,
@@ -515,11 +515,13 @@ class Memories(Forgetting):
         changes: Mapping[str, Any],
         words: tuple[str, Origin, Collection[MemorySource]] | None,
     ) -> tuple[Memory, ...]:
-        """A memory with changes; where `words` differ from its content, a new one in its place, and what becomes of it."""
+        """Return a changed memory; if `words` differ from its content, the new memory, and the old one unless it stays as it was."""
         if old.status == "superseded":
-            raise InvalidRequest(f"{old.superseded_by} stands in place of {old.id}: change that one", param="id")
+            raise InvalidRequest(f"{old.id} was replaced by {old.superseded_by}: change that one", param="id")
         if old.is_proposal:
-            raise InvalidRequest(f"{old.id} is the proposal of a model: accept or reject it, as it is", param="id")
+            raise InvalidRequest(
+                f"{old.id} is a model's proposal and cannot be changed: accept or reject it", param="id"
+            )
         made = msgspec.structs.replace(old, updated_at=max(now, old.updated_at), **changes)
         content, origin, sources = (old.content, old.origin, ()) if words is None else words
         check_words(content, made.type, made.importance, origin, (made.valid_from, made.valid_until))
@@ -534,7 +536,7 @@ class Memories(Forgetting):
     def _in_place_of(
         self, old: Memory, content: str, origin: Origin, sources: Collection[MemorySource], now: int
     ) -> Memory:
-        """A memory with another content, of other sources, and so trusted as these are."""
+        """Make a copy of a memory with another content and other sources, and the trust of these."""
         return msgspec.structs.replace(
             old,
             id=self._new_id(),
@@ -549,13 +551,13 @@ class Memories(Forgetting):
         )
 
     async def review(self, memory_id: str, decision: Decide, *, owners: Collection[Owner] | None = None) -> Memory:
-        """Take a memory out of quarantine: `accept`, and it is recalled and promoted as others are, trusted as before; or `reject`.
+        """Decide about a memory held for review: `accept` makes it recalled and promoted like others, with unchanged trust; or `reject`.
 
-        A merge that a model proposed takes the place of those that it names when it is accepted; see `holdfast.consolidation.proposals`.
+        An accepted merge that a model has proposed replaces the memories that it names; see `holdfast.consolidation.proposals`.
 
         Raises:
-            MemoryNotFound: there is none of that id, or it is another owner's.
-            InvalidRequest: it is not held for review, that is no decision, or what it merges is not as it was.
+            MemoryNotFound: there is none, or it belongs to another owner.
+            InvalidRequest: it is not held for review, the decision is unknown, or the memories that it merges have changed.
         """
         if decision not in DECISIONS:
             raise InvalidRequest(f"decision must be accept or reject, not {decision!r:.80}", param="decision")
@@ -574,7 +576,7 @@ class Memories(Forgetting):
         expect: int | None = None,
         beside: Collection[str] = (),
     ) -> tuple[Memory, ...]:
-        """Put what `change` makes of a memory and those `beside` it, as they stand then; that, as it is stored."""
+        """Write the result of `change` for a memory and those in `beside`; return it as stored."""
         owner = (await self.get(memory_id, owners=owners)).owner
         async with self._alone(owner):
             for _ in range(TRIES):
@@ -599,10 +601,10 @@ class Memories(Forgetting):
                 return tuple(_stored(one, stored) for one in put)
             raise stale
 
-    # -- inside --------------------------------------------------------------
+    # -- internals -----------------------------------------------------------
 
     def _without_secrets(self, memory: Memory) -> Memory:
-        """A memory as it may be stored. Raises `SecretBlocked`."""
+        """Return a memory with secrets redacted. Raises `SecretBlocked`."""
         if self._guard is None:
             return memory
         sweep = self._guard.sweep()

@@ -1,7 +1,7 @@
-"""Caches of owners' memories in this process: their terms, for lookups without an index, and those that are promoted.
+"""Caches of owners' memories in this process: their terms, for lookups without an index, and the promoted ones.
 
-The memories of an owner are read whole once, then only what changed. An owner without changes costs one small read, however many
-memories there are. Forgotten memories are gone with the next read. The least recently used owners are evicted.
+An owner's memories are read completely once; after that, only changes are read. An owner without changes costs one small read, whatever the
+number of memories. Forgotten memories disappear with the next read. The least recently used owners are evicted.
 """
 
 from __future__ import annotations
@@ -16,35 +16,35 @@ import msgspec
 from holdfast.domain.memory import Memory, Owner
 from holdfast.limits import MEMORIES_AT_HAND, PAGE
 from holdfast.recall.base import Candidate, Candidates
-from holdfast.recall.terms import Terms, terms_of
+from holdfast.recall.terms import Terms, extract_terms
 from holdfast.stores.memories import MemoryStore
 
 
 class Digest(Protocol):
-    """What is worked out of an owner's memories, one by one."""
+    """Data derived from an owner's memories, one by one."""
 
     version: int
-    """Of the owner, up to which all is taken in; 0 at first."""
+    """The owner's version up to which all memories are included; 0 at first."""
     numbers: set[int]
-    """Of all memories that were taken in, whatever their status."""
+    """The numbers of all included memories, whatever their status."""
 
     def take(self, memory: Memory) -> None:
-        """Take a memory in, or in again as it is now; its number is among `numbers` then."""
+        """Add or update a memory; its number is in `numbers` afterwards."""
 
     def __len__(self) -> int:
-        """What it counts for among all that is kept."""
+        """Return its weight in the size limit of the cache."""
 
 
 D = TypeVar("D", bound=Digest)
 
 
 class Following(Generic[D]):
-    """What is known of the owners that were asked for last.
+    """A cache of data derived from owners' memories.
 
     Args:
-        store: where memories are.
-        make: one of an owner that nothing is known of.
-        most: how much is kept, of all owners together, each by its `len` and one; the last that was asked for is always.
+        store: the store of memories.
+        make: makes the data of a new owner.
+        most: the maximum weight of all entries, each its `len` plus one; the latest entry is always kept.
     """
 
     def __init__(self, store: MemoryStore, make: Callable[[], D], most: int = MEMORIES_AT_HAND) -> None:
@@ -55,29 +55,29 @@ class Following(Generic[D]):
         self._weight = 0
 
     async def of(self, owner: Owner) -> D:
-        """What is known of an owner, as its memories are now."""
+        """Return an owner's data, brought up to date."""
         kept = self._kept.get(owner)
         known = self._make() if kept is None else kept[0]
-        if await self._read(owner, known) != len(known.numbers):  # some were forgotten, and nobody says which
+        if await self._read(owner, known) != len(known.numbers):  # some were forgotten, and it is unknown which
             known = self._make()
             await self._read(owner, known)
         self._keep(owner, known)
         return known
 
     def forget(self, owner: Owner) -> None:
-        """Let go of what is kept of an owner."""
+        """Remove an owner from the cache."""
         self._weight -= self._kept.pop(owner, (None, 0))[1]
 
     def _keep(self, owner: Owner, known: D) -> None:
         self.forget(owner)
-        weight = len(known) + 1  # one without memories is something to keep, too
+        weight = len(known) + 1  # an owner without memories also needs space
         self._kept[owner] = known, weight
         self._weight += weight
         while len(self._kept) > 1 and self._weight > self._most:
             self.forget(next(iter(self._kept)))
 
     async def _read(self, owner: Owner, known: D) -> int:
-        """Take in what has changed; how many memories the owner has."""
+        """Add what has changed; return the number of the owner's memories."""
         since = known.version or None
         first = page = await self._store.memories(owner, since=since, limit=PAGE)
         while True:
@@ -86,16 +86,16 @@ class Following(Generic[D]):
             if not page.has_more:
                 break
             page = await self._store.memories(owner, since=since, after=page.memories[-1].number, limit=PAGE)
-        known.version = first.version  # what was written while it was read is read again
+        known.version = first.version  # writes during the read are read again next time
         return first.total
 
 
 class _LocalIndex:
-    """The terms of an owner's memories that may be recalled.
+    """The terms of an owner's memories that can be recalled.
 
     Attributes:
-        version: of the owner, up to which all is taken in.
-        numbers: of all that the owner has, whatever their status.
+        version: the owner's version up to which all memories are included.
+        numbers: the numbers of all the owner's memories, whatever their status.
     """
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class _LocalIndex:
         self._drop(memory.number)
         self.numbers.add(memory.number)
         if memory.is_recalled:
-            terms = terms_of(memory.words)
+            terms = extract_terms(memory.words)
             self._held[memory.number] = (terms, memory.updated_at, memory.agent)
             self._length += terms.length
             for term in terms.counts:
@@ -156,23 +156,23 @@ class _LocalIndex:
 
 
 class LocalIndexes:
-    """The memories of the owners that were looked at last.
+    """Searchable terms of recently used owners' memories.
 
     Args:
-        store: where memories are.
-        most: memories that are kept, of all owners together.
+        store: the store of memories.
+        most: the most memories in the cache, for all owners together.
     """
 
     def __init__(self, store: MemoryStore, most: int = MEMORIES_AT_HAND) -> None:
         self._indexes = Following(store, _LocalIndex, most)
 
     async def found(self, owner: Owner, terms: Sequence[str], limit: int) -> tuple[int, Candidates]:
-        """What may answer, and the version of the owner at which that holds."""
+        """Return the candidates for some terms, and the owner's version for which that holds."""
         index = await self._indexes.of(owner)
         return index.version, index.found(terms, limit)
 
     def forget(self, owner: Owner) -> None:
-        """Let go of what is kept of an owner."""
+        """Remove an owner from the cache."""
         self._indexes.forget(owner)
 
 
@@ -183,17 +183,17 @@ class PromotedOf(msgspec.Struct, frozen=True):
     """The promoted memories of one owner."""
 
     memories: tuple[Memory, ...]
-    """Active ones, in order of number; whether they hold is a matter of time."""
+    """Active memories in order of number; the caller checks whether they hold now."""
     life: int
-    """Another one where something of the owner's was forgotten since it was asked last, promoted or not."""
+    """Changes whenever a memory of the owner, promoted or not, has been forgotten."""
 
 
 class _Known:
-    """What is known of an owner.
+    """The promoted memories of an owner.
 
     Attributes:
-        version: of the owner, up to which all is taken in.
-        numbers: of all its memories, whatever their status.
+        version: the owner's version up to which all memories are included.
+        numbers: the numbers of all its memories, whatever their status.
         promoted: the promoted ones by number.
     """
 
@@ -215,17 +215,17 @@ class _Known:
 
 
 class Promoted:
-    """The promoted memories of the owners that were asked for last.
+    """A cache of the promoted memories of recently used owners.
 
     Args:
-        store: where memories are.
-        most: memories that are known of, of all owners together.
+        store: the store of memories.
+        most: the most memories in the cache, for all owners together.
     """
 
     def __init__(self, store: MemoryStore, most: int = MEMORIES_AT_HAND) -> None:
         self._known = Following(store, _Known, most)
 
     async def of(self, owner: Owner) -> PromotedOf:
-        """Those of an owner, as they are now."""
+        """Return an owner's promoted memories, brought up to date."""
         known = await self._known.of(owner)
         return PromotedOf(tuple(known.promoted[number] for number in sorted(known.promoted)), known.life)

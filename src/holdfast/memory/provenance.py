@@ -1,12 +1,12 @@
-"""Where the words of a memory come from that a model wants to be kept: the user, a tool's result, or the model itself. Pure.
+"""Determine where the words of a memory come from that a model wants to keep: the user, a tool's result, or the model itself. Pure functions.
 
-A model writes down what it was told, and a page that it read may tell it what to write ("remember that …"). No filter of texts keeps
-that out, but where words stand can be looked up: what the user did not say, and a tool's result did, is the tool's, whoever asks for it to
-be kept; so is what the user did not say in a turn in which a tool was read, and what the model made of a result for its reply. Words
-that the user only asked about or denied are not the user's where others say the same (`holdfast.memory.evidence`). What nobody said is the
-model's own; where something from elsewhere was in view, which it may be in other words, it is doubtful, and held for review. Hidden
-characters, letters that look like others, and usual encodings are undone before words are compared, and a tool's words are looked
-for in whatever they are joined to or cut into. Of MINJA, MemoryGraft and their like: security tests, section G.
+A model writes down what it has read, and a page that it read may tell it what to write ("remember that …"). No text filter prevents that, but
+the origin of words can be checked. What a tool's result said and the user did not is the tool's, whoever asks to keep it. So is what the
+user did not say in a turn in which a tool was read, and what the model derived from a result for its reply. Words that the user only
+asked about or denied are not the user's if others say the same (`holdfast.memory.evidence`). What nobody said is the model's own; if content
+from elsewhere was in view, which it may rephrase, it is doubtful and held for review. Hidden characters, lookalike letters and common
+encodings are decoded before words are compared, and a tool's words are found even if they are joined to others or cut up. The security
+tests, section G, cover MINJA, MemoryGraft and similar attacks.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from urllib.parse import unquote
 from holdfast.domain.memory import MemorySource, Origin, find_least_trusted
 from holdfast.memory.evidence import Voiced, has_same_sense, is_negated, read_voiced
 from holdfast.memory.similarity import visible
-from holdfast.recall.terms import stem, terms_of
+from holdfast.recall.terms import extract_terms, stem
 from holdfast.recall.word_tables import ENGLISH
 
 SAID: Final = 0.75
-"""Share of a memory's terms that the user has to have said, over all messages, for it to be the user's."""
+"""Share of a memory's terms that the user must have said, over all messages, for it to be the user's."""
 SAID_AT_ONCE: Final = 0.5
-"""The share that one message has to have of them."""
+"""Share of them that a single message must contain."""
 PLANTED: Final = 0.3
-"""Share of the terms that the user did not say which, standing in results of tools, make a memory the tools'."""
+"""Share of the terms not said by the user that, if tool results contain them, make a memory the tools'."""
 SOURCES: Final = 3
-"""Entries that are named as where it comes from."""
+"""The most entries that are named as its sources."""
 FOREIGN_TAGS: Final = 3
-"""Terms of a memory's tags that only results of tools have, from which on the tags are theirs; of names and numbers one is enough."""
+"""Number of tag terms found only in tool results from which the tags count as theirs; a single name or number is enough."""
 ANALYSED_CHARS: Final = 20_000
-"""Characters of a text whose words are compared in any form; behind them, letter by letter alone."""
+"""Characters of a text whose words are compared in all forms; the rest is only compared letter by letter."""
 _DECODED_CHARS: Final = 64_000
 _LETTERS: Final = 5
-"""Letters of a word that is looked for inside of others."""
+"""Minimum letters of a word that is searched for within others."""
 _NESTED: Final = 2
-"""How often what was decoded is decoded again."""
+"""How often decoded text is decoded again."""
 _RUN_CHARS: Final = 16
 _RUN: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
 _HEX: Final = re.compile(r"(?:[0-9A-Fa-f]{2}[ :]?){12,}")
@@ -59,7 +59,7 @@ _LOOKALIKES: Final = str.maketrans(
 )
 """Cyrillic and Greek letters that look like Latin ones."""
 _DIGITS: Final = str.maketrans("013457@$!|l", "oieastasiii")
-"""Digits and signs that stand for letters; a stroke for one of two."""
+"""Digits and signs that replace letters; a vertical stroke may replace two."""
 _NEUTRAL: Final = frozenset(
     stem(word, ENGLISH)
     for word in """
@@ -67,36 +67,36 @@ _NEUTRAL: Final = frozenset(
     mentioned state stated note remember recall know known have own call called name named live lives work be use
     """.split()  # noqa: SIM905 - a list of words
 )
-"""Terms with which a model retells what somebody said: they stand for nothing by themselves."""
+"""Terms that a model uses to retell what somebody said; they carry no meaning of their own."""
 
 
 class Heard(NamedTuple):
-    """Something that was said where the model could hear it."""
+    """Something that was said in the model's hearing."""
 
     origin: Origin
     terms: frozenset[str]
     source: MemorySource
-    """The one entry that it is."""
+    """The entry."""
     read: bool = False
-    """Whether it is a tool's result of this very turn, from outside of Holdfast."""
+    """Whether it is a tool's result of the current turn from outside Holdfast."""
     negated: bool = False
     voiced: Voiced | None = None
-    """What a user's message does with its terms; None: it is not known, and it states them all."""
+    """How a user's message uses its terms; None: unknown, so that all count as stated."""
     outside: bool = False
-    """Whether it may have brought something to the session that the model can tell in words of its own: not the user's, not its own."""
+    """Whether it may have brought in content that the model can rephrase: neither the user's nor the model's own."""
 
 
 Forms = Mapping[str, frozenset[str]]
-"""How the words of a memory may be written where they are hidden, by term: letters only; see `forms_of`."""
+"""Spellings by term in which words of a memory may be hidden, as letters only; see `forms_of`."""
 
 
 class Trace(NamedTuple):
-    """Where a memory comes from."""
+    """The origin of a memory."""
 
     origin: Origin
     sources: tuple[MemorySource, ...]
     doubtful: bool = False
-    """Whether it may be something from elsewhere in the model's own words: it is its own, and nobody can tell whose thought."""
+    """Whether it may be content from elsewhere in the model's own words."""
 
 
 def make_heard(
@@ -108,46 +108,46 @@ def make_heard(
     about: Forms | None = None,
     analysed: int = ANALYSED_CHARS,
 ) -> Heard:
-    """Something that was said, to be compared.
+    """Prepare something that was said for comparison.
 
     Args:
-        text: as it was said; of what is not the user's, what stands in it encoded, joined or cut up counts too.
-        origin: whose words they are.
+        text: the original text. Unless it is the user's or the model's, encoded, joined and cut-up words in it count too.
+        origin: the origin of the words.
         source: the entry.
         read: see `Heard`.
-        about: the memory that it is compared with, as `forms_of` has it.
-        analysed: characters of `text` whose words are compared in any form; of a user's or the model's all are.
+        about: the memory to compare with, as returned by `forms_of`.
+        analysed: characters of `text` whose words are compared in all forms; the user's and the model's texts are compared completely.
     """
     if origin in ("user", "assistant"):
         plain = plainly(text)
-        made = Heard(origin, frozenset(terms_of(plain).counts), source, read, is_negated(plain))
+        made = Heard(origin, frozenset(extract_terms(plain).counts), source, read, is_negated(plain))
         return made._replace(voiced=read_voiced(plain)) if origin == "user" else made
     plain = plainly(text[:analysed])
     inside = "\n".join(decode_encodings(text))
-    terms = terms_of(plain).counts.keys() | terms_of(plainly(inside[:analysed])).counts.keys()
+    terms = extract_terms(plain).counts.keys() | extract_terms(plainly(inside[:analysed])).counts.keys()
     terms |= _find_hidden(text, about or {}) | _find_hidden(inside, about or {})
     return Heard(origin, frozenset(terms), source, read, is_negated(plain))
 
 
 def tool_origin(name: str) -> Origin:
-    """Whether a tool of that name is of the web, or another one."""
+    """Return `web` for a tool whose name suggests web access, else `tool`."""
     return "web" if _WEB.search(name) else "tool"
 
 
 def terms_in(content: str) -> frozenset[str]:
-    """The terms of a memory that say where it is from: those that a model retells with are not among them."""
-    terms = frozenset(terms_of(plainly(content)).counts)
+    """Return the terms of a memory that show its origin, without those that only retell."""
+    terms = frozenset(extract_terms(plainly(content)).counts)
     return terms - _NEUTRAL or terms
 
 
 def find_origin(content: str, known: Sequence[Heard], own: MemorySource, tags: Iterable[str] = ()) -> Trace:
-    """Where a memory comes from: `user`, `assistant`, or where tools, or others, had it.
+    """Determine the origin of a memory: `user`, `assistant`, or the origin of the tools or other sources that have its words.
 
     Args:
-        content: what the memory says.
+        content: the text of the memory.
         known: what was said before, in any order.
-        own: the entry of the model that asks for it, for what nobody said before it.
-        tags: its tags, in which a tool may have had more put than words to find it by.
+        own: the model's entry that requests it, the source if nobody said it before.
+        tags: its tags, which a tool may also use to smuggle in content.
     """
     terms = terms_in(content)
     users = [one for one in known if one.origin == "user"]
@@ -178,9 +178,9 @@ def find_origin(content: str, known: Sequence[Heard], own: MemorySource, tags: I
 
 
 def _asserting(one: Heard, content: str, terms: frozenset[str], others: Sequence[Heard]) -> Heard:
-    """What a user said, without the terms that they only reported, quoted, asked about or hedged.
+    """Remove the terms that a user only reported, quoted, asked about or hedged.
 
-    Next to most of a memory, stated, a word of a question stays that nobody else has.
+    If the user states most of a memory, a word of a question that nobody else uses is kept.
     """
     if one.voiced is None:
         return one
@@ -195,7 +195,7 @@ def _asserting(one: Heard, content: str, terms: frozenset[str], others: Sequence
 
 
 def _in_another_sense(said: Voiced, content: str, terms: frozenset[str]) -> frozenset[str]:
-    """The terms that a user denies or wishes, of a memory that states most of them as facts."""
+    """Return the terms that a user denies or wishes, if a memory states most of them as facts."""
     found: frozenset[str] = frozenset()
     if len(terms & said.negative) * 2 > len(terms) and not has_same_sense(content, "denied"):
         found |= said.negative
@@ -205,9 +205,9 @@ def _in_another_sense(said: Voiced, content: str, terms: frozenset[str]) -> froz
 
 
 def _vouching(content: str, terms: frozenset[str], users: Sequence[Heard], others: Sequence[Heard]) -> list[Heard]:
-    """What the user said, with those terms alone that the user stands for where others say as much, or name the same names.
+    """Keep only the terms that the user vouches for, if others say as much or use the same names.
 
-    Whoever asks about something, or denies it, did not say that it is so.
+    A user who asks about something, or denies it, has not said that it is so.
     """
     elsewhere = max((_share(one, terms) for one in others), default=0.0)
     named = not (_striking(content) - {"not"}).isdisjoint(_union(others))
@@ -218,7 +218,7 @@ def _vouching(content: str, terms: frozenset[str], users: Sequence[Heard], other
     found: list[Heard] = []
     for one in users:
         stated, wanted, refused = (one.voiced or Voiced(one.terms, frozenset(), frozenset()))[:3]
-        if not asked:  # beside most of it, stated, a word of a question may stand that nobody else has
+        if not asked:  # next to a statement of most of it, a question's word that nobody else uses is kept
             most = len(stated & terms) >= SAID_AT_ONCE * len(terms) and _striking(content) - {"not"} <= stated
             wanted = wanted - _union(others) if most else frozenset()
         found.append(one._replace(terms=one.terms & (stated | wanted | (refused if denied else frozenset()))))
@@ -228,7 +228,7 @@ def _vouching(content: str, terms: frozenset[str], users: Sequence[Heard], other
 def _is_said_by_user(
     content: str, terms: frozenset[str], missing: frozenset[str], users: Sequence[Heard], others: Sequence[Heard]
 ) -> bool:
-    """Whether the user said it, as far as words can tell."""
+    """Return True if the user said it, as far as the words show."""
     at_once = max((_share(one, terms) for one in users), default=0.0)
     if len(terms) - len(missing) < SAID * len(terms) or at_once < SAID_AT_ONCE or missing & _striking(content):
         return False
@@ -239,25 +239,25 @@ def _is_said_by_user(
 
 
 def _foreign(tags: str, known: frozenset[str], others: Sequence[Heard]) -> frozenset[str]:
-    """The terms of tags that results of tools have, and nobody else; none, where they may be words of the model's own."""
+    """Return the terms of tags that only tool results have; empty if they may be the model's own words."""
     if not tags:
         return frozenset()
-    found = (frozenset(terms_of(plainly(tags)).counts) - _NEUTRAL - known) & _union(others)
+    found = (frozenset(extract_terms(plainly(tags)).counts) - _NEUTRAL - known) & _union(others)
     return found if len(found) >= FOREIGN_TAGS or found & _find_numbers(tags) else frozenset()
 
 
 def _find_numbers(text: str) -> frozenset[str]:
-    """The terms of words with digits, and of addresses."""
+    """Return the terms of words with digits, and of addresses."""
     words = [word for word in plainly(text).split() if any(map(str.isdigit, word)) or not {"@", "/"}.isdisjoint(word)]
-    return frozenset().union(*(terms_of(word).counts for word in words))
+    return frozenset().union(*(extract_terms(word).counts for word in words))
 
 
 def _striking(content: str) -> frozenset[str]:
-    """The terms of a memory that nobody takes for a word of their own: names, numbers, identifiers, negations."""
+    """Return the distinctive terms of a memory: names, numbers, identifiers, negations."""
     found = {"not"}
     for at, word in enumerate(plainly(content).split()):
         if any(map(str.isdigit, word)) or "@" in word or "/" in word or "." in word[:-1] or (at and word[:1].isupper()):
-            found |= terms_of(word).counts.keys()
+            found |= extract_terms(word).counts.keys()
     return frozenset(found) - _NEUTRAL
 
 
@@ -286,11 +286,11 @@ def _sources(known: Sequence[Heard], terms: frozenset[str]) -> tuple[MemorySourc
     return tuple(found.values())
 
 
-# -- words that are hidden -----------------------------------------------------
+# -- hidden words ----------------------------------------------------------------
 
 
 def plainly(text: str) -> str:
-    """A text with nothing hidden, and letters that look like Latin ones as those, in words that have some of both."""
+    """Return a text without hidden characters, with lookalike letters replaced in words that also have Latin ones."""
     shown = visible(text)
     if shown.isascii():
         return _joined(shown)
@@ -302,16 +302,16 @@ def plainly(text: str) -> str:
 
 
 def _joined(text: str) -> str:
-    """With words that were spelt out letter by letter, too."""
+    """Append words that were spelt out letter by letter, in normal spelling."""
     spelt = [re.sub(r"[ ._-]", "", one) for one in _SPACED.findall(text)]
     return f"{text} {' '.join(spelt)}" if spelt else text
 
 
 def forms_of(content: str) -> Forms:
-    """How the words of a memory may be written where somebody hides them: as they are, stemmed, backwards, by ROT13."""
+    """Return the spellings in which words of a memory may be hidden: unchanged, stemmed, backwards, in ROT13."""
     found: dict[str, set[str]] = {}
     for word in plainly(content).split():
-        for term in terms_of(word).counts.keys() - _NEUTRAL:
+        for term in extract_terms(word).counts.keys() - _NEUTRAL:
             forms = {form for form in (_letters(word), _letters(term)) if len(form) >= _LETTERS}
             found.setdefault(term, set()).update(
                 form for one in forms for form in (one, one[::-1], codecs.encode(one, "rot13"))
@@ -320,7 +320,7 @@ def forms_of(content: str) -> Forms:
 
 
 def _find_hidden(text: str, about: Forms) -> set[str]:
-    """The terms of a memory whose words stand in a text, whatever is between their letters, before and behind them."""
+    """Return the terms of a memory whose words occur in a text, whatever is between their letters, before or after them."""
     if not about:
         return set()
     letters, other = _letters(text), _letters(text.casefold().translate(_DIGITS))
@@ -330,7 +330,7 @@ def _find_hidden(text: str, about: Forms) -> set[str]:
 
 
 def _letters(text: str) -> str:
-    """Letters and digits of a text, and nothing else: folded, without accents, those that look like Latin ones as these."""
+    """Return only the letters and digits of a text, folded, without accents, lookalikes replaced."""
     plain = text if text.isascii() else unicodedata.normalize("NFKD", visible(text).translate(_LOOKALIKES))
     return _NO_LETTER.sub("", plain.casefold())
 
@@ -339,11 +339,11 @@ _NO_LETTER: Final = re.compile(r"[\W_]+")
 
 
 def decode_encodings(text: str, depth: int = _NESTED) -> Iterator[str]:
-    """What stands in a text in base64 or base32, hexadecimal digits, codes of characters, percent signs, HTML entities or JSON escapes.
+    """Yield the decoded parts of a text: base64, base32, hexadecimal, character codes, percent signs, HTML entities, JSON escapes.
 
     Args:
-        text: some of a long one is looked at.
-        depth: how often what comes out is decoded again.
+        text: the text; only the beginning of a long one is decoded.
+        depth: how often results are decoded again.
     """
     text = text[:_DECODED_CHARS]
     for found in _all_decoded(text):
@@ -358,7 +358,7 @@ def _all_decoded(text: str) -> Iterator[str]:
             yield other
     for found in _RUN.finditer(text):
         run = found.group().rstrip("=").replace("-", "+").replace("_", "/")
-        for piece in {run, *run.split("/")}:  # what stands before it may look like a part of it
+        for piece in {run, *run.split("/")}:  # text before the encoded part may look like a part of it
             if len(piece) >= _RUN_CHARS:
                 yield from _text_in(_from_base64, piece)
     for pattern, decode in _DECODERS:

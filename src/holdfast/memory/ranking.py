@@ -1,8 +1,8 @@
-"""How well memories answer a question: relevance, how long ago, how important, how far to be trusted; one number of all. Pure.
+"""Score how well memories answer a question, by relevance, age, importance and trust. Pure functions.
 
-A memory's relevance is what share of the question it answers: each concept counts by its rarity among the owner's memories, which
-is smoothed, as some have few, and by BM25's saturation (Robertson and Zaragoza, 2009). Two lists, by words and by vectors, are fused by reciprocal ranks (Cormack, Clarke and
-Büttcher, 2009). What was said long ago counts half after the half-life of its type; importance and trust weigh mildly.
+The relevance of a memory is the share of the question that it answers. Each concept counts by its rarity among the owner's memories (smoothed,
+because some owners have few) and by BM25's saturation (Robertson and Zaragoza, 2009). The rankings by words and by vectors are fused by reciprocal
+ranks (Cormack, Clarke and Büttcher, 2009). After the half-life of its type a memory counts half; importance and trust weigh mildly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.recall.questions import Question
 from holdfast.recall.scoring import WEIGHTS
 
 DAY: Final = 86_400_000
-"""Milliseconds."""
+"""Milliseconds of a day."""
 HALF_LIVES: Final[Mapping[str, float]] = {
     "semantic": 10_000.0,
     "procedural": 10_000.0,
@@ -30,46 +30,45 @@ HALF_LIVES: Final[Mapping[str, float]] = {
     "project": 90.0,
     "episodic": 90.0,
 }
-"""Days after which a memory of that type counts half: since it was last said, and for dreams since it was last recalled."""
+"""Days after which a memory of a type counts half: since it was last stated, and for consolidation since it was last recalled."""
 K1: Final = 1.2
 B: Final = 0.3
-"""BM25's saturation, and how far length counts: memories are short."""
+"""BM25's saturation, and the influence of length; memories are short."""
 RRF: Final = 60.0
-"""The constant of reciprocal ranks; both lists count the same."""
+"""The constant of reciprocal ranks; both lists have the same weight."""
 IMPORTANCE: Final = 0.2
 TRUST: Final = 0.3
-"""Parts of a score that are lost where a memory is of no importance, and where nobody vouches for it."""
+"""Shares of a score that are lost if a memory has no importance, and if it has no trust."""
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):
-    """How a memory answers, before it has been read."""
+    """The relevance of a memory, before it is read from the store."""
 
     number: int
     relevance: float
-    """What it is ranked by, 0 to 1."""
+    """The ranking criterion, 0 to 1."""
     keyword: float | None = None
-    """Share of the question that its words answer, 0 to 1; None: not looked at."""
+    """Share of the question that its words answer, 0 to 1; None: not computed."""
     vector: float | None = None
-    """Similarity of the vectors, 0 to 1; None: not looked at."""
+    """Similarity of the vectors, 0 to 1; None: not computed."""
     sure: bool = True
-    """Whether it answers by itself: it is as near as the floor, or has enough of the question. True where nothing tells."""
+    """Whether it answers by itself: its similarity reaches the floor, or it has enough of the question. True without a floor."""
 
 
 def matches(
     question: Question, found: Candidates | None, similar: Sequence[Similar] | None = None, floor: float = 0.0
 ) -> list[Match]:
-    """An owner's memories in the order of their relevance, ties to the newest.
+    """Rank an owner's memories by relevance; ties go to the newest.
 
     Args:
-        question: what is asked.
-        found: what its terms found; None: they do not count.
-        similar: what its vector found; None: it does not count.
-        floor: the similarity that one must have for vectors alone to have found anything; 0: whatever is nearest. As in
-            `holdfast.recall.ranking`.
+        question: the question.
+        found: candidates found by its terms; None: words do not count.
+        similar: candidates found by its vector; None: vectors do not count.
+        floor: the minimum similarity for vectors alone to find anything, as in `holdfast.recall.ranking`; 0: no minimum.
     """
     words = {} if found is None else _by_words(question, found)
     vectors = {one.candidate.seq: _share(one.similarity) for one in similar or ()}
-    floor = WEIGHTS.floor_among(floor, len(vectors))
+    floor = WEIGHTS.lower_floor(floor, len(vectors))
     if floor > 0:
         least = WEIGHTS.beside * floor if max(vectors.values()) >= floor else math.inf
         vectors = {number: share for number, share in vectors.items() if share >= least or words.get(number, 0.0) > 0}
@@ -82,7 +81,7 @@ def matches(
 def _make_matches(
     words: Mapping[int, float], vectors: Mapping[int, float], *, by_words: bool, by_vectors: bool
 ) -> list[Match]:
-    """Matches of what was looked at, by words, by vectors or by both."""
+    """Make matches by words, by vectors or by both."""
     if not by_vectors:
         return [Match(number, min(share, 1.0), keyword=min(share, 1.0)) for number, share in words.items()]
     if not by_words:
@@ -95,7 +94,7 @@ def _is_sure(match: Match, floor: float) -> bool:
 
 
 def _by_words(question: Question, found: Candidates) -> dict[int, float]:
-    """Each candidate's share of the question; with its saturation it may be a little over 1."""
+    """Return each candidate's share of the question; because of the saturation it may slightly exceed 1."""
     average = found.length / found.documents if found.documents and found.length else 1.0
     rarities = []
     for concept in question.concepts:
@@ -128,16 +127,16 @@ def _share(similarity: float) -> float:
     return min(max(similarity, 0.0), 1.0) if math.isfinite(similarity) else 0.0
 
 
-# -- the rest of a score ---------------------------------------------------------
+# -- other parts of a score ------------------------------------------------------
 
 
 def recency(memory: Memory, now: int, half_lives: Mapping[str, float] | None = None) -> float:
-    """What is left of a memory by its age: a half after each half-life of its type, 1 for one of the future.
+    """Return the factor for a memory's age: one half per half-life of its type, 1 for a time in the future.
 
     Args:
-        memory: counted from when it was last said, `updated_at`.
+        memory: its age counts from `updated_at`, when it was last stated.
         now: milliseconds since the epoch.
-        half_lives: days by type, in place of `HALF_LIVES`.
+        half_lives: days by type, overriding `HALF_LIVES`.
     """
     days = (half_lives or {}).get(memory.type, HALF_LIVES[memory.type])
     age = max(0, now - memory.updated_at) / DAY
@@ -145,11 +144,11 @@ def recency(memory: Memory, now: int, half_lives: Mapping[str, float] | None = N
 
 
 def standing(memory: Memory) -> float:
-    """What importance and trust leave of a score, 0 to 1."""
+    """Return the factor for importance and trust, 0 to 1."""
     return (1 - IMPORTANCE * (1 - memory.importance)) * (1 - TRUST * (1 - memory.trust))
 
 
 def digest_question(text: str, question: Question) -> bytes:
-    """16 bytes that stand for a question by its terms, whatever their order; of one without terms by its words."""
+    """Return a 16-byte digest of a question's terms in any order; without terms, of its words."""
     terms = sorted({concept.variants[0][0] for concept in question.concepts}) or text.casefold().split()
     return hashlib.blake2b("\0".join(terms).encode("utf-8", "surrogatepass"), digest_size=16).digest()

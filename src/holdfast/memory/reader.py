@@ -1,8 +1,7 @@
-"""Read memories: one, a page of an owner's, or those that answer a question; and record that they were recalled.
+"""Read memories: one by id, a page of an owner's, or those that answer a question; and record recalls.
 
-Each recall records a signal for each hit. No caller waits for signals: those that arrive together are written together, and a failed write
-is tried again with the next one and at shutdown. A process that is killed loses the signals of its last moments, which promotion can
-do without.
+Each recall records a signal per hit. No caller waits for signals: signals that arrive together are written together, and a failed write is
+retried with the next one and at shutdown. A killed process loses its latest signals, which consolidation can tolerate.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from holdfast.memory.lookup import IndexService, MemorySettings, Recalled, Recal
 from holdfast.memory.ranking import digest_question
 from holdfast.numbers import MOST, check_whole
 from holdfast.recall.base import SEARCH_MODES, SearchMode
-from holdfast.recall.questions import question_of
+from holdfast.recall.questions import parse_question
 from holdfast.secrets import Guard
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 from holdfast.stores.memory_checks import check_owner
@@ -31,12 +30,12 @@ _log = logging.getLogger("holdfast.memories")
 
 
 class Signals:
-    """Writes down what was recalled.
+    """Writes signals of recalls in the background.
 
     Args:
-        store: where to.
+        store: the store of memories.
         clock: milliseconds since the epoch.
-        most: how many may wait; the oldest are let go.
+        most: the most signals that may wait; the oldest are dropped.
     """
 
     def __init__(self, store: MemoryStore, clock: Callable[[], int], most: int = SIGNALS_WAITING) -> None:
@@ -47,18 +46,18 @@ class Signals:
         self._closed = False
 
     def soon(self, signals: Iterable[tuple[Owner, Signal]]) -> None:
-        """Have signals written, behind whatever is going on."""
+        """Queue signals to be written in the background."""
         self._waiting.extend(signals)
         if self._waiting and not self._closed and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._write(), name="signals of recalls")
 
     async def settled(self) -> None:
-        """Return when there is nothing left to write, or it cannot be written now."""
+        """Wait until all signals are written, or writing has failed."""
         if self._task is not None:
             await asyncio.wait((self._task,))
 
     async def close(self) -> None:
-        """Write what is left. Closing twice is fine."""
+        """Write the remaining signals. Closing twice is fine."""
         self._closed = True
         await self.settled()
         await self._write()
@@ -75,32 +74,32 @@ class Signals:
                     delta = MemoryDelta(signals=tuple(signals))
                     await self._store.change_memories(owner, delta, timestamp=self._clock())
                 except HoldfastError as exc:
-                    _log.warning("%d recalls could not be written down yet: %s", len(signals), exc.code)
+                    _log.warning("%d recalls could not be recorded yet: %s", len(signals), exc.code)
                     self._put_back([(owner, signal) for owner, signal in some if owner in owners])
                     return
                 del owners[owner]
 
     def _put_back(self, left: list[tuple[Owner, Signal]]) -> None:
-        """Have them wait on, before those that came meanwhile; where these leave too little room, the oldest are let go."""
+        """Queue signals again, before newer ones; if there are too many, the oldest are dropped."""
         most = self._waiting.maxlen or 0
         room = max(0, most - len(self._waiting))
         self._waiting.extendleft(reversed(left[max(0, len(left) - room) :]))
 
 
 class Recollection:
-    """The memories of one tenant, to be read.
+    """The memories of one tenant, for reading.
 
     Attributes:
-        store: where they are.
+        store: the store of memories.
         clock: milliseconds since the epoch.
-        settings: how they are found.
+        settings: how memories are found.
 
     Args:
-        store: see there.
-        clock: see there.
-        guard: what happens to secrets in what is asked, before it is looked up or embedded. None: nothing.
-        index: the index service; None: there is none.
-        settings: see there.
+        store: see above.
+        clock: see above.
+        guard: redacts secrets in queries before they are looked up or embedded. None: nothing is redacted.
+        index: returns the index service, or None.
+        settings: see above.
     """
 
     def __init__(
@@ -126,14 +125,14 @@ class Recollection:
         return self._index()
 
     async def get(self, memory_id: str, *, owners: Collection[Owner] | None = None) -> Memory:
-        """The memory of that id.
+        """Return the memory with an id.
 
         Args:
-            memory_id: which.
-            owners: whose it may be; None: anybody's.
+            memory_id: the memory's id.
+            owners: the owners it may belong to; None: any.
 
         Raises:
-            MemoryNotFound: there is none, or it is another owner's.
+            MemoryNotFound: there is none, or it belongs to another owner.
         """
         check_text(memory_id, "id")
         found = await self.store.find_memory(memory_id)
@@ -153,20 +152,20 @@ class Recollection:
         limit: int = 100,
         descending: bool = False,
     ) -> OwnedMemories:
-        """A page of an owner's memories.
+        """Return a page of an owner's memories.
 
         Args:
-            owner: whose.
-            status: only those; None: of any.
-            types: only of these.
-            tags: only with all of these.
-            agent: only what this agent remembered, of what is another's.
-            after: continue behind the memory of that id.
-            limit: at most so many, up to `PAGE`.
-            descending: the newest first.
+            owner: the owner.
+            status: only memories with this status; None: any.
+            types: only memories of these types.
+            tags: only memories with all of these tags.
+            agent: of memories not owned by an agent, only those that this agent remembered.
+            after: continue after the memory with this id.
+            limit: the most memories to return, up to `PAGE`.
+            descending: newest first.
 
         Raises:
-            MemoryNotFound: the owner has none of the id `after`.
+            MemoryNotFound: the owner has no memory with the id `after`.
         """
         types, tags = list_of(types, str, "types"), list_of(tags, str, "tags")
         for name, value, none in (("status", status, True), ("agent", agent, True)):
@@ -202,28 +201,28 @@ class Recollection:
         patience: float = SEARCH_VECTOR_SECONDS,
         **filters: Any,
     ) -> RecalledMemories:
-        """The memories that answer a question, of the user, the agent and the app, the best first.
+        """Return the memories of the user, the agent and the app that answer a question, best first.
 
         Args:
-            query: what is asked; nothing in it is syntax.
-            user_id: whose; None: nobody's.
-            agent: an agent's, too; None: none's.
-            owners: instead of these and the app.
-            mode: `keyword`, `vector`, `hybrid`; None: as configured. Without vectors it is `keyword`, and says so; `vector` that is
-                asked for here is refused then.
-            session: where they are recalled, for the signals.
-            signal: whether that is noted, for dreams.
-            now: milliseconds since the epoch at which they hold; None: the clock's.
-            patience: seconds to wait for the question's vector; then its words have to do.
-            filters: `limit`, `types`, `tags`, `min_score`, `include_quarantined` and others of `Wanted`.
+            query: the question; it has no syntax.
+            user_id: include this user's memories; None: no user's.
+            agent: include this agent's memories; None: no agent's.
+            owners: replaces the user, the agent and the app.
+            mode: `keyword`, `vector` or `hybrid`; None: as configured. Without vectors, a configured mode becomes `keyword`, with a note; an
+                explicit `vector` is refused.
+            session: the session in which they are recalled, for the signals.
+            signal: whether to record the recall, for consolidation.
+            now: the time at which memories have to hold, milliseconds since the epoch; None: the current time.
+            patience: seconds to wait for the question's vector; after that, only words are used.
+            filters: fields of `Wanted`, such as `limit`, `types`, `tags`, `min_score`, `include_quarantined`.
 
         Raises:
-            InvalidRequest: something of it cannot be, or `vector` is asked for, and there are none.
-            EmbeddingFailed: `vector` is asked for, and the embedder does not answer.
+            InvalidRequest: an argument is invalid, or `vector` is requested and there are no vectors.
+            EmbeddingFailed: `vector` is requested, and the embedder does not answer.
         """
         check_text(query, "query")
         if not query.strip():
-            raise InvalidRequest("query is empty: say what is to be recalled", param="query")
+            raise InvalidRequest("query is empty: say what to recall", param="query")
         wanted = Wanted(**filters)
         strict, mode = mode == "vector", self._mode(mode)
         owners = find_owners(user_id, agent) if owners is None else list_of(owners, Owner, "owners")
@@ -245,17 +244,17 @@ class Recollection:
 
     def _signal(self, query: str, found: Sequence[Recalled], session: str) -> None:
         now = self.clock()
-        question = question_of(query, now=now, narrow=False)
-        if question.terms:  # else nothing in particular was asked for
+        question = parse_question(query, now=now, narrow=False)
+        if question.terms:  # without terms, the question was about nothing in particular
             digest = digest_question(query, question)
             self._signals.soon((one.memory.owner, _signal(one, digest, now, session)) for one in found)
 
     async def settled(self) -> None:
-        """Return when the signals of all recalls are written, as far as they can be."""
+        """Wait until the signals of all recalls are written, or writing has failed."""
         await self._signals.settled()
 
     async def close(self) -> None:
-        """Write the signals that are left. Closing twice is fine."""
+        """Write the remaining signals. Closing twice is fine."""
         await self._signals.close()
 
 

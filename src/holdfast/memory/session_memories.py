@@ -1,6 +1,6 @@
-"""Memories as a session sees them: those of its user, its agent and the app; what is remembered in it is the user's.
+"""Memories from a session's point of view: it sees those of its user, its agent and the app, and remembers for the user.
 
-Where several users take part, the owner's are not for them: only the agent's and the app's are seen, and nothing is forgotten.
+In a session with several users, the owner's memories are hidden: only the agent's and the app's are seen, and nothing can be forgotten.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from holdfast.recall.base import Candidate, Channel, Filters, Lookup, SearchMode
 
 USUAL: Final = 5
 _ELSEWHERE: Final = 8
-"""Entries of the user's other sessions that are compared with a new memory, of each channel."""
+"""Entries of the user's other sessions that are compared with a new memory, per channel."""
 Reading = Callable[[str, str, int], Awaitable[str | None]]
-"""What an entry of one of the user's sessions says, by the session's id and identity and its `seq`; None: it is not there any more."""
+"""Return the text of an entry of one of the user's sessions, by session id, identity and `seq`; None if it no longer exists."""
 
 
 async def _unread(session: str, identity: str, seq: int) -> str | None:
@@ -34,24 +34,24 @@ async def _nothing(before: int) -> bool:
 
 
 class SessionMemories:
-    """Memories within a session: nobody who calls this reaches another user's, whatever is asked for.
+    """Memories within a session. Callers cannot reach another user's memories, whatever they ask for.
 
     Attributes:
         ref: the session.
-        identity: its, see `Session.identity`.
-        shared: whether others than its user may read what is said in it.
+        identity: the session's identity, see `Session.identity`.
+        shared: whether other users may read the session.
 
     Args:
-        service: the tenant's.
-        ref: see there.
-        identity: see there.
-        shared: see there.
-        agent: who answers in it; None: no agent.
-        most: memories that a recall gives where nobody says how many; None: the usual number.
-        told: whether the prompt has a content already.
-        quotes: whether the prompt has something recalled in it that others than the user said.
-        read: see `Reading`.
-        root: id of the session for whose sake things are recalled here, where it is another one.
+        service: the tenant's memories.
+        ref: see above.
+        identity: see above.
+        shared: see above.
+        agent: the agent that answers in the session; None: no agent.
+        most: the default limit of a recall; None: `USUAL`.
+        told: returns whether a content is already in the prompt.
+        quotes: returns whether the prompt contains recalled words of others than the user.
+        read: reads an entry, see `Reading`.
+        root: id of the session on whose behalf memories are recalled, if it is another one.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class SessionMemories:
 
     @property
     def owners(self) -> tuple[Owner, ...]:
-        """Whose memories are seen."""
+        """The owners whose memories are seen."""
         return find_owners(None if self.shared else self.ref.user_id, self._agent)
 
     async def remember(
@@ -95,14 +95,14 @@ class SessionMemories:
         tags: Collection[str] = (),
         **fields: Any,
     ) -> Remembered:
-        """Remember something for the user, trusted as where its words come from.
+        """Remember something for the user, with the trust that the origin of its words deserves.
 
         Args:
-            content: what it says.
+            content: the text of the memory.
             known: what was said in the session.
-            own: the entry that asks for it.
-            before: `seq` of the first entry of the session that `known` may have.
-            earlier: whether something from elsewhere stands in the session before a `seq`.
+            own: the entry that requests it.
+            before: `seq` of the first entry of the session that `known` may contain.
+            earlier: returns whether the session has something from elsewhere before a `seq`.
             tags: see `Memories.remember`, as `fields`.
             fields: `type`, `importance`.
         """
@@ -129,20 +129,20 @@ class SessionMemories:
         types: Collection[MemoryType] = (),
         **more: Any,
     ) -> RecalledMemories:
-        """What answers a question; see `Memories.recall`."""
+        """Return the memories that answer a question; see `Memories.recall`."""
         return await self._service.recall(
             query, owners=self.owners, limit=limit or self._most, mode=mode, types=types, session=self._root, **more
         )
 
     async def forget(self, memory_id: str) -> tuple[str, ...]:
-        """Forget a memory of the user's that may be recalled: what was rejected stays rejected.
+        """Forget a memory of the user that can be recalled. Rejected memories stay rejected.
 
         Raises:
-            MemoryNotFound: there is none, or it is another's.
-            InvalidRequest: several take part.
+            MemoryNotFound: there is none, or it belongs to another owner.
+            InvalidRequest: the session has several users.
         """
         if self.shared:
-            raise InvalidRequest("several users take part in this conversation: nothing is forgotten here")
+            raise InvalidRequest("several users take part in this conversation, so nothing can be forgotten here")
         owners = (Owner("user", self.ref.user_id),)
         found = await self._service.get(memory_id, owners=owners)
         if found.status == "rejected" or found.is_proposal:
@@ -150,7 +150,7 @@ class SessionMemories:
         return await self._service.forget(memory_id, owners=owners)
 
     async def _elsewhere(self, content: str, before: int) -> list[Heard]:
-        """What was said of it in the user's other sessions, and in this one before a `seq`, as far as an index knows."""
+        """Return related entries of the user's other sessions, and of this one before a `seq`, as far as the index has them."""
         service = self._service.index
         terms = tuple(sorted(terms_in(content)))
         if service is None or not terms:
@@ -171,9 +171,9 @@ class SessionMemories:
         return found
 
     async def _heard(self, one: Candidate, channel: Channel, terms: int) -> Heard:
-        """An entry as the index has it: the user's, unless another one is named as who speaks.
+        """Make a `Heard` of an indexed entry. It is the user's own unless another speaker is named.
 
-        Where it is the user's and has much of the `terms`, it is read again: what it only asks about is not what it states.
+        A user's entry with many of the `terms` is read again, because words that it only asks about are not stated.
         """
         user = self.ref.user_id
         origin: Origin = "tool" if channel == "tool" else "user" if one.name in (None, user) else "import"

@@ -1,15 +1,15 @@
-"""Compare memories: which say the same, which give a new value, and what a new one does to those that exist. Pure.
+"""Compare memories: which say the same, which give a new value, and how a new one affects existing ones. Pure functions.
 
-A wrong merge loses something silently; keeping something twice does little harm. So two texts say the same only when their words do,
-one by one and in order, apart from inflection, case, punctuation, articles, copulas and a few words that add nothing. Numbers, negations,
+A wrong merge silently loses information; keeping something twice does little harm. So two texts say the same only if their words are the
+same, one by one and in order, apart from inflection, case, punctuation, articles, copulas and a few words that add nothing. Numbers, negations,
 names, prepositions and identifiers are words like any other: "room 12" is not "room 13", "from Rome to Paris" is not "to Rome from Paris".
-Texts that share half of their terms are alike, which is reported and changes nothing.
+Texts that share half of their terms are similar, which is reported and changes nothing.
 
 Nothing here raises trust. A memory has the trust of its least trusted source. A statement from a less trusted source adds nothing
 to an existing memory; one from a more trusted source replaces it, with its own sources only.
 
-Only the user can end a review: what is held stays held, and what was rejected stays rejected, whatever the model, a program or a tool
-says again. Neither replaces a memory that is active.
+Only the user can end a review: held memories stay held and rejected ones stay rejected, whatever the model, a program or a tool
+says again. Neither replaces an active memory.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ import msgspec
 
 from holdfast.domain.memory import Memory, MemorySource, find_least_trusted
 from holdfast.limits import MEMORY_BYTES, MEMORY_SOURCES, MEMORY_TAGS
-from holdfast.recall.terms import normal, stem, terms_of, tokens_of
-from holdfast.recall.word_tables import ENGLISH, language_of
+from holdfast.recall.terms import extract_terms, iter_tokens, normalize, stem
+from holdfast.recall.word_tables import ENGLISH, find_language
 
 ALIKE: Final = 0.5
-"""Share of two texts' terms, of all that either has, from which on they are alike (Jaccard)."""
+"""Texts are similar from this share of common terms on (Jaccard)."""
 MAX_WORDS: Final = 400
-"""Words of a text that are compared; longer ones say the same only where they are equal."""
+"""Words of a text that are compared; longer texts say the same only if they are equal."""
 _TOLD_BY: Final = 800
-"""Characters of a text that its language is told by."""
+"""Characters of a text by which its language is detected."""
 _FACT_CHARS: Final = 240
 """Longest text that is read as one fact."""
 _SUBJECT_WORDS: Final = 6
@@ -45,17 +45,17 @@ _EMPTY: Final = _set("""
     a an the is are am be being do does really very quite just simply actually currently presently now please kindly
     indeed certainly definitely that using
     """)
-"""English words that change nothing of what a memory says."""
+"""English words that do not change what a memory says."""
 _NOTS: Final = {
     "cannot": "can", "cant": "can", "dont": "", "doesnt": "", "didnt": "did", "isnt": "", "arent": "", "wasnt": "was",
     "werent": "were", "hasnt": "has", "havent": "have", "hadnt": "had", "wouldnt": "would", "couldnt": "could",
     "shouldnt": "should", "wont": "will", "shant": "shall", "mustnt": "must", "neednt": "need", "aint": "",
 }  # fmt: skip
-"""English words with a "not" in them, apostrophes aside, and what stands before it."""
+"""English contractions of "not" without apostrophes, and the word before the "not"."""
 _MARKS: Final = re.compile(
     "[\u00ad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff\U000e0000-\U000e007f]"
 )
-"""Characters that nobody sees: they hide words from whoever compares them."""
+"""Invisible characters, which can hide words from a comparison."""
 
 # -- facts ---------------------------------------------------------------------
 
@@ -69,7 +69,7 @@ _SINGLE: Final = frozenset(
     locale currency deadline status version budget salary price height weight size employer
     """)
 )
-"""What something has one of at a time: a new value takes the place of the old one."""
+"""Attributes with one value at a time: a new value replaces the old one."""
 _SINGLE_PAIRS: Final = frozenset(
     {("phone", "number"), ("time", "zone"), ("date", "birth"), ("job", "titl"), ("shoe", "size")}
 )
@@ -79,7 +79,7 @@ _CHOSEN: Final = frozenset(
     favourite favorite preferred default primary current
     """)
 )
-"""Before anything it makes it one: a favourite colour."""
+"""Words that make any attribute single-valued: a favourite colour."""
 _SEVERAL: Final = frozenset(
     stem(word, ENGLISH)
     for word in _set("""
@@ -88,35 +88,35 @@ _SEVERAL: Final = frozenset(
     card device server
     """)
 )
-"""What people have several of: which one is meant nobody knows."""
+"""Things that people have several of, so it is unknown which one is meant."""
 _OF: Final = frozenset({"of", "for"})
 _CONDITIONS: Final = _set("""
     and or but if when whenever unless until while during since because except also too either neither nor not never no
     without who whom whose which where than then maybe perhaps might may could would should was were in at on for with by
     from to about usually sometimes often mostly partly instead like via as
     """)
-"""In a value or a subject: it is more than one value, or holds at times."""
+"""Words in a value or a subject that mean several values, or a value that holds at times."""
 _PERSONAL: Final = frozenset({"my", "our", "i", "we"})
 
 
 class Fact(NamedTuple):
-    """Something that has one value at a time, and that value."""
+    """A single-valued attribute and its value."""
 
     subject: tuple[str, ...]
     value: tuple[str, ...]
     personal: bool
-    """Whether the subject is whoever speaks."""
+    """Whether the subject is the speaker."""
 
 
 def visible(text: str) -> str:
-    """A text without the characters that nobody sees."""
+    """Remove invisible characters from a text."""
     return text if text.isascii() else _MARKS.sub("", text)
 
 
 def words_of(text: str, language: str = ENGLISH) -> tuple[str, ...]:
-    """What a text says, word by word: stemmed, without the words that add nothing; see the module."""
-    plain = normal(visible(text))
-    tokens = [token.text for token in tokens_of(plain)]
+    """Return the stemmed words of a text without those that add nothing."""
+    plain = normalize(visible(text))
+    tokens = [token.text for token in iter_tokens(plain)]
     words: list[str] = []
     for token in tokens:
         words += _word(token, language)
@@ -124,9 +124,9 @@ def words_of(text: str, language: str = ENGLISH) -> tuple[str, ...]:
 
 
 def same(text: str, other: str) -> bool:
-    """Whether two texts say the same."""
-    language = language_of(
-        token.text.casefold() for one in (text, other) for token in tokens_of(normal(one[:_TOLD_BY]))
+    """Return True if two texts say the same."""
+    language = find_language(
+        token.text.casefold() for one in (text, other) for token in iter_tokens(normalize(one[:_TOLD_BY]))
     )
     words, others = words_of(text, language or ENGLISH), words_of(other, language or ENGLISH)
     if len(words) > MAX_WORDS or len(others) > MAX_WORDS:
@@ -135,13 +135,13 @@ def same(text: str, other: str) -> bool:
 
 
 def fact_of(text: str) -> Fact | None:
-    """The fact that a text states, and nothing else: "My favourite colour is blue"; None: it states none, or not for sure."""
-    plain = normal(visible(text)).strip()
+    """Return the only fact that a text states ("My favourite colour is blue"); None if it surely states none or more than one."""
+    plain = normalize(visible(text)).strip()
     found = _FACT.fullmatch(plain) if len(plain) <= _FACT_CHARS else None
     if found is None:
         return None
-    raw = [token.text.casefold() for token in tokens_of(found["subject"])]
-    values = [token.text.casefold() for token in tokens_of(found["value"])]
+    raw = [token.text.casefold() for token in iter_tokens(found["subject"])]
+    values = [token.text.casefold() for token in iter_tokens(found["value"])]
     subject, value = words_of(found["subject"]), words_of(found["value"])
     if not (2 <= len(subject) <= _SUBJECT_WORDS and 1 <= len(value) <= _VALUE_WORDS) or "," in found["value"]:
         return None
@@ -153,11 +153,11 @@ def fact_of(text: str) -> Fact | None:
 
 
 def replaces(text: str, other: str, *, personal: bool = True) -> bool:
-    """Whether a text gives a new value for just what the other one gives a value for.
+    """Return True if a text gives a new value for the same attribute as an older one.
 
     Args:
-        text: the newer one.
-        other: the older one.
+        text: the newer text.
+        other: the older text.
         personal: whether "my" means the same person in both.
     """
     new, old = fact_of(text), fact_of(other)
@@ -167,8 +167,8 @@ def replaces(text: str, other: str, *, personal: bool = True) -> bool:
 
 
 def likeness(text: str, other: str) -> float:
-    """Share of the terms of two texts that both have, 0 to 1 (Jaccard)."""
-    terms, others = terms_of(visible(text)).counts.keys(), terms_of(visible(other)).counts.keys()
+    """Return the share of terms that two texts have in common, 0 to 1 (Jaccard)."""
+    terms, others = extract_terms(visible(text)).counts.keys(), extract_terms(visible(other)).counts.keys()
     return len(terms & others) / len(terms | others) if terms or others else 0.0
 
 
@@ -189,7 +189,7 @@ def _word(token: str, language: str) -> list[str]:
 
 
 def _signs(text: str) -> list[str]:
-    """What is no word and means something all the same: signs of numbers and currencies, emoji."""
+    """Return meaningful signs that are not words: signs of numbers and currencies, emoji."""
     plain = visible(text)
     marks = [mark for mark in plain if not (mark.isalnum() or mark.isspace() or mark in _PUNCTUATION)]
     return sorted(marks) + _SIGNED.findall(plain)
@@ -204,7 +204,7 @@ _PUNCTUATION: Final = frozenset(
 
 
 def _single(subject: tuple[str, ...]) -> bool:
-    """Whether a subject has one value at a time."""
+    """Return True if a subject has one value at a time."""
     of = next((at for at, word in enumerate(subject) if word in _OF), len(subject))
     head = subject[:of]
     if not head or any(word in _SEVERAL for word in subject):
@@ -214,29 +214,29 @@ def _single(subject: tuple[str, ...]) -> bool:
 
 
 Outcome = Literal["new", "merged", "superseded"]
-"""`merged`: it was there, and is the one that is returned. `superseded`: it stands in place of others, whose ids it names."""
+"""`merged`: it existed already, and the existing memory is returned. `superseded`: it replaces others, whose ids it names."""
 OTHERS: Final = 5
-"""Memories that are alike which are told."""
+"""The most similar memories that are reported."""
 
 
 class Decision(NamedTuple):
-    """What becomes of a new memory."""
+    """The effect of a new memory on existing ones."""
 
     outcome: Outcome
     memory: Memory
-    """The one that says it from now on."""
+    """The memory that states it now."""
     put: tuple[Memory, ...] = ()
-    """What is to be written."""
+    """The memories to write."""
     others: tuple[Memory, ...] = ()
-    """Those that are alike, the likest first, and stay as they are."""
+    """Similar memories, most similar first; they stay unchanged."""
 
 
 def decide_merge(new: Memory, known: Sequence[Memory], now: int) -> Decision:
-    """What becomes of `new`.
+    """Decide how to store a new memory.
 
     Args:
-        new: as it would stand by itself. What it names in `supersedes` it takes the place of, whatever that says, if it `may_replace` it.
-        known: the owner's memories that may be like it, those that it names among them.
+        new: the new memory. It replaces the memories named in its `supersedes`, whatever they say, if `may_replace` allows it.
+        known: the owner's memories that may be similar, including the named ones.
         now: milliseconds since the epoch.
     """
     named = [one for one in known if one.id in new.supersedes and may_replace(new, one)]
@@ -247,9 +247,7 @@ def decide_merge(new: Memory, known: Sequence[Memory], now: int) -> Decision:
     kept = max((one for one in twins if _keeps(new, one)), key=_best, default=None)
     weaker = [one for one in twins if one is not kept and _gives_way(new, one)]
     if kept is not None:
-        held = (
-            new.status == "quarantined" and kept.status == "active"
-        )  # that somebody has accepted: its tags nobody has
+        held = new.status == "quarantined" and kept.status == "active"  # the content was accepted, but not the new tags
         stays = held or kept.status == "rejected" or kept.trust > new.trust
         put = () if stays else (merge_memories(kept, new, now),)
         memory = put[0] if put else kept
@@ -262,9 +260,9 @@ def decide_merge(new: Memory, known: Sequence[Memory], now: int) -> Decision:
 
 
 def merge_memories(kept: Memory, new: Memory, now: int) -> Memory:
-    """A memory that was said again: its words stay, tags and sources are united, the greater importance counts.
+    """Merge a repeated statement into an existing memory: keep its text, unite tags and sources, take the greater importance.
 
-    It is trusted as the least of both, and of another kind than `semantic` where either said so.
+    The lower trust counts. A type other than `semantic` wins.
     """
     sources = unite_sources(kept.sources, new.sources)
     made = msgspec.structs.replace(
@@ -296,14 +294,14 @@ def _supersede(old: Memory, by: Memory, now: int) -> Memory:
 
 
 def may_replace(new: Memory, one: Memory) -> bool:
-    """Whether a memory may stand in place of another one that is named to it: nobody but the user undoes a review, or waives one.
+    """Return True if a memory may replace another one that it names: only the user can undo or skip a review.
 
     Args:
-        new: the one that would stand there.
-        one: the one that is there.
+        new: the replacement.
+        one: the existing memory.
     """
     if one.status == "rejected":
-        return False  # it would be forgotten that it was
+        return False  # replacing it would lose the rejection
     if new.origin == "user":
         return new.status == "active"
     held = new.status == "quarantined", one.status == "quarantined"
@@ -311,7 +309,7 @@ def may_replace(new: Memory, one: Memory) -> bool:
 
 
 def _twin(new: Memory, one: Memory, now: int) -> bool:
-    """Whether `one` says the same of the same time; of what was rejected no time counts."""
+    """Return True if `one` says the same about the same time; for rejected memories the time does not matter."""
     if one.status == "superseded" or one.is_proposal:
         return False
     timed = new.valid_from is not None or new.valid_until is not None
@@ -322,7 +320,7 @@ def _twin(new: Memory, one: Memory, now: int) -> bool:
 
 
 def _keeps(new: Memory, one: Memory) -> bool:
-    """Whether a twin stays: it is trusted as much, or it waits for a review, or did, or the new one does."""
+    """Return True if a twin stays: it is trusted as much, or one of the two is, or was, under review."""
     if _waits(new, one):
         return True
     if one.status == "rejected":
@@ -331,7 +329,7 @@ def _keeps(new: Memory, one: Memory) -> bool:
 
 
 def _waits(new: Memory, one: Memory) -> bool:
-    """Whether a twin was for a review to say, or is, and it is not the user who says it again."""
+    """Return True if a twin is or was under review, and the repetition does not come from the user."""
     return one.status in ("rejected", "quarantined") and new.origin != "user"
 
 
@@ -346,7 +344,7 @@ def _best(one: Memory) -> tuple[bool, bool, float, int]:
 
 
 def _older_value(new: Memory, one: Memory) -> bool:
-    """Whether `one` gives an older value for what `new` gives a value for; see `holdfast.memory.similarity.replaces`."""
+    """Return True if `one` has an older value for the attribute of `new`."""
     if new.status != "active" or one.status != "active" or one.trust > new.trust or "episodic" in (new.type, one.type):
         return False
     if any(time is not None for time in (new.valid_from, new.valid_until, one.valid_from, one.valid_until)):
@@ -363,7 +361,7 @@ def _alike(new: Memory, known: Sequence[Memory], without: Sequence[Memory]) -> t
 
 
 def unite_sources(sources: Sequence[MemorySource], others: Iterable[MemorySource]) -> tuple[MemorySource, ...]:
-    """Sources of both; those of one session and origin as one."""
+    """Unite sources; those of the same session and origin become one."""
     found = {(one.session_id, one.user_id, one.identity, one.origin): one for one in sources}
     for one in others:
         key = (one.session_id, one.user_id, one.identity, one.origin)

@@ -17,11 +17,11 @@ from holdfast.accounting import run_cpu
 from holdfast.context.digest.speech import LONGEST, is_courtesy
 from holdfast.context.statements import DENSE_LANGUAGES, detect_language, load_cues, split_sentences
 from holdfast.domain.session import Entry, SessionRef
-from holdfast.indexes.documents import words_of
+from holdfast.indexes.documents import extract_words
 from holdfast.limits import SEARCH_INLINE_CHARS, SESSION_RECALL_CHARS, SESSION_RECALL_ENTRIES
 from holdfast.overlays.session_cache import CacheItem, TenantCache
 from holdfast.recall.passages import Finding, Passage, PassageTable
-from holdfast.recall.questions import question_of
+from holdfast.recall.questions import parse_question
 from holdfast.stores.base import Store
 
 T = TypeVar("T")
@@ -95,7 +95,7 @@ def _is_correction(sentence: str) -> bool:
 
 def is_recallable(entry: Entry) -> bool:
     """Return True for messages of a person or the assistant; tool results belong to the digest."""
-    return entry.message.role in _ROLES and bool(words_of(entry))
+    return entry.message.role in _ROLES and bool(extract_words(entry))
 
 
 class SessionPassages(CacheItem):
@@ -131,7 +131,7 @@ class SessionPassages(CacheItem):
         for entry in entries:
             if is_recallable(entry):
                 with self._lock:
-                    self.table.add(entry.seq, entry.message.role, words_of(entry))
+                    self.table.add(entry.seq, entry.message.role, extract_words(entry))
 
     def search(
         self, query: str, least: EvidenceThreshold, now: int, boosts: Mapping[int, float], before: int | None = None
@@ -145,7 +145,7 @@ class SessionPassages(CacheItem):
             boosts: Boosts by `seq`, as in `PassageTable.search`.
             before: `seq` of the entry that asks; later entries are ignored.
         """
-        question = question_of(query, now=now, timed=False, everyday=True)
+        question = parse_question(query, now=now, timed=False, everyday=True)
         with self._lock:
             found = [
                 one
@@ -154,7 +154,7 @@ class SessionPassages(CacheItem):
             ]
             enough = _LEAST_SHARE * found[0].score if found else 0.0
             found = [one for one in found if one.score >= enough and (one.seq in boosts or least.is_met(one))][:_MOST]
-            return [self.table.complete(one, newer=at < _CORRECTED) for at, one in enumerate(found)]
+            return [self.table.add_context(one, newer=at < _CORRECTED) for at, one in enumerate(found)]
 
     def close(self) -> None:
         """Cancel the analysis in progress."""
@@ -168,7 +168,7 @@ class SessionPassages(CacheItem):
             while end > through and left > 0 and chars > 0:
                 size = min(_PAGE, left)
                 page = await self._store.entries(self._ref, start=through, stop=end, limit=size, descending=True)
-                size_chars = sum(len(words_of(entry)) for entry in page)
+                size_chars = sum(len(extract_words(entry)) for entry in page)
                 await run_cpu(self.add, page, long=size_chars > SEARCH_INLINE_CHARS)
                 left, chars = left - len(page), chars - size_chars
                 end = min((entry.seq for entry in page), default=through) if len(page) == size else through

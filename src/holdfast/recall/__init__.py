@@ -1,1 +1,1 @@
-"""Recall: what searching over conversations and memories consists of."""
+"""Recall: the analysis, ranking and data contract behind searches over conversations and memories."""

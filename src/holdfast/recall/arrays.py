@@ -1,10 +1,10 @@
-"""NumPy: arithmetic over blocks of vectors, and sketches that find in milliseconds which of very many vectors may be near one.
+"""NumPy arithmetic over blocks of vectors, and sketches that select likely neighbours among very many vectors within milliseconds.
 
 Imported only where NumPy is wanted; `holdfast.recall.vectors` works without it.
 
-A sketch is a few bits for each number of a vector, in memory. The signs of randomly rotated, centred vectors differ in as many places as the
-angle between them is wide (Charikar 2002, SimHash). The rotation spreads over all signs what a model keeps in few numbers; it works in blocks,
-so that it costs little. A sketch finds candidates, and the caller compares their vectors exactly.
+A sketch has a few bits for each number of a vector and is held in memory. The signs of randomly rotated, centred vectors differ in a number of
+places proportional to the angle between the vectors (Charikar 2002, SimHash). The rotation spreads information that a model concentrates in few
+numbers over all signs; it works in blocks, so it is cheap. A sketch selects candidates, and the caller compares their vectors exactly.
 """
 
 from __future__ import annotations
@@ -13,34 +13,34 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from holdfast.errors import MissingExtra
-from holdfast.recall.threads import THREADS, few_threads
+from holdfast.recall.threads import THREADS, limit_threads
 
 EXTRA: Final = "embeddings"
 
 try:
-    with few_threads():
+    with limit_threads():
         import numpy as np
 except ImportError as exc:
     raise MissingExtra("NumPy", EXTRA) from exc
 
-__all__ = ["EXTRA", "THREADS", "np", "packed", "similarities", "unpacked"]
+__all__ = ["EXTRA", "THREADS", "compute_similarities", "np", "pack", "unpack"]
 
 
-def similarities(query: bytes, block: bytes, dimension: int) -> list[float]:
-    """See `holdfast.recall.vectors.similarities`; the sizes were checked."""
+def compute_similarities(query: bytes, block: bytes, dimension: int) -> list[float]:
+    """Return the inner products of a query and each vector of a block. The caller has checked the sizes."""
     wanted = np.frombuffer(query, "<f4")
     rows = np.frombuffer(block, "<f4").reshape(-1, dimension)
     found: list[float] = (rows @ wanted).tolist()
     return found
 
 
-def packed(vectors: bytes) -> bytes:
-    """See `holdfast.recall.vectors.packed`."""
+def pack(vectors: bytes) -> bytes:
+    """Convert float32 vectors to float16."""
     return np.frombuffer(vectors, "<f4").astype("<f2").tobytes()
 
 
-def unpacked(halves: bytes) -> bytes:
-    """See `holdfast.recall.vectors.unpacked`."""
+def unpack(halves: bytes) -> bytes:
+    """Convert float16 vectors to float32."""
     return np.frombuffer(halves, "<f2").astype("<f4").tobytes()
 
 
@@ -48,18 +48,18 @@ _BLOCK: Final = 64
 """Numbers that are rotated together, and bits of a word."""
 _SEED: Final = 20261126
 ROTATIONS: Final = 2
-"""Bits for each number."""
+"""Bits per number."""
 _ROWS: Final = 4096
 """Vectors that are rotated at once."""
 SPARE: Final = 1024
-"""Rows that are free after there was no room for another, at least."""
+"""Minimum number of free rows after the arrays grow."""
 
 
 class Sketches:
-    """The sketches of some vectors by id; ids may be added, replaced and removed.
+    """Sketches of vectors by id. Ids can be added, replaced and removed.
 
     Args:
-        dimension: numbers in a vector.
+        dimension: the number of components of a vector.
     """
 
     def __init__(self, dimension: int) -> None:
@@ -79,18 +79,18 @@ class Sketches:
         return int(np.count_nonzero(self._ids[: self._used] >= 0))
 
     def put(self, ids: Sequence[int], vectors: bytes) -> None:
-        """Take vectors in, in place of those that have these ids. All are centred by the mean of the first ones.
+        """Add vectors, replacing those with the same ids. All vectors are centred by the mean of the first call's vectors.
 
         Args:
-            ids: none negative, each once.
-            vectors: one after the other, in the order of the ids.
+            ids: distinct and not negative.
+            vectors: the vectors one after the other, in the order of the ids.
         """
-        rows = self._rows(vectors)
+        rows = self._to_rows(vectors)
         if self._mean is None and len(rows):
             self._mean = rows.mean(axis=0)
         self.drop(ids)
         if self._used + len(ids) > len(self._ids):
-            self._make_room(len(ids))
+            self._grow(len(ids))
         stop = self._used + len(ids)
         for start in range(0, len(rows), _ROWS):
             part = self._sketch(rows[start : start + _ROWS])
@@ -99,14 +99,14 @@ class Sketches:
         self._used = stop
 
     def drop(self, ids: Sequence[int]) -> None:
-        """Forget vectors; an id that is not there is fine."""
+        """Remove vectors; unknown ids are ignored."""
         gone = np.isin(self._ids[: self._used], np.asarray(ids, np.int64))
         if gone.any():
             self._ids[: self._used][gone] = -1
             self._bits[:, : self._used][:, gone] = 0
 
-    def nearest(self, vector: bytes, count: int) -> list[int]:
-        """Return the ids of those that may be nearest to a vector, in any order: about `count` of them."""
+    def find_nearest(self, vector: bytes, count: int) -> list[int]:
+        """Return the ids of about `count` vectors that are likely to be nearest, in any order."""
         used = self._ids[: self._used]
         if self._mean is None:
             return []
@@ -120,7 +120,7 @@ class Sketches:
         found: list[int] = used[used >= 0].tolist()
         return found
 
-    def _rows(self, vectors: bytes) -> Any:
+    def _to_rows(self, vectors: bytes) -> Any:
         return np.frombuffer(vectors, "<f4").reshape(-1, self._dimension)
 
     def _sketch(self, rows: Any) -> Any:
@@ -133,8 +133,8 @@ class Sketches:
             words.append(np.packbits(blocks @ rotations > 0, axis=-1).view(np.uint64)[:, :, 0])
         return np.concatenate(words)
 
-    def _make_room(self, rows: int) -> None:
-        """Move what is left to larger arrays, which have room for so many more."""
+    def _grow(self, rows: int) -> None:
+        """Move the remaining sketches to larger arrays that have space for `rows` more."""
         kept = self._ids[: self._used] >= 0
         ids, bits = self._ids[: self._used][kept], self._bits[:, : self._used][:, kept]
         room = len(ids) + rows + max(SPARE, len(ids) // 8)

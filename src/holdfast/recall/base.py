@@ -1,38 +1,37 @@
-"""The contract of an index, in prose: what every one promises. `tests/contract` checks every index.
+"""The contract of an index: the promises that every implementation keeps. `tests/contract` checks every index.
 
-An index is derived: from logs (and from memories) by `holdfast.recall.terms`, and it can be dropped and made anew at any time.
-It keeps no text: terms, as the analysis gives them, and vectors. What a hit says is read from the log again, so nothing that
-was erased can come out of an index that is behind.
+An index is derived from logs and memories by `holdfast.recall.terms`, and can be dropped and rebuilt at any time. It stores no text, only
+the terms that the analysis yields, and vectors. The text of a hit is read from the log again, so erased text never comes out of an index
+that is not up to date.
 
-**Spaces.** An `Index` is a handle made with a tenant, like a store. Everything belongs to a `Space` of it: a user's
-conversations, or the memories of an owner. No method reads from more than one, and what a lookup costs, and the statistics that
-it gives, depend on that space alone: neither results nor their order change with what others have.
+**Spaces.** An `Index` is a handle of one tenant, like a store. All data belongs to one of its `Space`s: a user's conversations, or the
+memories of an owner. No method reads from more than one space. The cost of a lookup and the statistics that it returns depend on that space
+alone, so other users' data changes neither results nor their order.
 
-**Sources.** A space has sources: sessions, or for memories one whose id is empty. A source is known by its `identity`: one of
-the same name with another identity is another one, and writing to it drops what there was of the other. Of each the index knows
-how far it is (`Progress`), which is written in the transaction that brings it there: so an interrupted feed goes on where it was,
-and nothing is indexed twice.
+**Sources.** A space has sources: its sessions, or for memories a single source with an empty id. A source has an `identity`. A source with
+the same name and another identity is a different source, and writing it deletes the former one. The index stores its `Progress` for each
+source in the same transaction as the documents, so an interrupted feed continues where it stopped, and nothing is indexed twice.
 
-**Documents.** One for each entry that is indexed, by `seq`. It stands in a `channel`, `talk` (user and assistant) or `tool`
-(results of tools), at a `place` there: neighbours have neighbouring places, gaps are what was taken away. Putting one that is
-there replaces it, its vector too unless its `digest` is the same. A place has one document: one that is put where another stands
-takes that away. Dropping takes terms, counts and vectors away in one
-transaction, off the disk as the store does with what is erased; a whole space is lost to everybody at once, and then goes in parts.
+**Documents.** An index has one document for each indexed entry, identified by `seq`. It belongs to a `channel`, `talk` (user and assistant)
+or `tool` (tool results), and has a `place` there. Neighbours have neighbouring places; gaps are deleted documents. Putting a document
+replaces the one with the same `seq`; its vector is kept if the `digest` is the same. A place holds one document: putting another one there
+deletes the former. Dropping a document deletes its terms, counts and vectors in one transaction, and removes them from the disk in the way
+that the store removes erased data. A dropped space is hidden from everybody at once and then deleted in parts.
 
-**Lookups.** A lookup names terms; its candidates have at least one of them, and all of them pass every filter, which the engine
-applies. At most `CANDIDATES` are given, in a small space all: where more match, those of the rarest terms, the provisionally best
-(by the rarity of what they match, their neighbours' included), ties to the newest. Order of the list: the source's number, place;
-without terms the newest first. Frequencies and sizes are those of the whole space and channel, unfiltered.
+**Lookups.** A lookup names terms. Its candidates contain at least one of them and pass all filters, which the engine applies. At most
+`CANDIDATES` are returned; in a small space, all. If more match, the engine uses the rarest terms first and returns the provisionally best
+documents (by the rarity of the matched terms, including those of their neighbours); ties go to the newest. The list is ordered by the source's
+number and the place; without terms, newest first. Frequencies and sizes are those of the whole space and channel, unfiltered.
 
-**Vectors** are little-endian float32, of unit length, of a model named with each; those of one model have one dimension. `similar`
-gives the inner products of the nearest documents that pass the filters, and of their neighbours up to `NEAR` places away. With an
-engine that searches approximately the nearest may not all be found; the others are exact.
+**Vectors** are little-endian float32, of unit length, stored under a model's name. All vectors of a model have the same dimension.
+`similar` returns the inner products of the nearest documents that pass the filters, and of their neighbours up to `NEAR` places away. An
+approximate engine may miss some of the nearest; the values it returns are exact.
 
-A model whose name ends with `CONTEXT` embeds a conversation's document together with the document at the place before. Its vectors are
-derived from both texts, so a vector is kept only while both are unchanged: a write that puts, changes or drops a document also drops
-the vector at the next place, in the same transaction. Memories are embedded alone.
+A model whose name ends with `CONTEXT` embeds a document of a conversation together with the document at the previous place. Its vector
+depends on both texts, so it is kept only while both are unchanged: a write that puts, changes or drops a document also deletes the vector at
+the next place, in the same transaction. Memories are embedded alone.
 
-**Reading** sees every write that was acknowledged before. **Foreign errors** do not leak: they are `StoreError`s.
+**Reads** see every write acknowledged before. **Errors** of the database are raised as `StoreError`.
 """
 
 from __future__ import annotations
@@ -44,107 +43,107 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 SearchMode = Literal["keyword", "vector", "hybrid"]
-"""What is looked up by: words, vectors, or both."""
+"""How to search: by words, by vectors, or by both."""
 SEARCH_MODES: Final[tuple[SearchMode, ...]] = get_args(SearchMode)
 Channel = Literal["talk", "tool"]
 SpaceKind = Literal["talk", "user", "agent", "app"]
 SPACE_KINDS: Final[tuple[SpaceKind, ...]] = get_args(SpaceKind)
 
 CANDIDATES: Final = 300
-"""Most candidates of a lookup."""
+"""The most candidates of a lookup."""
 SMALL: Final = 2_000
-"""In a space with at most so many documents of the channel, every one that matches is a candidate."""
+"""In a space with at most this many documents in the channel, every match is a candidate."""
 POSTINGS: Final = 4_000
-"""Rows of the full-text engine that a lookup reads, more or less: terms are taken from the rarest on until that many are reached."""
+"""The approximate number of rows that a lookup reads from the full-text engine: terms are added, rarest first, until it is reached."""
 NEAR: Final = 2
-"""Places around a document that count as near."""
+"""Neighbours up to this many places away count as near."""
 CONTEXT: Final = "+context"
-"""The end of the name of a model that embeds each document of a conversation with the document before it."""
+"""Name suffix of a model that embeds each document of a conversation together with the previous one."""
 NEAREST: Final = 200
-"""Most documents that a lookup by vector asks for, their neighbours not counted."""
+"""The most documents that a lookup by vector asks for, not counting their neighbours."""
 
 
 class Space(NamedTuple):
-    """Whose documents: a tenant's user, or an owner of memories."""
+    """A set of documents: the conversations of a user, or the memories of an owner."""
 
     kind: SpaceKind
-    """`talk`: a user's conversations; the others: memories of such an owner, see `holdfast.domain.memory.Owner`."""
+    """`talk`: a user's conversations; the others: memories of an owner of this kind, see `holdfast.domain.memory.Owner`."""
     name: str
     """The user's id, or the owner's."""
 
 
 def has_context(model: str, space: Space) -> bool:
-    """Return True if vectors of a model depend on the document before as well, in a space."""
+    """Return True if a model's vectors in this space also depend on the previous document."""
     return space.kind == "talk" and model.endswith(CONTEXT)
 
 
 class Source(NamedTuple):
-    """One session of a space; of memories all, with empty fields."""
+    """One session of a space; for memories, a single source with empty fields."""
 
     id: str = ""
     identity: str = ""
 
 
 class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One entry, analysed."""
+    """The analysis of one entry or memory."""
 
     seq: int
-    """Of the entry; of a memory its number."""
+    """The entry's position, or the memory's number."""
     channel: Channel = "talk"
     place: int
-    """Among the source's documents of the channel, from 0, growing with `seq`."""
+    """Position among the source's documents of the channel, from 0, increasing with `seq`."""
     role: str
     agent: str | None = None
     name: str | None = None
-    """Who spoke, where several do."""
+    """The speaker's name, if there are several."""
     at: int
     """Milliseconds since the epoch."""
     digest: bytes
-    """Of the text that was analysed, 16 bytes. Not of the analysis: another version of it leaves vectors where they are."""
+    """16-byte digest of the analysed text. It does not depend on the analysis: a new analysis version keeps the vectors."""
     length: int
-    """Terms, each as often as it stands there."""
+    """Number of terms, counting repetitions."""
     terms: Mapping[str, int]
-    """How often each term stands in it."""
+    """Number of occurrences of each term."""
     traits: int = 0
-    """Bits that `holdfast.recall.terms` gives beside the terms (a question, a time, a number stands in it); kept and given back
-    with candidates, never looked at by an engine. At most 31 bits."""
+    """Bits that `holdfast.recall.terms` sets (it has a question, a time, a number). Stored and returned with candidates; engines ignore them. At
+    most 31 bits."""
     detail: str = ""
-    """What `holdfast.recall.details` writes: kept and given back with candidates, never looked at by an engine. ASCII, no bar."""
+    """Data from `holdfast.recall.details`. Stored and returned with candidates; engines ignore it. ASCII without a vertical bar."""
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """How far an index is with a source."""
+    """How much of a source is indexed."""
 
     identity: str
     version: int
-    """Of the session (or of the owner's memories) that it has taken in whole, up to which nothing need be looked at again. Less
-    than 0: all has to be, something is about to change, or was when a process ended."""
+    """The version of the session (or of the owner's memories) that is fully indexed. Negative: everything has to be compared, because a change
+    is pending or was pending when a process ended."""
     next_seq: int = 0
-    """Entries from here on are not in it."""
+    """Entries from this position on are not indexed."""
     talk: int = 0
     tool: int = 0
-    """The next place of each channel."""
+    """The next free place of each channel."""
     epoch: int = 0
-    """Of the rebuild that it was last made anew in; see `Index.note`."""
+    """The rebuild that last analysed the whole source; see `Index.note`."""
     complete: bool = True
-    """False: in the middle of being made anew, or brought up to `version`; `next_seq` tells how far."""
+    """False while the source is rebuilt or brought up to `version`; then `next_seq` says how far."""
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One write: documents of a source that come and go, and how far it is then."""
+    """One write: documents to put and to drop in a source, and the progress after it."""
 
     source: Source
     progress: Progress
     put: Sequence[Document] = ()
     drop: Sequence[int] = ()
-    """`seq` of documents that go; one that is not there is fine."""
+    """`seq` of documents to delete; missing ones are ignored."""
     expect: Progress | None | UnsetType = UNSET
-    """What `progress` must give, else nothing is written and `write` gives False: two feeders of one source. None: the source must
-    be unknown. Unset: any."""
+    """The progress that the source must have; otherwise nothing is written and `write` returns False, because another feeder has written. None:
+    the source must be unknown. Unset: no condition."""
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
-    """What documents must be like; an empty filter lets all pass."""
+    """Conditions on documents. An empty filter accepts all."""
 
     sessions: tuple[str, ...] = ()
     """Ids of sources."""
@@ -152,28 +151,28 @@ class Filters(msgspec.Struct, frozen=True, kw_only=True):
     agents: tuple[str, ...] = ()
     roles: tuple[str, ...] = ()
     since: int | None = None
-    """Milliseconds since the epoch: from then on."""
+    """Milliseconds since the epoch, inclusive."""
     until: int | None = None
-    """Before then."""
+    """Milliseconds since the epoch, exclusive."""
 
 
 class Lookup(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked for."""
+    """A query to an index."""
 
     space: Space
     terms: tuple[str, ...] = ()
-    """Distinct. None: every document that passes the filters, newest first."""
+    """Distinct terms. Empty: every document that passes the filters, newest first."""
     channel: Channel = "talk"
     filters: Filters = Filters()
     limit: int | None = None
-    """Most candidates. None: `CANDIDATES`, or in a space of at most `SMALL` documents all that match."""
+    """The most candidates. None: `CANDIDATES`; in a space of at most `SMALL` documents, all that match."""
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
-    """A document that may answer."""
+    """A document that may answer the query."""
 
     source: int
-    """The source's number in the index: equal for equal sources."""
+    """The source's number in the index; equal for the same source."""
     place: int
     seq: int
     session: str
@@ -186,25 +185,25 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     at: int
     length: int
     counts: Mapping[str, int]
-    """How often each of the lookup's terms stands in it, those that do."""
+    """Occurrences of the lookup's terms that the document contains."""
     traits: int = 0
     detail: str = ""
 
 
 class Candidates(msgspec.Struct, frozen=True):
-    """What a lookup gives."""
+    """The result of a lookup."""
 
     found: Sequence[Candidate]
     documents: int
-    """Of the space and channel, filters aside."""
+    """Number of documents of the space and channel, regardless of filters."""
     length: int
-    """Terms of all of them."""
+    """Number of terms in all of them."""
     frequencies: Mapping[str, int]
-    """In how many documents each of the lookup's terms stands; filters aside."""
+    """For each of the lookup's terms the number of documents that contain it, regardless of filters."""
 
 
 class Similar(msgspec.Struct, frozen=True, gc=False):
-    """A document by vector."""
+    """A document found by its vector."""
 
     candidate: Candidate
     """With empty `counts`."""
@@ -217,11 +216,11 @@ class Vectored(NamedTuple):
 
     seq: int
     digest: bytes
-    """Of the document that it is of: it is not kept where that has changed."""
+    """The digest of the embedded document. The vector is not stored if the document has changed since."""
     vector: bytes
     before: bytes = b""
-    """Digest of the document at the place before, if that was embedded too; empty: there was none. Only a model with `CONTEXT` has one,
-    and the vector is not kept where that has changed."""
+    """The digest of the previous document if it was embedded too; empty: there was none. Only for models with `CONTEXT`; the vector is not stored
+    if that document has changed since."""
 
 
 class Pending(NamedTuple):
@@ -232,57 +231,57 @@ class Pending(NamedTuple):
     seq: int
     digest: bytes
     before_seq: int = -1
-    """Of the document at the place before; -1: there is none, or the model does not embed it."""
+    """`seq` of the document at the previous place; -1: there is none, or the model does not embed it."""
     before: bytes = b""
-    """Its digest."""
+    """The digest of that document."""
 
 
 class IndexStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What an index holds of a tenant, or of one space."""
+    """Statistics of an index for a tenant or one space."""
 
     sources: int
     incomplete: int
-    """Sources that are in the middle of being taken in."""
+    """Number of sources that are not completely indexed."""
     documents: int
     vectors: Mapping[str, int] = {}
-    """By model."""
+    """Number of vectors by model."""
     vector_engine: str = ""
-    """What searches them: `pgvector-hnsw`, `numpy`, `vec1`, `python`."""
+    """The engine that searches vectors: `pgvector-hnsw`, `numpy`, `vec1` or `python`."""
 
 
 class Index(Protocol):
-    """An index handle of one tenant. See the module for what all methods promise."""
+    """An index handle of one tenant. The module docstring describes the promises of all methods."""
 
     tenant: str
 
     def for_tenant(self, tenant: str) -> Index:
-        """A handle of another tenant on the same opened index: cheap. Closing the first one closes all."""
+        """Return a handle of another tenant on the same open index, which is cheap. Closing the first handle closes all."""
         ...
 
     async def progress(self, space: Space, source_id: str) -> Progress | None:
-        """How far it is with a source; None: it knows nothing of it."""
+        """Return the progress of a source; None if it is unknown."""
         ...
 
     async def write(self, space: Space, batch: Batch) -> bool:
-        """Take documents in and away, in one transaction; False where `expect` does not hold, and then nothing was written."""
+        """Put and drop documents in one transaction. Return False and write nothing if `expect` does not hold."""
         ...
 
-    async def held(
+    async def list_digests(
         self, space: Space, source_id: str, *, start: int = 0, limit: int = 1000
     ) -> Sequence[tuple[int, bytes]]:
-        """`seq` and digest of a source's documents from `start` on, in order: to compare with the log."""
+        """Return `seq` and digest of a source's documents from `start` on, in order, to compare them with the log."""
         ...
 
     async def drop(self, space: Space, source_id: str, *, identity: str | None = None) -> int:
-        """Take a source away, whole; how many documents it had. With `identity` only the one that has it."""
+        """Delete a source and return the number of its documents. With `identity`, only if the source has it."""
         ...
 
     async def drop_space(self, space: Space) -> int:
-        """Take all of a space away; how many documents it had."""
+        """Delete a space and return the number of its documents."""
         ...
 
     async def clear(self) -> None:
-        """Take all of the tenant away."""
+        """Delete all documents of the tenant."""
         ...
 
     async def sources(
@@ -293,70 +292,69 @@ class Index(Protocol):
         limit: int = 100,
         incomplete: bool = False,
     ) -> Sequence[tuple[Space, str, Progress]]:
-        """Sources in order of space and id: of all spaces, or of one.
+        """Return sources in order of space and id, of one space or all.
 
-        With `incomplete` only those that are not `complete`, at the cost of these.
+        With `incomplete`, return only those that are not `complete`, at a cost proportional to their number.
         """
         ...
 
     async def lookup(self, lookup: Lookup) -> Candidates:
-        """What may answer."""
+        """Return candidates that may answer."""
         ...
 
     async def at(self, space: Space, source_id: str, seqs: Sequence[int]) -> Sequence[Candidate]:
-        """These documents, as candidates without counts; those that are not there are left out."""
+        """Return these documents as candidates without counts; missing ones are left out."""
         ...
 
     async def near(self, lookup: Lookup, places: Sequence[tuple[int, int]]) -> Sequence[Candidate]:
-        """The documents at these places, each by a candidate's `source` and a place, as candidates without counts.
+        """Return the documents at these places as candidates without counts. A place is a pair of a candidate's `source` and a place.
 
-        For good neighbours that match no term themselves. Of the lookup space, channel and filters hold; those that are not
-        there, or do not pass, are left out. At most a few hundred are asked for.
+        Used for neighbours of good matches that match no term themselves. The lookup's space, channel and filters apply. Missing documents, and those
+        that do not pass the filters, are left out. Callers ask for at most a few hundred.
         """
         ...
 
     async def pending(self, model: str, *, space: Space | None = None, limit: int = 100) -> Sequence[Pending]:
-        """Documents of `talk` channels and memories that have no vector of `model`. O(what it gives).
+        """Return documents of `talk` channels and memories that have no vector of `model`, in time proportional to their number.
 
-        Space by space, the oldest source and place of each first; those that have a vector of another model behind or before
-        those that have none.
+        Space by space, oldest source and place first. Documents with a vector of another model come after or before those without any.
         """
         ...
 
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
-        """Keep vectors, in place of others of that document; how many were kept.
+        """Store vectors, replacing those of the same documents; return the number stored.
 
-        One is not kept whose document has changed, or, for a model with `CONTEXT`, whose document before has.
+        A vector is not stored if its document has changed, or, for a model with `CONTEXT`, if the previous document has.
 
         Raises:
-            InvalidRequest: of another dimension than those of that model that are there.
+            InvalidRequest: the dimension differs from the model's stored vectors.
         """
         ...
 
     async def vectors(self, model: str, digests: Sequence[bytes], *, space: Space) -> Mapping[bytes, bytes]:
-        """Vectors of a model that documents with these digests have in the space, so that no text is embedded twice."""
+        """Return the model's vectors of documents in the space with these digests, so that no text is embedded twice."""
         ...
 
     async def similar(self, lookup: Lookup, model: str, vector: bytes) -> Sequence[Similar]:
-        """The nearest documents that pass the lookup's filters, at most its `limit`, and their neighbours; its terms are ignored."""
+        """Return the nearest documents that pass the lookup's filters, at most its `limit`, and their neighbours; its terms are ignored."""
         ...
 
     async def drop_vectors(self, *, keep: str | None = None) -> int:
-        """Take the tenant's vectors away, but for those of the model `keep`; how many."""
+        """Delete the tenant's vectors, except those of the model `keep`; return the number deleted."""
         ...
 
     async def note(self, name: str) -> bytes | None:
-        """What the tenant keeps under a name beside its documents, like how far a rebuild is; None: nothing. `clear` leaves it."""
+        """Return the tenant's note with this name, such as the state of a rebuild; None if there is none. `clear` keeps notes."""
         ...
 
     async def keep_note(self, name: str, data: bytes | None, *, new: bool = False) -> None:
-        """Keep at most 64 KiB under a name; None: nothing any more. With `new` what is kept there already stays, whoever came first."""
+        """Store a note of at most 64 KiB under a name; None deletes it. With `new`, an existing note is kept."""
         ...
 
     async def status(self, space: Space | None = None) -> IndexStatus:
-        """What it holds."""
+        """Return statistics of the tenant or one space."""
         ...
 
     async def close(self) -> None:
-        """Finish what was accepted, then let go of everything. Closing twice is fine."""
+        """Finish accepted writes, then release all resources. Closing twice is fine."""
         ...

@@ -1,8 +1,7 @@
-"""Sentences of a text, in any language, and lines of code; and chunks made of them: overlapping parts of a long message. Pure.
+"""Split a text in any language into sentences, code into lines, and a long text into overlapping chunks of sentences. Pure functions.
 
-A chunk has some sixty terms. Chunks are ranked one by one and shown as snippets. A chunk ends where a sentence, a line of code or a
-paragraph does. Its last sentence is the first of the next chunk, unless it is long, so that what two neighbouring sentences say together
-is in one chunk.
+A chunk has about sixty terms. Chunks are ranked separately and shown as snippets. A chunk ends at the end of a sentence, a line of code or a
+paragraph. Unless it is long, its last sentence is also the first of the next chunk, so that two adjacent sentences are together in a chunk.
 """
 
 from __future__ import annotations
@@ -12,22 +11,30 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, NamedTuple
 
-from holdfast.recall.terms import MAX_TEXT, Counted, count_terms, is_question, join_traits, words_language, words_of
+from holdfast.recall.terms import (
+    MAX_TEXT,
+    TermCounts,
+    choose_language,
+    count_terms,
+    is_question,
+    join_traits,
+    split_words,
+)
 
 SENTENCE_CHARS: Final = 1_000
-"""Characters of a sentence; a longer one is several."""
+"""Maximum characters of a sentence; a longer one is cut."""
 _ENDS: Final = r"""[.!?…]{1,8}["')\]*”’»]{0,4}(?=\s|$)|[。！？；]{1,8}[”’」』）]{0,4}"""  # noqa: RUF001 - ends of sentences
 _SENTENCE: Final = re.compile(rf"[^\n](?:[^\n.!?…。！？；]+|(?!{_ENDS})[^\n])*(?:{_ENDS})?")  # noqa: RUF001 - the same
-"""Up to the first place where one ends. Characters that end none are passed at once: one by one would take ten times as long."""
+"""Matches up to the first end of a sentence. Other characters are skipped in runs, which is ten times as fast as one by one."""
 _ABBREVIATED: Final = re.compile(
     r"\b(?:Mr|Mrs|Ms|Dr|St|Prof|Mme|Nr|ca|bzw|vs|e\.g|i\.e|z\.B|d\.h|u\.a|incl|excl|approx|resp|Jr|Sr|[A-Za-z])\.\Z"
 )
 _NUMBERED: Final = re.compile(r"\b(?:nos?|nr|fig|vol|pp?|art|abs|str)\.\Z", re.IGNORECASE)
-"""Abbreviations that are words as well: only before a number."""
+"""Abbreviations that are also words, so they count only before a number."""
 
 
 def is_abbreviated(text: str, stop: int) -> bool:
-    """Return True if the full stop before `stop` ends an abbreviation or an initial, and no sentence: "Mrs.", "no. 3"."""
+    """Return True if the full stop before `stop` ends an abbreviation or an initial, not a sentence ("Mrs.", "no. 3")."""
     start = max(0, stop - 8)
     if _ABBREVIATED.search(text, start, stop) is not None:
         return True
@@ -35,12 +42,12 @@ def is_abbreviated(text: str, stop: int) -> bool:
 
 
 def find_sentences(text: str, start: int = 0, stop: int | None = None) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of each sentence of a text, without the white space around it; a line never holds part of two.
+    """Yield start and stop of each sentence without surrounding white space. A line break always ends a sentence.
 
     Args:
-        text: as it was written.
-        start: first character that is looked at.
-        stop: character before which to stop; None: the end.
+        text: the original text.
+        start: the first character to read.
+        stop: the character before which to stop; None: the end.
     """
     first = -1
     for found in _SENTENCE.finditer(text, start, len(text) if stop is None else stop):
@@ -57,16 +64,16 @@ def find_sentences(text: str, start: int = 0, stop: int | None = None) -> Iterat
 
 
 def _cut(start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield start and stop of the pieces of at most `SENTENCE_CHARS` that a sentence is cut into."""
+    """Yield start and stop of pieces of a sentence of at most `SENTENCE_CHARS`."""
     return ((at, min(at + SENTENCE_CHARS, stop)) for at in range(start, stop, SENTENCE_CHARS))
 
 
 LEAST, TARGET, MOST = 40, 60, 80
-"""Terms of a chunk: from `LEAST` on it may end with a paragraph, from `TARGET` on with a sentence; a text of up to `MOST` is not split."""
+"""Terms of a chunk: it may end with a paragraph from `LEAST` on, with a sentence from `TARGET` on. A text of up to `MOST` is not split."""
 OVERLAP: Final = 20
-"""Most terms of a sentence that is repeated in the next chunk."""
+"""Maximum terms of a sentence that is repeated in the next chunk."""
 MAX_CHUNKS: Final = 400
-"""Chunks of a text; the first and the last ones are kept."""
+"""Maximum chunks of a text; the first and the last ones are kept."""
 _BLANK: Final = re.compile(r"\n[ \t\r]*\n")
 _HEADING: Final = re.compile(r"```|~~~|#{1,6} ")
 
@@ -76,13 +83,13 @@ class Chunk(NamedTuple):
 
     start: int
     stop: int
-    """Characters of the text, from the first until before the last."""
+    """Start (inclusive) and stop (exclusive) in the characters of the text."""
     terms: dict[str, int]
-    """How often each term occurs in it."""
+    """Number of occurrences of each term."""
     length: int
-    """All terms together."""
+    """Total number of terms."""
     traits: int
-    """Bits, as of a whole text; see `holdfast.recall.terms.Terms`."""
+    """Bits as for a whole text; see `holdfast.recall.terms.Terms`."""
 
 
 class Piece(NamedTuple):
@@ -90,29 +97,29 @@ class Piece(NamedTuple):
 
     start: int
     stop: int
-    counted: Counted
+    counted: TermCounts
     asks: bool
 
     @property
     def length(self) -> int:
-        """All terms together."""
+        """Total number of terms."""
         return self.counted.length
 
 
 def split_pieces(text: str, language: str | None = None) -> list[Piece]:
-    """Split a text into sentences, of which chunks are made, and count the terms of each.
+    """Split a text into sentences and count the terms of each.
 
     Args:
-        text: as it was written; of more than `MAX_TEXT` characters the head and the tail are split.
-        language: of the text, by which its words are stemmed; None: that of the words of all sentences.
+        text: the original text; of more than `MAX_TEXT` characters, the head and tail are split.
+        language: the language for stemming; None: detected from all sentences.
     """
     if len(text) <= MAX_TEXT:
         spans = [*find_sentences(text)]
     else:
         spans = [*find_sentences(text, 0, MAX_TEXT * 3 // 5), *find_sentences(text, len(text) - MAX_TEXT * 2 // 5)]
     said = [text[start:stop] for start, stop in spans]
-    words = [*map(words_of, said)]
-    language = language or words_language(chain.from_iterable(words))
+    words = [*map(split_words, said)]
+    language = language or choose_language(chain.from_iterable(words))
     return [
         Piece(*span, count_terms(some, language), is_question(sentence))
         for span, some, sentence in zip(spans, words, said, strict=True)
@@ -123,14 +130,14 @@ def split_chunks(text: str, language: str) -> list[Chunk]:
     """Split a text into chunks.
 
     Args:
-        text: as it was written; of more than `MAX_TEXT` characters the head and the tail are split.
-        language: of the text, by which its words are stemmed.
+        text: the original text; of more than `MAX_TEXT` characters, the head and tail are split.
+        language: the language for stemming.
     """
     return join_pieces(text, split_pieces(text, language))
 
 
 def join_pieces(text: str, pieces: Iterable[Piece]) -> list[Chunk]:
-    """Return the chunks of a text that was split into pieces."""
+    """Join the pieces of a text to chunks."""
     chunks: list[Chunk] = []
     group: list[Piece] = []
     length = 0
@@ -142,7 +149,7 @@ def join_pieces(text: str, pieces: Iterable[Piece]) -> list[Chunk]:
         if group and (
             length >= TARGET or (breaks and length >= LEAST) or (length >= LEAST and length + piece.length > MOST)
         ):
-            chunks.append(_join(group))
+            chunks.append(_join_group(group))
             again = group[-1]
             group = [again] if not breaks and len(group) > 1 and again.length <= OVERLAP else []
             length = sum(one.length for one in group)
@@ -150,14 +157,14 @@ def join_pieces(text: str, pieces: Iterable[Piece]) -> list[Chunk]:
         length += piece.length
         last = piece.stop
     if group:
-        chunks.append(_join(group))
+        chunks.append(_join_group(group))
     if len(chunks) <= MAX_CHUNKS:
         return chunks
     first = MAX_CHUNKS * 3 // 5
     return [*chunks[:first], *chunks[first - MAX_CHUNKS :]]
 
 
-def _join(group: Sequence[Piece]) -> Chunk:
+def _join_group(group: Sequence[Piece]) -> Chunk:
     terms: dict[str, int] = {}
     for piece in group:
         for term, count in piece.counted.counts.items():

@@ -1,16 +1,16 @@
-"""Questions: what is looked for, as concepts; and what else a question tells about where to look: its time, its speaker, its typos.
+"""Parse questions: the concepts to search for, the time and the speaker that the question refers to, and likely typos.
 
-**Concepts.** A concept is a word of the question with whatever may replace it in a text: its stems where the language is not certain, the
-parts of an identifier, words that everyday speech exchanges for it; each with a weight. Nothing in a question is syntax. Words
-about the conversation ("did I mention"), and those that name its time, are no concepts.
+**Concepts.** A concept is a word of the question with its alternatives in a text: its stems in several languages if the language is uncertain,
+the parts of an identifier, and words that everyday speech uses instead. Each alternative has a weight. Questions have no syntax. Words
+about the conversation itself ("did I mention") and words that name its time are not concepts.
 
-**Times.** "What did I ask about yesterday?" asks for yesterday's messages. "What did Ana do last week?" asks for something of last week that
-was said since. "What did I say about the trip in May?" may mean a trip in May: then what was said in May is only more likely. "What happens
-tomorrow?" says nothing about when it was said.
+**Times.** "What did I ask about yesterday?" asks for yesterday's messages. "What did Ana do last week?" asks for an event of last week,
+which was mentioned then or later. "What did I say about the trip in May?" may mean a trip in May, so messages from May are only more likely.
+"What happens tomorrow?" does not restrict when it was said.
 
-**Typos.** Where no word of a question was ever said, words that differ in one letter are tried. An index knows how many documents have a
-term, by one lookup for each: so candidates are made here and looked up, with one letter less, more or changed, or two exchanged. Nothing
-reads all that a user has said. The first letter is assumed to be right.
+**Typos.** If no word of a question occurs in the index, similar words are tried: candidates with one letter removed, added or changed, or two
+adjacent letters exchanged. They are generated here and counted in the index by one lookup each, so no text of the user is read. The first
+letter is assumed to be right.
 """
 
 # ruff: noqa: RUF001 (words of other scripts are what some patterns are about)
@@ -36,25 +36,25 @@ from holdfast.recall.terms import (
     SPARE,
     WHOLE,
     Token,
-    bounded,
+    bound_term,
     is_code,
     is_dense,
-    normal,
-    readings,
+    iter_readings,
+    iter_tokens,
+    normalize,
     stem,
-    tokens_of,
 )
-from holdfast.recall.time_expressions import Named, spans_in
-from holdfast.recall.word_tables import ASKING, ENGLISH, KINDRED, LANGUAGES, TALKING, language_of
+from holdfast.recall.time_expressions import NamedTime, find_times
+from holdfast.recall.word_tables import ASKING, ENGLISH, KINDRED, LANGUAGES, TALKING, find_language
 
 
 class TimeRange(msgspec.Struct, frozen=True):
-    """From a moment until before another, in milliseconds since the epoch; None: no such end."""
+    """A half-open range of time in milliseconds since the epoch; None means no bound."""
 
     start: int | None
     stop: int | None
     words: tuple[tuple[int, int], ...] = ()
-    """Where in the (normal) text it is named: no words to search for."""
+    """Positions in the normalised text that name the range; these words are not searched for."""
 
 
 _VERBS = (
@@ -79,7 +79,7 @@ _LOOKS_BACK: Final = re.compile(
     r"|\b(?:habe|haben|hat|hast)\b(?=[^.?!]*\b\w{0,12}ge\w{2,16}(?:t|en)\b)",
     re.IGNORECASE,
 )
-"""In a word that may be of today too ("I have a meeting on Monday") only together with what was done."""
+"""Verb forms that refer to the past. Words that may also refer to today ("I have a meeting on Monday") count only with a past participle."""
 _ENDS: Final = re.compile(r"[!?](?=\s)|[!?](?=[\u3040-\u9fff\uac00-\ud7ff])|\.(?=\s+(?![a-z]))|[\n\u3002]")
 _AHEAD: Final = re.compile(
     r"\b(?:will|going to|tomorrow|next (?:week|month|year)|morgen früh|übermorgen|nächste[nrs]?|mañana|demain|prochaine?)\b",
@@ -99,32 +99,32 @@ _ABOUT_SOMETHING: Final = re.compile(
 )
 
 
-def times_of(text: str, now: int, zone: str = "UTC") -> tuple[TimeRange | None, tuple[tuple[int, int], ...]]:
-    """Find the time in which something was said that a question asks for, None: any; and all times that it names, whatever for.
+def find_question_times(text: str, now: int, zone: str = "UTC") -> tuple[TimeRange | None, tuple[tuple[int, int], ...]]:
+    """Return the time range that a question asks for (None: any), and all times that it names for whatever purpose.
 
     Args:
         text: the question.
         now: milliseconds since the epoch.
-        zone: name of the time zone (IANA) that days begin in.
+        zone: IANA name of the time zone in which days begin.
 
     Raises:
         InvalidRequest: there is no such zone, or no such time.
     """
-    text = normal(text)
-    place = zone_of(zone)
-    named = spans_in(text, _local(now, place))
+    text = normalize(text)
+    place = parse_zone(zone)
+    named = find_times(text, _to_local(now, place))
     if not named:
         return None, ()
-    spans = tuple((_moment(one.span[0], place), _moment(one.span[1], place)) for one in named)
-    return _range(text, named, place), spans
+    spans = tuple((_to_moment(one.span[0], place), _to_moment(one.span[1], place)) for one in named)
+    return _find_range(text, named, place), spans
 
 
 @lru_cache(maxsize=256)
-def zone_of(name: str) -> tzinfo:
-    """A time zone by its IANA name.
+def parse_zone(name: str) -> tzinfo:
+    """Return the time zone with an IANA name.
 
     Raises:
-        InvalidRequest: there is none.
+        InvalidRequest: there is no such zone.
     """
     if name == "UTC":
         return UTC
@@ -136,17 +136,17 @@ def zone_of(name: str) -> tzinfo:
         ) from exc
 
 
-# -- which time is meant -----------------------------------------------------
+# -- the time that is meant --------------------------------------------------
 
 
-def _range(text: str, named: list[Named], place: tzinfo) -> TimeRange | None:
-    begin, end, words, relative = _joined(text, named)
+def _find_range(text: str, named: list[NamedTime], place: tzinfo) -> TimeRange | None:
+    begin, end, words, relative = _join_times(text, named)
     if begin is not None and end is not None and end <= begin:
         return None
-    first, last = _sentence(text, words[0])
+    first, last = _find_sentence(text, words[0])
     said = text[first:last]
     asks = said.endswith("?") or said.strip() == text.strip()
-    if _CONVERSATION.search(_without(said, first, named)) and (
+    if _CONVERSATION.search(_remove_times(said, first, named)) and (
         relative or not _is_attribute(text[first : words[0][0]])
     ):
         stop = end
@@ -155,15 +155,15 @@ def _range(text: str, named: list[Named], place: tzinfo) -> TimeRange | None:
     else:
         return None
     return TimeRange(
-        None if begin is None else _moment(begin, place), None if stop is None else _moment(stop, place), words
+        None if begin is None else _to_moment(begin, place), None if stop is None else _to_moment(stop, place), words
     )
 
 
-_Joined = tuple["datetime | None", "datetime | None", tuple[tuple[int, int], ...], bool]
+_JoinedTimes = tuple["datetime | None", "datetime | None", tuple[tuple[int, int], ...], bool]
 
 
-def _joined(text: str, named: list[Named]) -> _Joined:
-    """The named times as one: what stands before and between them tells how."""
+def _join_times(text: str, named: list[NamedTime]) -> _JoinedTimes:
+    """Combine the named times into one range, by the words before and between them."""
     first = named[0]
     before = text[: first.start]
     (begin, end), relative = first.span, first.relative
@@ -172,8 +172,8 @@ def _joined(text: str, named: list[Named]) -> _Joined:
         joint = _TO.fullmatch(text[first.stop : second.start])
         from_there = _FROM.search(before)
         if joint and from_there:
-            if second.span[0] < begin:  # "between May and July", asked in May: those of last year
-                begin = begin - timedelta(days=7) if relative else _year_before(begin)
+            if second.span[0] < begin:  # "between May and July", asked in May, means last year's
+                begin = begin - timedelta(days=7) if relative else _subtract_year(begin)
             span = min(begin, second.span[0]), max(begin, second.span[1])
             return *span, ((from_there.start(), second.stop),), relative and second.relative
     opened: tuple[tuple[re.Pattern[str], datetime | None, datetime | None], ...] = (
@@ -189,19 +189,19 @@ def _joined(text: str, named: list[Named]) -> _Joined:
     return begin, end, ((first.start, first.stop),), relative
 
 
-def _year_before(moment: datetime) -> datetime:
+def _subtract_year(moment: datetime) -> datetime:
     return moment.replace(year=moment.year - 1, day=min(moment.day, 28))
 
 
-def _sentence(text: str, words: tuple[int, int]) -> tuple[int, int]:
-    """Where the sentence begins and ends that a time stands in: what is said elsewhere does not tell what it is for."""
+def _find_sentence(text: str, words: tuple[int, int]) -> tuple[int, int]:
+    """Return start and end of the sentence that names a time. Other sentences do not say what the time refers to."""
     ends = [found.end() for found in _ENDS.finditer(text)]
     first = max((end for end in ends if end <= words[0]), default=0)
     return first, min((end for end in ends if end > words[1]), default=len(text.rstrip()))
 
 
-def _without(said: str, first: int, named: list[Named]) -> str:
-    """A sentence, which begins at `first`, without the times that are named."""
+def _remove_times(said: str, first: int, named: list[NamedTime]) -> str:
+    """Remove the named times from a sentence that begins at `first`."""
     for one in reversed(named):
         if first <= one.start < first + len(said):
             said = said[: one.start - first] + " " + said[one.stop - first :]
@@ -209,22 +209,22 @@ def _without(said: str, first: int, named: list[Named]) -> str:
 
 
 def _is_attribute(before: str) -> bool:
-    """Whether a time behind these words may belong to what was talked about, and not to the talk: "about the trip in May"."""
+    """Return True if a time after these words may belong to the topic and not to the conversation ("about the trip in May")."""
     return _ABOUT_SOMETHING.search(before.rstrip()) is not None
 
 
-def _local(now: int, place: tzinfo) -> datetime:
+def _to_local(now: int, place: tzinfo) -> datetime:
     try:
         return (datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=now)).astimezone(place).replace(tzinfo=None)
     except OverflowError as exc:
         raise InvalidRequest(f"{now} is no time, in milliseconds since the epoch", param="now") from exc
 
 
-def _moment(local: datetime, place: tzinfo) -> int:
-    """Milliseconds since the epoch of a local time; one that a change of the clock leaves out is the moment of the change."""
+def _to_moment(local: datetime, place: tzinfo) -> int:
+    """Convert a local time to milliseconds since the epoch. A time skipped by a clock change becomes the moment of the change."""
     try:
         moment = local.replace(tzinfo=place).astimezone(UTC)
-    except OverflowError:  # the first or the last day of the calendar, which elsewhere is behind its end
+    except OverflowError:  # the first or last day of the calendar, which is out of range in another zone
         moment = local.replace(tzinfo=UTC)
     return (moment - datetime.fromtimestamp(0, UTC)) // timedelta(milliseconds=1)
 
@@ -232,18 +232,18 @@ def _moment(local: datetime, place: tzinfo) -> int:
 MAX_QUESTION: Final = 8_000
 """Characters of a question that are read."""
 MAX_ASKING: Final = 500
-"""Characters of it in which times are looked for, and what kind of answer is asked for: what is longer is no question but a text."""
+"""Characters searched for times and for the kind of answer; a longer text is not a question."""
 MAX_CONCEPTS: Final = 48
-"""Most concepts of a question; the first ones are kept."""
+"""The most concepts of a question; the first ones are kept."""
 PART_WEIGHT, SPARE_WEIGHT, SINGLE_WEIGHT, KIN_WEIGHT, OTHER_LANGUAGE = 0.4, 0.7, 0.25, 0.5, 0.9
-"""What counts less than the word itself: parts of an identifier, second readings, among them single characters of a Chinese word,
-words swapped for it, stems of other languages."""
+"""Weights of alternatives relative to the word itself: a part of an identifier, a second reading, a single character of a Chinese word, a
+related word, a stem of another language."""
 
 _TIME_NOUNS: Final = "day|date|week|weekday|month|year|time|season|minute|hour|moment|deadline"
 DENSE: Final = "dense"
-"""The language of a question in a script without spaces."""
+"""The language value of a question in a script without spaces."""
 EVERYDAY_WEIGHT: Final = 0.5
-"""What an everyday word for the same thing counts."""
+"""Weight of an everyday word for the same thing."""
 _EVERYDAY: Final = Path(__file__).parents[1] / "data" / "everyday"
 _ASKS_TIME = re.compile(
     rf"\bwhen\b|\b(?:what|which)(?: is| was|'s)?(?: the| my| our)? (?:{_TIME_NOUNS})\b|\bhow long ago\b"
@@ -307,90 +307,90 @@ _BY_ASSISTANT = re.compile(
 
 
 class Concept(msgspec.Struct, frozen=True, gc=False):
-    """A word of a question."""
+    """A word of a question with its alternatives."""
 
     word: str
-    """As it stands there, folded, without what an apostrophe joins to it."""
+    """The word as it appears, case-folded, without a suffix joined by an apostrophe."""
     variants: tuple[tuple[str, float], ...]
-    """Terms that stand for it, and how much each counts; the first is its own."""
+    """Terms that match it, with their weights; the first is its own."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked for."""
+    """A parsed question."""
 
     text: str
     concepts: tuple[Concept, ...]
     language: str | None = None
-    """In which it is asked: one of those whose words are stemmed, `dense` for a script without spaces; None: it does not show."""
+    """The language of the question: one with a stemmer, or `dense` for a script without spaces; None: not recognised."""
     range: TimeRange | None = None
-    """What was said then is asked for."""
+    """The question asks for messages from this time."""
     mentioned: tuple[tuple[int, int], ...] = ()
-    """Times that the question names otherwise, in milliseconds since the epoch: what was said then is a little likelier."""
+    """Other times that the question names, in milliseconds since the epoch; messages from these times are slightly preferred."""
     days: tuple[tuple[int, int], ...] = ()
-    """All times that it names, as messages name them; see `holdfast.recall.details`."""
+    """All times that it names, in the form in which messages name them; see `holdfast.recall.details`."""
     role: str | None = None
-    """Who seems to have said it, `user` or `assistant`: a little likelier."""
+    """The role that probably said it, `user` or `assistant`; slightly preferred."""
     asks_time: bool = False
     asks_number: bool = False
     asks_many: bool = False
-    """Whether several things may answer it together: a list, a count."""
+    """Whether several messages may answer it together, as for a list or a count."""
 
     @property
     def terms(self) -> tuple[str, ...]:
-        """All terms to look up, each once."""
+        """All distinct terms to look up."""
         return tuple(dict.fromkeys(term for concept in self.concepts for term, _ in concept.variants))
 
     @property
     def spans(self) -> tuple[tuple[int | None, int | None], ...]:
-        """The times that it names, in milliseconds since the epoch: from a moment until before another; None: no such end."""
+        """The half-open times that it names, in milliseconds since the epoch; None means no bound."""
         return self.mentioned if self.range is None else ((self.range.start, self.range.stop),)
 
-    def covers(self, at: int) -> bool:
-        """Return True for a moment of one of these times, in milliseconds since the epoch."""
+    def has_time(self, at: int) -> bool:
+        """Return True if a moment (milliseconds since the epoch) is within one of these times."""
         return any((start is None or start <= at) and (stop is None or at < stop) for start, stop in self.spans)
 
     @property
     def only_time(self) -> bool:
-        """Whether nothing is asked for but a time, as in "What did I ask about yesterday?"."""
+        """Whether it asks for nothing but a time, as in "What did I ask about yesterday?"."""
         return self.range is not None and not self.concepts
 
 
-def question_of(
+def parse_question(
     text: str, *, now: int, zone: str = "UTC", narrow: bool = True, timed: bool = True, everyday: bool = False
 ) -> Question:
-    """A question as it is looked up.
+    """Parse a question.
 
     Args:
-        text: what was asked; at most `MAX_QUESTION` characters of it count.
+        text: the question; at most `MAX_QUESTION` characters count.
         now: milliseconds since the epoch.
-        zone: name of the time zone that "yesterday" is meant in.
-        narrow: whether a time expression may ask for what was said then; without it, it is words like others. A long text asks for
-            no time.
-        timed: whether time expressions are looked for at all; without it, none is `mentioned` either.
-        everyday: whether words count as well that people use for the same thing (`holdfast/data/everyday`).
+        zone: name of the time zone of expressions like "yesterday".
+        narrow: whether a time expression may restrict the search to messages from that time; otherwise it is treated as ordinary words. Never for
+            a long text.
+        timed: whether to look for time expressions at all; otherwise `mentioned` is empty too.
+        everyday: whether everyday words for the same thing count as well (`holdfast/data/everyday`).
     """
-    text = normal(text[:MAX_QUESTION])
+    text = normalize(text[:MAX_QUESTION])
     asks = text[:MAX_ASKING]
-    when, about = times_of(asks, now, zone) if timed else (None, ())
+    when, about = find_question_times(asks, now, zone) if timed else (None, ())
     if not narrow or len(text) > MAX_ASKING:
         when = None
-    tokens = list(_asked_for(text, when))
+    tokens = list(_iter_tokens(text, when))
     return Question(
         text=text,
-        concepts=_concepts(tokens, narrowed=when is not None, everyday=everyday),
-        language=_language(tokens),
+        concepts=_find_concepts(tokens, narrowed=when is not None, everyday=everyday),
+        language=_detect_language(tokens),
         range=when,
         mentioned=() if when else about,
-        days=find_mentions(asks, now, zone_of(zone)) if timed else (),
-        role=_role(asks) or (_role(asks, further=True) if when else None),
+        days=find_mentions(asks, now, parse_zone(zone)) if timed else (),
+        role=_find_role(asks) or (_find_role(asks, further=True) if when else None),
         asks_time=bool(_ASKS_TIME.search(asks)),
         asks_number=bool(_ASKS_NUMBER.search(asks)),
-        asks_many=asks_many(asks),
+        asks_many=is_asking_for_many(asks),
     )
 
 
-def asks_many(text: str) -> bool:
-    """Return True for a question that several things may answer together: "which countries", "how many dogs"."""
+def is_asking_for_many(text: str) -> bool:
+    """Return True for a question that several messages may answer together ("which countries", "how many dogs")."""
     asks = text[:MAX_ASKING].strip()
     if _LISTS.match(asks) is not None:
         return True
@@ -398,8 +398,8 @@ def asks_many(text: str) -> bool:
     return found is not None and (found.start() == 0 or "?" in asks[found.end() :] or is_dense(found.group()))
 
 
-def _role(text: str, *, further: bool = False) -> str | None:
-    """Who a question says has said it."""
+def _find_role(text: str, *, further: bool = False) -> str | None:
+    """Return the role that said something according to the question; None if it does not say."""
     by_user, by_assistant = (_FURTHER_BY_USER, _FURTHER_BY_ASSISTANT) if further else (_BY_USER, _BY_ASSISTANT)
     return "assistant" if by_assistant.search(text) else "user" if by_user.search(text) else None
 
@@ -408,10 +408,10 @@ _FURTHER_BY_USER: Final = re.compile(word_tables.BY_USER, re.IGNORECASE)
 _FURTHER_BY_ASSISTANT: Final = re.compile(word_tables.BY_ASSISTANT, re.IGNORECASE)
 
 
-def _asked_for(text: str, when: TimeRange | None) -> Iterator[Token]:
-    """The tokens of a question, without its time. In scripts without spaces that, and what is about the talk, is cut out of them."""
+def _iter_tokens(text: str, when: TimeRange | None) -> Iterator[Token]:
+    """Yield the tokens of a question without its time. Runs without spaces are cut, and also lose words about the conversation."""
     taken = when.words if when else ()
-    for token in tokens_of(text):
+    for token in iter_tokens(text):
         if not when or not is_dense(token.text):
             if not any(start <= token.start < stop for start, stop in taken):
                 yield token
@@ -421,105 +421,105 @@ def _asked_for(text: str, when: TimeRange | None) -> Iterator[Token]:
             for at in range(max(start - token.start, 0), min(stop - token.start, len(rest))):
                 rest[at] = " "
         left = _DENSE_TALK.sub(lambda found: " " * len(found.group()), "".join(rest))
-        yield from (Token(token.start + one.start, token.start + one.stop, one.text) for one in tokens_of(left))
+        yield from (Token(token.start + one.start, token.start + one.stop, one.text) for one in iter_tokens(left))
 
 
 _DENSE_TALK: Final = re.compile(word_tables.DENSE_TALK)
 
 
-def _language(tokens: list[Token]) -> str | None:
+def _detect_language(tokens: list[Token]) -> str | None:
     if any(is_dense(token.text) for token in tokens):
         return DENSE
-    return language_of(token.text.casefold() for token in tokens)
+    return find_language(token.text.casefold() for token in tokens)
 
 
-def _concepts(tokens: list[Token], *, narrowed: bool, everyday: bool) -> tuple[Concept, ...]:
-    language = language_of(token.text.casefold() for token in tokens)
+def _find_concepts(tokens: list[Token], *, narrowed: bool, everyday: bool) -> tuple[Concept, ...]:
+    language = find_language(token.text.casefold() for token in tokens)
     about = [token for token in tokens if token.text.casefold() not in ASKING]
-    found = _read(about, language, everyday=everyday)
+    found = _read_concepts(about, language, everyday=everyday)
     if narrowed:
         return () if all(concept.word in TALKING for concept in found) else found
-    return found or _read(tokens, language, everyday=everyday)
+    return found or _read_concepts(tokens, language, everyday=everyday)
 
 
-def _read(tokens: list[Token], language: str | None, *, everyday: bool) -> tuple[Concept, ...]:
+def _read_concepts(tokens: list[Token], language: str | None, *, everyday: bool) -> tuple[Concept, ...]:
     concepts: dict[str, Concept] = {}
     for token in tokens:
-        word = bounded(_bare(token.text))
-        for variants in _variants(token.text, language):
-            wider = _with_everyday(variants, language or ENGLISH) if everyday else variants
+        word = bound_term(_strip_suffix(token.text))
+        for variants in _iter_variants(token.text, language):
+            wider = _add_everyday(variants, language or ENGLISH) if everyday else variants
             concepts.setdefault(variants[0][0], Concept(word, wider))
             if len(concepts) == MAX_CONCEPTS:
                 return tuple(concepts.values())
     return tuple(concepts.values())
 
 
-def _bare(word: str) -> str:
+def _strip_suffix(word: str) -> str:
     return word.casefold().partition("'")[0]
 
 
-def _variants(word: str, language: str | None) -> Iterator[tuple[tuple[str, float], ...]]:
-    """The concepts of a token: a word is one, a code with its parts another, of words that are joined each is one."""
-    if _bare(word).isalpha() and not is_dense(word) and not is_code(word):
-        yield from _of_word(word, language)
+def _iter_variants(word: str, language: str | None) -> Iterator[tuple[tuple[str, float], ...]]:
+    """Yield the concepts of a token: one for a word, one for a code with its parts, one for each of several joined words."""
+    if _strip_suffix(word).isalpha() and not is_dense(word) and not is_code(word):
+        yield from _iter_word_variants(word, language)
         return
     code: list[tuple[str, float]] = []
-    for term, kind in readings(word, language or ENGLISH):
+    for term, kind in iter_readings(word, language or ENGLISH):
         if kind in {WHOLE, PART}:
-            code.append((bounded(term), PART_WEIGHT if kind == PART else 1.0))
+            code.append((bound_term(term), PART_WEIGHT if kind == PART else 1.0))
         else:
-            yield ((bounded(term), (SPARE_WEIGHT if len(term) > 1 else SINGLE_WEIGHT) if kind == SPARE else 1.0),)
+            yield ((bound_term(term), (SPARE_WEIGHT if len(term) > 1 else SINGLE_WEIGHT) if kind == SPARE else 1.0),)
     if code:
         yield tuple(dict(reversed(code)).items())[::-1]
 
 
-def _of_word(word: str, language: str | None) -> Iterator[tuple[tuple[str, float], ...]]:
-    """A word as its language stems it, as others would where that is not certain, and what is swapped for it."""
+def _iter_word_variants(word: str, language: str | None) -> Iterator[tuple[tuple[str, float], ...]]:
+    """Yield the concept of a word: its stem, stems of other languages if the language is uncertain, and related words."""
     found: dict[str, float] = {}
-    if language is not None and not any(True for _ in readings(word, language)):
+    if language is not None and not any(True for _ in iter_readings(word, language)):
         return
-    for other in _languages(language):
-        for term, kind in readings(word, other):
+    for other in _list_languages(language):
+        for term, kind in iter_readings(word, other):
             weight = SPARE_WEIGHT if kind == SPARE else 1.0 if other == (language or ENGLISH) else OTHER_LANGUAGE
-            found.setdefault(bounded(term), weight)
+            found.setdefault(bound_term(term), weight)
     if not found:
         return
     if language in {ENGLISH, None}:
-        for kin in _kindred().get(stem(_bare(word), ENGLISH), ()):
+        for kin in _load_kindred().get(stem(_strip_suffix(word), ENGLISH), ()):
             found.setdefault(kin, KIN_WEIGHT)
     yield tuple(found.items())
 
 
-def _languages(language: str | None) -> tuple[str, ...]:
+def _list_languages(language: str | None) -> tuple[str, ...]:
     if language is None:
         return LANGUAGES
     return (ENGLISH,) if language == ENGLISH else (language, ENGLISH)
 
 
-def _with_everyday(variants: tuple[tuple[str, float], ...], language: str) -> tuple[tuple[str, float], ...]:
-    """Add the everyday words for the same thing."""
+def _add_everyday(variants: tuple[tuple[str, float], ...], language: str) -> tuple[tuple[str, float], ...]:
+    """Add everyday words for the same thing."""
     found = dict(variants)
-    for other in _everyday(language).get(variants[0][0], ()):
+    for other in _load_everyday(language).get(variants[0][0], ()):
         found.setdefault(other, EVERYDAY_WEIGHT)
     return tuple(found.items())
 
 
 @cache
-def _everyday(language: str) -> dict[str, tuple[str, ...]]:
-    """Return the terms of a language that mean much the same in everyday speech, by term."""
+def _load_everyday(language: str) -> dict[str, tuple[str, ...]]:
+    """Return the terms of a language with about the same meaning in everyday speech, by term."""
     path = _EVERYDAY / f"{language}.json"
     groups: list[list[str]] = json.loads(path.read_bytes()) if path.exists() else []
     found: dict[str, dict[str, None]] = {}
     for words in groups:
-        terms = [bounded(term) for word in words for term, kind in readings(word, language) if kind != SPARE]
+        terms = [bound_term(term) for word in words for term, kind in iter_readings(word, language) if kind != SPARE]
         for term in terms:
             found.setdefault(term, {}).update(dict.fromkeys(other for other in terms if other != term))
     return {term: tuple(others) for term, others in found.items()}
 
 
 @cache
-def _kindred() -> dict[str, tuple[str, ...]]:
-    """By stem, the stems of what may have been said instead."""
+def _load_kindred() -> dict[str, tuple[str, ...]]:
+    """Return the stems of related words, by stem."""
     found: dict[str, dict[str, None]] = {}
     for word, others in KINDRED.items():
         stems = found.setdefault(stem(word, ENGLISH), {})
@@ -528,14 +528,14 @@ def _kindred() -> dict[str, tuple[str, ...]]:
 
 
 SHORTEST: Final = 4
-"""Letters of a word from which on it is looked at: a shorter one differs in a letter from too many."""
+"""Minimum letters of a word that is checked for a typo; a shorter one is one letter away from too many words."""
 LONGEST: Final = 24
 MOST: Final = 4
-"""Words of a question that are looked at, the first."""
+"""Number of words of a question that are checked for typos; the first ones."""
 KEPT: Final = 3
-"""What one of them may have been, those that were said most."""
+"""Number of corrections of a word that are kept; the most frequent ones."""
 WEIGHT: Final = 0.7
-"""What such a word counts for, where the word itself would count 1."""
+"""Weight of a corrected word, where the word itself would count 1."""
 
 _ALPHABETS: Final = (
     "abcdefghijklmnopqrstuvwxyz",
@@ -544,28 +544,32 @@ _ALPHABETS: Final = (
 )
 
 
-def guesses(question: Question) -> tuple[str, ...]:
-    """The terms to ask an index for that has none of the question's."""
-    return tuple(dict.fromkeys(term for concept in _looked_at(question) for term in _near(concept.variants[0][0])))
+def list_typo_candidates(question: Question) -> tuple[str, ...]:
+    """Return the terms to look up for typo correction, for a question none of whose terms is in the index."""
+    return tuple(
+        dict.fromkeys(
+            term for concept in _select_typo_words(question) for term in _iter_similar(concept.variants[0][0])
+        )
+    )
 
 
-def corrected(question: Question, frequencies: Mapping[str, int]) -> Question | None:
-    """The question with what its words may have been; None where they were nothing that was said.
+def correct_typos(question: Question, frequencies: Mapping[str, int]) -> Question | None:
+    """Return the question with its words corrected; None if no correction occurs in the index.
 
     Args:
-        question: none of whose terms was.
-        frequencies: in how many documents those of the `guesses` stand that were said.
+        question: a question none of whose terms is in the index.
+        frequencies: the number of documents with each of the `list_typo_candidates` that occur.
     """
     found: list[Concept] = []
-    for concept in _looked_at(question):
-        near = {term for term in _near(concept.variants[0][0]) if frequencies.get(term)}
+    for concept in _select_typo_words(question):
+        near = {term for term in _iter_similar(concept.variants[0][0]) if frequencies.get(term)}
         if near:
             best = sorted(near, key=lambda term: (-frequencies[term], term))[:KEPT]
             found.append(Concept(concept.word, tuple((term, WEIGHT) for term in best)))
     return msgspec.structs.replace(question, concepts=tuple(found)) if found else None
 
 
-def _looked_at(question: Question) -> list[Concept]:
+def _select_typo_words(question: Question) -> list[Concept]:
     words = [
         concept
         for concept in question.concepts
@@ -574,8 +578,8 @@ def _looked_at(question: Question) -> list[Concept]:
     return words[:MOST]
 
 
-def _near(term: str) -> Iterator[str]:
-    """All that differs from a term in one letter, but the first."""
+def _iter_similar(term: str) -> Iterator[str]:
+    """Yield all terms that differ from a term in one letter after the first."""
     letters = next((alphabet for alphabet in _ALPHABETS if term[0] in alphabet), "")
     for at in range(1, len(term) + 1):
         head, tail = term[:at], term[at:]

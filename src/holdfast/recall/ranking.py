@@ -1,17 +1,17 @@
-"""Ranking: candidates to an order, with the parts of each score. Pure: the same candidates in any order give the same ranking.
+"""Rank candidates, with the parts of each score. The ranking does not depend on the order of the candidates. Pure functions.
 
-A turn is seldom found by its own words alone. People answer questions, and the words of the topic are in the question; a session
-is about something from its first turn to its last. So each concept of a question counts in a turn what it counts there (BM25) or
-what it counts in the turns around, weighed by distance, whichever is more; what comes before weighs more than what comes after. The
-best that the session holds of each concept is added. What is then left to tell apart are turns of one place: there a turn that states something
-goes before one that asks, a time before none where a time is asked for, and a turn of whom the question names before the other's.
+A turn is seldom found by its own words alone. People answer questions, and the words of the topic are in the question; a session is about
+one topic from its first turn to its last. So a turn's score for a concept is its own (BM25) or that of the surrounding turns, weighted by
+distance, whichever is higher; earlier turns weigh more than later ones. The best score of the concept in the session is added. Turns at the
+same place are then told apart: statements rank before questions, turns with a time first if a time is asked for, and turns of the speaker
+whom the question names before those of others.
 
-That holds for dialogues of short turns. In a chat with an assistant messages are long and each is about something by itself: neighbours
-and session count less, length counts more, and the user's own messages go first, as replies only echo what people ask for later. How far
-a session is one or the other is read off the average length of its turns; see `holdfast.recall.scoring`.
+That holds for dialogues of short turns. In a chat with an assistant, messages are long and each has its own topic: neighbours and session
+count less, length counts more, and the user's messages rank first, because replies only repeat what people ask for later. The average
+length of a session's turns determines how much it is one or the other; see `holdfast.recall.scoring`.
 
-Words find nothing where there is nothing; of vectors some are always the nearest. So what they alone have found counts only from a
-floor on, which is the embedder's: how near to each other texts are that have nothing in common differs from model to model.
+Words find nothing if there is nothing, but some vectors are always nearest. So results found by vectors alone count only above a floor.
+The embedder defines it, because the similarity of unrelated texts differs from model to model.
 
 BM25: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009). Fusion with vectors: reciprocal ranks, Cormack, Clarke and
 Büttcher, "Reciprocal Rank Fusion" (2009).
@@ -25,38 +25,38 @@ from typing import Final
 
 from holdfast.recall.base import Candidate, Candidates, Similar
 from holdfast.recall.questions import Question
-from holdfast.recall.scoring import WEIGHTS, FormWeights, Hit, Row, Statements, Weights, order_hits, rarity_of
-from holdfast.recall.terms import ASKS, NUMBERED, TIMED, YOURS, asked_share
+from holdfast.recall.scoring import WEIGHTS, ConceptScorer, FormWeights, Hit, Row, Weights, compute_rarity, order_hits
+from holdfast.recall.terms import ASKS, NUMBERED, TIMED, YOURS, get_asked_share
 
 Place = tuple[int, int]
-"""Where a document is: its source's number, and its place there."""
+"""The position of a document: its source's number, and its place in the source."""
 
 _NOTHING: Final[dict[int, float]] = {}
 _SOURCE: Final = (1 << 40) + 0x9E3779B1
-"""What a place's key grows by from source to source, so that neighbours have neighbouring keys. No power of two: in a dict, the
-first places of all sources would be in each other's way."""
+"""Distance between the keys of one source and the next, so that neighbours have neighbouring keys. Not a power of two, because then the
+first places of all sources would collide in a dict."""
 _LEAST: Final = 0.01
-"""What the least similarity counts: it may be the only one, or all may be equal."""
+"""Weight of the lowest similarity: it may be the only one, or all may be equal."""
 _LONGEST: Final = 1.5
-"""Average lengths from which a turn is no longer for its rank."""
+"""A turn this many times as long as the average, or longer, gains no further from its length."""
 _BELOW: Final = 0.99
-"""Part of its neighbour's score that a turn has at most which shares nothing with a question of one concept."""
+"""A turn without the only concept of a question scores at most this share of its neighbour's score."""
 CHUNKED: Final = 100
-"""Long turns, the best, of which the best chunk is looked for."""
+"""Number of long turns, the best ones, whose best chunk is scored."""
 STRONG: Final = 100
-"""Matching places, the best, around which neighbours are thought of that match nothing themselves."""
+"""Number of matching places, the best ones, whose neighbours are considered even if they match nothing themselves."""
 
 
 class Ranking:
     """The places that may answer a question, and their order.
 
     Args:
-        question: what is looked for.
-        found: what the terms found; None: keywords do not count.
-        similar: what the vectors found; None: they do not count. With both, ranks are fused.
-        weights: other ones than the tuned, for experiments.
-        floor: the similarity that something must have for vectors to have found anything; 0: whatever is nearest.
-        knows: whether the model of the vectors knows the language of the question.
+        question: the question.
+        found: the candidates that the terms found; None: keywords do not count.
+        similar: the candidates that the vectors found; None: vectors do not count. With both, ranks are fused.
+        weights: replaces the tuned weights in experiments.
+        floor: the minimum similarity for vectors to have found anything; 0: no minimum.
+        knows: whether the vectors' model knows the language of the question.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Ranking:
         knows: bool = True,
     ) -> None:
         self._question = question
-        self._floor = weights.floor_among(floor, len(similar or ()))
+        self._floor = weights.lower_floor(floor, len(similar or ()))
         self._nearest = -1.0
         self._vector_share = 1.0 if knows else weights.foreign
         self._found = found
@@ -79,30 +79,30 @@ class Ranking:
         self._keyword = found is not None
         self._vector = similar is not None
         candidates = [*(found.found if found else ()), *(one.candidate for one in similar or ())]
-        self._average = _average(found, candidates)
+        self._average = _compute_average(found, candidates)
         names = {candidate.name for candidate in candidates}
-        self._named = {concept.word for concept in question.concepts} & _speakers(names)
+        self._named = {concept.word for concept in question.concepts} & _collect_speaker_words(names)
         self._codes = {at for at, concept in enumerate(question.concepts) if _is_code(concept.word)}
         self._traits_of: dict[tuple[int, str, str | None, FormWeights], float] = {}
         self._longer: dict[tuple[int, float], float] = {}
-        self._forms = self._forms_of(candidates)
-        self._statements = None if found is None else Statements(question, found, weights, self._named)
+        self._forms = self._choose_forms(candidates)
+        self._statements = None if found is None else ConceptScorer(question, found, weights, self._named)
         if found:
-            self._by_words(found)
+            self._score_words(found)
         if similar is not None:
-            self._by_vectors(similar)
+            self._score_vectors(similar)
 
-    def missing(self, limit: int) -> list[Place]:
-        """The places among the first ones of which nothing is known yet: a good neighbour may match nothing itself.
+    def list_missing(self, limit: int) -> list[Place]:
+        """Return top-ranked places whose documents are unknown so far: a good neighbour may match nothing itself.
 
         Args:
-            limit: how many hits are wanted in the end.
+            limit: the number of hits that are finally wanted.
         """
         forms = (self._weights.dialogue, self._weights.chat)
         most = max((1 + form.speaker) * (1 + form.long) * (1 + form.user) for form in forms)
         if self._question.spans or self._question.days:
             most *= (1 + max(self._weights.then, self._weights.said)) * (1 + self._weights.about)
-        rows, traits = self._rows, self._traits
+        rows, traits = self._rows, self._compute_traits
         promised = {
             key: row.keyword * (most if row.candidate is None else row.traits or traits(row))
             for key, row in rows.items()
@@ -111,7 +111,7 @@ class Ranking:
         return [divmod(key, _SOURCE) for key in first if rows[key].candidate is None]
 
     def fill(self, near: Iterable[Candidate], asked: Iterable[Place]) -> None:
-        """Take in what was found at places that were missing; those of `asked` where nothing was are no places."""
+        """Add documents found at missing places; remove those places of `asked` that have none."""
         for candidate in near:
             row = self._rows.get(candidate.source * _SOURCE + candidate.place)
             if row is not None and row.candidate is None:
@@ -121,43 +121,43 @@ class Ranking:
             if row is not None and row.candidate is None:
                 del self._rows[source * _SOURCE + place]
 
-    def hits(self, limit: int | None = None) -> list[Hit]:
-        """The documents, best first; equal ones newest first, then by session and position."""
-        rows, traits = [row for row in self._rows.values() if row.candidate is not None], self._traits
+    def list_hits(self, limit: int | None = None) -> list[Hit]:
+        """Return the documents, best first; equal scores newest first, then by session and position."""
+        rows, traits = [row for row in self._rows.values() if row.candidate is not None], self._compute_traits
         for row in rows:
             if not row.traits:
                 traits(row)
-        scores = self._fuse(rows) if self._vector and self._keyword else self._single(rows)
+        scores = self._fuse(rows) if self._vector and self._keyword else self._score_single(rows)
         if self._floor > 0:
             scores = [
                 score if row.keyword > 0 or self._is_near(row) else 0.0 for row, score in zip(rows, scores, strict=True)
             ]
         if self._question.asks_many:
-            scores = self._spread(rows, scores)
+            scores = self._dampen_echoes(rows, scores)
         return order_hits(rows, scores, limit)
 
-    def answers(self, hits: Sequence[Hit]) -> bool:
-        """Return True if some of these hits are surely more than what is nearest to any question at all.
+    def has_answer(self, hits: Sequence[Hit]) -> bool:
+        """Return True if some of these hits are surely better than whatever is nearest to an unrelated question.
 
-        One is as near as the floor, or states enough of the question itself. True where there are no vectors, or no floor, to tell by.
+        One hit must reach the floor, or contain enough of the question itself. Always True without vectors or without a floor.
         """
         if self._floor <= 0:
             return True
         rows = [hit.row for hit in hits if hit.row is not None]
         if any(row.similarity is not None and row.similarity >= self._floor for row in rows):
             return True
-        rarities = self._rarities()
+        rarities = self._compute_rarities()
         least = self._weights.held * sum(rarities)
-        stated = ([rarities[number] for number in row.concepts if number >= 0] for row in rows)  # without the time
+        stated = ([rarities[number] for number in row.concepts if number >= 0] for row in rows)  # without the times
         return any(sum(some) >= least for some in stated if some)
 
-    def _spread(self, rows: Sequence[Row], scores: Sequence[float]) -> list[float]:
-        """Lower the scores of turns next to a better one: of several answers each is wanted once, not with its echo."""
+    def _dampen_echoes(self, rows: Sequence[Row], scores: Sequence[float]) -> list[float]:
+        """Lower the scores of turns next to a better one: if several answers are wanted, none should be followed by its echo."""
         spread = list(scores)
         better: set[int] = set()
-        for at in sorted(range(len(rows)), key=lambda at: (-round(scores[at], 9), _newest_first(rows[at]))):
+        for at in sorted(range(len(rows)), key=lambda at: (-round(scores[at], 9), _make_newest_key(rows[at]))):
             candidate = rows[at].candidate
-            assert candidate is not None, "only what is there is ranked"
+            assert candidate is not None, "only existing documents are ranked"
             key = candidate.source * _SOURCE + candidate.place
             if key - 1 in better or key + 1 in better:
                 spread[at] *= self._weights.echo
@@ -165,21 +165,21 @@ class Ranking:
         return spread
 
     def _is_near(self, row: Row) -> bool:
-        """Return True if a place that no word leads to is near enough."""
+        """Return True if a place found by no word is near enough."""
         return self._nearest >= self._floor and row.beside >= self._weights.beside * self._floor
 
-    def _rarities(self) -> list[float]:
-        """Return the rarity of each concept of the question, by its commonest term; what was never said is the rarest."""
+    def _compute_rarities(self) -> list[float]:
+        """Return the rarity of each concept of the question, by its most common term; unknown concepts are the rarest."""
         found = self._found
         if found is None:
             return []
         often = (max(found.frequencies.get(term, 0) for term, _ in one.variants) for one in self._question.concepts)
-        return [rarity_of(found.documents, count) for count in often]
+        return [compute_rarity(found.documents, count) for count in often]
 
-    # -- by words ----------------------------------------------------------------
+    # -- scores by words ---------------------------------------------------------
 
-    def _forms_of(self, candidates: Sequence[Candidate]) -> dict[int, FormWeights]:
-        """The numbers of each source, by the average length of those of its turns that are known."""
+    def _choose_forms(self, candidates: Sequence[Candidate]) -> dict[int, FormWeights]:
+        """Choose the weights of each source by the average length of its known turns."""
         few, middle, steepness = self._weights.few_turns, self._weights.middle, self._weights.steepness
         sizes: dict[int, list[int]] = {}
         for candidate in candidates:
@@ -189,17 +189,17 @@ class Ranking:
         found = {}
         for source, (count, length) in sizes.items():
             average = (length + few * self._average) / (count + few)
-            found[source] = self._weights.form(1 / (1 + (middle / max(average, 1e-9)) ** steepness))
+            found[source] = self._weights.get_form(1 / (1 + (middle / max(average, 1e-9)) ** steepness))
         return found
 
-    def _by_words(self, found: Candidates) -> None:
-        """Each place's own share of each concept, its neighbours', and its session's."""
-        assert self._statements is not None, "there are words"
+    def _score_words(self, found: Candidates) -> None:
+        """Score each place by its own share of each concept, its neighbours', and its session's."""
+        assert self._statements is not None, "keywords are searched"
         score, rows, forms = self._statements.score, self._rows, self._forms
         for candidate in found.found:
             if concepts := score(candidate, forms[candidate.source]):
                 rows[candidate.source * _SOURCE + candidate.place] = Row(candidate, concepts, sum(concepts.values()))
-        self._with_chunks()
+        self._apply_chunks()
         held: dict[int, dict[int, float]] = {}  # the best of each concept in each source
         for key, row in rows.items():
             of_source = held.setdefault(key // _SOURCE, {})
@@ -212,27 +212,27 @@ class Ranking:
                 if share > best.get(concept, 0.0):
                     best[concept] = share
         sessions = {source: sum(of_source.values()) for source, of_source in held.items()}
-        near = self._around()
+        near = self._sum_neighbours()
         for key in sorted(near.keys() - rows.keys()):
             rows[key] = Row(None, _NOTHING)
-        self._with_neighbours(near, best)
-        self._with_sessions(sessions)
+        self._apply_neighbours(near, best)
+        self._apply_sessions(sessions)
 
-    def _with_chunks(self) -> None:
-        """Let the best chunk count in the turns that state most: of long turns there may be very many."""
-        assert self._statements is not None, "there are words"
+    def _apply_chunks(self) -> None:
+        """Add the best chunk's scores to the best long turns, of which there may be very many."""
+        assert self._statements is not None, "keywords are searched"
         rows = self._rows
         long = [key for key, row in rows.items() if row.candidate is not None and row.candidate.detail]
         for key in sorted(sorted(long), key=lambda key: rows[key].own, reverse=True)[:CHUNKED]:
             row = rows[key]
-            assert row.candidate is not None, "only what is there was scored"
-            stated = self._statements.with_chunks(row.candidate, row.concepts)
+            assert row.candidate is not None, "only existing documents were scored"
+            stated = self._statements.mix_chunks(row.candidate, row.concepts)
             if stated is not None:
                 row.concepts, row.chunk, row.form = stated
                 row.own = sum(row.concepts.values())
 
-    def _around(self) -> dict[int, dict[int, float]]:
-        """By place, what its neighbours state of each concept: of places that are known, and of those beside the best ones."""
+    def _sum_neighbours(self) -> dict[int, dict[int, float]]:
+        """Return the neighbours' scores for each concept by place, for known places and those next to the best ones."""
         rows, forms = self._rows, self._forms
         strong = sorted(sorted(rows), key=lambda key: rows[key].own, reverse=True)[:STRONG]
         places = {
@@ -252,8 +252,8 @@ class Ranking:
                     near[concept] = near.get(concept, 0.0) + weight * score
         return found
 
-    def _with_neighbours(self, around: Mapping[int, dict[int, float]], best: Mapping[int, float]) -> None:
-        """Count what the neighbours of each place state, concept by concept, where that is more than what it states itself."""
+    def _apply_neighbours(self, around: Mapping[int, dict[int, float]], best: Mapping[int, float]) -> None:
+        """Add the neighbours' score for each concept where it exceeds the place's own."""
         whole, forms = sum(best.values()) or 1.0, self._forms
         for key, row in self._rows.items():
             near, covered = around.get(key), forms[key // _SOURCE].covered
@@ -269,19 +269,19 @@ class Ranking:
             row.near = beyond
             row.keyword = (row.own + beyond) * (1 + covered * held / whole)
 
-    def _with_sessions(self, sessions: Mapping[int, float]) -> None:
-        """The best that a session holds of each concept, added to all its places; then all as shares."""
-        top, most = _top([row.keyword for row in self._rows.values()]), _top(sessions.values())
+    def _apply_sessions(self, sessions: Mapping[int, float]) -> None:
+        """Add each session's best score for each concept to all its places, and convert all scores to shares."""
+        top, most = _get_top([row.keyword for row in self._rows.values()]), _get_top(sessions.values())
         shares = {source: self._forms[source].session * session / most for source, session in sessions.items()}
         for key, row in self._rows.items():
             source = row.candidate.source if row.candidate else key // _SOURCE
-            row.session = sessions[source]  # beside a place that matches there is its source
+            row.session = sessions[source]  # a place is here only because its source has a match
             row.keyword = row.keyword / top + shares[source]
 
-    # -- by vectors --------------------------------------------------------------
+    # -- scores by vectors -------------------------------------------------------
 
-    def _by_vectors(self, similar: Sequence[Similar]) -> None:
-        """Similarities smoothed over neighbours, as shares between the least and the most; one not known counts as the least."""
+    def _score_vectors(self, similar: Sequence[Similar]) -> None:
+        """Smooth similarities over neighbours and scale them between the lowest and the highest; an unknown one counts as the lowest."""
         given = {one.candidate.source * _SOURCE + one.candidate.place: one.similarity for one in similar}
         least, self._nearest = min(given.values(), default=0.0), max(given.values(), default=-1.0)
         known = {key: similarity - least + _LEAST for key, similarity in given.items()}
@@ -290,7 +290,7 @@ class Ranking:
             key: value + sum(weight * known.get(key + step, 0.0) for step, weight in forms[key // _SOURCE].vector_steps)
             for key, value in known.items()
         }
-        top = _top(smooth.values())
+        top = _get_top(smooth.values())
         for one in similar:
             key = one.candidate.source * _SOURCE + one.candidate.place
             row = self._rows.get(key)
@@ -298,13 +298,13 @@ class Ranking:
                 row = self._rows[key] = Row(one.candidate, _NOTHING)
             row.candidate = row.candidate or one.candidate
             row.vector, row.similarity = smooth[key] / top, one.similarity
-            steps = self._weights.dialogue.vector_steps  # what is near is so whatever the form
+            steps = self._weights.dialogue.vector_steps  # nearness does not depend on the form
             row.beside = max((one.similarity, *(given.get(key + step, -1.0) for step, _ in steps)))
 
-    # -- all together ------------------------------------------------------------
+    # -- combined scores ---------------------------------------------------------
 
-    def _traits(self, row: Row) -> float:
-        """What form, speaker, length and time of a turn multiply."""
+    def _compute_traits(self, row: Row) -> float:
+        """Return the factor of a turn for its form, speaker, length and time."""
         candidate = row.candidate
         if row.traits or candidate is None:
             return row.traits
@@ -313,42 +313,42 @@ class Ranking:
         known = traits, candidate.role, candidate.name, form
         share = self._traits_of.get(known)
         if share is None:
-            share = self._traits_of[known] = self._of_form(*known)
+            share = self._traits_of[known] = self._compute_form_factor(*known)
         long = self._longer.get((candidate.length, form.long))
         if long is None:
             average = min(candidate.length / self._average, _LONGEST)
             long = self._longer[candidate.length, form.long] = 1 + form.long * math.log1p(average)
-        if self._question.covers(candidate.at):
+        if self._question.has_time(candidate.at):
             share *= 1 + (weights.then if self._question.range is None else weights.said)
-        if self._statements is not None and self._statements.names_time(candidate):
+        if self._statements is not None and self._statements.has_named_time(candidate):
             share *= 1 + weights.about
         if self._codes and not self._codes.isdisjoint(row.concepts):
             share *= 1 + weights.coded
         row.traits = share * long
         return row.traits
 
-    def _of_form(self, traits: int, role: str, name: str | None, form: FormWeights) -> float:
+    def _compute_form_factor(self, traits: int, role: str, name: str | None, form: FormWeights) -> float:
         question = self._question
-        share = (1 - form.asked * asked_share(traits)) * (1 - form.asks * bool(traits & ASKS))
+        share = (1 - form.asked * get_asked_share(traits)) * (1 - form.asks * bool(traits & ASKS))
         share *= 1 - form.yours * bool(traits & YOURS)
         if question.asks_time and traits & TIMED:
             share *= 1 + form.time
         if question.asks_number and traits & NUMBERED:
             share *= 1 + form.number
-        if role == question.role or (self._named and not self._named.isdisjoint(_words(name))):
+        if role == question.role or (self._named and not self._named.isdisjoint(_split_name(name))):
             share *= 1 + form.speaker
         if role == "user" and question.role != "assistant":
             share *= 1 + form.user
         return share
 
-    def _single(self, rows: Sequence[Row]) -> list[float]:
-        """Scores where one kind of search counts alone."""
+    def _score_single(self, rows: Sequence[Row]) -> list[float]:
+        """Return the scores if only one kind of search counts."""
         if self._keyword:
-            return self._by_keyword(rows)
-        return self._by_vector(rows)
+            return self._score_by_keyword(rows)
+        return self._score_by_vector(rows)
 
-    def _by_vector(self, rows: Sequence[Row]) -> list[float]:
-        """Scores by similarity."""
+    def _score_by_vector(self, rows: Sequence[Row]) -> list[float]:
+        """Return the scores by similarity."""
         return [
             0.0
             if row.vector is None or row.candidate is None
@@ -356,8 +356,8 @@ class Ranking:
             for row in rows
         ]
 
-    def _by_keyword(self, rows: Sequence[Row]) -> list[float]:
-        """Scores by words. Where a question has one concept, a turn without it never goes before the one that it is found by."""
+    def _score_by_keyword(self, rows: Sequence[Row]) -> list[float]:
+        """Return the scores by words. If a question has one concept, a turn without it never ranks before the neighbour that has it."""
         scores = [row.keyword * row.traits for row in rows]
         if len(self._question.concepts) != 1:
             return scores
@@ -377,18 +377,18 @@ class Ranking:
         return scores
 
     def _fuse(self, rows: Sequence[Row]) -> list[float]:
-        """Reciprocal ranks of both lists, weighed and summed; what a list does not hold adds nothing."""
+        """Sum the weighted reciprocal ranks of both lists; a list adds nothing for a document that it lacks."""
         scores = [0.0] * len(rows)
         constants = [self._forms[row.candidate.source].rrf for row in rows if row.candidate is not None]
         constant = math.fsum(constants) / len(constants) if constants else 0.0
-        for values, weight in ((self._by_keyword(rows), 1.0), (self._by_vector(rows), self._vector_share)):
-            for at, rank in _ranks(values):
+        for values, weight in ((self._score_by_keyword(rows), 1.0), (self._score_by_vector(rows), self._vector_share)):
+            for at, rank in _iter_ranks(values):
                 scores[at] += weight / (constant + rank)
         return scores
 
 
-def _ranks(values: Sequence[float]) -> Iterable[tuple[int, int]]:
-    """Place and rank of each value above 0, from 1; equal values have equal ranks."""
+def _iter_ranks(values: Sequence[float]) -> Iterable[tuple[int, int]]:
+    """Yield position and rank, from 1, of each value above 0; equal values have equal ranks."""
     order = sorted((at for at, value in enumerate(values) if value > 0), key=lambda at: -values[at])
     rank, last = 0, math.inf
     for count, at in enumerate(order, start=1):
@@ -398,37 +398,37 @@ def _ranks(values: Sequence[float]) -> Iterable[tuple[int, int]]:
 
 
 def _has_word(row: Row) -> bool:
-    """Return True if a place states something of the question itself, other than its time."""
+    """Return True if a place itself has a concept of the question other than its time."""
     return any(number >= 0 for number in row.concepts)
 
 
-def _newest_first(row: Row) -> tuple[int, str, int]:
-    assert row.candidate is not None, "only what is there is ranked"
+def _make_newest_key(row: Row) -> tuple[int, str, int]:
+    assert row.candidate is not None, "only existing documents are ranked"
     return -row.candidate.at, row.candidate.session, row.candidate.seq
 
 
-def _average(found: Candidates | None, candidates: Sequence[Candidate]) -> float:
-    """The usual length of a turn: of the space, or where words do not count of those that are known."""
+def _compute_average(found: Candidates | None, candidates: Sequence[Candidate]) -> float:
+    """Return the average length of a turn: in the space, or without keywords among the known turns."""
     if found is not None:
         return found.length / found.documents if found.documents and found.length else 1.0
     return sum(one.length for one in candidates) / len(candidates) or 1.0 if candidates else 1.0
 
 
 def _is_code(word: str) -> bool:
-    """Return True if it is more than a word, a number, or words with hyphens: it has another mark within, or letters and digits."""
+    """Return True if a word is a code: it has letters and digits, or marks other than hyphens."""
     bare = word.replace("-", "")
     return word.isascii() and not (bare.isalpha() or word.isdecimal())
 
 
-def _top(values: Iterable[float]) -> float:
+def _get_top(values: Iterable[float]) -> float:
     return max(values, default=0.0) or 1.0
 
 
-def _words(name: str | None) -> frozenset[str]:
+def _split_name(name: str | None) -> frozenset[str]:
     return frozenset(name.casefold().split()) if name else frozenset()
 
 
-def _speakers(names: Iterable[str | None]) -> frozenset[str]:
-    """The words of the names of those who speak; of one alone none, as a name distinguishes nothing then."""
+def _collect_speaker_words(names: Iterable[str | None]) -> frozenset[str]:
+    """Return the words of all speakers' names; none for a single speaker, whose name distinguishes nothing."""
     known = {name for name in names if name}
-    return frozenset(word for name in known for word in _words(name)) if len(known) > 1 else frozenset()
+    return frozenset(word for name in known for word in _split_name(name)) if len(known) > 1 else frozenset()

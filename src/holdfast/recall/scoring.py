@@ -1,6 +1,6 @@
-"""Scores: the weights of the ranking, what a document states of each concept of a question by BM25, and the hits that result.
+"""Score documents: the weights of the ranking, BM25 by concept of the question, and the resulting hits.
 
-The weights are in `holdfast/data/recall/weights.json`, with how they were found. A document is scored as a whole and by its best chunk.
+The weights are in `holdfast/data/recall/weights.json`, with their origin. A document is scored as a whole and by its best chunk.
 
 BM25: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009).
 """
@@ -17,109 +17,109 @@ import msgspec
 
 from holdfast.recall.base import Candidate, Candidates
 from holdfast.recall.chunks import TARGET
-from holdfast.recall.details import chunks_with, read_chunks, read_mentions
+from holdfast.recall.details import find_chunks, read_chunks, read_mentions
 from holdfast.recall.questions import Question
 
 _FILE: Final = Path(__file__).parents[1] / "data" / "recall" / "weights.json"
 _PARTS: Final = 32
-"""Into how many steps the way from a dialogue to a chat is divided."""
+"""Number of steps between a pure dialogue and a pure chat."""
 
 
 class FormWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The numbers that depend on the form of a session: a dialogue of short turns, or a chat with long ones."""
+    """Weights that depend on the form of a session: a dialogue of short turns, or a chat with long ones."""
 
     b: float
-    """How far length counts in BM25."""
+    """Influence of length in BM25."""
     before: tuple[float, ...]
     after: tuple[float, ...]
-    """What a neighbour counts, by its distance, where the turn's own words say less: those before a turn, those after it."""
+    """Weight of a neighbour by its distance, before and after a turn, where the turn's own words say less."""
     session: float
-    """What the best session adds, as a share of what the best place has by itself."""
+    """Bonus of the best session, as a share of the best place's own score."""
     covered: float
-    """How much more a place counts that holds all concepts of the question, its neighbours included."""
+    """Bonus of a place that, with its neighbours, has all concepts of the question."""
     long: float
-    """How much more a longer turn counts, by the logarithm of its length in average ones, at most one and a half."""
+    """Bonus of a long turn, by the logarithm of its length in average lengths, at most 1.5."""
     asks: float
     asked: float
-    """How much less a turn counts that ends in a question, and one that is all questions."""
+    """Penalties of a turn that ends in a question, and of one that consists of questions."""
     yours: float
-    """How much less one counts that speaks of the other."""
+    """Penalty of a turn that speaks about the other participant."""
     time: float
     number: float
-    """How much more one counts that holds a time, or a number, where the question asks for one."""
+    """Bonuses of a turn with a time or a number if the question asks for one."""
     speaker: float
-    """How much more one counts of whom the question names, or whose role it tells."""
+    """Bonus of a turn by the speaker or the role that the question names."""
     user: float
-    """How much more a turn of the user counts, unless the question asks what the assistant said."""
+    """Bonus of a turn by the user, unless the question asks what the assistant said."""
     vector_before: tuple[float, ...]
     vector_after: tuple[float, ...]
-    """What a neighbour's similarity adds to a turn's."""
+    """Weight of a neighbour's similarity, added to the turn's own."""
     traits: float
-    """How far a turn's traits count for similarities: as a power."""
+    """Exponent of a turn's traits when they multiply similarities."""
     rrf: float
-    """The constant of reciprocal ranks: the smaller, the more the first places count."""
+    """Constant of reciprocal rank fusion; the smaller it is, the more the first ranks count."""
 
     @property
     def steps(self) -> tuple[tuple[int, float], ...]:
-        """Return where a place's neighbours are, seen from it, and what each counts."""
-        return _steps(self.before, self.after)
+        """The offsets of a place's neighbours and their weights."""
+        return _list_steps(self.before, self.after)
 
     @property
     def vector_steps(self) -> tuple[tuple[int, float], ...]:
-        """Return the same for similarities."""
-        return _steps(self.vector_before, self.vector_after)
+        """The same for similarities."""
+        return _list_steps(self.vector_before, self.vector_after)
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Every number that the ranking depends on."""
+    """All weights of the ranking."""
 
     k1: float
     """BM25's saturation."""
     name: float
-    """What the name of a speaker counts as a word of a question: it stands in every greeting."""
+    """Weight of a speaker's name as a word of a question: every greeting contains it."""
     coded: float
-    """How much more a turn counts that holds a code of the question itself: an answer about `ORD-12345` names it."""
+    """Bonus of a turn with a code from the question: an answer about `ORD-12345` names it."""
     then: float
     said: float
-    """How much more one counts that was said at a time that the question names, and at the one that it asks for."""
+    """Bonuses of a turn from a time that the question names, and from the time that it asks for."""
     about: float
-    """How much more one counts that names a time of the question."""
+    """Bonus of a turn that names a time of the question."""
     dated: float
-    """What such a time counts as a concept of its own, so that turns are found that share nothing else with the question."""
+    """Weight of such a time as a concept of its own, so that turns are found that share nothing else with the question."""
     middle: float
     """Terms of an average turn at which a session is half dialogue, half chat."""
     steepness: float
-    """How fast the one becomes the other, by the logarithm of that average."""
+    """Steepness of the transition between the two, by the logarithm of that average."""
     few_turns: float
-    """Turns of the space's average length that are added to those of a session, as few say little."""
+    """Turns of the space's average length added to those of a session, because few turns say little about its form."""
     chunk: float
-    """What the best chunk of a long turn counts, as a share, beside the whole turn."""
+    """Share of the best chunk of a long turn, next to the whole turn."""
     chunk_b: float
-    """How far its length counts."""
+    """Influence of the chunk's length."""
     echo: float
-    """What a turn next to a better one counts, where a question asks for many things."""
+    """Weight of a turn next to a better one, for questions with several answers."""
     dialogue: FormWeights
     chat: FormWeights
     foreign: float
-    """Hybrid: what the list by vectors counts beside the one by words where the question is in a language that the model does not know."""
+    """Hybrid search: weight of the vector ranking next to the keyword ranking for a question in a language that the model does not know."""
     few: int
     lowered: float
-    """Places with similarities below which the floor is lower, by that power of what is there of them: the nearest of few is farther
-    away, whatever is asked."""
+    """With fewer similarities than `few`, the floor is multiplied by their share of `few` to the power `lowered`: the nearest of few texts is
+    farther away, whatever the question."""
     beside: float
-    """Part of the floor that is near enough, of a turn or a neighbour, for what vectors alone find where something reaches the floor."""
+    """Share of the floor that a turn or its neighbour must reach to be found by vectors alone, once anything reaches the floor."""
     held: float
-    """Part of a question, each concept by its rarity, that a turn states itself where words are an answer though nothing is near."""
+    """Share of a question (its concepts weighted by rarity) that a turn must contain itself to be an answer although nothing is near."""
 
-    def floor_among(self, floor: float, compared: int) -> float:
-        """Return what is left of an embedder's floor where so many similarities are compared; 0 where there are none."""
+    def lower_floor(self, floor: float, compared: int) -> float:
+        """Return an embedder's floor lowered for `compared` similarities; 0 if there are none."""
         return floor * min(compared / self.few, 1.0) ** self.lowered if compared else 0.0
 
-    def form(self, chat: float) -> FormWeights:
-        """Return the numbers of a session.
+    def get_form(self, chat: float) -> FormWeights:
+        """Return the weights of a session.
 
         Args:
-            chat: how far it is a chat, 0 to 1; in steps, so that few sessions have numbers of their own.
+            chat: how much of a chat it is, 0 to 1, rounded to steps so that sessions share weights.
         """
         return _mix(self.dialogue, self.chat, round(chat * _PARTS))
 
@@ -140,12 +140,12 @@ def _mix(dialogue: FormWeights, chat: FormWeights, part: int) -> FormWeights:
             found[name] = tuple(map(mix, one, other))
         else:
             found[name] = mix(one, other)
-    return FormWeights(**found)  # type: ignore[arg-type]  # each as its field has it
+    return FormWeights(**found)  # type: ignore[arg-type]  # each value has the type of its field
 
 
 @cache
-def _steps(before: tuple[float, ...], after: tuple[float, ...]) -> tuple[tuple[int, float], ...]:
-    """Return distances and what each counts; those that count nothing are left out."""
+def _list_steps(before: tuple[float, ...], after: tuple[float, ...]) -> tuple[tuple[int, float], ...]:
+    """Return the distances and weights of neighbours that count."""
     steps = (
         *((-distance, weight) for distance, weight in enumerate(before, start=1)),
         *((distance, weight) for distance, weight in enumerate(after, start=1)),
@@ -162,32 +162,32 @@ WEIGHTS: Final = msgspec.json.decode(_FILE.read_bytes(), type=_File).weights
 
 
 TIME: Final = -1
-"""The number of the concept that the times of a question are."""
+"""The concept number of a question's times."""
 DAY: Final = 86_400_000
-"""Milliseconds."""
+"""Milliseconds of a day."""
 MANY_CHUNKS: Final = 32
 MORE_CHUNKS: Final = 0.4
-"""How much more the best chunk of a turn with so many chunks counts, beside the whole, than that of a short one."""
+"""Additional share of the best chunk in a turn with `MANY_CHUNKS` or more chunks, compared to a short turn."""
 
 
-class Stated(NamedTuple):
-    """The statements of a document whose best chunk counts."""
+class ChunkScores(NamedTuple):
+    """The concept scores of a document mixed with those of its best chunk."""
 
     concepts: dict[int, float]
-    """By the concept's number."""
+    """Scores by concept number."""
     chunk: int
-    """The number of the chunk that states most."""
+    """Number of the best chunk."""
     traits: int
     """Traits of that chunk."""
 
 
-class Statements:
-    """Scores documents against one question.
+class ConceptScorer:
+    """Scores documents by the concepts of one question.
 
     Args:
-        question: what is looked for.
-        found: what its terms found.
-        weights: of the ranking.
+        question: the question.
+        found: the candidates that its terms found.
+        weights: the weights of the ranking.
         named: words that are names of speakers.
     """
 
@@ -199,18 +199,18 @@ class Statements:
         for number, concept in enumerate(question.concepts):
             whole = weights.name if concept.word in named else 1.0
             for term, weight in concept.variants:
-                rarity = rarity_of(found.documents, found.frequencies.get(term, 0))
+                rarity = compute_rarity(found.documents, found.frequencies.get(term, 0))
                 self._table.setdefault(term, []).append((number, whole * weight * rarity * (weights.k1 + 1)))
         self._question = question
         self._named_time: dict[str, bool] = {}
         self._dated = 0.0
         if weights.dated and (question.spans or question.days):
             dated = sum(self._is_dated(candidate) for candidate in found.found)
-            self._dated = weights.dated * rarity_of(found.documents, dated)
+            self._dated = weights.dated * compute_rarity(found.documents, dated)
 
     def score(self, candidate: Candidate, form: FormWeights) -> dict[int, float]:
-        """Return what a document states of each concept, by its number, in order; of several terms of one the best counts."""
-        norm = self._norm(candidate.length, form.b)
+        """Return a document's score for each concept, by number and in order; only the best term of a concept counts."""
+        norm = self._get_norm(candidate.length, form.b)
         concepts: dict[int, float] = {}
         for term, often in candidate.counts.items():
             for number, weight in self._table.get(term, ()):
@@ -221,15 +221,15 @@ class Statements:
             concepts[TIME] = self._dated
         return dict(sorted(concepts.items()))
 
-    def with_chunks(self, candidate: Candidate, concepts: dict[int, float]) -> Stated | None:
-        """Return what a document states, mixed with what its best chunk does; None: it was not split, or no chunk states anything."""
+    def mix_chunks(self, candidate: Candidate, concepts: dict[int, float]) -> ChunkScores | None:
+        """Mix a document's scores with those of its best chunk; return None if it has no chunks, or none that matches."""
         shapes = read_chunks(candidate.detail)
         by_chunk: dict[int, dict[int, float]] = {}
         for term in candidate.counts if shapes else ():
             entries = self._table.get(term)
             if not entries:
                 continue
-            for chunk in chunks_with(candidate.detail, term):
+            for chunk in find_chunks(candidate.detail, term):
                 held = by_chunk.setdefault(chunk, {})
                 b = self._weights.chunk_b
                 norm = self._weights.k1 * (1 - b + b * shapes[chunk].length / TARGET)
@@ -246,80 +246,80 @@ class Statements:
             number: score if number == TIME else (1 - share) * score + share * held.get(number, 0.0)
             for number, score in concepts.items()
         }
-        return Stated(mixed, best, shapes[best].traits)
+        return ChunkScores(mixed, best, shapes[best].traits)
 
-    def names_time(self, candidate: Candidate) -> bool:
+    def has_named_time(self, candidate: Candidate) -> bool:
         """Return True if a document names a time that the question names."""
         detail = candidate.detail
         if not (self._question.days and detail):
             return False
         named = self._named_time.get(detail)
         if named is None:
-            named = self._named_time[detail] = _overlap(read_mentions(detail), self._question.days)
+            named = self._named_time[detail] = _has_overlap(read_mentions(detail), self._question.days)
         return named
 
     def _is_dated(self, candidate: Candidate) -> bool:
-        return self._question.covers(candidate.at) or self.names_time(candidate)
+        return self._question.has_time(candidate.at) or self.has_named_time(candidate)
 
-    def _norm(self, length: int, b: float) -> float:
+    def _get_norm(self, length: int, b: float) -> float:
         norm = self._norms.get((length, b))
         if norm is None:
             norm = self._norms[length, b] = self._weights.k1 * (1 - b + b * length / self._average)
         return norm
 
 
-def names_day(candidate: Candidate, days: Collection[tuple[int, int]]) -> bool:
-    """Return True if a document was said on one of some days (of UTC, since the epoch), or names one."""
+def is_about_day(candidate: Candidate, days: Collection[tuple[int, int]]) -> bool:
+    """Return True if a document was said on one of some days (UTC, counted from the epoch), or names one."""
     said = candidate.at // DAY
-    return any(first <= said < stop for first, stop in days) or _overlap(read_mentions(candidate.detail), days)
+    return any(first <= said < stop for first, stop in days) or _has_overlap(read_mentions(candidate.detail), days)
 
 
-def _overlap(spans: Iterable[tuple[int, int]], others: Collection[tuple[int, int]]) -> bool:
+def _has_overlap(spans: Iterable[tuple[int, int]], others: Collection[tuple[int, int]]) -> bool:
     return any(first < end and start < last for start, end in spans for first, last in others)
 
 
-def rarity_of(documents: int, often: int) -> float:
-    """Return how much a term says that so many of all documents have: BM25's IDF, never below 0."""
+def compute_rarity(documents: int, often: int) -> float:
+    """Return the weight of a term by the number of documents that have it: BM25's IDF, never below 0."""
     return math.log(1 + (max(documents - often, 0) + 0.5) / (often + 0.5))
 
 
 _ROUNDED: Final = 2e-9
-"""Scores that are this far apart are still apart when they are rounded to nine digits."""
+"""Scores that differ by at least this much still differ after rounding to nine digits."""
 
 
 class Parts(msgspec.Struct, frozen=True, gc=False):
-    """The parts of a score, before the traits of the turn are counted."""
+    """The parts of a score, before the traits of the turn are applied."""
 
     own: float = 0.0
-    """BM25 of the turn by itself."""
+    """BM25 of the turn itself."""
     near: float = 0.0
-    """What its neighbours add."""
+    """Bonus from its neighbours."""
     session: float = 0.0
-    """What its session adds."""
+    """Bonus from its session."""
     traits: float = 1.0
-    """What its form, its speaker and its time multiply."""
+    """Factor for its form, speaker and time."""
     keyword: float = 0.0
-    """All of these together, as a share of the best place's."""
+    """The parts above combined, as a share of the best place's."""
     vector: float | None = None
-    """Similarity of the vectors, the neighbours' included, as a share of the best place's; None: not looked at."""
+    """Vector similarity including neighbours, as a share of the best place's; None: not computed."""
     similarity: float | None = None
-    """Cosine of its own vector and the question's; None: not looked at."""
+    """Cosine of its own vector and the question's; None: not computed."""
 
 
 class Row(msgspec.Struct, gc=False):
-    """What is known of a place."""
+    """The intermediate results of a place."""
 
     candidate: Candidate | None
     concepts: dict[int, float]
-    """What it states itself of each concept."""
+    """Its own score for each concept."""
     own: float = 0.0
     near: float = 0.0
     session: float = 0.0
     keyword: float = 0.0
     traits: float = 0.0
-    """0: not worked out yet."""
+    """0: not computed yet."""
     chunk: int | None = None
-    """The number of the chunk that states most; None: it was not split, or none states anything."""
+    """Number of the best chunk; None: it has no chunks, or none that matches."""
     form: int | None = None
     """Traits of that chunk; None: those of the whole turn count."""
     vector: float | None = None
@@ -329,23 +329,23 @@ class Row(msgspec.Struct, gc=False):
 
 
 class Hit(msgspec.Struct, frozen=True, gc=False, eq=False):
-    """A document in its rank."""
+    """A ranked document."""
 
     candidate: Candidate
     score: float
     row: Row | None = None
-    """What its parts are made of; None: it was not ranked."""
+    """The data behind its parts; None: it was not ranked."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hit):
             return NotImplemented
         return (self.candidate, self.score, self.parts) == (other.candidate, other.score, other.parts)
 
-    __hash__ = None  # type: ignore[assignment]  # as that of its candidate
+    __hash__ = None  # type: ignore[assignment]  # unhashable, like its candidate
 
     @property
     def chunk(self) -> tuple[int, int] | None:
-        """Start and stop of the chunk that answers best, in characters of the text; None: the whole turn, or it is not known."""
+        """Start and stop of the best chunk in the characters of the text; None: the whole turn, or unknown."""
         if self.row is None or self.row.chunk is None:
             return None
         shape = read_chunks(self.candidate.detail)[self.row.chunk]
@@ -353,7 +353,7 @@ class Hit(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def parts(self) -> Parts:
-        """What its score is made of."""
+        """The parts of its score."""
         row = self.row
         if row is None:
             return Parts()
@@ -369,17 +369,17 @@ class Hit(msgspec.Struct, frozen=True, gc=False, eq=False):
 
 
 def order_hits(rows: Sequence[Row], scores: Sequence[float], limit: int | None) -> list[Hit]:
-    """Return the hits of rows by their scores, best first; equal ones newest first, then by session and position."""
+    """Return the hits of rows by score, best first; equal scores newest first, then by session and position."""
     order = sorted(range(len(rows)), key=scores.__getitem__, reverse=True)
     hits: list[Hit] = []
     start, stop, count = 0, 1, len(rows)
     while start < count and (limit is None or len(hits) < limit):
-        # Those that are equal when they are rounded stay together.
+        # Rows whose scores are equal after rounding stay together.
         while stop < count and scores[order[stop - 1]] - scores[order[stop]] < _ROUNDED:
             stop += 1
-        together = [_hit(rows[at], scores[at]) for at in order[start:stop]]
+        together = [_make_hit(rows[at], scores[at]) for at in order[start:stop]]
         if stop - start > 1:
-            together.sort(key=_rank)
+            together.sort(key=_make_sort_key)
         hits += together
         start, stop = stop, stop + 1
     while hits and hits[-1].score <= 0:
@@ -387,11 +387,11 @@ def order_hits(rows: Sequence[Row], scores: Sequence[float], limit: int | None) 
     return hits[:limit]
 
 
-def _rank(hit: Hit) -> tuple[float, int, str, int]:
+def _make_sort_key(hit: Hit) -> tuple[float, int, str, int]:
     found = hit.candidate
     return -hit.score, -found.at, found.session, found.seq
 
 
-def _hit(row: Row, score: float) -> Hit:
-    assert row.candidate is not None, "only what is there is a hit"
+def _make_hit(row: Row, score: float) -> Hit:
+    assert row.candidate is not None, "only existing documents are hits"
     return Hit(row.candidate, round(score, 9), row)

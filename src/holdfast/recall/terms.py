@@ -1,9 +1,9 @@
-"""Terms: how a text becomes what an index looks up, what the bits next to them say of the text's form, and how a term is spelled in a text.
+"""Extract the terms by which an index finds a text, the traits of the text's form, and the usual spelling of a term.
 
-A text is normalised (NFKC), cut into words by Unicode's classes, folded, freed of the stop words of its language, and stemmed
-(Snowball); what no stemmer finds ("bought") comes from a table. Scripts without spaces, and those that attach particles to their words,
+A text is normalised (NFKC) and cut into words by Unicode classes. Words are case-folded, stop words of the text's language are removed, and the
+rest is stemmed (Snowball); irregular forms ("bought") come from a table. Scripts without spaces, and those that attach particles to words,
 become overlapping pairs of characters, script by script. Identifiers, codes, addresses and numbers are kept whole and in parts. Emoji are
-ignored. All of it is a pure function of the text and of `VERSION`, so that an index and a question agree, years later too.
+ignored. The result depends only on the text and on `VERSION`, so that index and question agree even years later.
 """
 
 # ruff: noqa: SIM905 (words of other scripts; lists of words)
@@ -25,35 +25,35 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast.recall.word_tables import DENSE_STOPS, ENGLISH, IRREGULAR, STOPS, WEB, language_of
+from holdfast.recall.word_tables import DENSE_STOPS, ENGLISH, IRREGULAR, STOPS, WEB, find_language
 
 VERSION: Final = 2
-"""Of the analysis: what another version analysed has to be analysed anew."""
+"""Version of the analysis; texts analysed by another version have to be analysed again."""
 MAX_TEXT: Final = 200_000
-"""Characters of a text that are analysed: of a longer one the head and the tail."""
+"""Characters of a text that are analysed; of a longer text, the head and tail."""
 MAX_TERMS: Final = 4_000
-"""Distinct terms of a text; the first ones are kept."""
+"""Maximum distinct terms of a text; the first ones are kept."""
 MAX_TERM: Final = 64
-"""Characters of a term; a longer one is its digest."""
+"""Maximum characters of a term; a longer one is replaced by its digest."""
 
 ASKS: Final = 1
-"""Trait: the text ends by asking something, so that what it is about is told behind it."""
+"""Trait: the text ends with a question, so its topic is in the answer after it."""
 TIMED: Final = 2
-"""Trait: a time stands in it: a day, a date, "last week"."""
+"""Trait: the text names a time: a day, a date, "last week"."""
 NUMBERED: Final = 4
-"""Trait: a number stands in it, in digits or as a word."""
+"""Trait: the text has a number, in digits or as a word."""
 YOURS: Final = 8
-"""Trait: it speaks of the other one more than of the one who speaks: it answers, praises, asks back."""
+"""Trait: the text speaks more of the other participant than of the speaker: it answers, praises or asks back."""
 ASKED_BITS, ASKED_STEPS = 4, 4
-"""Trait, in the bits from there on: how much of the text is questions, in quarters."""
+"""Trait, in the bits from `ASKED_BITS` on: the share of questions in the text, in quarters."""
 
 PLAIN, WHOLE, PART, SPARE = 0, 1, 2, 3
-"""What a term is of its token: a word; all of an identifier; one of its parts; a second reading, that only texts have."""
+"""The relation of a term to its token: a word, a whole identifier, a part of an identifier, or a second reading that only texts have."""
 
-# -- what a token is ---------------------------------------------------------
+# -- tokens ------------------------------------------------------------------
 
 _MARKS = "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u05bf-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0900-\u0963\u0966-\u0dff\u0e31-\u0e3a\u0e47-\u0e4e\u0eb1-\u0ebc\u0ec8-\u0ece\u0f71-\u0f84\u102b-\u103e\u1056-\u1059\u17b4-\u17d3\u200c\u200d"
-"""Combining characters, which Python's `\\w` leaves out: without them the words of half the world's scripts fall apart."""
+"""Combining characters. Python's `\\w` leaves them out, which would break up the words of half the world's scripts."""
 _WORD = rf"[\w{_MARKS}]+"
 _TOKEN = re.compile(
     rf"(?<!\w)[A-Z]{{2}}\d{{2}}(?: [A-Z\d]{{4}}){{2,7}}(?: [A-Z\d]{{1,3}})?(?!\w)"  # an IBAN, in groups
@@ -62,7 +62,7 @@ _TOKEN = re.compile(
     rf"|{_WORD}(?:(?:['\u2019._/:@+#&=?%~,-]|://){_WORD})*"
 )
 _SPLIT = re.compile(r",(?!\d)|(?<!\d),")
-"""A comma joins digits only."""
+"""A comma joins only digits."""
 _CAMEL = re.compile(r"(?<=[a-z\d])(?=[A-Z])")
 _PIECES = re.compile(rf"[^\W_]+(?:[{_MARKS}]+[^\W_]*)*")
 _GROUPED = re.compile(r"\d{1,3}(?:[,.]\d{3})+")
@@ -105,34 +105,34 @@ _SENTENCE: Final = re.compile(r"[^.!?\u3002\uff01\uff1f\u061f\u037e\n]+[.!?\u300
 
 
 class Terms(msgspec.Struct, frozen=True, gc=False):
-    """What an index keeps of a text."""
+    """The terms of a text."""
 
     counts: dict[str, int]
-    """How often each term stands in it, in the order of their first places."""
+    """Number of occurrences of each term, in the order of first occurrence."""
     length: int
-    """All of them together."""
+    """Total number of terms."""
     traits: int
-    """Bits: `ASKS`, `TIMED`, `NUMBERED`, `YOURS`, and how much of it asks (`asked_share`)."""
+    """Bits: `ASKS`, `TIMED`, `NUMBERED`, `YOURS`, and the share of questions (`get_asked_share`)."""
 
 
 class Token(NamedTuple):
-    """A word, an identifier, a number of a text."""
+    """A word, an identifier or a number in a text."""
 
     start: int
     stop: int
     text: str
-    """As it is written, normalised."""
+    """The normalised spelling."""
 
 
-def normal(text: str) -> str:
-    """The text as it is analysed: NFKC, and of a very long one the head and the tail."""
+def normalize(text: str) -> str:
+    """Normalise a text to NFKC; shorten a very long one to its head and tail."""
     if len(text) > MAX_TEXT:
         text = text[: MAX_TEXT * 3 // 5] + "\n" + text[-MAX_TEXT * 2 // 5 :]
     return text if text.isascii() else unicodedata.normalize("NFKC", text).replace("\u2019", "'")
 
 
-def tokens_of(text: str) -> Iterator[Token]:
-    """The tokens of a text that is `normal` already, with their places."""
+def iter_tokens(text: str) -> Iterator[Token]:
+    """Yield the tokens of a normalised text, with their positions."""
     for found in _TOKEN.finditer(text):
         start, whole = found.start(), found.group()
         if "," in whole:
@@ -146,59 +146,61 @@ def tokens_of(text: str) -> Iterator[Token]:
             yield Token(start, found.end(), whole)
 
 
-def _words_of(text: str) -> list[str]:
-    """The texts of `tokens_of`."""
+def _split_words(text: str) -> list[str]:
+    """Return the texts of all tokens."""
     words: list[str] = _TOKEN.findall(text)
     if "," not in text:
         return words
     return [part for word in words for part in (_SPLIT.split(word) if "," in word else (word,)) if part]
 
 
-def terms_of(text: str) -> Terms:
-    """The terms of a text that is to be found.
+def extract_terms(text: str) -> Terms:
+    """Return the terms of a text to index.
 
     Args:
-        text: as it was written; at most `MAX_TEXT` characters of it count.
+        text: the original text; at most `MAX_TEXT` characters of it count.
     """
-    text = normal(text)
-    words = _words_of(text)
-    found = count_terms(words, words_language(words))
-    return Terms(found.counts, found.length, found.traits | question_traits(text))
+    text = normalize(text)
+    words = _split_words(text)
+    found = count_terms(words, choose_language(words))
+    return Terms(found.counts, found.length, found.traits | find_question_traits(text))
 
 
-class Counted(NamedTuple):
-    """The terms of some words."""
+class TermCounts(NamedTuple):
+    """The terms of a list of words."""
 
     counts: dict[str, int]
-    """How often each of them occurs, in the order of their first places."""
+    """Number of occurrences of each term, in the order of first occurrence."""
     length: int
     traits: int
-    """As of `Terms`, but those of questions."""
+    """As in `Terms`, without those of questions."""
     mine: int
-    """Words of the one who speaks, less those of the other; `YOURS` is a trait where it is below 0."""
+    """Words about the speaker minus words about the other participant; `YOURS` is set if it is negative."""
 
 
-def words_of(text: str) -> list[str]:
-    """Return the texts of the tokens of a text or of a part of it, as it was written."""
-    return _words_of(normal(text))
+def split_words(text: str) -> list[str]:
+    """Return the texts of the tokens of an original text or a part of it."""
+    return _split_words(normalize(text))
 
 
-def words_language(words: Iterable[str]) -> str:
-    """Return the language by which these words of a text are stemmed; the first ones decide."""
-    return language_of(map(str.casefold, words)) or ENGLISH
+def choose_language(words: Iterable[str]) -> str:
+    """Return the language for stemming these words of a text; the first words decide."""
+    return find_language(map(str.casefold, words)) or ENGLISH
 
 
-def count_terms(words: Iterable[str], language: str) -> Counted:
-    """Return the terms of some words.
+def count_terms(words: Iterable[str], language: str) -> TermCounts:
+    """Count the terms of some words.
 
     Args:
-        words: of `words_of`.
-        language: of the whole text.
+        words: the result of `split_words`.
+        language: the language of the whole text.
     """
     counts: dict[str, int] = {}
     length = traits = mine = 0
     for word in words:
-        terms, trait, whose = _indexed(word, language) if len(word) <= MAX_TERM else _one(word, language)
+        terms, trait, whose = (
+            _analyse_cached(word, language) if len(word) <= MAX_TERM else _analyse_token(word, language)
+        )
         traits |= trait
         mine += whose
         for term in terms:
@@ -209,21 +211,21 @@ def count_terms(words: Iterable[str], language: str) -> Counted:
             else:
                 continue
             length += 1
-    return Counted(counts, length, traits | (YOURS if mine < 0 else 0), mine)
+    return TermCounts(counts, length, traits | (YOURS if mine < 0 else 0), mine)
 
 
 def is_question(sentence: str) -> bool:
-    """Return True for a sentence that ends with a question mark, whatever closes it."""
+    """Return True for a sentence that ends with a question mark, perhaps followed by closing marks."""
     return sentence.rstrip(_CLOSING)[-1:] in _ASKING
 
 
 def join_traits(traits: Iterable[int], asked: float, *, asks: bool) -> int:
-    """Return the traits of several sentences together.
+    """Combine the traits of several sentences.
 
     Args:
-        traits: of each, without those of questions.
-        asked: share of them that is questions.
-        asks: whether the last one is a question.
+        traits: the traits of each sentence, without those of questions.
+        asked: the share of questions.
+        asks: whether the last sentence is a question.
     """
     found = yours = count = 0
     for one in traits:
@@ -234,13 +236,13 @@ def join_traits(traits: Iterable[int], asked: float, *, asks: bool) -> int:
     return found | (ASKS if asks else 0) | math.ceil(ASKED_STEPS * asked) << ASKED_BITS
 
 
-def asked_share(traits: int) -> float:
-    """How much of a text is questions, by its traits: 0 to 1, in quarters."""
+def get_asked_share(traits: int) -> float:
+    """Return the share of questions in a text from its traits: 0 to 1, in quarters."""
     return ((traits >> ASKED_BITS) & 7) / ASKED_STEPS
 
 
-def question_traits(text: str) -> int:
-    """Return the traits of a `normal` text that tell of questions."""
+def find_question_traits(text: str) -> int:
+    """Return the traits of a normalised text that concern questions."""
     if not any(mark in text for mark in _ASKING):
         return 0
     asked = whole = 0
@@ -256,59 +258,59 @@ _CLOSING: Final = " \t\r\n\"')]*_~!\u201d\u00bb\ufe0f"
 _ASKING: Final = frozenset("?\u037e\u061f\uff1f")
 
 
-def _one(word: str, language: str) -> tuple[tuple[str, ...], int, int]:
-    """The terms of a token, its traits, and whether it is of the one who speaks (1) or of the other (-1)."""
+def _analyse_token(word: str, language: str) -> tuple[tuple[str, ...], int, int]:
+    """Return the terms of a token, its traits, and 1 for a word about the speaker, -1 for one about the other participant."""
     folded = word.casefold()
     traits = TIMED if folded in _TIMES else NUMBERED if folded in _NUMBERS else 0
     if any(map(str.isdigit, word)):
         traits |= NUMBERED
         if len(word) == 4 and word.isdecimal() and 1900 <= int(word) < 2100:
             traits |= TIMED
-    return _terms(word, language), traits, (folded in _MINE) - (folded in _YOURS)
+    return _collect_terms(word, language), traits, (folded in _MINE) - (folded in _YOURS)
 
 
-_indexed = lru_cache(maxsize=8_192)(_one)
-"""Words come again and again, and stemming is slow. Of a very long one nothing is kept."""
+_analyse_cached = lru_cache(maxsize=8_192)(_analyse_token)
+"""Cached, because words repeat and stemming is slow. Very long tokens are not cached."""
 
 
-def terms_in(word: str, language: str) -> tuple[str, ...]:
-    """The terms of a token, as `terms_of` has them: those of `readings`, `bounded`. Words are remembered.
+def get_terms(word: str, language: str) -> tuple[str, ...]:
+    """Return the terms of a token, shortened as in `extract_terms`, with a cache.
 
     Args:
         word: a `Token.text`.
-        language: of the text around it.
+        language: the language of the surrounding text.
     """
-    known = _indexed if len(word) <= MAX_TERM else _one
+    known = _analyse_cached if len(word) <= MAX_TERM else _analyse_token
     return known(word, language)[0]
 
 
-def _terms(word: str, language: str) -> tuple[str, ...]:
-    return tuple(bounded(term) for term, _ in readings(word, language))
+def _collect_terms(word: str, language: str) -> tuple[str, ...]:
+    return tuple(bound_term(term) for term, _ in iter_readings(word, language))
 
 
-def readings(word: str, language: str) -> Iterator[tuple[str, int]]:
-    """The terms of a token and what each is of it (`PLAIN`, `WHOLE`, `PART`, `SPARE`); none of a stop word.
+def iter_readings(word: str, language: str) -> Iterator[tuple[str, int]]:
+    """Yield the terms of a token, each with its kind (`PLAIN`, `WHOLE`, `PART`, `SPARE`); nothing for a stop word.
 
     Args:
         word: a `Token.text`.
-        language: of the text around it.
+        language: the language of the surrounding text.
     """
     if word.isalpha() and word.isascii():
         if not (word.islower() or word.istitle()) and _CAMEL.search(word):
-            yield from _compound(word, language)
-        elif not _stops(word, language):
+            yield from _read_compound(word, language)
+        elif not _is_stop_word(word, language):
             yield stem(word.casefold(), language), PLAIN
     elif is_dense(word):
-        yield from _dense(word, language)
+        yield from _read_dense(word, language)
     else:
-        yield from _compound(word, language)
+        yield from _read_compound(word, language)
 
 
 @lru_cache(maxsize=8_192)
-def key_of(term: str) -> str:
-    """Return what stands for a term in every engine: itself, or a hash of one that an engine would not take as one word.
+def to_key(term: str) -> str:
+    """Return the key of a term in every engine: the term itself, or a hash if an engine might not treat it as one word.
 
-    A key has letters, digits and underscores alone, so that no engine finds anything in it to interpret.
+    A key has only letters, digits and underscores, so no engine can interpret anything in it as syntax.
     """
     if _PLAIN.fullmatch(term):
         return term
@@ -319,8 +321,8 @@ def key_of(term: str) -> str:
 _PLAIN: Final = re.compile("[a-z0-9]{1,32}")
 
 
-def bounded(term: str) -> str:
-    """A term, or if it is too long, what stands for it."""
+def bound_term(term: str) -> str:
+    """Return a term, or the digest that replaces it if it is too long."""
     if len(term) <= MAX_TERM:
         return term
     return "#" + hashlib.blake2b(term.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
@@ -329,17 +331,17 @@ def bounded(term: str) -> str:
 # -- one token ---------------------------------------------------------------
 
 
-def _stops(word: str, language: str) -> bool:
-    """Whether it says nothing. What is written large all through is a name: "IT", "US"."""
+def _is_stop_word(word: str, language: str) -> bool:
+    """Return True for a stop word. Short words in capitals are names ("IT", "US")."""
     if word.isupper() and 2 <= len(word) <= 5:
         return False
     return word.casefold() in STOPS[language]
 
 
-def _compound(word: str, language: str) -> Iterator[tuple[str, int]]:
-    """A word with an apostrophe, a hyphenated one, a number, an identifier, an address."""
+def _read_compound(word: str, language: str) -> Iterator[tuple[str, int]]:
+    """Yield the terms of a word with an apostrophe or hyphen, a number, an identifier or an address."""
     if "'" in word or "\u2019" in word:
-        word, rest = _without_clitics(word)
+        word, rest = _strip_clitics(word)
         if rest:
             yield stem(rest, language), SPARE
     if word[-1] in "+#":
@@ -347,31 +349,31 @@ def _compound(word: str, language: str) -> Iterator[tuple[str, int]]:
         return
     parts = [part for piece in _PIECES.findall(word) for part in _CAMEL.split(piece)]
     if len(parts) <= 1:
-        yield from _simple(parts[0] if parts else word, language)
+        yield from _read_simple(parts[0] if parts else word, language)
         return
     kind = WHOLE if is_code(word) else SPARE
-    if kind == SPARE and all(_stops(part, language) for part in parts):
+    if kind == SPARE and all(_is_stop_word(part, language) for part in parts):
         return
-    for whole in _wholes(word, language):
+    for whole in _join_token(word, language):
         yield whole, kind
     for part in parts:
-        for term, _ in _simple(part, language):
+        for term, _ in _read_simple(part, language):
             if term not in WEB:
                 yield term, PART if kind == WHOLE else PLAIN
 
 
 def is_dense(word: str) -> bool:
-    """Whether characters of scripts without spaces stand in it."""
+    """Return True if a word has characters of scripts without spaces."""
     return not word.isascii() and _DENSE.search(word) is not None
 
 
 def is_code(word: str) -> bool:
-    """Whether a token is a code more than words: digits, an underline or the signs of an address stand in it."""
+    """Return True if a token is a code, not words: it has digits, underscores, dots, or signs of an address."""
     return any(mark.isdigit() or mark in "_@/:=#+" for mark in word) or "." in word or bool(_CAMEL.search(word))
 
 
-def _simple(part: str, language: str) -> Iterator[tuple[str, int]]:
-    if not part or _stops(part, language):
+def _read_simple(part: str, language: str) -> Iterator[tuple[str, int]]:
+    if not part or _is_stop_word(part, language):
         return
     if part.isalpha() or not part.isalnum():
         yield stem(part.casefold(), language), PLAIN
@@ -381,8 +383,8 @@ def _simple(part: str, language: str) -> Iterator[tuple[str, int]]:
         yield part.casefold(), PLAIN
 
 
-def _wholes(word: str, language: str) -> Iterator[str]:
-    """All of a token as one term, however it is joined: "ORD-12345" is "ord_12345"; numbers without what groups them."""
+def _join_token(word: str, language: str) -> Iterator[str]:
+    """Yield the whole token as one term without separators: "ORD-12345" becomes "ord12345"; numbers lose their grouping."""
     folded = word.casefold().strip("_-")
     if all(mark.isdigit() or mark in " ,.-/:+_" for mark in folded):
         digits = "".join(filter(str.isdigit, folded))
@@ -395,8 +397,8 @@ def _wholes(word: str, language: str) -> Iterator[str]:
         yield stem(joined, language) if joined.isalpha() and not is_code(word) else joined
 
 
-def _without_clitics(word: str) -> tuple[str, str]:
-    """A word without what an apostrophe joins to it, and if that may have been a name ("O'Brien"), both as one."""
+def _strip_clitics(word: str) -> tuple[str, str]:
+    """Split off what an apostrophe joins to a word; also return the joined form if it may be a name ("O'Brien")."""
     parts = [part for part in word.replace("\u2019", "'").split("'") if part]
     while len(parts) > 1 and parts[-1].casefold() in _CLITICS:
         parts.pop()
@@ -409,23 +411,23 @@ def _without_clitics(word: str) -> tuple[str, str]:
 _CLITICS: Final = frozenset({"s", "t", "re", "ve", "ll", "d", "m", "em", "all"})
 
 
-def _dense(word: str, language: str) -> Iterator[tuple[str, int]]:
-    """Runs of scripts whose words no space ends, as pairs of characters; what stands between them as usual."""
+def _read_dense(word: str, language: str) -> Iterator[tuple[str, int]]:
+    """Yield runs of scripts without spaces as pairs of characters, and the text between the runs as usual."""
     at = 0
     for run in _DENSE.finditer(word):
         if between := word[at : run.start()].strip(_QUOTES):
-            yield from _compound(between, language)
+            yield from _read_compound(between, language)
         at = run.end()
-        yield from _pairs(run.group(), run.lastgroup or "")
+        yield from _read_pairs(run.group(), run.lastgroup or "")
     if rest := word[at:].strip(_QUOTES):
-        yield from _compound(rest, language)
+        yield from _read_compound(rest, language)
 
 
 _QUOTES: Final = "'\u2019"
-"""Chinese quotes with these, without spaces around them: a quote between two runs is no word."""
+"""Some Chinese texts quote with these without spaces. A quote between two runs is not a word."""
 
 
-def _pairs(run: str, script: str) -> Iterator[tuple[str, int]]:
+def _read_pairs(run: str, script: str) -> Iterator[tuple[str, int]]:
     if len(run) == 1:
         if script != "hira" and run not in DENSE_STOPS:
             yield run, PLAIN
@@ -442,15 +444,15 @@ def _pairs(run: str, script: str) -> Iterator[tuple[str, int]]:
 
 
 def stem(word: str, language: str) -> str:
-    """The stem of a folded word: by its script, in Latin script by `language`. Accents are gone from it.
+    """Return the stem of a folded word without accents. Its script selects the stemmer; for Latin script, `language` does.
 
-    What is longer than `MAX_TERM` is no word, and stays as it is.
+    Anything longer than `MAX_TERM` is not a word and is not stemmed.
     """
-    return _stemmed(word, language) if len(word) <= MAX_TERM else _plain(word)
+    return _stem_cached(word, language) if len(word) <= MAX_TERM else _strip_accents(word)
 
 
 @lru_cache(maxsize=8_192)
-def _stemmed(word: str, language: str) -> str:
+def _stem_cached(word: str, language: str) -> str:
     first = ord(word[0])
     if first < 0x250:
         if language == ENGLISH:
@@ -463,11 +465,11 @@ def _stemmed(word: str, language: str) -> str:
             else ""
         )
     stemmed = _stemmers.of(name)(word) if name and len(word) > 2 else word
-    return (stemmed or word) if stemmed.isascii() else _plain(stemmed)
+    return (stemmed or word) if stemmed.isascii() else _strip_accents(stemmed)
 
 
-def _plain(word: str) -> str:
-    """Without accents: Latin, Greek and Cyrillic letters with them, the points of Arabic and Hebrew."""
+def _strip_accents(word: str) -> str:
+    """Remove accents from Latin, Greek and Cyrillic letters, and the points of Arabic and Hebrew."""
     if ord(word[0]) >= 0x700:
         return word
     marks = (mark for mark in unicodedata.normalize("NFKD", word) if not unicodedata.combining(mark))
@@ -475,14 +477,14 @@ def _plain(word: str) -> str:
 
 
 class _Stemmers(threading.local):
-    """The stemmers of one thread. A stemmer holds the word that it is at, so threads that share one spoil each other's."""
+    """The stemmers of one thread. A stemmer has mutable state, so threads must not share one."""
 
     def __init__(self) -> None:
-        self.of = cache(_stemmer)
+        self.of = cache(_load_stemmer)
 
 
-def _stemmer(name: str) -> Callable[[str], str]:
-    """A language's stemmer: always the one in Python, so that the stems are the same wherever an index goes."""
+def _load_stemmer(name: str) -> Callable[[str], str]:
+    """Load a language's stemmer in its pure Python version, so that stems are the same on every system."""
     module = import_module(f"snowballstemmer.{name}_stemmer")
     stemmed: Callable[[str], str] = getattr(module, f"{name.capitalize()}Stemmer")().stemWord
     return stemmed
@@ -495,27 +497,27 @@ _SPELLED: Final = re.compile(r"[^\W_]+")
 
 
 class Spelling:
-    """How terms are written in some texts."""
+    """The spellings of terms in some texts."""
 
     def __init__(self) -> None:
         self._written: dict[str, Counter[str]] = {}
 
     def read(self, text: str) -> None:
-        """Take note of the words of a text."""
-        words = [token.text for token in tokens_of(normal(text))]
-        language = language_of(word.casefold() for word in words) or ENGLISH
+        """Record the words of a text."""
+        words = [token.text for token in iter_tokens(normalize(text))]
+        language = find_language(word.casefold() for word in words) or ENGLISH
         for word in words:
             if not is_dense(word):
-                for term, written in _spelt(word, language):
+                for term, written in _match_spellings(word, language):
                     self.note(term, written)
 
     def note(self, term: str, written: str) -> None:
-        """Take note of one way to write a term. What is too long to be read is none."""
+        """Record one spelling of a term, unless it is too long."""
         if len(written) <= MAX_TERM:
             self._written.setdefault(term, Counter())[written] += 1
 
     def of(self, term: str) -> str:
-        """The form that is written most often, capitals aside; of those the shortest, then the first by its letters. Without any: the term."""
+        """Return the most frequent form of a term, ignoring case; then the shortest, then the first alphabetically. Unknown terms: the term."""
         written = self._written.get(term)
         if not written:
             return term
@@ -529,7 +531,7 @@ class Spelling:
         )
 
     def words(self, terms: Iterable[str], most: int) -> tuple[str, ...]:
-        """The forms of some terms, each once, at most so many."""
+        """Return the distinct forms of some terms, at most `most`."""
         seen: dict[str, str] = {}
         for term in terms:
             form = self.of(term)
@@ -539,12 +541,12 @@ class Spelling:
         return tuple(seen.values())
 
 
-def _spelt(word: str, language: str) -> Iterable[tuple[str, str]]:
-    """The terms of a word, each with what of the word it stands for."""
-    terms = terms_in(word, language)
+def _match_spellings(word: str, language: str) -> Iterable[tuple[str, str]]:
+    """Return the terms of a word, each with the part of the word that it stands for."""
+    terms = get_terms(word, language)
     if len(terms) == 1 and word.isalnum():
         yield terms[0], word
         return
-    pieces = {bounded(term): piece for piece in _SPELLED.findall(word) for term in terms_in(piece, language)}
+    pieces = {bound_term(term): piece for piece in _SPELLED.findall(word) for term in get_terms(piece, language)}
     for term in terms:
         yield term, pieces.get(term, word)

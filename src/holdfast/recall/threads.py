@@ -1,4 +1,4 @@
-"""Bounds the threads of native libraries: they read the number from the environment when they are loaded, and from nowhere else."""
+"""Limit the threads of native libraries, which read their number from the environment once, when they are loaded."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _SETTINGS: Final = {
     **dict.fromkeys(
         ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), str(THREADS)
     ),
-    "OMP_WAIT_POLICY": "passive",  # else threads without work keep a core busy, which is slow where cores are shared
+    "OMP_WAIT_POLICY": "passive",  # otherwise idle threads keep a core busy, which is slow on shared cores
 }
 
 
 @contextmanager
-def few_threads() -> Iterator[None]:
-    """Load a native library within this: variables that are set already win, and the environment is unchanged afterwards."""
+def limit_threads() -> Iterator[None]:
+    """Limit the threads of native libraries loaded in the block. Variables that are already set win; the environment is restored afterwards."""
     unset = [name for name in _SETTINGS if name not in os.environ]
     os.environ.update({name: _SETTINGS[name] for name in unset})
     try:

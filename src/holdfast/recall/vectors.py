@@ -1,6 +1,6 @@
-"""What a vector is, and arithmetic on many of them: with NumPy where it is installed, in plain Python where not.
+"""Vectors and arithmetic on many of them: with NumPy if it is installed, else in plain Python.
 
-A `Vector` is little-endian float32 of unit length, so that an inner product is the cosine, and any engine can read it.
+A `Vector` is little-endian float32 of unit length, so an inner product is the cosine, and any engine can read it.
 """
 
 from __future__ import annotations
@@ -19,150 +19,154 @@ from holdfast.errors import EmbeddingFailed, MissingExtra
 from holdfast.limits import VECTOR_NUMBERS
 
 Vector = bytes
-"""One vector; 4 bytes a number."""
+"""One vector, 4 bytes per number."""
 
 _SIZE: Final = 4
 _SWAPPED: Final = sys.byteorder == "big"
 
 
-def vector_of(numbers: Any, dimension: int | None = None) -> Vector:
-    """A vector of unit length with the direction of `numbers`.
+def to_vector(numbers: Any, dimension: int | None = None) -> Vector:
+    """Convert numbers to a vector of unit length.
 
     Args:
-        numbers: floats, a NumPy array, or bytes as a `Vector` has them.
-        dimension: how many there must be; None: any, up to `VECTOR_NUMBERS`.
+        numbers: floats, a NumPy array, or the bytes of a `Vector`.
+        dimension: the required size; None: any, up to `VECTOR_NUMBERS`.
 
     Raises:
-        EmbeddingFailed: another dimension, only zeros, something that is no finite number.
+        EmbeddingFailed: wrong size, only zeros, or a value that is not a finite number.
     """
-    values = _floats(numbers)
-    _fitting(len(values), dimension)
+    values = _to_floats(numbers)
+    _check_dimension(len(values), dimension)
     try:
         length = math.sqrt(sum(map(mul, values, values)))
     except OverflowError:
         length = math.inf
     if not math.isfinite(length):
-        raise EmbeddingFailed("a vector came back with numbers in it that are not finite")
+        raise EmbeddingFailed("the embedder returned a vector with numbers that are not finite")
     if length == 0:
-        raise EmbeddingFailed("a vector came back that has only zeros: it points nowhere")
-    return _bytes(array("f", [value / length for value in values]))
+        raise EmbeddingFailed("the embedder returned a vector of zeros only, which has no direction")
+    return _to_bytes(array("f", [value / length for value in values]))
 
 
-def _floats(numbers: Any) -> list[float]:
+def _to_floats(numbers: Any) -> list[float]:
     if isinstance(numbers, bytes | bytearray | memoryview):
         if len(numbers) % _SIZE:
-            raise EmbeddingFailed(f"a vector came back with {len(numbers):,} bytes, which is no number of float32")
-        return _array(bytes(numbers)).tolist()
+            raise EmbeddingFailed(
+                f"the embedder returned a vector of {len(numbers):,} bytes, which is not a multiple of 4 (float32)"
+            )
+        return _to_array(bytes(numbers)).tolist()
     flat = numbers.tolist() if hasattr(numbers, "tolist") else numbers
     try:
-        # The float of a text would be a number too, and a bool is one by accident.
+        # float() would also convert text, and bool is a subclass of int.
         if isinstance(flat, str) or not all(type(value) in (float, int) for value in flat):
-            flat = [_float(value) for value in flat]
+            flat = [_to_float(value) for value in flat]
         return list(map(float, flat))
     except (TypeError, ValueError, OverflowError) as exc:
-        raise EmbeddingFailed(f"a {type(numbers).__name__} came back where a vector was expected") from exc
+        raise EmbeddingFailed(f"the embedder returned a {type(numbers).__name__} instead of a vector") from exc
 
 
-def _float(value: Any) -> float:
+def _to_float(value: Any) -> float:
     if isinstance(value, str | bytes | bool):
         raise TypeError(type(value).__name__)
     return float(value)
 
 
-def _fitting(size: int, dimension: int | None) -> None:
+def _check_dimension(size: int, dimension: int | None) -> None:
     if dimension is not None and size != dimension:
         raise EmbeddingFailed(
-            f"a vector came back with {size:,} numbers, expected {dimension:,}: the model is another one, or `dimension` is wrong"
+            f"the embedder returned a vector of {size:,} numbers, expected {dimension:,}: the model has changed, or `dimension` is wrong"
         )
     if not 0 < size <= VECTOR_NUMBERS:
-        raise EmbeddingFailed(f"a vector came back with {size:,} numbers; 1 to {VECTOR_NUMBERS:,} are taken")
+        raise EmbeddingFailed(
+            f"the embedder returned a vector of {size:,} numbers; allowed are 1 to {VECTOR_NUMBERS:,}"
+        )
 
 
-# -- many of them ------------------------------------------------------------
+# -- many vectors ------------------------------------------------------------
 
 
-def similarities(query: Vector, block: bytes | Sequence[Vector], dimension: int) -> list[float]:
-    """The inner product of `query` with each vector of `block`, in its order.
+def compute_similarities(query: Vector, block: bytes | Sequence[Vector], dimension: int) -> list[float]:
+    """Return the inner product of `query` with each vector of `block`, in order.
 
-    An exact scan: about 5 million numbers a millisecond with NumPy, 30,000 without.
+    An exact scan: about 5 million numbers per millisecond with NumPy, 30,000 without.
 
     Args:
         query: a vector.
-        block: vectors, one behind the other or one by one.
-        dimension: numbers in each.
+        block: vectors, concatenated or as a sequence.
+        dimension: numbers per vector.
 
     Raises:
-        EmbeddingFailed: `query`, or what is in `block`, has another dimension.
+        EmbeddingFailed: `query` or a vector of `block` has another dimension.
     """
     size = _SIZE * dimension
-    _same(query, size)
+    _check_size(query, size)
     if isinstance(block, bytes | bytearray | memoryview):
         if len(block) % size:
-            raise EmbeddingFailed(f"{len(block):,} bytes are no vectors of {dimension:,} numbers: rebuild the index")
+            raise EmbeddingFailed(f"{len(block):,} bytes are not vectors of {dimension:,} numbers: rebuild the index")
         joined = bytes(block)
     else:
         for one in block:
-            _same(one, size)
+            _check_size(one, size)
         joined = b"".join(block)
     fast = import_arrays()
     if fast is not None:
-        found: list[float] = fast.similarities(query, joined, dimension)
+        found: list[float] = fast.compute_similarities(query, joined, dimension)
         return found
-    wanted, rows = _array(query), _array(joined)
+    wanted, rows = _to_array(query), _to_array(joined)
     starts = range(0, len(rows), dimension)
-    return [_inner(wanted, rows[start : start + dimension]) for start in starts]
+    return [_dot(wanted, rows[start : start + dimension]) for start in starts]
 
 
-def engine() -> str:
-    """What compares vectors here: `numpy`, or `python`."""
+def get_engine() -> str:
+    """Return the library that compares vectors: `numpy` or `python`."""
     return "python" if import_arrays() is None else "numpy"
 
 
-def packed(vectors: bytes) -> bytes:
-    """One vector or many in half the bytes, as little-endian float16; similarities change by less than 0.001."""
+def pack(vectors: bytes) -> bytes:
+    """Compress vectors to little-endian float16, half the bytes; similarities change by less than 0.001."""
     fast = import_arrays()
     if fast is not None:
-        half: bytes = fast.packed(vectors)
+        half: bytes = fast.pack(vectors)
         return half
-    values = _array(vectors)
+    values = _to_array(vectors)
     return struct.pack(f"<{len(values)}e", *values)
 
 
-def unpacked(halves: bytes) -> bytes:
-    """What `packed` packed. Not of unit length to the last digit any more."""
+def unpack(halves: bytes) -> bytes:
+    """Expand vectors that `pack` compressed. Their length may differ slightly from 1."""
     fast = import_arrays()
     if fast is not None:
-        whole: bytes = fast.unpacked(halves)
+        whole: bytes = fast.unpack(halves)
         return whole
-    return _bytes(array("f", struct.unpack(f"<{len(halves) // 2}e", halves)))
+    return _to_bytes(array("f", struct.unpack(f"<{len(halves) // 2}e", halves)))
 
 
-def _same(vector: bytes, size: int) -> None:
+def _check_size(vector: bytes, size: int) -> None:
     if len(vector) != size:
         raise EmbeddingFailed(
-            f"a vector has {len(vector) // _SIZE:,} numbers, expected {size // _SIZE:,}: where the model has changed, rebuild the index"
+            f"a vector has {len(vector) // _SIZE:,} numbers, expected {size // _SIZE:,}: if the model has changed, rebuild the index"
         )
 
 
 if sys.version_info >= (3, 12):
 
-    def _inner(one: Iterable[float], other: Iterable[float]) -> float:
+    def _dot(one: Iterable[float], other: Iterable[float]) -> float:
         return float(math.sumprod(one, other))
 
 else:
 
-    def _inner(one: Iterable[float], other: Iterable[float]) -> float:
+    def _dot(one: Iterable[float], other: Iterable[float]) -> float:
         return float(sum(map(mul, one, other)))
 
 
-def _array(data: bytes) -> array[float]:
+def _to_array(data: bytes) -> array[float]:
     values = array("f", data)
     if _SWAPPED:
         values.byteswap()
     return values
 
 
-def _bytes(values: array[float]) -> bytes:
+def _to_bytes(values: array[float]) -> bytes:
     if _SWAPPED:
         values.byteswap()
     return values.tobytes()
@@ -170,7 +174,7 @@ def _bytes(values: array[float]) -> bytes:
 
 @lru_cache(maxsize=1)
 def import_arrays() -> ModuleType | None:
-    """Return the functions that need NumPy; None if it is not installed."""
+    """Return the module of functions that need NumPy; None if it is not installed."""
     try:
         from holdfast.recall import arrays
     except MissingExtra:

@@ -1,15 +1,14 @@
-"""Word tables: words of time and of talk, stop words by language, irregular forms, and words that everyday speech exchanges. Only data.
+"""Word tables: words of time and conversation, stop words by language, irregular forms, and everyday synonyms. Data only.
 
-**Time and talk.** English, German, Spanish and French are in the grammar of `time_expressions`. Here are the most common words of other
-languages: today, yesterday, the current and the previous week, month or year, so many of them ago, days by name and by date.
-All of it is folded.
+**Time and conversation.** English, German, Spanish and French are in the grammar of `time_expressions`. Here are the most common words of other
+languages: today, yesterday, the current and the previous week, month or year, a number of them ago, days by name and by date. All are folded.
 
-**Stop words** hold what is left of a word without its elisions and apostrophes ("don" of "don't", "ll" of "we'll"), folded, accents kept.
-They are made for conversations: greetings are no stop words, because they are rare enough, nor are words of time, because they answer
+**Stop words** include the remains of words split at an apostrophe ("don" of "don't", "ll" of "we'll"). They are folded and keep accents.
+They are made for conversations: greetings are not stop words because they are rare enough, nor are words of time because they answer
 questions about time.
 
-**Word forms.** `IRREGULAR` is applied to what is indexed and to what is asked: "bought" is "buy". `KINDRED` only widens a question, with less
-weight than its own words: who remembers vaguely asks for a "photo" where "picture" was said.
+**Word forms.** `IRREGULAR` applies to indexed texts and to questions: "bought" becomes "buy". `KINDRED` only widens a question, with less
+weight than its own words: a person who remembers vaguely asks for a "photo" where "picture" was said.
 """
 
 # ruff: noqa: RUF001 (words of other scripts; lists of words)
@@ -42,7 +41,7 @@ BACK: Final[dict[tuple[str, int], str]] = {
         1,
     ): "(?:n?o )?ano passado|(?:l')?anno scorso|(?:lo )?scorso anno|(?:vorig|afgelopen) jaar|(?:в )?прошлом году",
 }
-"""Phrases for a day, week, month or year, by how many of them it lies back."""
+"""Phrases for a day, week, month or year, by how many units ago it is."""
 AGO: Final = ("{n} {unit} fa", "há {n} {unit}(?: atrás)?", "{n} {unit} (?:atrás|geleden|назад)")
 PAST: Final = (
     "(?:n?[oa]s )?últim[oa]s {n} {unit}",
@@ -78,7 +77,7 @@ NUMBERS: Final = (
     *("cinque vijf пять", "sei zes шесть", "sete sette zeven семь", "oito otto acht восемь", "nove negen девять"),
     *("dez dieci tien десять", "onze undici elf", "doze dodici twaalf"),
 )
-"""From one on."""
+"""Number words from one on."""
 UNITS: Final = {
     "minute": "minuti minuut minuten минуту минуты минут",
     "hour": "ora ore uur uren час часа часов",
@@ -93,9 +92,9 @@ HINTS: Final = """
     gisteren eergisteren deze vorige vorig afgelopen laatste maand jaar сегодня вчера позавчера неделе месяце году прошлой прошлом
     há fa atrás geleden назад últimos últimas ultimi ultime последние sábado domingo abril agosto
 """
-"""One of these, or of the names above, stands in every such expression."""
+"""Every expression contains one of these words or of the names above."""
 
-# -- scripts without spaces, and those that hang particles on words -----------
+# -- scripts without spaces, and those that attach particles to words ---------
 
 DENSE_BACK: Final[dict[tuple[str, int], str]] = {
     ("day", 0): "今天|今日|本日|きょう|오늘",
@@ -122,10 +121,10 @@ DENSE_WEEKDAYS: Final = tuple(
     for han, kanji, hangul in zip("一二三四五六日", "月火水木金土日", "월화수목금토일", strict=True)
 )
 DENSE_HINT: Final = "[天日周週月年前期拜전제늘달해작요주월]|きょう|きのう|おととい"
-"""In every such expression stands one of these."""
+"""Every expression contains one of these."""
 DENSE_LAST_WEEK: Final = "上(?:个|個)?(?=星期|周|週|礼拜|禮拜)|先週の?|지난 ?주 ?"
 
-# -- talk ----------------------------------------------------------------------
+# -- conversation --------------------------------------------------------------
 
 CONVERSATION: Final = (
     r"\b(?:perguntei|perguntou|perguntaste|perguntamos|falei|falou|falamos|disse|dissemos|disseste|contei|contou|mencionei|mencionou"
@@ -154,7 +153,7 @@ DENSE_CONVERSATION: Final = (
     "|(?:聞|訊|き)いた|聞きました|(?:話|言|伝え)(?:した|しました|った|いました)|話し(?:た|ました|合)|伝えた|質問|相談|会話|チャット|尋ね|(?:勧|薦)め(?:た|て|まし)|提案し"
     "|물었|물어|여쭤|말했|말씀|얘기|이야기|대화|질문|추천|제안|논의|상의"
 )
-"""That somebody asks for what was said. Without bounds of words, which these scripts do not show."""
+"""Phrases that ask for what was said. Without word boundaries, which these scripts do not mark."""
 DENSE_TALK: Final = (
     "什么|什麼|哪些|哪个|哪個|关于|關於|问题|問題|内容|內容|消息|话题|話題|我们|我們|咱们|你们|问过|問過|问|問|说过|說過|说|說|讲|講|聊天|聊|谈|談|讨论|討論|提到|告诉|告訴"
     "|对话|對話|给我|给|過|过|推荐|推薦|建议|建議|回答"
@@ -163,7 +162,7 @@ DENSE_TALK: Final = (
     "|내가|제가|우리(?:가|는)?|너(?:는|가)?|네가|뭐(?:라고|를|가|에)?|뭘|무엇(?:을|에|이)?|무슨|어떤|대해서?|관해서?|것(?:을|은)?|(?:물어|얘기|이야기|질문|말|대화|논의|추천|제안)(?:을|를)?"
     "|(?:물|했|말했|봤|물었|었|나눴)(?:었)?(?:지|나|나요|어요|습니까|죠|어|더라)?|했(?:지|나|나요|어|어요|습니까)|알려 ?줘|보여 ?줘"
 )
-"""Words that are about the conversation where a question in these scripts asks for a time of it, and for nothing else."""
+"""Words about the conversation in a question that asks only for a time, in these scripts."""
 FURTHER_ASKING: Final = """
     perguntei perguntou perguntamos falei falou falamos disse dissemos contei mencionei discutimos conversamos conversa conversas
     chiesto detto parlato raccontato menzionato discusso conversazione conversazioni
@@ -180,7 +179,7 @@ FURTHER_TALKING: Final = """
 
 
 ENGLISH: Final = "english"
-"""The language of a text that shows no other."""
+"""The language of a text without recognisable stop words."""
 
 _WORDS: Final = {
     ENGLISH: """
@@ -274,14 +273,14 @@ _WORDS: Final = {
 }
 
 LANGUAGES: Final = tuple(_WORDS)
-"""The languages with stop words, as their stemmers are named."""
+"""The languages with stop words, by the names of their stemmers."""
 STOPS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {language: frozenset(words.split()) for language, words in _WORDS.items()}
 )
 DENSE_STOPS: Final = frozenset("的了是在我你他她它们們吗嗎呢吧啊么麼有和就不都一这這那也很要个個为為什与與及")
-"""Single characters of Chinese that tell nothing; one alone is no term. Those that make up other words are still in pairs."""
+"""Single Chinese characters that say nothing; alone, they are not terms. Characters of longer words are still part of pairs."""
 WEB: Final = frozenset({"http", "https", "www"})
-"""What every address begins with."""
+"""The beginnings of every web address."""
 
 ASKING: Final = frozenset(
     """
@@ -296,7 +295,7 @@ ASKING: Final = frozenset(
     """.split()
     + FURTHER_ASKING.split()
 )
-"""Words of a question that are about the conversation and not about what it was about: no terms of it, unless it has no others."""
+"""Words of a question about the conversation itself, not its topic: not terms unless the question has no others."""
 
 TALKING: Final = frozenset(
     """
@@ -312,15 +311,15 @@ TALKING: Final = frozenset(
     """.split()
     + FURTHER_TALKING.split()
 )
-"""Words that are about the conversation where a question asks for a time of it, and for nothing else."""
+"""Words about the conversation in a question that asks only for a time."""
 
 _LOOKED_AT: Final = 80
-"""Words by which a language is told."""
+"""Number of words by which a language is detected."""
 _PLACES: Final = {language: 8 * place for place, language in enumerate(LANGUAGES)}
-"""Where each language counts in one number for all of them: eight bits, in which `_LOOKED_AT` fits."""
+"""Bit offset of each language in one number that counts all of them: eight bits each, enough for `_LOOKED_AT`."""
 
 
-def _counts() -> dict[str, int]:
+def _build_counts() -> dict[str, int]:
     counts: dict[str, int] = {}
     for language, words in STOPS.items():
         for word in words:
@@ -328,18 +327,18 @@ def _counts() -> dict[str, int]:
     return counts
 
 
-_COUNTS: Final = _counts()
+_COUNTS: Final = _build_counts()
 
 
-def language_of(words: Iterable[str]) -> str | None:
-    """The language most of whose stop words are among `words`, folded; None where none of any is.
+def find_language(words: Iterable[str]) -> str | None:
+    """Return the language with the most stop words among `words` (folded); None if there are none.
 
-    Of equal languages the first of `LANGUAGES` it is, English before all.
+    Ties go to the first language in `LANGUAGES`; English is the very first.
     """
     hits = 0
     for word in islice(words, _LOOKED_AT):
         hits += _COUNTS.get(word if word.isalpha() else word.partition("'")[0].partition("-")[0], 0)
-    if hits < 256:  # of the first language, or none
+    if hits < 256:  # only the first language, or none
         return LANGUAGES[0] if hits else None
     return max(LANGUAGES, key=lambda language: hits >> _PLACES[language] & 255)
 
@@ -373,7 +372,7 @@ _FORMS: Final = """
     jewelry jewellery | pajamas pyjamas | theater theatre | center centre | gray grey | organize organise | realize realise |
     program programme | travel traveling travelling traveled travelled | mold mould | yoghurt yogurt | tire tyre | pro professional
 """
-"""The base form first, then what becomes it."""
+"""The base form first, then its irregular forms."""
 
 _KINDRED: Final = """
     mom mother parents | dad father parents | child son daughter | husband spouse partner | wife spouse partner | sibling brother sister |
@@ -417,25 +416,25 @@ _KINDRED: Final = """
     furniture sofa table | couch sofa | sofa couch | rug carpet | apartment flat | rent lease | landlord rent | kitchen cook |
     bedroom room | fire burn | doctor appointment | dentist teeth | therapist therapy counselor | therapy counseling | counseling therapy
 """
-"""The word asked for first, then what may have been said instead."""
+"""The word in a question first, then words that may have been said instead."""
 
 
-def _rows(table: str) -> Iterator[list[str]]:
+def _iter_rows(table: str) -> Iterator[list[str]]:
     return (row.split() for row in table.split("|"))
 
 
 IRREGULAR: Final[Mapping[str, str]] = MappingProxyType(
-    {form: base for base, *forms in reversed(list(_rows(_FORMS))) for form in forms}
+    {form: base for base, *forms in reversed(list(_iter_rows(_FORMS))) for form in forms}
 )
-"""By form, its base; of two bases the first of the table it is."""
+"""Base by form; if a form has two bases, the first in the table."""
 
 
-def _kindred() -> dict[str, tuple[str, ...]]:
+def _build_kindred() -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
-    for word, *others in _rows(_KINDRED):
+    for word, *others in _iter_rows(_KINDRED):
         found[word] = tuple(dict.fromkeys([*found.get(word, ()), *others]))
     return found
 
 
-KINDRED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(_kindred())
-"""By base form of a word of a question, what else may have been said."""
+KINDRED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(_build_kindred())
+"""Words that may have been said instead, by the base form of a question's word."""

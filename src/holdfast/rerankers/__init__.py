@@ -2,7 +2,7 @@
 
 base           the protocol
 settings       which reranker, and how it is called
-callable       your own function or object, the factory, and the time limit that all rerankers are held to
+callable       your own function or object, the factory, and the time limit of all rerankers
 endpoint       any HTTP reranker
 cross_encoder  an ONNX model on this machine
 """
@@ -11,6 +11,6 @@ from __future__ import annotations
 
 from holdfast.rerankers.base import Reranker
 from holdfast.rerankers.callable import BoundedReranker, make_reranker
-from holdfast.rerankers.settings import RerankSettings, rerank_settings
+from holdfast.rerankers.settings import RerankSettings, parse_rerank_settings
 
-__all__ = ["BoundedReranker", "RerankSettings", "Reranker", "make_reranker", "rerank_settings"]
+__all__ = ["BoundedReranker", "RerankSettings", "Reranker", "make_reranker", "parse_rerank_settings"]

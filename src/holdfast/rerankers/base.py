@@ -1,4 +1,4 @@
-"""The contract of a reranker, and the check of its scores that all of them share."""
+"""The contract of rerankers, and the check of scores that they share."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.errors import RerankFailed
 class Reranker(Protocol):
     """Scores texts by how well each answers a question.
 
-    Any object with a `name` and `rerank` is one, and so is a plain function: see `holdfast.rerankers.make_reranker`.
+    Any object with `name` and `rerank` is a reranker, and so is a plain function: see `holdfast.rerankers.make_reranker`.
     """
 
     @property
@@ -20,7 +20,7 @@ class Reranker(Protocol):
         """Name of the model, for errors."""
 
     async def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
-        """Return a score for each text, in the order of the texts: the higher, the better.
+        """Return a score for each text, in order; higher is better.
 
         Args:
             query: the question.
@@ -38,8 +38,8 @@ def check_scores(scores: Any, count: int, who: str) -> list[float]:
     """Return scores as a list of floats.
 
     Args:
-        scores: as a reranker returned them: a list, an array of one dimension.
-        count: how many texts there were.
+        scores: the reranker's result: a list or an array of one dimension.
+        count: the number of texts.
         who: the reranker, for errors.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Your own reranker: a function or an object; `make_reranker`; and the time limit that all rerankers are held to."""
+"""Wrap your own reranker, a function or an object; `make_reranker`; and the time limit of all rerankers."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _log: Final = logging.getLogger("holdfast.search")
 
 
 class BoundedReranker:
-    """The reranker of a `Holdfast`, shared by all tenants.
+    """The reranker of a `Holdfast`, with a time limit; shared by all tenants.
 
     Attributes:
-        settings: how many texts it is given, and how long a search waits.
+        settings: the number of texts it gets, and how long a search waits.
 
     Args:
         settings: see above.
 
     Raises:
-        InvalidRequest: a setting that cannot be.
+        InvalidRequest: a setting is invalid.
     """
 
     def __init__(self, settings: RerankSettings) -> None:
@@ -40,42 +40,42 @@ class BoundedReranker:
         self._inner = make_reranker(settings)
         self._late: set[asyncio.Task[list[float]]] = set()
 
-    def seconds(self, *, prompt: bool) -> float:
-        """Return how long a search waits for scores, or a prompt."""
+    def get_timeout(self, *, prompt: bool) -> float:
+        """Return how long a search, or a prompt, waits for scores."""
         return min(self.settings.timeout, RERANK_PROMPT_SECONDS) if prompt else self.settings.timeout
 
-    async def scores(self, query: str, texts: Sequence[str], *, prompt: bool = False) -> list[float] | str:
-        """Return a score for each text, or in words why there are none. Never raises for the reranker's sake.
+    async def score_texts(self, query: str, texts: Sequence[str], *, prompt: bool = False) -> list[float] | str:
+        """Return a score for each text, or words that say why there are none. A failing reranker raises nothing.
 
-        A call that is late is cancelled and not waited for: it may be in a thread, or deaf.
+        A late call is cancelled but not waited for: it may run in a thread, or ignore cancellation.
 
         Args:
             query: the question.
             texts: at least one.
-            prompt: whether a prompt waits for it.
+            prompt: whether a prompt waits for the scores.
         """
         task = asyncio.create_task(self._inner.rerank(_clean(query[:RERANK_QUERY_CHARS]), texts), name="rerank")
         try:
-            done, _ = await asyncio.wait({task}, timeout=self.seconds(prompt=prompt))
+            done, _ = await asyncio.wait({task}, timeout=self.get_timeout(prompt=prompt))
             if done and not task.cancelled():
                 return task.result()
             why, detail = "failed" if done else "took too long", ""
         except HoldfastError as exc:
-            why, detail = "failed", f" ({exc})"  # has neither texts nor keys
-        except Exception as exc:  # noqa: BLE001 - no search fails by its reranker
+            why, detail = "failed", f" ({exc})"  # contains neither texts nor keys
+        except Exception as exc:  # noqa: BLE001 - a search must not fail because of its reranker
             why, detail = "failed", f" ({type(exc).__name__})"
         finally:
             if not task.done():
                 self._late.add(task)
                 task.add_done_callback(self._forget)
                 task.cancel()
-        _log.warning("the reranker %s%s: the order of a search stays", why, detail)
+        _log.warning("the reranker %s%s: the search keeps its order", why, detail)
         return why
 
     def _forget(self, task: asyncio.Task[list[float]]) -> None:
         self._late.discard(task)
         if not task.cancelled():
-            task.exception()  # it was late, and nothing asks for its error any more
+            task.exception()  # mark the error of a late call as retrieved
 
     async def close(self) -> None:
         """Release connections and weights. Closing twice is fine."""
@@ -83,22 +83,22 @@ class BoundedReranker:
 
 
 def _clean(text: str) -> str:
-    """Return the same without halves of characters (lone surrogates), which neither JSON nor a tokenizer takes."""
+    """Replace lone surrogates, which neither JSON nor tokenizers accept."""
     return text.encode("utf-8", "replace").decode()
 
 
 _AT_ONCE: Final = 4
-"""Calls that run in threads. One that is late keeps its thread, so further calls fail at once when that many are late."""
+"""Calls that run in threads. A late call keeps its thread; when this many are late, further calls fail at once."""
 
 
 class GivenReranker:
-    """A function, held to the contract: as many scores as texts, all of them finite.
+    """Checks that a given function keeps the contract: as many scores as texts, all of them finite.
 
     Args:
-        rerank: from a question and a list of texts to their scores. One that is not asynchronous runs in a thread, where it
-            goes on if the search does not wait any longer.
-        name: see `Reranker.name`.
-        close: called by `close`, if there is one.
+        rerank: takes a question and a list of texts and returns their scores. A synchronous function runs in a thread, and continues
+            there if the search stops waiting.
+        name: the reranker's name, for errors.
+        close: called by `close`, if given.
     """
 
     def __init__(
@@ -113,20 +113,20 @@ class GivenReranker:
         return f"GivenReranker({self.name!r})"
 
     async def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
-        """See `Reranker.rerank`."""
+        """Return a score for each text, in order."""
         who = f"reranker {self.name!r}"
         try:
             returned = await self._call(query, list(texts))
         except HoldfastError:
             raise
-        except Exception as exc:  # noqa: BLE001 - whatever the program's function raises
-            kind = type(exc).__name__  # only its kind: its words may quote the texts
+        except Exception as exc:  # noqa: BLE001 - the program's function may raise anything
+            kind = type(exc).__name__  # only the type, because the message may quote the texts
         else:
             return check_scores(returned, len(texts), who)
         raise RerankFailed(f"{who} failed: {kind}")
 
     async def close(self) -> None:
-        """See `Reranker.close`."""
+        """Call the given `close` function once, if there is one."""
         close, self._close = self._close, None
         if close is not None and inspect.isawaitable(ended := close()):
             await ended
@@ -162,14 +162,14 @@ def _is_async(function: Callable[..., Any]) -> bool:
 
 
 def make_reranker(given: Any) -> Reranker:
-    """Return a reranker that is not opened yet: connections and weights come with its first call.
+    """Return a reranker. It connects or loads weights on its first call.
 
     Args:
         given: `RerankSettings`; an object with `name` and `rerank`; or a function from a question and a list of texts to a list
-            of scores, asynchronous or not.
+            of scores, synchronous or asynchronous.
 
     Raises:
-        InvalidRequest: it is none of them, or a setting that cannot be.
+        InvalidRequest: it is none of these, or a setting is invalid.
     """
     if isinstance(given, RerankSettings):
         if given.path is not None:

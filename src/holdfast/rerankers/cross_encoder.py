@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 EXTRA: Final = "rerank"
 PIECES: Final = 512
-"""Pieces of question and text together; of longer ones the end of the longer is cut. What BERT's and RoBERTa's descendants take."""
+"""Maximum pieces of question and text together, the usual limit of BERT and RoBERTa models; the longer of the two is cut at its end."""
 STEP: Final = 8
-"""Texts that are computed at once: the next search waits for a step."""
+"""Texts that are computed at once; the next search waits for a step."""
 MODELS: Final = ("model.onnx", "onnx/model.onnx")
-"""Where the model is in its folder; the second is how models are published."""
+"""Paths of the model in its folder; models are usually published with the second."""
 TOKENIZER: Final = "tokenizer.json"
 _INPUTS: Final = ("input_ids", "attention_mask", "token_type_ids")
 _PADS: Final = ("[PAD]", "<pad>", "<|pad|>")
@@ -34,7 +34,7 @@ class _Loaded(NamedTuple):
     session: InferenceSession
     inputs: tuple[str, ...]
     pad: int
-    """Id of the piece that fills up shorter texts."""
+    """Id of the piece that pads shorter texts."""
 
 
 class CrossEncoder:
@@ -58,32 +58,32 @@ class CrossEncoder:
 
     @property
     def name(self) -> str:
-        """See `Reranker.name`."""
+        """The name of the model's folder, with the prefix `local/`."""
         return f"local/{self._path.name}"
 
     async def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
-        """See `Reranker.rerank`.
+        """Return a score for each text, in order.
 
         Raises:
             MissingExtra: a library of the extra is not installed.
         """
-        self._limiter = self._limiter or anyio.CapacityLimiter(1)  # one step at a time, whichever search it is of
+        self._limiter = self._limiter or anyio.CapacityLimiter(1)  # one step at a time for all searches
         encoded = await anyio.to_thread.run_sync(self._encode, query, texts, limiter=self._limiter)
         found = [0.0] * len(texts)
-        for step in _steps(encoded):
+        for step in _iter_steps(encoded):
             scores = await anyio.to_thread.run_sync(self._score, [encoded[at] for at in step], limiter=self._limiter)
             for at, score in zip(step, scores, strict=True):
                 found[at] = score
         return found
 
     async def close(self) -> None:
-        """See `Reranker.close`."""
+        """Release the model."""
         self._closed = True
         self._loaded = None
 
     def _encode(self, query: str, texts: Sequence[str]) -> list[Encoding]:
         try:
-            found: list[Encoding] = self._model().tokenizer.encode_batch([(query, text) for text in texts])
+            found: list[Encoding] = self._get_model().tokenizer.encode_batch([(query, text) for text in texts])
         except (TypeError, ValueError, OverflowError) as exc:
             raise RerankFailed(f"{self.name} could not split the texts: {type(exc).__name__}") from None
         return found
@@ -91,8 +91,8 @@ class CrossEncoder:
     def _score(self, texts: Sequence[Encoding]) -> list[float]:
         from holdfast.recall.arrays import np
 
-        loaded = self._model()
-        rows = {name: [_row(text, name) for text in texts] for name in loaded.inputs}
+        loaded = self._get_model()
+        rows = {name: [_get_row(text, name) for text in texts] for name in loaded.inputs}
         longest = max(len(text) for text in texts)
         fed: dict[str, Any] = {}
         for name, some in rows.items():
@@ -102,7 +102,7 @@ class CrossEncoder:
             fed[name] = block
         try:
             output = np.asarray(loaded.session.run(None, fed)[0])
-        except Exception as exc:  # noqa: BLE001 - ONNX Runtime has an exception for each status, all of the bare `Exception`
+        except Exception as exc:  # noqa: BLE001 - ONNX Runtime raises subclasses of the bare `Exception` for each status
             kind = type(exc).__name__
         else:
             if output.shape not in ((len(texts),), (len(texts), 1)):
@@ -110,7 +110,7 @@ class CrossEncoder:
             return check_scores(output.reshape(-1).tolist(), len(texts), self.name)
         raise RerankFailed(f"{self.name} failed: {kind}")
 
-    def _model(self) -> _Loaded:
+    def _get_model(self) -> _Loaded:
         with self._loading:
             if self._closed:
                 raise RerankFailed("the local reranker was closed")
@@ -132,8 +132,8 @@ class CrossEncoder:
         options.intra_op_num_threads = THREADS
         options.add_session_config_entry(
             "session.intra_op.allow_spinning", "0"
-        )  # threads that wait leave the cores to others
-        options.log_severity_level = 4  # its warnings go to stderr past every handler
+        )  # waiting threads leave the cores to others
+        options.log_severity_level = 4  # its warnings would go to stderr, bypassing the log handlers
         try:
             tokenizer = Tokenizer.from_file(str(self._path / TOKENIZER))
             session = InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
@@ -146,7 +146,7 @@ class CrossEncoder:
 
 
 def _prepare(tokenizer: Tokenizer) -> int:
-    """Have a tokenizer cut what is too long, and return the id of its padding."""
+    """Make a tokenizer cut long texts, and return the id of its padding."""
     padding = tokenizer.padding
     tokenizer.no_padding()
     tokenizer.enable_truncation(PIECES, strategy="longest_first")
@@ -155,14 +155,14 @@ def _prepare(tokenizer: Tokenizer) -> int:
     return next((id_ for name in _PADS if (id_ := tokenizer.token_to_id(name)) is not None), 0)
 
 
-def _row(text: Encoding, name: str) -> list[int]:
+def _get_row(text: Encoding, name: str) -> list[int]:
     rows = {"input_ids": text.ids, "attention_mask": text.attention_mask, "token_type_ids": text.type_ids}
     row: list[int] = rows[name]
     return row
 
 
-def _steps(texts: Sequence[Encoding]) -> Iterator[list[int]]:
-    """Positions of texts of about one length, `STEP` at a time."""
+def _iter_steps(texts: Sequence[Encoding]) -> Iterator[list[int]]:
+    """Yield positions of texts of similar length, `STEP` at a time."""
     order = sorted(range(len(texts)), key=lambda at: len(texts[at]))
     for at in range(0, len(order), STEP):
         yield order[at : at + STEP]

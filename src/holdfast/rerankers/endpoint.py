@@ -1,4 +1,4 @@
-"""Any HTTP reranker: the request and the scores in its answer, by the form of its API."""
+"""Call any HTTP reranker: make the request and read the scores, in the format of its API."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from holdfast.rerankers.settings import RerankForm, RerankSettings
 
 
 class RerankClient(PostingClient):
-    """The endpoint and its connections.
+    """An endpoint and its connections.
 
     Args:
-        base_url: up to and with the version; a query in it is kept.
+        base_url: up to and including the version; a query in it is kept.
         api_key: sent as bearer token; None sends none.
-        model: what it is called there.
+        model: the endpoint's name of the model.
         headers: sent with every call.
-        form: see `RerankForm`.
+        form: the format of requests, see `RerankForm`.
         options: timeouts, retries and limits; see `UpstreamClient`.
 
     Raises:
-        InvalidRequest: the address, the key or a header is not one.
+        InvalidRequest: the address, the key or a header is malformed.
     """
 
     def __init__(
@@ -41,27 +41,27 @@ class RerankClient(PostingClient):
         **options: Unpack[Options],
     ) -> None:
         options.setdefault("max_event_bytes", RERANK_ANSWER_BYTES)
-        super().__init__(base_url, api_key, model, headers, path=_path, mark=b'"index"', **options)
+        super().__init__(base_url, api_key, model, headers, path=_complete_path, mark=b'"index"', **options)
         self._form = form
 
     async def ask(self, query: str, texts: Sequence[str]) -> list[float]:
-        """Return the scores of texts, in their order.
+        """Return the scores of texts, in order.
 
         Raises:
             ModelError: the endpoint did not answer, or refused.
-            RerankFailed: a score is missing, doubled or not finite.
+            RerankFailed: a score is missing, duplicate or not finite.
         """
         body = await self.post(make_request(self._form, self._model or "", query, texts))
         return read_scores(body, len(texts), self._where)
 
 
-def _path(path: str) -> str:
+def _complete_path(path: str) -> str:
     return path.removesuffix("/rerank") + "/rerank"
 
 
 def make_request(form: RerankForm, model: str, query: str, texts: Sequence[str]) -> dict[str, Any]:
-    """Return the body of a call. Every form is asked for the scores of all texts."""
-    if form == "tei":  # without `truncate` it refuses a text that is longer than its model takes
+    """Return the body of a request for the scores of all texts."""
+    if form == "tei":  # without `truncate`, it refuses texts that are too long for its model
         return {"query": query, "texts": list(texts), "truncate": True}
     body = {"model": model, "query": query, "documents": list(texts)}
     return body | {"top_k" if form == "voyage" else "top_n": len(texts)}
@@ -83,19 +83,19 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def read_scores(body: bytes, count: int, where: str) -> list[float]:
-    """Return the scores in an answer, in the order of the texts.
+    """Decode the scores in a response, in the order of the texts.
 
-    The answer is an object with `results` or `data`, or the list alone (TEI). The form that was asked for is not looked at:
-    gateways translate only one of the two.
+    The response is an object with `results` or `data`, or the list alone (TEI). All formats are accepted whatever the request's, because
+    some gateways translate only requests or only responses.
 
     Args:
         body: JSON.
-        count: how many texts were sent.
-        where: who answered, for errors.
+        count: the number of texts sent.
+        where: the endpoint, for errors.
 
     Raises:
         RerankFailed: a text has no score or several, there is a score for a text that was not sent, or one is not finite.
-        ModelProtocolError: this is not an answer of a reranker.
+        ModelProtocolError: this is not a response of a reranker.
     """
     try:
         answer = msgspec.json.decode(body, type=_Answer | list[_Item])
@@ -112,20 +112,20 @@ def read_scores(body: bytes, count: int, where: str) -> list[float]:
 
 
 TEI_BATCH: Final = 32
-"""Texts in a call of Text Embeddings Inference, which refuses more (`--max-client-batch-size`) unless it is set otherwise."""
+"""Texts per call of Text Embeddings Inference, which by default refuses more (`--max-client-batch-size`)."""
 
 
 class EndpointReranker:
     """A model that is called over HTTP.
 
-    A call that fails is tried again as calls of models are (429, 5xx and lost connections), as far as `timeout` allows.
+    Failed calls are retried like calls of chat models (429, 5xx and lost connections), as far as `timeout` allows.
 
     Args:
-        settings: where it is, and how it is called.
-        options: of the connection; see `UpstreamClient`. For tests.
+        settings: the endpoint and how it is called.
+        options: options of the connection, for tests; see `UpstreamClient`.
 
     Raises:
-        InvalidRequest: the address, the key or a header is not one.
+        InvalidRequest: the address, the key or a header is malformed.
     """
 
     def __init__(self, settings: RerankSettings, **options: Unpack[Options]) -> None:
@@ -141,27 +141,27 @@ class EndpointReranker:
 
     @property
     def name(self) -> str:
-        """See `Reranker.name`."""
+        """The name of the model, for errors."""
         return self._client.name
 
     async def rerank(self, query: str, texts: Sequence[str]) -> list[float]:
-        """See `Reranker.rerank`."""
+        """Return a score for each text, in order."""
         batches = [texts[at : at + self._batch] for at in range(0, len(texts), self._batch)]
         try:
             found = await asyncio.gather(*(self._client.ask(query, batch) for batch in batches))
         except ModelError as exc:
-            failure = _failure(exc, [query, *texts])
+            failure = _to_rerank_error(exc, [query, *texts])
         else:
             return [score for scores in found for score in scores]
-        raise failure  # outside of the block above: a logged trace has no error that may quote a text
+        raise failure  # outside the block above, so that a logged traceback has no error that may quote a text
 
     async def close(self) -> None:
-        """See `Reranker.close`."""
+        """Close the connections."""
         await self._client.close()
 
 
-def _failure(exc: ModelError, texts: Sequence[str]) -> RerankFailed:
+def _to_rerank_error(exc: ModelError, texts: Sequence[str]) -> RerankFailed:
     words = describe_failure(exc, texts)
-    if isinstance(exc, ModelProtocolError):  # ends with a piece of the answer, which may be a text
+    if isinstance(exc, ModelProtocolError):  # its message ends with a piece of the response, which may quote a text
         words = words.split(": ", 1)[0]
     return RerankFailed(f"no scores: {words}")

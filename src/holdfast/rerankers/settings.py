@@ -22,7 +22,7 @@ from holdfast.settings import (
 )
 
 RerankForm = Literal["cohere", "voyage", "tei"]
-"""How an endpoint is asked. `cohere`: Cohere, Jina, vLLM, LiteLLM and most others. `tei`: Text Embeddings Inference."""
+"""The format of an endpoint's requests. `cohere`: Cohere, Jina, vLLM, LiteLLM and most others. `tei`: Text Embeddings Inference."""
 
 
 class Rerank(Settings, frozen=True, kw_only=True):
@@ -31,25 +31,25 @@ class Rerank(Settings, frozen=True, kw_only=True):
     ALIASES: ClassVar[dict[str, str]] = {"top_n": "top"}
 
     base_url: Url | None = None
-    """Of an HTTP reranker, up to and with the version: `/rerank` is added. The texts of the best hits are sent there."""
+    """URL of an HTTP reranker, up to and including the version: `/rerank` is added. The texts of the best hits are sent there."""
     path: Text | None = None
-    """In place of `base_url`: the folder of a cross-encoder that is computed here, `model.onnx` and `tokenizer.json`."""
+    """Instead of `base_url`: the folder of a local cross-encoder, with `model.onnx` and `tokenizer.json`."""
     model: Text | None = None
-    """The model's name there; only `tei` has none."""
+    """The endpoint's name of the model; only `tei` has none."""
     api_key: Secret | None = None
     """Sent as bearer token. Unset: none is sent; none is taken from the environment."""
     headers: Mapping[str, Secret] = {}
     """Sent with every call."""
     form: RerankForm = "cohere"
-    """How it is asked: `cohere` also for Jina, vLLM and LiteLLM; `tei` for Text Embeddings Inference."""
+    """The format of requests: `cohere` also for Jina, vLLM and LiteLLM; `tei` for Text Embeddings Inference."""
     top: Annotated[int, Meta(ge=2, le=RERANK_TEXTS)] = 50
-    """Hits that it orders, the first ones of the ranking; the others follow."""
+    """Number of hits that it reorders, the first ones of the ranking; the others follow."""
     max_chars: Annotated[int, Meta(ge=100, le=RERANK_CHARS)] = RERANK_CHARS
-    """Characters of each of them that it reads, around what answers best. Set it lower for a model that takes less."""
+    """Characters of each hit that it reads, around the best answer. Set it lower for a model that takes less."""
     timeout: Annotated[float, Meta(ge=0.001, le=60, extra={"form": "duration"})] = 1.0
-    """How long a search waits for it; then its order stays. A prompt waits for a quarter of a second at most."""
+    """How long a search waits for it; after that, hits keep their order. A prompt waits at most a quarter of a second."""
     prompts: bool = False
-    """Whether it also orders what comes into prompts by itself."""
+    """Whether it also reorders what is recalled into prompts."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = [*check_url("base_url", self.base_url), *check_header_value("api_key", self.api_key)]
@@ -64,7 +64,7 @@ class Rerank(Settings, frozen=True, kw_only=True):
 
 
 class RerankSettings(Rerank, frozen=True, kw_only=True):
-    """One reranker, by `reranker`, `path` or `base_url`.
+    """One reranker, given by `reranker`, `path` or `base_url`.
 
     Raises:
         InvalidRequest: a value is wrong.
@@ -85,10 +85,10 @@ class RerankSettings(Rerank, frozen=True, kw_only=True):
         return f"RerankSettings({where!r}, top={self.top})"  # key and headers are secrets
 
 
-def rerank_settings(given: Any) -> RerankSettings | None:
-    """Return settings as people give them: None is no reranker, anything else but settings is a reranker itself.
+def parse_rerank_settings(given: Any) -> RerankSettings | None:
+    """Return the settings for a given value: None (no reranker), settings, or a reranker.
 
     Raises:
-        InvalidRequest: a setting that cannot be.
+        InvalidRequest: a setting is invalid.
     """
     return given if given is None or isinstance(given, RerankSettings) else RerankSettings(reranker=given)

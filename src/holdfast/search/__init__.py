@@ -1,1 +1,1 @@
-"""Search over a user's conversations: what can be asked, what is found, and its pages."""
+"""Searches of a user's conversations: their options, results and pages."""

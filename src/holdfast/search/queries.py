@@ -1,7 +1,7 @@
-"""What a search accepts and returns: filters and form, hits with their snippets and neighbours, pages and cursors. Pure.
+"""Define searches: their filters and options, hits with snippets and neighbours, pages and cursors. Pure functions.
 
-A cursor holds the place of the last hit in the order of the ranking, and the moment of the first page: "yesterday" stays the same day,
-and later messages do not appear. It is no secret and grants nothing: only the request says whose messages are searched.
+A cursor holds the position of the last hit in the ranking and the time of the first page, so that "yesterday" stays the same day and
+later messages do not appear. It is not a secret and grants nothing: only the request says whose messages are searched.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from holdfast.limits import (
 )
 from holdfast.numbers import check_whole
 from holdfast.recall.base import SEARCH_MODES, SearchMode
-from holdfast.recall.questions import zone_of
+from holdfast.recall.questions import parse_zone
 from holdfast.stores.checks import check_id
 
 SEARCH_ROLES: Final = ("user", "assistant", "tool")
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a search is for, beside its words. See `Sessions.search` for what each means."""
+class SearchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a search. `Sessions.search` describes them."""
 
     mode: SearchMode | None = None
     limit: int = 10
@@ -45,76 +45,76 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     since: int | None = None
     until: int | None = None
     time: Literal["auto", "filter", "off"] = "auto"
-    """What a time in the query does: what was said then, or about it, goes first; nothing else is found; nothing."""
+    """The effect of a time in the query: `auto` ranks messages from or about that time first, `filter` finds no others, `off` has none."""
     zone: str = "UTC"
     neighbours: int = 0
     session_level: bool = False
     width: int = SEARCH_SNIPPET_CHARS
     """Characters of a snippet."""
     fresh: float = INDEX_FRESH_SECONDS
-    """Seconds to wait for what the user has just said to be in the index."""
+    """Seconds to wait until the user's latest messages are in the index."""
     known: SessionRef | None = None
-    """The session of a turn, which has its newest messages: nobody waits for these, nor for many other sessions."""
+    """The session of a turn, whose latest messages are known: they are not waited for, nor are those of many other sessions."""
     bare: bool = False
-    """Whether nothing but what was said is wanted: no highlights, no cursors, nor whether there is more."""
+    """Whether only the texts are wanted: no highlights, no cursors, no `has_more`."""
     least: float = 0.0
-    """Part of the best hit's score that a hit has to have."""
+    """Minimum score of a hit, as a share of the best hit's."""
     sure: bool = False
-    """Whether nothing is wanted unless something surely answers; see `Ranking.answers`. For what a model is given."""
+    """Whether to return nothing unless something surely answers, see `Ranking.has_answer`. Used for what a model gets."""
     rerank: Literal["on", "off", "prompt"] = "on"
-    """Whether the reranker, if there is one, orders the best hits; `prompt`: only if it is for prompts, and in less time."""
+    """Whether the reranker, if there is one, reorders the best hits; `prompt`: only if it is enabled for prompts, and in less time."""
     patience: float = SEARCH_VECTOR_SECONDS
     """Seconds to wait for the vector of the query."""
 
-    def bound(self, tenant: str, user_id: str, query: str) -> dict[str, Any]:
-        """All that the order and the filters of a search depend on."""
+    def make_cursor_binding(self, tenant: str, user_id: str, query: str) -> dict[str, Any]:
+        """Return everything that the order and the filters of a search depend on."""
         own = ("mode", "session_id", "not_session", "agent", "role", "since", "until", "time", "zone", "session_level")
         plain = {"rerank": self.rerank} if self.rerank != "on" else {}
         return {**{name: getattr(self, name) for name in own}, **plain, "of": [tenant, user_id, query]}
 
 
-def check(user_id: Any, query: Any, asked: Asked) -> None:
-    """Refuse what cannot be asked, before anything is looked up. Raises `InvalidRequest`."""
+def check_search(user_id: Any, query: Any, options: SearchOptions) -> None:
+    """Refuse invalid searches before anything is looked up. Raises `InvalidRequest`."""
     _check_id(user_id, "user_id")
     for name in ("session_id", "agent"):
-        if getattr(asked, name) is not None:
-            _check_id(getattr(asked, name), name)
+        if getattr(options, name) is not None:
+            _check_id(getattr(options, name), name)
     if not isinstance(query, str):
         raise InvalidRequest(f"query must be a string, not {type(query).__name__}", param="query")
     if not query.strip():
-        raise InvalidRequest("query is empty: say what is looked for", param="query")
+        raise InvalidRequest("query is empty: say what to search for", param="query")
     if len(query) > QUERY_CHARS:
-        raise InvalidRequest(f"query has {len(query):,} characters; at most {QUERY_CHARS:,} are taken", param="query")
+        raise InvalidRequest(f"query has {len(query):,} characters; at most {QUERY_CHARS:,} are allowed", param="query")
     for name, known in (
         ("mode", (None, *SEARCH_MODES)),
         ("role", (None, *SEARCH_ROLES)),
         ("time", ("auto", "filter", "off")),
     ):
-        if (value := getattr(asked, name)) not in known:
-            told = ", ".join(filter(None, known))
-            raise InvalidRequest(f"{name} must be one of {told}, not {value!r:.80}", param=name)
-    check_whole(asked.limit, "limit", 1, SEARCH_RESULTS)
-    check_whole(asked.neighbours, "neighbours", 0, SEARCH_NEIGHBOURS)
-    if not isinstance(asked.after, str | None):
-        raise InvalidRequest(f"after must be a cursor, not {type(asked.after).__name__}", param="after")
-    _check_times(asked)
+        if (value := getattr(options, name)) not in known:
+            allowed = ", ".join(filter(None, known))
+            raise InvalidRequest(f"{name} must be one of {allowed}, not {value!r:.80}", param=name)
+    check_whole(options.limit, "limit", 1, SEARCH_RESULTS)
+    check_whole(options.neighbours, "neighbours", 0, SEARCH_NEIGHBOURS)
+    if not isinstance(options.after, str | None):
+        raise InvalidRequest(f"after must be a cursor, not {type(options.after).__name__}", param="after")
+    _check_times(options)
 
 
-def _check_times(asked: Asked) -> None:
+def _check_times(options: SearchOptions) -> None:
     for name in ("since", "until"):
-        if (value := getattr(asked, name)) is not None:
+        if (value := getattr(options, name)) is not None:
             check_whole(value, name, -(2**53), 2**53)
-    if asked.since is not None and asked.until is not None and asked.since >= asked.until:
+    if options.since is not None and options.until is not None and options.since >= options.until:
         raise InvalidRequest("until must be later than since; a date stands for its beginning", param="until")
-    zone_named(asked.zone)
+    parse_search_zone(options.zone)
 
 
-def zone_named(name: Any) -> tzinfo:
-    """The time zone of that name. Raises `InvalidRequest`."""
+def parse_search_zone(name: Any) -> tzinfo:
+    """Return the time zone with a name. Raises `InvalidRequest`."""
     if not isinstance(name, str):
         raise InvalidRequest(f"tz must be the name of a time zone, not {type(name).__name__}", param="tz")
     try:
-        return zone_of(name)
+        return parse_zone(name)
     except InvalidRequest as exc:
         raise InvalidRequest(str(exc), param="tz") from exc
 
@@ -130,68 +130,68 @@ _CHECK_BYTES: Final = 12
 _LONGEST: Final = 4_500
 
 
-class Place(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where a page ends: in the order of the ranking, or within the hits that a reranker has put in another order."""
+class PagePosition(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
+    """The end of a page: a position in the ranking, or among the hits that a reranker has reordered."""
 
     score: float
-    """Of the hit; in the midst of reranked hits of the one of them that is last in the order of the ranking."""
+    """Score of the hit; among reranked hits, that of the one that is last in the ranking."""
     at: int
     session: str
     seq: int
     position: int
-    """Of the hit, from 1 on the first page."""
+    """The hit's number, from 1 on the first page."""
     now: int
-    """When the first page was asked for: milliseconds since the epoch."""
+    """The time of the first page, milliseconds since the epoch."""
     newest: int
-    """When the newest of all hits was said, as far as they were known then: clocks may differ."""
+    """The time of the newest hit known on the first page; clocks may differ."""
     reranked: bytes = b""
-    """Reranked hits that are still to come before the ranking goes on, in their order; see `holdfast.search.ranked_search`."""
+    """The reranked hits that follow before the ranking continues, in order; see `holdfast.search.ranked_search`."""
 
     @property
     def key(self) -> tuple[float, int, str, int]:
-        """What orders hits: the better, the newer, then by session and place."""
-        return order_of(self.score, self.at, self.session, self.seq)
+        """The sort key of the position."""
+        return make_order_key(self.score, self.at, self.session, self.seq)
 
 
-def order_of(score: float, at: int, session: str, seq: int) -> tuple[float, int, str, int]:
-    """The key by which hits are in order, best first."""
+def make_order_key(score: float, at: int, session: str, seq: int) -> tuple[float, int, str, int]:
+    """Return the sort key of a hit: best first, then newest, then by session and position."""
     return -score, -at, session, seq
 
 
-def cursor_of(place: Place, asked: Any) -> str:
-    """A place as an opaque text.
+def encode_cursor(place: PagePosition, binding: Any) -> str:
+    """Encode a position as an opaque cursor.
 
     Args:
-        place: the place.
-        asked: all that the search depends on, as JSON has it: a page of another search cannot be continued with it.
+        place: the position.
+        binding: everything that the search depends on, as JSON values; the cursor is not valid for any other search.
     """
     said = msgspec.json.encode(place)
-    return urlsafe_b64encode(_check(said, asked) + said).rstrip(b"=").decode()
+    return urlsafe_b64encode(_sign(said, binding) + said).rstrip(b"=").decode()
 
 
-def place_in(cursor: str, asked: Any) -> Place:
-    """The place that a cursor names. Raises `InvalidRequest` for one that was not given for this very search."""
+def decode_cursor(cursor: str, binding: Any) -> PagePosition:
+    """Decode a cursor. Raises `InvalidRequest` if it was not made for exactly this search."""
     if len(cursor) <= _LONGEST:
         try:
             data = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
             said = data[_CHECK_BYTES:]
-            if data[:_CHECK_BYTES] == _check(said, asked):
-                return msgspec.json.decode(said, type=Place)
+            if data[:_CHECK_BYTES] == _sign(said, binding):
+                return msgspec.json.decode(said, type=PagePosition)
         except (BadBase64, UnicodeEncodeError, msgspec.MsgspecError):
             pass
-    message = "after is no cursor of this search: give the `cursor` (over HTTP `last_id`) of the page before, with the same query, filters and user"
+    message = "after is not a cursor of this search: give the previous page's `cursor` (over HTTP `last_id`), with the same query, filters and user"
     raise InvalidRequest(message, param="after")
 
 
-def _check(said: bytes, asked: Any) -> bytes:
-    about = msgspec.json.encode(asked, order="sorted")
+def _sign(said: bytes, binding: Any) -> bytes:
+    about = msgspec.json.encode(binding, order="sorted")
     digest = hashlib.blake2b(key=_KEY, digest_size=_CHECK_BYTES)
     digest.update(len(about).to_bytes(8) + about + said)
     return digest.digest()
 
 
 class SearchNeighbour(msgspec.Struct, frozen=True, kw_only=True):
-    """A message before or behind a hit."""
+    """A message before or after a hit."""
 
     seq: int
     turn_id: int
@@ -211,27 +211,27 @@ class SearchHit(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     agent: str | None
     name: str | None
-    """Who spoke, where several do."""
+    """The speaker's name, if there are several."""
     timestamp: int
     score: float
-    """The higher, the better; comparable within one search only. 0 where only a time was asked for."""
+    """Higher is better; comparable only within one search. 0 if the query only asks for a time."""
     parts: dict[str, float]
-    """What the score is made of: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`; `similarity` is the cosine.
+    """The parts of the score: `own`, `neighbours`, `session`, `traits`, `keyword`, `vector`; `similarity` is the cosine.
 
     `rerank` is the score of the reranker: it decides the order, and is not part of `score`."""
     snippet: str
     highlights: tuple[tuple[int, int], ...]
-    """Start and stop of each word that was asked for, in characters of `snippet`."""
+    """Start and stop of each matching word in the characters of `snippet`."""
     position: int
     """Its rank, from 1, over all pages."""
     cursor: str = ""
-    """Names this hit of this search: given as `after`, the page begins behind it."""
+    """Identifies this hit in this search: given as `after`, the page begins after it."""
     before: tuple[SearchNeighbour, ...] = ()
     after: tuple[SearchNeighbour, ...] = ()
 
     @property
     def id(self) -> str:
-        """Names it: `session#seq`."""
+        """The hit's identifier, `session#seq`."""
         return f"{self.session_id}#{self.seq}"
 
 
@@ -240,11 +240,11 @@ class SearchResults(msgspec.Struct, frozen=True, kw_only=True):
 
     hits: tuple[SearchHit, ...]
     mode: SearchMode
-    """What was searched by."""
+    """The mode that was used."""
     has_more: bool = False
     cursor: str | None = None
-    """Give it as `after` for the next page; None: there is none."""
+    """Give it as `after` for the next page; None: this is the last page."""
     range: tuple[int | None, int | None] = (None, None)
-    """The time that was searched, filters and time expressions together: from the one until before the other, in milliseconds."""
+    """The time that was searched, from filters and time expressions together: start (inclusive) and stop (exclusive) in milliseconds."""
     notes: tuple[str, ...] = ()
-    """What was otherwise than asked for: `keyword only: there is no embedder`."""
+    """Deviations from the request, such as `keyword only: there is no embedder`."""

@@ -151,7 +151,7 @@ class _Indexed(Collector):
         index = self._index()
         if index is not None:
             indexed.add_metric([], index.indexed)
-            waiting.add_metric([], index.waits)
+            waiting.add_metric([], index.waiting)
             lag.add_metric([], index.lag / 1000)
             for doing, times in sorted(index.failures.items()):
                 failures.add_metric([doing], times)

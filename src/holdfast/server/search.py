@@ -11,7 +11,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.indexes.rebuild import IndexReport
 from holdfast.limits import QUERY_CHARS, SEARCH_NEIGHBOURS, SEARCH_RESULTS
 from holdfast.recall.base import SearchMode
-from holdfast.search.queries import SearchHit, SearchNeighbour, zone_named
+from holdfast.search.queries import SearchHit, SearchNeighbour, parse_search_zone
 from holdfast.server.http import Call
 from holdfast.server.routes import STORE, Routes
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, Page, Request, Time, json_schema
@@ -152,7 +152,7 @@ async def search(call: Call, query: SearchQuery) -> SearchResults:
 
 
 def _moment(given: str | None, name: str, zone: str) -> int | None:
-    return None if given is None else parse_time(given, name, zone_named(zone))
+    return None if given is None else parse_time(given, name, parse_search_zone(zone))
 
 
 # -- the index -------------------------------------------------------------------

@@ -24,7 +24,7 @@ from holdfast.limits import INLINE_MESSAGES
 from holdfast.memory.memories import Memories
 from holdfast.recall.base import SearchMode
 from holdfast.search.conversations import search_conversations
-from holdfast.search.queries import Asked, SearchResults
+from holdfast.search.queries import SearchOptions, SearchResults
 from holdfast.sessions.carry_over import CarryOver, add_carry_over, carry_over_from, find_carried_message
 from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.fields import check_session_fields, to_system_messages
@@ -346,7 +346,7 @@ class Sessions:
         """
         check_flag(session_level, "session_level")
         check_flag(rerank, "rerank")
-        asked = Asked(
+        asked = SearchOptions(
             mode=mode,
             limit=limit,
             after=after,

@@ -9,7 +9,7 @@ import re
 from typing import Final, Self
 
 from holdfast.errors import StoreError, StoreUnavailable
-from holdfast.recall.vectors import engine as scanner
+from holdfast.recall.vectors import get_engine as get_scanner
 from holdfast.stores import checks
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.network import PATIENCE
@@ -168,4 +168,4 @@ class MySQLStore(LogicStore):
         checks.check_id(tenant, "tenant")
         database = _Database(with_pool(parse_address(url, options=OPTIONS), INDEX_POOL))
         await database.open()
-        return LogicIndex(database, tenant, engine=scanner(), compress=compress)
+        return LogicIndex(database, tenant, engine=get_scanner(), compress=compress)

@@ -19,7 +19,7 @@ from holdfast.errors import (
     StoreCorrupt,
     StoreUnavailable,
 )
-from holdfast.recall.vectors import engine as scanner
+from holdfast.recall.vectors import get_engine as get_scanner
 from holdfast.stores import checks
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.network import PATIENCE
@@ -300,5 +300,5 @@ class PostgresStore(LogicStore):
         database = _IndexDatabase(with_pool(parse_address(url, options=OPTIONS), INDEX_POOL))
         await database.open()
         if database.extension.schema is None:
-            return LogicIndex(database, tenant, engine=scanner(), compress=compress)
+            return LogicIndex(database, tenant, engine=get_scanner(), compress=compress)
         return pgvector.PgvectorIndex(database, tenant, engine=pgvector.ENGINE)

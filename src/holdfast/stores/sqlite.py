@@ -18,7 +18,7 @@ from apsw import sqlite_extra
 
 from holdfast.errors import HoldfastError, StoreCorrupt
 from holdfast.errors.environment import INDEX_DAMAGED
-from holdfast.recall.vectors import engine as scanner
+from holdfast.recall.vectors import get_engine as get_scanner
 from holdfast.stores import checks
 from holdfast.stores._worker import Outcome, Worker
 from holdfast.stores.logic.index import LogicIndex
@@ -267,7 +267,7 @@ class SQLiteStore(LogicStore):
     async def open_index(cls, url: str, *, tenant: str, compress: bool) -> LogicIndex:
         """Open the database at `url` for an index alone; create or upgrade it."""
         checks.check_id(tenant, "tenant")
-        engine = VECTORS if sqlite_extra.has(VECTORS) and not compress else scanner()
+        engine = VECTORS if sqlite_extra.has(VECTORS) and not compress else get_scanner()
         database = _Database(parse_path(url), index=True)
         await database.open()
         return LogicIndex(database, tenant, engine=engine, compress=compress)

@@ -110,7 +110,7 @@ class Nearest:
             return None
         if not known.complete:
             return None
-        ids = known.sketches.nearest(vector, COMPARED)
+        ids = known.sketches.find_nearest(vector, COMPARED)
         return self._ask(_COMPARE, encode_array(sorted(ids)), vector, limit)
 
     def _load_sketches(self, model: int, space: int, dimension: int) -> _SpaceSketches:

@@ -27,7 +27,7 @@ from holdfast.limits import LOOKED_BACK, LOOKED_OVER, MEMORY_CHARS, MEMORY_TAGS
 from holdfast.memory.provenance import ANALYSED_CHARS, Heard, forms_of, make_heard, tool_origin
 from holdfast.memory.session_memories import SessionMemories
 from holdfast.recall.base import SearchMode
-from holdfast.recall.terms import terms_of
+from holdfast.recall.terms import extract_terms
 from holdfast.tools.context import Call, ToolContext
 from holdfast.tools.functions import shorten_schema, tool_from
 from holdfast.tools.search import NOTHING, OPENING
@@ -205,7 +205,7 @@ def _encode(value: Any) -> str:
 
 def _has_content(text: str) -> bool:
     """Return True if a text has enough content to be paraphrased."""
-    return len(text) > _CONTENT_CHARS or len(terms_of(text).counts) >= _CONTENT_TERMS
+    return len(text) > _CONTENT_CHARS or len(extract_terms(text).counts) >= _CONTENT_TERMS
 
 
 MEMORY: Final = "memory"

@@ -29,7 +29,7 @@ from holdfast.domain.refusals import read_refusals
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import HoldfastError, InvalidRequest
-from holdfast.indexes.documents import words_of
+from holdfast.indexes.documents import extract_words
 from holdfast.limits import (
     QUERY_CHARS,
     RECALL_FRESH_SECONDS,
@@ -48,9 +48,9 @@ from holdfast.overlays.passage_tables import (
     is_recallable,
 )
 from holdfast.recall.passages import Finding, Passage
-from holdfast.recall.questions import asks_many
+from holdfast.recall.questions import is_asking_for_many
 from holdfast.search.conversations import rank_session, search_conversations
-from holdfast.search.queries import Asked, SearchHit, zone_named
+from holdfast.search.queries import SearchHit, SearchOptions, parse_search_zone
 from holdfast.stores.walk import group_ranges
 from holdfast.tools.context import FoundMessage, SearchRequest
 from holdfast.tools.memory import is_from_user
@@ -276,7 +276,7 @@ async def _look_up(
     engine: Engine, ref: SessionRef, passages: SessionPassages, query: str, patience: float
 ) -> dict[int, float]:
     """Ask the index, and have the table hold what it finds."""
-    asked = Asked(session_id=ref.id, limit=_HITS, time="off", bare=True, patience=patience)
+    asked = SearchOptions(session_id=ref.id, limit=_HITS, time="off", bare=True, patience=patience)
     try:
         seqs = await rank_session(engine, ref, query, asked)
     except HoldfastError as exc:
@@ -324,7 +324,7 @@ def _make_items(
 
     def is_known(one: Passage) -> bool:
         entry = entries.get(one.seq)
-        return one.seq in held or (entry is not None and sent.has(words_of(entry)[one.start : one.stop]))
+        return one.seq in held or (entry is not None and sent.has(extract_words(entry)[one.start : one.stop]))
 
     for passage, whole, question, newer in found:
         if passage.seq not in entries or is_known(passage) or (newer is not None and newer.seq in held):
@@ -354,7 +354,7 @@ def make_item(
         size: characters that are passage_shown of that; -1: all.
         score: see `RecalledItem.score`.
     """
-    words = "" if entry is None else words_of(entry)
+    words = "" if entry is None else extract_words(entry)
     text = " ".join(words[passage.start : passage.stop].split()) or ERASED
     author = "" if entry is None else entry.message.role
     if entry is not None and (name := entry.message.name or entry.agent) and name != author:
@@ -389,9 +389,9 @@ async def recall_conversations(turn: Turn) -> list[RecalledItem]:
     if turn.engine.index is None or not query.strip():
         return []
     own, since, tail = turn.request.ref.id, _find_first_sent(turn), turn.session.tail.turn_id
-    many = asks_many(query)
+    many = is_asking_for_many(query)
     most = max(settings.max_results, _MANY) if many else settings.max_results  # the block's budget is what bounds them
-    asked = Asked(
+    asked = SearchOptions(
         limit=most * (_SPARE if since is None else 1),
         session_id=own if is_shared(turn) else None,
         zone=settings.zone,
@@ -486,8 +486,8 @@ async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessag
         if wanted.session_id not in (None, own):
             raise InvalidRequest("several users take part in this conversation: no other one is searched here")
         wanted = wanted._replace(session_id=own)
-    zone = zone_named(settings.zone)
-    asked = Asked(
+    zone = parse_search_zone(settings.zone)
+    asked = SearchOptions(
         limit=min(wanted.most or settings.max_results, settings.max_results),
         session_id=wanted.session_id,
         since=None if wanted.since is None else parse_time(wanted.since, "since", zone),

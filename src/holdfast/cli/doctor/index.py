@@ -27,16 +27,16 @@ def check_index(config: Config, url: str) -> Iterator[Finding]:
     import anyio
 
     from holdfast.config.build import build_index_settings
-    from holdfast.indexes.settings import file_of, lasting, place_of
+    from holdfast.indexes.settings import get_index_file, is_lasting, resolve_index_url
 
-    if not lasting(url) or not ((file := file_of(url)) is None or file.exists()):
+    if not is_lasting(url) or not ((file := get_index_file(url)) is None or file.exists()):
         return
     try:
         settings = build_index_settings(config)
         if settings is None:
             yield ok("index", "disabled: search is not available (storage.index.enabled)")
             return
-        place = file_of(place_of(settings, url))
+        place = get_index_file(resolve_index_url(settings, url))
         if place is not None and not place.exists():
             yield ok("index", f"{place}: does not exist yet, created on first use")
             return

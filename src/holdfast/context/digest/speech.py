@@ -26,7 +26,7 @@ from holdfast.context.values import (
     weigh_words,
 )
 from holdfast.domain.messages import Message
-from holdfast.recall.terms import terms_of
+from holdfast.recall.terms import extract_terms
 
 COURTESY_WORDS, COURTESY_CHARS = 9, 12
 """Words, and characters of a script without spaces, up to which a sentence can be a courtesy."""
@@ -122,7 +122,7 @@ def is_idle(sentence: str) -> bool:
     """Return True for a question, a request to proceed or a promise that names nothing: later messages say what became of it."""
     sentence = sentence.replace("’", "'")
     asks = sentence.endswith(QUESTION) or _PROCEED.match(sentence) is not None or is_promise(sentence)
-    return asks and not has_value(sentence) and len(terms_of(sentence).counts.keys() - _GENERIC) < LEAST_CONTENT
+    return asks and not has_value(sentence) and len(extract_terms(sentence).counts.keys() - _GENERIC) < LEAST_CONTENT
 
 
 def is_courtesy(sentence: str) -> bool:

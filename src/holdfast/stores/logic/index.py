@@ -67,7 +67,7 @@ class LogicIndex:
             await self._write(do_nothing, scrub=True)
         return written
 
-    async def held(
+    async def list_digests(
         self, space: Space, source_id: str, *, start: int = 0, limit: int = 1000
     ) -> Sequence[tuple[int, bytes]]:
         _check_source(space, source_id)

@@ -26,7 +26,7 @@ from holdfast.recall.base import (
     Progress,
     Space,
 )
-from holdfast.recall.terms import key_of
+from holdfast.recall.terms import to_key
 from holdfast.stores.logic.index_rows import (
     CHANNELS,
     NO_FILTER,
@@ -135,7 +135,7 @@ def _compute_limit(asked: Lookup, place: LookupScope) -> int:
 def _read_frequencies(place: LookupScope, terms: Sequence[str]) -> Steps[dict[str, int]]:
     if not terms:
         return {}
-    names = {key_of(term): term for term in terms}
+    names = {to_key(term): term for term in terms}
     rows = yield Query("index_frequencies", (*place.prefix, encode_array(sorted(names))))
     return {names[key if isinstance(key, str) else key.decode()]: count for key, count in rows}
 
@@ -196,7 +196,7 @@ def _read_postings(
     """Return ids of documents by term, from the rarest term on, until there are `POSTINGS`; in a small space, all of them."""
     terms = sorted(frequencies, key=lambda term: (frequencies[term], term))
     prefix = make_prefix(place.space, place.channel)
-    words = {term: prefix + key_of(term) for term in terms}
+    words = {term: prefix + to_key(term) for term in terms}
     room = POSTINGS if place.documents > SMALL else ENDLESS
     if filtered:
         return (yield from _read_filtered_lists(place, words, frequencies, room))

@@ -9,7 +9,7 @@ from typing import Final, get_args
 import msgspec
 
 from holdfast.recall.base import Candidate, Channel, Document, Filters, Progress, Space
-from holdfast.recall.terms import key_of
+from holdfast.recall.terms import to_key
 from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Row
 
@@ -46,7 +46,7 @@ def make_prefix(space: int, channel: int) -> str:
 
 def pack_terms(terms: Mapping[str, int], detail: str = "") -> str:
     """Encode terms as one text: `keys|key=count for keys that occur more than once|details`."""
-    keys = {key_of(term): count for term, count in terms.items()}
+    keys = {to_key(term): count for term, count in terms.items()}
     often = " ".join(f"{key}={count}" for key, count in keys.items() if count > 1)
     if detail:
         return f"{' '.join(keys)}|{often}|{detail}"
@@ -73,7 +73,7 @@ LONG: Final = 10
 
 def make_counter(terms: Iterable[str]) -> TermCounter:
     """Return a function that counts how often each of `terms` occurs in a text; it leaves out those that do not occur."""
-    names = {key_of(term): term for term in terms}
+    names = {to_key(term): term for term in terms}
     if not names:
         return lambda _: {}
     common, named = frozenset(names).intersection, names.__getitem__
@@ -90,7 +90,7 @@ def make_counter(terms: Iterable[str]) -> TermCounter:
         if rest and found and rest[0] != "|":
             often = f" {rest.partition('|')[0]} "
             for term in found:
-                if (at := often.find(f" {key_of(term)}=")) >= 0:
+                if (at := often.find(f" {to_key(term)}=")) >= 0:
                     start = often.index("=", at) + 1
                     found[term] = int(often[start : often.index(" ", start)])
         return found

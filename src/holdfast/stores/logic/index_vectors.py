@@ -18,7 +18,7 @@ from holdfast.recall.base import (
     Vectored,
     has_context,
 )
-from holdfast.recall.vectors import packed, similarities, unpacked
+from holdfast.recall.vectors import compute_similarities, pack, unpack
 from holdfast.stores.logic.index_reads import LookupScope, list_neighbours, read_candidates, resolve_scope
 from holdfast.stores.logic.index_rows import decode_document, make_counter, make_document_id, make_mark
 from holdfast.stores.logic.index_writes import NONE, PART, get_or_create_model, read_models, read_source, read_space
@@ -75,9 +75,7 @@ def put_vectors(
         return 0
     number = yield from get_or_create_model(tenant, model, -numbers if compress else numbers)
     half = models[model][1] < 0 if model in models else compress
-    rows = [
-        (id_, make_mark(one.digest), packed(one.vector) if half else one.vector) for id_, one in sorted(kept.items())
-    ]
+    rows = [(id_, make_mark(one.digest), pack(one.vector) if half else one.vector) for id_, one in sorted(kept.items())]
     yield Many("index_vector_put", rows)
     yield Query("index_documents_model", (encode_array(sorted(kept)), number))
     return len(kept)
@@ -91,7 +89,7 @@ def _read_digests_before(source: int, ids: Iterable[int]) -> Steps[dict[int, byt
 
 def _to_float32(data: bytes, dimensions: int) -> bytes:
     """Return a stored vector as float32."""
-    return unpacked(bytes(data)) if dimensions < 0 else bytes(data)
+    return unpack(bytes(data)) if dimensions < 0 else bytes(data)
 
 
 def _check_dimensions(model: str, there: int, given: int) -> None:
@@ -159,7 +157,7 @@ def find_similar(tenant: str, asked: Lookup, model: str, vector: bytes, *, engin
         near = yield from _scan_vectors(place, number, vector, limit, half=dimensions < 0)
     around = sorted(set(list_neighbours(near)).difference(near))
     rows = yield Query("index_vectors_at", (encode_array(around), number))
-    scores = similarities(vector, [_to_float32(row[1], dimensions) for row in rows], abs(dimensions))
+    scores = compute_similarities(vector, [_to_float32(row[1], dimensions) for row in rows], abs(dimensions))
     near |= {row[0]: score for row, score in zip(rows, scores, strict=True)}
     found = yield from read_candidates(place, sorted(near), make_counter(()), place.filters)
     return _sort_similar(place, found, near)
@@ -178,7 +176,7 @@ def _scan_vectors(place: LookupScope, model: int, vector: bytes, limit: int, *, 
     while True:
         rows = yield Query("index_vectors_read", (model, *place.prefix, *place.filters, last, SCANNED))
         data = b"".join([bytes(row[1]) for row in rows])
-        scores = similarities(vector, unpacked(data) if half else data, dimensions)
+        scores = compute_similarities(vector, unpack(data) if half else data, dimensions)
         best = nlargest(limit, [*best, *zip(scores, (row[0] for row in rows), strict=True)])
         if len(rows) < SCANNED:
             return {id_: score for score, id_ in best}

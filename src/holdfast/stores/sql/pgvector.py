@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from holdfast.errors import StoreError
 from holdfast.recall.base import Lookup, Similar, Source, Space, Vectored
-from holdfast.recall.vectors import similarities
+from holdfast.recall.vectors import compute_similarities
 from holdfast.stores.logic.index import LogicIndex
 from holdfast.stores.logic.steps import Database, Row, Rows
 from holdfast.stores.sql.remote import UPGRADING, Retryable
@@ -207,7 +207,7 @@ async def find_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
         rows = await connection.fetch(_format_graph_search(dimensions), given)
         if len(rows) < limit:
             rows = await connection.fetch(_format_exact_search(dimensions), given)
-    scores = similarities(vector, [bytes(row[1]) for row in rows], dimensions)
+    scores = compute_similarities(vector, [bytes(row[1]) for row in rows], dimensions)
     rated = [(row[0], score) for row, score in zip(rows, scores, strict=True)]
     return sorted(rated, key=lambda one: (-one[1], -one[0]))
 
@@ -218,7 +218,7 @@ async def _scan_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
     best: list[tuple[float, int]] = []
     last = -1
     while rows := await connection.fetch(load_statements("postgres")["index_vectors_read"], (*scope, last, FILLING)):
-        scores = similarities(vector, [bytes(row[1]) for row in rows], len(vector) // _NUMBER_BYTES)
+        scores = compute_similarities(vector, [bytes(row[1]) for row in rows], len(vector) // _NUMBER_BYTES)
         best = nlargest(limit, [*best, *zip(scores, (row[0] for row in rows), strict=True)])
         last = rows[-1][0]
     return [(id_, score) for score, id_ in best]
