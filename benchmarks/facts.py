@@ -32,7 +32,7 @@ _STATEMENTS = (
 
 async def measure(run: Run) -> list[Table]:
     """Measure `digest` with and without standing facts."""
-    found: Cells = {}
+    cells: Cells = {}
     for length in run.select_lengths(LENGTHS):
         report(f"facts: {length:,} messages")
         entries = _make_log(length + 2_000)
@@ -41,12 +41,12 @@ async def measure(run: Run) -> list[Table]:
             for facts in (True, False)
         }
         for name, samples in (await alternate(blocks, rounds=run.rounds, limit=run.limit)).items():
-            found[name, BUDGET, length] = samples
+            cells[name, BUDGET, length] = samples
     return [
         make_length_table(
             "facts_step",
             f"A frontier step at {BUDGET:,} tokens: median by session length in messages",
-            found,
+            cells,
             base="digest, facts off",
             notes=(
                 f"Every other message is a user message, and three of four user messages state a fact. {CANDIDATES} candidates are kept.",

@@ -82,8 +82,8 @@ async def _drive_with_coroutines(url: str, length: int, numbers: range, clients:
         writer.close()
 
     await asyncio.gather(*map(client, range(clients)))
-    found = Samples(times)
-    return Report(len(times), clock() - started, found.median, found.quantile(0.99), errors)
+    samples = Samples(times)
+    return Report(len(times), clock() - started, samples.median, samples.quantile(0.99), errors)
 
 
 def _make_body(length: int, number: int, at: int) -> bytes:

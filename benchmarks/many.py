@@ -100,9 +100,9 @@ async def _measure_lists(url: str, run: Run) -> dict[str, Figure]:
             times = []
             for _ in range(20):
                 started = clock()
-                found = await hf.store.list(limit=PAGE, after=at, user_id=user_id)
+                listing = await hf.store.list(limit=PAGE, after=at, user_id=user_id)
                 times.append(clock() - started)
-                assert len(found.sessions) == PAGE
+                assert len(listing.sessions) == PAGE
             return sorted(times)[len(times) // 2]
 
         freeze_heap()

@@ -153,10 +153,10 @@ async def _time_requests(hf: Holdfast) -> dict[str, Figure]:
         times = []
         for _ in range(100):
             started = clock()
-            found = await MatchFinder(hf.store, sender, messages).find()
+            match = await MatchFinder(hf.store, sender, messages).find()
             times.append(clock() - started)
             if expected is not ...:
-                assert (found.session.id if found else None) == expected
+                assert (match.session.id if match else None) == expected
         samples = Samples(times)
         figures[name] = samples.median
         if name == "continued":

@@ -43,23 +43,23 @@ def _make_row(what: str, samples: Samples) -> dict[str, Figure]:
 
 
 async def _time_first_calls(hf: Holdfast, times: int) -> Samples:
-    found = []
+    seconds = []
     for number in range(times):
         context = await _make_context(hf, f"first-{number}")
-        begun = clock()
+        started = clock()
         await _call_tool(hf, context, TRIVIAL)
-        found.append(clock() - begun)
+        seconds.append(clock() - started)
         await hf.close_session((await hf.session(context.session_id)).ref)
-    return Samples(found)
+    return Samples(seconds)
 
 
 async def _time_calls(call: Callable[[], Awaitable[object]], times: int) -> Samples:
-    found = []
+    seconds = []
     for _ in range(times):
-        begun = clock()
+        started = clock()
         await call()
-        found.append(clock() - begun)
-    return Samples(found)
+        seconds.append(clock() - started)
+    return Samples(seconds)
 
 
 async def _call_tool(hf: Holdfast, context: ToolContext, code: str) -> Outcome:

@@ -120,8 +120,8 @@ class TextGenerator:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        found = {tuple(extract_terms(word).counts): word for word in map(_make_word, range(WORDS))}
-        self.terms = {word: terms[0] for terms, word in found.items() if len(terms) == 1}
+        words_by_terms = {tuple(extract_terms(word).counts): word for word in map(_make_word, range(WORDS))}
+        self.terms = {word: terms[0] for terms, word in words_by_terms.items() if len(terms) == 1}
         """The index term of each word."""
         self._words = [*self.terms]
         self._weights = list(accumulate(1 / (at + 10) for at in range(len(self._words))))
@@ -159,11 +159,11 @@ def _make_word(at: int) -> str:
 
 
 def _make_documents(turns: Sequence[Sequence[str]], first: int, known: Mapping[str, str]) -> list[Document]:
-    found = []
+    documents = []
     for seq, words in enumerate(turns):
         digest = blake2b(" ".join(words).encode(), digest_size=16).digest()
         role = "assistant" if seq % 2 else "user"
-        found.append(
+        documents.append(
             Document(
                 seq=seq,
                 place=seq,
@@ -174,16 +174,16 @@ def _make_documents(turns: Sequence[Sequence[str]], first: int, known: Mapping[s
                 terms=Counter(known[word] for word in words),
             )
         )
-    return found
+    return documents
 
 
 def _make_long_documents(turns: Sequence[Sequence[str]], first: int) -> list[Document]:
     """Return the documents of long messages, analysed as for indexing."""
-    found = []
+    documents = []
     for seq, words in enumerate(turns):
         text, at = " ".join(words), (first + seq) * 60_000
         terms, detail = analyse(text, at)
-        found.append(
+        documents.append(
             Document(
                 seq=seq,
                 place=seq,
@@ -196,7 +196,7 @@ def _make_long_documents(turns: Sequence[Sequence[str]], first: int) -> list[Doc
                 detail=detail,
             )
         )
-    return found
+    return documents
 
 
 # -- one index, and its peer ---------------------------------------------------
@@ -309,11 +309,11 @@ class _IndexPair:
             "day": self._make_lookup_block(lambda: terms(make_query(), filters)),
             "peer": self._peer.make_block(make_query),
         }
-        found = await alternate(blocks, rounds=run.rounds, limit=run.limit)
-        figures: dict[str, Figure] = {name: samples.median for name, samples in found.items()}
-        figures["search_p99"] = found["search"].quantile(0.99)
-        figures["peer_p99"] = found["peer"].quantile(0.99)
-        figures["ratio"] = found["peer"].median / found["search"].median
+        samples_by_name = await alternate(blocks, rounds=run.rounds, limit=run.limit)
+        figures: dict[str, Figure] = {name: samples.median for name, samples in samples_by_name.items()}
+        figures["search_p99"] = samples_by_name["search"].quantile(0.99)
+        figures["peer_p99"] = samples_by_name["peer"].quantile(0.99)
+        figures["ratio"] = samples_by_name["peer"].median / samples_by_name["search"].median
         return figures
 
     async def _search(self, text: str, *, now: int) -> None:

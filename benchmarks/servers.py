@@ -243,7 +243,7 @@ async def _open_adk(folder: Path, sample: SampleSession) -> AsyncIterator[Candid
 
 async def _time_by_length(url: str, run: Run) -> dict[str, Figure]:
     """Return the median time of a warm turn, with no others running, at each session length."""
-    found: dict[str, Figure] = {}
+    medians: dict[str, Figure] = {}
     async with Holdfast(url, roster=make_roster("token_window", BUDGET)) as hf:
         for length in run.select_lengths(LENGTHS):
             ref = await run.sample.store_session(hf, f"long{length}", length)
@@ -252,8 +252,8 @@ async def _time_by_length(url: str, run: Run) -> dict[str, Figure]:
                 started = clock()
                 await turn(0, f"{make_text(at)} {at}")
                 times.append(clock() - started)
-            found[f"n{length}"] = sorted(times[5:])[len(times[5:]) // 2]
-    return found
+            medians[f"n{length}"] = sorted(times[5:])[len(times[5:]) // 2]
+    return medians
 
 
 # -- two processes -----------------------------------------------------------

@@ -127,12 +127,12 @@ def _make_peers(conversation: Conversation, path: Path) -> Iterator[tuple[str, P
 
 def _play(conversation: Conversation, peer: Peer, budget: int, tally: Tally, *, asked: bool) -> None:
     prompt = _to_prompt(peer(conversation.messages[: conversation.last_user + 1], budget), tally)
-    found = {}
+    answers = {}
     for statement in conversation.statements if asked else ():
         question = Message(role="user", content=statement.question)
         sent = peer([*conversation.messages, question], budget)
-        found[statement.id] = find_asked(conversation, statement, _to_prompt(sent, tally))
-    tally.add(conversation, prompt, found)
+        answers[statement.id] = find_asked(conversation, statement, _to_prompt(sent, tally))
+    tally.add(conversation, prompt, answers)
 
 
 def _to_prompt(sent: Sent, tally: Tally) -> Prompt | None:
@@ -186,8 +186,8 @@ def summarize_and_keep_newest(messages: Sequence[Message], budget: int) -> Sent:
 
 
 def _cut_to_sentence(text: str) -> str:
-    found = _SENTENCE.match(text.strip())
-    return " ".join(found[0].split()) if found else ""
+    match = _SENTENCE.match(text.strip())
+    return " ".join(match[0].split()) if match else ""
 
 
 def _take_newest(messages: Sequence[Message], budget: int) -> Sequence[Message]:

@@ -74,17 +74,17 @@ async def measure(run: Run) -> list[Table]:
     return [Table("streams", title, _COLUMNS, rows, notes)]
 
 
-def _make_row(what: str, count: int, found: list[StreamTimes], base: list[StreamTimes]) -> dict[str, Figure]:
-    firsts, wholes = Samples([one.first for one in found]), Samples([one.whole for one in found])
+def _make_row(what: str, count: int, replies: list[StreamTimes], base: list[StreamTimes]) -> dict[str, Figure]:
+    firsts, wholes = Samples([one.first for one in replies]), Samples([one.whole for one in replies])
     row: dict[str, Figure] = {
         "what": what,
         "open": count,
         "first_p50": firsts.median,
         "first_p99": firsts.quantile(0.99),
         "whole_p50": wholes.median,
-        "errors": sum(not one.is_complete for one in found),
+        "errors": sum(not one.is_complete for one in replies),
     }
-    if found is not base:
+    if replies is not base:
         before, all_of = Samples([one.first for one in base]), Samples([one.whole for one in base])
         row["added_first_p50"] = firsts.median - before.median
         row["added_first_p99"] = firsts.quantile(0.99) - before.quantile(0.99)
@@ -116,8 +116,8 @@ async def _drive_clients(url: str, length: int, count: int, run: Run) -> list[St
         await asyncio.sleep(SECONDS * number / count)
         mine = number < sessions
         name = f"n{length}-{number}" if mine else f"n{LENGTHS[0]}-{number}"
-        found = [await _stream_reply(url, name, f"Question {number}.{at}: where is it now?") for at in range(rounds)]
-        return found[1:] if mine else []  # the first reply includes opening the connection
+        replies = [await _stream_reply(url, name, f"Question {number}.{at}: where is it now?") for at in range(rounds)]
+        return replies[1:] if mine else []  # the first reply includes opening the connection
 
     return [one for some in await asyncio.gather(*map(client, range(count))) for one in some]
 

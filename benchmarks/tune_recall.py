@@ -34,12 +34,12 @@ GENERAL: Final = (
 
 async def _measure_recall(sets: Sequence[tuple[Dataset, Direct]], weights: Weights) -> float:
     """Return weighted recall in points, averaged over the sets."""
-    found = 0.0
+    total = 0.0
     for dataset, direct in sets:
         direct.weights = weights
         turns = (await Evaluator(dataset, direct).run("keyword", ks=[int(k) for k in KS])).turns
-        found += 100 * sum(turns[k] * weight for k, weight in KS.items()) / sum(KS.values())
-    return found / len(sets)
+        total += 100 * sum(turns[k] * weight for k, weight in KS.items()) / sum(KS.values())
+    return total / len(sets)
 
 
 def _list_weights() -> Iterator[str]:
@@ -54,10 +54,10 @@ def _list_weights() -> Iterator[str]:
 
 
 def _get_weight(weights: Weights, name: str) -> float:
-    found: Any = weights
+    value: Any = weights
     for part in name.split("."):
-        found = found[int(part)] if part.isdecimal() else getattr(found, part)
-    return float(found)
+        value = value[int(part)] if part.isdecimal() else getattr(value, part)
+    return float(value)
 
 
 def _set_weight(weights: Weights, name: str, value: float) -> Weights:
@@ -116,8 +116,8 @@ def main() -> None:
     parser.add_argument("paths", nargs="+", type=Path)
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args()
-    found = asyncio.run(tune(options.paths, options.rounds))
-    print(msgspec.json.format(msgspec.json.encode(found)).decode())
+    weights = asyncio.run(tune(options.paths, options.rounds))
+    print(msgspec.json.format(msgspec.json.encode(weights)).decode())
 
 
 if __name__ == "__main__":

@@ -30,10 +30,10 @@ async def measure(run: Run) -> list[Table]:
     """Measure every candidate at every length, on disk and in memory, and first turns after an import."""
     cells: dict[Path, Cells] = {folder: {} for folder in (run.folder, run.memory_folder) if folder is not None}
     for length in run.select_lengths(LENGTHS):
-        for folder, found in cells.items():
+        for folder, folder_cells in cells.items():
             report(f"turn: {length:,} entries{' in memory' if folder == run.memory_folder else ''}")
             for name, samples in (await _measure_length(run, folder, length)).items():
-                found[name, 0, length] = samples
+                folder_cells[name, 0, length] = samples
     on_disk = make_length_table("turn", f"{_TITLE}, on disk", cells[run.folder], base=PLAIN, notes=_NOTES)
     tables = [on_disk]
     if run.memory_folder is not None:
@@ -71,20 +71,20 @@ async def _measure_length(run: Run, folder: Path, length: int) -> dict[str, Samp
         for block in blocks.values():
             await block()  # warm up: the first turn of a process costs more
         index_updates.clear()
-        found = await alternate(blocks, rounds=run.rounds, limit=run.limit)
+        samples = await alternate(blocks, rounds=run.rounds, limit=run.limit)
     delete_files(folder, "turn-*")
-    return {**found, INDEX_UPDATE: Samples(index_updates)}
+    return {**samples, INDEX_UPDATE: Samples(index_updates)}
 
 
 def _add_index_update(turns: Block, hf: Holdfast, index_updates: list[float]) -> Block:
     """Return a block that updates the index after its turns, so that the index does not work while others are measured."""
 
     async def block() -> list[float]:
-        found = await turns()
+        times = await turns()
         started = clock()
         await wait_for_index(hf)
-        index_updates.append((clock() - started) / len(found))
-        return found
+        index_updates.append((clock() - started) / len(times))
+        return times
 
     return block
 

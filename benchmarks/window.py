@@ -167,9 +167,9 @@ async def _measure_cold(run: Run, length: int, budget: int) -> dict[str, Samples
         async with Holdfast(f"sqlite:///{path}", roster=make_roster(strategy, budget)) as hf:
             await run.sample.store_session(hf, "s", length, view=hf.roster.find_responder())
         blocks[strategy] = _make_cold_block(path, strategy, budget)
-    found = await alternate(blocks, rounds=run.rounds, limit=run.limit)
+    samples = await alternate(blocks, rounds=run.rounds, limit=run.limit)
     delete_files(run.folder, "cold-*")
-    return found
+    return samples
 
 
 def _make_cold_block(path: Path, strategy: str, budget: int) -> Block:
@@ -182,7 +182,7 @@ def _make_read_block(path: Path, request: Request, key: str) -> Block:
     """Return a block that reads and builds on new connections."""
 
     async def block() -> list[float]:
-        found = []
+        times = []
         for _ in range(5):
             store = await open_store(f"sqlite:///{path}", tenant="default")
             try:
@@ -191,10 +191,10 @@ def _make_read_block(path: Path, request: Request, key: str) -> Block:
                 rows = await store.window(ref, key)
                 assert rows.view is not None, "the view was saved"
                 build(request, decode_state(rows.view.state), rows.head, rows.entries)
-                found.append(clock() - started)
+                times.append(clock() - started)
             finally:
                 await store.close()
-        return found
+        return times
 
     return block
 
