@@ -34,15 +34,17 @@ async def measure(run: Run) -> list[Table]:
             report(f"turn: {length:,} entries{' in memory' if folder == run.memory_folder else ''}")
             for name, samples in (await _measure_length(run, folder, length)).items():
                 folder_cells[name, 0, length] = samples
-    on_disk = make_length_table("turn", f"{_TITLE}, on disk", cells[run.folder], base=PLAIN, notes=_NOTES)
+    on_disk = make_length_table(
+        "turn", f"One turn with two commits, on disk: {_MEDIAN}", cells[run.folder], base=PLAIN, notes=_NOTES
+    )
     tables = [on_disk]
     if run.memory_folder is not None:
-        title = f"{_TITLE}, in memory, so that commits cost nothing"
+        title = f"One turn with two commits, in memory, so that commits cost nothing: {_MEDIAN}"
         tables.append(make_length_table("turn_memory", title, cells[run.memory_folder], base=PLAIN))
     return [*tables, await _measure_first_turns(run)]
 
 
-_TITLE = "One turn with two commits: median by session length in entries"
+_MEDIAN = "median by session length in entries"
 _NOTES = (
     f"All use WAL, synchronous FULL and two commits per turn. Working set: {BUDGET:,} tokens; SQLiteSession counts no tokens.",
     f"{PLAIN}: on the same thread, one table with running totals, no repair, no idempotency, no strategy: the lower bound.",

@@ -1,4 +1,4 @@
-"""Links in README.md, docs/ and the pages beside them lead somewhere: files and anchors, as a code host has them."""
+"""Links in README.md, docs/ and the pages next to them lead to existing files and anchors, as a code host resolves them."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from scripts.site import links
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*(page.name for page in ROOT.glob("*.md")), *(f"docs/{page.name}" for page in ROOT.glob("docs/*.md"))])
 INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-MADE = {"changelog", "security-policy"}
-"""Pages of the site that lie elsewhere in the project."""
+COPIED = {"changelog", "security-policy"}
+"""Pages of the site that are outside docs/ in the project."""
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_somewhere(page: str) -> None:
-    """Every file is there, and has the heading that is named."""
+def test_links_are_not_broken(page: str) -> None:
+    """Every linked file exists and has the linked heading."""
     assert list(links.find_problems(ROOT, page)) == []
 
 
-def test_there_are_links_to_follow() -> None:
-    """Of all pages, and most of them; README.md's lead into docs/."""
+def test_links_are_found() -> None:
+    """The pages have several hundred links, some with anchors."""
     found = {page: list(links.find_links((ROOT / page).read_text(encoding="utf-8"))) for page in PAGES}
     assert {"README.md", "SECURITY.md", "CHANGELOG.md", "docs/index.md", "docs/gateway.md"} <= found.keys()
     assert sum(map(len, found.values())) > 400
     assert any("#" in link.target for link in found["docs/gateway.md"])
 
 
-def test_what_leads_nowhere_is_found(tmp_path: Path) -> None:
-    """A file, an anchor here and elsewhere, what lies outside of the project; not what is code, and not other hosts."""
+def test_broken_links_are_found(tmp_path: Path) -> None:
+    """Missing files, missing anchors and files outside of the project are reported; code and other hosts are not."""
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "b.md").write_text("# Two words, `three`!\n\n## Again\n\n## Again\n")
     (tmp_path / "docs" / "a.md").write_text(
@@ -48,11 +48,11 @@ def test_what_leads_nowhere_is_found(tmp_path: Path) -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    """Once in its tree, and by a link for who reads it on a code host; the tree names nothing that is not there."""
+    """Each page is once in a toctree and has a link for readers on a code host; toctrees name no missing pages."""
     pages = {page.removeprefix("docs/").removesuffix(".md") for page in PAGES if page.startswith("docs/")} - {"index"}
     trees = re.findall(r"```{toctree}\n(.*?)```", INDEX, re.DOTALL)
     named = [line for tree in trees for line in tree.splitlines() if line and not line.startswith(":")]
     written = [name for name in named if not name.startswith("reference/")]
     assert len(named) == len(set(named))
-    assert set(written) == pages | MADE
+    assert set(written) == pages | COPIED
     assert pages <= {link.target.removesuffix(".md") for link in links.find_links(INDEX)}

@@ -1,4 +1,4 @@
-"""The pages of the reference, which are made from the code, have all of it: each route, command, option and public name."""
+"""The generated reference pages contain every route, command, option and public name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 
 
 def sections(page: str) -> dict[str, str]:
-    """What stands below each heading that is code, up to the next heading."""
+    """Return the text below each heading that is code, up to the next heading."""
     pieces = re.split(r"^#{2,6} (.+)$", page, flags=re.MULTILINE)
     found = dict(zip(pieces[1::2], pieces[2::2], strict=True))
     return {name.strip("`"): text for name, text in found.items() if name.startswith("`")}
@@ -39,18 +39,18 @@ def sections(page: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    """What the app says of itself."""
+    """The OpenAPI document of the app."""
     return rest.load_document()
 
 
 @pytest.fixture(scope="module")
 def rest_pages() -> dict[str, str]:
-    """The two pages of it."""
+    """The two pages made from the document."""
     return rest.make_pages()
 
 
 def test_every_route_is_there(rest_pages: dict[str, str]) -> None:
-    """Those that the app answers, and no other."""
+    """The page has the routes that the app answers, and no others."""
     routed = {
         route.path
         for route in make_app(Holdfast("sqlite://:memory:")).routes
@@ -62,13 +62,13 @@ def test_every_route_is_there(rest_pages: dict[str, str]) -> None:
     assert sections(rest_pages[rest.PAGE]).keys() == wanted
 
 
-def test_a_route_is_described_whole(document: dict[str, Any], rest_pages: dict[str, str]) -> None:
-    """Each parameter, body, status and error, and who may; nothing of it is said of another one's route."""
-    told = sections(rest_pages[rest.PAGE])
+def test_a_route_is_described_completely(document: dict[str, Any], rest_pages: dict[str, str]) -> None:
+    """Each parameter, body, status, error and permission is in the section of its own route."""
+    described = sections(rest_pages[rest.PAGE])
     parameters = bodies = 0
     for path, item in document["paths"].items():
         for method, one in item.items():
-            section = told[f"{method.upper()} {path}"]
+            section = described[f"{method.upper()} {path}"]
             assert "**Allowed for:**" in section
             assert ("everyone, without a key" in section) == (one["security"] == [])
             for parameter in one["parameters"]:
@@ -82,15 +82,15 @@ def test_a_route_is_described_whole(document: dict[str, Any], rest_pages: dict[s
 
 
 def test_every_object_is_there(document: dict[str, Any], rest_pages: dict[str, str]) -> None:
-    """With each of its fields, and a place that links lead to."""
+    """Each object has all of its fields and an anchor."""
     page = rest_pages[rest.OBJECTS]
-    told, schemas = sections(page), document["components"]["schemas"]
+    described, schemas = sections(page), document["components"]["schemas"]
     assert len(schemas) > 80
-    assert told.keys() == schemas.keys()
+    assert described.keys() == schemas.keys()
     for name, schema in schemas.items():
         assert f"({rest.make_anchor(name)})=" in page
         for field in schema.get("properties", {}):
-            assert f"| `{field}` |" in told[name]
+            assert f"| `{field}` |" in described[name]
     aimed = set(re.findall(r"\]\(#(object-[^)]+)\)", "".join(rest_pages.values())))
     assert len(aimed) > 40
     assert aimed <= {rest.make_anchor(name) for name in schemas}
@@ -99,41 +99,41 @@ def test_every_object_is_there(document: dict[str, Any], rest_pages: dict[str, s
 # -- the command line ----------------------------------------------------------
 
 
-def below(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
-    """A command, and all below it, by how they are called."""
+def list_commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """Yield a command and all of its subcommands with their full names."""
     yield path, command
     if isinstance(command, click.Group):
         for name, one in command.commands.items():
-            yield from below(one, f"{path} {name}")
+            yield from list_commands(one, f"{path} {name}")
 
 
 def test_every_command_and_option_is_there() -> None:
-    """Each below the heading of its own command, with what it says of itself."""
+    """Each option is below the heading of its command, with its help text."""
     (page,) = command_pages.make_pages().values()
-    told = sections(page)
-    wanted = dict(below(commands, "holdfast"))
+    described = sections(page)
+    wanted = dict(list_commands(commands, "holdfast"))
     assert len(wanted) > 50
-    assert told.keys() == wanted.keys()
+    assert described.keys() == wanted.keys()
     options = 0
     for path, command in wanted.items():
-        assert escape_prose((command.help or "").split("\n\n")[0]) in told[path]
+        assert escape_prose((command.help or "").split("\n\n")[0]) in described[path]
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 assert parameter.help, (path, parameter.name)
-                assert escape_prose(parameter.help) in told[path].replace(r"\|", "|")
+                assert escape_prose(parameter.help) in described[path].replace(r"\|", "|")
                 options += 1
                 for name in parameter.opts:
-                    assert re.search(rf"`[^`]*(?<![\w-]){re.escape(name)}\b", told[path]), (path, name)
+                    assert re.search(rf"`[^`]*(?<![\w-]){re.escape(name)}\b", described[path]), (path, name)
             else:
-                assert parameter.make_metavar(click.Context(command)) in told[path].replace(r"\|", "|")
+                assert parameter.make_metavar(click.Context(command)) in described[path].replace(r"\|", "|")
     assert options > 250
 
 
 # -- Python --------------------------------------------------------------------
 
 
-def declared() -> Iterator[str]:
-    """The packages whose source has `__all__`."""
+def list_public_packages() -> Iterator[str]:
+    """Yield the packages whose source defines `__all__`."""
     for path in SOURCE.glob("holdfast/**/__init__.py"):
         names = [
             target.id
@@ -147,8 +147,8 @@ def declared() -> Iterator[str]:
 
 
 def test_every_package_is_there() -> None:
-    """A page each, in the list, and the public ones that everybody uses among them."""
-    wanted = set(declared())
+    """Each package has a page and an entry in the index, including the packages that most users import."""
+    wanted = set(list_public_packages())
     assert {"holdfast", "holdfast.errors", "holdfast.secrets", "holdfast.stores", "holdfast.testing"} <= wanted
     assert python_api.find_packages().keys() == wanted
     pages = python_api.make_pages()
@@ -156,9 +156,9 @@ def test_every_package_is_there() -> None:
     assert all(f":doc:`{name} <{name}>`" in pages[python_api.INDEX] for name in wanted)
 
 
-@pytest.mark.parametrize("package", sorted(declared()))
+@pytest.mark.parametrize("package", sorted(list_public_packages()))
 def test_every_public_name_is_there(package: str) -> None:
-    """Described on the package's page, or by a link to where the same thing is described."""
+    """Each name is described on the package's page, or linked to the page that describes it."""
     pages, homes = python_api.make_pages(), python_api.find_homes()
     page = pages[f"{python_api.FOLDER}/{package}.rst"]
     module = import_module(package)
@@ -180,8 +180,8 @@ def test_every_public_name_is_there(package: str) -> None:
 # -- the site's sources ----------------------------------------------------------
 
 
-def test_all_that_the_index_names_is_staged(tmp_path: Path) -> None:
-    """Pages of people, and pages that are made; links between them are those of the site; a second time nothing is written anew."""
+def test_all_pages_in_the_index_are_staged(tmp_path: Path) -> None:
+    """Written and generated pages are staged with links of the site; staging again writes nothing."""
     staging.stage(tmp_path)
     trees = re.findall(r"```{toctree}\n(.*?)```", INDEX, re.DOTALL)
     named = [line for tree in trees for line in tree.splitlines() if line and not line.startswith(":")]
@@ -193,7 +193,7 @@ def test_all_that_the_index_names_is_staged(tmp_path: Path) -> None:
     assert "docs/" not in "".join(re.findall(r"\]\(([^)]+)\)", security))
     assert "](security-policy.md)" in (tmp_path / "security.md").read_text(encoding="utf-8")
 
-    (tmp_path / "left.md").write_text("of a page that is no more")
+    (tmp_path / "left.md").write_text("of a deleted page")
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.md")}
     staging.stage(tmp_path)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.md")} == {
@@ -201,15 +201,15 @@ def test_all_that_the_index_names_is_staged(tmp_path: Path) -> None:
     }
 
 
-def test_words_mean_nothing_to_markdown() -> None:
-    """But for code; a cell ends where it should."""
+def test_prose_is_escaped_for_markdown() -> None:
+    """Code is not escaped, except for pipes in table cells."""
     assert escape_prose("a *b* `c*d` <e> {f} [g](h) i_j") == r"a \*b\* `c*d` \<e\> \{f\} \[g\](h) i\_j"
     assert format_table(("a", "b"), [("x | y", "`p|q`\nz")])[-2] == r"| x \| y | `p\|q` z |"
     assert format_table(("a",), []) == []
 
 
-def test_docstrings_mean_nothing_to_sphinx() -> None:
-    """The same in reStructuredText: code is set apart from the word that it stands in."""
+def test_docstrings_are_escaped_for_sphinx() -> None:
+    """Code is not escaped, and is separated from a word that it is attached to."""
     assert python_api.to_rst("`a` and `b`s, *c*, d_ |e|") == r"``a`` and ``b``\ s, \*c\*, d\_ \|e\|"
     assert python_api.to_rst("x`a`y and ` b`") == r"x\ ``a``\ y and \` b\`"
     assert python_api.to_rst("one ` alone") == r"one \` alone"

@@ -1,4 +1,4 @@
-"""Which faults `make mutants` puts into a function, and that they are what runs then."""
+"""The faults that `make mutants` puts into a function are listed and can be executed."""
 
 from __future__ import annotations
 
@@ -43,19 +43,19 @@ def source(tmp_path: Path) -> Source:
 
 
 def judged(source: Source) -> FunctionType:
-    """The function of the file, made anew."""
+    """Return a new instance of the file's function."""
     names: dict[str, FunctionType] = {}
     exec(compile(source.path.read_text(encoding="utf-8"), str(source.path), "exec"), names)
     return names["judged"]
 
 
 def faults(source: Source) -> dict[str, Fault]:
-    """By the line with the fault."""
+    """Return the faults by the line with the fault."""
     return {source.format_diff(fault).partition("\n+ ")[2]: fault for fault in source.faults}
 
 
 def test_the_faults_of_a_function(source: Source) -> None:
-    """Nothing of its annotations, docstring, `assert`, words of errors, or of what stands outside of it."""
+    """Annotations, docstrings, `assert`, error texts and code outside functions get no faults."""
     assert list(faults(source)) == [
         "def judged(number: int, *, most: int=11, words: tuple[str, ...]=()) -> str | None:",
         "if number < 0 or not words:",
@@ -75,8 +75,8 @@ def test_the_faults_of_a_function(source: Source) -> None:
     ]
 
 
-def test_a_fault_is_what_runs(source: Source) -> None:
-    """Code, or the default of a parameter, in a function that is there; the file stays as it is."""
+def test_a_fault_can_be_executed(source: Source) -> None:
+    """A fault replaces code or a parameter's default of an existing function, and leaves the file unchanged."""
     function, found = judged(source), faults(source)
     assert (function(10), function(11)) == ("small", "large: 1")
     code = source.compile_fault(found["return 'small' if number < most else f'large: {number - most}'"])
