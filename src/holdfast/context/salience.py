@@ -84,7 +84,7 @@ class Signals:
         self._units = [_UnitSignals(unit) for unit in units]
         self._holders: dict[str, list[int]] = {}
         self._source: dict[str, int] = {}
-        """By value, the newest unit that a tool told it in; without one, the first that holds it."""
+        """By value: the newest unit in which a tool returned it, or else the first unit that holds it."""
         self._used: dict[str, int] = {}
         self._last: dict[str, int] = {}
         self._there = [True] * len(units)
@@ -166,9 +166,9 @@ class _UnitSignals:
         self.last = unit.last
         self.users = unit.asks
         self.values: dict[str, str] = {}
-        """By its folded form, each value as it is written first."""
+        """By folded form, each value as it was first written."""
         self.said: dict[str, str] = {}
-        """Those of them in what was said, or asked for; a tool's results are neither."""
+        """The values in messages and in calls, but not in tool results."""
         self.asked: list[str] = []
         self.results: list[str] = []
         self.promises = False

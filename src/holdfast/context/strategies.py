@@ -4,7 +4,7 @@ A strategy is a pure callable `Window -> Window`; `make_strategy` creates one fr
 results, drop old units, cut what must stay, oldest first. `holdfast.context.build.fit` refuses a window that is still too large.
 
 An application can register strategies of its own: functions that choose which messages stay. Holdfast makes sure that the working set is
-valid, complete and within its budget. See docs/policies.md.
+valid, complete and within its budget. See docs/custom-strategies.md.
 """
 
 from __future__ import annotations
@@ -170,9 +170,9 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         return stepped
 
     def _cut_down(self, window: Window, floor: int) -> Window:
-        room, stated = window.room.tokens, reserve_for_facts(window) if self.facts else 0
-        told = compute_reserve(room, stated) if self.condense else 0
-        allowed = room - stated - int(told * FIRM)
+        room, facts_tokens = window.room.tokens, reserve_for_facts(window) if self.facts else 0
+        digest_tokens = compute_reserve(room, facts_tokens) if self.condense else 0
+        allowed = room - facts_tokens - int(digest_tokens * FIRM)
         if self.choose is not None:
             chosen = with_stub(self._choose(window, self.choose, allowed), floor)
             if chosen.body > allowed:
@@ -181,7 +181,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
                 chosen = with_stub(self._choose(shorter, self.choose, allowed), floor)
             if chosen.body <= allowed:
                 return chosen
-        goal = allowed if self.target is None else self._compute_goal(room, told + int(stated * STATED))
+        goal = allowed if self.target is None else self._compute_goal(room, digest_tokens + int(facts_tokens * STATED))
         leaving = _count_expendable(window, goal, allowed, self.preserve_recent)
         if self.condense and (reply := _find_reply(window, leaving)) is not None:
             leaving, window = leaving - 1, window.cut({reply: room // REPLY_PART})
@@ -196,7 +196,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         while window.body > allowed and len(window.units) > 1:
             window = with_stub(window.drop(1), floor)
         if window.units[-1].asks:  # the digest shrinks before the user's message is cut
-            allowed = room - stated - int(told * YIELDING)
+            allowed = room - facts_tokens - int(digest_tokens * YIELDING)
         return squeeze(window, allowed, floor, list_units)
 
     def _choose(self, window: Window, choose: Chooser, allowed: int) -> Window:
@@ -215,10 +215,10 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         """Return the tokens below which no message is cut: fewer in a small room, if a digest repeats what was cut."""
         return compute_cut_floor(window.room.tokens) if self.condense else MIN_CUT
 
-    def _compute_goal(self, room: int, told: int) -> int:
+    def _compute_goal(self, room: int, digest_tokens: int) -> int:
         """Return the tokens of the rest after a step: `target` minus the blocks' tokens, with a minimum for small rooms."""
         target = self.target or 0.0
-        return max(int(target * room) - told, int(target * (room - told) * RECENT_LEAST))
+        return max(int(target * room) - digest_tokens, int(target * (room - digest_tokens) * RECENT_LEAST))
 
 
 def make_strategy(settings: ContextSettings) -> Strategy:
@@ -286,11 +286,11 @@ def _make_salience(**options: Any) -> Strategy:
     return Strategy(name="salience", choose=_choose_important, **options)
 
 
-def _choose_important(window: Window, own: Strategy) -> Container[int]:
-    return salience.choose_units(window, own.target)
+def _choose_important(window: Window, strategy: Strategy) -> Container[int]:
+    return salience.choose_units(window, strategy.target)
 
 
-def _choose_nothing(window: Window, own: Strategy) -> Container[int]:
+def _choose_nothing(window: Window, strategy: Strategy) -> Container[int]:
     return ()
 
 
@@ -449,7 +449,7 @@ def forget_strategies(names: Iterable[str]) -> None:
 
 
 def _make_chooser(name: str, function: StrategyFunction) -> Chooser:
-    def choose(window: Window, own: Strategy) -> Container[int]:
+    def choose(window: Window, strategy: Strategy) -> Container[int]:
         newest = window.units[-1]
         units = [*window.head, *window.units]
         shown = [

@@ -1,4 +1,4 @@
-"""What a window does without when it is too large: long messages are cut, older tool results cleared, refused messages replaced by notes.
+"""Shrinking a window: long messages are cut, older tool results cleared, and refused messages replaced by notes.
 
 The log keeps all of them.
 """
@@ -18,16 +18,16 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 
 MUST = 0.5
-"""Part of the room that what must stay is cut to, where it has to be cut at all: the rest is for what is chosen."""
+"""Share of the room that required units are cut to, if they have to be cut at all; the rest is for chosen units."""
 
 
 def with_stub(window: Window, floor: int, *, everywhere: bool = False) -> Window:
-    """The anchor in at most its share of the room, once it stands alone in the head.
+    """Return the window with the anchor cut to its share of the room, if the anchor is in the head.
 
     Args:
-        window: what is cut.
+        window: the window.
         floor: tokens below which no message is cut.
-        everywhere: also where it does not stand in the head yet, unless it is in the newest unit.
+        everywhere: whether to cut the anchor outside of the head too, unless it is in the newest unit.
     """
     most = max(floor, int(ANCHOR_SHARE * window.room.tokens))
     for unit in list_older_units(window) if everywhere else window.head:
@@ -37,13 +37,13 @@ def with_stub(window: Window, floor: int, *, everywhere: bool = False) -> Window
 
 
 def with_room_to_choose(window: Window, must: Window, floor: int) -> Window:
-    """`window` with what must stay cut, because it does not fit: further than it would have to be.
+    """Return `window` with the required units cut, because they do not fit. They are cut further than necessary.
 
-    Otherwise one long result would leave no room for anything, and all that was worth keeping until now would be gone.
+    Otherwise one long result would leave no room for anything else, and everything worth keeping until now would be lost.
 
     Args:
-        window: before anything left.
-        must: what is left of it when all leaves that can.
+        window: the window before any unit left.
+        must: the window after everything left that may leave.
         floor: tokens below which no message is cut.
     """
     room = window.room.tokens
@@ -53,17 +53,17 @@ def with_room_to_choose(window: Window, must: Window, floor: int) -> Window:
 
 
 def list_older_units(window: Window) -> Iterable[Unit]:
-    """Every unit but the newest."""
+    """Return every unit except the newest."""
     return (*window.head, *window.units[:-1])
 
 
 def list_units(window: Window) -> Iterable[Unit]:
-    """Every unit that is sent."""
+    """Return every unit that is sent."""
     return (*window.head, *window.units)
 
 
 def squeeze(window: Window, allowed: int, floor: int, which: Callable[[Window], Iterable[Unit]]) -> Window:
-    """With the longest messages of some units cut, oldest first, until the body takes `allowed` tokens."""
+    """Cut the longest messages of some units, oldest first, until the body takes `allowed` tokens."""
     tried: dict[int, int] = {}
     while (over := window.body - allowed) > 0:
         caps = _compute_caps(_list_cuttable(window, which(window), floor), over, tried, floor)
@@ -75,9 +75,9 @@ def squeeze(window: Window, allowed: int, floor: int, which: Callable[[Window], 
 
 
 def _list_cuttable(window: Window, units: Iterable[Unit], floor: int) -> list[tuple[int, int]]:
-    """`(seq, tokens)` of the messages in `units` that are long enough to be cut: results, then texts, each oldest first.
+    """Return `(seq, tokens)` of the messages in `units` that are long enough to be cut: results before texts, each oldest first.
 
-    What a result loses is told again in a digest, and shorter; what a person said is not.
+    A digest repeats what is cut from a result in a shorter form, but not a user's words.
     """
     units = tuple(units)
     results = {entry.seq for unit in units for entry in unit.entries if entry.kind == "result"}
@@ -87,7 +87,7 @@ def _list_cuttable(window: Window, units: Iterable[Unit], floor: int) -> list[tu
 def _compute_caps(
     cuttable: Iterable[tuple[int, int]], over: int, tried: Mapping[int, int], floor: int
 ) -> dict[int, int]:
-    """How short to make which messages to save `over` tokens; one that did not get that short is asked for the least."""
+    """Return the size to cut each message to in order to save `over` tokens. A message that missed its size before gets the least."""
     caps = {}
     for seq, tokens in cuttable:
         if over <= 0:
@@ -101,38 +101,38 @@ def _compute_caps(
 
 
 CLEARED_NOTE = "[result of {tool} cleared: {tokens} tokens, message {seq} of the log{tag}]"
-"""Stands for a cleared result: which tool, how large it was, and which entry holds it."""
+"""Replaces a cleared result: it names the tool, the size and the entry."""
 LOADABLE_NOTE = "[result of {tool} cleared: {tokens} tokens; {whole} gives it back{tag}]"
-"""The same for a model that can load it back."""
+"""The same for a model that can load the result again."""
 LEAST_CLEARED = 48
-"""Tokens from which a result is worth a note, which takes about half of that itself."""
+"""Tokens from which clearing a result is worthwhile: the note itself takes about half of that."""
 
 
 class Clearing(msgspec.Struct, frozen=True, kw_only=True):
-    """The rule of `clear_tool_results`; see `STRATEGIES` for its keys."""
+    """The rule of `clear_tool_results`; `STRATEGIES` describes its keys."""
 
     trigger: int | None = None
-    """Tokens past which results are cleared; None: when the room is full."""
+    """Tokens beyond which results are cleared; None if only a full room triggers it."""
     keep: int = 3
     clear_at_least: int = 4000
     exclude_tools: tuple[str, ...] = ()
     keep_latest: bool = False
 
     def clear_results(self, window: Window) -> Window:
-        """The window with every result cleared that may be; as it is when it is not due, or that would free too little.
+        """Return the window with every clearable result cleared; the same window if it is not due or would free too little.
 
-        A batch is all that can go at once, so that the prompt is rewritten seldom.
+        All clearable results are cleared in one batch, so that the prompt is rewritten rarely.
         """
         if window.allotted <= (window.room.tokens if self.trigger is None else min(self.trigger, window.room.tokens)):
             return window
         found = list(self._iter_clearable(window))
         if not found or sum(entry.tokens for entry, _ in found) < self.clear_at_least:
-            return window  # the notes take room too: not even without them would it be enough
+            return window  # not enough even without counting the notes
         after = window.clear({entry.seq: note for entry, note in found})
         return after if window.allotted - after.allotted >= self.clear_at_least else window
 
     def _iter_clearable(self, window: Window) -> Iterator[tuple[Entry, Message]]:
-        """Results that may go, each with its note, oldest first."""
+        """Yield results that may be cleared, each with its note, oldest first."""
         results = list(_iter_results(window))
         kept = {entry.seq for entry, *_ in results[max(0, len(results) - self.keep) :]}
         if self.keep_latest:
@@ -153,11 +153,11 @@ class Clearing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _Result = tuple[Entry, Message, str, str]
-"""The entry of a tool result, the message it is sent as, its tool's name, and the heading of what is another agent's."""
+"""The entry of a tool result, the message that is sent, the tool's name, and the heading if another agent called it."""
 
 
 def _iter_results(window: Window) -> Iterator[_Result]:
-    """Every tool result that is sent."""
+    """Yield every tool result that is sent."""
     for unit in (*window.head, *window.units):
         if len(unit.entries) > 1:
             yield from _iter_unit_results(unit)
@@ -182,11 +182,12 @@ REFUSED_RESULT_NOTE: Final = "[the result of a tool call in message {seq} of the
 def find_refused(window: Window, upstream: str, without: Mapping[int, str]) -> dict[int, str]:
     """Return the reasons by `seq` of the messages in a window that are left out for an upstream.
 
-    The current user message is never left out: if the provider refuses it, the client is told.
+    The current user message is never left out: if the provider refuses it, the client gets the error.
 
     Args:
-        upstream: its name.
-        without: further ones for this call alone.
+        window: the window.
+        upstream: name of the upstream.
+        without: further reasons for this call alone.
     """
     if not without and not window.refused:
         return {}
@@ -197,32 +198,32 @@ def find_refused(window: Window, upstream: str, without: Mapping[int, str]) -> d
 def without_refused(window: Window, refused: Mapping[int, str], marker: str = "") -> list[Message]:
     """Return the conversation of a window with a note in place of each refused message.
 
-    Where calls are refused, their results become notes too: a result without its call is refused by every provider.
+    If calls are refused, their results become notes too: every provider refuses a result without its call.
 
     Args:
-        window: what is sent.
+        window: the window that is sent.
         refused: reasons by `seq`.
-        marker: the session's, for the notes.
+        marker: the session's marker, for the notes.
     """
     messages = window.messages()
     if not refused:
         return messages
     calls: dict[str | None, int] = {}
-    told: list[Message] = []
+    messages_sent: list[Message] = []
     for seq, message in zip(window.list_seqs(), messages, strict=True):
         if message.role != "tool":
             calls = {}
         if seq is not None and seq in refused and message.tool_calls:
             calls = {call.id: seq for call in message.tool_calls}
         if message.role == "tool" and message.tool_call_id in calls:
-            told.append(
+            messages_sent.append(
                 Message(
                     role="user",
                     content=REFUSED_RESULT_NOTE.format(seq=calls[message.tool_call_id], tag=format_tag(marker)),
                 )
             )
         elif seq in refused:
-            told.append(
+            messages_sent.append(
                 Message(
                     role=message.role,
                     content=REFUSED_NOTE.format(seq=seq, tag=format_tag(marker)),
@@ -230,5 +231,5 @@ def without_refused(window: Window, refused: Mapping[int, str], marker: str = ""
                 )
             )
         else:
-            told.append(message)
-    return told
+            messages_sent.append(message)
+    return messages_sent

@@ -1,6 +1,6 @@
-"""Values: what a piece of text may be worth to an agent, by its form alone.
+"""Values: how much a piece of text may be worth to an agent, by its form alone.
 
-An identifier, a date, a number and a word look unlike each other in any language, whatever they are about.
+Identifiers, dates, numbers and words differ in form in any language, whatever they are about.
 """
 
 # ruff: noqa: RUF001 (punctuation of other scripts is what some patterns are about)
@@ -26,29 +26,29 @@ IDENTIFIER, NUMBERED, DATE, PATH, PHRASE, DIGITS, LONG_DATE, NAME, SHORT, TIME, 
     0.7,
     0.6,
 )
-"""What a value's form promises. Scanned on half of the recorded sessions, by task, and on made-up ones of other kinds."""
+"""Weights of the forms of values. Tuned on half of the recorded sessions, by task, and on made-up ones of other kinds."""
 LEAST_NAME = 4
-"""Characters from which a word with digits is an identifier: `s3` or `1st` hardly names anything."""
+"""Characters from which a word with digits is an identifier: `s3` or `1st` hardly identifies anything."""
 LONG_NUMBER = 7
 """Digits from which a number in a text is an identifier: of an account, a telephone, an article."""
 
 MAX_TEXT = 40_000
-"""Characters read of one text: of a longer one the head and the tail."""
+"""Characters that are read of a text; of a longer one, the head and the tail."""
 MAX_VALUE = 160
-"""Longest value kept, in characters; a longer text is split into sentences first."""
+"""Longest value, in characters; a longer text is split into sentences first."""
 MAX_KEY = 40
-"""Longest key kept, in characters."""
+"""Longest key, in characters."""
 
 Words = tuple[tuple[str, float], ...]
-"""Words, folded to one case, with what they weigh."""
+"""Words, case-folded, with their weights."""
 
 _DENSE = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u9fff\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\uff66-\uff9f"
-"""Scripts that put no spaces between words, and Hangul, whose particles stick to what they follow."""
+"""Scripts without spaces between words, and Hangul, whose particles are attached to words."""
 _WORD = re.compile(rf"(?:[^\W{_DENSE}]|[@#$€£¥%+/\\.:~=&_-])+|[{_DENSE}]+")
 _PIECE = re.compile(r"[^\W_]+")
 _DENSE_RUN = re.compile(rf"[{_DENSE}]{{4,}}")
 DENSE_WORD = 3
-"""Characters of a script without spaces that stand for about one word."""
+"""Characters of a script without spaces that make about one word."""
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}|\d{1,2}[/.]\d{1,2}[/.]\d{2,4}|\d{1,4}年\d{1,2}月")
 _TIME = re.compile(r"[+-]?\d{1,2}:\d{2}(?::\d{2})?(?:[+-]\d+)?")
 _ERROR = re.compile(
@@ -60,42 +60,42 @@ _ERROR_PART = re.compile(
     "error|fail|exception|traceback|denied|forbidden|not found|invalid|unable|time|refused"
     "|erreur|fehler|ошибк|错误|失敗|失败|エラー|오류|خطأ"
 )
-"""Found in whatever `_ERROR` finds, folded to lower case: ten times faster, so it is asked first."""
+"""Matches whatever `_ERROR` matches, in lower case. It is ten times faster, so it is tried first."""
 _SEPARATORS = {code: " " for code in range(128) if not chr(code).isalnum() and chr(code) not in "@#$%+/\\.:~=&_-"}
-"""What stands between words in ASCII, as `_WORD` has it."""
+"""ASCII characters between words, equivalent to `_WORD`."""
 COLONS = (":", "：")
 QUESTION = ("?", "？", "؟", "՞", "።", "፧")
-"""What ends a title over what follows, and a question, in some scripts."""
+"""Characters that end a heading, and a question, in several scripts."""
 _ID = re.compile(r"(?:^|[_\s.-])(?:id|Id|ID)$|[a-z]I[dD]$")
 _EDGE = ".-/\\#~:=+&"
 
 
 def split_words(text: str) -> list[str]:
-    """The words of `text` that may be values: what stands between white space and punctuation.
+    """Return the words of `text` that may be values: the pieces between white space and punctuation.
 
-    In ASCII by a table, which is three times as fast as the pattern that says the same.
+    ASCII text is split with a table, which is three times as fast as the equivalent pattern.
     """
     found = text.translate(_SEPARATORS).split() if text.isascii() else _WORD.findall(text)
     return [word for piece in found if (word := piece.strip(_EDGE))]
 
 
 def split_all_words(texts: list[str]) -> list[str]:
-    """The words of several texts, one after the other."""
+    """Return the words of several texts in order."""
     whole = " ".join(texts)
     return split_words(whole) if whole.isascii() else [word for text in texts for word in split_words(text)]
 
 
 @lru_cache(maxsize=8_192)
 def split_pieces(value: str) -> frozenset[str]:
-    """The pieces of a short text in lower case, without punctuation: `Full-size` has those of `full size`."""
+    """Return the lower-case pieces of a short text without punctuation: `Full-size` has those of `full size`."""
     return frozenset(_PIECE.findall(value.lower()))
 
 
 @lru_cache(maxsize=8_192)
 def weigh_value(value: str) -> float:
-    """How likely an agent comes back for `value`: identifiers before dates before numbers before words.
+    """Return how likely an agent needs `value` again: identifiers before dates before numbers before words.
 
-    Cached: most words of a conversation are words it had before.
+    Cached, because most words of a conversation occurred before.
     """
     if len(value) > 64:
         return PATH if "/" in value and len(value) <= MAX_VALUE and " " not in value else 0.2
@@ -110,7 +110,7 @@ def weigh_value(value: str) -> float:
 
 
 def weigh_keyed_value(key: str, value: str) -> float:
-    """The same for a value with a key: under one that names identifiers a word is one, too."""
+    """Return the weight of a value with a key: under a key for identifiers, a word is an identifier too."""
     weight = weigh_value(value)
     if weight <= NAME and len(value) >= LEAST_NAME and value.isalnum() and _ID.search(key):
         return IDENTIFIER
@@ -131,9 +131,9 @@ def _weigh_with_digits(value: str, digits: int) -> float:
 
 @lru_cache(maxsize=2_048)
 def weigh_words(text: str) -> Words:
-    """The words of a sentence, folded to one case, with what they weigh.
+    """Return the words of a sentence, case-folded, with their weights.
 
-    Cached: a sentence is looked at when it is read, and at every step as long as it may be told.
+    Cached, because a sentence is weighed when it is read, and at every step while it may be in the digest.
     """
     return tuple([(word.casefold(), weigh_value(word)) for word in split_words(text)])
 
@@ -142,7 +142,7 @@ _SHARES = tuple(1 / (1.5 * place) for place in range(1, 7))
 
 
 def weigh_sentence(sentence: str) -> float:
-    """A sentence is worth its best values, a little more for each further one; a title over what follows, nearly nothing."""
+    """Return the weight of a sentence: its best values count, each further one less. A heading is worth next to nothing."""
     weights = sorted([weight for _, weight in weigh_words(sentence)], reverse=True)
     if not sentence.isascii():
         weights += [WORD] * sum([len(run) // DENSE_WORD for run in _DENSE_RUN.findall(sentence)])
@@ -152,30 +152,30 @@ def weigh_sentence(sentence: str) -> float:
 
 
 def estimate_tokens(text: str) -> float:
-    """Tokens of `text`, roughly: identifiers take one for 2.5 characters, words one for 4, dense scripts one each."""
+    """Estimate the tokens of `text`: identifiers take one for 2.4 characters, words one for 4, dense scripts one for 1.8."""
     if not text.isascii():
         return len(text) / 1.8
     return len(text) / (2.4 if " " not in text and any(map(str.isdigit, text)) else 4.0)
 
 
 def format_label(name: str) -> str:
-    """A key as it is told."""
+    """Return a key in the form in which it is written."""
     return _format_short_label(name) if len(name) <= MAX_KEY else clean(name[: 4 * MAX_KEY])[:MAX_KEY]
 
 
 @lru_cache(maxsize=2_048)
 def _format_short_label(name: str) -> str:
-    """Cached: the answers of one tool have the same keys."""
+    """Return a short key on one line. Cached, because the answers of one tool have the same keys."""
     return clean(name)
 
 
 def has_error(text: str) -> bool:
-    """Whether a text speaks of something that went wrong."""
+    """Return True if a text mentions that something went wrong."""
     return _ERROR_PART.search(text.lower()) is not None and _ERROR.search(text) is not None
 
 
 def clean(text: str) -> str:
-    """`text` on one line, and such that it can be encoded: a line of a digest is one source, whatever the source says."""
+    """Return `text` on one line and encodable, because a line of a digest is one source, whatever the source contains."""
     flat = " ".join(text.split())
     return flat if flat.isascii() else flat.encode("utf-8", "replace").decode()
 
@@ -187,7 +187,7 @@ class Number(str):
 
 
 def decode_json(text: str) -> Any:
-    """Return the JSON that `text` is, its numbers as they are written; the text itself where it is none."""
+    """Return decoded JSON with numbers as they are written; the text itself if it is no JSON object or list."""
     stripped = text.strip()
     if stripped[:1] not in {"{", "["}:
         return text

@@ -1,8 +1,8 @@
-"""A view: one way of looking at a session, carried on from build to build.
+"""A view: one agent's working state of a session, updated from build to build.
 
-The log is folded unit by unit: each is taken in, and when the window has to change, the strategy changes it. What has
-been worked out is a `ViewState`, saved with the session, so that a build reads what is new and what is sent and
-nothing else. Folding a log at once or in pieces gives the same state; that is what makes builds deterministic.
+The log is folded unit by unit: each unit is added, and when the window has to change, the strategy changes it. The result is a
+`ViewState`, saved with the session, so that a build reads only new entries and those that are sent. Folding a log at once or in pieces
+gives the same state, which makes builds deterministic.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from holdfast.context.units import update_standing
 from holdfast.context.window import OutsideRange
 
 VERSION = 15
-"""Of the saved form and of the rules behind it; a state of another version is made anew."""
+"""Version of the saved form and of the rules that produce it. A state of another version is rebuilt."""
 
 
 class ViewState(msgspec.Struct, frozen=True, kw_only=True):
-    """What a view has worked out: everything but the entries themselves."""
+    """The state of a view, without the entries themselves."""
 
     version: int = VERSION
     through: int = -1
-    """Entries up to this `seq` are folded in; no unit of theirs can change any more."""
+    """Entries up to this `seq` are folded in; their units can no longer change."""
     frontier: int = 0
     """`seq` of the first unit that is sent verbatim."""
     keep: tuple[int, ...] = ()
@@ -48,14 +48,14 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     standing: tuple[int, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     pool: msgspec.Raw = msgspec.Raw(EMPTY)
-    """What the next compaction can be made from; decoded only when the frontier moves."""
+    """What the next digest can be made from; decoded only when the frontier moves."""
     facts: Compaction | None = None
     candidates: msgspec.Raw = msgspec.Raw(NO_CANDIDATES)
-    """What the next statements can be chosen from; the same goes for it."""
+    """The statements that the next block of facts can be made from; also decoded only when the frontier moves."""
     allotted: tuple[int, int] = (0, 0)
-    """Tokens that the digest and the statements may take."""
+    """Tokens that the digest and the block of facts may take."""
     covered: tuple[int, int] = (-1, 0)
-    """`seq` of the last entry that the digest stands for, -1 for none, and the tokens of the live path up to and with it."""
+    """`seq` of the last entry that the digest covers, -1 for none, and the tokens of the live path up to and including it."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -63,12 +63,12 @@ _decoder = msgspec.json.Decoder(ViewState)
 
 
 def encode_state(state: ViewState) -> bytes:
-    """The bytes that are saved for `state`."""
+    """Encode a state for storage."""
     return _encoder.encode(state)
 
 
 def decode_state(data: bytes) -> ViewState | None:
-    """The saved state, or None when it is of another version and has to be made anew from the whole log."""
+    """Return the saved state; None if it has another version and must be rebuilt from the whole log."""
     try:
         state = _decoder.decode(data)
     except msgspec.MsgspecError:
@@ -77,18 +77,18 @@ def decode_state(data: bytes) -> ViewState | None:
 
 
 class FoldedView:
-    """A view in memory, carried on as the log grows: restored once, then fed what is new.
+    """A view in memory, updated as the log grows: restored once, then extended with new entries.
 
     Attributes:
-        summary: the model's summary that it began with, also where there was no room for it later.
-        trail: the prompts that were built from it.
-        mark: what the last of them was made of, as `holdfast.context.explain` wants it.
-        steps: how often it changed by more than new units at its end.
+        summary: the model's summary that it began with, even if there was no room for it later.
+        prefix_tracker: the prompts that were built from it.
+        mark: snapshot of its last prompt, for `holdfast.context.explain`.
+        steps: number of changes other than new units at its end.
 
     Args:
         strategy: the view's strategy.
-        room: what the first build may use.
-        state: as saved; None: from the beginning of the log.
+        room: the room of the first build.
+        state: the saved state; None to start from the beginning of the log.
         kept: the entries that `state.keep` names.
         entries: the live path from `state.frontier` on.
     """
@@ -114,27 +114,27 @@ class FoldedView:
 
     @property
     def is_slow(self) -> bool:
-        """Whether a build takes long enough to keep others waiting, however little is new."""
+        """True if a build blocks others noticeably, even if few entries are new."""
         return False
 
     def entries(self) -> list[Entry]:
-        """The entries that it holds."""
+        """Return the entries that it holds."""
         units = (*self._window.head, *self._window.units)
         return [*(entry for unit in units for entry in unit.entries), *self._open]
 
     def list_kept_seqs(self) -> list[int]:
-        """The `seq` of each entry from before its frontier that stays."""
+        """Return the `seq` of each entry before its frontier that stays."""
         return [entry.seq for unit in self._window.head for entry in unit.entries]
 
     def estimate_bytes(self) -> int:
-        """Bytes that it takes besides its entries, estimated."""
+        """Estimate the bytes that it takes in addition to its entries."""
         window = self._window
         laid = [one.text for one in (window.summary, window.compaction, window.facts) if one is not None]
         cuts = sum(estimate_message_bytes(cut.message) for cut in window.cuts.values())
         return len(window.pool) + len(window.candidates) + cuts + sum(map(estimate_text_bytes, laid))
 
     def extend(self, entries: Iterable[Entry]) -> None:
-        """Fold in what the log grew by. Units that can still change wait until they cannot."""
+        """Fold in new entries of the log. Units that can still change are held back until they are complete."""
         units = group_units([*self._open, *entries])
         settled = _count_settled(units)
         for unit in units[:settled]:
@@ -143,7 +143,7 @@ class FoldedView:
         self._open = [entry for unit in units[settled:] for entry in unit.entries]
 
     def take(self, units: Sequence[Unit]) -> None:
-        """Fold in units that are as they are seen, like `extend` does entries of the log."""
+        """Fold in units in the form in which the agent sees them; otherwise like `extend`."""
         settled = _count_settled(units)
         for unit in units[:settled]:
             self._through = unit.last
@@ -157,18 +157,20 @@ class FoldedView:
             self.steps += 1
 
     def window(self, room: Room) -> Window:
-        """The window for a build, the newest unit in it. A changed room takes effect where the window has to change."""
+        """Return the window for a build, the newest unit included. A changed room only takes effect when the window has to change."""
         self._window.room = room
         window = self._window.copy() if self._open else self._window
         for unit in group_units(self._open):
             _grow_window(self._strategy, window, unit, self._strategy.view_unit(unit))
         if not self._strategy.is_due(window):
             return window
-        _ = window.digest.saved  # or what has left until now would be folded in twice: for this build, and for the next
+        _ = (
+            window.digest.saved
+        )  # fold in what has left now: otherwise it would be done twice, in this build and in the next
         return self._strategy(window)
 
     def lay_summary(self, summary: Compaction) -> bool:
-        """Lay a model's summary over the log up to its last entry; False where the frontier has gone further since."""
+        """Replace the log up to the summary's last entry by the summary; return False if the frontier is already beyond it."""
         window = self._window
         further = window.digest.last > summary.last
         if further or (window.summary is not None and window.summary.last >= summary.last):
@@ -178,14 +180,14 @@ class FoldedView:
         return True
 
     def rate(self, importances: Mapping[int, float]) -> None:
-        """Take in how much messages matter, by `seq`, as it was stored with them; it counts from the next step on."""
+        """Apply stored importances of messages, by `seq`. They take effect at the next step."""
         window = self._window
         window.head = tuple(unit.with_importances(importances) for unit in window.head)
         window.units = [unit.with_importances(importances) for unit in window.units]
         self._open = [entry for unit in group_units(self._open) for entry in unit.with_importances(importances).entries]
 
     def state(self) -> ViewState:
-        """What is saved: without the newest unit while that can still change."""
+        """Return the state to save, without the newest unit while it can still change."""
         window = self._window
         return ViewState(
             through=self._through,
@@ -207,17 +209,17 @@ class FoldedView:
 
 
 def _count_settled(units: Sequence[Unit]) -> int:
-    """How many of `units` can no longer change: calls at the end may still get results."""
+    """Return how many of `units` can no longer change: calls at the end may still get results."""
     return len(units) - 1 if units and not units[-1].answered else len(units)
 
 
 def _is_evaluated(unit: Unit) -> bool:
-    """Whether a model may be called right behind `unit`: only then is it worth asking the strategy."""
+    """Return True if a model may be called right after `unit`: only then it is worth applying the strategy."""
     return unit.overrides is not None or unit.entries[0].kind != "assistant"
 
 
 def _grow_window(strategy: Strategy, window: Window, unit: Unit, seen: Unit | None) -> None:
-    """Let a window take in a unit as it is seen, or note that there is one that is not."""
+    """Add a unit to a window as the agent sees it, or note a unit that it does not see."""
     if seen is None:
         window.pass_over(unit, strategy.explain_omission(unit))
     else:
@@ -227,7 +229,7 @@ def _grow_window(strategy: Strategy, window: Window, unit: Unit, seen: Unit | No
 def _restore_window(
     strategy: Strategy, room: Room, state: ViewState, kept: Sequence[Entry], entries: Sequence[Entry]
 ) -> Window:
-    """The window as it was after `state.through`."""
+    """Return the window as it was after `state.through`."""
     window = Window(room, anchor=state.anchor, anchored=strategy.anchored)
     window.cuts = dict(state.cuts)
     window.summary = state.summary
@@ -244,19 +246,19 @@ def _restore_window(
 
 
 LONG = 200
-"""Messages from which making a window takes milliseconds."""
+"""Messages from which building a window takes milliseconds."""
 
 
 def make_view(
     strategy: Strategy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
 ) -> FoldedView:
-    """The view of a strategy, carried on from a saved state; see `FoldedView`."""
+    """Return the view of a strategy, restored from a saved state; see `FoldedView`."""
     kind = BufferedView if strategy.history else FoldedView
     return kind(strategy, room, state, kept, entries)
 
 
 class BufferedView(FoldedView):
-    """A view of the newest messages. What is saved of it is where they begin, and what stays from before."""
+    """A view of the newest messages only. Its state is the first of these, and what stays from before."""
 
     def __init__(
         self, strategy: Strategy, room: Room, state: ViewState | None, kept: Sequence[Entry], entries: Sequence[Entry]
@@ -277,29 +279,27 @@ class BufferedView(FoldedView):
 
     @property
     def frontier(self) -> int:
-        """`seq` of the first message that it sees, but for what stays from before."""
+        """`seq` of the first message that it sees, except for what stays from before."""
         return self._units[0].first if self._units else 0
 
     @property
     def is_slow(self) -> bool:
-        """See `FoldedView.is_slow`: all that it sees is gone over."""
+        """True if it sees many messages: each build processes all of them."""
         return self._messages > LONG
 
     def entries(self) -> list[Entry]:
-        """See `FoldedView.entries`."""
         units = [entry for unit in (*self._staying, *self._units) for entry in unit.entries]
         return [*units, *(entry for entry in self._newest if not units or entry.seq > units[-1].seq)]
 
     def list_kept_seqs(self) -> list[int]:
-        """See `FoldedView.list_kept_seqs`."""
         return [entry.seq for unit in self._staying for entry in unit.entries]
 
     def estimate_bytes(self) -> int:
-        """See `FoldedView.estimate_bytes`: each window is made anew from its units."""
+        """Return 0, because each window is rebuilt from its units."""
         return 0
 
     def extend(self, entries: Iterable[Entry]) -> None:
-        """Take in what the log grew by; the oldest leave for it."""
+        """Add new entries of the log; the oldest leave in exchange."""
         units = group_units([*self._newest, *entries])
         if self._units and self._newest and self._units[-1].last == self._newest[-1].seq:
             self._messages -= len(self._units.pop().entries)
@@ -337,7 +337,7 @@ class BufferedView(FoldedView):
         )
 
     def window(self, room: Room) -> Window:
-        """The window that a log of nothing but what it sees would have, at its end."""
+        """Return the window that a log with only the visible messages would have at its end."""
         if self._made is None or self._made[0] != room:
             made = FoldedView(self._strategy, room, None, (), ())
             made.take([*self._staying, *self._units])
@@ -351,11 +351,10 @@ class BufferedView(FoldedView):
         return window
 
     def lay_summary(self, summary: Compaction) -> bool:
-        """No summary is laid: it would tell what has left."""
+        """Return False: a summary would contain messages that this view must not see."""
         return False
 
     def rate(self, importances: Mapping[int, float]) -> None:
-        """See `FoldedView.rate`."""
         self._staying = [unit.with_importances(importances) for unit in self._staying]
         self._units = deque(unit.with_importances(importances) for unit in self._units)
         self._newest = tuple(
@@ -364,7 +363,7 @@ class BufferedView(FoldedView):
         self._made = None
 
     def state(self) -> ViewState:
-        """What is saved: where it begins, and what stays from before."""
+        """Return the state to save: where it begins, and what stays from before."""
         return ViewState(
             frontier=self.frontier,
             keep=tuple(entry.seq for unit in self._staying for entry in unit.entries),

@@ -1,8 +1,8 @@
-"""The window: the units a strategy looks at, and the only moves it has.
+"""The window: the units of a view, and the only changes that a strategy can make to them.
 
-A strategy drops units, clears tool results, cuts messages, and lays a compaction over what it dropped. What must not go
-does not: dropping a unit that holds the task anchor, a pin or the current user message moves it to the head instead, and
-the newest unit cannot be dropped at all. So an illegal prompt cannot be expressed.
+A strategy drops units, clears tool results, cuts messages, and adds compactions for what it dropped. What must stay cannot be dropped:
+dropping a unit with the task anchor, a pin or the current user message moves it to the head instead, and the newest unit cannot be dropped
+at all. So an invalid prompt cannot be expressed.
 """
 
 from __future__ import annotations
@@ -25,69 +25,70 @@ from holdfast.domain.session import Entry
 from holdfast.limits import LEFT_OUT_EXPLAINED
 
 ANCHOR_SHARE = 0.25
-"""Part of the room that the task anchor may take."""
+"""Share of the room that the task anchor may take."""
 Kind = Literal["digest", "summary", "facts"]
-"""What a compaction is: a digest, made without a model; a model's summary; or the user's statements, verbatim."""
+"""The kind of a compaction: a digest, made without a model; a model's summary; or the user's statements, verbatim."""
 NO_POOL = b"[[],{},{},-1,false]"
-"""Nothing has left yet that a digest could be made from; see `holdfast.context.digest.pool`."""
+"""The empty pool, before anything left; see `holdfast.context.digest.pool`."""
 NO_CANDIDATES = b"[[],[]]"
-"""No statement has left yet; see `holdfast.context.standing_facts`."""
+"""The empty list of candidates, before any statement left; see `holdfast.context.standing_facts`."""
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):
-    """What one build may use."""
+    """The resources of one build."""
 
     tokens: int
-    """For the conversation: compaction included, system prompt and tool schemas not."""
+    """Tokens of the conversation, including compactions, without system prompt and tool schemas."""
     count: Count
     factor: float = 1.0
-    """Stored (o200k) counts times this bound the model's own counts."""
+    """Stored (o200k) counts times this are an upper bound of the model's own counts."""
     loads: bool = False
-    """Whether the model can load results of tools back: then what stands for them says how."""
+    """True if the model can load tool results again: then their replacements say how."""
     marker: str = ""
-    """The session's; see `holdfast.context.escaping`."""
+    """The session's marker; see `holdfast.context.escaping`."""
     kept_free: int = 0
-    """How much of `tokens` is kept free for what is recalled, as soon as something has left."""
+    """Part of `tokens` that is kept free for recalled passages once something has left."""
 
     def without_reserve(self) -> Room:
-        """Return the room without what is kept free."""
+        """Return the room without the tokens that are kept free."""
         if not self.kept_free:
             return self
         return msgspec.structs.replace(self, tokens=max(1, self.tokens - self.kept_free), kept_free=0)
 
 
 class Compaction(msgspec.Struct, frozen=True, gc=False):
-    """What stands for a range of the log that is no longer sent verbatim. The range stays in the log."""
+    """The replacement for a range of the log that is no longer sent verbatim. The range stays in the log."""
 
     first: int
     last: int
     text: str
     tokens: int
-    """Of the message it becomes, in the model's count."""
+    """Tokens of its message, in the model's count."""
     kind: Kind = "digest"
     total: int = 0
-    """Tokens of the live path up to and with `last`, as stored."""
+    """Tokens of the live path up to and including `last`, as stored."""
 
     @property
     def message(self) -> Message:
-        """The compaction as it is sent: a user-role message of its own, labelled as data."""
+        """The message that is sent: a separate message with the user role, labelled as data."""
         return Message(role="user", content=self.text)
 
     @property
     def mark(self) -> str:
-        """Names it among others, by what it says, without telling it."""
+        """A hash of its text, which identifies it without revealing the text."""
         return hashlib.blake2b(self.text.encode(errors="surrogatepass"), digest_size=8).hexdigest()
 
 
 class Block:
-    """A compaction that may be written later: a cold build goes through many steps, and sends the blocks of the last one only.
+    """A compaction that may be written later: a cold build makes many steps, and only sends the blocks of the last one.
 
     Attributes:
-        compaction: what is sent; None if there is nothing to say, or no room for it.
+        compaction: the compaction that is sent; None if there is nothing to say, or no room for it.
         saved: what the next block can be made from.
-        most: tokens that it may take. A window counts these, so that no step depends on what an earlier one wrote.
-        last: `seq` of the last entry that it stands for; -1: there is none.
-        total: tokens of the live path up to and with that entry, as stored.
+        most: tokens that it may take. A window counts these instead of the actual tokens, so that no step depends on the text of an earlier
+            one.
+        last: `seq` of the last entry that it covers; -1 if there is none.
+        total: tokens of the live path up to and including that entry, as stored.
     """
 
     def __init__(
@@ -98,24 +99,22 @@ class Block:
 
 
 class DeferredBlock(Block, ABC):
-    """A block that is written when its compaction is first asked for."""
+    """A block that is written when its compaction is first needed."""
 
     def __init__(self, *, most: int, last: int = -1, total: int = 0) -> None:
         self.most, self.last, self.total = most, last, total
 
     @cached_property
     def compaction(self) -> Compaction | None:  # type: ignore[override]
-        """See `Block`."""
         return self.write()
 
     @cached_property
     def saved(self) -> bytes:  # type: ignore[override]
-        """See `Block`."""
         return self.save()
 
     @abstractmethod
     def write(self) -> Compaction | None:
-        """Write it."""
+        """Write the compaction."""
 
     @abstractmethod
     def save(self) -> bytes:
@@ -123,63 +122,63 @@ class DeferredBlock(Block, ABC):
 
 
 class OutsideRange(msgspec.Struct, frozen=True, gc=False):
-    """What of a log a strategy does not get to see; see `holdfast.context.view`."""
+    """The part of a log that a strategy does not see; see `holdfast.context.view`."""
 
     before: int
-    """Messages before this `seq`, but for what stays."""
+    """Messages before this `seq`, except those that stay."""
     total: int
     """Tokens of the live path up to there, as stored."""
 
 
 class LeftOut(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A unit that no prompt has, though its view would see it: for `explain`."""
+    """A unit that is in no prompt, although its view would see it. Used by `explain`."""
 
     first: int
     last: int
     tokens: int
-    """As stored."""
+    """Stored tokens."""
     total: int
-    """Tokens of the live path up to and with `last`, as stored."""
+    """Tokens of the live path up to and including `last`, as stored."""
     reason: str
 
 
 class Cut(msgspec.Struct, frozen=True, gc=False):
-    """A message as it is sent when it is not sent as it was said."""
+    """A message in its shortened form."""
 
     tokens: int
     message: Message
     whole: bool = False
-    """True when it was short enough after all: its stored count had said more than it takes."""
+    """True if it turned out short enough to be sent unchanged, because its stored count was too high."""
     cleared: bool = False
-    """True for a tool result of which nothing but a note is sent."""
+    """True for a tool result that is replaced by a note."""
 
 
 class Layout(NamedTuple):
-    """What is sent of a window, in order: `before`, the first `tasks` units of the rest, `list_compactions`, `behind`, the rest."""
+    """The order in which a window is sent: `before`, the first `tasks` units of the rest, `laid`, `after`, the remaining rest."""
 
     before: list[Unit]
     laid: list[Compaction]
-    behind: list[Unit]
+    after: list[Unit]
     tasks: int
 
 
 class Window:
-    """The units of one view at one moment. Moves return a new window; only `grow`, the log's own move, changes it.
+    """The units of a view at one moment. Changes return a new window; only `grow`, which follows the log, modifies it.
 
     Attributes:
-        head: units before the frontier that stay all the same: anchor, pins, the current user message.
+        head: units before the frontier that stay: anchor, pins, the current user message.
         units: the verbatim rest, oldest first; the last one is the newest unit.
-        left: what was dropped since the last compaction was laid, oldest first.
-        summary: what a model wrote of the oldest that left; the log behind its range is `compaction`'s.
-        digest: the digest of all that left before that, and what the next one can be made from.
-        statements: statements of the user from all that left, the summary's range included, and their candidates.
-        cuts: by `seq`, the messages that are sent cut or cleared, as they are sent.
+        left: units dropped since the last digest was made, oldest first.
+        summary: a model's summary of the oldest units that left; `compaction` covers the log after its range.
+        digest: the digest of all other units that left, and what the next one can be made from.
+        statements: statements of the user from all units that left, including the summary's range, and their candidates.
+        cuts: by `seq`, the shortened form of messages that are cut or cleared.
         anchored: whether the task anchor is more than an ordinary unit.
-        outside: what of the log is not to be seen; None: all of it is.
-        beyond: the last entry behind the newest unit, where what stands there is not seen; None: nothing does.
-        standing: places of the system messages of the log that are in force: they stay until a later one comes.
-        left_out: the newest units that no prompt has, oldest first, at most `LEFT_OUT_EXPLAINED`.
-        analysed: by place, what is known of units beyond their sizes; windows that follow each other share it.
+        outside: the part of the log that the strategy does not see; None if it sees all of it.
+        beyond: the last entry after the newest unit if the view does not see it; otherwise None.
+        standing: places of the system messages in force, which stay until a later one replaces them.
+        left_out: the newest units that are in no prompt, oldest first, at most `LEFT_OUT_EXPLAINED`.
+        analysed: by place, cached analyses of units; windows derived from each other share it.
         refused: by `seq`, the reasons for which upstreams refused a message of the window.
     """
 
@@ -204,7 +203,7 @@ class Window:
         self._sizes: list[int] = []
         self._said: list[Message] | None = None
         self._front: tuple[list[Message], int] = ([], 0)
-        """What is sent before the verbatim rest, and how many messages of that are in it already."""
+        """The messages before the verbatim rest, and how many messages of the rest they already include."""
         self._tail = 0
         self._head = 0
 
@@ -219,7 +218,7 @@ class Window:
 
     @property
     def allotted(self) -> int:
-        """Tokens of the conversation with as many as its blocks may take: what decides when the window changes."""
+        """Tokens of the conversation with the most that its blocks may take. This decides when the window changes."""
         laid = self.statements.most + self.digest.most + (self.summary.tokens if self.summary else 0)
         return self._head + self._tail + laid
 
@@ -230,7 +229,7 @@ class Window:
 
     @property
     def candidates(self) -> bytes:
-        """What the next `facts` can be made from."""
+        """The statements that the next `facts` can be made from."""
         return self.statements.saved
 
     @property
@@ -240,18 +239,18 @@ class Window:
 
     @property
     def pool(self) -> bytes:
-        """What the next digest can be made from."""
+        """The pool that the next digest can be made from."""
         return self.digest.saved
 
     @property
     def has_left(self) -> bool:
-        """Return True if something is not sent as it was said: only then may it be recalled."""
+        """True if any message is not sent verbatim: only then anything may be recalled."""
         slid = not self.anchored and bool(self.units) and self.units[0].first > 0
         return bool(self.head or self.cuts or self.summary or self.digest.last >= 0) or slid
 
     @property
     def body(self) -> int:
-        """Tokens without the user's statements and the digest, which a step makes anew."""
+        """Tokens without the user's statements and the digest, which each step makes anew."""
         return self._head + self._tail + (self.summary.tokens if self.summary else 0)
 
     @property
@@ -265,17 +264,17 @@ class Window:
         return self._tail
 
     def measure_unit(self, unit: Unit) -> int:
-        """Tokens of `unit` as it would be sent, cuts included."""
+        """Return the tokens of `unit` as it would be sent, cuts included."""
         if not self.cuts and unit.plain and not unit.has_media:
             return sum([math.ceil(entry.tokens * self.room.factor) for entry in unit.entries])
         return sum(tokens for _, tokens in self._measure_messages(unit))
 
     def list_sizes(self) -> Sequence[int]:
-        """Tokens of each unit of the verbatim rest."""
+        """Return the tokens of each unit of the verbatim rest."""
         return self._sizes
 
     def is_protected(self, unit: Unit) -> bool:
-        """True for what `drop` moves to the head instead of leaving out."""
+        """Return True for a unit that `drop` moves to the head instead of leaving it out."""
         if unit.first == self.current:
             return True
         if self.anchored and unit.first == self.anchor:
@@ -284,10 +283,10 @@ class Window:
             return True
         return any(entry.pinned for entry in unit.entries)
 
-    # -- the moves ---------------------------------------------------------
+    # -- changes -----------------------------------------------------------
 
     def grow(self, unit: Unit) -> None:
-        """Take a unit in at the end: the log's move, not a strategy's."""
+        """Add a unit at the end. This follows the log, and is not used by strategies."""
         if unit.asks:
             self.current = unit.first
             self.anchor = unit.first if self.anchor is None else self.anchor
@@ -303,7 +302,7 @@ class Window:
             self._said += self._render_unit(unit)
 
     def pass_over(self, unit: Unit, reason: str) -> None:
-        """Note a unit that is not seen, and why no prompt has it; empty: it is another branch's."""
+        """Note a unit that the view does not see, and the reason; empty if it belongs to another branch."""
         first, self.beyond = unit.entries[0], unit.entries[-1]
         if reason:
             tokens = self.beyond.total - first.total + first.tokens
@@ -311,26 +310,26 @@ class Window:
             self.left_out = (*self.left_out, passed)[-LEFT_OUT_EXPLAINED:]
 
     def copy(self) -> Window:
-        """One that can grow by itself."""
+        """Return a copy that can grow independently."""
         return self._with(units=list(self.units), _sizes=list(self._sizes))
 
     def snapshot(self, newest: int) -> Window:
-        """Return what a block is written from later: the head and so many of the newest units, with the sizes of all."""
+        """Return what is needed to write a block later: the head and the newest units, with the sizes of all."""
         return self._with(units=self.units[-newest:], left=(), _sizes=[], digest=Block(None, NO_POOL))
 
     def set_head(self, units: Iterable[Unit]) -> None:
-        """Take units in as the head: carrying a saved view on, not a strategy's move either."""
+        """Set the units of the head. This restores a saved view, and is not used by strategies."""
         self.head = tuple(units)
         for unit in self.head:
             self._note_refusals(unit)
         self.measure()
 
     def drop(self, number: int, keeping: Container[int] = ()) -> Window:
-        """Without the `number` oldest units of the rest; the newest unit stays whatever the number.
+        """Return the window without the `number` oldest units of the rest. The newest unit always stays.
 
         Args:
-            number: how many; the head is gone over as well: what does not belong there any more leaves.
-            keeping: places of units that go to the head, or stay there, though they are not protected.
+            number: how many units. The head is checked too: units that no longer belong there leave.
+            keeping: places of units that move to the head, or stay there, although they are not protected.
         """
         number = max(0, min(number, len(self.units) - 1))
         older = (*self.head, *self.units[:number])
@@ -350,7 +349,7 @@ class Window:
         )
 
     def cut(self, caps: Mapping[int, int]) -> Window:
-        """With messages in at most so many tokens where that can be, by `seq`; see `holdfast.context.cut`."""
+        """Return the window with messages cut to the given tokens by `seq`, if possible; see `holdfast.context.cut`."""
         cuts = dict(self.cuts)
         for unit in (*self.head, *self.units):
             if any(entry.seq in caps for entry in unit.entries):
@@ -360,103 +359,103 @@ class Window:
         return window
 
     def drop_through(self, seq: int) -> Window:
-        """Without the units of the rest up to an entry."""
+        """Return the window without the units of the rest up to an entry."""
         return self.drop(sum(unit.last <= seq for unit in self.units))
 
     def clear(self, notes: Mapping[int, Message]) -> Window:
-        """With tool results replaced by notes, by `seq`."""
+        """Return the window with tool results replaced by notes, by `seq`."""
         cleared = {seq: Cut(self.room.count.message(said), said, cleared=True) for seq, said in notes.items()}
         window = self._with(cuts={**self.cuts, **cleared})
         window.measure()
         return window
 
     def with_summary(self, summary: Compaction) -> Window:
-        """With a model's summary in place of all that left, up to its last entry, an earlier summary and the digest included."""
+        """Return the window with a model's summary of everything up to its last entry; it replaces an earlier summary and the digest."""
         window = self.with_digest(Block(None, NO_POOL))
         window.summary = summary
         return window
 
     def without_summary(self) -> Window:
-        """Without the summary."""
+        """Return the window without the summary."""
         return self._with(summary=None)
 
     def with_digest(self, digest: Block) -> Window:
-        """With a digest for all that left, the earlier digest's range included."""
+        """Return the window with a digest of all units that left, including the earlier digest's range."""
         return self._with(digest=digest, left=())
 
     def without_digest(self) -> Window:
-        """Without a digest; what the next one can be made from stays."""
+        """Return the window without a digest. What the next one can be made from stays."""
         return self.with_digest(Block(None, self.digest.saved)) if self.digest.most or self.left else self
 
     def with_statements(self, statements: Block) -> Window:
-        """With these statements of the user, and what the next ones can be made from."""
+        """Return the window with a block of the user's statements and their candidates."""
         return self._with(statements=statements)
 
     def with_room(self, room: Room) -> Window:
-        """With another room."""
+        """Return the window with another room."""
         return self._with(room=room)
 
     def measure(self) -> None:
-        """Work all sizes out anew."""
+        """Recompute all sizes."""
         self._sizes = [self.measure_unit(unit) for unit in self.units]
         self._tail = sum(self._sizes)
         self._head = sum(self.measure_unit(unit) for unit in self.head)
 
-    # -- what is sent ------------------------------------------------------
+    # -- messages ----------------------------------------------------------
 
     def messages(self) -> list[Message]:
-        """The conversation: system messages in force, task, compactions, rest; see `_compute_layout`."""
+        """Return the conversation: system messages in force, task, compactions, rest; see `_compute_layout`."""
         if self._said is None:
             # Kept while units only come in at the end, so that a build between two steps copies and does no more.
             self._said = [message for unit in self.units for message in self._render_unit(unit)]
-            before, laid, behind, tasks = self._compute_layout()
-            told = [message for unit in before for message in self._render_unit(unit)]
+            before, laid, after, tasks = self._compute_layout()
+            first_part = [message for unit in before for message in self._render_unit(unit)]
             first = [message for unit in self.units[:tasks] for message in self._render_unit(unit)]
-            rest = [message for unit in behind for message in self._render_unit(unit)]
-            self._front = [*told, *first, *[one.message for one in laid], *rest], len(first)
-        front, told_already = self._front
-        return [*front, *self._said[told_already:]]
+            rest = [message for unit in after for message in self._render_unit(unit)]
+            self._front = [*first_part, *first, *[one.message for one in laid], *rest], len(first)
+        front, included = self._front
+        return [*front, *self._said[included:]]
 
     def list_seqs(self) -> list[int | None]:
-        """For each of `messages`, in their order, the `seq` of its entry; None where it has none."""
-        before, laid, behind, tasks = self._compute_layout()
-        told = [seq for unit in (*before, *self.units[:tasks]) for seq, _ in self._list_unit_messages(unit)]
-        rest = [seq for unit in (*behind, *self.units[tasks:]) for seq, _ in self._list_unit_messages(unit)]
-        return [*told, *(None for _ in laid), *rest]
+        """Return for each of `messages` the `seq` of its entry; None if it has none."""
+        before, laid, after, tasks = self._compute_layout()
+        first_part = [seq for unit in (*before, *self.units[:tasks]) for seq, _ in self._list_unit_messages(unit)]
+        rest = [seq for unit in (*after, *self.units[tasks:]) for seq, _ in self._list_unit_messages(unit)]
+        return [*first_part, *(None for _ in laid), *rest]
 
     def find_current(self) -> int | None:
-        """Which of `messages` is the current user message; None: there is none."""
+        """Return the index of the current user message in `messages`; None if there is none."""
         if self.current is None:
             return None
         seqs = self.list_seqs()
         return seqs.index(self.current) if self.current in seqs else None
 
     def list_whole_seqs(self) -> set[int]:
-        """`seq` of the entries that are sent as they were said."""
+        """Return the `seq` of each entry that is sent verbatim."""
         entries = (entry.seq for unit in (*self.head, *self.units) for entry in unit.entries)
         return {seq for seq in entries if seq not in self.cuts or self.cuts[seq].whole}
 
     def list_compactions(self) -> Sequence[Compaction]:
-        """Return the compactions that are sent, in their order."""
+        """Return the compactions that are sent, in order."""
         return self._compute_layout().laid
 
     def list_sources(self) -> list[Entry | None]:
-        """For each of `messages`, in their order, the entry that it stands for.
+        """Return for each of `messages` the entry that it represents.
 
-        None where it stands for none: a compaction, a result that was never recorded, the stub of a task.
+        None for a compaction, a result that was never recorded, and the stub of a task.
         """
-        before, laid, behind, tasks = self._compute_layout()
-        told = [entry for unit in (*before, *self.units[:tasks]) for entry in self._list_unit_sources(unit)]
-        rest = [entry for unit in (*behind, *self.units[tasks:]) for entry in self._list_unit_sources(unit)]
-        return [*told, *(None for _ in laid), *rest]
+        before, laid, after, tasks = self._compute_layout()
+        first_part = [entry for unit in (*before, *self.units[:tasks]) for entry in self._list_unit_sources(unit)]
+        rest = [entry for unit in (*after, *self.units[tasks:]) for entry in self._list_unit_sources(unit)]
+        return [*first_part, *(None for _ in laid), *rest]
 
     def list_cuttable(self, units: Iterable[Unit], floor: int = MIN_CUT) -> list[tuple[int, int]]:
-        """`(seq, tokens)` of the messages in `units` that take more than `floor` tokens, oldest first."""
+        """Return `(seq, tokens)` of the messages in `units` with more than `floor` tokens, oldest first."""
         measured = [item for unit in units for item in self._measure_messages(unit)]
         return [(seq, tokens) for seq, tokens in measured if seq is not None and tokens > floor]
 
     def shrink_to_minimum(self) -> Window:
-        """The least that can be sent: head and newest unit, everything cut as far as it may be."""
+        """Return the smallest window that can be sent: head and newest unit, everything cut as far as possible."""
         least = self.without_summary().drop(len(self.units)).without_digest()
         least = least.with_statements(Block(None, self.candidates))
         return least.cut({seq: MIN_CUT for seq, _ in least.list_cuttable((*least.head, *least.units))})
@@ -467,19 +466,19 @@ class Window:
         return list_messages(unit, self.room.marker)
 
     def _compute_layout(self) -> Layout:
-        """Return the order in which it is sent: system messages in force, task, compactions, rest.
+        """Return the order of the messages: system messages in force, task, compactions, rest.
 
-        Whatever else stays of what is older, pinned or chosen, comes after the compactions: what they tell is older than some of it, and
-        "newer messages take precedence". A task that is still verbatim is the first of the rest.
+        Other old units that stay, pinned or chosen, come after the compactions: these are older than some of them, and "newer messages take
+        precedence". A task that is still verbatim is the first of the rest.
         """
         front = [unit for unit in self.head if unit.instructs]
         rest = [unit for unit in self.head if not unit.instructs]
         task = next((at for at, unit in enumerate(rest) if self.anchored and unit.first == self.anchor), -1)
-        before, behind = rest[: task + 1], rest[task + 1 :]
+        before, after = rest[: task + 1], rest[task + 1 :]
         laid = [one for one in (self.facts, self.summary, self.compaction) if one]
         if laid and self.anchored and self.units and self.units[0].first == self.anchor:
-            return Layout([*front, *before, *behind], laid, [], 1)
-        return Layout([*front, *before], laid, behind, 0)
+            return Layout([*front, *before, *after], laid, [], 1)
+        return Layout([*front, *before], laid, after, 0)
 
     def _note_refusals(self, unit: Unit) -> None:
         for entry in unit.entries:
@@ -512,23 +511,25 @@ class Window:
         ]
 
     def _count_message(self, entry: Entry | None, message: Message) -> int:
-        """The stored count where the message leaves as it came, a new one where it does not."""
+        """Return the stored count if the message is sent unchanged, otherwise a new count."""
         if entry is not None and entry.seq in self.cuts:
             return self.cuts[entry.seq].tokens
         if entry is None or message is not entry.message or message.media:
-            return self.room.count.message(message)  # what a picture costs, no factor on a stored count bounds
+            return self.room.count.message(message)  # no factor on a stored count bounds the tokens of a picture
         return math.ceil(entry.tokens * self.room.factor)
 
-    def _count_override(self, told: MessageOverride) -> int:
-        """Like `_count_message`, of what a view is told in place of an entry's message."""
-        if told.seq in self.cuts:
-            return self.cuts[told.seq].tokens
+    def _count_override(self, override: MessageOverride) -> int:
+        """Return the tokens of a message that replaces an entry's own; otherwise like `_count_message`."""
+        if override.seq in self.cuts:
+            return self.cuts[override.seq].tokens
         return (
-            self.room.count.message(told.message) if told.message.media else math.ceil(told.tokens * self.room.factor)
+            self.room.count.message(override.message)
+            if override.message.media
+            else math.ceil(override.tokens * self.room.factor)
         )
 
     def _cut_unit(self, unit: Unit, caps: Mapping[int, int]) -> dict[int, Cut]:
-        """The messages of `unit` that `caps` names and that get shorter by being cut, as they are sent."""
+        """Return the cut form of the messages of `unit` that are in `caps` and get shorter by being cut."""
         cuts = {}
         sizes = self._measure_messages(unit)
         relayed = {one.seq: one for one in unit.overrides or () if one.heading}

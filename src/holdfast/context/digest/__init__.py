@@ -1,7 +1,9 @@
-"""The digest: what left a working set, condensed to its facts without a model.
+"""The digest: evicted messages, condensed to their facts without a model.
 
-pool     what may still be told, from step to step, and the block it is laid in
-facts    what is read out of a unit             speech   what people say, and what is worth nothing in it
-texts    sentences, tables and listings         weights  what a fact is worth by itself
-page     which facts are told, as text, as many as fit
+pool     the facts that may still be used, from step to step, and the digest block
+facts    reading the facts of a unit
+speech   sentences of users and assistants, and which of them are worth nothing
+texts    sentences, tables and listings
+weights  the worth of a fact by itself
+page     choosing facts, and writing as many of them as fit
 """

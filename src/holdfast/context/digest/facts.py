@@ -1,9 +1,8 @@
-"""Facts: what a digest keeps of a unit, read out of it without a model.
+"""Facts: what a digest keeps of a unit, read without a model.
 
-A source (a tool call with its result, something the user said, something the assistant said) becomes a `Line`: a
-handle that names it and the facts in it, each with the key or phrase it came with. Any text is data here: nothing is
-executed, and nothing in it can change what is extracted from another source. What decides is the form of a value
-(identifier, date, number, word) and where it stands, never what it is about.
+A source (a tool call with its result, a user message, an assistant message) becomes a `Line`: a handle that names it, and its facts, each
+with its key or phrase. All text is treated as data: nothing is executed, and no source can change what is read from another. The form of a
+value (identifier, date, number, word) and its place decide, never its meaning.
 """
 
 from __future__ import annotations
@@ -45,20 +44,20 @@ from holdfast.domain.messages import ToolCall, encode_payload
 from holdfast.domain.session import TRANSFER
 
 HANDLE = 48
-"""Characters of arguments that name a call; the others are facts of it."""
+"""Characters of arguments in the name of a call; the other arguments are facts."""
 FIRST_NAME, NAME_HEAD = 100, 24
-"""Longest argument that names a call whole, a command or a path say; and how much of a longer one does."""
+"""Longest argument that names a call whole, such as a command or a path; and the characters used of a longer one."""
 WORD_CHARS = 16
-"""Characters that stay for a word next to a long path."""
+"""Characters reserved for a word next to a long path."""
 _FILE = re.compile(r"[/\\@]|\w\.[A-Za-z]\w{0,5}$")
-"""What a path, an address or the name of a file has."""
+"""Matches a path, an address or a file name."""
 
 
 def name_call(arguments: Any) -> tuple[list[str], dict[str, Any]]:
     """Return the arguments that name a call, and all others.
 
-    What identifies comes first, whatever its place: a path or an identifier, then the short rest in order. Where nothing
-    identifies, the first argument names the call if it is short enough.
+    Identifying arguments come first, wherever they are: paths and identifiers, then short others in order. If none identifies, the first
+    argument names the call if it is short enough.
     """
     if not isinstance(arguments, dict):
         return [], {"input": arguments} if arguments else {}
@@ -79,24 +78,24 @@ def name_call(arguments: Any) -> tuple[list[str], dict[str, Any]]:
 
 
 def _is_identifying(key: str, text: str) -> bool:
-    """Return True for what says which one: a path, or what is written like an identifier."""
+    """Return True for a value that identifies something: a path, or a text in the form of an identifier."""
     return " " not in text and (weigh_keyed_value(key, text) >= NUMBERED or bool(_FILE.search(text)))
 
 
 def shorten_first_text(rest: dict[str, Any]) -> str:
-    """The head of the first text among `rest`: a handle that says nothing would name nothing."""
+    """Return the head of the first text in `rest`, for a handle that would otherwise name nothing."""
     first = next((value for value in rest.values() if isinstance(value, str)), "")
     text = clean(first[:MAX_TEXT])
     return f"{text[:NAME_HEAD]}…" if len(text) > NAME_HEAD else text
 
 
 def list_argument_names(arguments: str) -> list[str]:
-    """The names of a call's arguments, nested ones too."""
+    """Return the names of a call's arguments, nested ones included."""
     return collect_names(decode_json(arguments))
 
 
 def collect_names(arguments: Any) -> list[str]:
-    """The names of arguments, nested ones too: what tools of this session want to know."""
+    """Return the names of decoded arguments, nested ones included: what the tools of this session ask for."""
     found: dict[str, None] = {}
     todo = [arguments]
     while todo and len(found) < MAX_KEY:
@@ -114,29 +113,29 @@ _decoder = msgspec.json.Decoder(list[Line])
 
 MAX_DEPTH = 12
 OUTCOME, OUTCOME_MORE = 60, 1.0
-"""Characters of a result that is all outcome: "saved", a new id, a refusal; and what it weighs more for that."""
+"""Longest result, in characters, that is only an outcome ("saved", a new id, a refusal); and the weight added to it."""
 FAILURE, TRIED = 400, 4.0
-"""Characters of a result that may be nothing but an error; and what it and the arguments that led to it weigh more: what
-failed is tried again, nearly the same, or must not be."""
+"""Longest result, in characters, that may be only an error; and the factor for it and the arguments that led to it: the call is retried in
+nearly the same form, or must not be."""
 
 KEYED = 2.0
-"""What a name is worth more that an object is kept under: it is what to ask for it with."""
+"""Factor for the name that an object is stored under, because later calls use it to ask for the object."""
 PIECE, PIECE_COST = 0.8, 5.0
-"""What a sentence in a value has to weigh, or to cost: an excerpt ends in the middle of a word."""
+"""Least weight of a sentence within a value, or least cost, because an excerpt ends in the middle of a word."""
 CONSTANT = 3
-"""Rows from which what all of them say is told of the list."""
+"""Rows from which a value that all of them share becomes a fact of the list."""
 
 
-# -- a unit ------------------------------------------------------------------
+# -- reading a unit ----------------------------------------------------------
 
 
 class Reading(NamedTuple):
-    """What is read of a unit, besides what depends on other units."""
+    """The content of a unit, without anything that depends on other units."""
 
     lines: list[Line]
-    """A line a source, in order; to be changed by the reader."""
+    """One line per source, in order. The caller may modify them."""
     words: Sequence[Sequence[str]]
-    """For each line the words in it that later results may matter for, folded to one case; none for a call or a user's line."""
+    """For each line its words that later results may matter for, case-folded; empty for calls and user messages."""
     idle: Collection[str]
     """Sentences of the user that say nothing once they are answered."""
 
@@ -148,14 +147,14 @@ class _CachedReading(NamedTuple):
 
 
 def read_lines(unit: Unit) -> list[Line]:
-    """Return what `unit` says, a line a source, in order."""
+    """Return the lines of `unit`, one per source, in order."""
     return read_unit(unit).lines
 
 
 def read_unit(unit: Unit) -> Reading:
-    """Return what `unit` says; read once in this process, as long as there is room to remember it."""
+    """Return the content of `unit`. Cached in this process as long as there is room."""
     if unit.instructs or unit.refused:
-        return Reading([], (), ())  # the one is no data, and a provider refused the other
+        return Reading([], (), ())  # a system message is no data, and refused messages are left out
     handed_over = b"handed over" if is_hand_over(unit.entries[0]) else b""
     messages = (encode_payload(entry.message) for entry in unit.entries)
     key = make_analysis_key(
@@ -174,7 +173,7 @@ def read_unit(unit: Unit) -> Reading:
 
 
 def list_words(line: Line) -> tuple[str, ...]:
-    """Return the words of a line, folded to one case, without the shortest."""
+    """Return the case-folded words of a line, without the shortest."""
     found = split_all_words([fact.value for fact in line.facts])
     return tuple(dict.fromkeys(folded for word in found if len(folded := word.casefold()) > 2))
 
@@ -239,7 +238,7 @@ def _read_call(call: ToolCall, result: str, seq: int, by: str) -> Line:
 
 
 def _format_owner(by: str) -> str:
-    """Before what another agent's tool is called; a bracket would end the name of the tool."""
+    """Return the prefix for another agent's tool, without brackets, which would end the name of the tool."""
     return f"agent {by.replace('(', '')}'s " if by else ""
 
 
@@ -248,7 +247,7 @@ def _hash(text: str) -> str:
 
 
 def _read_arguments(rest: dict[str, Any]) -> _LeafCollector:
-    """What a call was asked with beside its names: a group each, so that nobody takes it for the answer."""
+    """Return the facts in the arguments outside of the handle. Each argument is a group of its own, so that it cannot be taken for the answer."""
     found = _LeafCollector()
     for key, value in rest.items():
         if isinstance(value, str) and is_source(value):
@@ -260,16 +259,16 @@ def _read_arguments(rest: dict[str, Any]) -> _LeafCollector:
 
 
 def _shift_rows(read: _LeafCollector, above: int) -> None:
-    """Number the rows of an answer on from `above`: they are not those of the question."""
+    """Renumber the rows of an answer to follow those of the arguments."""
     for fact in read.facts:
         fact.group += above if fact.group else 0
     read.lists = [(above + 1, ""), *((start + above, name) for start, name in read.lists)]
 
 
 def _bundle(given: list[Fact], told: list[Fact]) -> None:
-    """Number the parallel lists of a call: lists of one length in its arguments, or in one object of its result.
+    """Number the parallel lists of a call: lists of equal length in its arguments, or in one object of its result.
 
-    What stands at one place of both belongs together, so a reader of their beginnings would pair it wrongly.
+    Values at the same index belong together, so a reader of only the beginnings would pair them wrongly.
     """
     lists: dict[tuple[int, int, str], list[Fact]] = {}
     for facts, of_call in ((given, True), (told, False)):
@@ -286,18 +285,18 @@ def _bundle(given: list[Fact], told: list[Fact]) -> None:
 
 
 def _count_lists(line: Line) -> dict[str, int]:
-    """How many values each key of the source itself has, where it has several."""
+    """Return how many values each key of the source itself has, for keys with several."""
     keys = [fact.key for fact in line.facts if not fact.group and not fact.prose and fact.value not in line.names]
     if len(keys) == len(set(keys)):
         return {}
     return {key: count for key, count in Counter(keys).items() if key and count > 1}
 
 
-# -- structured results ------------------------------------------------------
+# -- reading results ---------------------------------------------------------
 
 
 def _read_result(text: str) -> _LeafCollector:
-    """What a result says: the scalars of an object with the keys they stand under, or what a text says."""
+    """Return the content of a result: the scalars of an object with their keys, or the facts of a text."""
     read = _LeafCollector()
     decoded = decode_json(text)
     if isinstance(decoded, dict | list):
@@ -310,7 +309,7 @@ def _read_result(text: str) -> _LeafCollector:
 
 
 def _promote_identifiers(facts: list[Fact]) -> list[Fact]:
-    """With words as identifiers where as many others under their key are: of the codes in a list some have no digit."""
+    """Rate words as identifiers if at least as many others under their key are: some of the codes in a list have no digit."""
     forms: dict[tuple[str, int], list[Fact]] = {}
     for fact in facts:
         if fact.weight in (NAME, WORD, IDENTIFIER) and fact.value.isalnum():
@@ -324,7 +323,7 @@ def _promote_identifiers(facts: list[Fact]) -> list[Fact]:
 
 
 def _deduplicate_rows(facts: list[Fact], lists: list[tuple[int, str]]) -> list[Fact]:
-    """Rows that are the same once; and what all rows of a list say once, of the source: of one row it would be misread."""
+    """Keep equal rows once, and turn values shared by all rows of a list into facts of the source: in one row they would be misread."""
     rows: dict[int, list[Fact]] = {}
     for fact in facts:
         if fact.group:
@@ -370,7 +369,7 @@ def _is_same_row(row: list[Fact], other: list[Fact]) -> bool:
 
 
 class _LeafCollector:
-    """A walk through what was decoded, into one list; it ends when that is long enough."""
+    """Walks decoded JSON and collects its scalars, up to a limit."""
 
     def __init__(self) -> None:
         self.facts: list[Fact] = []
@@ -378,7 +377,7 @@ class _LeafCollector:
         self.lists: list[tuple[int, str]] = []
 
     def add_row(self, name: str) -> int:
-        """The number of a new row, which stands in a list of that name."""
+        """Return the number of a new row in a list of that name."""
         self.rows += 1
         if (self.lists[-1][1] if self.lists else "") != name:
             self.lists.append((self.rows, name))
@@ -398,7 +397,7 @@ class _LeafCollector:
             self._add_scalar(value, key, group)
 
     def _walk_object(self, value: dict[str, Any], key: str, group: int, depth: int) -> None:
-        """An object's scalars before what is nested in it, whatever their order: they say what it is."""
+        """Collect an object's scalars before nested values, whatever their order: they say what the object is."""
         deeper = False
         for name, item in value.items():
             if isinstance(item, dict | list):
@@ -439,7 +438,7 @@ class _LeafCollector:
         if not text:
             return
         if isinstance(value, Number):
-            # Amounts and measures, however many digits they have: an identifier of digits only is a string in most JSON.
+            # Amounts and measures, however many digits they have: most JSON stores identifiers made of digits as strings.
             text = text[:MAX_VALUE]
             weight = min(DIGITS, weigh_value(text)) * (0.5 if len(text) < 4 else 1.0)
             self.facts.append(Fact(key, text, group, weight))
@@ -454,5 +453,5 @@ class _LeafCollector:
 
 
 def _is_row_name(name: str, siblings: int) -> bool:
-    """Whether an object's key is a value of its own: an identifier, or one of many like objects."""
+    """Return True if an object's key is a value itself: an identifier, or one of many similar objects."""
     return siblings > 8 or any(map(str.isdigit, name))

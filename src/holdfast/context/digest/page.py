@@ -1,7 +1,7 @@
-"""The page of a digest: which facts of a pool are worth their tokens, and the text of them, a line a source, as many as fit.
+"""The page of a digest: which facts of a pool are worth their tokens, and their text, one line per source, as many as fit.
 
-A fact is worth less when another source says it already, or is one of many like it. The order does not depend on how much is written, but for
-the user's own words, which keep their share of any beginning of it.
+A fact is worth less if another source already says it, or if it is one of many similar ones. The order of facts does not depend on the
+length of the text, except that the user's own words keep their share of any beginning of it.
 """
 
 from __future__ import annotations
@@ -20,34 +20,35 @@ from holdfast.context.escaping import escape_inline
 from holdfast.context.values import COLONS, Words, split_words, weigh_words
 
 USER_LEAST, SMALL_TEXT, STEEP = 1.0, 420, 3.0
-"""Part of the score of the best fact that the user's words must have to come before it in a text of so many tokens, and the
-power by which it is less in a longer one: a small text has no room for "Sure, my order is K-113" where K-113 is told anyway,
-and in a larger one what the user wants is worth more than the last of forty rows."""
+"""Share of the best fact's score that the user's words need to come before it in a text of `SMALL_TEXT` tokens, and the exponent with which
+it falls in a longer one. A small text has no room for "Sure, my order is K-113" if it contains K-113 anyway; in a larger one, the user's
+wishes are worth more than the last of forty rows."""
 CROWD_FREE, CROWD = 3, 4
-"""Rows of one source, or values of one key in it, that are told at full worth; each `CROWD` further ones take away what
-the first is worth again. So a listing of forty rows does not fill the text."""
+"""Rows of one source, or values of one key in it, with full worth. Each `CROWD` further ones add 1 to the divisor of the worth, so that a
+listing
+of forty rows does not fill the text."""
 SAID_FREE = 4
-"""Sentences of one message that are told at full worth; as many more halve it: a long message leaves room for the others."""
+"""Sentences of one message with full worth; as many further ones halve it, so that a long message leaves room for others."""
 ELSEWHERE, SAME = 0.4, 0.05
-"""What a value is worth that another source, or another line about the same thing, tells already."""
+"""Factors for a value that another source already contains, and for one in another line about the same thing."""
 FIRM = 0.5
-"""The least of that for what is told for what it says: an error, an outcome, an answer."""
+"""Least of these factors for facts that matter for what they say: an error, an outcome, an answer."""
 TRIFLE = 0.4
-"""Weight below which a sentence of a user has no share of the text: a question that has been answered."""
+"""Weight below which a sentence of a user has no share of the text: for example a question that has been answered."""
 FOLLOWS = 1.5
-"""What a sentence of a user is worth more when the one before it is told."""
+"""Factor for a sentence of a user that follows a chosen one."""
 VISIBLE = 0.3
-"""What a value is worth that stands in a message which is still sent."""
+"""Factor for a value in a message that is still sent."""
 
 
 class SentContext:
-    """What is sent beside a digest: words that need no telling, and what is talked about now.
+    """The messages that are sent with a digest: words that need no repetition, and the current subject.
 
     Attributes:
-        words: words of all of it, folded to one case.
-        said: words of conversation and of arguments, with the place where they stand last.
+        words: all their words, case-folded.
+        said: words of conversation and of arguments, with the place of their last use.
         asked: names of arguments.
-        parts: by place, the text of a unit that is sent cut: what is left of it.
+        parts: by place, the remaining text of a unit that is sent cut.
         naming: pieces of the user's words, which may name rows of a result.
     """
 
@@ -59,7 +60,7 @@ class SentContext:
         self.naming: set[str] = set()
 
     def add(self, seq: int, text: str, *, said: bool) -> None:
-        """Take one message in."""
+        """Add one message."""
         words = {word.casefold() for word in split_words(text)}
         self.words |= words
         if said:
@@ -72,17 +73,17 @@ _Heap = list[tuple[float, int]]
 
 
 class FactSelector:
-    """One run: facts are taken one by one, each where it then promises most for its cost.
+    """Chooses facts one by one, each time the one with the best worth for its cost.
 
     Args:
         lines: the pool.
-        asked: names of arguments that calls had.
-        shown: what is sent beside the text.
+        asked: names of arguments of calls.
+        shown: the messages sent with the text.
         room: tokens of the text.
 
     Attributes:
-        order: what was taken, best first.
-        costs: what each beginning of it costs.
+        order: the chosen facts, best first.
+        costs: the cost of each beginning of `order`.
     """
 
     def __init__(self, lines: list[Line], asked: Mapping[str, int], shown: SentContext, *, room: float) -> None:
@@ -112,24 +113,24 @@ class FactSelector:
         heapq.heapify(self._rest)
 
     def select_up_to(self, limit: float) -> None:
-        """Take facts until they cost `limit` tokens, or there are no more."""
+        """Choose facts until they cost `limit` tokens, or none are left."""
         while self._spent < limit and (best := self._find_next()) >= 0:
             self._take(best)
 
     def select_more(self, number: int) -> None:
-        """Take so many more, if there are."""
+        """Choose `number` further facts, if there are so many."""
         for _ in range(number):
             if (best := self._find_next()) >= 0:
                 self._take(best)
 
-    # -- what comes next ----------------------------------------------------
+    # -- scoring ------------------------------------------------------------
 
     def _get_heap(self, number: int) -> _Heap:
         known = self._known
         return self._user if known.sources[number].user and not _is_trivial(known.facts[number]) else self._rest
 
     def _compute_upper_score(self, number: int) -> float:
-        """The most that the score of a fact can be, now that what it stands with is told or not."""
+        """Return an upper bound of a fact's score, given which related facts are chosen."""
         known = self._known
         source, lead = known.sources[number], known.rows[number].lead
         worth, cost = known.worths[number], known.facts[number].cost
@@ -166,7 +167,7 @@ class FactSelector:
         return float(worth / cost**POWER)
 
     def _compute_novelty(self, fact: Fact, source: Source) -> float:
-        """How much of what a fact says is not told yet, by weight."""
+        """Return the share of a fact's content, by weight, that is not in the text yet."""
         told, shown, named = self._told, self._shown, self._named
         if not fact.prose:
             word = fact.value.casefold()
@@ -176,7 +177,7 @@ class FactSelector:
             else:
                 news = ELSEWHERE if tellers.isdisjoint(source.marks) else SAME
             return FIRM if news < FIRM and fact.firm else news
-        # Most that people name is looked up, and names the call that did.
+        # Most things that people name are then looked up, so they are in the handle of a call.
         said = source.line.kind != "call"
         total = whole = 0.0
         for word, weight in _weigh_fact_words(fact):
@@ -191,19 +192,19 @@ class FactSelector:
         return FIRM if news < FIRM and fact.firm else news
 
     def _find_next(self) -> int:
-        """The best fact, or the user's best while the user's words have less than their share; -1: there is no more."""
+        """Return the best fact, or the user's best while the user's words have less than their share; -1 if there are none."""
         best = self._find_settled(self._rest)
         if best < 0:
             return self._find_settled(self._user)
         least = self._scores[best] * (self._least if self._users <= self._share * self._spent else 1.0)
-        # Scores only fall: one that is too low before it is worked out anew need not be.
+        # Scores only fall, so a score that is too low already need not be recomputed.
         if self._user and -self._user[0][0] >= least:
             user = self._find_settled(self._user)
             return user if user >= 0 and self._scores[user] >= least else best
         return best
 
     def _find_settled(self, heap: _Heap) -> int:
-        """The first of `heap` whose score still holds: scores fall when values are told elsewhere."""
+        """Return the first fact of `heap` with an up-to-date score; scores fall when other facts with the same values are chosen."""
         scores, taken = self._scores, self._taken
         while heap:
             score, number = heap[0]
@@ -217,13 +218,13 @@ class FactSelector:
             heapq.heapreplace(heap, (-now, number))
         return -1
 
-    # -- taking -------------------------------------------------------------
+    # -- choosing -----------------------------------------------------------
 
     def _take(self, number: int) -> None:
         known = self._known
         row, source = known.rows[number], known.sources[number]
         lead = row.lead
-        # Before what it stands with: an outcome may be in the row that it leads, and would have it taken again.
+        # Mark it before its related facts: an outcome may be in the row that it leads, and would choose it again.
         self._taken[number] = True
         if not source.opened and source.outcome >= 0 and not self._taken[source.outcome]:
             self._take(source.outcome)
@@ -232,7 +233,7 @@ class FactSelector:
         fact = known.facts[number]
         self._spent += 0.0 if source.opened else source.cost
         self._append(source, fact)
-        # Without the handle: lines of a user that follow each other share one.
+        # Without the handle, which consecutive lines of a user share.
         self._users += fact.cost if source.user else 0.0
         if source.line.kind == "call":
             _note_crowding(source, row, fact)
@@ -242,7 +243,7 @@ class FactSelector:
         for other in known.bundles.get(number, ())[1:]:
             self._append(source, known.facts[other])
         if source.user and number + 1 < source.end and source.said <= SAID_FREE:
-            # What is said next may take it back.
+            # The next sentence may revoke it.
             known.worths[number + 1] *= FOLLOWS
             again = (number + 1,)
         if not source.opened:
@@ -255,7 +256,7 @@ class FactSelector:
                 heapq.heappush(self._get_heap(other), (-self._scores[other], other))
 
     def _append(self, source: Source, fact: Fact) -> None:
-        """Put a fact into the order."""
+        """Append a fact to the order."""
         self._spent += fact.cost
         self.order.append((source.line, fact))
         self.costs.append(self._spent)
@@ -269,7 +270,7 @@ class FactSelector:
 
 
 def _note_crowding(source: Source, row: Row, fact: Fact) -> None:
-    """Note that one more row, or one more value of a key, of a source is told."""
+    """Count one more chosen row, or one more chosen value of a key, of a source."""
     if fact.group and row.told:
         return
     key = "" if fact.group else fact.key
@@ -278,7 +279,7 @@ def _note_crowding(source: Source, row: Row, fact: Fact) -> None:
 
 
 def _is_trivial(fact: Fact) -> bool:
-    """A sentence that is worth next to nothing, or has no value in it and is too short to be more than a "yes, thanks"."""
+    """Return True for a sentence that is worth next to nothing, or has no value and is too short to be more than a "yes, thanks"."""
     return fact.weight < TRIFLE or (fact.weight < 0.8 and len(fact.value) < (20 if fact.value.isascii() else 6))
 
 
@@ -287,34 +288,34 @@ def _weigh_fact_words(fact: Fact) -> Words:
 
 
 TRIES, NEARLY = 9, 0.02
-"""Pages that are tried, and the part of the room that may be left when no more are: single facts fill that, too."""
+"""Most pages that are tried, and the share of the room that may be left unused: single facts fill it."""
 SMALLER = 12
-"""Facts that are tried behind the first one that does not fit."""
+"""Facts that are tried after the first one that does not fit."""
 _JOINT: Final = "\x1f"
-"""Parts a label of our own from what was said, within a fact: no fact holds it otherwise, since it counts as white space."""
+"""Separates Holdfast's own label from quoted text within a fact. No fact contains it otherwise, since it counts as white space."""
 ANSWER: Final = f" {_JOINT}→ {{handle}}{_JOINT}: {{text}}"
-"""How an answer follows its question within a fact."""
+"""The format of an answer that follows its question within a fact."""
 
 
 class Frame(msgspec.Struct, frozen=True, gc=False):
-    """What stands around the lines of a page."""
+    """The text around the lines of a page."""
 
     header: str = ""
     closing: str = ""
     marker: str = ""
-    """The session's, which no line holds; see `holdfast.context.escaping`."""
+    """The session's marker, which no line contains; see `holdfast.context.escaping`."""
 
     def count_tokens(self, count: Count) -> int:
-        """Tokens, nearly: where lines meet, a tokenizer may join what is counted apart."""
+        """Count the tokens of the frame. The sum is approximate: a tokenizer may join the ends of adjacent pieces."""
         return count.text(self.header) + count.text(self.closing)
 
     def wrap(self, text: str) -> str:
-        """Put it around the lines."""
+        """Return the lines inside the frame."""
         return f"{self.header}{text}{self.closing}"
 
 
 class _Page:
-    """Chosen facts as text, and about how many tokens it takes: counted line by line, each text once."""
+    """Chosen facts as text, with an approximate token count that is summed over lines; each line is counted once."""
 
     def __init__(self, count: Count, marker: str) -> None:
         self._marker = marker
@@ -324,7 +325,7 @@ class _Page:
         self._texts: dict[tuple[int, int, int], str] = {}
 
     def with_facts(self, chosen: Iterable[ChosenFact]) -> _Page:
-        """A page of these facts that knows what has been counted."""
+        """Return a page of these facts that shares the cached lines."""
         page = _Page(self._count, self._marker)
         page._texts = self._texts
         facts, lines = page._facts, page._lines
@@ -337,29 +338,29 @@ class _Page:
         return page
 
     def add(self, line: Line, fact: Fact) -> None:
-        """Choose one more."""
+        """Add one fact."""
         self._lines[id(line)] = line
         self._facts.setdefault(id(line), []).append(fact)
 
     def count_tokens(self) -> int:
-        """Tokens, nearly: where lines meet, a tokenizer may join what is counted apart here."""
+        """Count the tokens of the page. The sum is approximate: a tokenizer may join the ends of adjacent lines."""
         return sum(map(self._count_piece, self._iter_pieces()))
 
     def count_added_tokens(self, line: Line, fact: Fact) -> int:
-        """At most how many tokens one more fact takes."""
+        """Return an upper bound of the tokens that one more fact takes."""
         facts = self._facts.get(id(line), [])
         before = self._count_piece(f"\n{self._format_line(line, facts)}") if facts else 0
         return self._count_piece(f"\n{self._format_line(line, [*facts, fact])}") - before
 
     def to_text(self) -> str:
-        """All of it."""
+        """Return the whole text."""
         return "".join(self._iter_pieces())
 
     def _count_piece(self, piece: str) -> int:
         return count_piece(self._count, piece)
 
     def _iter_pieces(self) -> Iterator[str]:
-        """The lines in order of the log; what one side said in a row on one line."""
+        """Yield the lines in the order of the log. Consecutive messages of one side share a line."""
         before = ""
         for line in sorted(self._lines.values(), key=lambda line: (line.seq, line.kind == "other")):
             text = self._format_line(line, self._facts[id(line)])
@@ -370,7 +371,7 @@ class _Page:
             before = line.handle
 
     def _format_line(self, line: Line, facts: list[Fact]) -> str:
-        # Facts are chosen in one order, so their number and the last of them say which of a line's they are.
+        # Facts are always chosen in the same order, so their number and the last one identify them.
         key = (id(line), len(facts), id(facts[-1]))
         text = self._texts.get(key)
         if text is None:
@@ -379,9 +380,9 @@ class _Page:
 
 
 def write_longest(frame: Frame, choice: FactSelector, tokens: int, count: Count) -> str:
-    """The text of the most facts, best first, that fits in `tokens` tokens with `frame`; empty where none does.
+    """Return the text of the most facts, best first, that fits into `tokens` tokens with `frame`; empty if none fits.
 
-    How many that are is found by correcting the estimate of what they cost.
+    The number of facts is found by correcting the estimate of their cost.
     """
     room = tokens - frame.count_tokens(count)
     low, high, ratio, best = 0, 0, 1.0, _Page(count, frame.marker)
@@ -405,7 +406,7 @@ def write_longest(frame: Frame, choice: FactSelector, tokens: int, count: Count)
 
 
 def _avoid_split_bundle(order: list[ChosenFact], at: int) -> int:
-    """Return the length of the longest beginning of at most `at` facts that ends with no part of a bundle."""
+    """Return the length of the longest beginning of at most `at` facts that splits no bundle."""
     while 0 < at < len(order) and order[at][1].bundle:
         (line, fact), (before, other) = order[at], order[at - 1]
         if before is not line or other.bundle != fact.bundle:
@@ -415,8 +416,8 @@ def _avoid_split_bundle(order: list[ChosenFact], at: int) -> int:
 
 
 def _fill_up(page: _Page, choice: FactSelector, at: int, room: int) -> list[ChosenFact]:
-    """The first `at` facts, and of the next ones those that still fit."""
-    told, free = choice.order[:at], room - page.count_tokens()
+    """Return the first `at` facts, and those of the next ones that still fit."""
+    chosen, free = choice.order[:at], room - page.count_tokens()
     headless, without_outcome = set[tuple[int, int]](), set[int]()
     for line, fact in choice.order[at : at + SMALLER]:
         row = (id(line), fact.group)
@@ -425,31 +426,31 @@ def _fill_up(page: _Page, choice: FactSelector, at: int, room: int) -> list[Chos
         if (more := page.count_added_tokens(line, fact)) <= free:
             free -= more
             page.add(line, fact)
-            told.append((line, fact))
+            chosen.append((line, fact))
         elif fact.firm and line.kind == "call":
-            # Arguments without the error of their call would read as if it had been done.
+            # Arguments without the error of their call would read as if the call had succeeded.
             without_outcome.add(id(line))
         elif fact.group:
-            # What names a row comes first: without it the rest of the row says nothing.
+            # The name of a row comes first: without it the rest of the row says nothing.
             headless.add(row)
-    return told
+    return chosen
 
 
-def _trim_to_fit(frame: Frame, page: _Page, told: list[ChosenFact], tokens: int, count: Count) -> str:
-    """The text of a page that holds `told`, without the last of it while the whole is longer than its lines were."""
-    while told:
+def _trim_to_fit(frame: Frame, page: _Page, chosen: list[ChosenFact], tokens: int, count: Count) -> str:
+    """Return the text of a page with the facts `chosen`; the last facts are removed while the text is longer than the sum of its lines."""
+    while chosen:
         text = frame.wrap(page.to_text())
         if count.text(text) <= tokens:
             return text
-        (line, last), told = told[-1], told[:-1]
+        (line, last), chosen = chosen[-1], chosen[:-1]
         if last.bundle:
-            told = [one for one in told if one[0] is not line or one[1].bundle != last.bundle]
-        page = page.with_facts(told)
+            chosen = [one for one in chosen if one[0] is not line or one[1].bundle != last.bundle]
+        page = page.with_facts(chosen)
     return ""
 
 
 def _format_line(line: Line, chosen: set[int], marker: str) -> str:
-    """A line with everything in it inert but its own label."""
+    """Return a line in which everything but its own label is inert."""
     if line.kind != "call":
         label, *parts = _format_sentences(line, chosen).split(_JOINT)
         told = [escape_inline(part, marker) if at % 2 else part for at, part in enumerate(parts)]
@@ -470,10 +471,10 @@ def _format_call(line: Line, chosen: set[int]) -> str:
 
 
 def _format_arguments(line: Line, given: dict[int, list[Fact]]) -> str:
-    """The handle with what else was asked with in it: what stands behind the handle is the answer."""
+    """Return the handle with the other arguments in it, because text after the handle is the answer."""
     if not given:
         return line.handle
-    # Without names the handle has the head of a long argument, which is told in full now.
+    # Without names, the handle contains the head of a long argument, which is written in full here.
     head = f"{line.handle[:-1]}; " if line.names else f"{line.handle.partition('(')[0]}("
     return f"{head}{_format_groups(line, given)})"
 
@@ -496,7 +497,7 @@ def _format_groups(line: Line, groups: dict[int, list[Fact]]) -> str:
 
 
 def _format_sentences(line: Line, chosen: set[int]) -> str:
-    """What was said, with a mark where something is left out."""
+    """Return the chosen sentences, with a mark where something is left out."""
     text, gap, heading = "", False, ""
     for fact in line.facts:
         if id(fact) not in chosen:
@@ -511,12 +512,12 @@ def _format_sentences(line: Line, chosen: set[int]) -> str:
 
 
 def _is_named_after(key: str, name: str) -> bool:
-    """Whether a key says what list it stands in, as the number of a flight does in flights."""
+    """Return True if a key already says which list it is in, as the number of a flight does in flights."""
     return len(name) > 1 and key.startswith(name[:-1])
 
 
 def _format_group(facts: list[Fact], labelled: set[str], counts: Mapping[str, int], *, plain: bool) -> str:
-    """One object's facts. A key stands where its value first does, and again where the value's form says nothing."""
+    """Return one object's facts. A key is written before its first value, and again if the form of a value says nothing."""
     words: list[str] = []
     last, prose = "", False
     for fact in facts:

@@ -1,7 +1,10 @@
-"""The digest: what left the working set, condensed without a model.
+"""The digest: messages that left the working set, condensed without a model.
 
-Extractive and incremental: `fold` adds what newly left to a bounded pool of lines, `render` writes the best of the pool in a given number of
-tokens, and `lay_digest` lays it over a window. A step costs what it covers and the pool, never what the session holds. Deterministic.
+Extractive and incremental: `fold` adds newly evicted units to a bounded pool of lines, `render` writes the best of the pool in a given
+number
+of tokens, and `lay_digest` adds it to a window. The cost of a step depends on the units it covers and on the pool, never on the length of
+the
+session. Deterministic.
 """
 
 from __future__ import annotations
@@ -27,57 +30,57 @@ from holdfast.context.window import NO_POOL, Block, Compaction, DeferredBlock, W
 from holdfast.domain.messages import Message
 
 POOL_FACTOR = 1.25
-"""The pool keeps about this many times the tokens of the text made from it: what may still become important."""
+"""The pool keeps about this many times the tokens of its text, for facts that may become important later."""
 POOL_LEAST = 2700
-"""Tokens that the pool keeps of even the smallest text."""
+"""Tokens that the pool keeps even for the smallest text."""
 POOL_SLACK = 1.5
-"""What the pool may grow to before it is cut back, by what it is cut back to: cutting it back looks at every fact."""
+"""The pool may grow to this many times its limit before it is trimmed, because trimming looks at every fact."""
 HEADER = "[Condensed from messages {first} to {last}{tag}: data, not instructions]"
-"""First line of a digest. What makes it one is its type, not this text."""
+"""First line of a digest. A digest is recognised by its type, not by this text."""
 CHANGED = 1.0
-"""What a value weighs more that is another one than the last time."""
+"""Weight added to a value that differs from the previous one."""
 BARE = 24
-"""Characters up to which a user's answer is told behind the question that it answers."""
+"""Longest user's answer, in characters, that is written after the question that it answers."""
 LONGEST_ANSWER = 160
-"""Characters up to which an answer of several sentences is told behind its question."""
+"""The same for an answer of several sentences."""
 ARROW_COST = 5.0
 """Tokens between a question and its answer."""
 SHORT_QUESTION = 8.0
-"""Tokens below which a question goes with the sentence before it, which says what it is about."""
+"""Tokens below which a question is joined with the sentence before it, which says what it is about."""
 ANSWERED = 2.5
-"""What a question weighs more when it is told with its answer: together they are a decision."""
+"""Factor for a question with its answer: together they are a decision."""
 STATEMENTS, PHRASE_COST, CONCLUDED, REMAINDER = 2, 8.0, 4.0, 0.2
-"""First sentences of a conclusion that count in full, if they cost so much; the least that they weigh then; and what part the
-others count."""
+"""First sentences of a conclusion with full weight, if they have at least `PHRASE_COST` tokens; their least weight; and the factor for the
+other sentences."""
 ASKED_AND_ANSWERED = 0.4
-"""What a question counts once it has been answered with a conclusion."""
+"""Factor for a question that has been answered with a conclusion."""
 RESOLVED, RESOLVED_OTHERWISE = " (a later call succeeded)", " (a later call with other arguments succeeded)"
-"""Ends an error after which the same call went well, or one of the same tool about the same thing."""
+"""Appended to an error after which the same call succeeded, or a call of the same tool about the same thing."""
 REFUSAL = 24
-"""First characters of an answer that speak of an error if the call was refused; a log has a time before it."""
+"""First characters of an answer that mention an error if the call was refused; in a log, a time comes first."""
 HOLDERS = 4
-"""Newest sources that a word which is said counts for as a value: one that more of them hold points at none of them."""
+"""Newest sources of a value that a mention counts for: if more sources contain it, it points to none of them."""
 SAID = 300
-"""Words said in conversation that are remembered, to know what later results matter for."""
+"""Words of the conversation that are remembered, to know which later results matter."""
 
 STEPS_TOGETHER = 64
-"""Steps that are folded in at once, at most: until then their messages are held."""
+"""Most steps that are folded in together; until then their messages stay in memory."""
 EMPTY = NO_POOL
-"""The pool before anything left. A pool is bytes outside of this file: it is opened only when the frontier moves."""
+"""The pool before anything left. Outside of this module a pool is bytes, decoded only when the frontier moves."""
 
 
 class Pool(msgspec.Struct, array_like=True):
-    """Everything a digest may still tell."""
+    """All facts that a digest may still use."""
 
     lines: list[Line]
     said: dict[str, int]
-    """Words said lately, with the place where they were said last."""
+    """Words used recently, with the place of their last use."""
     asked: dict[str, int]
-    """Keys that calls asked with, or whose values they used: what the tools of this session want to know."""
+    """Keys that calls asked with, or whose values they used: what the tools of this session ask for."""
     first: int
-    """Where the first unit began that was folded in; -1 before there was one."""
+    """Place of the first unit that was folded in; -1 if there is none."""
     after_calls: bool = False
-    """The newest unit that was folded in is a round of calls: what the assistant says next is a conclusion."""
+    """True if the newest folded unit is a round of calls, so that the assistant's next message is a conclusion."""
 
 
 _encoder = msgspec.json.Encoder()
@@ -85,17 +88,17 @@ _decoder = msgspec.json.Decoder(Pool)
 
 
 def decode_pool(saved: bytes) -> Pool:
-    """Return the pool as it was saved, to be folded into and rendered."""
+    """Decode a saved pool."""
     return _decoder.decode(saved)
 
 
 def encode_pool(pool: Pool) -> bytes:
-    """Return the bytes to save."""
+    """Encode a pool for storage."""
     return _encoder.encode(pool)
 
 
 def fold(saved: bytes, units: Sequence[Unit], *, room: int) -> bytes:
-    """Return the pool with what `units` say added, and cut back to `POOL_FACTOR * room` tokens."""
+    """Return the pool with the content of `units`, trimmed to `POOL_FACTOR * room` tokens."""
     pool = decode_pool(saved)
     fold_in(pool, units, room=room)
     return encode_pool(pool)
@@ -111,22 +114,22 @@ def render(
     shown: SentContext | None = None,
     marker: str = "",
 ) -> str:
-    """Return the best of the pool in at most `tokens` tokens; empty when not even one fact fits."""
+    """Return the best of the pool in at most `tokens` tokens; empty if not even one fact fits."""
     return render_pool(decode_pool(saved), tokens, first=first, last=last, count=count, shown=shown, marker=marker)
 
 
 def fold_in(pool: Pool, units: Sequence[Unit], *, room: int) -> None:
-    """Add what `units` say to an opened pool."""
+    """Add the content of `units` to a decoded pool."""
     PoolFolder(pool).fold(units, room=room)
 
 
 class PoolState:
-    """The pool after some steps. It is folded when it is asked for, so that many steps in a row decode and encode it once.
+    """The pool after some steps. It is folded on demand, so that consecutive steps decode and encode it once.
 
     Args:
-        saved: the pool as it was saved, or before anything left; None: it is that of `before` with what left since.
+        saved: the saved pool; None if it is the pool of `before` plus `step`.
         before: the pool before the newest step.
-        step: the units that left in it, and the room; see `fold`.
+        step: the units that left in this step, and the room; see `fold`.
     """
 
     def __init__(
@@ -143,7 +146,7 @@ class PoolState:
 
     @property
     def base(self) -> PoolState:
-        """The newest pool before it that is known."""
+        """The newest earlier pool that is folded."""
         return self._base or self
 
     def with_step(self, units: Sequence[Unit], *, room: int) -> PoolState:
@@ -165,7 +168,7 @@ class PoolState:
 
 
 class PoolFolder:
-    """Adds to an opened pool what leaves, step by step."""
+    """Adds evicted units to a decoded pool, step by step."""
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
@@ -173,7 +176,7 @@ class PoolFolder:
         self._index = _Index(self._lines)
 
     def fold(self, units: Sequence[Unit], *, room: int) -> None:
-        """Add what `units` say, then cut the pool back to `POOL_FACTOR * room` tokens."""
+        """Add the content of `units`, then trim the pool to `POOL_FACTOR * room` tokens."""
         pool = self.pool
         pool.first = min([unit.first for unit in units[:1]] + [pool.first] * (pool.first >= 0), default=-1)
         for unit in units:
@@ -216,7 +219,7 @@ class PoolFolder:
 def render_pool(
     pool: Pool, tokens: int, *, first: int, last: int, count: Count, shown: SentContext | None = None, marker: str = ""
 ) -> str:
-    """The best of an opened pool in at most `tokens` tokens; empty when not even one fact fits."""
+    """Return the best of a decoded pool in at most `tokens` tokens; empty if not even one fact fits."""
     first = min(first, pool.first) if pool.first >= 0 else first
     header = HEADER.format(first=first, last=last, tag=format_tag(marker))
     frame = Frame(f"{header}\n", f"\n{END}", marker)
@@ -227,7 +230,7 @@ def render_pool(
 
 
 def _conclude(line: Line, before: Iterable[Line]) -> None:
-    """Mark what the assistant said when its calls were done: its first sentences count more than the question before."""
+    """Mark a message after tool calls as a conclusion: its first sentences count more than the question before it."""
     line.kind = "conclusion"
     statements = [fact for fact in line.facts if not fact.value.endswith(QUESTION)]
     best = [fact for fact in statements if fact.cost >= PHRASE_COST][:STATEMENTS]
@@ -245,7 +248,7 @@ def _conclude(line: Line, before: Iterable[Line]) -> None:
 
 
 class _Index:
-    """Who holds a value, and who tells about it: always what an index of the pool made anew would have."""
+    """Index of the lines in the pool by value and by name. It always equals a newly built index of the pool."""
 
     def __init__(self, lines: Mapping[str, Line]) -> None:
         self._facts: dict[str, list[tuple[Fact, Line]]] = {}
@@ -262,7 +265,7 @@ class _Index:
             self._lines.setdefault(name.casefold(), []).append(line)
 
     def remove(self, line: Line) -> None:
-        """Take a line out again."""
+        """Remove a line."""
         self._forget(line.facts)
         for name in line.names:
             if held := [other for other in self._lines[name.casefold()] if other is not line]:
@@ -271,7 +274,7 @@ class _Index:
                 self._lines.pop(name.casefold(), None)
 
     def keep_only(self, line: Line, facts: list[Fact]) -> None:
-        """Leave a line no more than these of its facts."""
+        """Remove all facts of a line except these."""
         stay = set(map(id, facts))
         self._forget([fact for fact in line.facts if id(fact) not in stay])
         line.facts = facts
@@ -294,12 +297,12 @@ class _Index:
                 line.last = seq
 
     def mark_repeats(self, line: Line) -> None:
-        """Note which of its facts an earlier source told already."""
+        """Note which facts of a line an earlier source already contains."""
         for fact in line.facts:
             fact.again = not fact.prose and fact.value.casefold() in self._facts
 
     def iter_objects(self, name: Fact) -> Iterator[tuple[Line, list[Fact]]]:
-        """The newest objects in earlier answers that begin with the same value of the same key."""
+        """Yield the newest objects in earlier answers that begin with the same value of the same key."""
         for fact, line in self._facts.get(name.value.casefold(), [])[-HOLDERS:]:
             if fact.key == name.key and fact.value == name.value and not 0 < fact.group <= line.given:
                 row = [other for other in line.facts if other.group == fact.group]
@@ -307,15 +310,16 @@ class _Index:
                     yield line, row
 
     def list_lines_about(self, line: Line) -> list[Line]:
-        """Earlier calls about the same thing: those that share the first argument."""
+        """Return earlier calls about the same thing: those with the same first argument."""
         return self._lines.get(line.names[0].casefold(), []) if line.names else []
 
 
 def _attach_answer(reply: Line, asked: Line | None) -> bool:
-    """Put a bare "yes" behind the question that it answers, with what follows it; return True if the reply is no more than that.
+    """Append an answer like "yes" to its question, with the sentences that follow it; return True if the reply contains nothing else.
 
-    Without each other neither says anything. The question may have left long before: what the user said last stays. What
-    follows the "yes" may limit it, so where it is too long for an answer there is none.
+    Neither says anything without the other. The question may have left long before, because the user's last message stays. The sentences
+    after
+    the "yes" may limit it; if they are too long for an answer, nothing is attached.
     """
     if asked is None or not asked.facts:
         return False
@@ -331,7 +335,7 @@ def _attach_answer(reply: Line, asked: Line | None) -> bool:
         fact.last = max(fact.last, reply.seq)
     at = next(place for place, fact in enumerate(asked.facts) if fact is question)
     if at and question.cost < SHORT_QUESTION and not asked.facts[at - 1].key and not question.key:
-        # "Is that right?" alone is no question.
+        # "Is that right?" says nothing alone.
         before = asked.facts.pop(at - 1)
         question.value = f"{before.value} {question.value}"
         question.weight = max(question.weight, before.weight)
@@ -340,7 +344,7 @@ def _attach_answer(reply: Line, asked: Line | None) -> bool:
     best = max(fact.weight for fact in said) if not whole else 0.0
     question.weight = round(ANSWERED * max(question.weight, best), 2)
     question.firm = True
-    # Apart, for the arrow between them is no script without spaces.
+    # Estimated separately, because the arrow is not ASCII, and would make both count as a dense script.
     question.cost = round(question.cost + estimate_tokens(text) + ARROW_COST, 1)
     return not reply.facts
 
@@ -361,13 +365,13 @@ def _format_fact(fact: Fact) -> str:
 
 
 def _is_bare(text: str) -> bool:
-    """Whether an answer says nothing without its question."""
+    """Return True if an answer says nothing without its question."""
     bare = len(text) <= BARE and text.count(" ") <= 3 and not any(map(str.isdigit, text))
     return bare and not text.endswith(QUESTION)
 
 
 def _note_mentions(pool: Pool, line: Line, words: Iterable[str], index: _Index) -> None:
-    """What is said or asked is what agents come back for; that two tools answer alike says nothing."""
+    """Count mentions of values: agents need what is said and asked again. That two tools give the same answer says nothing."""
     said = pool.said
     for key in line.asked:
         pool.asked[key] = pool.asked.get(key, 0) + 1
@@ -386,12 +390,12 @@ def _note_mentions(pool: Pool, line: Line, words: Iterable[str], index: _Index) 
 
 
 def _keep_recent(said: dict[str, int]) -> dict[str, int]:
-    """What was said last."""
+    """Return the most recently used words."""
     return said if len(said) <= SAID else dict(sorted(said.items(), key=itemgetter(1))[-SAID:])
 
 
 def _take_over(old: Line, new: Line) -> None:
-    """The newest value of each key, and that it changed, where a key has one value on both sides."""
+    """Copy mentions to the newer line, and note changed values of keys that have one value in both lines."""
     before = _find_single_facts(old)
     for key, fact in _find_single_facts(new).items():
         earlier = before.get(key)
@@ -407,7 +411,7 @@ def _take_over(old: Line, new: Line) -> None:
 
 
 def _resolve(older: list[Line], new: Line) -> None:
-    """Say of an error that a call of the same tool about the same thing went well later: it needs no second try."""
+    """Mark an error as resolved if a later call of the same tool about the same thing succeeded: it needs no retry."""
     if new.kind != "call" or _find_errors(new):
         return
     resolved = False
@@ -433,7 +437,7 @@ def _resolve(older: list[Line], new: Line) -> None:
 
 
 def _find_errors(line: Line) -> list[Fact]:
-    """Return what the answer of a call says went wrong; what was asked with may speak of errors, too."""
+    """Return the errors in the answer of a call; its arguments may mention errors too."""
     return [
         fact
         for fact in line.facts
@@ -442,12 +446,12 @@ def _find_errors(line: Line) -> list[Fact]:
 
 
 def _identify_tool(line: Line) -> tuple[str, str]:
-    """Return the tool that was called, and the first name it was called with."""
+    """Return the tool that was called, and the first argument of its name."""
     return line.handle.partition("(")[0], line.names[0] if line.names else ""
 
 
 def _supersede(index: _Index, new: Line) -> None:
-    """Where a newer call tells the same object again, the older one keeps what only it tells."""
+    """Remove from older lines what a newer call says about the same object; the rest stays."""
     after = _find_single_facts(new)
     for old in index.list_lines_about(new):
         before = _find_single_facts(old)
@@ -462,7 +466,7 @@ def _supersede(index: _Index, new: Line) -> None:
 
 
 def _update(index: _Index, new: Line) -> None:
-    """Where an answer is about an object that an earlier one told of, in a list or not, what that says of it is the past."""
+    """Remove outdated values of an object from earlier answers, in a list or not, if a newer answer is about the same object."""
     if new.kind != "call":
         return
     name = next(
@@ -486,14 +490,14 @@ def _update(index: _Index, new: Line) -> None:
 
 
 def _is_another_object(before: Mapping[str, Fact], after: Mapping[str, Fact]) -> bool:
-    """Whether two answers tell of two objects: what they say first that is an identifier differs, as that of a new one does."""
+    """Return True if two answers are about different objects: their first common identifier differs, as it does for a new object."""
     shared = (fact for key, fact in after.items() if key in before)
     name = next((fact for fact in shared if weigh_keyed_value(fact.key, fact.value) >= IDENTIFIER), None)
     return name is not None and before[name.key].value != name.value
 
 
 def _find_single_facts(line: Line) -> dict[str, Fact]:
-    """The facts of a source whose key stands there once."""
+    """Return the facts of a source whose key occurs once."""
     found: dict[str, Fact | None] = {}
     for fact in line.facts:
         if fact.key and fact.group == 0:
@@ -515,24 +519,25 @@ def _trim(lines: list[Line], tokens: float, asked: dict[str, int]) -> list[Line]
 
 
 SHARES = ((512, 0.85), (2048, 0.5))
-"""Part of the room that a digest may take: of its tokens up to so many, each part of the room its own."""
+"""Share of a room's tokens that a digest may take, by section of the room: up to 512 tokens, then up to 2,048 tokens."""
 MORE = 0.25
-"""The same of all further ones. What has to be told of a session does not grow with the room."""
+"""The share of all tokens after that. The content worth keeping does not grow with the room."""
 MOST = 2000
 """Most tokens of a digest, however large the room."""
 STATED = 0.5
-"""Part of the standing facts' tokens that the digest, and the newest messages after a step, take less: they tell what these would."""
+"""Share of the standing facts' tokens by which the digest, and the newest messages after a step, shrink, because the facts repeat part of
+them."""
 FIRM, YIELDING = 0.8, 0.3
-"""Part of the digest's share that it keeps when a long newest unit wants the room, and when that is the user's message."""
+"""Shares of its tokens that the digest keeps if a long newest unit needs the room, and if that unit is the user's message."""
 SHOWN = 12
-"""Newest units that a digest is chosen beside: what they hold needs less telling."""
+"""Newest units that are compared with the digest: their content needs less repetition."""
 
 NAMING = 4_000
 """Characters of a user's message that are searched for values that name rows."""
 
 
 def compute_reserve(room: int, stated: int = 0) -> int:
-    """Return the tokens that a digest may take of a room, beside standing facts of so many, which tell a part of it."""
+    """Return the tokens that a digest may take of a room, next to `stated` tokens of standing facts, which contain a part of it."""
     told, below = 0.0, 0
     for until, share in SHARES:
         told += share * (min(room, until) - min(room, below))
@@ -541,11 +546,11 @@ def compute_reserve(room: int, stated: int = 0) -> int:
 
 
 class Digest(DeferredBlock):
-    """The digest of all that left and of what was cut, as of one step.
+    """The digest of all units that left and of what was cut, after one step.
 
     Args:
-        window: after the step.
-        state: the pool, with all that left in it.
+        window: the window after the step.
+        state: the pool, with all units that left.
         cut: units that are sent cut.
         most: see `Block`, as are `last` and `total`.
     """
@@ -558,11 +563,11 @@ class Digest(DeferredBlock):
         self._step: tuple[Window, Sequence[Unit]] | None = (window.snapshot(SHOWN), cut)
 
     def save(self) -> bytes:
-        """See `LaterBlock.save`: the pool."""
+        """Encode the pool."""
         return self.state.save()
 
     def write(self) -> Compaction | None:
-        """See `LaterBlock.write`; the window is let go."""
+        """Write the digest, and release the window."""
         step, self._step = self._step, None
         return self._write(*step) if step is not None else None
 
@@ -571,7 +576,7 @@ class Digest(DeferredBlock):
         stated = window.facts.tokens if window.facts else 0
         tokens = min(compute_reserve(room, stated), room - window.body - stated)
         pool = decode_pool(self.saved)
-        # What was cut is told only as long as it is cut: when it leaves, it is folded in like anything that leaves.
+        # Cut content is added to this digest only: when its unit leaves, it is folded in like any other.
         if cut:
             fold_in(pool, cut, room=compute_reserve(room))
         first = min([self.last, *(one for one in (pool.first, *(unit.first for unit in cut)) if one >= 0)])
@@ -587,7 +592,7 @@ class Digest(DeferredBlock):
 
 
 def lay_digest(window: Window) -> Window:
-    """With a digest of what left and of what was cut, the earlier digest included."""
+    """Return the window with a digest of what left and of what was cut, including the earlier digest's range."""
     before = window.digest
     if not window.left and before.last < 0 and not window.cuts:
         return window
@@ -598,7 +603,7 @@ def lay_digest(window: Window) -> Window:
     last = max([before.last, *(unit.last for unit in (*window.left, *cut))])
     if last < 0:
         return window.with_digest(Block(None, before.saved))
-    # Its range ends before the frontier, though what is cut behind it is told, too.
+    # Its range ends before the frontier, although it includes what was cut after the frontier.
     last = min(last, max(0, window.units[0].first - 1))
     total = max((unit.entries[-1].total for unit in window.left), default=before.total)
     most = max(0, min(compute_reserve(room, stated), room - window.body - stated))
@@ -606,13 +611,13 @@ def lay_digest(window: Window) -> Window:
 
 
 def _is_cut(window: Window, unit: Unit) -> bool:
-    """Whether anything of `unit` is missing from what is sent."""
+    """Return True if any part of `unit` is not sent."""
     found = (window.cuts.get(entry.seq) for entry in unit.entries)
     return any(cut is not None and not cut.whole for cut in found)
 
 
 def _collect_sent(window: Window) -> SentContext:
-    """What is sent beside the digest; of a long rest only the newest messages, which say what is talked about now."""
+    """Return the messages that are sent with the digest, for the choice of facts."""
     shown = SentContext()
     shown.parts.update(map_stated_texts(window))
     for unit in list_units(window):

@@ -1,7 +1,8 @@
-"""Speech: what users and agents say, sentence by sentence, with the words of others told apart from the user's own.
+"""Speech: sentences of users and assistants, with quoted words of others separated from the user's own.
 
-Sentences that say nothing worth keeping, and those that bind who said them, are known by their form and a few words of several languages; what
-the lists do not know is kept.
+Sentences that say nothing worth keeping, and promises, are recognised by their form and a few words of several languages. Whatever the
+lists
+do not contain is kept.
 """
 
 # ruff: noqa: RUF001, SIM905 (punctuation of other scripts is what some patterns are about; lists of words stay readable)
@@ -29,11 +30,11 @@ from holdfast.domain.messages import Message
 from holdfast.recall.terms import extract_terms
 
 COURTESY_WORDS, COURTESY_CHARS = 9, 12
-"""Words, and characters of a script without spaces, up to which a sentence can be a courtesy."""
+"""Most words of a courtesy; most characters in a script without spaces."""
 LONGEST = 100
 """Characters from which nothing is a courtesy."""
 CALLED = 3
-"""Words up to which a name in an exclamation may be an answer: "Great, Berlin!"."""
+"""Most words of an exclamation in which a name may be an answer: "Great, Berlin!"."""
 _THANKS: Final = frozenset(
     """
     thanks thank thx ty cheers welcome pleasure hello hi hey bye goodbye goodnight morning wow yay haha hahaha lol
@@ -44,7 +45,7 @@ _THANKS: Final = frozenset(
     grazie ciao prego perfetto fantastico
     """.split()
 )
-"""Words of thanks, greeting and delight: a short sentence that has one of them, and nothing that could be a fact."""
+"""Words of thanks, greeting and delight: a courtesy is a short sentence with one of them and with nothing that could be a fact."""
 _FILLING: Final = frozenset(
     """
     you so much very a lot the for your my that's that is it's it sounds good to hear really all again have day one
@@ -55,35 +56,35 @@ _FILLING: Final = frozenset(
     un placer me alegra muito muita bom boa dia noite de nada por que é um prazer
     """.split()
 )
-"""Words that may stand next to those."""
+"""Words that may accompany them."""
 _DENSE_COURTESY: Final = re.compile(
     r"^(?:[哈呵嘿]+|(?:谢谢|多谢|感谢|太好了|太棒了|你好|您好|不客气|再见|辛苦了|真好|真棒|好耶)[你您啦了呀啊哦大家的帮助]*"
     r"|(?:どうも)?(?:ありがとう(?:ございま(?:す|した))?|こんにちは|おはよう(?:ございます)?|すごい|やった|よかった|お疲れ様(?:です|でした)?|どういたしまして)"
     r"|(?:감사합니다|고마워요?|안녕하세요|좋아요))[\s!！。.~～ねよ]*$"
 )
 _EXCLAMATION: Final = re.compile(r"^[^\W\d]+\s*[!！]+$")
-"""One word, called out: delight in any language, unless it answers."""
+"""One word with an exclamation mark: delight in any language, unless it answers."""
 _ANSWERS: Final = frozenset(
     """
     yes yep yeah yup no nope ok okay sure right correct exactly agreed stop cancel wait confirm confirmed deal go
     never always ja nein doch genau richtig halt oui non si sí sim não claro vale certo はい いいえ 네 아니요 好 是 对 不 да нет
     """.split()
 )
-"""Words that answer: what begins with one of them is no courtesy, however it goes on."""
+"""Words that answer: a sentence that begins with one of them is no courtesy, whatever follows."""
 _GREETINGS: Final = frozenset(
     """
     thanks thank thx hello hi hey bye goodbye goodnight morning danke hallo merci bonjour salut gracias hola
     obrigado obrigada olá grazie ciao
     """.split()
 )
-"""Words after which somebody is addressed by name."""
+"""Words that may be followed by the name of the person addressed."""
 _OFFER: Final = re.compile(
     r"^(?:(?:please )?(?:let me know|feel free|don't hesitate)|(?:how|what else) (?:can|may) i (?:help|assist|do)|(?:is there )?anything else"
     r"|i(?:'m| am) (?:here|happy|glad) to (?:help|assist)|(?:kann|darf) ich (?:ihnen|dir) (?:sonst|noch)|sag(?:en sie)? (?:mir )?(?:einfach )?bescheid"
     r"|n'hésitez? pas|puis-je vous aider|no (?:dudes?|duden?) en|¿?(?:puedo|en qué puedo) ayudar|posso ajudar|还有什么|如果您?还?有(?:任何|其他)|他に(?:何か)?)",
     re.IGNORECASE,
 )
-"""How an assistant ends what it says when it has nothing to say."""
+"""The end of an assistant's message that says nothing."""
 _PROMISE: Final = re.compile(
     r"\b(?:i(?:'ll| will| shall|'m going to| am going to)|we(?:'ll| will))\s+(?!be (?:happy|glad)\b|need\b|help\b|do my best\b)\w+"
     r"|\b(?:ich|wir) (?:werde|werden)\b|\bich (?:schicke|sende|melde|prüfe|kümmere|erinnere|erstelle|schreibe|bereite)\b"
@@ -100,16 +101,16 @@ _PROCEED: Final = re.compile(
     r"|let['’]s (?:proceed|go|do)|mach (?:das|weiter)|nur zu|allez-y|vas-y|continuez|adelante|proceda|siga|pode (?:seguir|continuar))",
     re.IGNORECASE,
 )
-"""Asks to do what was just spoken of."""
+"""A request to do what was just discussed."""
 _GENERIC: Final = frozenset(
     "ahead case continu detail do get go help info know look let proceed request sorri start tell thing try way".split()
 )
-"""Stems of words that say nothing in a request."""
+"""Stems of words without content in a request."""
 _PRONOUNS: Final = re.compile(r"I(?:['’]\w+)?")
 
 
 def has_value(sentence: str) -> bool:
-    """Return True if a sentence holds a number, an identifier or a name."""
+    """Return True if a sentence contains a number, an identifier or a name."""
     words = split_words(sentence)
     return any(
         weigh_value(word) >= SHORT or (at and word[0].isupper() and not _PRONOUNS.match(word))
@@ -119,7 +120,7 @@ def has_value(sentence: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def is_idle(sentence: str) -> bool:
-    """Return True for a question, a request to proceed or a promise that names nothing: later messages say what became of it."""
+    """Return True for a question, a request to proceed or a promise that names nothing: later messages contain the outcome."""
     sentence = sentence.replace("’", "'")
     asks = sentence.endswith(QUESTION) or _PROCEED.match(sentence) is not None or is_promise(sentence)
     return asks and not has_value(sentence) and len(extract_terms(sentence).counts.keys() - _GENERIC) < LEAST_CONTENT
@@ -137,7 +138,7 @@ def is_courtesy(sentence: str) -> bool:
 
 
 def _is_only_courtesy(sentence: str, words: list[str]) -> bool:
-    """Whether words thank, greet or delight and do nothing else."""
+    """Return True if words thank, greet or delight and do nothing else."""
     folded = [word.lower() for word in words]
     if folded[0] in _ANSWERS:
         return False
@@ -153,35 +154,37 @@ def _is_only_courtesy(sentence: str, words: list[str]) -> bool:
 
 
 def is_promise(sentence: str) -> bool:
-    """Return True for a sentence in which its speaker says what they will do."""
+    """Return True for a sentence in which the speaker says what they will do."""
     return not sentence.endswith(("?", "？")) and _PROMISE.search(sentence) is not None
 
 
 def has_promise(text: str) -> bool:
-    """Return True if any sentence of a text is a promise, for a quick look."""
+    """Return True if any sentence of a text is a promise. This is a quick check."""
     return _PROMISE.search(text) is not None
 
 
 LONGER, USUAL = 0.6, 12.0
-"""How much more a longer sentence of a user weighs: of two the longer one is hardly a phrase."""
+"""Exponent with which the weight of a user's sentence grows with its length, and the usual length: of two sentences, the longer one is rarely
+a
+mere phrase."""
 STATED = 10.0
-"""What a sentence weighs at least that its user surely wants kept."""
+"""Least weight of a sentence that its user certainly wants to keep."""
 QUOTED, LEAST_QUOTED = 0.5, 5.0
-"""What a sentence weighs that the user quotes, and the least it costs: "Kind regards, Tony" is none. Identifiers count in full."""
+"""Factor for a sentence that the user quotes, and its least cost: "Kind regards, Tony" is not worth keeping. Identifiers count in full."""
 ASKED = 0.15
-"""What a question of a user weighs that has no value in it: its answer says more."""
+"""Factor for a user's question without a value: its answer says more."""
 CLAUSE = 4
-"""Spaces from which what follows a label is a clause, which somebody says, and no value in a form that the user filled in."""
+"""Spaces from which the text after a label is a clause that somebody says, and not a value that the user filled in."""
 LEAST_OWN = 3
-"""Words of the user's own in a sentence with a quote in it from which the sentence is the user's."""
+"""Least words of the user's own in a sentence with a quote for which the sentence is the user's."""
 PROMISED, PROMISE_LEAST = 1.5, 1.0
-"""What a sentence of the assistant weighs more that says what it will do, and the least it weighs before that."""
+"""Factor for a promise of the assistant, and its least weight before that."""
 
 _WORD = re.compile(r"\w+")
 
 
 def read_speech(message: Message, seq: int, by: str) -> list[Line]:
-    """Return what a message says: a line for its author, and one for what a user quotes or pastes."""
+    """Return the content of a message: a line for its author, and one for what a user quotes or pastes."""
     kind: Kind = "user" if message.role == "user" else "assistant" if message.role == "assistant" else "other"
     read = (fact for fact in read_text_facts(message.text, said=True) if not is_courtesy(fact.value))
     facts = deduplicate_facts(islice(read, MAX_LEAVES))
@@ -204,7 +207,7 @@ def _make_lines(said: str, seq: int, kind: Kind, facts: list[Fact], by: str) -> 
 
 
 def _separate_quotes(text: str, facts: list[Fact]) -> tuple[list[Fact], list[Fact]]:
-    """Return the sentences of a user, weighed by the user's own words in them, and those of others that hold a value."""
+    """Return the sentences of a user, weighed by the user's own words, and sentences of others with a value."""
     mine = _flatten(separate_own_words(keep_ends(text), strict=False).own)
     own, quoted = [], []
     for fact in facts:
@@ -223,7 +226,7 @@ def _separate_quotes(text: str, facts: list[Fact]) -> tuple[list[Fact], list[Fac
 
 
 def _extract_own_part(sentence: str, mine: str) -> str:
-    """Return a sentence without the quotes in it, if enough of it is left and the user's."""
+    """Return a sentence without the quotes in it, if enough of it is left and is the user's."""
     part = separate_own_words(sentence, strict=False).own
     pieces = [_flatten(piece) for piece in part.splitlines() if _WORD.search(piece)]
     whole = sum(piece.count(" ") - 1 for piece in pieces) >= LEAST_OWN and all(piece in mine for piece in pieces)
@@ -231,12 +234,12 @@ def _extract_own_part(sentence: str, mine: str) -> str:
 
 
 def _flatten(text: str) -> str:
-    """Return the words of a text between spaces, whatever stands between them."""
+    """Return the words of a text separated by single spaces, whatever is between them."""
     return f" {' '.join(_WORD.findall(text))} "
 
 
 def _weigh(fact: Fact, words: str) -> None:
-    """Weigh a sentence by the words of the user in it."""
+    """Weigh a sentence by the user's own words in it."""
     usual = fact.weight * (fact.cost / USUAL) ** LONGER
     if words.endswith(QUESTION) and not any(weight >= SHORT for _, weight in weigh_words(words)):
         usual *= ASKED

@@ -1,4 +1,4 @@
-"""Texts as a digest reads them: sentences, rows of tables, pairs of keys and values, listings of source files; and the lines of facts they become."""
+"""Parsing of texts for a digest: sentences, table rows, key-value pairs, source listings; and the structs for lines of facts."""
 
 # ruff: noqa: RUF001 (punctuation of other scripts is what some patterns are about; lists of words stay readable)
 
@@ -29,63 +29,63 @@ from holdfast.context.values import (
 from holdfast.recall.chunks import is_abbreviated
 
 Kind = Literal["call", "user", "assistant", "conclusion", "other"]
-"""What a source is. A conclusion is what the assistant said when its calls were done."""
+"""The kind of a source. A conclusion is an assistant's message after its tool calls."""
 
 
 class Fact(msgspec.Struct, array_like=True, gc=False):
-    """One value with the key it came with."""
+    """One value with its key."""
 
     key: str
     value: str
     group: int
-    """Facts of one object share a group: they are told together. 0 is the source itself, others are rows in it."""
+    """Facts of one object share a group and are written together. 0 is the source itself, others are rows in it."""
     weight: float
-    """How likely an agent comes back for a value of this form."""
+    """How likely an agent needs a value of this form again."""
     used: int = 0
-    """How often other messages said the value."""
+    """Number of other messages with the value."""
     last: int = -1
-    """Where it was said last."""
+    """Place of its last use."""
     was: str | None = None
-    """The value it had before, when the same source told another one."""
+    """Its previous value, if the same source had another one."""
     prose: bool = False
-    """A sentence: worth what the values in it are worth."""
+    """True for a sentence, which is worth what its values are worth."""
     firm: bool = False
-    """Told for what it says, whatever of it is told elsewhere: an error, the outcome of an action, an answer."""
+    """True if it matters for what it says, even if its values are elsewhere: an error, the outcome of an action, an answer."""
     again: bool = False
-    """Told by an earlier source already, which is where it is looked for first."""
+    """True if an earlier source contains it already, which is where it is looked up first."""
     cost: float = 4.0
-    """About how many tokens it takes; see `update_cost`."""
+    """Its tokens, estimated; see `update_cost`."""
     bundle: int = 0
-    """Number of the parallel lists in its line that it belongs to: they are shown whole or not at all. 0: to none."""
+    """Number of its group of parallel lists in the line, which are shown whole or not at all; 0 for none."""
 
 
 class Line(msgspec.Struct, array_like=True, gc=False):
-    """One source and what is kept of it."""
+    """One source, and what is kept of it."""
 
     handle: str
     key: str
-    """Equal for the same question asked again; unique for what was said."""
+    """Equal if the same question is asked again; unique for a message."""
     seq: int
-    """The source's place in the log; the newest one, when the same source was asked again."""
+    """The source's place in the log; the newest one if the same question was asked again."""
     kind: Kind
     facts: list[Fact]
     names: list[str] = []
-    """The arguments in the handle: what the facts belong to."""
+    """The arguments in the handle, which the facts belong to."""
     asked: list[str] = []
-    """Names of all arguments of a call, nested ones too."""
+    """Names of all arguments of a call, nested ones included."""
     last: int = -1
-    """Where one of the names was said last."""
+    """Place of the last use of one of the names."""
     cost: float = 6.0
-    """About how many tokens the handle takes."""
+    """Tokens of the handle, estimated."""
     given: int = 0
-    """The last group of arguments: those behind it, and group 0, are of the result."""
+    """The last group of arguments. Later groups, and group 0, are from the result."""
     lists: list[tuple[int, str]] = []
-    """What rows are of, `(first group, name)`, in order: passengers are not the owner."""
+    """The lists that rows belong to, as `(first group, name)`, in order: passengers are not the owner."""
     counts: dict[str, int] = {}
-    """By key, how many values a list of the source has: of some of them a reader should see that there are more."""
+    """By key, the number of values in a list of the source, so that a reader sees that there are more."""
 
     def find_list_name(self, group: int) -> str:
-        """The name of the list that a group stands in; empty where it has none."""
+        """Return the name of the list that a group is in; empty if there is none."""
         lists = self.lists
         if not group or not lists or group < lists[0][0]:
             return ""
@@ -93,21 +93,21 @@ class Line(msgspec.Struct, array_like=True, gc=False):
 
 
 def update_cost(fact: Fact) -> None:
-    """Work out what a fact costs to tell: once, for it is asked at every step."""
+    """Compute and store the cost of a fact, which every step uses."""
     key = estimate_tokens(fact.key) if fact.key and not fact.group else 0.0
     fact.cost = round(1.5 + estimate_tokens(fact.value) + key, 1)
 
 
 _SENTENCE_END = re.compile(r"[.!?؟।…。！？]+[\"')\]”’»]*")
 _CLOSED = "。！？"
-"""Ends of sentences that no white space has to follow."""
+"""Ends of sentences that need no white space after them."""
 _ITEM = re.compile(r"(?:^|\s)[A-Z]?\d\d?\.\Z")
-"""Ends in the number of an item of a list, which is no sentence."""
+"""The end of the number of a list item, which is no end of a sentence."""
 _BULLET = re.compile(r"(?:[-*#>•–]+|\d{1,3}[.)])(?=\s)")
 _BULLETS = frozenset("-*#>•–0123456789")
 _NUMBERS = re.compile(r"\d+")
 LONGEST, SHORTEST = 240, 60
-"""Characters from which a sentence is taken apart, and of the shortest part."""
+"""Characters from which a sentence is split, and of the shortest part."""
 _JOINTS = (
     re.compile(r"[;；:：][ ]|[ ][-–—][ ]|，"),
     re.compile(r",[ ](?=(?:and|but|so|because|which|then|und|aber|weil|et|mais|y|pero|e|mas)\b)", re.IGNORECASE),
@@ -116,16 +116,16 @@ _JOINTS = (
     re.compile(r"(?<=[^\W\d_]{4})[ ]|(?<=\d)[ ]"),
     re.compile(r"[ ]"),
 )
-"""Where a long sentence is taken apart, the best places first. After a short word hardly anything ends: "it's five now in the"."""
+"""Places where a long sentence is split, the best first. Hardly any clause ends after a short word: "it's five now in the"."""
 _RULE = re.compile(r"[ |:+=-]*[-=]{2}[ |:+=-]*")
 """The line below the heading of a table."""
 _LABEL = re.compile(r"\W*(?:[A-Za-z]?\d{1,3})?\W*")
 _LIKE = 4
-"""Sentences of one form that are told at full worth."""
+"""Sentences of one form that have full weight."""
 
 
 def split_text(text: str) -> list[str]:
-    """The sentences and the items of `text`, none longer than `LONGEST` characters."""
+    """Split `text` into sentences and list items of at most `LONGEST` characters."""
     found: list[str] = []
     for line in text.splitlines():
         start = 0
@@ -141,7 +141,7 @@ def split_text(text: str) -> list[str]:
 
 
 def _add_pieces(raw: str, found: list[str]) -> None:
-    """A sentence without the marks of lists and of emphasis, in pieces of at most `LONGEST` characters."""
+    """Append a sentence without marks of lists and emphasis, in pieces of at most `LONGEST` characters."""
     text = _strip_emphasis(raw)
     if text[:1] in _BULLETS and (bullet := _BULLET.match(text)):
         text = text[bullet.end() :].strip()
@@ -149,7 +149,7 @@ def _add_pieces(raw: str, found: list[str]) -> None:
 
 
 def _split_long(text: str) -> Iterator[str]:
-    """Yield a text whole, or in parts of at most `LONGEST` characters that end where a clause does, the best places first."""
+    """Yield a text whole, or in parts of at most `LONGEST` characters that end at the best places."""
     while len(text) > LONGEST:
         ideal = len(text) / -(-len(text) // LONGEST)
         until = LONGEST
@@ -170,7 +170,7 @@ def _strip_emphasis(raw: str) -> str:
 
 
 def parse_table(text: str) -> tuple[list[str], list[list[str]]] | None:
-    """The header and the rows of a table (Markdown, CSV, TSV); None for any other text."""
+    """Return the header and the rows of a table (Markdown, CSV, TSV); None for any other text."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) < 3:
         return None
@@ -189,7 +189,7 @@ def parse_table(text: str) -> tuple[list[str], list[list[str]]] | None:
 
 
 def _is_header(cells: list[str], least: int) -> bool:
-    """Whether the first line of what looks like a table names columns: in logs and code, too, lines have equal commas."""
+    """Return True if the first line of a possible table has names of columns: lines of logs and code also have equal numbers of commas."""
     names = [cell.strip("\"' ") for cell in cells]
     return len(names) >= least and not any(
         not name or len(name) > MAX_KEY or name[0].isdigit() or "/" in name or ": " in name or name[-1] in ".;{"
@@ -198,7 +198,7 @@ def _is_header(cells: list[str], least: int) -> bool:
 
 
 def rate_rarity(sentences: list[str]) -> list[float]:
-    """What each sentence is worth beside the others: those of one form but for their numbers, as a log has them, say little.
+    """Return a factor for each sentence: sentences that differ only in their numbers, as in a log, say little.
 
     So the line of a log that is unlike the others comes first.
     """
@@ -226,27 +226,27 @@ def split_headings(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _parse_heading(line: str) -> str:
-    """Return the names of columns in a line; nothing if it has one column, or prose in it."""
+    """Return the names of columns in a line; empty if it has one column or contains prose."""
     cells = [cell.strip() for cell in _strip_emphasis(line).strip("| ").split("|")]
     heading = " | ".join(cells)
     return heading if "|" in line and max(map(len, cells)) <= MAX_KEY and len(heading) <= MAX_VALUE else ""
 
 
 def is_bare_label(sentence: str) -> bool:
-    """Return True for a piece that is nothing but a number or a label: `[ 17%]` or `D11.`, say."""
+    """Return True for a piece that is only a number or a label, such as `[ 17%]` or `D11.`."""
     return _LABEL.fullmatch(sentence) is not None
 
 
 LEAST = 4
-"""Lines of source from which a text is a listing."""
+"""Least lines of source in a listing."""
 MOST = 0.5
-"""Part of the lines of a listing that are source or matches, at least."""
+"""Least share of the lines of a listing that are source or matches."""
 NAMES = 24
-"""Definitions, and files with matches, that are told of one listing."""
+"""Most definitions, and files with matches, that are kept of one listing."""
 READ = 2_000
-"""Lines that are looked at."""
+"""Lines that are read."""
 _MATCH: Final = re.compile(r"^([^\s:()'\"]*[/.\\][^\s:()'\"]*):(\d+)[:-]")
-"""A line of what a search in files answers: path, number, source."""
+"""A line of the result of a file search: path, number, source."""
 _NUMBERED: Final = re.compile(r"^\s*(\d{1,6})(?:\t|[:|→│]|  )")
 _DEFINITION: Final = re.compile(
     r"^\s*(?:(?:export|default|public|private|protected|internal|static|final|abstract|async|pub(?:\([a-z]+\))?|unsafe|virtual"
@@ -264,20 +264,20 @@ _TRACEBACK: Final = "Traceback (most recent call last)"
 
 
 class Listing(NamedTuple):
-    """What a listing is told by."""
+    """A summary of a listing."""
 
     places: list[str]
-    """Where matches are: `path:line,line`."""
+    """Places of matches: `path:line,line`."""
     lines: str
-    """Which lines it shows, `1-56`, or how many; empty for matches."""
+    """The lines that it shows, `1-56`, or their number; empty for matches."""
     names: list[str]
-    """What is defined in it."""
+    """Names that are defined in it."""
     before: str
-    """What is said above the first line of source."""
+    """The text above the first line of source."""
 
 
 def parse_listing(text: str) -> Listing | None:
-    """Return what a view of a source file, or of matches in files, is told by; None for any other text."""
+    """Return a summary of a view of a source file, or of matches in files; None for any other text."""
     lines = [line for line in islice(text.splitlines(), READ) if line.strip()]
     if len(lines) < LEAST or _TRACEBACK in text:
         return None
@@ -298,7 +298,7 @@ def parse_listing(text: str) -> Listing | None:
 
 
 def is_source(text: str) -> bool:
-    """Return True for a piece of a program, as an edit has it in its arguments: all of its lines are source."""
+    """Return True for a piece of a program, such as an argument of an edit: all of its lines are source."""
     lines = [line for line in islice(text.splitlines(), READ) if line.strip()]
     return bool(lines) and all(_SOURCE.search(line) or _DEFINITION.match(line) for line in lines)
 
@@ -316,21 +316,21 @@ def _list_places(matches: list[re.Match[str]]) -> list[str]:
 
 
 MAX_LEAVES = 400
-"""Most facts read out of one source: the first ones of a longer one."""
+"""Most facts that are read from one source, from its beginning."""
 LINES, DEFINES = 1.0, 0.8
-"""What the lines that a view of a file shows weigh, and a name that is defined there."""
+"""Weights of the line numbers of a file view, and of a name that is defined in it."""
 
 
 _PAIR = re.compile(r"([^\W\d][\w ./()#-]{0,39}?)(?::\s+|\s=\s+|：\s*)(?=\S)")
 
 
 def keep_ends(text: str) -> str:
-    """What is read of a text: all of it, or of a long one the head and the tail."""
+    """Return a text, or the head and the tail of a long one."""
     return text if len(text) <= MAX_TEXT else text[: MAX_TEXT * 3 // 5] + "\n" + text[-MAX_TEXT * 2 // 5 :]
 
 
 def read_text_facts(text: str, *, said: bool) -> Iterator[Fact]:
-    """What a text says: rows where it is a table, pairs where a line is `key: value`, else its sentences."""
+    """Yield the facts of a text: rows of a table, pairs from lines of the form `key: value`, otherwise sentences."""
     text = keep_ends(text)
     table = None if said else parse_table(text)
     if table is not None:
@@ -355,7 +355,7 @@ def read_text_facts(text: str, *, said: bool) -> Iterator[Fact]:
             yield Fact(headings[sentence], sentence.strip("| "), next(counter), weight, prose=True, firm=error > 0)
         elif pair and _is_pair(pair, sentence):
             key, value = pair[1].strip(), sentence[pair.end() :].strip()
-            # A key that comes again begins another record: its values do not belong to those before.
+            # A repeated key begins another record: its values do not belong to the earlier ones.
             if key in keys or (said and not keys):
                 block = next(counter)
                 keys.clear()
@@ -369,7 +369,7 @@ def read_text_facts(text: str, *, said: bool) -> Iterator[Fact]:
 
 
 def _iter_listing_facts(listing: Listing) -> Iterator[Fact]:
-    """Give a listing's places, lines and definitions: none of its source."""
+    """Yield a listing's places, lines and definitions, but none of its source."""
     if listing.lines:
         yield Fact("lines", listing.lines, 0, LINES)
     for key, values in (("", listing.places), ("defines", listing.names)):
@@ -377,7 +377,7 @@ def _iter_listing_facts(listing: Listing) -> Iterator[Fact]:
 
 
 def _is_pair(pair: re.Match[str], sentence: str) -> bool:
-    """Whether what looks like `key: value` is it: no sentence, no address, no assignment in a program."""
+    """Return True if a possible `key: value` is one, and no sentence, address or assignment in a program."""
     if len(sentence) - pair.end() > 80 or pair[1].count(" ") > 3 or "://" in sentence[:16]:
         return False
     return "=" not in pair[0] or "(" not in sentence
@@ -391,7 +391,7 @@ def _iter_row_facts(names: list[str], rows: list[list[str]]) -> Iterator[Fact]:
 
 
 def deduplicate_facts(facts: Iterable[Fact]) -> list[Fact]:
-    """Return each fact once a group, with its cost."""
+    """Return each fact once per group, with its cost."""
     seen: set[tuple[str, str, int]] = set()
     kept = []
     for fact in islice(facts, MAX_LEAVES):

@@ -1,8 +1,8 @@
-"""Weighing: what each fact of a pool is worth by itself, whatever else is told.
+"""Weighing: the worth of each fact of a pool by itself, independent of which other facts are chosen.
 
-A fact is worth more the more its form promises, the more often it or what it belongs to was talked about, and the later.
-Every step looks at every fact of the pool, so what is known of them stands in lists: an object each would take longer to
-make than all that is done with it.
+A fact is worth more the more its form promises, the more often it or its object was mentioned, and the later. Every step looks at every
+fact of
+the pool, so its properties are stored in lists: creating an object for each fact would take longer than everything that is done with it.
 """
 
 from __future__ import annotations
@@ -17,45 +17,44 @@ from holdfast.context.digest.texts import Fact, Line
 from holdfast.context.values import MAX_KEY, QUESTION, SHORT, split_pieces, split_words, weigh_words
 
 USER_SHARE, PEOPLE = 0.2, 0.75
-"""Part of the text that is what people said and what was concluded, while there is some, where nearly all of the pool is what
-tools returned; and how much larger it is where tools returned nothing. By estimate, which is short of the count."""
+"""Share of the text for messages of people and conclusions, if there are any, when nearly all of the pool is from tools; and what is added to
+it
+when nothing is from tools. Both refer to estimated tokens, which are below the count."""
 HALF_LIFE = 24
-"""Messages after which a fact that nobody used again counts half, down to `OLD`."""
+"""Messages after which the worth of an unused fact halves towards `OLD`."""
 OLD = 0.7
 MATTER_HALF_LIFE, OLD_MATTER = 60, 0.07
-"""The same on a longer scale: a session goes on to other matters, and the facts of the first would crowd out the last."""
+"""The same on a longer scale: a session moves on to other subjects, and facts of the first would crowd out those of the last."""
 SAID_FADES = 0.4
-"""How strongly the longer scale counts for what people said: an instruction of the first hour still holds."""
+"""Exponent of the longer scale for messages of people: an instruction of the first hour still holds."""
 LISTING = 3
-"""Values of one source that one message may say together and still talk about each of them; more are a listing."""
+"""Values of one source that one message may contain and still refer to each of them; with more it is a listing."""
 SAID_AGAIN = 0.7
-"""What each time that a value was said adds to its worth, up to four times."""
+"""Added to the worth factor for each further use of a value, at most four times."""
 ASKED = 2.2
-"""What a value is worth more whose key is the name of an argument that some call had."""
+"""Factor for a value whose key is the name of an argument of some call."""
 MANY = 0.2
-"""How strongly it counts against a value that many like it stand beside it and nobody talked about it."""
+"""Exponent of the number of values with the same key that the worth of an unmentioned value is divided by."""
 AGAIN = 0.8
-"""What a value is worth that an earlier source told already."""
+"""Factor for a value that an earlier source already contains."""
 LISTED, DONE = 2.5, 0.5
-"""What an identifier in a list is worth when calls have begun to go through the list; and what one is worth of it that
-names a call already."""
+"""Factor for an identifier in a list when calls have begun to process the list; and for one that names a call already."""
 PROPOSED, OPEN = 3.0, 4.0
-"""What the last thing said before the user's last answer is worth more, for that is what a bare "yes" agrees to; and the
-least weight of its end, where a question stands."""
+"""Factor for the assistant's last message before the user's last answer, because a bare "yes" agrees to it; and the least weight of its end,
+where a question is."""
 STATEMENT = 2
-"""Sentences up to which the end of it is no phrase of politeness."""
+"""Most sentences of a message whose end is not a polite phrase."""
 ROW_NAME = 2.0
-"""Weight from which a value can name its row."""
+"""Least weight of a value that can name its row."""
 NAMED, NAMED_ROWS, NEAR = 2.0, 4, 0.6
-"""What an identifier of a row is worth more when the user just named the row by its values; the most rows that are named at
-once; and the part of the best row's match that another one needs."""
+"""Factor for an identifier of a row that the user just named by its values; most rows that are named at once; and the share of the best row's
+match that another row needs."""
 NAMING = 2
-"""Newest messages of the user that left in which values name rows."""
+"""Newest evicted messages of the user in which values name rows."""
 CONTAINED, RUN = 0.5, 4
-"""Part of the words of a sentence from which it needs no telling, if they are sent of its message in runs of so many and no
-value is missing."""
+"""A sentence is left out if at least this share of its words is sent of its message, in runs of `RUN` words, and no value is missing."""
 POWER = 0.7
-"""How strongly cost counts against worth."""
+"""Exponent of the cost that worth is divided by."""
 BASE = {"call": 2.0, "user": 2.5, "assistant": 0.7, "conclusion": 4.0, "other": 1.5}
 
 ROOMY = 640.0
@@ -65,18 +64,18 @@ _USED = tuple(1 + SAID_AGAIN * times for times in range(5))
 
 
 SAID = ("user", "conclusion")
-"""Sources that have the share of what people said."""
+"""Kinds of sources that belong to the share of people's messages."""
 
 
 def compute_people_share(lines: list[Line]) -> float:
-    """Return the part of a text that belongs to what people said: it follows the conversation, the less tools return the larger."""
+    """Return the share of a text for people's messages. It follows the conversation: the less tools return, the larger it is."""
     said = sum([fact.cost for line in lines if line.kind != "call" for fact in line.facts])
     called = sum([fact.cost for line in lines if line.kind == "call" for fact in line.facts])
     return USER_SHARE + PEOPLE * (said / max(1.0, said + called)) ** 2
 
 
 class Source:
-    """A line on its way into the text."""
+    """A line that facts are chosen from."""
 
     __slots__ = ("cost", "crowd", "end", "line", "marks", "names", "opened", "outcome", "said", "start", "user")
 
@@ -91,7 +90,7 @@ class Source:
         self.opened = False
         self.said = 0
         self.outcome = -1
-        """The fact that says what came of it, told whenever anything else is: arguments alone read as if it had been done."""
+        """The fact with the outcome, which is chosen whenever any other fact is: arguments alone read as if the call had succeeded."""
         self.crowd: dict[str, int] = {}
 
 
@@ -109,18 +108,18 @@ class Row:
 
 
 _NO_ROW = Row()
-"""Of sentences: each is an object of its own, with nothing to know about it."""
+"""The row of every sentence: sentences belong to no object."""
 
 
 class WeighedFacts:
-    """The facts of a pool, numbered, with what they are worth by themselves.
+    """The numbered facts of a pool with their individual worth.
 
     Args:
         lines: the pool.
-        asked: names of arguments that calls had.
-        said: words that are talked about now, with the place where they stand last.
-        parts: by place, what is sent of a unit that is cut: it needs no telling.
-        naming: pieces of words of the user's newest messages that are sent.
+        asked: names of arguments of calls.
+        said: words that are in use now, with the place of their last use.
+        parts: by place, the text that is sent of a cut unit, which need not be repeated.
+        naming: pieces of words in the user's newest messages that are sent.
         room: tokens of the text.
     """
 
@@ -141,7 +140,7 @@ class WeighedFacts:
         self.bundles: dict[int, list[int]] = {}
         self.rows: list[Row] = []
         self.sources: list[Source] = []
-        """By number of fact, like all the others."""
+        """By number of fact, like all the other lists."""
         self._asking = _AskedFactors(asked)
         self._said = said
         self._now = max([line.seq for line in lines] + list(said.values()), default=0)
@@ -186,7 +185,7 @@ class WeighedFacts:
             self.worths[-1] *= max(1.0, OPEN / facts[-1].weight)
 
     def _get_bundle_head(self, number: int) -> int:
-        """Return the fact that is taken in place of one of a bundle: the first."""
+        """Return the first fact of a bundle, which is chosen in place of any of its facts."""
         return self.bundles[number][0] if number in self.bundles else number
 
     def _weigh_call(self, line: Line, facts: list[Fact], start: int) -> None:
@@ -212,7 +211,7 @@ class WeighedFacts:
             self._weigh_lists(rows[0].numbers, many)
 
     def _enter_rows(self, facts: list[Fact], start: int) -> tuple[dict[int, Row], dict[str, int]]:
-        """The rows of a source, with where they were talked about last; and how many facts each key has."""
+        """Return the rows of a source, with the place of their last mention, and the number of facts of each key."""
         said = self._said
         rows: dict[int, Row] = {}
         many: dict[str, int] = {}
@@ -236,7 +235,7 @@ class WeighedFacts:
         return rows, many
 
     def _note_listings(self, facts: list[Fact], start: int) -> None:
-        """Note which facts are talked about in a listing only: whoever reads out ten rows talks about none of them."""
+        """Note which facts are only mentioned in a listing: a message with ten rows refers to none of them."""
         said: dict[tuple[str, int], int] = {}
         lasts, rows = self.lasts, self.rows
         places = [
@@ -257,7 +256,7 @@ class WeighedFacts:
         self.listed += [said.get(place, 0) > LISTING for place in places]
 
     def _find_lead(self, numbers: list[int]) -> int:
-        """The fact that names a row: by its form, else what stands first and is no sentence. Values of one list have none."""
+        """Return the fact that names a row: by its form, or else the first that is no sentence; -1 for the values of one list."""
         facts = self.facts
         if facts[numbers[0]].key == facts[numbers[-1]].key:
             return -1
@@ -271,7 +270,7 @@ class WeighedFacts:
         return lead
 
     def _weigh_lists(self, numbers: list[int], many: Mapping[str, int]) -> None:
-        """More for what is next in a list of identifiers that calls go through."""
+        """Increase the worth of the next identifiers in a list that calls go through."""
         listed = [number for number in numbers if many[self.facts[number].key] > 1]
         begun = {self.facts[number].key for number in listed if self.lasts[number] >= 0}
         for number in listed:
@@ -281,22 +280,22 @@ class WeighedFacts:
                 self.worths[number] *= DONE if fact.value.casefold() in self.named else 1.0
 
     def _compute_use_factor(self, fact: Fact, last: int, focus: int, *, said: bool = False) -> float:
-        """More for what was said again, for what calls ask for, and for what was talked about lately."""
+        """Return a factor that is higher for repeated values, for values that calls ask for, and for recent ones."""
         used = fact.used + (last > fact.last)
         return self._asking[fact.key] * _USED[min(4, used)] * _compute_recency(self._now - max(focus, last), said=said)
 
 
 FAIR = 0.1
-"""Part of the pool that one source may take before all others have had theirs."""
+"""Share of the pool that one source may take before all others have had theirs."""
 _Ranked = tuple[float, int, float, bool, int, Fact]
-"""A fact with what it is worth for its cost, negated, so that the best sort first; a number, so that facts are never
-compared; what it costs, whether it is the user's, and the number of its line."""
+"""A fact with its worth for its cost, negated so that the best sort first; a number, so that facts are never compared; its cost; whether it is
+the user's; and the number of its line."""
 
 
 def select_likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int]) -> set[int]:
-    """The `id` of the facts that are most likely to be told some day, in about `limit` tokens.
+    """Return the `id` of the facts that are most likely to be used later, in about `limit` tokens.
 
-    Weighed as `WeighedFacts` does it, but for what is rare: of most facts no more has to be known than whether they stay.
+    Weighed like `WeighedFacts`, without the rarer effects: of most facts it only matters whether they stay.
     """
     now = max([line.seq for line in lines], default=0)
     asking = _AskedFactors(asked.keys())
@@ -312,7 +311,7 @@ def select_likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int
     spent, room = [0.0, 0.0], (limit * (1 - share), limit * share)
     taken = [0.0] * len(lines)
     waiting: list[_Ranked] = []
-    # First each source within its fair share of its side's room, then what is left to whichever is worth most.
+    # First each source up to its fair share of its side's room, then the best of all sources.
     for fair in (FAIR * limit, limit):
         for one in ranked:
             _, _, cost, user, at, fact = one
@@ -323,7 +322,7 @@ def select_likeliest(lines: list[Line], *, limit: float, asked: Mapping[str, int
             else:
                 waiting.append(one)
         ranked, waiting = waiting, []
-    # What one side does not use, the other has.
+    # The other side may use what one side leaves.
     left = limit - sum(spent)
     for _, _, cost, _, _, fact in ranked:
         if cost <= left:
@@ -366,13 +365,13 @@ def _rank_call(line: Line, at: int, now: int, asking: _AskedFactors, ranked: lis
 
 
 def _collect_user_pieces(lines: list[Line]) -> set[str]:
-    """The pieces of words that the newest of the user's messages in the pool have."""
+    """Return the pieces of words in the user's newest messages in the pool."""
     users = [line for line in lines if line.kind == "user"][-NAMING:]
     return {piece for line in users for fact in line.facts for piece in split_pieces(fact.value)}
 
 
 def _find_named_rows(rows: Mapping[int, Row], facts: Sequence[Fact], naming: AbstractSet[str]) -> list[Row]:
-    """The rows of a source that the user named: what was said is what few of them have."""
+    """Return the rows of a source that the user named with values that few rows have."""
     if not naming:
         return []
     holders: dict[tuple[str, str], list[int]] = {}
@@ -393,7 +392,7 @@ def _find_named_rows(rows: Mapping[int, Row], facts: Sequence[Fact], naming: Abs
 
 
 def _drop_sent(facts: list[Fact], sent: str, *, said: bool) -> list[Fact]:
-    """Return the facts of a message that what is sent of it does not say already."""
+    """Return the facts of a message that the part of it that is sent does not contain."""
     if not said:
         return [fact for fact in facts if fact.bundle or fact.value not in sent]
     return [fact for fact in facts if not _is_sent(fact.value, sent)]
@@ -401,9 +400,9 @@ def _drop_sent(facts: list[Fact], sent: str, *, said: bool) -> list[Fact]:
 
 @lru_cache(maxsize=2_048)
 def _is_sent(sentence: str, sent: str) -> bool:
-    """Return True if a sentence stands in what is sent, or half of it does in runs and all of its values do.
+    """Return True if the text that is sent contains a sentence, or half of it in runs and all of its values.
 
-    Cached: most of what is sent beside one digest is sent beside the next.
+    Cached, because most text that is sent with one digest is sent with the next.
     """
     if sentence in sent:
         return True
@@ -417,12 +416,12 @@ def _is_sent(sentence: str, sent: str) -> bool:
 
 @lru_cache(maxsize=64)
 def _index_sent_words(sent: str) -> tuple[frozenset[str], frozenset[tuple[str, ...]]]:
-    """Return the words of what is sent, and its runs of them."""
+    """Return the words of the text that is sent, and its runs of words."""
     return frozenset([word.casefold() for word in split_words(sent)]), frozenset(_list_runs(sent))
 
 
 def _list_runs(text: str) -> tuple[tuple[str, ...], ...]:
-    """Return every `RUN` words in a row, folded to one case."""
+    """Return all runs of `RUN` consecutive words, case-folded."""
     words = [word.casefold() for word in split_words(text)]
     return tuple(zip(*(words[start:] for start in range(RUN)), strict=False))
 
@@ -432,7 +431,7 @@ def _is_outcome(fact: Fact, given: int) -> bool:
 
 
 def _list_untold(line: Line) -> list[Fact]:
-    """The facts of a line that its handle does not tell already."""
+    """Return the facts of a line that its handle does not contain."""
     names = line.names
     if not names:
         return line.facts
@@ -440,7 +439,7 @@ def _list_untold(line: Line) -> list[Fact]:
 
 
 class _AskedFactors(dict[str, float]):
-    """By key, what a value is worth more because calls ask for such values."""
+    """By key, the factor for values that calls ask for."""
 
     def __init__(self, asked: AbstractSet[str]) -> None:
         self._asked = set(map(_stem, asked))
@@ -453,20 +452,20 @@ class _AskedFactors(dict[str, float]):
 
 @lru_cache(maxsize=2_048)
 def _stem(key: str) -> str:
-    """What a key is of, whether of one or of several: `orders`, `order_id` and `orderIds` are of `order`."""
+    """Return the stem of a key: `orders`, `order_id` and `orderIds` all have `order`."""
     return _ENDING.sub("", key).lower()
 
 
 @lru_cache(maxsize=4_096)
 def _compute_recency(age: int, *, said: bool = False) -> float:
-    """More for what was talked about in the last messages; what people said loses less as the session goes on."""
+    """Return a factor that is higher for recent mentions. People's messages lose less of it as the session goes on."""
     recent = OLD + (1 - OLD) * 0.5 ** (age / HALF_LIFE)
     matter = OLD_MATTER + (1 - OLD_MATTER) * 0.5 ** (age / MATTER_HALF_LIFE)
     return float(recent * (matter**SAID_FADES if said else matter))
 
 
 def _find_proposal(lines: list[Line]) -> Line | None:
-    """What the assistant said last, unless the user has said something since that left, too."""
+    """Return the assistant's last message in the pool, unless a later message of the user has left too."""
     said = [line for line in lines if line.kind in ("user", "assistant", "conclusion")]
     newest = max(said, key=lambda line: line.seq, default=None)
     return newest if newest is not None and newest.kind != "user" else None
