@@ -2,8 +2,7 @@
 
 There are up to three signatures, each over the exact bytes that are sent: `webhook-signature` of Standard Webhooks,
 `Agora-Signature-V2` (HMAC-SHA256), and on request `Agora-Signature` (HMAC-SHA1).
-`noticeId` is the id of the delivery, the same for
-every attempt, so that receivers can drop duplicates.
+`noticeId` is the id of the delivery, the same for every attempt, so that receivers can drop duplicates.
 """
 
 from __future__ import annotations

@@ -37,10 +37,9 @@ makes it superseded. Ids increase with every compaction that is recorded, failed
 - Retiring or erasing an entry of its range makes a live or superseded compaction dead; dropping it makes it dropped. In each case the
   newest of its view that is still superseded becomes live again. Erasing removes text, report and error of every compaction whose
   range holds the entry, whatever its status, and from the disk too. Pins and importance change nothing.
-- A compaction is dead on arrival, and supersedes nothing, if its source has changed. That is so if its last entry is not on
-  the live path; if something was erased, a compaction dropped, or another one of its view recorded, after its `built_at`; or if
-  its range does not include that of the live one. `Appended.compactions` reports it. A view of the same key in the same write is
-  then not saved. A view that was computed before its live compaction was recorded is never saved after it.
+- A compaction is dead on arrival, and supersedes nothing, if its source has changed. Its last entry must be on the live path.
+  Nothing may have been erased, no compaction dropped, and no other one of its view recorded after its `built_at`. Its range must
+  include that of the live one. `Appended.compactions` reports it. A view of the same key in the same write is then not saved. A view that was computed before its live compaction was recorded is never saved after it.
 - A write that records a compaction adds one to the session's version, so that callers that cache the session read it again; by
   itself it does not change `updated_at`. Failed attempts are like saved views: by themselves they change neither. Saved views stay;
   one that was saved before a compaction does not include it.
