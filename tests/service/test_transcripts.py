@@ -272,7 +272,7 @@ async def test_more_than_a_page_is_written_once_and_in_order(tmp_path: Path) -> 
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from holdfast.hooks.registry import notify_observers
+from holdfast.hooks.registry import observe_store
 from holdfast.hooks.transcripts import Transcripts
 from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
@@ -282,7 +282,7 @@ from tests.contract.kit import user
 async def write(url, folder, name, count):
     transcripts = Transcripts(folder)
     store = await open_store(url, tenant="default")
-    watched = notify_observers(store, [transcripts])
+    watched = observe_store(store, [transcripts])
     print("ready", flush=True)
     sys.stdin.readline()
     for at in range(int(count)):

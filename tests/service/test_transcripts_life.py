@@ -279,7 +279,7 @@ async def test_a_write_does_not_wait_for_a_file_that_somebody_has(tmp_path: Path
         await transcripts.wait_until_settled()
         assert told(path) == ["[s1]", "one"]
         async with hold_file(path):
-            with pytest.raises(HookFailed, match="somebody else"):
+            with pytest.raises(HookFailed, match="locked by another writer"):
                 async with hold_file(path, patience=0.01):
                     pass
 
