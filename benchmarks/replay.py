@@ -65,7 +65,7 @@ async def measure(run: Run) -> list[Table]:
     path = Path(os.environ.get("HOLDFAST_TEST_DATA") or DATA) / "airline" / "sessions.jsonl"
     if not path.exists():
         note = "Not measured: set HOLDFAST_TEST_DATA to a folder that contains airline/sessions.jsonl."
-        return [Table("replay", "What strategies keep", (), (), (note,))]
+        return [Table("replay", "What each strategy keeps", (), (), (note,))]
     sessions = read([path], skip_bad=False, on_bad=lambda _: None)
     rows = [_measure_strategy(sessions, name, budget) for budget in BUDGETS for name in SHORT]
     tables = [
