@@ -56,7 +56,7 @@ _COMMIT_WITH_STATE = load_script("live", "news", "state", "commit")
 """The commit script for writes that change state that sessions share."""
 _FETCH = load_script("live", "fetch")
 _DISCARD = load_script("discard")
-_SCRIPTED: Final = (b"window", b"range", b"count", b"at", b"sighted", b"placed", b"standing")
+_SCRIPTED: Final = (b"window", b"range", b"count", b"at", b"find_places", b"read_place", b"list_by_status")
 """Reads that are not Redis commands but functions of the script."""
 _SORTED: Final = frozenset(
     b"x m r a z d mp mv mr ms md recent named withdrawn idle owned expiring due departed dirty leases learned_at blobs"
@@ -264,7 +264,7 @@ class Transaction:
         moved, self.moved_to = self.moved_to, None
         assert moved is not None
         assert self.record is not None
-        self.queue("leave", moved.head, pack(self.record))
+        self.queue("detach", moved.head, pack(self.record))
         self._add_session_news(moved, self.record, b"-", b"w")
 
     def complete(self) -> bytes:
@@ -287,7 +287,7 @@ class Transaction:
                 )
         self._update_indexes()
         if self.moved_to is not None or self.record is None:
-            self.queue("rest", self.keys.clock)
+            self.queue("keep_clock", self.keys.clock)
         return record
 
     def _update_indexes(self) -> None:

@@ -132,7 +132,7 @@ class _Search(NamedTuple):
         """Return the index of the last key that is found, its newest places, and whether there may be more places."""
         scores = [compute_score(key, alias=self.alias) for key in reversed(keys)]
         head: Argument = 0 if self.head is None else Key(self.head)
-        command: Command = (b"sighted", self.keys.marks, Key(self.keys.numbers), limit, head, *scores)
+        command: Command = (b"find_places", self.keys.marks, Key(self.keys.numbers), limit, head, *scores)
         (found,) = await self.tx.database.fetch([command])
         if not found:
             return -1, [], False
@@ -149,7 +149,7 @@ class _Search(NamedTuple):
         commands: list[Command] = [make_head_command(keys) for keys in sessions]
         if not self.ends:
             commands += [
-                (b"placed", keys.log, Key(keys.retired), seq, HEAD_BYTES)
+                (b"read_place", keys.log, Key(keys.retired), seq, HEAD_BYTES)
                 for (seq, _), keys in zip(wanted, sessions, strict=True)
             ]
         answers = await self.tx.database.fetch(commands)

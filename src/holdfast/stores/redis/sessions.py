@@ -262,7 +262,7 @@ class _Pages(NamedTuple):
             tenant = self.handle.database.keys.tenant(self.handle.tenant)
             others = (Key(tenant.idle), Key(tenant.owned), Key(tenant.expiring))
             limits = (self.limit, SCANNED, int(self.descending))
-            command: Command = (b"standing", self.key, *others, begin, *limits, self.by_status, *self.times)
+            command: Command = (b"list_by_status", self.key, *others, begin, *limits, self.by_status, *self.times)
             ((after, members),) = await self.tx.read(command)
             return members, None if after < 0 else after
         name = b"ZREVRANGE" if self.descending else b"ZRANGE"

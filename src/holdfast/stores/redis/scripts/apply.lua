@@ -1,22 +1,22 @@
--- What a tenant's indexes are told from an outbox.
---   KEYS: the tenant's, as `names` has them; behind them, if `v` is among the kinds, its state, and what was delivered of that
---   ARGV: for each: kind, number of the write, number of arguments, arguments
+-- Apply news from an outbox to a tenant's indexes.
+--   KEYS: the tenant's indexes in the order of `index_names`; if `v` is among the kinds, also its state and `delivered`
+--   ARGV: for each news: kind, number of the write, number of arguments, arguments
 
 late, declared = true, {}
-for i, name in ipairs(names()) do
+for i, name in ipairs(index_names()) do
   declared[name] = KEYS[i]
 end
-tenants_types()
+check_tenant_types()
 
--- Changes of the tenant's state: done once, however often they are delivered.
+-- Change the tenant's state, only once even if the news is delivered several times.
 local function share(id, first, last)
   local state, delivered = KEYS[#KEYS - 1], KEYS[#KEYS]
-  of_type(state, 'hash')
-  of_type(delivered, 'zset')
+  check_type(state, 'hash')
+  check_type(delivered, 'zset')
   if not redis.call('ZSCORE', delivered, id) then
     plan(state, first, last)
     redis.call('ZADD', delivered, 'inf', id)
-    carry(state)
+    apply_plan(state)
   end
 end
 
@@ -26,7 +26,7 @@ while at <= #ARGV do
   if ARGV[at] == 'v' then
     share(ARGV[at + 3], at + 4, at + 2 + count)
   else
-    told[ARGV[at]](tonumber(ARGV[at + 1]), unpack(ARGV, at + 3, at + 2 + count))
+    news[ARGV[at]](tonumber(ARGV[at + 1]), unpack(ARGV, at + 3, at + 2 + count))
   end
   at = at + 3 + count
 end

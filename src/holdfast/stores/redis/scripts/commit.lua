@@ -1,11 +1,12 @@
--- Everything that one write changes, unless something is no longer as it was when the write was worked out.
---   ARGV: 1 the attempt's own mark, empty where nothing is guarded; else KEYS[1] is the head of what is, KEYS[2] the user's clock
---         2 what the tenant's keys begin with, or empty; 3 the place in KEYS of the first of them, or 0; 4 1 if news may come late
---         5 the place in KEYS of the head that is guarded from now on, 0 for none
---         6 a letter for the type of each key that is not known to be right; 7 its record, empty where it stays; 8 how many checks
---         then the checks: key, field, `=` and what it is, or `-` for nothing; the first is the guard
+-- Execute all commands of one write, unless a value has changed since the write was computed.
+--   ARGV: 1 the mark of the attempt, empty if nothing is guarded; otherwise KEYS[1] is the guarded head, KEYS[2] the user's clock
+--         2 the prefix of the tenant's keys, or empty; 3 the index in KEYS of the first of them, or 0; 4 1 if news may arrive late
+--         5 the index in KEYS of the head that gets the new guard, or 0
+--         6 a letter for the type of each key, empty if the types are known; 7 the new record, empty if unchanged
+--         8 the number of checks
+--         then the checks: key, field, and `=` with the expected value or `-` for none; the first check is that of the guard
 --         then the commands: name, key, number of arguments, arguments
--- Nothing is written before everything was looked at: an error in the middle would leave half of it.
+-- All checks are made before the first write, because an error in the middle would leave a partial write.
 
 local HEADER = 9
 local guarded = ARGV[1] ~= ''
@@ -14,16 +15,16 @@ base, late = ARGV[2], ARGV[4] == '1'
 
 if ARGV[3] ~= '0' then
   declared = {}
-  for i, name in ipairs(names()) do
+  for i, name in ipairs(index_names()) do
     declared[name] = KEYS[tonumber(ARGV[3]) + i - 1]
   end
 end
 if ARGV[6] ~= '' then
   for i = 1, #ARGV[6] do
-    of_type(KEYS[i], ({h = 'hash', l = 'list', z = 'zset'})[string.sub(ARGV[6], i, i)])
+    check_type(KEYS[i], ({h = 'hash', l = 'list', z = 'zset'})[string.sub(ARGV[6], i, i)])
   end
   if declared or base ~= '' then
-    tenants_types()
+    check_tenant_types()
   end
 end
 
@@ -32,7 +33,8 @@ local own = nil
 if guarded then
   local head = redis.call('HMGET', KEYS[1], 'g', 'i')
   local guard = head[1]
-  -- The session's number among the user's, as members of the user's marks begin with it; none has what an older release made.
+  -- The session's number among the user's sessions, with which members of the index of digests begin. Sessions of older releases
+  -- have none.
   if head[2] and string.byte(head[2]) == 0 then
     own = string.sub(head[2], 1, 6)
   end
@@ -42,7 +44,7 @@ if guarded then
   if guard then
     n = tonumber(string.match(guard, '^%d+')) + 1
   else
-    -- Behind what a session of this name had before, also where the machine's time went back.
+    -- Higher than the number of an earlier session of this name, even if the machine's clock was set back.
     local now = redis.call('TIME')
     n = tonumber(now[1]) * 1000000 + tonumber(now[2])
     local last = redis.call('HGET', KEYS[2], 'n')
@@ -61,12 +63,12 @@ for _ = 1, checks do
 end
 local number = string.format('%.0f', n)
 
--- Commands that are not Redis' own, by name.
+-- Commands that Redis does not have, by name.
 local special = {}
 
--- The end of the live path, from `from` on, is retired; `by` says by which entry.
+-- Retire the end of the live path, from `from` on; `by` is the encoded `seq` of the entry that retires it.
 function special.retire(key, retired, from, by)
-  local index = index_of(key, tonumber(from))
+  local index = find_index(key, tonumber(from))
   for _, entry in ipairs(redis.call('LRANGE', key, index, -1)) do
     redis.call('ZADD', KEYS[tonumber(retired)], string.format('%.0f', struct.unpack('>I8', entry)), by .. entry)
   end
@@ -77,27 +79,27 @@ function special.retire(key, retired, from, by)
   end
 end
 
--- An entry of the live path is replaced.
+-- Replace an entry of the live path.
 function special.rewrite(key, seq, entry)
-  local _, index = entry_at(key, tonumber(seq))
+  local _, index = find_entry(key, tonumber(seq))
   if index then
     redis.call('LSET', key, index, entry)
   end
 end
 
--- An entry with another running total, which is eight bytes after its first `skip` bytes.
-local function shifted(entry, skip, by)
+-- Return an entry with a changed running total, which is stored in eight bytes after the first `skip` bytes.
+local function with_shifted_total(entry, skip, by)
   local total = struct.unpack('>I8', entry, skip + 1) + tonumber(by)
   return string.sub(entry, 1, skip) .. struct.pack('>I8', total) .. string.sub(entry, skip + 9)
 end
 
--- The running totals of live entries from `from` to before `to` change by `by`; -1: to the end.
+-- Change the running totals of live entries from `from` up to, but not including, `to` (-1 for the end) by `by`.
 function special.shift(key, from, to, by)
-  local first = index_of(key, tonumber(from))
+  local first = find_index(key, tonumber(from))
   local found = redis.call('LRANGE', key, first, -1)
-  local last = (to == '-1' and first + #found or index_of(key, tonumber(to))) - first
+  local last = (to == '-1' and first + #found or find_index(key, tonumber(to))) - first
   for i = 1, last do
-    found[i] = shifted(found[i], 8, by)
+    found[i] = with_shifted_total(found[i], 8, by)
   end
   if first == 0 then
     redis.call('DEL', key)
@@ -109,36 +111,36 @@ function special.shift(key, from, to, by)
   end
 end
 
--- The same for retired ones.
+-- Change the running totals of retired entries in the same way.
 function special.shift_retired(key, from, to, by)
   local found = redis.call('ZRANGEBYSCORE', key, from, to == '-1' and '+inf' or '(' .. to, 'WITHSCORES')
   for i = 1, #found, 2 do
     redis.call('ZREM', key, found[i])
-    redis.call('ZADD', key, found[i + 1], shifted(found[i], 16, by))
+    redis.call('ZADD', key, found[i + 1], with_shifted_total(found[i], 16, by))
   end
 end
 
--- What hangs on a session gets another name.
+-- Rename a key of a session.
 function special.move(key, to)
   if redis.call('EXISTS', key) == 1 then
     redis.call('RENAME', key, KEYS[tonumber(to)])
   end
 end
 
--- What was moved stays there: its record, and a guard that it never had before.
-function special.leave(key, record)
+-- Give a session that was moved to other keys its record and a new guard.
+function special.detach(key, record)
   redis.call('HSET', key, 'g', number .. '.' .. ARGV[1], 'r', record)
 end
 
--- A session gets a number, higher than those that were there before: `id` is what it says, `whose` what stands behind it.
-function special.number(key, numbers, id, whose)
+-- Give a session the next number of the user; `identity` is stored after the number in the head.
+function special.number(key, numbers, id, identity)
   local given = redis.call('HINCRBY', KEYS[tonumber(numbers)], '', 1)
   redis.call('HSET', KEYS[tonumber(numbers)], given, id)
   own = struct.pack('>I6', given)
-  redis.call('HSET', key, 'i', own .. whose)
+  redis.call('HSET', key, 'i', own .. identity)
 end
 
--- What the session said is found: scores, and what stands behind its number. One from before there were numbers gets one.
+-- Add members to the index of digests: scores, and what follows the session's number. A session without a number gets one.
 function special.mark(key, numbers, id, ...)
   if not own then
     special.number(KEYS[1], numbers, id, redis.call('HGET', KEYS[1], 'i') or '')
@@ -150,14 +152,15 @@ function special.mark(key, numbers, id, ...)
   redis.call('ZADD', key, unpack(places))
 end
 
--- One place in the session's log is not found any more.
+-- Remove one place in the session's log from the index of digests.
 function special.unmark(key, place)
   if own then
     redis.call('ZREM', key, own .. place)
   end
 end
 
--- Nothing of the session's first `size` entries is found any more, and its number goes; with the last one all there is.
+-- Remove the session's number and the places of its first `size` entries from the index of digests. If the user has no other
+-- numbered session, delete the index.
 function special.unmark_all(key, numbers, size)
   if not own then
     return
@@ -175,13 +178,14 @@ function special.unmark_all(key, numbers, size)
       end
       redis.call('ZREM', key, unpack(members))
     end
-    redis.call('ZREM', key, own .. string.rep('\255', 6))  -- the end of its live path
+    redis.call('ZREM', key, own .. string.rep('\255', 6))  -- the member of the end of the live path
   end
   own = nil
 end
 
--- What comes next under the name of a session that is deleted has a higher number; for how long, is no matter of data.
-function special.rest(key)
+-- Remember the number of this write in the user's clock, so that a new session with the name of a deleted one gets a higher number.
+-- The clock expires after a week; no data depends on that.
+function special.keep_clock(key)
   local last = redis.call('HGET', key, 'n')
   if not last or tonumber(last) < n then
     redis.call('HSET', key, 'n', number)
@@ -189,12 +193,12 @@ function special.rest(key)
   redis.call('EXPIRE', key, 7 * 86400)
 end
 
--- The tenant has to be told this, in a cluster: see outbox.
+-- Put news for the tenant's indexes into the outbox of a cluster.
 function special.note(key, field, news)
   redis.call('HSET', key, field, number .. ' ' .. news)
 end
 
--- Those with the lowest scores, up to `most`, leave; and so do the hash's fields of these names.
+-- Remove up to 100 members with scores of at most `most`, and the hash's fields with their names.
 function special.clean(key, hash, most)
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', most, 'LIMIT', 0, 100)) do
     redis.call('ZREM', key, name)
@@ -202,7 +206,7 @@ function special.clean(key, hash, most)
   end
 end
 
--- All but the last `kept` leave; and so do the hash's fields of what stands behind the first eight bytes.
+-- Remove all but the last `kept` members, and the hash's fields with their names, which follow the first eight bytes.
 function special.trim(key, hash, kept)
   for _, name in ipairs(redis.call('ZRANGE', key, 0, -1 - tonumber(kept))) do
     redis.call('ZREM', key, name)
@@ -210,7 +214,7 @@ function special.trim(key, hash, kept)
   end
 end
 
--- What sessions share is worked out before anything is written: see `state`.
+-- Changes of shared state are computed before anything is written; see `state.lua`.
 local sharing = plan and at or #ARGV + 1
 while sharing <= #ARGV do
   local last = sharing + 2 + tonumber(ARGV[sharing + 2])
@@ -223,19 +227,19 @@ while sharing <= #ARGV do
   sharing = last + 1
 end
 
--- The first command is the one that a full or read-only server refuses; once it is done, the rest is as well.
+-- A full or read-only server refuses the first command; once that has succeeded, the others succeed too.
 while at <= #ARGV do
   local count = tonumber(ARGV[at + 2])
   local name, key = ARGV[at], KEYS[tonumber(ARGV[at + 1])]
-  -- Those of Redis are in capitals.
+  -- Names of Redis commands are in capitals.
   if string.byte(name) < 97 then
     redis.call(name, key, unpack(ARGV, at + 3, at + 2 + count))
   elseif name == 'share' then
-    carry(key)
+    apply_plan(key)
   elseif special[name] then
     special[name](key, unpack(ARGV, at + 3, at + 2 + count))
   else
-    told[name](n, unpack(ARGV, at + 3, at + 2 + count))
+    news[name](n, unpack(ARGV, at + 3, at + 2 + count))
   end
   at = at + 3 + count
 end

@@ -1,5 +1,6 @@
--- Fields of a hash, as far as they are still what they were. What stands behind a NUL goes from the sorted set as well.
---   KEYS: 1 the hash, 2 the set, if fields begin so.  ARGV: for each: field, value
+-- Delete fields of a hash that still have the given values. For a field that begins with a NUL, the rest of its name is also
+-- removed from the sorted set.
+--   KEYS: 1 the hash, 2 the sorted set, if there are such fields.  ARGV: for each field: name, value
 
 for i = 1, #ARGV, 2 do
   local found = redis.call('HGET', KEYS[1], ARGV[i]) or ''

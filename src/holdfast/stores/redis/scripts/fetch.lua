@@ -1,13 +1,14 @@
--- Several reads, seen at one moment.
---   ARGV: for each: name, key, number of arguments, arguments; a reply for each
+-- Make several reads of one snapshot and return their replies.
+--   ARGV: for each read: name, key, number of arguments, arguments
 
 local special = {}
 local PAGE = 1000
 
--- At most `limit` live entries from `start` to before `stop`, -1 for no bound; with `descending` the last ones, newest first.
+-- Return at most `limit` live entries from `start` up to, but not including, `stop`; -1 for no limit or end. With `descending`,
+-- return the last ones, newest first.
 function special.range(key, start, stop, limit, descending)
-  local first = index_of(key, tonumber(start))
-  local last = (stop == '-1' and redis.call('LLEN', key) or index_of(key, tonumber(stop))) - 1
+  local first = find_index(key, tonumber(start))
+  local last = (stop == '-1' and redis.call('LLEN', key) or find_index(key, tonumber(stop))) - 1
   local most = tonumber(limit)
   if most >= 0 and descending == '1' then
     first = math.max(first, last - most + 1)
@@ -23,18 +24,18 @@ function special.range(key, start, stop, limit, descending)
   return found
 end
 
--- How many live entries there are from `start` on.
+-- Return the number of live entries from `start` on.
 function special.count(key, start)
-  return redis.call('LLEN', key) - index_of(key, tonumber(start))
+  return redis.call('LLEN', key) - find_index(key, tonumber(start))
 end
 
--- Those of some entries that are live, in order, each once.
-local function among(key, seqs)
+-- Return the live ones of some entries, in order, each once.
+local function find_entries(key, seqs)
   table.sort(seqs)
   local found = {}
   for i, seq in ipairs(seqs) do
     if seq ~= seqs[i - 1] then
-      found[#found + 1] = entry_at(key, seq)
+      found[#found + 1] = find_entry(key, seq)
     end
   end
   return found
@@ -45,10 +46,10 @@ function special.at(key, ...)
   for i, seq in ipairs(seqs) do
     seqs[i] = tonumber(seq)
   end
-  return among(key, seqs)
+  return find_entries(key, seqs)
 end
 
--- A view, its live compaction, the entries that it keeps, and those from its frontier on.
+-- Return a view, its live compaction, the entries that it keeps, and the entries from its frontier on.
 function special.window(key, view, lives, compactions, log)
   local saved = redis.call('HGET', key, view)
   local id = redis.call('HGET', KEYS[tonumber(lives)], view)
@@ -59,14 +60,14 @@ function special.window(key, view, lives, compactions, log)
     from, list = string.match(saved, '^(%-?%d+) ([^ \n]*)')
     if list and list ~= '' then
       local fine, seqs = pcall(cjson.decode, list)
-      kept = among(KEYS[tonumber(log)], fine and seqs or {})
+      kept = find_entries(KEYS[tonumber(log)], fine and seqs or {})
     end
   end
   return {saved, compaction, kept, special.range(KEYS[tonumber(log)], from or 0, '-1', '-1')}
 end
 
--- Members that have a score, of one session, the last first: found by halves, for those of a score are sorted.
-local function of_session(key, score, number, limit)
+-- Return the members of one session with a score, the last first, by binary search: members with the same score are sorted.
+local function find_of_session(key, score, number, limit)
   local function at(rank)
     local member = redis.call('ZRANGE', key, rank, rank)[1]
     return member, struct.unpack('>I6', member)
@@ -75,8 +76,8 @@ local function of_session(key, score, number, limit)
   local low, high = first, first + redis.call('ZCOUNT', key, score, score)
   while low < high do
     local middle = math.floor((low + high) / 2)
-    local _, whose = at(middle)
-    if whose <= number then
+    local _, found_number = at(middle)
+    if found_number <= number then
       low = middle + 1
     else
       high = middle
@@ -84,8 +85,8 @@ local function of_session(key, score, number, limit)
   end
   local found = {}
   for rank = low - 1, math.max(first, low - tonumber(limit)), -1 do
-    local member, whose = at(rank)
-    if whose ~= number then
+    local member, found_number = at(rank)
+    if found_number ~= number then
       break
     end
     found[#found + 1] = member
@@ -93,18 +94,18 @@ local function of_session(key, score, number, limit)
   return found
 end
 
--- The first of some scores that there is, by its place among them, its newest members, and what their sessions are called; in one
--- session, if its head is given. Nothing where there is none.
-function special.sighted(key, numbers, limit, head, ...)
-  local whose = head ~= '0' and (redis.call('HGET', KEYS[tonumber(head)], 'i') or '')
-  if whose and string.byte(whose) ~= 0 then
+-- Find the first of some scores that has members, in all sessions or only in the one with the given head. Return the position of the
+-- score, its newest members, and the ids of their sessions; nothing if no score has members.
+function special.find_places(key, numbers, limit, head, ...)
+  local identity = head ~= '0' and (redis.call('HGET', KEYS[tonumber(head)], 'i') or '')
+  if identity and string.byte(identity) ~= 0 then
     return {}
   end
-  local number = whose and struct.unpack('>I6', whose)
+  local number = identity and struct.unpack('>I6', identity)
   for i, score in ipairs({...}) do
     local found
     if number then
-      found = of_session(key, score, number, limit)
+      found = find_of_session(key, score, number, limit)
     else
       found = redis.call('ZREVRANGEBYSCORE', key, score, score, 'LIMIT', 0, limit)
     end
@@ -120,9 +121,9 @@ function special.sighted(key, numbers, limit, head, ...)
   return {}
 end
 
--- Whether an entry is on the live path, and its first `length` bytes; eight bytes stand before one that is retired.
-function special.placed(key, retired, seq, length)
-  local found = entry_at(key, tonumber(seq))
+-- Return 1 if an entry is live, otherwise 0, and its first `length` bytes, without the eight bytes that precede a retired entry.
+function special.read_place(key, retired, seq, length)
+  local found = find_entry(key, tonumber(seq))
   if found then
     return {1, string.sub(found, 1, tonumber(length))}
   end
@@ -130,9 +131,9 @@ function special.placed(key, retired, seq, length)
   return {0, found and string.sub(found, 9, 8 + tonumber(length))}
 end
 
--- Members of `recent` from a rank on, of sessions that count as active or closed: see `_status` in `sessions`. Where to go on, or -1
--- at the end, and the members.
-function special.standing(key, idle, owned, expiring, begin, wanted, most, descending, status, now, since)
+-- List members of `recent` from a rank on, of sessions that count as active or closed (see `_compute_status` in `sessions.py`).
+-- Return the rank where to continue, or -1 at the end, and the members.
+function special.list_by_status(key, idle, owned, expiring, begin, wanted, most, descending, status, now, since)
   local command = descending == '1' and 'ZREVRANGE' or 'ZRANGE'
   local at, found = tonumber(begin), {}
   local last = at + tonumber(most)

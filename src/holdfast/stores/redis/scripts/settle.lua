@@ -1,6 +1,6 @@
--- Changes of a tenant's state that have left the outbox: that they were done is known for a while yet, for whoever still has
--- them in hand.
---   KEYS: 1 what was delivered, by when it left the outbox, without end before that.  ARGV: what did
+-- Record when changes of a tenant's state left the outbox. They stay in `delivered` for a week, because another process may still
+-- be delivering them.
+--   KEYS: 1 the tenant's `delivered`: ids by the time when they left the outbox, infinite before that.  ARGV: ids
 
 local KEPT = 7 * 86400
 local now = tonumber(redis.call('TIME')[1])

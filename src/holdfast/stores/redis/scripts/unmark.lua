@@ -1,5 +1,5 @@
--- Users whose outbox was found empty, if nobody noted them for a while.
---   KEYS: 1 the tenant's dirty ones.  ARGV: 1 for how many seconds; then the users
+-- Unmark users whose outbox was found empty, if they have not been marked again for a while.
+--   KEYS: 1 the tenant's `dirty`.  ARGV: 1 seconds; then the users
 
 local before = tonumber(redis.call('TIME')[1]) - tonumber(ARGV[1])
 for i = 2, #ARGV do

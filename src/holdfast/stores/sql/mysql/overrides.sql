@@ -1,4 +1,4 @@
--- What MySQL and MariaDB say in another way than `../common.sql`, or alone.
+-- Statements whose text for MySQL and MariaDB is not in `../common.sql`.
 
 -- session_insert --
 INSERT INTO sessions (tenant, user_id, id, agent, version, created_at, updated_at, status, ttl, messages, bytes, calls,
@@ -446,41 +446,41 @@ JOIN memory_signals AS s ON s.owner = m.owner AND s.memory = m.number
 WHERE o.tenant = :tenant AND o.kind = :kind AND o.id = :id AND s.recalled_at >= :since ORDER BY s.seq
 
 -- session_get_locked(tenant, id, user_id, withdrawn) --
--- The same as session_get, by a writer: its row is locked until the transaction ends.
+-- Like session_get, and lock the row until the transaction ends.
 SELECT * FROM session_rows WHERE tenant = :tenant AND id = :id AND user_id = :user_id AND withdrawn = :withdrawn FOR UPDATE
 
 -- ending_get_lock(tenant, id) --
--- Nobody else notes what became of it until the transaction ends.
+-- Lock an end, so that no other transaction records an outcome of it.
 SELECT 1 FROM endings WHERE tenant = :tenant AND id = :id FOR UPDATE
 
 -- artifact_name_get_lock(session, tenant, user_id, folded) --
--- Nobody else changes what is known of a name until the transaction ends.
+-- Lock the name of an artifact, so that no other transaction changes it.
 SELECT 1 FROM artifact_names WHERE session = :session AND tenant = :tenant AND user_id = :user_id AND folded = :folded FOR UPDATE
 
 -- scope_get_lock(tenant, user_id) --
--- Nobody else writes to the scope until the transaction ends.
+-- Lock a scope, so that no other transaction writes to it.
 SELECT 1 FROM state_scopes WHERE tenant = :tenant AND user_id = :user_id FOR UPDATE
 
 -- learned_get_lock(tenant, model) --
--- Nobody else learns of the model until the transaction ends.
+-- Lock the calibration data of a model, so that no other transaction changes them.
 SELECT 1 FROM learned WHERE tenant = :tenant AND model = :model FOR UPDATE
 
 -- memory_owner_get_lock(tenant, kind, id) --
--- Nobody else writes to the owner's memories until the transaction ends.
+-- Lock an owner, so that no other transaction writes to its memories.
 SELECT 1 FROM memory_owners WHERE tenant = :tenant AND kind = :kind AND id = :id FOR UPDATE
 
 -- index_space_get_lock(tenant, kind, name) --
--- Writers of a space come one after the other.
+-- Lock a space, so that its writers take turns.
 SELECT 1 FROM index_spaces WHERE tenant = :tenant AND kind = :kind AND name = :name FOR UPDATE
 
 -- index_spaces_lock(tenant, kind bytes, limit) --
--- The same of several.
+-- Lock several spaces.
 SELECT 1 FROM index_spaces WHERE tenant = :tenant AND (:kind IS NULL OR kind = :kind) ORDER BY kind, name LIMIT :limit FOR UPDATE
 
 -- index_models_lock(tenant) --
--- None of them goes while documents get vectors of it.
+-- Lock models, so that none is deleted while documents get vectors of it.
 SELECT 1 FROM index_models WHERE tenant = :tenant LOCK IN SHARE MODE
 
 -- index_model_delete_lock(number) --
--- Whoever puts vectors of it has done so before it is looked at.
+-- Wait for transactions that store vectors of a model, before checking whether it is in use.
 SELECT 1 FROM index_models WHERE number = :number FOR UPDATE

@@ -1,4 +1,4 @@
--- What PostgreSQL says in another way than `../common.sql`, or alone. Text travels as bytea.
+-- Statements whose text for PostgreSQL is not in `../common.sql`. Text is sent as bytea.
 
 -- tenant_after --
 SELECT tenant FROM (
@@ -307,47 +307,47 @@ CROSS JOIN LATERAL (SELECT * FROM memory_signals WHERE owner = m.owner AND memor
 WHERE o.tenant = :tenant AND o.kind = :kind AND o.id = :id AND m.owner = o.pk AND s.recalled_at >= :since ORDER BY s.seq
 
 -- session_get_lock(tenant, id, user_id, withdrawn) --
--- Nobody else writes to the session until the transaction ends. A statement of its own: what is read behind it is seen as
--- it stands then, while a statement that waited for a lock would join the newest session with an old profile.
+-- Lock a session, so that no other transaction writes to it. This is a separate statement, so that later reads see the state after the
+-- lock. A single statement that waited for the lock would join the newest session with an old profile.
 SELECT 1 FROM sessions WHERE tenant = :tenant AND id = :id AND user_id = :user_id AND withdrawn = :withdrawn FOR NO KEY UPDATE
 
 -- session_guard(pk, version, claim_holder, claim_until, claim_wanted) --
--- The session, while it is at the version that a write was worked out from, and claimed as it was then.
+-- Return the session if its version and claim are still those that a write was computed from.
 SELECT pk FROM sessions
 WHERE pk = :pk AND version = :version AND claim_holder = :claim_holder AND claim_until = :claim_until AND claim_wanted = :claim_wanted FOR NO KEY UPDATE
 
 -- ending_get_lock(tenant, id) --
--- Nobody else notes what became of it until the transaction ends.
+-- Lock an end, so that no other transaction records an outcome of it.
 SELECT 1 FROM endings WHERE tenant = :tenant AND id = :id FOR NO KEY UPDATE
 
 -- artifact_name_get_lock(session, tenant, user_id, folded) --
--- Nobody else changes what is known of a name until the transaction ends.
+-- Lock the name of an artifact, so that no other transaction changes it.
 SELECT 1 FROM artifact_names WHERE session = :session AND tenant = :tenant AND user_id = :user_id AND folded = :folded FOR NO KEY UPDATE
 
 -- scope_get_lock(tenant, user_id) --
--- Nobody else writes to the scope until the transaction ends.
+-- Lock a scope, so that no other transaction writes to it.
 SELECT 1 FROM state_scopes WHERE tenant = :tenant AND user_id = :user_id FOR NO KEY UPDATE
 
 -- learned_get_lock(tenant, model) --
--- Nobody else learns of the model until the transaction ends.
+-- Lock the calibration data of a model, so that no other transaction changes them.
 SELECT 1 FROM learned WHERE tenant = :tenant AND model = :model FOR NO KEY UPDATE
 
 -- memory_owner_get_lock(tenant, kind, id) --
--- Nobody else writes to the owner's memories until the transaction ends.
+-- Lock an owner, so that no other transaction writes to its memories.
 SELECT 1 FROM memory_owners WHERE tenant = :tenant AND kind = :kind AND id = :id FOR NO KEY UPDATE
 
 -- index_space_get_lock(tenant, kind, name) --
--- Writers of a space come one after the other.
+-- Lock a space, so that its writers take turns.
 SELECT 1 FROM index_spaces WHERE tenant = :tenant AND kind = :kind AND name = :name FOR NO KEY UPDATE
 
 -- index_spaces_lock(tenant, kind bytes, limit) --
--- The same of several.
+-- Lock several spaces.
 SELECT 1 FROM index_spaces WHERE tenant = :tenant AND (:kind IS NULL OR kind = :kind) ORDER BY kind, name LIMIT :limit FOR NO KEY UPDATE
 
 -- index_models_lock(tenant) --
--- None of them goes while documents get vectors of it.
+-- Lock models, so that none is deleted while documents get vectors of it.
 SELECT 1 FROM index_models WHERE tenant = :tenant FOR KEY SHARE
 
 -- index_model_delete_lock(number) --
--- Whoever puts vectors of it has done so before it is looked at.
+-- Wait for transactions that store vectors of a model, before checking whether it is in use.
 SELECT 1 FROM index_models WHERE number = :number FOR UPDATE

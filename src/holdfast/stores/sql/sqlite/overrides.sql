@@ -1,4 +1,4 @@
--- What SQLite says in another way than `../common.sql`, or alone.
+-- Statements whose text for SQLite is not in `../common.sql`.
 
 -- session_holds --
 SELECT (SELECT count(*) FROM compactions WHERE session = :session), (SELECT count(*) FROM saved_views WHERE session = :session),
