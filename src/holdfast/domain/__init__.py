@@ -1,11 +1,11 @@
-"""What things are: messages, a session and its log, state, artifacts, memories, budgets. No await, no clock, no randomness.
+"""The domain model: messages, sessions and their logs, state, artifacts, memories, budgets. No I/O, no clock, no randomness.
 
-messages   what is said, and its digests                   session    sessions, entries, calls, compactions, ends
-log        how a log grows and is taken back               history    logs that have a past, put up again
-reconcile  how what somebody sent relates to a log         heard      how much of a reply was heard
-medium     the medium in a part of a message               media      media of messages: references, limits, placeholders
-images     what a picture costs                            budget     what a prompt may take
-calibration  what a provider's counts teach                state      state by scope
-templates  placeholders in what an agent is told           artifact   named, versioned contents
-memory     facts that outlive their session                participants  several users of one session
+messages     messages and their digests                    session       sessions, entries, calls, compactions, endings
+log          appending to a log and rewinding it           history       installing the entries of an existing log
+reconcile    comparing a request with a log                heard         how much of a reply was heard medium       the
+medium in a part of a message             media         media of messages: references, limits, placeholders images
+token costs of images                         budget        token budget of a prompt calibration  what providers' token
+counts teach            state         state by scope templates    placeholders in agents' texts                 artifact
+named, versioned contents memory       facts that outlive their session              participants  several users in one
+session
 """

@@ -1,4 +1,4 @@
-"""Artifacts: what one is, whose it is, and what it may be called. No I/O."""
+"""Artifacts, their scopes and their names. No I/O."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import ARTIFACT_NAME_BYTES, ARTIFACTS_TOLD
 
 USER: Final = "user:"
-"""What names begin with that all sessions of a user share."""
+"""Prefix of names that all sessions of a user share."""
 LOADER: Final = "load_artifact"
-"""The tool that gives a model what an artifact holds, and results of tools that its prompt does not have any more."""
+"""The tool with which a model loads artifacts, and tool results that its prompt no longer contains."""
 NOTHING: Final = -1
-"""As an expected version: there is nothing of that name yet."""
+"""As an expected version: there must be no artifact with this name."""
 
 _RESULT: Final = re.compile(r"result-(0|[1-9][0-9]{0,15})")
 _MARKS: Final = " ._-()@+,"
@@ -27,27 +27,27 @@ _RESERVED: Final = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9Â
 
 
 class UserRef(msgspec.Struct, frozen=True, gc=False):
-    """Whose artifacts, where they are no session's own. The tenant is the store handle's own."""
+    """The scope of artifacts that all sessions of a user share. The tenant is that of the store handle."""
 
     user_id: str
 
 
 Scope = SessionRef | UserRef
-"""Where a name means one artifact: a session, or a user's sessions together."""
+"""Where a name is unique: in a session, or in all sessions of a user."""
 
 
 class NewArtifact(msgspec.Struct, frozen=True, kw_only=True):
-    """A version of an artifact about to be named; its content is stored already."""
+    """A version of an artifact that is about to be recorded; its content is stored already."""
 
     name: str
-    """As `checked_name` gives it, `user:` included."""
+    """As returned by `check_name`, including `user:`."""
     blob: str
-    """Key of the content, that no other version has."""
+    """Key of the content, unique to this version."""
     mime_type: str
     size: int
     """Bytes."""
     sha256: bytes
-    """Of the content; 32 bytes."""
+    """Hash of the content; 32 bytes."""
     created_at: int
     """Milliseconds since the epoch."""
     author: str | None = None
@@ -55,26 +55,26 @@ class NewArtifact(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Artifact(NewArtifact, frozen=True, kw_only=True):
-    """One version of an artifact."""
+    """A version of an artifact."""
 
     version: int
-    """From 0; a number is given once, as long as there is any version of the name."""
+    """From 0; a number is not reused as long as there is any version of the name."""
 
     @property
     def etag(self) -> str:
-        """What tells this version's content from any other of the name, one that was deleted since included."""
+        """Differs for any two contents that ever had this name, including deleted ones."""
         return f"{self.version}-{self.sha256.hex()[:32]}"
 
 
 class ArtifactPage(msgspec.Struct, frozen=True):
-    """Some artifacts and whether there are more."""
+    """Some artifacts, and whether there are more."""
 
     artifacts: tuple[Artifact, ...]
     has_more: bool
 
 
 def format_versions(versions: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Versions by name as replies tell of them: of very many the last ones."""
+    """Return versions by name in the form that replies use; only the last ones if there are very many."""
     return [{"name": name, "version": version} for name, version in versions.items()][-ARTIFACTS_TOLD:]
 
 
@@ -82,18 +82,18 @@ def format_versions(versions: Mapping[str, int]) -> list[dict[str, Any]]:
 
 
 def get_scope(ref: SessionRef, name: str) -> Scope:
-    """Where the artifact lies that a session means by `name`."""
+    """Return the scope of the artifact that a session calls `name`."""
     return UserRef(ref.user_id) if name.startswith(USER) else ref
 
 
 def check_name(name: str) -> str:
-    """`name` in Unicode's form NFC, if it may be an artifact's.
+    """Return the name in Unicode form NFC. Raises an error if it is not allowed for an artifact.
 
-    A name is never a path: its content lies under a key that says nothing of it. What would trip whoever writes it to
-    a disk is refused all the same, on whatever system.
+    A name is never used as a path: the key of the content does not depend on it. Names that would cause trouble when
+    somebody writes the artifact to a disk, on any system, are refused nevertheless.
 
     Raises:
-        InvalidRequest: says what is wrong, and what would be right.
+        InvalidRequest: says what is wrong, and what is allowed.
     """
     if not isinstance(name, str):
         raise InvalidRequest(f"the name of an artifact is a string, not {type(name).__name__}", param="name")
@@ -110,18 +110,18 @@ def check_name(name: str) -> str:
 
 
 def format_result_name(seq: int) -> str:
-    """What the result of a tool is called, as `LOADER` knows it: the entry `seq` of the session."""
+    """Return the name under which `LOADER` finds the tool result of the entry `seq`."""
     return f"result-{seq}"
 
 
 def parse_result_name(name: str) -> int | None:
-    """Which entry a name means that is a result's; None: it is none."""
+    """Return the entry whose tool result a name refers to; None if it refers to none."""
     found = _RESULT.fullmatch(name)
     return int(found[1]) if found else None
 
 
 def _find_mistake(name: str) -> str | None:
-    """Why `name` cannot be one; None when it can."""
+    """Return why the name is not allowed; None if it is."""
     if not name:
         return "it is empty"
     odd = next((sign for sign in name if not _is_allowed(sign)), None)
@@ -143,6 +143,6 @@ def _is_allowed(sign: str) -> bool:
 
 
 def fold_name(name: str) -> str:
-    """What is equal for names that differ in case or Unicode form alone: of those there may be one at a time."""
+    """Return a form that is equal for names that differ only in case or Unicode form; only one of these can exist at a time."""
     bare = unicodedata.normalize("NFD", name).casefold()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", bare))

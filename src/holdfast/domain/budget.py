@@ -1,12 +1,12 @@
-"""How many tokens a prompt may have: a model's window, less what must stay free.
+"""The token budget of a prompt: a model's window, less what must stay free.
 
     input = context window - reply - safety headroom - tool-result headroom
 
     >>> Budget(200_000, max_reply_tokens=4_096, safety_headroom=2_048, tool_result_headroom=8_192).input
     185664
 
-The window comes from the configuration, else from what a provider's error named, else from the table of known models
-below, else it is `UNKNOWN_WINDOW`.
+The window comes from the configuration, else from a provider's error, else from the table of known models below, else
+it is `UNKNOWN_WINDOW`.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from holdfast.errors import InvalidRequest
 from holdfast.numbers import check_whole
 
 MAX_REPLY_TOKENS: Final = 4_096
-"""Tokens kept free for the reply, unless said otherwise; at most a quarter of the window."""
+"""Default tokens reserved for the reply; at most a quarter of the window."""
 
 SAFETY_HEADROOM: Final = 2_048
-"""Tokens kept free because counting may err, unless said otherwise; at most a sixteenth of the window."""
+"""Default tokens reserved for counting errors; at most a sixteenth of the window."""
 
 TOOL_RESULT_HEADROOM: Final = 8_192
-"""Tokens kept free for what tools return while the turn runs, unless said otherwise; at most an eighth of the window."""
+"""Default tokens reserved for tool results during the turn; at most an eighth of the window."""
 
 UNKNOWN_WINDOW: Final = 128_000
-"""Window of a model that the table does not know.
+"""Window of a model that is not in the table.
 
-Nearly every model served today has 128k or more. Where this is too much, the provider refuses the call and says its
-limit, and `context_window` sets it right; a guess too small would leave history out of every prompt with no sign of it.
+Nearly every model today has 128k or more. If this is too much, the provider refuses the call and reports its limit, and
+`context_window` corrects it. A guess that is too small would silently leave history out of every prompt.
 """
 
 STEP_DOWN: Final = 10
@@ -43,10 +43,10 @@ STEP_DOWN: Final = 10
 
 @dataclass(frozen=True, slots=True, init=False)
 class Budget:
-    """The tokens of one model call, shared out. All figures are tokens.
+    """The division of a model's context window for one call. All figures are tokens.
 
-    Headrooms that are not given are the usual ones, or a share of the window where that is less: reply 1/4, safety 1/16,
-    tool results 1/8. So at least 9/16 of any window is input. Headrooms that are given are taken as they are.
+    Headrooms that are not given have default sizes, or a share of the window if that is less: reply 1/4, safety 1/16,
+    tool results 1/8. So at least 9/16 of any window is input. Given headrooms are used unchanged.
 
         >>> Budget(8_192)
         Budget(context_window=8192, max_reply_tokens=2048, safety_headroom=512, tool_result_headroom=1024)
@@ -54,15 +54,15 @@ class Budget:
         4608
 
     Args:
-        context_window: what the model takes, prompt and reply together; at least 1.
-        max_reply_tokens: kept for the reply; by default 4,096.
-        safety_headroom: kept against counting errors; by default 2,048.
-        tool_result_headroom: kept for tool results of the same turn; by default 8,192.
-        scale: the provider's tokens per token counted here, with a margin: a calibration, frozen. It divides `counted` and
-            leaves `input` alone.
+        context_window: limit for prompt and reply together; at least 1.
+        max_reply_tokens: reserved for the reply; by default 4,096.
+        safety_headroom: reserved for counting errors; by default 2,048.
+        tool_result_headroom: reserved for tool results of the same turn; by default 8,192.
+        scale: the provider's tokens per token counted here, with a margin, from a calibration. It affects `counted`,
+            but not `input`.
 
     Raises:
-        InvalidRequest: a figure is no whole number, is negative, or nothing is left for the input.
+        InvalidRequest: a figure is negative or not a whole number, or nothing is left for the input.
     """
 
     context_window: int
@@ -71,7 +71,7 @@ class Budget:
     tool_result_headroom: int
     scale: float = field(default=1.0, repr=False)
 
-    # Written by hand, because three defaults depend on the first argument and the fields are plain `int` all the same.
+    # Written by hand, because three defaults depend on the first argument, while the fields are plain `int`.
     def __init__(
         self,
         context_window: int,
@@ -110,52 +110,52 @@ class Budget:
         learned_window: int | None = None,
         scale: float = 1.0,
     ) -> Budget:
-        """The budget of a model by name.
+        """Return the budget of a model.
 
         Args:
-            model: its name, `openai/…` and `ft:…` allowed.
-            context_window: tokens, when the configuration knows better than the table.
-            learned_window: tokens that a provider's error named. It is believed before the table, and before the
-                configuration where it is the smaller of both.
-            max_reply_tokens: what is sent as `max_tokens`, if anything is.
-            safety_headroom: see the class.
-            tool_result_headroom: see the class.
-            scale: see the class.
+            model: its name; `openai/…` and `ft:…` are allowed.
+            context_window: tokens, if the configuration sets them.
+            learned_window: tokens that a provider's error named. It takes precedence over the table, and over the
+                configuration if it is the smaller of both.
+            max_reply_tokens: sent as `max_tokens`, if set.
+            safety_headroom: as in the class.
+            tool_result_headroom: as in the class.
+            scale: as in the class.
 
         Raises:
             InvalidRequest: nothing is left for the input.
         """
         known = window_of(model)
-        told = learned_window
-        if known and known.max_input and told == known.max_input:
-            told = None  # the error named the limit of the prompt, which the table has
-        window = told or (known.context_window if known else UNKNOWN_WINDOW)
+        learned = learned_window
+        if known and known.max_input and learned == known.max_input:
+            learned = None  # the error named the limit for prompts, which the table has too
+        window = learned or (known.context_window if known else UNKNOWN_WINDOW)
         if context_window:
-            window = min(context_window, told or context_window)
+            window = min(context_window, learned or context_window)
         if max_reply_tokens is None and known:
             max_reply_tokens = min(MAX_REPLY_TOKENS, known.max_output, window // 4)
         if context_window is None and known and known.max_input:
-            # Some models count the prompt against a limit of its own: a larger reply must not be taken off it.
+            # Some models have a separate limit for prompts, which a larger reply must not reduce.
             window = min(window, known.max_input + (max_reply_tokens or 0))
         return cls(window, max_reply_tokens, safety_headroom, tool_result_headroom, scale)
 
     @property
     def input(self) -> int:
-        """Tokens that the prompt may have, system prompt and tool schemas included."""
+        """Tokens that the prompt may have, including system prompt and tool schemas."""
         return self.context_window - self.max_reply_tokens - self.safety_headroom - self.tool_result_headroom
 
     @property
     def counted(self) -> int:
-        """`input` in tokens as they are counted here: what a prompt is built for."""
+        """`input` in tokens as they are counted here: the size that prompts are built for."""
         return max(1, int(self.input / self.scale))
 
     def cap_input(self, tokens: int) -> Budget:
-        """The same budget with an `input` of at most `tokens`, taken off the window."""
+        """Return the budget with an `input` of at most `tokens`; the window shrinks accordingly."""
         return replace(self, context_window=self.context_window - max(0, self.input - tokens))
 
 
 def step_down(tokens: int) -> int:
-    """Tokens for the next prompt where a provider refused one of so many as too long: a tenth fewer, never under 1."""
+    """Return the tokens for the next prompt after the provider refused one of this size as too long: a tenth fewer, at least 1."""
     return max(1, tokens * (100 - STEP_DOWN) // 100)
 
 
@@ -171,22 +171,22 @@ def _check(name: str, tokens: object, *, low: int) -> None:
 
 
 class ModelWindow(msgspec.Struct, frozen=True):
-    """What a model takes and gives, in tokens."""
+    """A model's limits in tokens."""
 
     context_window: int
-    """Prompt and reply together."""
+    """Limit for prompt and reply together."""
     max_output: int
-    """The longest reply."""
+    """Limit for the reply."""
     max_input: int | None = None
-    """The longest prompt, where that is less than the window."""
+    """Limit for the prompt, if it is less than the window."""
 
 
 @lru_cache(maxsize=256)
 def window_of(model: str) -> ModelWindow | None:
-    """What is known of a model's window; None when nothing is.
+    """Return the known limits of a model, or None if it is unknown.
 
-    The longest known prefix wins. A path, a provider's name and `ft:` in front of it are ignored, and so are case and any
-    suffix. A suffix that names a window, such as `[1m]` or `[200k]`, decides the window.
+    The longest known prefix wins. A path, a provider's name and `ft:` before it are ignored, and so are case and any
+    suffix. A suffix that names a window, such as `[1m]` or `[200k]`, sets the window.
 
         >>> window_of("openai/gpt-4o-mini").context_window, window_of("ft:gpt-3.5-turbo:acme::x1").context_window
         (128000, 16385)
@@ -210,14 +210,14 @@ def window_of(model: str) -> ModelWindow | None:
 
 
 def describe_unknown_window(model: str) -> str | None:
-    """A sentence for people when the model's window is a guess, else None."""
+    """Return a warning if the model's window is only assumed, else None."""
     if window_of(model) is not None:
         return None
     return f"the context window of {model!r} is not known: {UNKNOWN_WINDOW:,} tokens are assumed; set context_window"
 
 
 def _is_of_family(model: str, prefix: str) -> bool:
-    """Return True if the model is of that family: `gpt-4` is not `gpt-4o` and not `gpt-4.1`; `gpt-` is every `gpt-…`."""
+    """Return True if the model is of that family: `gpt-4` includes neither `gpt-4o` nor `gpt-4.1`; `gpt-` includes every `gpt-…`."""
     if not model.startswith(prefix):
         return False
     following = model[len(prefix) : len(prefix) + 1]
@@ -225,7 +225,7 @@ def _is_of_family(model: str, prefix: str) -> bool:
 
 
 _NAMED_WINDOW: Final = re.compile(r"\s*\[(?P<number>[1-9]\d{0,6})(?P<unit>[km])\]$")
-"""A window at the end of a name, as coding agents write it: `claude-opus-4-7[1m]`."""
+"""A window at the end of a name, in the notation of coding agents: `claude-opus-4-7[1m]`."""
 _UNITS: Final = {"k": 1_000, "m": 1_000_000}
 
 
@@ -241,8 +241,8 @@ _O_SERIES = ModelWindow(200_000, 100_000)
 _CLAUDE_1M = ModelWindow(1_000_000, 128_000)
 _GEMINI = ModelWindow(1_048_576, 65_536)
 
-# From the providers' model pages. Where a hosted model differs by host, or a name has moved to a larger model over time,
-# the smaller figure stands: it is never refused. Open models: the native window, without stretching (YaRN).
+# From the providers' model pages. If a hosted model differs by host, or a name moved to a larger model over time, the table
+# has the smaller figure, which is never refused. Open models: the native window, without extension (YaRN).
 _WINDOWS: Final[dict[str, ModelWindow]] = {
     "offline": ModelWindow(128_000, 4_096),  # the built-in one
     # OpenAI
@@ -295,7 +295,7 @@ _WINDOWS: Final[dict[str, ModelWindow]] = {
     "claude-sonnet-5": _CLAUDE_1M,
     "claude-haiku-4": ModelWindow(200_000, 64_000),
     "claude-fable-5": _CLAUDE_1M,
-    # Google: the window is the prompt's, the reply has its own
+    # Google: the window is for the prompt alone, the reply has its own limit
     "gemini-": ModelWindow(1_048_576, 8_192),
     "gemini-1.0": ModelWindow(32_760, 2_048),
     "gemini-1.5-pro": ModelWindow(2_097_152, 8_192),

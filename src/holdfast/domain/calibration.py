@@ -1,7 +1,7 @@
-"""What a provider says about its prompts, and what that teaches: how far our count is from its own, and its real window.
+"""Learn from a provider's answers how its token counts differ from ours, and how large its context window is.
 
-Pure and frozen: whoever holds a `Learned` puts the next one in its place, saves it if it likes, and merges what another
-process has learned. One for each model.
+Pure and frozen: the owner of a `Learned` replaces it with the next one, saves it, and merges what another process
+learned. There is one for each model.
 
     provider's tokens = ratio * tokens counted here, within the margin
 
@@ -21,71 +21,72 @@ import msgspec
 from holdfast.domain.budget import Budget, step_down
 
 LEAST: Final = 1_000
-"""Tokens below which a prompt teaches nothing: what a provider adds to every prompt is too much of it."""
+"""Tokens below which a prompt teaches nothing, because what the provider adds to every prompt is too large a share of it."""
 LOW, HIGH, MOST = 0.5, 2.5, 16.0
-"""Ratios below `LOW` and above `MOST` are nonsense: a truncated prompt, cached tokens left out, tokens of a whole day. One above
-`HIGH` may be a single hidden prompt as long as ours: it counts once `AGREEING` replies in a row agree on it, or a prompt was refused for it."""
+"""Ratios below `LOW` and above `MOST` are errors: a truncated prompt, missing cached tokens, the tokens of a whole day. A ratio
+above `HIGH` may come from one hidden prompt that is as long as ours: it counts after `AGREEING` similar replies in a row, or
+after a refusal because of it."""
 AGREEING: Final = 3
 ALIKE_RATIOS: Final = 1.25
-"""Ratios above `HIGH` agree when the highest is at most this many times the lowest."""
+"""Ratios above `HIGH` agree if the highest is at most this many times the lowest."""
 ALLOWANCE: Final = 512
 """Tokens, at most a sixteenth of a prompt, that a provider may add before an exact count is doubted: the safety headroom."""
 AGREED: Final = 1.01
-"""Ratio up to which an exact count agrees."""
+"""Ratio up to which an exact count is confirmed."""
 NEWEST, HIGHEST = 32, 8
-"""Pairs kept: the newest, and the highest of a day. So a ratio rises at once and falls slowly, however many turns run."""
+"""Pairs that are kept: the newest, and the highest of a day. So a ratio rises at once and falls slowly, however many turns run."""
 DAY: Final = 86_400_000
 """Milliseconds."""
 ALIKE: Final = 4
-"""Pairs this many times smaller than the largest tell nothing of a full window."""
+"""Pairs that are this many times smaller than the largest are ignored: they say nothing about a full window."""
 OUTLIER_FROM: Final = 8
-"""Pairs from which a single highest one is passed over, unless it comes from a refusal."""
+"""Number of pairs from which the single highest one is ignored, unless it comes from a refusal."""
 ONE_MARGIN, MOST_MARGIN = 0.05, 0.25
-"""Margin behind a single pair, shrinking with the root of their number; and the most it can be."""
+"""Margin for a single pair, which shrinks with the square root of their number; and its maximum."""
 STEP: Final = 0.02
-"""Grain of `Measure.scale`: what changes with every turn would move a budget with every turn."""
+"""Step size of `Measure.scale`, so that budgets do not change with every turn."""
 STALE: Final = 7 * DAY
-"""Milliseconds after which a ceiling that nobody confirmed is forgotten."""
+"""Milliseconds after which an unconfirmed ceiling is dropped."""
 
 CountMethod = Literal["exact", "estimate", "calibrated", "provider"]
 
 
 class MeasuredCount(msgspec.Struct, frozen=True, gc=False):
-    """How many tokens a prompt has, and how far that can be trusted."""
+    """The number of tokens in a prompt, and how reliable it is."""
 
     tokens: int
-    """The best that is known, in the provider's tokens, without the margin."""
+    """The best known count in the provider's tokens, without the margin."""
     how: CountMethod
     margin: float
-    """Part of `tokens` that is kept free beside them, because the count may be so much too low; 0.0 for none."""
+    """Share of `tokens` by which the count may be too low, and that is kept free; 0.0 for none."""
 
     def to_wire(self) -> dict[str, Any]:
-        """As reports show it."""
+        """Return the count in the form that reports use."""
         return {"tokens": self.tokens, "how": self.how, "margin": round(self.margin, 3)}
 
 
 class Measure(msgspec.Struct, frozen=True, gc=False):
-    """A calibration at one moment, to be frozen into a budget."""
+    """A calibration at one moment, for use in a budget."""
 
     ratio: float = 1.0
     """Provider's tokens per token counted here."""
     margin: float = 0.0
-    """Part of the ratio by which the next prompt may pass it."""
+    """Share of the ratio by which the next prompt may exceed it."""
     samples: int = 0
 
     @property
     def scale(self) -> float:
-        """What a budget is divided by: ratio and margin, rounded up to `STEP`; exactly 1.0 where nothing is to be done."""
+        """The divisor for a budget: ratio and margin, rounded up to `STEP`; exactly 1.0 if no correction is needed."""
         whole = self.ratio * (1 + self.margin)
         return 1.0 if whole == 1.0 else round(math.ceil(whole / STEP - 1e-9) * STEP, 6)
 
     def describe(self, counted: int, *, margin: float, provider: int | None = None) -> MeasuredCount:
-        """Tell a count.
+        """Return a token count with its reliability.
 
         Args:
-            counted: tokens, as the counter counts them.
-            margin: the counter's own, which is in `counted` already; 0.0 for an exact one.
-            provider: what the provider's count endpoint said, if it was asked and answered.
+            counted: tokens according to the counter.
+            margin: the counter's own margin, already included in `counted`; 0.0 for an exact one.
+            provider: the answer of the provider's count endpoint, if it was asked and answered.
         """
         if provider is not None:
             return MeasuredCount(provider, "provider", 0.0)
@@ -97,16 +98,16 @@ class Measure(msgspec.Struct, frozen=True, gc=False):
 
 
 class Pair(msgspec.Struct, frozen=True, gc=False, order=True, array_like=True):
-    """One prompt, counted by both."""
+    """The counts of one prompt, here and at the provider."""
 
     at: int
     """Milliseconds since the epoch."""
     counted: int
-    """Here."""
+    """Tokens counted here."""
     reported: int
-    """By the provider."""
+    """Tokens reported by the provider."""
     refused: bool = False
-    """Whether it was refused as too long: then it is no outlier."""
+    """True if the prompt was refused as too long: then the pair is not an outlier."""
 
     @property
     def ratio(self) -> float:
@@ -115,7 +116,7 @@ class Pair(msgspec.Struct, frozen=True, gc=False, order=True, array_like=True):
 
     @property
     def doubt(self) -> float:
-        """The ratio, for a counter that is exact: 1.0 unless the provider counts more than can be explained."""
+        """The ratio for an exact counter: 1.0 unless the provider counts more than can be explained."""
         added = min(ALLOWANCE, self.counted // 16)
         return 1.0 if self.reported <= self.counted * AGREED + added else self.ratio
 
@@ -126,23 +127,23 @@ def is_believable(counted: int, reported: int) -> bool:
 
 
 class Calibration(msgspec.Struct, frozen=True, gc=False):
-    """Pairs of one model. Merging is commutative, and merging the same twice changes nothing."""
+    """Pairs of one model. Merging is commutative and idempotent."""
 
     pairs: tuple[Pair, ...] = ()
 
     def add_pair(self, pair: Pair) -> Calibration:
-        """With one more pair; the same where that teaches nothing."""
+        """Return the calibration with one more pair; unchanged if the pair teaches nothing."""
         return Calibration(_select_kept([*self.pairs, pair])) if is_believable(pair.counted, pair.reported) else self
 
     def merge(self, other: Calibration) -> Calibration:
-        """With what another process has learned."""
+        """Return the calibration with the pairs of another process."""
         return Calibration(_select_kept([*self.pairs, *other.pairs])) if other.pairs else self
 
     def measure(self, *, exact: bool) -> Measure:
-        """What the pairs say by now.
+        """Return the measure according to the pairs.
 
         Args:
-            exact: whether the model's own tokenizer counts here. Then the ratio is 1.0 unless the provider counts more,
+            exact: True if the model's own tokenizer counts here. Then the ratio is 1.0 unless the provider counts more,
                 and never less: a prompt of another kind would not be as cheap.
         """
         return _measure(self.pairs, exact) if self.pairs else _NOTHING_LEARNED
@@ -168,7 +169,7 @@ def _measure(pairs: tuple[Pair, ...], exact: bool) -> Measure:  # noqa: FBT001 -
 
 
 def _select_trusted(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs that count: ratios above `HIGH` only where a refusal, or `AGREEING` in a row, confirm them."""
+    """Return the pairs that count: ratios above `HIGH` only if a refusal, or `AGREEING` in a row, confirm them."""
     if all(pair.ratio <= HIGH for pair in pairs):
         return list(pairs)
     confirmed = [pair.ratio for pair in pairs if pair.refused]
@@ -188,27 +189,28 @@ def _select_kept(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
 
 
 class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """All that is known of one model from its provider's answers."""
+    """What is known about a model from its provider's answers."""
 
     window: int | None = None
-    """Tokens: the limit that an error named."""
+    """The limit in tokens that an error named."""
     window_at: int = 0
-    """When, in milliseconds since the epoch; also when it was taken back."""
+    """When it was learned or withdrawn, in milliseconds since the epoch."""
     ceiling: int | None = None
-    """Tokens for the prompt, in the provider's: worked out from refusals that nothing else explains, a tenth at a time."""
+    """Limit for the prompt in the provider's tokens, lowered by a tenth for each refusal that nothing else explains."""
     ceiling_at: int = 0
     calibration: Calibration = Calibration()
 
     def record_usage(self, counted: int, reported: int, *, at: int) -> Learned:
-        """After an answer.
+        """Return what is known after an answer.
 
         Args:
             counted: the prompt's tokens as built: `WorkingSet.total_tokens`.
-            reported: `usage.prompt_tokens`, cached ones included, or what a count endpoint said; 0 when it said nothing.
+            reported: `usage.prompt_tokens` including cached ones, or the answer of a count endpoint; 0 if it is
+                missing.
             at: milliseconds since the epoch.
         """
         learned = msgspec.structs.replace(self, calibration=self.calibration.add_pair(Pair(at, counted, reported)))
-        # What was taken, fits: a limit below it is none.
+        # The provider accepted this many tokens, so a lower limit is wrong.
         if learned.window is not None and reported > learned.window:
             learned = msgspec.structs.replace(learned, window=None, window_at=at)
         if learned.ceiling is not None and (reported > learned.ceiling or at - learned.ceiling_at > STALE):
@@ -218,9 +220,9 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     def record_refusal(
         self, counted: int, budget: Budget, *, limit: int | None = None, requested: int | None = None, at: int
     ) -> Learned:
-        """After a prompt was refused as too long.
+        """Return what is known after a prompt was refused as too long.
 
-        What the error names is believed. What stays unexplained steps the prompt down by a tenth, each time anew.
+        Figures in the error are believed. Each refusal that stays unexplained lowers the ceiling by a tenth.
 
         Args:
             counted: the prompt's tokens as built.
@@ -246,7 +248,7 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         return msgspec.structs.replace(learned, calibration=taught)
 
     def _explain_refusal(self, counted: int, budget: Budget, known: int) -> int | None:
-        """Return the prompt's tokens by the newest reply whose ratio was too high to be believed, if they explain a refusal."""
+        """Return the prompt's tokens according to the newest reply with a doubted ratio, if they explain the refusal."""
         doubted = [pair for pair in self.calibration.pairs if pair.ratio > HIGH and not pair.refused]
         if not doubted:
             return None
@@ -254,7 +256,7 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         return tokens if is_believable(counted, tokens) and tokens + budget.max_reply_tokens > known else None
 
     def merge(self, other: Learned) -> Learned:
-        """With what another process has learned: the later word on each limit, and the pairs of both."""
+        """Return the combination with what another process learned: the newer value of each limit, and the pairs of both."""
         window = max(self, other, key=lambda one: (one.window_at, one.window or 0))
         ceiling = max(self, other, key=lambda one: (one.ceiling_at, -(one.ceiling or 0)))
         return Learned(
@@ -271,12 +273,12 @@ _decoder = msgspec.json.Decoder(Learned)
 
 
 def encode_learned(learned: Learned) -> bytes:
-    """The bytes that a store keeps."""
+    """Encode what was learned, for a store."""
     return _encoder.encode(learned)
 
 
 def decode_learned(data: bytes) -> Learned:
-    """What `encode_learned` wrote; nothing learned where the bytes are of another version."""
+    """Decode what `encode_learned` wrote; an empty `Learned` if the bytes are of another version."""
     try:
         return _decoder.decode(data)
     except msgspec.MsgspecError:

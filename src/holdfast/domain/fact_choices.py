@@ -1,4 +1,4 @@
-"""Choices about standing facts: which sentences of a message a caller pinned or dropped, kept in the metadata of its entry.
+"""Choices about standing facts: sentences of a message that a caller pinned or dropped, stored in the metadata of its entry.
 
 They belong to the message: they are exported, forked, retired and erased with it.
 """
@@ -11,12 +11,12 @@ from typing import Any, Final, Literal, get_args
 Choice = Literal["pinned", "dropped"]
 """A pinned statement comes before all others in the block of standing facts; a dropped one never appears in it."""
 STANDING_FACTS: Final = "standing_facts"
-"""Key of an entry's metadata: choices by the number of the sentence."""
+"""Key of an entry's metadata: choices by sentence number."""
 _PLACE_CHARS: Final = 3
 
 
 def read_choices(metadata: Mapping[str, Any] | None) -> dict[int, Choice]:
-    """Return the choices by the number of the sentence; malformed ones count as none."""
+    """Return the choices by sentence number; malformed ones are ignored."""
     given = metadata.get(STANDING_FACTS) if metadata else None
     if not isinstance(given, Mapping):
         return {}
@@ -28,6 +28,6 @@ def read_choices(metadata: Mapping[str, Any] | None) -> dict[int, Choice]:
 
 
 def with_choices(metadata: Mapping[str, Any] | None, choices: Mapping[int, Choice]) -> dict[str, Any] | None:
-    """Return `metadata` with these choices in place of its own; None if nothing is left."""
+    """Return the metadata with these choices instead of its own; None if nothing is left."""
     rest = {key: value for key, value in (metadata or {}).items() if key != STANDING_FACTS}
     return {**rest, STANDING_FACTS: {str(place): one for place, one in choices.items()}} if choices else rest or None

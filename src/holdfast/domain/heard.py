@@ -1,8 +1,8 @@
-"""How much of a reply was heard, and what a log has of it then. Pure functions.
+"""How much of an interrupted reply was heard, and what the log keeps of it. Pure functions.
 
-A reply is what a client was sent as one message: the last thing that was said in a turn, with the rounds of tool calls right before
-it. Of one that was interrupted stays what was heard, marked, with what was generated beside it. A tool call that stood behind
-the place of the cut is dropped, and so is what came of it: to the model it never was.
+A reply is what a client receives as one message: the last text of a turn, with the rounds of tool calls directly before
+it. Of an interrupted reply, the part that was heard stays, marked, together with the whole generated text. A tool call
+after the cut is dropped with its result, as if the model had never made it.
 """
 
 from __future__ import annotations
@@ -22,69 +22,69 @@ from holdfast.limits import METADATA_BYTES
 from holdfast.numbers import check_whole
 
 SPEAKING_RATE: Final = 15
-"""Characters that are taken to be spoken in a second, where nobody says how long the whole would have taken: 150 words a minute."""
+"""Characters per second that are assumed to be spoken if the duration of the whole reply is unknown: 150 words a minute."""
 APART: Final = "\n\n"
-"""Between a text that stood with calls and what follows, where no white space does."""
+"""Separates a text next to tool calls from the text that follows, if there is no white space."""
 _WORDS: Final = re.compile(
     r"\s*(?:[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\s\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+)"
 )
-"""Words; Chinese and Japanese have no spaces between theirs, so there each character is one."""
+"""Words. Chinese and Japanese have no spaces between words, so each character counts as one."""
 _TRAILING: Final = ".-\u2026\u2013\u2014"
-"""What a transcriber ends a text with that was broken off."""
+"""Characters that transcribers put at the end of an interrupted text."""
 _OF_THE_WHOLE: Final = frozenset({"audio", "annotations"})
-"""Fields of an assistant's message that tell of all of its text."""
+"""Fields of an assistant message that describe its whole text."""
 
 
 HEARD: Final = ("content", "chars", "ms", "total_ms", "timestamp", "turn_id")
-"""Names of what can be said of how much was heard."""
+"""Fields that describe how much was heard."""
 
 
 class HeardReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of how much of a reply was heard; without anything, all that there is of it. See `heard_from`."""
+    """What is known about how much of a reply was heard; without any field, all of it. See `parse_heard`."""
 
     content: str | None = None
-    """The text."""
+    """The text that was heard."""
     chars: int | None = None
-    """Its length in characters, Unicode's code points."""
+    """The length of that text in Unicode code points."""
     ms: int | None = None
-    """For how many milliseconds it was spoken."""
+    """How long it was spoken, in milliseconds."""
     total_ms: int | None = None
-    """How many the whole would have taken; None: see `SPEAKING_RATE`."""
+    """How long the whole reply would have taken; None: see `SPEAKING_RATE`."""
     timestamp: int | None = None
-    """Milliseconds since the epoch: when that was; None: now."""
+    """When it was interrupted, in milliseconds since the epoch; None: now."""
     turn_id: int | None = None
-    """The turn that the reply must be of; None: any."""
+    """The turn that the reply must belong to; None: any."""
 
     @property
     def is_everything(self) -> bool:
-        """Whether all of it was heard, as far as anybody says."""
+        """True if nothing says that only a part was heard."""
         return self.content is None and self.chars is None and self.ms is None
 
 
 def parse_heard(given: dict[str, Any]) -> HeardReport:
-    """What somebody says was heard, checked. Raises `InvalidRequest`."""
-    told = {name: value for name, value in given.items() if value is not None}
-    for name, value in told.items():
+    """Check a client's report about what was heard. Raises `InvalidRequest`."""
+    report = {name: value for name, value in given.items() if value is not None}
+    for name, value in report.items():
         if name == "content":
             if not isinstance(value, str):
                 raise InvalidRequest("content must be the text that was heard, a string", param=name)
         else:
             check_whole(value, name)
-    how = [name for name in ("content", "chars", "ms") if name in told]
+    how = [name for name in ("content", "chars", "ms") if name in report]
     if len(how) > 1:
         raise InvalidRequest(f"{' and '.join(how)} both say how much was heard: send one of them", param=how[1])
-    if "total_ms" in told and (not told["total_ms"] or "ms" not in told):
+    if "total_ms" in report and (not report["total_ms"] or "ms" not in report):
         raise InvalidRequest(
             "total_ms is how long the whole would have taken, above 0, and stands with ms", param="total_ms"
         )
-    return HeardReport(**told)
+    return HeardReport(**report)
 
 
 def count_heard_chars(text: str, heard: HeardReport) -> int:
-    """How many characters of `text` were heard; its length where all of it was, or more than there is.
+    """Return how many characters of `text` were heard; its length if all of it was, or if the report claims more.
 
     Raises:
-        HeardMismatch: it does not begin with what is said to have been heard.
+        HeardMismatch: the text does not begin with the reported content.
     """
     if heard.content is not None:
         return _find_shared_end(text, heard.content)
@@ -97,7 +97,7 @@ def count_heard_chars(text: str, heard: HeardReport) -> int:
 
 
 def _find_shared_end(text: str, heard: str) -> int:
-    """Where `heard` ends in `text`, however both set their words apart."""
+    """Return where `heard` ends in `text`, ignoring differences in white space."""
     said, words = "".join(text.split()), "".join(heard.split())
     if not said.startswith(words):
         words = words.rstrip(_TRAILING)
@@ -117,7 +117,7 @@ def _find_shared_end(text: str, heard: str) -> int:
 
 
 def _find_word_end(text: str, reached: int) -> int:
-    """Where the last word ends that is wholly within the first `reached` characters, the white space behind it included."""
+    """Return where the last word that is completely within the first `reached` characters ends, including white space after it."""
     at = 0
     for word in _WORDS.finditer(text, 0, min(reached, len(text)) + 1):
         if word.end() > reached:
@@ -128,7 +128,7 @@ def _find_word_end(text: str, reached: int) -> int:
     return at
 
 
-# -- a reply, and what stays of it --------------------------------------------------
+# -- cutting a reply ----------------------------------------------------------------
 
 
 class ReplyRound(msgspec.Struct, frozen=True):
@@ -139,7 +139,7 @@ class ReplyRound(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """What was generated of it for the client: nothing where an agent spoke to those behind it alone."""
+        """The text that was generated for the client; empty if an agent wrote only for the agents after it."""
         if STEP in (self.head.metadata or {}):
             return ""
         whole = (self.head.metadata or {}).get("original")
@@ -147,11 +147,11 @@ class ReplyRound(msgspec.Struct, frozen=True):
 
     @property
     def cut(self) -> bool:
-        """Whether it was interrupted before."""
+        """True if it was interrupted before."""
         return bool((self.head.metadata or {}).get("interrupted"))
 
     def list_answered(self) -> tuple[int, ...]:
-        """Which of its calls have a result, by their index; ids may stand more than once."""
+        """Return the indexes of its calls that have a result; an id may occur more than once."""
         ids = [result.message.tool_call_id for result in self.results]
         found = []
         for at, call in enumerate(self.head.message.tool_calls):
@@ -162,24 +162,24 @@ class ReplyRound(msgspec.Struct, frozen=True):
 
     @property
     def open(self) -> bool:
-        """Whether a call of it waits for its result."""
+        """True if one of its calls has no result yet."""
         return len(self.list_answered()) < len(self.head.message.tool_calls)
 
 
 class Cut(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of a reply's entries from one on."""
+    """The change to a reply's entries from one entry on."""
 
     head: Entry
-    """The first that leaves: what stays of it stands in its place."""
+    """The first entry that is retired; the cut message replaces it."""
     message: Message | None
-    """What stays; None: nothing."""
+    """What is kept of it; None: nothing."""
     metadata: dict[str, Any] | None
     results: tuple[Entry, ...] = ()
-    """Results behind it that stay."""
+    """Results after it that are kept."""
 
 
 def split_rounds(entries: Sequence[Entry]) -> list[ReplyRound]:
-    """A reply's entries as rounds; a result without a call goes with what stands before it."""
+    """Group a reply's entries into rounds; a result without a call belongs to the entry before it."""
     rounds: list[ReplyRound] = []
     for entry in entries:
         if entry.kind == "result" and rounds:
@@ -190,20 +190,20 @@ def split_rounds(entries: Sequence[Entry]) -> list[ReplyRound]:
 
 
 def join_reply_text(rounds: Sequence[ReplyRound]) -> str:
-    """What was generated of a reply, as its client was sent it."""
+    """Return the generated text of a reply, as its client received it."""
     return _join_texts("", rounds)
 
 
 def cut_reply(rounds: Sequence[ReplyRound], at: int, now: int) -> Cut | None:
-    """What stays of a reply of whose text the first `at` characters were heard; None: all of it, as it is.
+    """Return what to keep of a reply if only the first `at` characters of its text were heard; None to keep all of it unchanged.
 
     Args:
-        rounds: the reply's; at least one.
-        at: see `count_heard_chars`.
-        now: when it was interrupted, milliseconds since the epoch.
+        rounds: the reply's rounds; at least one.
+        at: from `count_heard_chars`.
+        now: when it was interrupted, in milliseconds since the epoch.
     """
     whole, sent, number = join_reply_text(rounds), "", 0
-    for number, one in enumerate(rounds):  # noqa: B007 - the last one where none reaches so far
+    for number, one in enumerate(rounds):  # noqa: B007 - the last round if no round reaches that far
         sent = _join_texts(sent, [one])
         if len(sent) > at:
             break
@@ -213,26 +213,26 @@ def cut_reply(rounds: Sequence[ReplyRound], at: int, now: int) -> Cut | None:
     else:
         cut = _remove_open_calls(one, (before, whole), now) if one.open else None
     while cut is not None and cut.message is None and number and rounds[number - 1].open:
-        # Calls that were never answered, though something followed them, must not be the last thing either.
+        # Unanswered calls must not become the end of the log either.
         number -= 1
         cut = _remove_open_calls(rounds[number], (_get_text_before(rounds, number), whole), now)
     return cut
 
 
 def _get_text_before(rounds: Sequence[ReplyRound], number: int) -> str:
-    """What the client was sent before a round."""
+    """Return what the client received before a round."""
     sent = join_reply_text(rounds[: number + 1])
     return sent[: len(sent) - len(rounds[number].text)]
 
 
 _Around = tuple[str, str]
-"""What the client was sent before a round, and all that was generated of the reply, the same at its beginning."""
+"""What the client received before a round, and the whole generated text, which begins with it."""
 
 
 def _shorten(one: ReplyRound, around: _Around, length: int, now: int) -> Cut | None:
-    """What stays of a round of whose text `length` characters were heard."""
+    """Return what to keep of a round if `length` characters of its text were heard."""
     if one.cut and length >= len(one.head.message.text):
-        return None  # it was cut there, or before, already
+        return None  # it was already cut there or earlier
     if not one.text[:length].strip():
         return Cut(head=one.head, message=None, metadata=None)
     message = _cut_message(one.head.message, length)
@@ -240,7 +240,7 @@ def _shorten(one: ReplyRound, around: _Around, length: int, now: int) -> Cut | N
 
 
 def _remove_open_calls(one: ReplyRound, around: _Around, now: int) -> Cut:
-    """What stays of a round that was heard, and whose calls nobody has answered yet."""
+    """Return what to keep of a round that was heard, but has calls without results."""
     kept = one.list_answered()
     calls = tuple(one.head.message.tool_calls[at] for at in kept)
     unheard = STEP in (one.head.metadata or {}) or not one.head.message.text.strip()
@@ -249,7 +249,7 @@ def _remove_open_calls(one: ReplyRound, around: _Around, now: int) -> Cut:
     returned = (one.head.metadata or {}).get("returned")
     metadata = _mark_interrupted(one, around, now)
     if calls and not isinstance(returned, list):
-        metadata.pop("preface", None)  # of a message with calls, whose client has seen none of it
+        metadata.pop("preface", None)  # the client never received this message with calls
     if calls and isinstance(returned, list):
         metadata["returned"] = [number for number, at in enumerate(kept) if at in returned]
     message = one.head.message.evolve(tool_calls=calls)
@@ -257,7 +257,7 @@ def _remove_open_calls(one: ReplyRound, around: _Around, now: int) -> Cut:
 
 
 def _join_texts(before: str, rounds: Sequence[ReplyRound]) -> str:
-    """What a client was sent: the texts of `rounds` behind `before`."""
+    """Append the texts of `rounds` to `before`, as a client receives them."""
     for text in (one.text for one in rounds if one.text):
         apart = APART if before and not before[-1].isspace() and not text[0].isspace() else ""
         before += apart + text
@@ -265,7 +265,7 @@ def _join_texts(before: str, rounds: Sequence[ReplyRound]) -> str:
 
 
 def _cut_message(message: Message, length: int) -> Message:
-    """The first `length` characters of a message's text, and the media among them; no calls."""
+    """Return the first `length` characters of a message's text, with the media in between and without calls."""
     extra = {name: value for name, value in message.extra.items() if name not in _OF_THE_WHOLE}
     return message.evolve(content=_cut_content(message.content, length), tool_calls=(), extra=extra)
 
@@ -278,16 +278,17 @@ def _cut_content(content: Content, length: int) -> Content:
         if length <= 0:
             break
         if part.text is not None:
-            part = evolve(part, text=part.text[:length])  # noqa: PLW2901 - the part as it stays
+            part = evolve(part, text=part.text[:length])  # noqa: PLW2901 - the shortened part
             length -= len(part.text or "")
         parts.append(part)
     return tuple(parts)
 
 
 def _mark_interrupted(one: ReplyRound, around: _Around, now: int) -> dict[str, Any]:
-    """A round's metadata where it was interrupted: with all that was generated from there on.
+    """Return the metadata of an interrupted round, with everything that was generated from there on.
 
-    What came before is needed to know it again where the client sends all of the reply as one. What would not fit into an entry's metadata is left out: first what came before, then what was generated.
+    The text before it is needed to recognise the round if the client sends the whole reply as one message. If the
+    metadata become too large for an entry, the text before is left out first, then the generated text.
     """
     known = {name: value for name, value in (one.head.metadata or {}).items() if name not in {"preface", "returned"}}
     before, whole = around

@@ -1,7 +1,7 @@
-"""Logs that have a past: entries that stood in a log before, what was retired and erased included, put up again.
+"""Install entries that come from an existing log, including retired and erased ones.
 
-Pure. What an export says of a log is not believed: units, running totals and digests are worked out anew, and who retired
-whom has to be possible.
+Pure. An export is not trusted: units, running totals and digests are computed again, and each retirement must be
+possible.
 """
 
 from __future__ import annotations
@@ -21,61 +21,62 @@ from holdfast.errors import InvalidMessage
 
 
 class OldEntry(NewEntry, frozen=True, gc=False, kw_only=True):
-    """An entry that stood in a log before, about to be installed in another one."""
+    """An entry of an existing log that is about to be installed in another one."""
 
     retired_by: int | None = None
-    """Place, among those it is installed with, of the entry that took its place; their number: the log went back, and nothing
-    came after. None: it is live."""
+    """Index, among the entries installed with it, of the entry that retired it; their count if a rewind retired it and nothing
+    followed. None: it is live.
+    """
     stands_for: bytes | None = None
-    """Of an erased one: the digest of what it said. None: it is not erased."""
+    """Digest of the erased content; None if the entry is not erased."""
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """What a session has behind it when it is installed."""
+    """The history that a session has when it is installed."""
 
     created_at: int
     updated_at: int
     """Milliseconds since the epoch."""
     ended_at: int | None = None
-    """When it was closed, milliseconds since the epoch; None: it is active."""
+    """When it was closed, in milliseconds since the epoch; None: it is active."""
     end_reason: EndReason | None = None
     usage: Usage = Usage()
     calls: tuple[ModelCall, ...] = ()
-    """Model calls to be kept, oldest first; they are part of `usage` already."""
+    """Model calls to store, oldest first; `usage` already includes them."""
 
 
 class LivePath:
     """The live path as it was at each entry of a log, read in order.
 
-    An entry was live until the one that retired it. So a stack tells what each entry came after: entries that leave
-    together stand in it as one, hence it is as deep as rewinds are nested, not as the log is long.
+    An entry was live until the one that retired it, so a stack contains what each entry came after. Entries that are
+    retired together share one item, so the stack is as deep as rewinds are nested, not as long as the log.
     """
 
     def __init__(self) -> None:
         self._stack: list[tuple[float, Tail, int]] = [(math.inf, Tail(), 0)]
-        """When it leaves, the tail there, and how many entries are live up to there."""
+        """The entry that retires it, the tail after it, and how many entries are live up to it."""
 
     @property
     def tail(self) -> Tail:
-        """The tail behind the last entry that is live now."""
+        """The tail after the last entry that is live now."""
         return self._stack[-1][1]
 
     @property
     def live(self) -> int:
-        """How many entries are live now."""
+        """The number of entries that are live now."""
         return self._stack[-1][2]
 
     def retire_until(self, seq: float) -> None:
-        """Take away what the entry `seq`, or one before it, retired."""
+        """Remove the entries that the entry `seq`, or one before it, retired."""
         while len(self._stack) > 1 and self._stack[-1][0] <= seq and self._stack[-1][0] != math.inf:
             self._stack.pop()
 
     def can_retire_at(self, at: float) -> bool:
-        """Whether the next entry may be retired by the entry `at`: not after the entry that it stands behind."""
+        """Return True if the entry `at` can retire the next entry: not later than the entry before it is retired."""
         return at <= self._stack[-1][0]
 
     def append(self, tail: Tail, leaves: float) -> None:
-        """One more entry, behind which the log's tail is `tail`, live until the entry `leaves`."""
+        """Add an entry, after which the log's tail is `tail` and which is live until the entry `leaves`."""
         until, _, live = self._stack[-1]
         if leaves == until:
             self._stack.pop()
@@ -83,7 +84,7 @@ class LivePath:
 
 
 def to_old_entry(entry: Entry, *, retired: bool = True) -> OldEntry:
-    """`entry` as it can be installed elsewhere; without `retired`, as one that is live."""
+    """Convert an entry so that it can be installed elsewhere; without `retired`, it will be live."""
     return OldEntry(
         **_copy_fields(entry),
         retired_by=entry.retired_by if retired else None,
@@ -92,23 +93,23 @@ def to_old_entry(entry: Entry, *, retired: bool = True) -> OldEntry:
 
 
 def to_new_entry(entry: Entry) -> NewEntry:
-    """`entry`, to be written once more at the end of its own log. What was erased stays erased."""
+    """Convert an entry so that it can be appended again to its own log. Erased entries stay erased."""
     if entry.erased:
         return to_old_entry(entry, retired=False)
     return NewEntry(**_copy_fields(entry))
 
 
 def _copy_fields(entry: Entry) -> dict[str, Any]:
-    """What `NewEntry` says of an entry, wherever it stands."""
+    """Return the fields of an entry that do not depend on its position."""
     names = ("message", "tokens", "timestamp", "metadata", "agent", "importance", "pinned", "turn_id")
     return {name: getattr(entry, name) for name in names}
 
 
 def rebuild_log(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
-    """The log that `new` becomes, from its first entry on: its entries, its tail, and how many of them are live.
+    """Return the entries of the log that `new` forms, its tail, and how many of the entries are live.
 
     Raises:
-        InvalidMessage: a turn before the one before it, or an entry that cannot have been retired by the one it names.
+        InvalidMessage: a turn is earlier than the one before it, or an entry cannot have been retired by the given one.
     """
     path, entries = LivePath(), []
     for seq, item in enumerate(new):
@@ -128,10 +129,10 @@ def rebuild_log(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
 
 
 def continue_log(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
-    """The entries that `new` becomes behind a log's `tail`, and the tail after them. What was erased before stays so.
+    """Return the entries that `new` becomes after a log's `tail`, and the tail after them. Erased entries stay erased.
 
     Raises:
-        InvalidMessage: a turn before the one before it.
+        InvalidMessage: a turn is earlier than the one before it.
     """
     entries: list[Entry] = []
     for at, item in enumerate(new):
@@ -146,28 +147,30 @@ def continue_log(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail
 
 
 def check_turn(turn_id: int, last: int, where: str) -> None:
-    """Refuse an entry of a turn before that of the log's `last` one. Raises `InvalidMessage`."""
+    """Raise `InvalidMessage` if an entry's turn is earlier than `last`, the turn of the log's last entry."""
     if turn_id < max(last, 0):
         param = f"{where}.turn_id"
         raise InvalidMessage(f"{param} is {turn_id}, after a message of turn {max(last, 0)}", param=param)
 
 
 def _check_retirement(item: NewEntry, seq: int, count: int, path: LivePath) -> float:
-    """Which entry retires `item`; infinity: none."""
+    """Return which entry retires `item`; infinity if none does. Raises `InvalidMessage` if that is impossible."""
     by = item.retired_by if isinstance(item, OldEntry) else None
     leaves = math.inf if by is None else by
     if (by is None or seq < by <= count) and path.can_retire_at(leaves):
         return leaves
     param = f"messages[{seq}].retired_by"
     if by is None:
-        said = f"{param} is missing: the message before it on its path is retired, so it is too"
+        message = f"{param} is missing: the message before it on its path is retired, so it is too"
     else:
-        said = f"{param} is {by}: a message is retired by a later one, at most {count}, and not after the one before it"
-    raise InvalidMessage(said, param=param)
+        message = (
+            f"{param} is {by}: a message is retired by a later one, at most {count}, and not after the one before it"
+        )
+    raise InvalidMessage(message, param=param)
 
 
 def _make_erased(entry: Entry, stands_for: bytes, base: Tail, tail: Tail) -> tuple[Entry, Tail]:
-    """An erased entry: its digest stands for what it said, and what comes after is chained to that."""
+    """Return an erased entry and the tail after it: later digests are chained to the digest of the erased content."""
     message = erased_message(entry.message)
     digest = stands_for if message.visible else base.digest
     entry = evolve(entry, message=message, metadata=None, digest=stands_for, erased=True, alias=None)
@@ -175,7 +178,7 @@ def _make_erased(entry: Entry, stands_for: bytes, base: Tail, tail: Tail) -> tup
 
 
 def __getattr__(name: str) -> Any:
-    """Return `continue_log` for its name of 0.1, `continued`, which stores outside of this package import. Removed in 0.3."""
+    """Return `continue_log` for its 0.1 name `continued`, which third-party stores import. Removed in 0.3."""
     if name == "continued":
         warnings.warn("holdfast.domain.history.continued is now called continue_log", DeprecationWarning, stacklevel=2)
         return continue_log

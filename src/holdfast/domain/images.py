@@ -1,13 +1,14 @@
-"""What a picture costs a model: its size, read from the first bytes of its data, and the providers' published formulas.
+"""Token costs of images: their size, read from the first bytes of the data, and the providers' published formulas.
 
-A picture is never decoded and never fetched. Its size stands in its header; of the data URL only the few characters that
-hold the header are read. Where no size can be read (a link, a file id, a broken header), the model's worst case holds.
+An image is never decoded or fetched. Its size is in its header, and only the few characters of a data URL that contain
+the header are read. If the size is unknown (a link, a file id, a broken header), the model's worst case applies.
 
 The formulas, by the names of the pages that publish them:
 
 - OpenAI, "Images and vision", section "Calculating costs": tiles of 512 px for the 4o and o families, patches of 32 px
   for the small models since 4.1 and for all since 5.2.
-- Anthropic, "Vision", section "Evaluate image size": width x height / 750, now told as patches of 28 px; the larger counts.
+- Anthropic, "Vision", section "Evaluate image size": width x height / 750, now described as patches of 28 px; the
+larger counts.
 - Google, "Understand and count tokens" and "Image understanding" for tiles of 768 px; "Media resolution" for Gemini 3.
 """
 
@@ -24,31 +25,31 @@ from typing import Any, Final, NamedTuple, Protocol
 # -- size ---------------------------------------------------------------------
 
 _SEGMENTS: Final = 256
-"""Segments of a JPEG that are passed over in search of its size: EXIF, colour profile and thumbnails are a few dozen."""
+"""Segments of a JPEG that are skipped in search of its size; EXIF, colour profile and thumbnail take a few dozen."""
 _LARGEST: Final = 1 << 20
-"""Pixels a side, above which a header is not believed."""
+"""Pixels per side above which a header is not believed."""
 _DATA_URL: Final = re.compile(r"data:[^,]{0,200}?;base64,", re.IGNORECASE)
 
 
 class Size(NamedTuple):
-    """Of a picture, in pixels; both at least 1."""
+    """Width and height of an image in pixels, both at least 1."""
 
     width: int
     height: int
 
 
 class _Base64Reader:
-    """Bytes in base64, read where they are wanted and nowhere else."""
+    """Reads ranges of bytes from base64 text without decoding the rest."""
 
     def __init__(self, text: str, start: int) -> None:
         self._text = text
         self._start = start
 
     def read(self, at: int, length: int) -> bytes:
-        """`length` bytes from `at` on.
+        """Return `length` bytes from offset `at`.
 
         Raises:
-            ValueError: they are not there, or are no base64 (line breaks and the URL alphabet included).
+            ValueError: the text ends before, or is not base64 (also if it has line breaks or the URL alphabet).
         """
         first = at // 3 * 4
         last = -(-(at + length) // 3) * 4
@@ -60,14 +61,14 @@ class _Base64Reader:
 
 
 def read_size(data: str) -> Size | None:
-    """The size of a picture by its header; None when it cannot be told. PNG, JPEG, GIF, WebP and BMP are known.
+    """Return the size of an image from its header, or None if it is unknown. Supports PNG, JPEG, GIF, WebP and BMP.
 
     Args:
-        data: a data URL, or the base64 of a file alone.
+        data: a data URL, or the base64 of a file.
     """
     url = _DATA_URL.match(data)
     if url is None and ":" in data[:16]:
-        return None  # a link, or a data URL that is no base64
+        return None  # a link, or a data URL that is not base64
     source = _Base64Reader(data, url.end() if url else 0)
     try:
         size = _detect_size(source)
@@ -90,7 +91,7 @@ def _detect_size(source: _Base64Reader) -> Size | None:
 
 
 def _read_jpeg(source: _Base64Reader) -> Size | None:
-    """JPEG (ITU T.81, B.2.2): the size stands in the frame header, behind any number of other segments."""
+    """Read the size of a JPEG (ITU T.81, B.2.2): it is in the frame header, after any number of other segments."""
     at = 2
     for _ in range(_SEGMENTS):
         mark, kind, *length = source.read(at, 4)
@@ -101,7 +102,7 @@ def _read_jpeg(source: _Base64Reader) -> Size | None:
         elif 0xC0 <= kind <= 0xCF and kind not in {0xC4, 0xC8, 0xCC}:
             frame = source.read(at + 5, 4)
             return Size(_parse_big_endian(frame[2:]), _parse_big_endian(frame[:2]))
-        elif kind == 0x01 or 0xD0 <= kind <= 0xD9:  # stands alone
+        elif kind == 0x01 or 0xD0 <= kind <= 0xD9:  # a marker without a segment
             at += 2
         else:
             at += 2 + max(2, _parse_big_endian(bytes(length)))
@@ -109,7 +110,7 @@ def _read_jpeg(source: _Base64Reader) -> Size | None:
 
 
 def _read_webp(source: _Base64Reader) -> Size | None:
-    """WebP (RFC 9649): extended, lossless or lossy, each with its own place for the size."""
+    """Read the size of a WebP (RFC 9649): extended, lossless and lossy files store it at different positions."""
     kind = source.read(12, 4)
     if kind == b"VP8X":
         return Size(1 + _parse_little_endian(source.read(24, 3)), 1 + _parse_little_endian(source.read(27, 3)))
@@ -127,7 +128,7 @@ def _read_bmp(source: _Base64Reader) -> Size:
     if _parse_little_endian(source.read(14, 4)) == 12:  # OS/2
         return Size(_parse_little_endian(source.read(18, 2)), _parse_little_endian(source.read(20, 2)))
     width, height = source.read(18, 4), source.read(22, 4)
-    # A height below zero means that the lines run downward.
+    # A negative height means that rows are stored from top to bottom.
     return Size(_parse_little_endian(width), abs(int.from_bytes(height, "little", signed=True)))
 
 
@@ -143,41 +144,41 @@ def _parse_little_endian(data: bytes) -> int:
 
 
 class Picture(NamedTuple):
-    """What is known of a picture."""
+    """The properties of an image that determine its cost."""
 
     size: Size | None
     detail: str = "auto"
-    """As OpenAI's parameter: `low`, `high`, `original`, `auto`."""
+    """OpenAI's parameter: `low`, `high`, `original`, `auto`."""
 
 
 class Pricing(Protocol):
-    """What pictures cost one family of models."""
+    """Token costs of images for one family of models."""
 
     def count_tokens(self, picture: Picture) -> int:
-        """Tokens of `picture`; of one whose size is not known, the most that one can cost."""
+        """Return the tokens of an image; for an unknown size, the most that one can cost."""
 
 
 @dataclass(frozen=True, slots=True)
 class Flat:
-    """The same for every picture."""
+    """The same cost for every image."""
 
     each: int
     low: int
 
     def count_tokens(self, picture: Picture) -> int:
-        """See `Pricing`."""
+        """Return the tokens of an image."""
         return self.low if picture.detail == "low" else self.each
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """OpenAI's tiles: scaled into 2,048 x 2,048, then down to a shortest side of 768; so much each 512 x 512 of that."""
+    """OpenAI's tiles: the image is scaled into 2,048 x 2,048, then to a shortest side of 768; each 512 x 512 tile has a price."""
 
     base: int
     tile: int
 
     def count_tokens(self, picture: Picture) -> int:
-        """See `Pricing`. At most eight tiles: 4 x 2."""
+        """Return the tokens of an image of at most eight tiles: 4 x 2."""
         if picture.detail == "low":
             return self.base
         if picture.size is None:
@@ -189,15 +190,15 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Patches:
-    """OpenAI's patches: 32 x 32 each, the picture scaled down until it has no more than allowed, times a factor."""
+    """OpenAI's patches of 32 x 32: the image is scaled down to the allowed number; their count is multiplied by a factor."""
 
     factor: float
     most: int = 1_536
     original: int | None = None
-    """Patches allowed with `detail: original`; None: as otherwise. `low` has no effect here."""
+    """Patches allowed with `detail: original`; None: the same as otherwise. `low` has no effect here."""
 
     def count_tokens(self, picture: Picture) -> int:
-        """See `Pricing`."""
+        """Return the tokens of an image."""
         most = self.original if self.original and picture.detail == "original" else self.most
         return math.ceil(self._count_patches(picture.size, most) * self.factor)
 
@@ -218,14 +219,14 @@ class Patches:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """Anthropic's: by area, after scaling down to a longest side and to a most of tokens."""
+    """Anthropic's formula: by area, after scaling down to a longest side and a maximum of tokens."""
 
     edge: int
-    """Longest side, pixels."""
+    """Longest side in pixels."""
     most: int
 
     def count_tokens(self, picture: Picture) -> int:
-        """See `Pricing`. `detail` is not known there."""
+        """Return the tokens of an image. Anthropic has no `detail`."""
         if picture.size is None:
             return self.most
         scale = min(1.0, self.edge / max(picture.size))
@@ -235,7 +236,7 @@ class Area:
 
 @dataclass(frozen=True, slots=True)
 class Crops:
-    """Gemini's, since 2.0: 258 when both sides are at most 384, else 258 for each crop, of 768 x 768 in a large picture.
+    """Gemini's formula since 2.0: 258 if both sides are at most 384, else 258 per crop of up to 768 x 768.
 
     A crop's side is two thirds of the shortest side, from 256 to 768: the page on image understanding counts six for
     960 x 540.
@@ -243,10 +244,10 @@ class Crops:
 
     each: int = 258
     unknown: int = 24
-    """Crops of a picture whose size is not known: those of 12 megapixels."""
+    """Crops of an image of unknown size: as many as 12 megapixels have."""
 
     def count_tokens(self, picture: Picture) -> int:
-        """See `Pricing`."""
+        """Return the tokens of an image."""
         if picture.size is None:
             return self.each * self.unknown
         if max(picture.size) <= 384:
@@ -257,17 +258,17 @@ class Crops:
 
 @dataclass(frozen=True, slots=True)
 class MostExpensive:
-    """The most that any of several would charge, for a model of which nothing is known."""
+    """The highest of several costs, for an unknown model."""
 
     of: tuple[Pricing, ...]
 
     def count_tokens(self, picture: Picture) -> int:
-        """See `Pricing`."""
+        """Return the tokens of an image."""
         return max(pricing.count_tokens(picture) for pricing in self.of)
 
 
 def _count_cells(length: float, side: float) -> int:
-    """Squares of `side` that cover `length`. What floating point adds to a whole number does not count."""
+    """Return how many squares of side `side` cover `length`, ignoring floating-point excess over a whole number."""
     return max(1, math.ceil(length / side - 1e-9))
 
 
@@ -281,8 +282,8 @@ _LARGE_5: Final = Patches(1.2, 2_500, 10_000)
 UNKNOWN: Final[Pricing] = MostExpensive((Tiles(85, 170), _ANTHROPIC_LARGE))
 """For a model that is not in the table."""
 
-# First match wins. Where OpenAI's page and its bills differ (the factors of the small 5th generation are told as 1.62 and
-# 2.46, and billed as 1.2 and 1.5; 5.4's small ones are billed more patches than told), the larger figures stand.
+# The first match wins. Where OpenAI's page and its bills differ, the larger figures apply: the page gives the small 5th
+# generation factors of 1.62 and 2.46 but they are billed with 1.2 and 1.5; 5.4's small models are billed more patches.
 _TABLE: Final[tuple[tuple[str, Pricing], ...]] = (
     (r"gpt-4o-mini", Tiles(2_833, 5_667)),
     (r"gpt-4\.1-mini", Patches(1.62)),
@@ -305,7 +306,7 @@ _PATTERNS: Final = tuple((re.compile(pattern), pricing) for pattern, pricing in 
 
 
 def find_pricing(model: str) -> Pricing:
-    """What pictures cost `model`, a lower-case name without a provider before it."""
+    """Return the image costs for a model, given its lower-case name without a provider."""
     return next((pricing for pattern, pricing in _PATTERNS if pattern.match(model)), UNKNOWN)
 
 
@@ -315,11 +316,11 @@ def find_pricing(model: str) -> Pricing:
 def parse_picture(
     fields: Mapping[str, Any], known: Mapping[tuple[str | int, ...], Size | None] | None = None
 ) -> Picture:
-    """What the fields of an image part tell: OpenAI's two shapes (`image_url`) and Anthropic's (`source`).
+    """Return the properties of an image part, in OpenAI's two formats (`image_url`) or Anthropic's (`source`).
 
     Args:
-        fields: of the part, beside its type.
-        known: sizes of pictures whose data do not stand there any more, by the place where they stood.
+        fields: of the part, except its type.
+        known: sizes of images whose data were detached, by their position.
     """
     url: Any = fields.get("image_url")
     detail: Any = fields.get("detail")

@@ -1,7 +1,7 @@
-"""How a session's log grows, is taken back, and what stays of what is erased.
+"""Append entries to a session's log, rewind it, and erase content.
 
 Pure functions. A store calls `extend` inside its transaction, so that `seq`, unit, turn, running total and digest are
-worked out in one place for all stores, from what is appended and the log's `Tail` alone: appending is O(appended).
+computed in one place for all stores, from the appended messages and the log's `Tail` alone: appending is O(appended).
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from holdfast.domain.session import ERASED, Entry, Kind, NewEntry, Tail, get_kin
 
 
 def to_sent_message(message: Message, metadata: Mapping[str, Any] | None) -> Message:
-    """`message` as the client was sent it: with the texts that stood with tool calls earlier in the same reply before it.
+    """Return the message as the client received it: after the texts that accompanied tool calls earlier in the same reply.
 
-    A client cannot tell them from the reply's own text, and resends both as one. `metadata.preface` has them. Of calls those
-    alone that it was sent, by `metadata.returned`; where it was sent none, it has never seen the message.
+    A client cannot tell those texts from the reply's own text, and resends both as one. They are in `metadata.preface`.
+    Tool calls are included only if the client received them (`metadata.returned`); without any, it has never seen the
+    message.
     """
     returned = (metadata or {}).get("returned")
     if returned and isinstance(returned, list):
@@ -31,11 +32,11 @@ def to_sent_message(message: Message, metadata: Mapping[str, Any] | None) -> Mes
 
 
 def extend(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
-    """The entries that `new` becomes after `tail`, and the tail after them.
+    """Return the entries that `new` becomes after `tail`, and the tail after them.
 
     A visible message's digest is chained to the visible message before it. Tool messages and assistant messages with
     tool calls are chained to it too, but nothing is chained to them: clients do not resend them, and a transcript
-    without them has to lead to the same digests.
+    without them must lead to the same digests.
     """
     entries: list[Entry] = []
     for item in new:
@@ -45,7 +46,7 @@ def extend(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
 
 
 def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
-    """Return the entry that `new` becomes after `tail`, and the tail after it; see `extend`."""
+    """Return the entry that `new` becomes after `tail`, and the tail after it, as `extend` does."""
     kind, seq = get_kind(new.message), tail.next_seq
     answers = kind == "result" and new.message.tool_call_id in tail.open_calls
     unit = tail.unit if answers else seq
@@ -88,10 +89,10 @@ def _determine_turn(tail: Tail, kind: Kind) -> int:
 
 
 def _find_open_calls(tail: Tail, entry: Entry, kind: Kind, *, answers: bool) -> tuple[int, tuple[str, ...]]:
-    """The unit that may still get results, and its unanswered calls, after `entry`.
+    """Return the unit that can still get results, and its unanswered calls, after `entry`.
 
-    Only what stands directly behind its call can be sent to a provider, so any other message closes the unit: a
-    result that comes later is an orphan.
+    Providers accept only results directly after their call, so any other message closes the unit: a later result is an
+    orphan.
     """
     if kind == "calls":
         return entry.seq, tuple(call.id for call in entry.message.tool_calls)
@@ -105,13 +106,13 @@ def _find_open_calls(tail: Tail, entry: Entry, kind: Kind, *, answers: bool) -> 
 
 
 def rewind(tail: Tail, before: Sequence[Entry], *, digest: bytes, anchor: int | None) -> Tail:
-    """The tail of a log whose live path ends with `before`; entries after it are retired.
+    """Return the tail of a log whose live path ends with `before`; later entries are retired.
 
     Args:
-        tail: the tail before the rewind; `next_seq` stays, because a retired `seq` is not given again.
-        before: the live entries that stay, in order, from the last one on that is no tool result; empty when nothing
-            stays. (Not the last unit: an orphan result may stand inside one that is still open.)
-        digest: of the last visible entry that stays, `GENESIS` when there is none.
+        tail: the tail before the rewind; `next_seq` stays, because a `seq` is never reused.
+        before: the live entries that stay, in order, from the last one that is not a tool result; empty if nothing
+            stays. (Not the last unit: an orphan result may be inside a unit that is still open.)
+        digest: of the last visible entry that stays; `GENESIS` if there is none.
         anchor: the first live user message that stays.
     """
     if not before:
@@ -136,7 +137,7 @@ def rewind(tail: Tail, before: Sequence[Entry], *, digest: bytes, anchor: int | 
 
 
 def erase_content(message: Message) -> Message:
-    """What stays of `message` when its content is erased: enough that its unit is still legal."""
+    """Return what is left of a message after erasing its content: enough to keep its unit valid."""
     calls = tuple(ToolCall(call.id, call.name, "{}", call.type) for call in message.tool_calls)
     content = None if calls else ERASED
     return Message(role=message.role, content=content, tool_calls=calls, tool_call_id=message.tool_call_id)

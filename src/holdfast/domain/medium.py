@@ -1,7 +1,7 @@
-"""Where media stand in the parts of messages, whichever client wrote them, and how their data are taken apart.
+"""Find media in message parts, whichever client wrote them, and separate their data from the part.
 
-OpenAI's parts of both its APIs, Anthropic's blocks, data URLs, bare base64. Pure, and knows a part by its fields alone. Nothing
-is fetched; data are decoded only to take them apart, and to tell what they say.
+Supports the parts of both OpenAI APIs, Anthropic's blocks, data URLs and bare base64. Pure: looks only at the fields of
+a part and fetches nothing. Data are decoded only to separate them, and to compare contents.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.limits import MEDIA_INLINE
 
 Kind = Literal["image", "audio", "video", "file"]
 Path = tuple[str | int, ...]
-"""A place in a part: keys of objects, places in lists."""
+"""A position in a part: keys of objects and indexes of lists."""
 
 KINDS: Final[dict[str, Kind]] = {
     "image": "image",
@@ -35,7 +35,7 @@ KINDS: Final[dict[str, Kind]] = {
     "file": "file",
     "input_file": "file",
 }
-"""Types of parts that hold media."""
+"""Types of parts that contain media."""
 _MIME_BY_NAME: Final = {
     "png": "image/png",
     "jpg": "image/jpeg",
@@ -55,10 +55,10 @@ _MIME_BY_NAME: Final = {
     "mov": "video/mov",
     "webm": "video/webm",
 }
-"""A table of its own: the one of the standard library also reads the machine's files, and differs from one to the next."""
+"""A table of our own, because the standard library's table also reads files of the machine, which differ."""
 DATA_URL: Final = re.compile(r"data:([^;,]{0,200})((?:;[^;,]{0,200}){0,16}),", re.IGNORECASE)
 DATA_FIELDS: Final = frozenset({"data", "file_data", "b64_json"})
-"""Fields that hold data, and nothing else."""
+"""Fields that contain only data."""
 _HEAD: Final = re.compile(r"[A-Za-z0-9+/_\-\r\n]*={0,2}\s*")
 _HEAD_CHARS: Final = 64
 _URL_ALPHABET: Final = str.maketrans("-_", "+/")
@@ -66,25 +66,25 @@ _SPACE: Final = re.compile(r"\s+")
 
 
 class DetachedData(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Data that stood in a part and are kept apart from it: what was there is what is still there, and the data behind it."""
+    """Data that were removed from a part and are stored separately. The original text is the text that is left, followed by the data."""
 
     path: Path
     sha256: str
-    """Of the content that is kept, hexadecimal."""
+    """Hash of the stored content, hexadecimal."""
     size: int
-    """Its bytes."""
+    """Bytes of the stored content."""
     chars: int
-    """Characters of the text that stood there."""
+    """Characters of the original text."""
     text: bool = False
-    """Whether the content is that whole text in UTF-8; else it is what was there in base64."""
+    """True if the content is the whole original text in UTF-8; otherwise it is the decoded base64."""
     says: str | None = None
-    """See `Medium.says`, where that is not `sha256`."""
+    """The value of `Medium.identity`, if it differs from `sha256`."""
     length: int | None = None
-    """Bytes of the medium, where that is not `size`."""
+    """Bytes of the medium, if they differ from `size`."""
     mime: str | None = None
     width: int | None = None
     height: int | None = None
-    """Of a picture, pixels, by its header."""
+    """Pixels of an image, according to its header."""
 
     @property
     def hash(self) -> bytes:
@@ -93,29 +93,29 @@ class DetachedData(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
     @property
     def pixels(self) -> Size | None:
-        """Of a picture whose header tells."""
+        """Size of an image; None if its header does not contain it."""
         return Size(self.width, self.height) if self.width and self.height else None
 
 
 class Medium(msgspec.Struct, frozen=True, gc=False):
-    """One medium of a part: its data, the `url` where it lies, or, `held`, where they are kept."""
+    """A medium of a part: its data, its `url`, or a reference to detached data (`held`)."""
 
     kind: Kind
     mime: str | None = None
     url: str | None = None
     name: str | None = None
     path: Path = ()
-    """Where in the part its data stand."""
+    """Position of the data in the part."""
     whole: str = ""
-    """The text that holds the data."""
+    """The text that contains the data."""
     start: int = 0
-    """Where in it they begin."""
+    """Where the data begin in this text."""
     form: Literal["base64", "percent", "plain"] = "base64"
     held: DetachedData | None = None
 
     @property
     def data(self) -> str | None:
-        """In base64, as they came where they came so; None for a link, and where they are kept apart."""
+        """The data in base64, unchanged if they were sent that way; None for a link, and for detached data."""
         if self.url is not None or self.held is not None:
             return None
         if self.form == "base64":
@@ -124,7 +124,7 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def words(self) -> str | None:
-        """The text of a text file that stands in the part itself."""
+        """The text of a text file that is contained in the part itself."""
         if self.url is not None or self.held is not None or not (self.mime or "").startswith("text/"):
             return None
         try:
@@ -134,9 +134,9 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def identity(self) -> str | None:
-        """What tells whether two media are the same: the SHA-256 of the decoded data; None for a link.
+        """A value that is equal for equal media: the SHA-256 of the decoded data; None for a link.
 
-        Of what cannot be decoded `raw:` and the SHA-256 of its text.
+        For data that cannot be decoded, it is `raw:` and the SHA-256 of their text.
         """
         if self.held is not None:
             return self.held.says or self.held.sha256
@@ -144,7 +144,7 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def length(self) -> int | None:
-        """Its bytes; None for a link."""
+        """Bytes of the medium; None for a link."""
         if self.held is not None:
             return self.held.size if self.held.length is None else self.held.length
         if self.url is not None:
@@ -154,13 +154,13 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def size(self) -> Size | None:
-        """Of a picture, in pixels; None where its header does not tell."""
+        """Size of an image in pixels; None if its header does not contain it."""
         if self.kind != "image" or self.url is not None:
             return None
         return read_size(self.whole) if self.held is None else self.held.pixels
 
     def decode(self) -> bytes | None:
-        """The data decoded; None where they cannot be. Costs a copy."""
+        """Return the decoded data, or None if they cannot be decoded. Makes a copy."""
         text = self.whole[self.start :] if self.start else self.whole
         if self.form == "plain":
             return text.encode(errors="surrogatepass")
@@ -172,7 +172,7 @@ def _unquote(text: str) -> bytes:
 
 
 def decode_base64(text: str) -> bytes | None:
-    """What `text` is in base64, of either alphabet, with line breaks, with padding or without; None when it is none."""
+    """Decode base64 of either alphabet, with or without line breaks and padding; None if the text is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
@@ -184,7 +184,7 @@ def decode_base64(text: str) -> bytes | None:
         return None
 
 
-# -- what a part holds -------------------------------------------------------
+# -- finding the medium of a part --------------------------------------------
 
 
 class _Text(NamedTuple):
@@ -194,7 +194,7 @@ class _Text(NamedTuple):
 
 
 class _Fields:
-    """The fields of a part, or of an object in it, with what is kept of them elsewhere."""
+    """The fields of a part, or of an object in it, together with the data that were detached from them."""
 
     def __init__(self, values: Mapping[str, Any], held: Mapping[Path, DetachedData], path: Path = ()) -> None:
         self._values = values
@@ -202,7 +202,7 @@ class _Fields:
         self._path = path
 
     def get_text(self, key: str) -> _Text | None:
-        """A text that is not empty, or was none before it was taken apart."""
+        """Return a text that is not empty, or was not empty before its data were detached."""
         value, path = self._values.get(key), (*self._path, key)
         held = self._held.get(path)
         return _Text(value, path, held) if isinstance(value, str) and (value or held) else None
@@ -217,12 +217,12 @@ class _Fields:
 
 
 def find_medium(part_type: str, extra: Mapping[str, Any], held: Iterable[DetachedData] = ()) -> Medium | None:
-    """The medium in a part; None where it has none that can be read.
+    """Return the medium of a part, or None if it has none that can be read.
 
     Args:
         part_type: the part's type.
         extra: its other fields.
-        held: what is kept of them elsewhere.
+        held: data that were detached from them.
     """
     kind = KINDS.get(part_type)
     if kind is None:
@@ -250,7 +250,7 @@ def _from_fields(kind: Kind, fields: _Fields) -> Medium | None:
 
 
 def _from_data(kind: Kind, mime: str | None, data: _Text, name: str | None) -> Medium:
-    """What stands where base64 belongs; some clients put a whole data URL there."""
+    """Read a field for base64 data; some clients put a whole data URL there."""
     found = DATA_URL.match(data.value) if data.held is None else None
     start, form = (found.end(), _detect_form(found)) if found else (0, "base64")
     return Medium(kind, mime, None, name, data.path, data.value, start, form, data.held)
@@ -261,7 +261,7 @@ def _detect_form(url: re.Match[str]) -> Literal["base64", "percent"]:
 
 
 def _from_source(kind: Kind, source: _Fields, name: str | None) -> Medium | None:
-    """Anthropic's `source` of an image or a document."""
+    """Read Anthropic's `source` of an image or a document."""
     mime, data, url = source.get_word("media_type"), source.get_text("data"), source.get_word("url")
     match source.get_word("type"):
         case "base64" if data:
@@ -289,7 +289,7 @@ def _from_url(kind: Kind, url: _Text, name: str | None) -> Medium | None:
 
 
 def _guess_mime(name: str) -> str | None:
-    """By the ending of a file's name or of a URL's path."""
+    """Return the MIME type for the suffix of a file name or of a URL's path."""
     try:
         path = urlsplit(name).path
     except ValueError:
@@ -297,7 +297,7 @@ def _guess_mime(name: str) -> str | None:
     return _MIME_BY_NAME.get(path.rpartition(".")[2].lower()) if "." in path else None
 
 
-# -- taking data out ---------------------------------------------------------
+# -- detaching data ----------------------------------------------------------
 
 
 def detach_data(
@@ -308,14 +308,15 @@ def detach_data(
     *,
     plain: bool = True,
 ) -> tuple[dict[str, Any], tuple[DetachedData, ...]]:
-    """The fields of a part without its data, and what says where they are; as they are where there are none to take out.
+    """Return the fields of a part without its data, and references to the data; unchanged if there are no data to detach.
 
     Args:
         part_type: the part's type.
-        extra: its other fields; not changed.
-        held: what was taken out of them before.
-        contents: takes what was taken out, by its SHA-256.
-        plain: also what somebody who looks for secrets would read: data that are not in base64, or not where data stand.
+        extra: its other fields; not modified.
+        held: references to data that were detached before.
+        contents: receives the detached data by their SHA-256.
+        plain: also detach data that are not in base64, or in unusual fields. A scan for secrets must read those, so it
+            passes False.
     """
     if part_type not in KINDS:
         return extra, held
@@ -334,7 +335,7 @@ def detach_data(
 
 
 def _make_sort_key(held: DetachedData) -> list[str]:
-    """Puts what was taken out in an order that is the same whenever it was."""
+    """Return a key that makes the order of references independent of when the data were detached."""
     return [f"{key:06}" if isinstance(key, int) else key for key in held.path]
 
 
@@ -355,7 +356,7 @@ def _iterate_long_texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 def _detach_text(
     path: Path, text: str, own: Medium | None, contents: dict[bytes, bytes], *, plain: bool
 ) -> tuple[str, DetachedData] | None:
-    """What stays of `text`, and what says where the rest is; None when it holds no data that are to be taken."""
+    """Return what is left of `text` and a reference to the rest; None if the text contains no data to detach."""
     url, named = DATA_URL.match(text), _is_data_field(path)
     if url is None and not ((named or (own and plain)) and _HEAD.fullmatch(text[:_HEAD_CHARS])):
         return None
@@ -385,12 +386,12 @@ def _detach_text(
 
 
 def _is_data_field(path: Path) -> bool:
-    """Whether nothing but data stand there: also the frames of a video, each a picture."""
+    """Return True if this position contains only data; this includes the frames of a video, which are images."""
     return path[-1] in DATA_FIELDS or (len(path) > 1 and path[-2] == "frames")
 
 
 def _decode_canonical(text: str) -> bytes | None:
-    """What `text` is in base64, where encoding it again gives exactly `text`."""
+    """Decode base64, but only if encoding the result again gives exactly `text`; otherwise return None."""
     if len(text) % 4 or not text.isascii():
         return None
     try:
@@ -398,7 +399,7 @@ def _decode_canonical(text: str) -> bytes | None:
         end = base64.b64encode(binascii.a2b_base64(text[-4:], strict_mode=True)).decode()
     except (binascii.Error, ValueError):
         return None
-    # Strict decoding lets nothing in but the alphabet, and padding at the end: only the last four can be written otherwise.
+    # Strict decoding accepts only the alphabet and final padding, so only the last four characters can have variants.
     return content if end == text[-4:] and len(text) == -(-len(content) // 3) * 4 else None
 
 
@@ -415,7 +416,7 @@ def _hash_content(content: bytes | None, raw: str) -> str:
 
 
 def replace_at(value: Any, path: Path, text: str) -> Any:
-    """`value` with `text` at `path`; what is on the way there is copied, the rest is shared."""
+    """Return `value` with `text` at `path`. Containers along the path are copied, everything else is shared."""
     if not path:
         return text
     key, *behind = path
@@ -424,13 +425,13 @@ def replace_at(value: Any, path: Path, text: str) -> Any:
     return copy
 
 
-# -- what a part says --------------------------------------------------------
+# -- comparing parts ---------------------------------------------------------
 
 
 def build_identity(part_type: str, extra: dict[str, Any], held: tuple[DetachedData, ...]) -> dict[str, Any] | None:
-    """What a part of media says, as JSON: equal for equal content of one kind, whatever brought it, kept apart or not.
+    """Return JSON that is equal for media parts of the same kind and content, whatever their format, detached or not.
 
-    A link is what it is. Of what cannot be read, all of it counts. None for a part that is not of media.
+    A link is compared by its URL. A part that cannot be read is compared as a whole. None for other parts.
     """
     kind = KINDS.get(part_type)
     if kind is None:

@@ -1,4 +1,4 @@
-"""What a memory is: a fact that outlives its session, whose it is, where it comes from, and how far it can be trusted."""
+"""Memories: facts that outlive their session, with owner, sources and trust."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Origin = Literal["user", "assistant", "tool", "web", "import", "summary"]
 """Where the words of a memory come from."""
 MemoryType = Literal["semantic", "episodic", "procedural", "user", "feedback", "project", "reference"]
 Status = Literal["active", "quarantined", "rejected", "superseded"]
-"""`active`: recalled, and may be promoted. `quarantined`: recalled with its origin told, never promoted, until it is reviewed.
-`rejected`: by a review; never recalled. `superseded`: another one stands in its place; never recalled."""
+"""`active`: recalled, and may be promoted. `quarantined`: recalled with its origin stated, and not promoted until it is reviewed.
+`rejected` by a review: never recalled. `superseded` by another memory: never recalled."""
 
 TYPES: Final[tuple[MemoryType, ...]] = get_args(MemoryType)
 ORIGINS: Final[tuple[Origin, ...]] = get_args(Origin)
@@ -27,13 +27,13 @@ TRUST: Final[dict[Origin, float]] = {
     "tool": 0.2,
     "web": 0.1,
 }
-"""How far words of each origin can be trusted, 0 to 1."""
+"""How far words of each origin can be trusted, from 0 to 1."""
 REVIEWED_ORIGINS: Final[frozenset[Origin]] = frozenset({"tool", "web", "import"})
-"""Origins that are held for review instead of promoted."""
+"""Origins that need a review before they can be promoted."""
 
 
 class Owner(NamedTuple):
-    """Whose memories: a user's, an agent's, or the tenant's own, which has an empty id."""
+    """The owner of memories: a user, an agent, or the tenant, which has an empty id."""
 
     kind: OwnerKind
     id: str = ""
@@ -45,7 +45,7 @@ class MemorySource(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     user_id: str
     identity: str = ""
-    """Of the session: another one of its name is not meant."""
+    """Identity of the session, to distinguish it from another one with its name."""
     seqs: tuple[int, ...] = ()
     origin: Origin = "user"
 
@@ -54,56 +54,56 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A memory record, as a store keeps it."""
 
     id: str
-    """`mem_` and 32 hexadecimal digits: unique in the tenant, and not to be guessed."""
+    """`mem_` and 32 hexadecimal digits: unique in the tenant, and impossible to guess."""
     owner: Owner
     number: int = 0
-    """Per owner from 1, as the store gives them; never given again. 0: new."""
+    """Assigned by the store per owner, from 1, and never reused. 0: new."""
     version: int = 0
-    """The owner's version with its last change; as the store gives it."""
+    """The owner's version at its last change, assigned by the store."""
     content: str
     type: MemoryType = "semantic"
     tags: tuple[str, ...] = ()
     importance: float = 0.5
-    """0 to 1, as whoever remembered it said."""
+    """0 to 1, as given when it was created."""
     origin: Origin = "user"
-    """The least trusted of where it comes from."""
+    """The least trusted of its origins."""
     trust: float = 1.0
-    """0 to 1: the least of its sources'."""
+    """0 to 1: the lowest of its sources."""
     sources: tuple[MemorySource, ...] = ()
     agent: str | None = None
-    """Which agent remembered it: whose workspace tells of it. None: none did."""
+    """The agent that created it, whose workspace shows it. None: no agent."""
     status: Status = "active"
     created_at: int
     updated_at: int
     """Milliseconds since the epoch."""
     valid_from: int | None = None
-    """Milliseconds since the epoch; None: always was."""
+    """Milliseconds since the epoch; None: always."""
     valid_until: int | None = None
-    """Milliseconds since the epoch, from when on it does not hold any more; None: not known."""
+    """Milliseconds since the epoch when it stops being valid; None: unknown."""
     supersedes: tuple[str, ...] = ()
-    """Ids of those in whose place it stands."""
+    """Ids of the memories that it replaces."""
     superseded_by: str | None = None
     promoted_at: int | None = None
-    """Milliseconds since the epoch; None: it is not promoted."""
+    """Milliseconds since the epoch; None: not promoted."""
     score: float | None = None
-    """What it was promoted with."""
+    """The score that it was promoted with."""
     reviewed_at: int | None = None
-    """When somebody took it out of quarantine, or rejected it."""
+    """When a reviewer released it from quarantine, or rejected it."""
     metadata: dict[str, Any] = {}
 
     @property
     def digest(self) -> bytes:
-        """Of what it says, so that the same is not told twice; see `digest_content`."""
+        """Digest of the content, to recognise duplicates; see `digest_content`."""
         return digest_content(self.content)
 
     @property
     def is_proposal(self) -> bool:
-        """Whether it is what a model proposes in place of others, and nobody has accepted: see `holdfast.consolidation.proposals`."""
+        """True if a model proposed it to replace others and it was not accepted: see `holdfast.consolidation.proposals`."""
         return self.status in {"quarantined", "rejected"} and bool(self.merges)
 
     @property
     def merges(self) -> tuple[str, ...]:
-        """Ids of those in whose place a model proposed it; none: no model did."""
+        """Ids of the memories that a model proposed to replace with it; empty if it is not a model's proposal."""
         if self.origin != "summary" or self.metadata.get("proposal") is not True:
             return ()
         named = self.metadata.get("supersedes")
@@ -111,76 +111,76 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def words(self) -> str:
-        """What it is found by: what it says, and its tags."""
+        """The text that searches match: content and tags."""
         return "\n".join((self.content, " ".join(self.tags))) if self.tags else self.content
 
     @property
     def is_recalled(self) -> bool:
-        """Whether it may be found at all, whenever it holds: neither superseded nor rejected, and no proposal."""
+        """True if it can be found at any time: neither superseded nor rejected, and not a proposal."""
         return self.status in {"active", "quarantined"} and not self.is_proposal
 
     def is_valid_at(self, now: int) -> bool:
-        """Whether it is recalled at `now`, milliseconds since the epoch."""
+        """Return True if it is recalled at `now`, in milliseconds since the epoch."""
         if not self.is_recalled:
             return False
         return (self.valid_from or 0) <= now and (self.valid_until is None or now < self.valid_until)
 
 
 class Signal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One recall of a memory: what a dream goes by."""
+    """One recall of a memory, on which consolidation is based."""
 
     memory_id: str
     at: int
     """Milliseconds since the epoch."""
     query: bytes
-    """Digest of what was asked, by its terms: the same question in other words' order, case or inflection is the same."""
+    """Digest of the query's terms: equal for the same question in another word order, case or inflection."""
     score: float
-    """How well it matched, 0 to 1."""
+    """How well it matched, from 0 to 1."""
     session: str = ""
-    """Where it was recalled; the sources' own session counts for less, see `holdfast.consolidation.promotion`."""
+    """Where it was recalled; recalls in a source's own session count less, see `holdfast.consolidation.promotion`."""
 
 
 class DiaryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One sweep over an owner's memories: what it decided, and why. It names memories, and does not quote them."""
+    """One sweep over an owner's memories, with its decisions and their reasons. It refers to memories without quoting them."""
 
     id: str
     at: int
     """Milliseconds since the epoch."""
     report: dict[str, Any]
-    """As `holdfast.consolidation.promotion` makes it: candidates, each with its figures and what became of it; themes."""
+    """Built by `holdfast.consolidation.promotion`: candidates with their figures and outcomes, and themes."""
 
 
 class MemoryDelta(msgspec.Struct, frozen=True, kw_only=True):
-    """One write to an owner's memories, all of it or nothing."""
+    """One atomic write to an owner's memories."""
 
     put: tuple[Memory, ...] = ()
-    """New ones, with `number` 0, and what becomes of old ones, each in place of the one with its id."""
+    """New memories, with `number` 0, and changed ones, each replacing the one with its id."""
     forget: tuple[str, ...] = ()
-    """Ids of those that go, with their signals; one that is not there is fine."""
+    """Ids of memories to delete with their signals; missing ones are ignored."""
     signals: tuple[Signal, ...] = ()
-    """Those of memories that are not there are left out."""
+    """Signals; those of missing memories are ignored."""
     signals_before: int | None = None
-    """Signals older than that go, milliseconds since the epoch; None: none."""
+    """Delete signals older than this, in milliseconds since the epoch; None: none."""
     diary: tuple[DiaryEntry, ...] = ()
 
     @property
     def changes(self) -> bool:
-        """Whether it may change memories: the owner's version grows if it puts one, or one that it forgets was there."""
+        """True if it may change memories: the owner's version grows if it puts one, or forgets an existing one."""
         return bool(self.put or self.forget)
 
 
 def digest_content(content: str) -> bytes:
-    """16 bytes that stand for what a text says, white space and case aside."""
+    """Return 16 bytes that are equal for texts that differ only in white space and case."""
     return blake2b(" ".join(content.casefold().split()).encode(), digest_size=16).digest()
 
 
 def find_least_trusted(origins: Iterable[Origin]) -> Origin:
-    """The least trusted of some origins; of none `import`: nobody knows."""
+    """Return the least trusted of some origins; `import` if there are none, because the origin is unknown."""
     return min(origins, key=lambda one: TRUST[one], default="import")
 
 
 def is_awaiting_review(memory: Memory) -> bool:
-    """Whether it waits for a review instead of being promoted: by its status, or by where it or any of its sources comes from."""
+    """Return True if a memory needs a review before it can be promoted, because of its status or the origin of any of its sources."""
     if memory.status == "quarantined":
         return True
     origins = {memory.origin, *(source.origin for source in memory.sources)}

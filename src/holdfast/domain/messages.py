@@ -1,10 +1,10 @@
-"""Messages: what a model and its user say to each other, kept without loss.
+"""Messages between users and models, stored without loss.
 
-A `Message` is frozen and holds everything its sender sent: fields Holdfast knows by name, all others in `extra`.
-Two questions about a message are answered here and nowhere else: *what does it say* (`encode_canonical`, the form in which
-messages are compared) and *what came before it* (`chain`, the digest that ties it to the log so far).
+A `Message` is frozen and holds everything its sender sent: fields Holdfast knows by name, all others in `extra`. Two
+questions about a message are answered only here: *what does it say* (`encode_canonical`, the form in which messages are
+compared) and *what came before it* (`chain`, the digest that connects it to the log before it).
 
-Shapes of the wire are in `holdfast.wire`; nothing here knows one.
+Wire formats are in `holdfast.wire`; this module does not depend on any.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 SYSTEM_ROLES = frozenset({"system", "developer"})
 TEXT_PARTS = frozenset({"text", "input_text", "output_text", "refusal"})
 REASONING_PARTS = frozenset({"thinking", "redacted_thinking"})
-"""Parts of a reply that hold its model's reasoning."""
+"""Parts of a reply that contain the model's reasoning."""
 SERVER_TOOL_PARTS = frozenset(
     {
         "server_tool_use",
@@ -35,48 +35,48 @@ SERVER_TOOL_PARTS = frozenset(
         "mcp_tool_result",
     }
 )
-"""Parts of a reply that tell what tools of its provider's own did while it was made."""
+"""Parts of a reply that describe the work of the provider's own tools."""
 UNSPOKEN_PARTS = REASONING_PARTS | SERVER_TOOL_PARTS
-"""Parts of a reply that are none of its words: a client keeps them, or was never sent them."""
+"""Parts of a reply that are not part of its text: a client keeps them, or was never sent them."""
 DIGEST_SIZE = 16
-"""Bytes of a digest: 128 bits, enough that no two histories of a store meet by chance."""
+"""Bytes of a digest: 128 bits make collisions between the histories of a store practically impossible."""
 UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-"""What encoding to JSON raises; a lone surrogate is a ValueError."""
+"""Errors of encoding to JSON; a lone surrogate is a ValueError."""
 GENESIS = bytes(DIGEST_SIZE)
-"""What the first digest of a log is chained to."""
+"""The start of the digest chain of a log."""
 
 
 class Part(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One part of a multi-part content: text, or media passed through whole."""
+    """One part of a multi-part content: text, or media that is passed on unchanged."""
 
     type: str
     text: str | None = None
-    """The words, for a text part; None for media."""
+    """The text of a text part; None for media."""
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Every other field of the part, unharmed."""
+    """All other fields of the part, unchanged."""
     held: tuple[DetachedData, ...] = ()
-    """Data of its fields that are kept apart from it; see `holdfast.domain.media.parts`. Nobody's to set from outside."""
+    """References to data that were detached from its fields; see `holdfast.domain.media.parts`. Never accepted from outside."""
 
 
 class ToolCall(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One tool call of an assistant message. `id` is unique only within its unit."""
+    """A tool call of an assistant message. `id` is unique only within its unit."""
 
     id: str
     name: str
     arguments: str = ""
-    """The arguments as the model wrote them: a JSON text, not always a valid one."""
+    """The arguments as the model wrote them: JSON text, not always valid."""
     type: str = "function"
     extra: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Fields beside `id`, `type` and the function."""
+    """Fields other than `id`, `type` and the function."""
     function_extra: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Fields inside the function, beside `name` and `arguments`."""
+    """Fields of the function other than `name` and `arguments`."""
 
 
 Content = str | tuple[Part, ...] | None | UnsetType
 
 
 class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One message. `content` is UNSET when its sender left the field out, None when the sender wrote null."""
+    """A message. `content` is UNSET if its sender left the field out, and None if the sender wrote null."""
 
     role: str
     content: Content = UNSET
@@ -87,7 +87,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
 
     @property
     def text(self) -> str:
-        """The words of the message, parts joined; empty when it has none."""
+        """The text of the message with its parts joined; empty if it has none."""
         if isinstance(self.content, str):
             return self.content
         if isinstance(self.content, tuple):
@@ -103,11 +103,11 @@ class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
 
     @property
     def visible(self) -> bool:
-        """True for what a chat client shows and resends: no tool results, no assistant message with tool calls."""
+        """True for messages that a chat client shows and resends: not tool results, not assistant messages with tool calls."""
         return self.role != "tool" and not self.tool_calls
 
     def evolve(self, **changes: Any) -> Message:
-        """A copy with `changes`, fields as in the constructor."""
+        """Return a copy with changed fields, named as in the constructor."""
         return msgspec.structs.replace(self, **changes)
 
 
@@ -117,55 +117,55 @@ _payload_decoder = msgspec.json.Decoder(Message)
 
 
 def encode_payload(message: Message) -> bytes:
-    """The bytes a store keeps for `message`; `decode_payload` gives an equal message back."""
+    """Encode a message for a store; `decode_payload` returns an equal message."""
     return _payload_encoder.encode(message)
 
 
 def decode_payload(payload: bytes) -> Message:
-    """The message in `payload`, as written by `encode_payload`."""
+    """Decode a message that `encode_payload` encoded."""
     return _payload_decoder.decode(payload)
 
 
 def encode_canonical(message: Message) -> bytes:
-    """What `message` says, as bytes: equal for messages that a reader would call the same.
+    """Return bytes that are equal for messages that a reader would consider the same.
 
-    Text parts are joined, so `"x"` equals `[{"type": "text", "text": "x"}]`; media count by their kind and the hash of their
-    decoded content, whatever part brought them, a link by itself; trailing white space, unknown fields, and a reply's
-    `UNSPOKEN_PARTS` are ignored. Tool calls and the id a result answers count.
+    Text parts are joined, so `"x"` equals `[{"type": "text", "text": "x"}]`. Media are compared by kind and by the hash
+    of their decoded content, whatever the format of the part; links by their URL. Trailing white space, unknown fields,
+    and a reply's `UNSPOKEN_PARTS` are ignored. Tool calls, and the id that a result answers, are compared.
     """
     content = message.content
-    if type(content) is str and not message.tool_calls:  # nearly every message, and compared in every turn
+    if type(content) is str and not message.tool_calls:  # a fast path for nearly every message; each turn compares some
         text = content.rstrip()
-        told: list[Any] = [message.role, [text] if text else []]
-        return _encoder.encode(told if message.tool_call_id is None else [*told, message.tool_call_id])
+        fields: list[Any] = [message.role, [text] if text else []]
+        return _encoder.encode(fields if message.tool_call_id is None else [*fields, message.tool_call_id])
     return _encoder.encode(_list_compared(message, _split_segments(_find_content(message))))
 
 
 def _list_compared(message: Message, segments: list[Any]) -> list[Any]:
-    told: list[Any] = [message.role, segments]
+    fields: list[Any] = [message.role, segments]
     if message.tool_calls:
-        told.append([[call.id, call.name, _normalize_arguments(call.arguments)] for call in message.tool_calls])
+        fields.append([[call.id, call.name, _normalize_arguments(call.arguments)] for call in message.tool_calls])
     if message.tool_call_id is not None:
-        told.append(message.tool_call_id)
-    return told
+        fields.append(message.tool_call_id)
+    return fields
 
 
 def chain(previous: bytes, message: Message) -> bytes:
-    """The digest of a history that was `previous` and went on with `message`."""
+    """Return the digest of a history with the digest `previous` after appending `message`."""
     return hashlib.blake2b(previous + encode_canonical(message), digest_size=DIGEST_SIZE).digest()
 
 
 def make_alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes | None:
-    """A second digest by which `message` is found again where a client resends it otherwise than it is stored.
+    """Return a second digest that finds a message if a client resends it in another form than the stored one.
 
     Args:
         previous: the chain before it.
-        message: as the client was sent it.
-        cut: whether it was interrupted.
+        message: as the client received it.
+        cut: True if it was interrupted.
 
     Returns:
-        Of a reply `said`, of an interrupted one `digest_cut_reply`, of tool calls `asked`, of another message with media `digest_without_media`;
-        else None.
+        `digest_reply` for a reply, `digest_cut_reply` for an interrupted one, `digest_calls` for tool calls,
+        `digest_without_media` for another message with media; otherwise None.
     """
     if message.tool_calls:
         return digest_calls(previous, message)
@@ -177,33 +177,33 @@ def make_alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes
 
 
 def digest_reply(message: Message) -> bytes | None:
-    """The digest of what a reply says, whatever came before it: for clients that leave out older messages. None: nothing."""
+    """Return the digest of a reply independent of what came before, for clients that leave out older messages. None if it is empty."""
     return _digest(encode_canonical(message), b"said") if message.text.strip() or _has_visible_media(message) else None
 
 
 def _has_visible_media(message: Message) -> bool:
-    """Whether a reply has anything to be seen but words."""
+    """Return True if a reply has anything visible other than text."""
     return any(part.type not in UNSPOKEN_PARTS for part in message.media)
 
 
 def digest_cut_reply(previous: bytes) -> bytes:
-    """The digest of any reply behind `previous` that was interrupted: how much of it the client saw, nobody knows."""
+    """Return the digest of any interrupted reply after `previous`: it is unknown how much of the reply the client saw."""
     return _digest(previous, b"cut")
 
 
 def digest_calls(previous: bytes, message: Message) -> bytes:
-    """The digest of tool calls behind `previous`, whatever their ids: for clients that run their tools before any reply."""
+    """Return the digest of tool calls after `previous`, ignoring their ids, for clients that run their tools before any reply."""
     return _digest(previous + encode_calls(message), b"asked")
 
 
 def encode_calls(message: Message) -> bytes:
-    """What the tool calls of `message` ask for, in order: clients give them ids of their own, and drop the text beside them."""
+    """Encode the tool calls of a message in order, without their ids and the text next to them, because clients change both."""
     calls = tuple(msgspec.structs.replace(call, id="") for call in message.tool_calls)
     return encode_canonical(Message(role="assistant", tool_calls=calls))
 
 
 def digest_without_media(previous: bytes, message: Message) -> bytes:
-    """The chain behind `previous` as if `message` had no media: for clients that resend the text alone."""
+    """Return the chain after `previous` as if `message` had no media, for clients that resend only the text."""
     return _digest(previous + encode_canonical(remove_media(message)), b"unseen")
 
 
@@ -212,14 +212,15 @@ def _digest(data: bytes, kind: bytes) -> bytes:
 
 
 def remove_media(message: Message) -> Message:
-    """`message` without its media."""
+    """Return the message without its media."""
     return message.evolve(content=message.text)
 
 
 def list_former_chains(previous: bytes, message: Message) -> tuple[bytes, ...]:
-    """The digests of a message that differ from today's, for logs of the time when they were the digest.
+    """Return the digests that older versions would have computed for a message, if they differ from today's.
 
-    Once its media counted as they were written; and longer than that a reply's unspoken parts counted, as media do.
+    Older versions compared media by their fields, and the oldest ones also compared a reply's unspoken parts, in the
+    same way.
     """
     written = any(_identify_media(part) for part in message.media) and not any(part.held for part in message.media)
     forms = [former for former, differs in ((False, has_unspoken_parts(message)), (True, written)) if differs]
@@ -227,19 +228,19 @@ def list_former_chains(previous: bytes, message: Message) -> tuple[bytes, ...]:
 
 
 def chain_with_unspoken(previous: bytes, message: Message) -> bytes:
-    """The chain as it was when a reply's unspoken parts counted: logs of that time are found by it."""
+    """Return the chain as older versions computed it, with a reply's unspoken parts: logs from then are found with it."""
     return _compute_former_chain(previous, message) if has_unspoken_parts(message) else chain(previous, message)
 
 
 def digest_reply_with_unspoken(message: Message) -> bytes | None:
-    """`said` of that time; None where it is the same as today's."""
+    """Return `digest_reply` as older versions computed it; None if it equals today's."""
     if not has_unspoken_parts(message):
         return None
     return _digest(_encoder.encode(_list_compared(message, _split_segments(message.content))), b"said")
 
 
 def has_unspoken_parts(message: Message) -> bool:
-    """Whether `message` is a reply with parts that are none of its words."""
+    """Return True if the message is a reply with parts that are not part of its text."""
     return (
         message.role == "assistant"
         and isinstance(message.content, tuple)
@@ -248,12 +249,12 @@ def has_unspoken_parts(message: Message) -> bool:
 
 
 def _compute_former_chain(previous: bytes, message: Message, *, former: bool = False) -> bytes:
-    told = _list_compared(message, _split_segments(message.content, former=former))
-    return hashlib.blake2b(previous + _encoder.encode(told), digest_size=DIGEST_SIZE).digest()
+    fields = _list_compared(message, _split_segments(message.content, former=former))
+    return hashlib.blake2b(previous + _encoder.encode(fields), digest_size=DIGEST_SIZE).digest()
 
 
 def _find_content(message: Message) -> Content:
-    """What of the content counts."""
+    """Return the content that is compared."""
     if not has_unspoken_parts(message):
         return message.content
     assert isinstance(message.content, tuple), "it has parts"
@@ -261,7 +262,7 @@ def _find_content(message: Message) -> Content:
 
 
 def _split_segments(content: Content, *, former: bool = False) -> list[Any]:
-    """Runs of text as strings, media as what they say, other parts as `{"media": hash}`, in order."""
+    """Return runs of text as strings, media by their identity, and other parts as `{"media": hash}`, in order."""
     if isinstance(content, str):
         content = (Part("text", content),)
     segments: list[Any] = []
@@ -286,9 +287,9 @@ def _hash_media(part: Part) -> str:
 
 
 def _normalize_arguments(arguments: str) -> bytes | list[str]:
-    """Arguments compared as JSON where they are JSON: clients reorder keys and change white space.
+    """Return arguments in a form in which the order of keys and white space do not matter, because clients change both.
 
-    What is no JSON stands in a list, so that it is never taken for the base64 that bytes become.
+    Arguments that are not JSON are put into a list, so that they never equal the base64 that bytes are encoded to.
     """
     try:
         return _encoder.encode(msgspec.json.decode(arguments))

@@ -1,8 +1,8 @@
-"""Origins: which entries of several sessions are copies of one entry.
+"""Find entries of several sessions that are copies of one entry.
 
-A fork has rows of its own. What it was copied from is kept as ranges, a few per session, whatever the length of its log: an
-entry's origin is the identity of the session in which it was written first, and its `seq` there. Copies of copies keep the first
-origin. Sessions that share nothing have no ranges.
+A fork has rows of its own. Where they were copied from is stored as ranges, a few per session, whatever the length of
+its log: an entry's origin is the identity of the session in which it was first written, and its `seq` there. Copies of
+copies keep the first origin. Sessions that share nothing have no ranges.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ import msgspec
 
 
 class Origin(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """Where the entries from `first` on come from, up to the `first` of the next range of the same session."""
+    """The origin of the entries from `first` up to the `first` of the session's next range."""
 
     first: int
     """`seq` of the first entry of the range."""
     source: str
-    """Identity of the session in which they were written first; the session's own for what it did not copy."""
+    """Identity of the session in which they were first written; for entries that are not copies, the session's own."""
     source_first: int
     """`seq` of the range's first entry in that session."""
 
 
 class EntryOrigin(NamedTuple):
-    """The entry that was written first: equal for an entry and all its copies."""
+    """The entry that was first written: equal for an entry and all its copies."""
 
     source: str
     seq: int
 
 
 def get_ranges(origins: Sequence[Origin], identity: str) -> Sequence[Origin]:
-    """Return the ranges of a session; of one that has none, the one range that says that all is its own."""
+    """Return the ranges of a session; if it has none, a single range for entries of its own."""
     return origins or (Origin(0, identity, 0),)
 
 
@@ -44,7 +44,7 @@ def find_origin(origins: Sequence[Origin], seq: int) -> EntryOrigin:
 
 
 def find_copies(origins: Sequence[Origin], origin: EntryOrigin) -> list[int]:
-    """Return the places in a session with these ranges whose entries have this origin. The last range has no end."""
+    """Return the positions of all entries with this origin in a session with these ranges. The last range has no end."""
     found = []
     for at, one in enumerate(origins):
         seq = one.first + origin.seq - one.source_first
@@ -59,8 +59,8 @@ def copy_origins(origins: Sequence[Origin], seqs: Sequence[int], identity: str) 
 
     Args:
         origins: of the session that is copied from.
-        seqs: the places there of what is copied, in order.
-        identity: of the new session, whose own is all that comes after.
+        seqs: the positions of the copied entries there, in order.
+        identity: of the new session, to which all later entries belong.
     """
     if not seqs:
         return ()
@@ -73,7 +73,7 @@ def copy_origins(origins: Sequence[Origin], seqs: Sequence[int], identity: str) 
 
 
 def is_valid_ranges(origins: Sequence[Origin]) -> bool:
-    """Return True if these can be the ranges of a session: the first begins at 0, and each after the one before it."""
+    """Return True if these can be the ranges of a session: in order, and the first begins at 0."""
     firsts = [one.first for one in origins]
     in_order = not firsts or (firsts[0] == 0 and all(one < other for one, other in pairwise(firsts)))
     return in_order and all(one.source and one.source_first >= 0 for one in origins)

@@ -1,4 +1,4 @@
-"""Several users in one session: who takes part, and whose a message is. Pure."""
+"""Several users in one session: its participants, and the author of each message. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import ID_BYTES, PARTICIPANTS
 
 TAKING_PART: Final = "participants"
-"""`metadata` of a session: ids of the users who may read it and speak in it, beside the one whose it is."""
+"""Key of a session's `metadata`: ids of users other than the owner who may read it and write to it."""
 SHARED: Final = "shared"
-"""In `metadata.parent` of the session of an agent's call: several users take part in the one that it was called from."""
+"""Key in `metadata.parent` of the session of an agent's call: the calling session has several participants."""
 SPEAKER: Final = "user"
-"""`metadata` of a message: id of the user whose it is."""
+"""Key of a message's `metadata`: id of its author."""
 
 
 def read_participants(metadata: Mapping[str, Any]) -> frozenset[str]:
-    """Who takes part in the session that has this metadata, its owner left out; what is no list of ids is nobody."""
+    """Return the participants of a session with this metadata, without its owner; empty if the value is not a list of ids."""
     named = metadata.get(TAKING_PART)
     if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
         return frozenset()
@@ -26,13 +26,13 @@ def read_participants(metadata: Mapping[str, Any]) -> frozenset[str]:
 
 
 def is_shared(metadata: Mapping[str, Any]) -> bool:
-    """Whether others than its user may read what is said in the session that has this metadata, or in the one that it answers to."""
+    """Return True if other users can read the session with this metadata, or the session that it was called from."""
     parent = metadata.get(PARENT)
     return bool(read_participants(metadata)) or (isinstance(parent, Mapping) and parent.get(SHARED) is True)
 
 
 def check_participants(metadata: Mapping[str, Any]) -> None:
-    """Refuse metadata of a session whose participants are no list of ids, or too many. Raises `InvalidRequest`."""
+    """Check the participants in a session's metadata. Raises `InvalidRequest`."""
     named = metadata.get(TAKING_PART)
     if named is None:
         return
@@ -47,5 +47,5 @@ def check_participants(metadata: Mapping[str, Any]) -> None:
 
 
 def with_speaker(metadata: Mapping[str, Any] | None, user_id: str) -> dict[str, Any]:
-    """`metadata` of a message that is this user's, whatever it said of that."""
+    """Return the metadata of a message with this user as its author."""
     return {**(metadata or {}), SPEAKER: user_id}

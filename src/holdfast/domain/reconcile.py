@@ -1,6 +1,6 @@
-"""How a transcript or a delta that somebody sent relates to a session's log; see docs/reconcile.md. Pure functions.
+"""Compare the transcript or delta of a request with a session's log; see docs/reconcile.md. Pure functions.
 
-Where a transcript and a log go together is found by `holdfast.matching.log_match`; what follows from that is decided here.
+`holdfast.matching.log_match` finds where a transcript and a log match; this module decides what follows from it.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ Relation = Literal["new", "continued", "edited", "regenerated", "delta", "replay
 
 
 class Plan(msgspec.Struct, frozen=True, gc=False):
-    """What a request's messages do to the log."""
+    """The changes that a request's messages make to the log."""
 
     relation: Relation
     append: tuple[Message, ...] = ()
     retire_from: int | None = None
-    """The first live `seq` that is retired, with all after it, told as `edited_at`; None: nothing is."""
+    """The first live `seq` to retire, with everything after it, reported as `edited_at`; None: nothing."""
     restore: tuple[Entry, ...] = ()
-    """Retired entries that are written again before `append`: the branch that the request goes on with."""
+    """Retired entries to write again before `append`: the branch that the request continues."""
     renamed: Mapping[str, str] = {}
-    """Ids of tool calls as the request has them, and as the log has them, for the results that `append` begins with."""
+    """Tool call ids of the request, mapped to those of the log, for the results that `append` begins with."""
 
 
 class LogRemainder(NamedTuple):
-    """What a log has behind the last visible message that a request shares with it."""
+    """The part of a log after the last visible message that a request shares with it."""
 
     tools: Sequence[Entry]
-    """Tool messages up to the next visible one."""
+    """Tool messages up to the next visible message."""
     visible: int | None
-    """`seq` of that one; None: there is none."""
+    """`seq` of the next visible message; None if there is none."""
 
 
 def detect_mode(incoming: Iterable[Message], mode: Mode) -> Literal["transcript", "delta"]:
-    """How `incoming` is to be read: without an assistant message it is a delta, unless the request decides."""
+    """Return how to read the messages: without an assistant message they are a delta, unless the request sets a mode."""
     if mode != "auto":
         return mode
     for message in incoming:
@@ -51,12 +51,12 @@ def detect_mode(incoming: Iterable[Message], mode: Mode) -> Literal["transcript"
 
 
 def reconcile_delta(last: Sequence[Entry], incoming: Sequence[Message]) -> Plan:
-    """Plan for messages that come after the log, even where they equal old ones.
+    """Return the plan for messages that come after the log, even if they equal old ones.
 
-    A log that ends in just these messages, unanswered, has them already: the client tries again.
+    A log that ends in exactly these messages, unanswered, already has them: the client retries.
 
     Args:
-        last: the last `len(incoming)` live entries, in order; fewer where the log has fewer.
+        last: the last `len(incoming)` live entries, in order; fewer if the log has fewer.
         incoming: the request's messages without the leading system messages.
     """
     if _ends_in(last, incoming):
@@ -65,7 +65,7 @@ def reconcile_delta(last: Sequence[Entry], incoming: Sequence[Message]) -> Plan:
 
 
 def _ends_in(last: Sequence[Entry], incoming: Sequence[Message]) -> bool:
-    """Return True if the log ends in just these messages, and they are not answered."""
+    """Return True if the log ends in exactly these messages, unanswered."""
     if not incoming or incoming[-1].role == "assistant" or len(last) != len(incoming):
         return False
     for entry, sent in zip(last, incoming, strict=True):
@@ -75,10 +75,10 @@ def _ends_in(last: Sequence[Entry], incoming: Sequence[Message]) -> bool:
 
 
 def reconcile_remainder(behind: LogRemainder, rest: Sequence[Message]) -> Plan:
-    """Plan for what a request has behind the last visible message that it shares with the log.
+    """Return the plan for what a request has after the last visible message that it shares with the log.
 
-    Stored tool messages there stay, and the client's copies of them are not doubled; where the client brings others, those
-    take their place. What the log has behind them is retired, and the rest of the request follows.
+    Stored tool messages there stay, and the client's copies of them are not duplicated; if the client sends different
+    ones, these replace them. Later entries of the log are retired, and the rest of the request is appended.
     """
     kept, used, renamed = _align_tools(behind.tools, rest)
     rest = tuple(rest[used:])
@@ -86,7 +86,7 @@ def reconcile_remainder(behind: LogRemainder, rest: Sequence[Message]) -> Plan:
         return Plan("edited", rest, retire_from=behind.tools[kept].seq, renamed=renamed)
     open_from = _find_open_calls(behind.tools, kept)
     if not rest and open_from < len(behind.tools):
-        # Nobody answered these calls, and what they stand behind is asked without them: the client never got them.
+        # These calls were never answered, and the request does not contain them: the client never received them.
         return Plan("regenerated", retire_from=behind.tools[open_from].seq)
     if behind.visible is None:
         return Plan("continued" if rest else "replayed", rest, renamed=renamed)
@@ -94,15 +94,15 @@ def reconcile_remainder(behind: LogRemainder, rest: Sequence[Message]) -> Plan:
 
 
 def _find_reply_start(behind: LogRemainder) -> int | None:
-    """Where the reply begins that the log has next: with the texts that were joined to it, which are gone with it."""
+    """Return where the next reply of the log begins, including texts that were joined to it and are retired with it."""
     joined = (tool.seq for tool in behind.tools if (tool.metadata or {}).get(JOINED))
     return next(joined, behind.visible)
 
 
 def is_same_message(entry: Entry, message: Message) -> bool:
-    """Whether a client that was sent what `entry` holds may resend it as `message`.
+    """Return True if a client that received the message of `entry` may resend it as `message`.
 
-    Without its media, or, of a reply that was interrupted, only what it saw of it.
+    It may be without its media, or, for an interrupted reply, only the part that the client saw.
     """
     stored = to_sent_message(entry.message, entry.metadata)
     if encode_canonical(stored) == encode_canonical(message):
@@ -113,7 +113,7 @@ def is_same_message(entry: Entry, message: Message) -> bool:
 
 
 def is_seen_prefix(entry: Entry, message: Message) -> bool:
-    """Whether `message` is the beginning of the interrupted reply in `entry`."""
+    """Return True if `message` is the beginning of the interrupted reply in `entry`."""
     metadata = entry.metadata or {}
     if entry.kind != "assistant" or message.role != "assistant" or not metadata.get("interrupted"):
         return False
@@ -129,17 +129,17 @@ def is_seen_prefix(entry: Entry, message: Message) -> bool:
 
 
 def has_same_tools(behind: LogRemainder, rest: Sequence[Message]) -> bool:
-    """Whether of the tool messages of both, up to the next visible one, all that one side has the other has, too."""
+    """Return True if the tool messages of one side, up to the next visible message, are the beginning of the other side's."""
     kept, used, _ = _align_tools(behind.tools, rest)
     return kept == len(behind.tools) or used == len(rest) or rest[used].visible
 
 
 def _align_tools(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int, int, dict[str, str]]:
-    """How far tool messages go together on both sides, whatever ids the client gave the calls, and how it renamed them.
+    """Return how many tool messages match on both sides, ignoring the ids of calls, and how the client renamed the calls.
 
     Returns:
-        How many of `stored` and of `sent` are the same, and the stored id of each call that the client calls otherwise.
-        What ran here counts with what stands before it: the client was never sent it.
+        How many of `stored` and of `sent` match, and the stored id of each call that the client renamed. Calls that ran
+        here count together with those before them: the client never received them.
     """
     shown = _show_to_client(stored)
     messages = [message for _, message in shown]
@@ -147,11 +147,11 @@ def _align_tools(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int,
     renamed: dict[str, str] = {}
     while kept < len(messages) and used < len(sent) and _has_same_calls(messages[kept], sent[used]):
         calls = zip(sent[used].tool_calls, messages[kept].tool_calls, strict=True)
-        renamed = {theirs.id: ours.id for theirs, ours in calls}  # of this round alone: clients use ids again
+        renamed = {theirs.id: ours.id for theirs, ours in calls}  # of this round only, because clients reuse ids
         kept, used = kept + 1, used + 1
         results = _take_results(messages[kept:])
-        told = _take_results(sent[used:])
-        found = _count_shared_results(results, told, renamed)
+        sent_results = _take_results(sent[used:])
+        found = _count_shared_results(results, sent_results, renamed)
         kept, used = kept + found, used + found
         if found < len(results):
             break
@@ -159,7 +159,7 @@ def _align_tools(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int,
 
 
 def _show_to_client(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
-    """Tool messages as the client was sent them, each with its index: without the calls that ran here, and their results."""
+    """Return the tool messages that the client received, with their index: without calls that ran here, and their results."""
     shown: list[tuple[int, Message]] = []
     hidden: set[tuple[int, str | None]] = set()
     for at, entry in enumerate(stored):
@@ -177,7 +177,7 @@ def _show_to_client(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
 
 
 def _find_open_calls(tools: Sequence[Entry], kept: int) -> int:
-    """Where, behind the first `kept`, the calls begin that the tools end with and that have no result at all."""
+    """Return where, after the first `kept` tools, the final calls without any result begin."""
     at = len(tools)
     while at > kept and tools[at - 1].kind == "calls":
         at -= 1
@@ -185,18 +185,19 @@ def _find_open_calls(tools: Sequence[Entry], kept: int) -> int:
 
 
 def _count_shared_results(stored: Sequence[Message], sent: Sequence[Message], renamed: Mapping[str, str]) -> int:
-    """How many of the first stored results the client resends, in any order, before others of its own."""
-    said = [_encode_result(message, renamed) for message in sent]
+    """Return how many of the first stored results the client resends, in any order, before other results."""
+    theirs = [_encode_result(message, renamed) for message in sent]
     ours = [_encode_result(message, {}) for message in stored]
-    if sorted(ours) == sorted(said[: len(ours)]):
+    if sorted(ours) == sorted(theirs[: len(ours)]):
         return len(ours)
     return next(
-        (at for at, (one, other) in enumerate(zip(ours, said, strict=False)) if one != other), min(len(ours), len(said))
+        (at for at, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other),
+        min(len(ours), len(theirs)),
     )
 
 
 def _take_results(messages: Iterable[Message]) -> list[Message]:
-    """The tool results that `messages` begin with."""
+    """Return the tool results at the beginning of `messages`."""
     found = []
     for message in messages:
         if message.role != "tool":
@@ -211,7 +212,7 @@ def _encode_result(message: Message, renamed: Mapping[str, str]) -> bytes:
 
 
 def _has_same_calls(stored: Message, sent: Message) -> bool:
-    """Whether both ask for the same calls in the same order. Clients drop or change the text beside them."""
+    """Return True if both messages make the same calls in the same order. The text next to calls is ignored; clients change it."""
     if not stored.tool_calls or len(stored.tool_calls) != len(sent.tool_calls):
         return False
     return encode_calls(stored) == encode_calls(sent)

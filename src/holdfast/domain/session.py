@@ -1,4 +1,4 @@
-"""Sessions, and what belongs to them: entries of the log, claims, model calls, compactions, ends. How a log grows: `holdfast.domain.log`."""
+"""Sessions and their parts: log entries, claims, model calls, compactions, endings. `holdfast.domain.log` appends to logs."""
 
 from __future__ import annotations
 
@@ -11,73 +11,73 @@ from holdfast.domain.messages import GENESIS, SYSTEM_ROLES, Message
 from holdfast.errors import StoreCorrupt
 
 Kind = Literal["system", "user", "assistant", "calls", "result"]
-"""What an entry is to its log: `calls` is an assistant message with tool calls, `result` a tool message, `system` a developer's as well."""
+"""Role of an entry in its log: `calls` is an assistant message with tool calls, `result` a tool message, `system` includes `developer`."""
 CompactionKind = Literal["summary", "digest"]
-"""A summary is made by a model, a digest without one."""
+"""A model writes a summary; a digest is made without one."""
 CompactionStatus = Literal["live", "superseded", "dropped", "dead", "failed"]
-"""`live`: the one its view sends; `superseded`: a later one includes it; `dropped`: taken away on request; `dead`: an entry
-of its range was retired or erased; `failed`: never was one."""
+"""`live`: used by its view; `superseded`: included in a later one; `dropped`: removed on request; `dead`: an entry of its range
+was retired or erased; `failed`: an attempt without a result."""
 EndReason = Literal["ttl", "cap", "delete", "close", "shutdown"]
-"""Why a session ended: idle for too long, more than may be active, removed, closed on request, or the server stopped."""
+"""Why a session ended: idle for too long, too many active sessions, deleted, closed on request, or the server stopped."""
 ERASED = "[erased]"
 """The content of an erased entry."""
 HAND_OVER: Final = "hand_over"
-"""The call with which the text of an agent ends that speaks in a workflow before others do: no model made it, no client sees it."""
+"""The call that ends the text of an agent in a workflow that other agents continue: no model made it, no client sees it."""
 STEP: Final = "step"
-"""`metadata` of what such an agent writes: its name. The client was sent nothing of it."""
+"""Key of the `metadata` of entries of such an agent: its name. The client received none of them."""
 BRANCH: Final = "branch"
-"""`metadata` of what is written side by side with others: the workflows and their agents down to whoever wrote it, by dots."""
+"""Key of the `metadata` of entries written in parallel with others: workflows and agents down to the author, joined by dots."""
 JOINED: Final = "joined"
-"""`metadata` of what is written in a branch, true where its text comes to stand in a reply that joins several: outside of
-the branch that reply is seen in its place. Each unit has it, not the last one alone: what a view sees of a unit is settled with
-that unit, see `holdfast.context.agent_view`."""
+"""Key of the `metadata` of entries in a branch: true if their text becomes part of a reply that joins several branches. Outside
+the branch, that reply is shown instead. Each unit has it, not only the last one, because a view decides about a unit once, see
+`holdfast.context.agent_view`."""
 CHILD: Final = "child"
-"""`metadata` of the result of an agent that was called like a tool: id of the session in which it did what was asked."""
+"""Key of the `metadata` of the result of an agent that was called like a tool: id of the session in which it worked."""
 PARENT: Final = "parent"
-"""`metadata` of such a session: where it was called from, `session_id`, `seq` of the message that calls, and `call_id`."""
+"""Key of the `metadata` of such a session: where the call was made (`session_id`, `seq` of the calling message, `call_id`)."""
 _CHILD_MARK: Final = "~call"
 TRANSFER: Final = "transfer_to_agent"
-"""The tool by which a model hands the conversation over to another agent."""
+"""The tool with which a model transfers the conversation to another agent."""
 TRANSFERRED: Final = "transfer"
-"""`metadata` of the result of a `TRANSFER` that took place: the agent who speaks from there on."""
+"""Key of the `metadata` of the result of a successful `TRANSFER`: the agent that answers from there on."""
 DEFAULT_USER: Final = "default"
-"""Whose sessions and memories are meant where nobody says."""
+"""The user of requests that do not name one."""
 
 
 class SessionRef(msgspec.Struct, frozen=True, gc=False):
-    """Which session: owner and name. The tenant is the store handle's own."""
+    """The user and id of a session. The tenant is that of the store handle."""
 
     user_id: str
     id: str
     withdrawn: str = ""
-    """Id of the ending for which the session gave up its name: it waits to be told of, and then deleted. Empty: it has it."""
+    """Id of the ending for which the session gave up its name: it is waiting for hooks, and is then deleted. Empty: it has its name."""
 
 
 def make_child_id(name: str) -> str:
-    """An id for the session of an agent that is called like a tool."""
+    """Return an id for the session of an agent that is called like a tool."""
     return name + _CHILD_MARK
 
 
 def is_child(ref: SessionRef) -> bool:
-    """Whether it is such a session, by its id: no transcript that names no session is taken for one of it."""
+    """Return True if the id is that of such a session. Requests without a session id are never matched with one."""
     return ref.id.endswith(_CHILD_MARK)
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One message in the log, with what was worked out once, when it was written."""
+    """A message in the log, with values that were computed when it was written."""
 
     seq: int
-    """Place in the log: from 0, gapless, given by the store."""
+    """Position in the log: from 0, without gaps, assigned by the store."""
     turn_id: int
-    """Which turn it belongs to, from 0."""
+    """The turn that it belongs to, from 0."""
     unit: int
     """`seq` of the first entry of its unit: its own, or that of the assistant message whose call it answers."""
     timestamp: int
-    """Milliseconds since the epoch; never used for order."""
+    """Milliseconds since the epoch; never used for ordering."""
     tokens: int
-    """The message's tokens, o200k."""
+    """Tokens of the message, o200k."""
     total: int
-    """Tokens of the live path up to and with this entry."""
+    """Tokens of the live path up to and including this entry."""
     digest: bytes
     """Chained to the last visible message before it; see `holdfast.domain.log.extend`."""
     message: Message
@@ -86,48 +86,48 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     importance: float | None = None
     pinned: bool = False
     retired_by: int | None = None
-    """`seq` of the entry that took its place; None while it is live."""
+    """`seq` of the entry that replaced it; None while it is live."""
     erased: bool = False
-    """Its content was erased on request; the digest stands for it."""
+    """True if its content was erased on request; the digest remains."""
     alias: bytes | None = None
-    """See `holdfast.domain.messages.make_alias`; for whoever writes it: not read back."""
+    """See `holdfast.domain.messages.make_alias`. Only set when an entry is written; stores do not return it."""
 
     @property
     def kind(self) -> Kind:
-        """What the entry is to its log."""
+        """Role of the entry in its log."""
         return get_kind(self.message)
 
 
 class NewEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A message about to be appended."""
+    """A message that is about to be appended."""
 
     message: Message
     tokens: int
-    """o200k tokens, counted by the caller: a store counts nothing."""
+    """o200k tokens, counted by the caller; a store does not count."""
     timestamp: int
     metadata: dict[str, Any] | None = None
     agent: str | None = None
     importance: float | None = None
     pinned: bool = False
     turn_id: int | None = None
-    """None: derived; a user message after anything but a user message opens the next turn."""
+    """None: computed; a user message that does not follow another one begins the next turn."""
     media: tuple[bytes, ...] = ()
     """SHA-256 of each content that the message refers to, in order; see `holdfast.stores.log`."""
 
 
 class Claim(msgspec.Struct, frozen=True, gc=False):
-    """Who has a turn of a session open, on whichever server."""
+    """The right to run a turn of a session, held by a turn on any server."""
 
     holder: str
-    """An identifier that nobody else uses."""
+    """A unique identifier."""
     until: int
-    """Milliseconds since the epoch: then it is anybody's, whose holder did not renew it."""
+    """Milliseconds since the epoch. From then on anyone may take it, unless its holder renews it."""
     wanted: bool = False
-    """Whether somebody asked the holder to stop."""
+    """True if the holder was asked to stop."""
 
 
 class ModelCall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What one call of a model was sent, and what it used, as the provider reported it."""
+    """The prompt of one model call, and its usage as the provider reported it."""
 
     model: str
     timestamp: int
@@ -136,64 +136,66 @@ class ModelCall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     cached_tokens: int = 0
     """Part of `prompt_tokens` that the provider read from its cache."""
     turn_id: int = 0
-    """The turn it was made in."""
+    """The turn that made the call."""
     through: int = -1
     """`seq` of the last entry that its prompt was built from; -1: none."""
     view: str = ""
-    """Key of the view that built its prompt; empty: none did."""
+    """Key of the view that built its prompt; empty: none."""
     hash: bytes = b""
-    """Of the exact messages sent, 16 bytes; empty: not known."""
+    """Hash of the exact messages that were sent, 16 bytes; empty: unknown."""
     build: bytes = b""
     """How its prompt was built: budget arithmetic, policy, prefix report. Opaque to a store; holds no content of messages."""
 
 
 class CompactionFields(msgspec.Struct, frozen=True, kw_only=True):
-    """What there is to say of a compaction, whether it is about to be stored or was."""
+    """The fields that new and stored compactions have in common."""
 
     view: str
-    """Key of the view that it belongs to."""
+    """Key of its view."""
     first: int
     last: int
-    """`seq` of the first and the last entry of its range; `last` is on the live path when it is laid. Includes the range of
-    the one it follows."""
+    """`seq` of the first and the last entry of its range; `last` is on the live path when it is created. Includes the range of
+    the previous compaction."""
     kind: CompactionKind
     text: str
-    """What is told of the range; of an attempt that failed, what came of it, mostly nothing. Emptied, as `report` is, when an
-    entry of the range is erased."""
+    """The text that replaces the range; for a failed attempt, its output, which is usually empty. It is emptied, like `report`, when
+    an entry of the range is erased.
+    """
     tokens: int
-    """Of the text."""
+    """Tokens of the text."""
     source_tokens: int
-    """Of what it was made from."""
+    """Tokens of its source."""
     total: int
     """Running total of the live path through entry `last`."""
     model: str | None = None
-    """What made it; None: no model."""
+    """The model that wrote it; None: no model."""
     created_at: int
     """Milliseconds since the epoch."""
     through: int
-    """`seq` of the log's last entry when it was laid."""
+    """`seq` of the log's last entry when it was created."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
-    """What making it took of the model."""
+    """Tokens that the model used for it."""
     report: dict[str, Any] | None = None
-    """What is known of its quality. May quote content: it goes where the text goes."""
+    """Its quality, if known. It may quote content, so it is deleted together with the text."""
     error: str | None = None
-    """Why there is none, in short, without secrets: then it is a failed attempt."""
+    """A short reason, without secrets, if this is a failed attempt."""
 
 
 class NewCompaction(CompactionFields, frozen=True, kw_only=True):
-    """A compaction about to be laid over a range of the log; or, with `error`, an attempt at one that failed."""
+    """A compaction that is about to be stored for a range of the log; with `error`, a failed attempt at one."""
 
     built_at: int | None = None
-    """The session's version when what it was made from was read; see `holdfast.stores.base`. None: it is made in the
-    write that lays it. Not read back."""
+    """The session's version when the source was read; see `holdfast.stores.base`. None: it is made in the write that stores it.
+    Stores do not return it.
+    """
 
 
 class StoredCompaction(CompactionFields, frozen=True, kw_only=True):
-    """A compaction as a store has it."""
+    """A compaction in a store."""
 
     id: int
-    """Per session, from 1, gapless as they are given; never given again."""
+    """Assigned per session from 1, without gaps, and never reused."""
     status: CompactionStatus
 
 
@@ -206,7 +208,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
     cached_tokens: int = 0
 
     def add(self, call: ModelCall) -> Usage:
-        """These sums with `call` added."""
+        """Return the sums with `call` added."""
         return Usage(
             self.calls + 1,
             self.prompt_tokens + call.prompt_tokens,
@@ -216,7 +218,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tail(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """All that appending needs to know of the log before it."""
+    """Everything that appending needs to know about the log."""
 
     next_seq: int = 0
     turn_id: int = -1
@@ -224,18 +226,18 @@ class Tail(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     digest: bytes = GENESIS
     """The chain up to the last live visible message."""
     last_seq: int = -1
-    """The last live entry; -1 when there is none."""
+    """The last live entry; -1 if there is none."""
     last_kind: Kind | None = None
     unit: int = -1
-    """The unit that may still get results: the last assistant message with tool calls; -1 when there is none."""
+    """The unit that can still get results: the last assistant message with tool calls; -1 if there is none."""
     open_calls: tuple[str, ...] = ()
-    """Ids of that unit's calls without a result yet; an id may stand more than once."""
+    """Ids of that unit's calls that have no result yet; an id may occur more than once."""
     anchor: int | None = None
     """`seq` of the first live user message: the task anchor."""
 
 
 class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A session without its log: what a store keeps in one row."""
+    """A session without its log, which a store keeps in one row."""
 
     tenant: str
     user_id: str
@@ -247,39 +249,40 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     updated_at: int
     """Milliseconds since the epoch."""
     accessed_at: int = 0
-    """Milliseconds since the epoch: when it was written to last, or used without a write. Idleness counts from here."""
+    """When it was last written, or used without a write, in milliseconds since the epoch. Idle time counts from here."""
     status: Literal["active", "closed"] = "active"
     ended_at: int | None = None
-    """When it was closed, milliseconds since the epoch."""
+    """When it was closed, in milliseconds since the epoch."""
     end_reason: EndReason | None = None
     system_messages: tuple[Message, ...] = ()
     state: dict[str, Any] = msgspec.field(default_factory=dict)
     state_turns: dict[str, int] = msgspec.field(default_factory=dict)
-    """For each key of the state the turn in which its value was written last, -1: before the first; only keys of which it is known."""
+    """The turn that last wrote each key of the state, -1 for before the first; keys without a known turn are missing."""
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     ttl: int | None = None
-    """Milliseconds of idleness after which the session ends; 0: never; None: the server's setting."""
+    """Milliseconds of idle time after which the session ends; 0: never; None: the server's setting."""
     withdrawn: str = ""
-    """See `SessionRef.withdrawn`."""
+    """As in `SessionRef.withdrawn`."""
     identity: str = ""
-    """Given when it was made: another session of its name, made when this one was gone, has another one."""
+    """Assigned at creation: a later session with the same name has another identity."""
     reshaped: int = 0
-    """The version at which entries that were there were last retired, erased or pinned; since then others only came."""
+    """The version at which existing entries were last retired, erased or pinned; since then, entries were only appended."""
     claim: Claim | None = None
-    """Who has a turn of it open; it may have expired."""
+    """The claim of a running turn; it may have expired."""
     messages: int = 0
-    """Live entries."""
+    """Number of live entries."""
     bytes: int = 0
-    """Payload bytes of all entries, retired ones too."""
+    """Payload bytes of all entries, including retired ones."""
     usage: Usage = Usage()
     tail: Tail
     damaged: tuple[str, ...] = ()
-    """Names of fields that could not be decoded; they are empty here. Such a session is listed, ended and deleted, and a write that
-    replaces these fields repairs it; all else raises `StoreCorrupt`."""
+    """Names of fields that could not be decoded and are empty here. Such a session can be listed, ended and deleted, and a write that
+    replaces these fields repairs it; everything else raises `StoreCorrupt`.
+    """
 
     @property
     def ref(self) -> SessionRef:
-        """Which session this is."""
+        """The reference to this session."""
         return SessionRef(self.user_id, self.id, self.withdrawn)
 
     def require_intact(self) -> Session:
@@ -290,24 +293,24 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self
 
     def is_expired(self, now: int, ttl: int | None) -> bool:
-        """Whether it is active by its row, and has been idle for too long all the same.
+        """Return True if the session is stored as active, but has been idle for too long.
 
         Args:
             now: milliseconds since the epoch.
-            ttl: milliseconds for a session without one of its own; None or 0: such a session never expires.
+            ttl: milliseconds for a session without its own `ttl`; None or 0: such a session never expires.
         """
         own = ttl if self.ttl is None else self.ttl
         return self.status == "active" and bool(own) and now - self.accessed_at >= (own or 0)
 
     def get_state_at(self, turn: int) -> dict[str, Any]:
-        """Return the state as of the end of a turn, without the keys that were written later: their earlier values are not kept."""
+        """Return the state at the end of a turn, without keys that were written later, because their old values are not stored."""
         if turn >= self.tail.turn_id:
             return self.state
         return {key: value for key, value in self.state.items() if self.state_turns.get(key, turn + 1) <= turn}
 
     @property
     def turns(self) -> int:
-        """Turns of the live log, those of before an edit included."""
+        """Turns of the live log, including those before an edit."""
         return self.tail.turn_id + 1
 
     @property
@@ -317,58 +320,58 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class RemovalCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What went with a session, counted in the transaction that took it away."""
+    """What was deleted together with a session, counted in the same transaction."""
 
     messages: int
-    """On the live path."""
+    """Messages on the live path."""
     retired: int
-    """Messages that had left it."""
+    """Retired messages."""
     bytes: int
-    """Payload bytes of all of them."""
+    """Payload bytes of all messages."""
     compactions: int
-    """Whatever had become of them; with them go their texts."""
+    """Compactions of any status; their texts are deleted too."""
     views: int
     model_calls: int
     idempotency_keys: int
     state_keys: int
     artifacts: int
-    """Versions; their contents are found by `blobs_in_use`."""
+    """Versions; `blobs_in_use` finds their contents."""
     artifact_bytes: int
     media: int = 0
     media_bytes: int = 0
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a session, of which hooks are to be told."""
+    """The end of a session, of which hooks must be notified."""
 
     id: str
-    """Names the delivery: the same however often it is tried."""
+    """Identifies the delivery, and stays the same for every attempt."""
     user_id: str
     session_id: str
     identity: str = ""
-    """Of the session that ended, as `Session.identity`; noted by the store when the end is recorded."""
+    """`Session.identity` of the session that ended, recorded by the store with the ending."""
     withdrawn: bool
-    """Whether the session gave up its name with it, and goes when all hooks were told."""
+    """True if the session gave up its name, and is deleted once all hooks were notified."""
     reason: EndReason
     ended_at: int
     """Milliseconds since the epoch."""
     due_at: int
-    """When it is to be tried next."""
+    """When to try next."""
     attempts: int = 0
-    """Times that a hook failed."""
+    """How often a hook failed."""
     hooks: tuple[str, ...] = ()
-    """Those that were not told yet, in order."""
+    """Hooks that were not notified yet, in order."""
     error: str | None = None
-    """Why the last try failed."""
+    """Why the last attempt failed."""
 
     @property
     def ref(self) -> SessionRef:
-        """Which session ended: where it is now."""
+        """The current reference to the session that ended."""
         return SessionRef(self.user_id, self.session_id, self.id if self.withdrawn else "")
 
 
 def get_kind(message: Message) -> Kind:
-    """What `message` is to a log."""
+    """Return the role of a message in a log."""
     if message.role == "tool":
         return "result"
     if message.tool_calls:
@@ -376,19 +379,19 @@ def get_kind(message: Message) -> Kind:
     return "system" if message.role in SYSTEM_ROLES else message.role  # type: ignore[return-value]  # user, assistant
 
 
-# -- what things take in memory, estimated; checked by `make bench ARGS="footprint"` ----
+# -- estimates of memory use; checked by `make bench ARGS="footprint"` ----
 
 _MESSAGE_BYTES: Final = 210
-"""A message without its text, with its digest and its place in an index."""
+"""A message without its text, with its digest and its entry in an index."""
 _PART_BYTES: Final = 200
 _CALL_BYTES: Final = 350
 _ITEM_BYTES: Final = 100
-"""A key of an object, or its place in a list, and a small value."""
+"""A key of an object, or an index of a list, and a small value."""
 _SESSION_BYTES: Final = 2_000
 
 
 def estimate_text_bytes(text: str) -> int:
-    """Return the bytes of a text. One that is not ASCII is held a second time as UTF-8, as soon as it was written as JSON."""
+    """Return the bytes of a text. A text that is not ASCII also caches its UTF-8 form once it was written as JSON."""
     if text.isascii():
         return 50 + len(text)
     return getsizeof(text[1:]) + len(text.encode(errors="surrogatepass"))

@@ -1,7 +1,7 @@
-"""State by scope: what a key's prefix says, what may be written, and what a change makes of a value.
+"""Session state by scope: what a key's prefix means, what may be written, and how a change affects a value.
 
-No prefix: the session's own. `user:`: all sessions of a user share it. `app:`: all of a tenant. `temp:`: this turn only, never
-stored. Pure: nothing here reads or writes anything.
+No prefix: the session's own. `user:`: shared by all sessions of a user. `app:`: shared by all sessions of a tenant.
+`temp:`: this turn only, never stored. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -19,47 +19,47 @@ from holdfast.limits import STATE_BYTES, STATE_DEPTH, STATE_KEY_BYTES, STATE_KEY
 Scope = Literal["session", "user", "app", "temp"]
 """Who shares a key."""
 PREFIXES: Final[Mapping[str, Scope]] = {"user:": "user", "app:": "app", "temp:": "temp"}
-"""What a key of each scope but the session's begins with."""
+"""The prefixes of all scopes except the session's own."""
 TEMP: Final = "temp:"
 USER: Final = "user:"
 APP: Final = "app:"
 MOST_NUMBER: Final = 2**53
-"""Numbers from here on are not exact in every client: an increment that would get there is refused."""
+"""Numbers from here on are not exact in every client, so an increment to such a number is refused."""
 SCOPE_OWNERS: Final[Mapping[Scope, str]] = {"session": "the session", "user": "the user", "app": "the tenant"}
-"""Who has the state of a scope, as errors say it."""
+"""The owner of each scope, for error messages."""
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _BRACKET: Final = re.compile(rb"[][{}]")
 _encode = msgspec.json.Encoder().encode
 
 
 class Increment(msgspec.Struct, frozen=True):
-    """Add to the number that stands; to 0 where none does."""
+    """Add a number to the current one, or to 0 if there is none."""
 
     by: int | float = 1
 
 
 class Extend(msgspec.Struct, frozen=True):
-    """Add values to the end of the list that stands; to an empty one where none does."""
+    """Append values to the current list, or to an empty one if there is none."""
 
     values: tuple[Any, ...]
 
 
 Change = Any
-"""What a key becomes: a JSON value; None: the key is deleted; an `Increment`; an `Extend`."""
+"""A new JSON value; None to delete the key; an `Increment`; an `Extend`."""
 
 
 def get_scope(key: str) -> Scope:
-    """Who shares `key`, by its prefix."""
+    """Return the scope of a key, by its prefix."""
     return PREFIXES.get(key[: key.find(":") + 1], "session")
 
 
 def remove_prefix(key: str) -> str:
-    """`key` without the prefix of its scope."""
+    """Return the key without the prefix of its scope."""
     return key if get_scope(key) == "session" else key[key.find(":") + 1 :]
 
 
 def check_key(key: object) -> None:
-    """Refuse what cannot be a key, prefix included. Raises `InvalidRequest`, `TooLarge`."""
+    """Check a key, including its prefix. Raises `InvalidRequest`, `TooLarge`."""
     if not isinstance(key, str) or not key:
         raise InvalidRequest(f"a key of the state is a text that is not empty, not {key!r:.80}", param="state")
     try:
@@ -76,11 +76,11 @@ def check_key(key: object) -> None:
 
 
 def check_delta(delta: Mapping[str, Change]) -> None:
-    """Refuse changes that cannot be: a wrong key, a value that is no JSON, an `Increment` by no number.
+    """Check changes: keys, values that must be JSON, and numbers of increments.
 
     Raises:
-        InvalidRequest: says which key.
-        TooLarge: a key or a value is, or there are more than `STATE_KEYS`.
+        InvalidRequest: names the key.
+        TooLarge: a key or a value is too large, or there are more than `STATE_KEYS`.
     """
     if len(delta) > STATE_KEYS:
         raise TooLarge(f"{len(delta):,} keys change at once; at most {STATE_KEYS:,} may", param="state")
@@ -93,11 +93,11 @@ def check_delta(delta: Mapping[str, Change]) -> None:
 
 
 def apply_change(key: str, old: Any, change: Change) -> Any:
-    """What stands under `key` after `change`; None: nothing.
+    """Return the value of `key` after `change`; None if the key is deleted.
 
     Raises:
-        InvalidRequest: what stands is no number that can be added to, or no list.
-        TooLarge: the list would be.
+        InvalidRequest: the old value is not a number to add to, or not a list.
+        TooLarge: the new list is too large.
     """
     if isinstance(change, Increment):
         _check_number(key, 0 if old is None else old, "its value")
@@ -114,7 +114,7 @@ def apply_change(key: str, old: Any, change: Change) -> Any:
 
 
 def apply_delta(state: Mapping[str, Any], delta: Mapping[str, Change]) -> dict[str, Any]:
-    """`state` after the changes of `delta`, in its order. Raises as `changed` does."""
+    """Return the state after the changes of `delta`, in order. Raises the errors of `apply_change`."""
     after = dict(state)
     for key, change in delta.items():
         value = apply_change(key, after.get(key), change)
@@ -126,11 +126,11 @@ def apply_delta(state: Mapping[str, Any], delta: Mapping[str, Change]) -> dict[s
 
 
 def merge_delta(state: dict[str, Any], delta: Mapping[str, Change]) -> dict[str, Any]:
-    """A session's own state after those changes of `delta` that are of it, within its limits; the same object if none are.
+    """Return a session's own state after the changes of `delta` to it, within its limits; the same object if there are none.
 
     Raises:
-        InvalidRequest: see `changed`.
-        TooLarge: a limit would be passed.
+        InvalidRequest: as in `apply_change`.
+        TooLarge: a limit would be exceeded.
     """
     own = select_own(delta)
     if not own:
@@ -143,11 +143,11 @@ def merge_delta(state: dict[str, Any], delta: Mapping[str, Change]) -> dict[str,
 def date_keys(
     turns: Mapping[str, int], before: Mapping[str, Any], after: Mapping[str, Any], turn: int
 ) -> dict[str, int]:
-    """Return for each key of a session's own state the turn in which its value was written last.
+    """Return, for each key of a session's own state, the turn that wrote its value last.
 
     Args:
-        turns: the same before a write; keys whose turn is not known are not in it.
-        before: the state before it.
+        turns: the same before the write; keys with an unknown turn are missing.
+        before: the state before the write.
         after: the state after it.
         turn: the turn of the write.
     """
@@ -156,17 +156,17 @@ def date_keys(
 
 
 def check_room(scope: Scope, *, keys: int, size: int, grown: bool, larger: bool = True) -> None:
-    """Refuse what a scope would hold after a change.
+    """Check the size of a scope after a change.
 
     Args:
-        scope: whose.
-        keys: how many there would be.
-        size: bytes of all as JSON.
-        grown: whether there would be more keys than before.
-        larger: whether there would be more bytes. What has too much already may become smaller, bit by bit.
+        scope: the scope.
+        keys: number of keys after the change.
+        size: bytes of all of them as JSON.
+        grown: True if there are more keys than before.
+        larger: True if there are more bytes than before. A scope that is too large already may shrink step by step.
 
     Raises:
-        TooLarge: a limit would be passed; says which.
+        TooLarge: a limit would be exceeded; says which.
     """
     if grown and keys > STATE_KEYS:
         message = f"the state of {SCOPE_OWNERS[scope]} would have {keys:,} keys; it may have {STATE_KEYS:,}"
@@ -177,12 +177,12 @@ def check_room(scope: Scope, *, keys: int, size: int, grown: bool, larger: bool 
 
 
 def compute_weight(name: str, value: bytes) -> int:
-    """What a key with that JSON under it adds to the JSON of its scope: the sum of all and 1 is its size."""
+    """Return how much a key with this JSON value adds to the JSON of its scope: the sum of all, plus 1, is the scope's size."""
     return len(_encode(name)) + len(value) + 2
 
 
 def combine_changes(key: str, first: Change, second: Change) -> Change:
-    """The one change that does what two of a key do, one after the other. Raises as `changed` does."""
+    """Return one change that has the effect of two successive ones of a key. Raises the errors of `apply_change`."""
     if isinstance(first, Increment) and isinstance(second, Increment):
         for one in (first, second):
             _check_number(key, one.by, "by")
@@ -198,7 +198,7 @@ def combine_changes(key: str, first: Change, second: Change) -> Change:
 
 
 def join_deltas(deltas: Iterable[Mapping[str, Change]]) -> dict[str, Change]:
-    """One delta that does what these do, one after the other. Raises as `changed` does."""
+    """Return one delta that has the effect of several successive ones. Raises the errors of `apply_change`."""
     whole: dict[str, Change] = {}
     for delta in deltas:
         for key, change in delta.items():
@@ -207,7 +207,7 @@ def join_deltas(deltas: Iterable[Mapping[str, Change]]) -> dict[str, Change]:
 
 
 def split_by_scope(delta: Mapping[str, Change]) -> dict[Scope, dict[str, Change]]:
-    """The changes of each scope, by keys without its prefix; scopes without any are left out."""
+    """Return the changes of each scope, by keys without prefix; scopes without changes are left out."""
     parts: dict[Scope, dict[str, Change]] = {}
     for key, change in delta.items():
         parts.setdefault(get_scope(key), {})[remove_prefix(key)] = change
@@ -215,22 +215,22 @@ def split_by_scope(delta: Mapping[str, Change]) -> dict[Scope, dict[str, Change]
 
 
 def add_prefix(values: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
-    """The values of a scope by keys with its prefix."""
+    """Return the values of a scope by keys with its prefix."""
     prefix = "" if scope == "session" else f"{scope}:"
     return {prefix + key: value for key, value in values.items()}
 
 
 def is_same_json(one: Any, other: Any) -> bool:
-    """Whether two values are the same JSON: for compare-and-set. `1` and `1.0` are; `true` and `1` are not."""
+    """Return True if two values are the same JSON, for compare-and-set: `1` equals `1.0`, but not `true`."""
     try:
         one, other = _normalize_numbers(one), _normalize_numbers(other)
-    except RecursionError:  # deeper than anybody writes by hand: then as they are written
+    except RecursionError:  # nested very deeply: compare the values as they are written
         pass
     return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
 
 
 def encode_value(key: str, value: Any) -> bytes:
-    """`value` as JSON. Raises `InvalidRequest` for what is none."""
+    """Return the value as JSON. Raises `InvalidRequest` if that is impossible."""
     try:
         written = _encode(value)
     except UNWRITABLE as exc:
@@ -242,14 +242,14 @@ def encode_value(key: str, value: Any) -> bytes:
 
 
 def select_own(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys of a session's own state alone: releases before scopes took others for its own, and they are nobody's to copy."""
+    """Return the keys of a session's own state. Releases before scopes also stored prefixed keys there, which must not be copied."""
     if ":" not in "".join(state):
         return dict(state)
     return {key: value for key, value in state.items() if get_scope(key) == "session"}
 
 
 def select_names(keys: Iterable[str], scope: Scope) -> list[str]:
-    """Those of `keys` that are of that scope, without its prefix, each once, in order."""
+    """Return the keys of a scope without its prefix, in order and without duplicates."""
     return list(dict.fromkeys(remove_prefix(key) for key in keys if get_scope(key) == scope))
 
 
@@ -272,7 +272,7 @@ def _check_size(key: str, value: Any) -> None:
 
 
 def _is_too_deep(written: bytes) -> bool:
-    """Whether a JSON is nested deeper than it may be: what can just be written here could not be read by a deeper caller."""
+    """Return True if JSON is nested too deeply: what can just be written here could not be read with a deeper call stack."""
     if written.count(b"[") + written.count(b"{") <= STATE_DEPTH:
         return False
     depth = 0
@@ -283,7 +283,7 @@ def _is_too_deep(written: bytes) -> bool:
     return False
 
 
-# What is no number is not quoted: errors come into logs, and what stands there may be a secret, or a turn's own.
+# The value is not quoted, because errors are logged, and the value may be secret or temporary.
 def _check_number(key: str, value: Any, what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         message = f"state[{key!r:.80}]: {what} must be a number, and is of type {type(value).__name__}"
@@ -292,7 +292,7 @@ def _check_number(key: str, value: Any, what: str) -> None:
 
 
 def _check_exact(key: str, value: float, what: str) -> None:
-    # A comparison that holds for no NaN, and takes integers that no float can be.
+    # This comparison is false for NaN, and also works for integers beyond the range of floats.
     if not -MOST_NUMBER < value < MOST_NUMBER:
         message = f"state[{key!r:.80}]: {what} not within 2**53: beyond it numbers are not exact in JSON"
         raise InvalidRequest(message, param="state")

@@ -1,13 +1,12 @@
-"""Templates in what an agent is told, and in what it says itself: `{key}` is what the session's state has under that key.
+"""Templates in agents' instructions and messages: `{key}` is replaced by the value of that key in the session's state.
 
-    {topic}            the session's own; it has to be there
-    {topic?}           it may be missing: then nothing stands there
-    {user:language}    shared by the user's sessions; so are `{app:version}` by all, and `{temp:x}` is of this turn
-    {artifact.plan.md} the text of an artifact; `{artifact.user:plan.md?}` of one that the user's sessions share
-    {{topic}}          is `{topic}`, which stands for itself
+    {topic}            the session's own key; it must exist {topic?}           may be missing, and is then empty
+    {user:language}    shared by the user's sessions; likewise `{app:version}` by all sessions, and `{temp:x}` in this
+    turn {artifact.plan.md} the text of an artifact; `{artifact.user:plan.md?}` of one that the user's sessions share
+    {{topic}}          the literal text `{topic}`
 
-A name has letters, digits and `_`, and does not begin with a digit. Braces around anything else are left as they are, JSON's
-above all. Values are data: what they hold is never looked at again. Pure: nothing here reads or writes anything.
+A name has letters, digits and `_`, and does not begin with a digit. Braces around anything else, especially JSON, stay
+unchanged. Values are data: placeholders in them are never replaced. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from holdfast.domain.state import encode_value
 from holdfast.errors import InvalidRequest, MissingState
 
 ARTIFACT: Final = "artifact."
-"""What the name of a placeholder begins with that stands for the text of an artifact."""
+"""Prefix of a placeholder for the text of an artifact."""
 _PLACE: Final = re.compile(r"\{((?:user:|app:|temp:)?[^\W\d]\w*|artifact\.[^{}?\n]+)(\??)\}")
 _BRACE: Final = re.compile(r"[{}]")
 _SINGLE: Final = "{"
@@ -32,16 +31,16 @@ _DOUBLE: Final = "{{"
 
 
 class Placeholder(msgspec.Struct, frozen=True):
-    """A place in a template that something else comes to stand in."""
+    """A position in a template that is replaced by a value."""
 
     name: str
     """The key of the state with the prefix of its scope, or `ARTIFACT` and the name of an artifact."""
     optional: bool = False
-    """Whether it may be missing."""
+    """True if the value may be missing."""
 
 
 class Template:
-    """A text as it was read: what stands for itself, and places.
+    """A parsed text: literal texts and placeholders.
 
     Attributes:
         parts: both, in order.
@@ -52,31 +51,31 @@ class Template:
 
     @cached_property
     def places(self) -> tuple[Placeholder, ...]:
-        """Those in it, in order."""
+        """The placeholders in order."""
         return tuple(part for part in self.parts if isinstance(part, Placeholder))
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Keys of the state that it names, with the prefix of their scope, each once."""
+        """Keys of the state that it refers to, with the prefix of their scope and without duplicates."""
         return tuple(dict.fromkeys(one.name for one in self.places if not one.name.startswith(ARTIFACT)))
 
     @cached_property
     def artifacts(self) -> tuple[str, ...]:
-        """Names of the artifacts that it names, each once."""
+        """Names of the artifacts that it refers to, without duplicates."""
         named = (one.name.removeprefix(ARTIFACT) for one in self.places if one.name.startswith(ARTIFACT))
         return tuple(dict.fromkeys(named))
 
     def render(self, values: Mapping[str, Any], *, agent: str, what: str = "instruction", strict: bool = True) -> str:
-        """The text with what stands under each name, in one pass: a text as it is, anything else as JSON.
+        """Return the text with values in place of placeholders, in one pass: strings unchanged, other values as JSON.
 
         Args:
-            values: by name, as `Placeholder` has it; None is missing.
-            agent: whose template it is, for the error.
+            values: by name, as in `Placeholder`; None is missing.
+            agent: the agent that the template belongs to, for the error.
             what: which of the agent's texts it is, for the error.
-            strict: False where everything may be missing.
+            strict: False if any value may be missing.
 
         Raises:
-            MissingState: there is nothing under a name that is not optional.
+            MissingState: the value of a placeholder that is not optional is missing.
         """
         return "".join(self._render_part(part, values, agent, what, strict=strict) for part in self.parts)
 
@@ -95,14 +94,14 @@ class Template:
 
 @lru_cache(maxsize=1024)
 def parse_template(text: str) -> Template:
-    """The template in `text`; read once for equal texts. Any text is one."""
+    """Parse a text as a template; equal texts are parsed once. Every text is valid."""
     return Template(list(_join_texts(_split_parts(text))))
 
 
 def _split_parts(text: str) -> Iterator[str | Placeholder]:
-    """What stands for itself, and places, in order.
+    """Yield literal texts and placeholders in order.
 
-    Braces that are open tell a pair apart that is an escape from two that each close something: `{"a": {"b": 1}}` stays as it is.
+    A stack of open braces distinguishes an escaped `}}` from two closing braces: `{"a": {"b": 1}}` stays unchanged.
     """
     opened: list[str] = []
     at = 0
@@ -112,16 +111,16 @@ def _split_parts(text: str) -> Iterator[str | Placeholder]:
         place = None
         if text.startswith(_DOUBLE, start):
             opened.append(_DOUBLE)
-            told, at = "{", start + 2
+            literal, at = "{", start + 2
         elif text[start] == "{":
             place = _parse_place(text, start)
             if place is None:
                 opened.append(_SINGLE)
-            told, at = "{", start + 1
+            literal, at = "{", start + 1
         else:
-            told, at = "}", start + _measure_closing(text, start, opened)
+            literal, at = "}", start + _measure_closing(text, start, opened)
         if place is None:
-            yield told
+            yield literal
         else:
             yield place[0]
             at = place[1]
@@ -129,7 +128,7 @@ def _split_parts(text: str) -> Iterator[str | Placeholder]:
 
 
 def _measure_closing(text: str, start: int, opened: list[str]) -> int:
-    """How many characters are one brace that closes: two where it is an escaped one."""
+    """Return how many characters form one closing brace: two if it is escaped."""
     pair = text.startswith("}}", start)
     if opened and opened[-1] == _SINGLE:
         opened.pop()
@@ -140,7 +139,7 @@ def _measure_closing(text: str, start: int, opened: list[str]) -> int:
 
 
 def _parse_place(text: str, start: int) -> tuple[Placeholder, int] | None:
-    """The place that begins at `start`, and where it ends; None where there is none."""
+    """Return the placeholder that begins at `start`, and where it ends; None if there is none."""
     found = _PLACE.match(text, start)
     if found is None:
         return None
@@ -154,15 +153,15 @@ def _parse_place(text: str, start: int) -> tuple[Placeholder, int] | None:
 
 
 def _join_texts(parts: Iterator[str | Placeholder]) -> Iterator[str | Placeholder]:
-    """The same with texts that follow each other in one."""
-    said = ""
+    """Join consecutive texts."""
+    text = ""
     for part in parts:
         if isinstance(part, str):
-            said += part
+            text += part
             continue
-        if said:
-            yield said
-        said = ""
+        if text:
+            yield text
+        text = ""
         yield part
-    if said:
-        yield said
+    if text:
+        yield text

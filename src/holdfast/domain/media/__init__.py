@@ -1,1 +1,1 @@
-"""Media in messages: where they stand, what they may be, and how they are put back. No I/O."""
+"""Media in messages: their positions, limits and restoration. No I/O."""

@@ -1,6 +1,6 @@
-"""What media a request may bring: how many, how large, how many pixels. Looked at before anything is decoded.
+"""Check the media of a request before decoding: how many, how large, how many pixels.
 
-Bytes are told by the length of the base64, pixels by an image's header; base64 is read, and never turned into what it stands for.
+Sizes are computed from the length of the base64, pixels from an image's header; base64 is validated but never decoded.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from holdfast.errors import InvalidMessage, TooLarge
 from holdfast.limits import Limits
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_\-\s]*+=?\s*+=?\s*+", re.ASCII)
-"""Of either alphabet, with line breaks: nothing is tried twice, so no text makes it slow."""
+"""Either alphabet, with line breaks. Possessive quantifiers prevent backtracking, so no text makes it slow."""
 _LISTS: Final = ("messages", "system_messages")
 _IMPORT_LISTS: Final = ("images", "videos")
-"""Of an import: media in base64 that belong to placeholders."""
+"""Lists in an import: media in base64 that belong to placeholders."""
 
 
 def check_media(body: Mapping[str, Any], limits: Limits) -> None:
-    """Refuse media in a request's body that are too many, too large, or not what they say.
+    """Check that the media in a request's body are not too many, not too large, and valid.
 
     Raises:
-        TooLarge: more of them, or one of more bytes or pixels, than `limits` has; says which, and where.
-        InvalidMessage: base64 that is none; says where.
+        TooLarge: there are more, or one has more bytes or pixels, than `limits` allows; says which, and where.
+        InvalidMessage: base64 is invalid; says where.
     """
     count = 0
     for place, part in _iterate_parts(body):
@@ -37,12 +37,12 @@ def check_media(body: Mapping[str, Any], limits: Limits) -> None:
         count += 1
         _check_text(text, place, limits, encoded=True)
     if count > limits.media_count:
-        said = f"the request has {count} images, recordings, videos and files; "
-        raise TooLarge(f"{said}the server's gateway.max_media_count is {limits.media_count}", param="messages")
+        found = f"the request has {count} images, recordings, videos and files; "
+        raise TooLarge(f"{found}the server's gateway.max_media_count is {limits.media_count}", param="messages")
 
 
 def remove_data(message: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A message of a request without the data of its media: what counts as its own size."""
+    """Return a message of a request without the data of its media, to measure its own size."""
     content = message.get("content")
     if not isinstance(content, list):
         return message
@@ -71,7 +71,7 @@ def _iterate_parts(body: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, 
 
 
 def _iterate_media(content: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The media parts of a content, also those in Anthropic's blocks with results of tools."""
+    """Yield the media parts of a content, including those in Anthropic's blocks with tool results."""
     for at, part in enumerate(content if isinstance(content, list) else ()):
         if _is_media(part):
             yield f"{where}[{at}]", part
@@ -105,9 +105,9 @@ def _check_part(part: Mapping[str, Any], place: str, limits: Limits) -> None:
 
 
 def _iterate_data(part: Mapping[str, Any]) -> Iterator[tuple[Path, str, bool]]:
-    """The texts of a part that hold data, where they stand, and whether they are in base64 or wrong.
+    """Yield the texts of a part that contain data, with their position and whether they must be valid base64.
 
-    What calls itself a URL and is no data URL may be another server's word for something.
+    A text in a URL field that is not a data URL may be any identifier of another server, so it is not checked.
     """
     found = find_medium(part["type"], part)
     for path, text in _iterate_texts(part, ()):
@@ -133,7 +133,7 @@ def _iterate_texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 
 
 def _check_text(text: str, place: str, limits: Limits, *, encoded: bool) -> None:
-    """A data URL, or data in base64."""
+    """Check a data URL or base64 data."""
     url = DATA_URL.match(text)
     start = url.end() if url else 0
     if url is not None and "base64" not in url[2].lower():
@@ -144,14 +144,14 @@ def _check_text(text: str, place: str, limits: Limits, *, encoded: bool) -> None
         raise InvalidMessage(f"{place} holds data that are not valid base64", param=place)
     size = read_size(text)
     if size is not None and size.width * size.height > limits.pixels:
-        said = f"{place} is an image of {size.width} x {size.height} pixels"
-        raise TooLarge(f"{said}; the server's gateway.max_pixels is {limits.pixels}", param=place)
+        found = f"{place} is an image of {size.width} x {size.height} pixels"
+        raise TooLarge(f"{found}; the server's gateway.max_pixels is {limits.pixels}", param=place)
 
 
 def _check_size(size: int, place: str, limits: Limits) -> None:
     if size > limits.media:
-        said = f"{place} holds {format_bytes(size)} ({size} bytes)"
-        raise TooLarge(f"{said}; the server's gateway.max_media is {limits.media}", param=place)
+        found = f"{place} holds {format_bytes(size)} ({size} bytes)"
+        raise TooLarge(f"{found}; the server's gateway.max_media is {limits.media}", param=place)
 
 
 def _is_base64(text: str, start: int) -> bool:

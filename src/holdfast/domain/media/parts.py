@@ -1,8 +1,8 @@
-"""Part and reference: data taken out of messages, and put back exactly as they were.
+"""Detach media data from messages, and restore them exactly.
 
-A part keeps its shape. The text that held its data keeps what stood before them, `data:image/png;base64,`, and `Part.held` says
-what was behind it, by its SHA-256. Only this module writes that field and no wire format has it: so nobody can refer to a content
-by what they send, and a content is looked for in the session of the message alone.
+A part keeps its shape. The text that contained the data keeps what was before them, such as `data:image/png;base64,`,
+and `Part.held` refers to the rest by its SHA-256. Only this module writes that field, and no wire format contains it.
+So a request cannot refer to stored content, and content is looked up only in the message's own session.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from holdfast.limits import VIDEO_FRAMES
 
 _TAKES: dict[Kind, str] = {"image": "images", "audio": "audio", "video": "videos", "file": "files"}
 _URL_CHARS = 200
-"""Of a link, in a mark."""
+"""Characters of a link in a description."""
 
 
 def take_out_data(
     messages: Sequence[Message], contents: dict[bytes, bytes], *, plain: bool = True
 ) -> tuple[Message, ...]:
-    """`messages` without their data; those that have none are the same objects.
+    """Return the messages without their media data; messages without data are the same objects.
 
     Args:
-        messages: as they came, or moved before.
-        contents: takes what was taken out, by its SHA-256.
-        plain: see `holdfast.domain.medium.detach_data`.
+        messages: as they came, or with some data detached before.
+        contents: receives the detached data by their SHA-256.
+        plain: as in `holdfast.domain.medium.detach_data`.
     """
     return tuple(
         _map_media_parts(message, lambda part: _detach_part_data(part, contents, plain=plain)) for message in messages
@@ -45,7 +45,7 @@ def _detach_part_data(part: Part, contents: dict[bytes, bytes], *, plain: bool) 
 
 
 def restore_data(message: Message, contents: Mapping[bytes, bytes]) -> Message:
-    """`message` with its data where they were; data that are not among `contents` stay away."""
+    """Return the message with its data in place; data that are missing from `contents` stay detached."""
     return _map_media_parts(message, lambda part: _restore_part_data(part, contents))
 
 
@@ -65,20 +65,20 @@ def _restore_text(extra: Mapping[str, Any], one: DetachedData, content: bytes) -
 
 
 def _get_text_at(extra: Any, one: DetachedData) -> str:
-    """What stands where the data were."""
+    """Return the text that is left where the data were."""
     for key in one.path:
         extra = extra[key]
     return str(extra)
 
 
 def list_hashes(messages: Iterable[Message]) -> tuple[bytes, ...]:
-    """SHA-256 of each content that they refer to, in order, each once."""
+    """Return the SHA-256 of each content that the messages refer to, in order and without duplicates."""
     parts = (part for message in messages for part in message.media)
     return tuple(dict.fromkeys(one.hash for part in parts for one in part.held))
 
 
 def count_chars(messages: Iterable[Message]) -> int:
-    """Characters of the media parts' texts, roughly: what taking them apart costs."""
+    """Return roughly how many characters the texts of media parts have, as the cost of detaching their data."""
     return sum(_count_chars(part.extra) for message in messages for part in message.media if part.type in KINDS)
 
 
@@ -90,7 +90,7 @@ def _count_chars(value: Any) -> int:
 
 
 def _map_media_parts(message: Message, change: Any) -> Message:
-    """`message` with its media parts changed; the same where none of them is."""
+    """Return the message with `change` applied to its media parts; the same object if none changes."""
     if not isinstance(message.content, tuple):
         return message
     parts = tuple(change(part) if part.text is None else part for part in message.content)
@@ -99,17 +99,17 @@ def _map_media_parts(message: Message, change: Any) -> Message:
 
 
 def get_picture(part: Part) -> Picture:
-    """What is known of the picture in an image part, whether its data stand there or are kept apart."""
+    """Return the properties of the image in a part, whether its data are detached or not."""
     if not part.held:
         return parse_picture(part.extra)
     return parse_picture(part.extra, {one.path: one.pixels for one in part.held})
 
 
-# -- told without its data ---------------------------------------------------
+# -- describing media without their data -------------------------------------
 
 
 def mark_part(part: Part) -> dict[str, Any]:
-    """The fields of a part; where data are kept apart, a mark that tells what they are and cannot be taken for them."""
+    """Return the fields of a part, with a description in place of detached data that cannot be mistaken for data."""
     extra = part.extra
     for one in part.held:
         about = ", ".join(
@@ -120,7 +120,7 @@ def mark_part(part: Part) -> dict[str, Any]:
 
 
 def show_to_model(message: Message, inputs: Collection[str] | None) -> Message:
-    """`message` as a model sees it that takes `inputs`: other media are a text that says what is there. None: it takes all."""
+    """Return the message for a model that accepts `inputs`: other media are replaced by a description. None: it accepts all."""
     if inputs is None:
         return message
     if "image" in inputs and "video" not in inputs:
@@ -129,7 +129,7 @@ def show_to_model(message: Message, inputs: Collection[str] | None) -> Message:
 
 
 def _expand_videos(message: Message) -> Message:
-    """Return `message` with videos that came as frames (mistral.rs) as images, `VIDEO_FRAMES` of each at most."""
+    """Replace videos that came as frames (mistral.rs) by images, at most `VIDEO_FRAMES` of each."""
     content = message.content
     if not isinstance(content, tuple) or not any(get_frames(part) for part in content):
         return message
@@ -137,7 +137,7 @@ def _expand_videos(message: Message) -> Message:
 
 
 def get_frames(part: Part) -> Sequence[Any]:
-    """Return the frames of a video that came as pictures; empty for any other part."""
+    """Return the frames of a video that came as images; empty for any other part."""
     frames = part.extra.get("frames") if part.type == "video" else None
     return frames if isinstance(frames, list) and all(isinstance(frame, str) for frame in frames) else ()
 
@@ -168,7 +168,7 @@ def _replace_unsupported(part: Part, inputs: Collection[str]) -> Part:
 
 
 def _describe(part: Part) -> str:
-    """What is known of a part's medium: `: image/png, 640x480, 31 kB`."""
+    """Describe a part's medium: `: image/png, 640x480, 31 kB`."""
     found = find_medium(part.type, part.extra, part.held)
     if found is None:
         return ""
@@ -182,7 +182,7 @@ def _list_properties(mime: str | None, size: tuple[int, int] | None, count: int 
 
 
 def format_bytes(count: int) -> str:
-    """Bytes for people: `31 kB`."""
+    """Format a number of bytes for people: `31 kB`."""
     amount, unit = float(count), "bytes"
     for larger in ("kB", "MB", "GB"):
         if amount < 1000:
