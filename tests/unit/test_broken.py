@@ -44,17 +44,17 @@ def why(prefix: Prefix, before: PromptSnapshot | None, now: PromptSnapshot, **op
     ("before", "now", "told"),
     [
         ({"system": 3}, {}, "the system prompt changed"),
-        ({}, {"summary": SUMMARY}, "a summary was laid"),
-        ({"summary": SUMMARY}, {}, "a summary was dropped"),
+        ({}, {"summary": SUMMARY}, "a summary was added"),
+        ({"summary": SUMMARY}, {}, "the summary was removed"),
         ({"frontier": 0}, {"frontier": 2}, "the frontier moved from 0 to 2: the room was full"),
         ({}, {"cuts": {1: CLEARED}}, "older tool results were cleared"),
         ({"cuts": {1: CLEARED}}, {"cuts": {1: CLEARED, 2: CUT}}, "messages were cut: the room was full"),
         ({"cuts": {1: CLEARED}}, {"cuts": {1: CUT}}, "messages were cut: the room was full"),
-        ({}, {"compaction": DIGEST}, "what stands before the frontier changed"),
-        ({}, {"head": group_units(extend(Tail(), SAID)[0])}, "what stands before the frontier changed"),
+        ({}, {"compaction": DIGEST}, "the messages before the frontier changed"),
+        ({}, {"head": group_units(extend(Tail(), SAID)[0])}, "the messages before the frontier changed"),
         ({}, {}, "the message changed: results arrived, or it was edited"),
-        ({"recalled": 2}, {"recalled": 3}, "what is recalled changed: it is of one turn only"),
-        ({"recalled": 4}, {"recalled": 2}, "what is recalled changed: it is of one turn only"),
+        ({"recalled": 2}, {"recalled": 3}, "the recalled text changed: it belongs to one turn only"),
+        ({"recalled": 4}, {"recalled": 2}, "the recalled text changed: it belongs to one turn only"),
     ],
 )
 def test_why_it_broke(before: dict[str, Any], now: dict[str, Any], told: str) -> None:

@@ -96,14 +96,14 @@ class Perspective(msgspec.Struct, frozen=True, kw_only=True):
         by = escape_name(agent)
         first, *rest = unit.entries
         if first.kind == "result":
-            rest, told = [first], []
+            rest, overrides = [first], []
         else:
             calls = () if is_hand_over(first) else first.message.tool_calls
-            told = [self._make_override(first, *_relay_reply(by, first, calls, unit.entries[1:], self.marker))]
+            overrides = [self._make_override(first, *_relay_reply(by, first, calls, unit.entries[1:], self.marker))]
             rest = rest if calls else [entry for entry in rest if entry.unit != first.seq]
         for entry, tool in _iter_results(first, rest):
-            told.append(self._make_override(entry, *_relay_result(by, entry, tool, self.marker), tool=tool))
-        return Unit(unit.entries, overrides=tuple(told), by=by)
+            overrides.append(self._make_override(entry, *_relay_result(by, entry, tool, self.marker), tool=tool))
+        return Unit(unit.entries, overrides=tuple(overrides), by=by)
 
     def _make_override(self, entry: Entry, heading: str, message: Message, *, tool: str = "") -> MessageOverride:
         return MessageOverride(entry.seq, message, self.count(message), heading, tool)
@@ -147,22 +147,22 @@ def parse_transfer(call: ToolCall, result: Entry | None) -> tuple[str, str] | No
 
 
 def shorten_relayed(
-    told: MessageOverride, tokens: int, *, count: Count, loads: bool = False, marker: str = ""
+    override: MessageOverride, tokens: int, *, count: Count, loads: bool = False, marker: str = ""
 ) -> Message:
     """Shorten another agent's message to `tokens` tokens if possible. Its heading stays whole.
 
     Like `holdfast.context.cut.cut`, but the text after the cut is indented, because it may start in the middle of a line.
     """
-    message = told.message
+    message = override.message
     whole = count.message(message)
     if whole <= tokens:
         return message
-    role = "tool" if told.tool else "assistant"
-    body = message.evolve(role=role, content=_strip_heading(message.content, told.heading))
+    role = "tool" if override.tool else "assistant"
+    body = message.evolve(role=role, content=_strip_heading(message.content, override.heading))
     left = tokens - (whole - count.message(body))
     for spare in (0, _INDENT_TOKENS):
-        shorter = cut(body, left - spare, seq=told.seq, count=count, loads=loads, marker=marker)
-        made = message.evolve(content=_restore_heading(shorter.content, body.content, told.heading))
+        shorter = cut(body, left - spare, seq=override.seq, count=count, loads=loads, marker=marker)
+        made = message.evolve(content=_restore_heading(shorter.content, body.content, override.heading))
         if count.message(made) <= tokens:
             break
     return made
@@ -225,19 +225,19 @@ def _relay_result(by: str, result: Entry, tool: str, marker: str) -> tuple[str, 
 
 def _attribute(heading: str, runs: list[str | Part], lines: Iterable[tuple[str, str]], marker: str) -> Content:
     """Return texts and media under a heading, followed by further headings with their texts."""
-    told = [run if isinstance(run, Part) else INDENT + quote(run, marker) for run in runs]
+    attributed = [run if isinstance(run, Part) else INDENT + quote(run, marker) for run in runs]
     if runs and isinstance(runs[0], str):
-        told[0] = heading + quote(runs[0], marker)
+        attributed[0] = heading + quote(runs[0], marker)
     else:
-        told.insert(0, heading)
+        attributed.insert(0, heading)
     more = "\n".join("".join(line) for line in lines)
-    if more and isinstance(told[-1], str):
-        told[-1] += f"\n{more}"
+    if more and isinstance(attributed[-1], str):
+        attributed[-1] += f"\n{more}"
     elif more:
-        told.append(more)
-    if len(told) == 1 and isinstance(told[0], str):
-        return told[0]
-    return tuple(run if isinstance(run, Part) else Part("text", run) for run in told)
+        attributed.append(more)
+    if len(attributed) == 1 and isinstance(attributed[0], str):
+        return attributed[0]
+    return tuple(run if isinstance(run, Part) else Part("text", run) for run in attributed)
 
 
 def _iter_runs(content: Content) -> Iterator[str | Part]:

@@ -38,7 +38,7 @@ from holdfast.errors import BudgetTooSmall
 _T = TypeVar("_T")
 PRIMING = 3
 """Tokens that a provider adds to every prompt to begin the reply."""
-NO_ROOM = "no room: the conversation needs all there is"
+NO_ROOM = "no room: the conversation needs all tokens"
 """The reason given when passages were found but not recalled."""
 _TRIES = 8
 """How often a window is shrunk before it is refused, each time in proportion to the excess."""
@@ -322,14 +322,14 @@ class WorkingSet:
 
     def explanation(self) -> dict[str, Any]:
         """Return how the working set was built: strategy, budget, frontier, compactions and common prefix with the previous prompt."""
-        told = self.describe_recalled()
+        recalled = self.describe_recalled()
         strategy = explain.describe_strategy(self.request.strategy)
         return {
             "strategy": strategy,
             "policy": strategy,  # its name in 0.1, until 0.3
             "budget": self._describe_budget(),
             "overhead": self.overhead.to_wire(self.recalled_tokens),
-            **({"recalled": told} if told else {}),
+            **({"recalled": recalled} if recalled else {}),
             "frontier": self._mark.frontier,
             "compactions": [one.to_wire() for one in self.compactions()],
             "prefix": describe_prefix(self.prefix, self.broken),
@@ -496,8 +496,8 @@ def _place_recalled(request: Request, fitted: FittedWindow, room: int, own: int)
     if at is None:
         return None
     said = (*request.list_leading_messages(), *fitted.conversation)
-    held = PromptContent(fitted.window.list_whole_seqs(), [message.text.strip() for message in said])
-    block = make_block(recall, room, request.count, held, marker=request.marker, own=own)
+    content = PromptContent(fitted.window.list_whole_seqs(), [message.text.strip() for message in said])
+    block = make_block(recall, room, request.count, content, marker=request.marker, own=own)
     if block is None:
         return None
     places = [place for place, message in enumerate(fitted.conversation) if not is_added(message)]

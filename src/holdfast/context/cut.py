@@ -49,7 +49,7 @@ _HALVINGS, _BY_LINE, _GROWTH = 24, 6, 4
 _AIM, _EDGE, _NO_SHARE = 0.985, 0.02, 1e-7
 """Share of the allowed tokens that interpolation aims at; its least distance from both ends of the interval; and the smallest interval."""
 _SURE_CHARS = 2
-"""Characters per allowed token of the first cut that is tried. Most texts have more, so few tokens are counted in vain."""
+"""Characters per allowed token of the first cut that is tried. Most texts have more, so the first count is rarely too high."""
 
 
 class Count(Protocol):
@@ -133,7 +133,7 @@ def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = 
 def make_stub(message: Message, tokens: int, *, seq: int, count: Count, marker: str = "") -> Message:
     """Return the task anchor as a marked stub, `[original task: …]`, of at most `tokens` tokens; otherwise like `cut`.
 
-    At least `STUB_LEAST` characters stay, even if they exceed the limit: with fewer, two tasks could not be told apart.
+    At least `STUB_LEAST` characters stay, even if they exceed the limit: a shorter stub would not distinguish two tasks.
     """
     if count.message(message) <= tokens:
         return message
@@ -144,11 +144,11 @@ def make_stub(message: Message, tokens: int, *, seq: int, count: Count, marker: 
     task = escape_lines(message.text, marker)
     least = min(1.0, STUB_LEAST / max(1, len(task)))
 
-    def stubbed(share: float) -> Message:
+    def shrink(share: float) -> Message:
         text = STUB.format(text=_cut_text(task, max(share, least), whole), tag=format_tag(marker))
         return message.evolve(content=(Part("text", text), *message.media) if message.media else text)
 
-    return _find_fitting((stubbed, lambda share: lean(stubbed(share))), tokens, count)
+    return _find_fitting((shrink, lambda share: lean(shrink(share))), tokens, count)
 
 
 def format_loader_call(seq: int) -> str:

@@ -170,9 +170,11 @@ def check_dialect(dialect: str) -> Dialect:
 def adapt_messages(messages: Sequence[Message], dialect: Dialect, marker: str = "") -> list[Message]:
     """Return the conversation, without the system prompt, as `dialect` requires it.
 
-    OpenAI accepts it unchanged. Anthropic and Gemini require that the user begins and ends, that system messages come first, that no user
-    message is empty, that arguments are a JSON object, that part types are known, and that each tool-call id occurs once in the prompt.
-    Anthropic also requires that an assistant's turn begins with its signed reasoning.
+    OpenAI accepts it unchanged. Anthropic and Gemini require that the user begins and ends, and that system messages come first. No user
+    message
+    may be empty, arguments must be a JSON object, part types must be known, and each tool-call id may occur once in the prompt. Anthropic
+    also
+    requires that an assistant's turn begins with its signed reasoning.
 
     Args:
         messages: the conversation.
@@ -226,14 +228,14 @@ def _parse_object(text: str) -> dict[str, Any] | None:
 def _build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("a key occurs twice")
     return made
 
 
 def _parse_finite(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError("no JSON number")
+        raise ValueError("the number is not finite, which JSON does not allow")
     return number
 
 

@@ -283,10 +283,10 @@ def _iter_gap(window: Window, strategy: Strategy, gap: Gap) -> Iterator[Run]:
         yield Run(place, min(summary.last, gap.end - 1), "compacted", SUMMARIZED, within - before)
         place, before = summary.last + 1, within
     if gap.after > before:
-        gone, reason = (
+        decision, reason = (
             ("compacted", "condensed") if window.compaction else ("evicted", STRATEGIES[strategy.name].left or UNSEEN)
         )
-        yield Run(place, gap.end - 1, gone, reason, gap.after - before)
+        yield Run(place, gap.end - 1, decision, reason, gap.after - before)
 
 
 OUTSIDE = "out of the buffer: max_history_turns"

@@ -137,7 +137,7 @@ def find_break(
     slides = strategy.window_size is not None or strategy.history
     moved = "newer messages took the place of older ones" if slides else "the room was full"
     if prefix.messages in (before.recalled, now.recalled):
-        return PrefixBreak(prefix.messages, seq, "what is recalled changed: it is of one turn only")
+        return PrefixBreak(prefix.messages, seq, "the recalled text changed: it belongs to one turn only")
     return PrefixBreak(prefix.messages, seq, _explain_break(prefix, before, now, moved))
 
 
@@ -145,14 +145,14 @@ def _explain_break(prefix: Prefix, before: PromptSnapshot, now: PromptSnapshot, 
     if prefix.messages < max(before.system, now.system):
         return "the system prompt changed"
     if now.summary != before.summary:
-        return "a summary was laid" if now.summary else "a summary was dropped"
+        return "a summary was added" if now.summary else "the summary was removed"
     if now.frontier != before.frontier:
         return f"the frontier moved from {before.frontier} to {now.frontier}: {moved}"
     if now.cuts != before.cuts:
         cleared = any(cut.cleared and seq not in before.cuts for seq, cut in now.cuts.items())
         return "older tool results were cleared" if cleared else "messages were cut: the room was full"
     if now.compaction != before.compaction or now.head != before.head:
-        return "what stands before the frontier changed"
+        return "the messages before the frontier changed"
     return "the message changed: results arrived, or it was edited"
 
 

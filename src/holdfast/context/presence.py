@@ -84,10 +84,10 @@ class PromptContents:
         if entry.erased:
             return Presence("no", "erased", "its content was erased on request; [erased] is sent in its place")
         if entry.retired_by is not None:
-            return Presence("no", "retired", f"an edit or a rewind took it back; message {entry.retired_by} came next")
+            return Presence("no", "retired", f"removed by an edit or a rewind; message {entry.retired_by} came next")
         run = self._find_run(entry.seq)
         if run is None:
-            return Presence("no", "later", "it was said after this prompt")
+            return Presence("no", "later", "written after this prompt")
         block = self._blocks.get(entry.seq) if entry.seq in self._sent else None
         if self._is_whole(entry):
             return Presence("whole", run.decision, run.reason, block)
@@ -269,7 +269,7 @@ class DepartureLog:
                 self._seen.add(seq)
                 self.found.pop(seq, None)
             elif seq in self._seen and seq not in self.found:
-                why = built.broken.why if built.broken else "the prompt before it is not known"
+                why = built.broken.why if built.broken else "the previous prompt is not known"
                 self.found[seq] = Departure(call.turn_id, call.timestamp, why)
 
 

@@ -62,7 +62,7 @@ RECALLERS: Final[Mapping[RecalledKind, str]] = {"memory": "memory", "conversatio
 
 
 class RecallSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What an agent may recall of a kind, with the kind's tool and automatically in its prompts."""
+    """Settings for what an agent may recall of a kind, with the kind's tool and automatically in its prompts."""
 
     inject: bool = True
     """True if matches of the user's message are added to the turn's prompts."""
@@ -102,8 +102,8 @@ class RecalledItem(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     @property
     def digest(self) -> bytes:
         """Hash of the text, independent of white space and letter case."""
-        said = " ".join(self.text.split()).casefold()
-        return hashlib.blake2b(said.encode(errors="surrogatepass"), digest_size=16).digest()
+        folded = " ".join(self.text.split()).casefold()
+        return hashlib.blake2b(folded.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 class RecalledBlock(msgspec.Struct, frozen=True, gc=False):
@@ -134,7 +134,7 @@ class RecalledBlock(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What may be recalled in a prompt, and how many tokens it may take."""
+    """The items that may be recalled in a prompt, and their limits."""
 
     budgets: Mapping[RecalledKind, int] = {}
     """Tokens by kind. They are kept free even if nothing is recalled, so that the rest of the prompt does not depend on what is found."""
@@ -190,7 +190,7 @@ def compute_session_room(limit: int, free: int) -> int:
 
 
 def make_block(
-    recall: Recall, room: int, count: Count, held: PromptContent, *, marker: str = "", own: int = 0
+    recall: Recall, room: int, count: Count, content: PromptContent, *, marker: str = "", own: int = 0
 ) -> RecalledBlock | None:
     """Return the recalled block of a prompt; None if there is nothing to recall, or no room.
 
@@ -205,18 +205,18 @@ def make_block(
     earlier = recall.block
     if earlier is not None and count.message(earlier.message) <= room + own:
         return earlier
-    fresh = [item for item in recall.items if item.text.strip() and not held.contains(item)]
+    fresh = [item for item in recall.items if item.text.strip() and not content.contains(item)]
     items = list(earlier.items) if earlier is not None else sorted(fresh, key=_get_rank)
     passages = sorted((item for item in items if item.kind == "session"), key=_get_rank)
     chosen = _choose_items(items, recall.budgets, room - count.message(_make_message((), marker)), count)
-    said = _choose_passages(
+    session_items = _choose_passages(
         passages, room + own - count.message(_make_message(chosen or passages[:1], marker, bare=not chosen)), own, count
     )
-    while chosen or said:
-        made = _make_message([*chosen, *sorted(said, key=_get_position)], marker)
+    while chosen or session_items:
+        made = _make_message([*chosen, *sorted(session_items, key=_get_position)], marker)
         if count.message(made) <= room + own:
-            return RecalledBlock(made, (*chosen, *sorted(said, key=_get_position)))
-        (said or chosen).pop()
+            return RecalledBlock(made, (*chosen, *sorted(session_items, key=_get_position)))
+        (session_items or chosen).pop()
     return None
 
 
@@ -308,9 +308,9 @@ def format_line(item: RecalledItem) -> str:
     if item.kind == "session":  # short, because it uses the conversation's own room
         said = {"at": format_time(item.at).removesuffix(" UTC"), "by": item.author, "text": item.text}
         return to_json_line({**said, "cut": True} if item.cut else said)
-    told: dict[str, Any] = {"recalled": item.kind, "at": format_time(item.at), "by": item.author}
-    told |= {name: value for name in ("source", "note") if (value := getattr(item, name))}
-    return to_json_line({**told, "text": item.text, **({"cut": True} if item.cut else {})})
+    fields: dict[str, Any] = {"recalled": item.kind, "at": format_time(item.at), "by": item.author}
+    fields |= {name: value for name in ("source", "note") if (value := getattr(item, name))}
+    return to_json_line({**fields, "text": item.text, **({"cut": True} if item.cut else {})})
 
 
 def format_time(at: int) -> str:
@@ -371,10 +371,10 @@ def make_introduction(
 
 def format_known_line(memory: Memory) -> str:
     """Return a memory as a line of the introduction."""
-    told: dict[str, Any] = {"known": memory.type, "by": memory.origin, "text": memory.content}
+    fields: dict[str, Any] = {"known": memory.type, "by": memory.origin, "text": memory.content}
     if len(memory.content) > TEXT_CHARS:
-        told |= {"text": memory.content[:TEXT_CHARS].rstrip() + "…", "cut": True}
-    return to_json_line(told)
+        fields |= {"text": memory.content[:TEXT_CHARS].rstrip() + "…", "cut": True}
+    return to_json_line(fields)
 
 
 def _is_known(memory: Memory, began: int) -> bool:

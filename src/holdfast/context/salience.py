@@ -74,7 +74,7 @@ _ERROR = re.compile(
 
 
 class Signals:
-    """What the units of a window say, and how important each of them is while the others stay.
+    """The values in the units of a window, and the importance of each unit while the others stay.
 
     Args:
         units: all units of the window, in order, also those that cannot leave.
@@ -88,19 +88,19 @@ class Signals:
         self._used: dict[str, int] = {}
         self._last: dict[str, int] = {}
         self._there = [True] * len(units)
-        for at, told in enumerate(self._units):
-            self._note(at, told)
+        for at, signals in enumerate(self._units):
+            self._note(at, signals)
         self._count = {word: len(holders) for word, holders in self._holders.items()}
-        asked = {name for told in self._units for name in told.asked}
+        asked = {name for signals in self._units for name in signals.asked}
         now = units[-1].last if units else 0
-        for at, told in enumerate(self._units):
-            self._weigh(at, told, asked, now)
+        for at, signals in enumerate(self._units):
+            self._weigh(at, signals, asked, now)
 
     def compute_importance(self, at: int) -> float:
         """Return the importance of the unit at that index, from 0 to 1."""
-        told = self._units[at]
-        worth = told.factor * (LEAST + told.worth)
-        return SCALE * worth / (told.size + SCALE * worth)
+        unit = self._units[at]
+        worth = unit.factor * (LEAST + unit.worth)
+        return SCALE * worth / (unit.size + SCALE * worth)
 
     def remove(self, at: int) -> None:
         """Remove the unit at that index: units that say the same become more important."""
@@ -115,50 +115,50 @@ class Signals:
         """Return the factor for a value in a unit while other units hold it too."""
         return SOURCE if self._source[word] == at else ELSEWHERE
 
-    def _note(self, at: int, told: _UnitSignals) -> None:
+    def _note(self, at: int, unit: _UnitSignals) -> None:
         """Note which values a unit holds, and which it uses again."""
-        for word in told.values:
+        for word in unit.values:
             self._holders.setdefault(word, []).append(at)
-            if word not in self._source or word not in told.said:
+            if word not in self._source or word not in unit.said:
                 self._source[word] = at
-        for word in told.said:
+        for word in unit.said:
             if self._holders[word][0] != at:
                 self._used[word] = self._used.get(word, 0) + 1
-            self._last[word] = told.last
+            self._last[word] = unit.last
 
-    def _weigh(self, at: int, told: _UnitSignals, asked: set[str], now: int) -> None:
+    def _weigh(self, at: int, unit: _UnitSignals, asked: set[str], now: int) -> None:
         """Compute the worth of each value of a unit. Within a form the best value comes first, and each further one counts a little less."""
         forms: dict[str, list[tuple[float, str]]] = {}
-        for worth, form, word in self._iter_worths(told, told.find_values_under(asked), now):
+        for worth, form, word in self._iter_worths(unit, unit.find_values_under(asked), now):
             forms.setdefault(form, []).append((-worth, word))
-        crowd = USERS_CROWD if told.users else CROWD
+        crowd = USERS_CROWD if unit.users else CROWD
         for values in forms.values():
             values.sort()
             for before, (worth, word) in enumerate(values):
                 counted = -worth / (1 + max(0, before - 1) / crowd) ** CROWDING
-                told.worths[word] = counted
-                told.worth += counted if self._count[word] == 1 else counted * self._get_share(word, at)
-        told.factor *= _fade(now - told.last, UNIT_HALF_LIFE, OLD_UNIT)
+                unit.worths[word] = counted
+                unit.worth += counted if self._count[word] == 1 else counted * self._get_share(word, at)
+        unit.factor *= _fade(now - unit.last, UNIT_HALF_LIFE, OLD_UNIT)
 
-    def _iter_worths(self, told: _UnitSignals, wanted: set[str], now: int) -> Iterator[tuple[float, str, str]]:
+    def _iter_worths(self, unit: _UnitSignals, wanted: set[str], now: int) -> Iterator[tuple[float, str, str]]:
         """Yield the values of a unit without regard to others: worth, form and value. Plain words share one form."""
-        new = _fade(now - told.last, HALF_LIFE, OLD)
-        for word, written in told.values.items():
+        new = _fade(now - unit.last, HALF_LIFE, OLD)
+        for word, written in unit.values.items():
             weight = weigh_value(written)
             worth = FORMS.get(weight, weight)
-            if told.users and worth < USERS_WORD:
+            if unit.users and worth < USERS_WORD:
                 worth = USERS_WORD
             if word in wanted:
                 worth *= ASKED
             if used := self._used.get(word):
                 worth *= 1 + USED * min(used, MOST_USED)
-            last = self._last.get(word, told.last)
-            worth *= new if last <= told.last else _fade(now - last, HALF_LIFE, OLD)
+            last = self._last.get(word, unit.last)
+            worth *= new if last <= unit.last else _fade(now - last, HALF_LIFE, OLD)
             yield worth, (_reduce_to_form(written) if weight > NAME else ""), word
 
 
 class _UnitSignals:
-    """What one unit says."""
+    """The values in one unit."""
 
     __slots__ = ("asked", "factor", "last", "promises", "results", "said", "size", "users", "values", "worth", "worths")
 
@@ -166,7 +166,7 @@ class _UnitSignals:
         self.last = unit.last
         self.users = unit.asks
         self.values: dict[str, str] = {}
-        """By folded form, each value as it was first written."""
+        """By folded form, the first spelling of each value."""
         self.said: dict[str, str] = {}
         """The values in messages and in calls, but not in tool results."""
         self.asked: list[str] = []
@@ -278,14 +278,14 @@ def choose_within(window: Window, goal: int) -> frozenset[int]:
     free = [at for at, unit in enumerate(units[:-1]) if not window.is_protected(unit)]
     sizes = {at: window.measure_unit(units[at]) for at in free}
     over = sum(map(window.measure_unit, units)) + (window.summary.tokens if window.summary else 0) - goal
-    gone: list[_Ranked] = []
+    removed: list[_Ranked] = []
     for least in _Queue(units, free) if over > 0 else ():
         over -= sizes[least[1]]
-        gone.append(least)
+        removed.append(least)
         if over <= 0:
             break
-    out = {at for _, at in gone}
-    for at in _iter_restorable(units, gone):
+    out = {at for _, at in removed}
+    for at in _iter_restorable(units, removed):
         if sizes[at] <= -over:
             over += sizes[at]
             out.discard(at)
@@ -324,13 +324,13 @@ class _Queue:
         return self._signals.compute_importance(at) if given is None else given, at
 
 
-def _iter_restorable(units: Sequence[Unit], gone: Sequence[_Ranked]) -> Iterator[int]:
+def _iter_restorable(units: Sequence[Unit], removed: Sequence[_Ranked]) -> Iterator[int]:
     """Yield removed units that may come back if removing the last one freed more room than needed.
 
     These units are nearly as important as the last one; the most important come first. Ratings of callers are never overridden in this way.
     """
-    for importance, at in reversed(gone[:-1]):
-        last, place = gone[-1]
+    for importance, at in reversed(removed[:-1]):
+        last, place = removed[-1]
         if (
             importance < ALIKE * last
             or _get_given_importance(units[at]) is not None

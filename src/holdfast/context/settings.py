@@ -81,7 +81,9 @@ class Problem(NamedTuple):
 # -- the table -----------------------------------------------------------------
 
 _RECALL = Key(
-    "switch", "auto", "whether what left is recalled where the current message asks about it: `auto`, `on`, `off`"
+    "switch",
+    "auto",
+    "whether evicted messages are recalled if the current message asks about them: `auto`, `on`, `off`",
 )
 _WINDOW_SIZE = Key("integer", 20, "messages kept", low=1)
 _TARGET = Key("share", 0.33, "share of the room that is used after the frontier has moved")
@@ -94,9 +96,7 @@ def _make_budget_key(default: int | None, about: str = "tokens of the conversati
 MAX_WINDOW: Final = 200_000
 """Tokens of a model's window that are used if no budget is given: in a window of a million tokens no message would ever leave, and models
 find less in long prompts."""
-_MAX_WINDOW = Key(
-    "integer", MAX_WINDOW, "tokens of the model's window that are used at most where `budget` is unset", low=1
-)
+_MAX_WINDOW = Key("integer", MAX_WINDOW, "most tokens of the model's window that are used if `budget` is unset", low=1)
 
 
 def _make_facts_key(*, default: bool) -> Key:
@@ -123,7 +123,7 @@ def _make_spec(
     facts: bool = False,
 ) -> StrategySpec:
     """Return the specification of a strategy that tool results may be cleared before."""
-    clearing = Key("clearing", None, "its keys, or true: older tool results are cleared before; unset: they are not")
+    clearing = Key("clearing", None, "its keys, or true: older tool results are cleared first; unset: they are not")
     return StrategySpec(
         about, {**keys, "facts": _make_facts_key(default=facts), CLEARING: clearing, RECALL: _RECALL}, left, chosen
     )
@@ -150,7 +150,7 @@ _strategies: dict[str, StrategySpec] = {
         },
     ),
     "digest": _make_spec(
-        "like token_window; what left is condensed to its facts, without a model",
+        "like token_window; evicted messages are condensed to their facts, without a model",
         {"budget": _make_budget_key(None, _BY_INPUT), "max_window": _MAX_WINDOW, "target": _TARGET},
         left=_NOT_CONDENSED,
         facts=True,
@@ -178,13 +178,13 @@ _strategies: dict[str, StrategySpec] = {
             "threshold": Key("share", 0.85, "share of the budget past which a summary is made"),
             "target": Key("share", 0.7, "share of the budget that is used afterwards; less than threshold"),
             "summarizer_llm": Key("text", None, "the llm that writes it; unset: the agent's; `none`: the digest"),
-            "prompt": Key("text", None, "what the summarizer is asked; unset: the built-in text"),
+            "prompt": Key("text", None, "the summarizer's prompt; unset: the built-in text"),
         },
         left=_NOT_CONDENSED,
         facts=True,
     ),
     CLEARING: StrategySpec(
-        "replaces older tool results by a marker; what that does not bring into the room goes as with digest",
+        "replaces older tool results by notes; if that is not enough, continues like digest",
         {
             "budget": _make_budget_key(None, _BY_INPUT),
             "max_window": _MAX_WINDOW,
@@ -416,7 +416,7 @@ class RequestSettings(msgspec.Struct, frozen=True):
         strategy = self.strategy or settings.strategy
         asked = self.strategy is not None or self.budget is not None
         if asked and "budget" not in STRATEGIES[strategy].keys and self._get_smallest_budget(settings) is not None:
-            message = f"strategy {strategy!r} has no budget, and {self._get_smallest_budget(settings):,} tokens are the most here"
+            message = f"strategy {strategy!r} has no budget, but at most {self._get_smallest_budget(settings):,} tokens are allowed; name another strategy"
             raise InvalidRequest(message, param="strategy" if self.strategy else "budget")
 
     def apply(self, settings: ContextSettings) -> ContextSettings:

@@ -553,8 +553,8 @@ def _find_pinned(
 
 def _drop_last(kept: list[Statement], corrected: Mapping[Position, Statement]) -> list[Statement]:
     """Return the statements without the least promising one and the ones that it corrects."""
-    gone = {kept[-1].position}
-    return [one for one in kept[:-1] if (later := corrected.get(one.position)) is None or later.position not in gone]
+    dropped = {kept[-1].position}
+    return [one for one in kept[:-1] if (later := corrected.get(one.position)) is None or later.position not in dropped]
 
 
 def _format_block(kept: Iterable[Statement], corrected: Mapping[Position, Statement], marker: str) -> str:

@@ -130,7 +130,7 @@ _FORWARDED: Final = re.compile(
     r"|(?:hi|hello|hey|hallo|bonjour|salut|hola|olá)[ ](?!there\b|assistant\b|ai\b|claude\b)[^\n.!?,]{1,40},[ \t]*$)",
     _I | re.MULTILINE,
 )
-"""The beginning of a mail or a letter of somebody else. Everything after it is theirs, up to the end of the paragraph with the signature."""
+"""The beginning of another person's mail or letter. Everything after it is theirs, up to the end of the paragraph with the signature."""
 _SIGNED: Final = re.compile(
     r"^[ \t]*(?:(?:best|kind|warm)?[ ]?regards|best|cheers|sincerely|yours(?: \w+)?|thanks|mit freundlichen grüßen|(?:viele|beste|liebe)[ ]grüße|mfg|cordialement"
     r"|bien à vous|saludos(?: cordiales)?|atentamente|atenciosamente|abraços?)\b[ \t]*[,.\n][^\n]*",
@@ -212,9 +212,8 @@ def separate_own_words(text: str, *, strict: bool = True) -> OwnWords:
 
     Args:
         text: the text of the message.
-        strict: whether a single line with a title before a clause is somebody else's (`Word on the street: Kelp is closing`). If False, it
-            is
-            the user's, because people write notes in this form; only a label of material (`Context:`) and two speakers in a row are not.
+        strict: whether a single line with a title before a clause is a quote (`Word on the street: Kelp is closing`). If False, it is the
+            user's, because people write notes in this form; only a label of material (`Context:`) and two speakers in a row are quotes.
     """
     if not strict:
         text = _PASTED.sub("\n", text)

@@ -74,7 +74,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         clearing: the rule that clears tool results before everything else.
         history: newest messages of the log that it sees, in addition to anchor and pins; 0 for all.
         bounded: False for `none`, which never drops anything: `fit` refuses a window that is too long.
-        perspective: the agent's view of the session; None if every message is sent as it is in the log.
+        perspective: the agent's view of the session; None if every message of the log is sent unchanged.
         recall: whether the prompt recalls evicted messages if the current message asks about them.
     """
 

@@ -144,8 +144,8 @@ def _count_covered(window: Window, allowed: int) -> int:
     """
     tail, share = window.tail_tokens, int(ANCHOR_SHARE * window.room.tokens)
     head = sum(window.measure_unit(unit) for unit in window.head if window.is_protected(unit))
-    stood = window.digest.last >= 0 or not all(map(window.is_protected, window.head))
-    fewest, most = 1 if stood else 0, len(window.units) - 1
+    must_cover = window.digest.last >= 0 or not all(map(window.is_protected, window.head))
+    fewest, most = 1 if must_cover else 0, len(window.units) - 1
     if window.units and not window.units[-1].answered:
         most -= 1
     for number, (unit, size) in enumerate(zip(window.units, window.list_sizes(), strict=True)):
@@ -167,7 +167,7 @@ def _count_freed_tokens(window: Window, leaving: Iterable[Unit]) -> int:
 
 
 def make_compaction(text: str, *, first: int, last: int, total: int, count: Count, marker: str) -> Compaction:
-    """Return the compaction for a summary's text: labelled as data, inert, and counted as it is sent."""
+    """Return the compaction for a summary's text: labelled as data, inert, and with its token count."""
     label = LABEL.format(first=first, last=last, tag=format_tag(marker))
     labelled = f"{label}\n{escape_lines(text, marker)}\n{END}"
     size = count.message(Message(role="user", content=labelled))
@@ -218,12 +218,12 @@ def make_summarized_view(
         strategy, room, [entry for entry in entries if entry.seq <= summary.last], after, anchor
     )
     if strategy.facts:
-        gone = [
+        evicted = [
             unit
             for unit in strategy.view_units(group_units(entries))
             if unit.last <= summary.last and unit not in window.head
         ]
-        window.left, window.statements = tuple(gone), Block(None, candidates)
+        window.left, window.statements = tuple(evicted), Block(None, candidates)
         window = lay_facts(window, room.tokens - window.head_tokens)
     window = with_stub(window, compute_cut_floor(room.tokens) if strategy.condense else MIN_CUT)
     kept = [entry for unit in window.head for entry in unit.entries]
@@ -274,8 +274,10 @@ def find_lost(before: Sequence[str], after: Iterable[str]) -> LostIdentifiers:
         after: the summary, and all other text in the prompt.
     """
     known = "\n".join(text[:_SCANNED] for text in after).casefold()
-    gone = {word.casefold(): word for text in before for word in iter_identifiers(text) if word.casefold() not in known}
-    return LostIdentifiers(tuple(list(gone.values())[:REPORTED]), len(gone))
+    missing = {
+        word.casefold(): word for text in before for word in iter_identifiers(text) if word.casefold() not in known
+    }
+    return LostIdentifiers(tuple(list(missing.values())[:REPORTED]), len(missing))
 
 
 def iter_identifiers(text: str) -> Iterator[str]:

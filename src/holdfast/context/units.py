@@ -75,11 +75,11 @@ def _has_content_elsewhere(extra: Mapping[str, Any]) -> bool:
     if not extra:
         return False
     audio, blocks = extra.get("audio"), extra.get(CONTENT_BLOCKS)
-    spoken = isinstance(audio, Mapping) and (audio.get("id") or audio.get("transcript"))
+    has_audio = isinstance(audio, Mapping) and (audio.get("id") or audio.get("transcript"))
     served = isinstance(blocks, list) and any(
         isinstance(block, Mapping) and block.get("type") not in (*REASONING_PARTS, "text") for block in blocks
     )
-    return bool(spoken or served or isinstance(extra.get("function_call"), Mapping))
+    return bool(has_audio or served or isinstance(extra.get("function_call"), Mapping))
 
 
 def is_blank(content: str | tuple[Part, ...] | UnsetType | None) -> bool:

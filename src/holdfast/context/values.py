@@ -181,13 +181,13 @@ def clean(text: str) -> str:
 
 
 class Number(str):
-    """A JSON number as it was written: `12.50` stays `12.50`."""
+    """A JSON number in its original spelling: `12.50` stays `12.50`."""
 
     __slots__ = ()
 
 
 def decode_json(text: str) -> Any:
-    """Return decoded JSON with numbers as they are written; the text itself if it is no JSON object or list."""
+    """Return decoded JSON with numbers in their original spelling; the text itself if it is no JSON object or list."""
     stripped = text.strip()
     if stripped[:1] not in {"{", "["}:
         return text

@@ -229,7 +229,7 @@ def _grow_window(strategy: Strategy, window: Window, unit: Unit, seen: Unit | No
 def _restore_window(
     strategy: Strategy, room: Room, state: ViewState, kept: Sequence[Entry], entries: Sequence[Entry]
 ) -> Window:
-    """Return the window as it was after `state.through`."""
+    """Return the window in its state after `state.through`."""
     window = Window(room, anchor=state.anchor, anchored=strategy.anchored)
     window.cuts = dict(state.cuts)
     window.summary = state.summary

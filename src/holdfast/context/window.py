@@ -224,7 +224,7 @@ class Window:
 
     @property
     def facts(self) -> Compaction | None:
-        """The user's statements as they are sent."""
+        """The compaction with the user's statements."""
         return self.statements.compaction
 
     @property
@@ -234,7 +234,7 @@ class Window:
 
     @property
     def compaction(self) -> Compaction | None:
-        """The digest as it is sent."""
+        """The compaction of the digest."""
         return self.digest.compaction
 
     @property
@@ -336,13 +336,13 @@ class Window:
         stays = [self.is_protected(unit) or unit.first in keeping for unit in older]
         head = tuple(unit for unit, stay in zip(older, stays, strict=True) if stay)
         left = (*self.left, *(unit for unit, stay in zip(older, stays, strict=True) if not stay))
-        gone = {entry.seq for unit in left for entry in unit.entries}
+        left_seqs = {entry.seq for unit in left for entry in unit.entries}
         sizes = self._sizes[number:]
         return self._with(
             head=head,
             left=left,
             units=self.units[number:],
-            cuts={seq: cut for seq, cut in self.cuts.items() if seq not in gone},
+            cuts={seq: cut for seq, cut in self.cuts.items() if seq not in left_seqs},
             _sizes=sizes,
             _tail=sum(sizes),
             _head=sum(self.measure_unit(unit) for unit in head),

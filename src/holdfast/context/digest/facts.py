@@ -65,15 +65,15 @@ def name_call(arguments: Any) -> tuple[list[str], dict[str, Any]]:
     texts = {key: text for key, text in texts.items() if 0 < len(text) <= FIRST_NAME}
     naming = [key for key, text in texts.items() if _is_identifying(key, text)]
     names: list[str] = []
-    told: set[str] = set()
+    used: set[str] = set()
     free = HANDLE
     for key in (*naming, *(key for key in texts if key not in naming)):
         text = texts[key]
         if not names or (len(text) <= min(free, MAX_KEY) and not (naming and (" " in text or len(text) < 2))):
             names.append(text)
-            told.add(key)
+            used.add(key)
             free = max(free - len(text) - 2, WORD_CHARS * (len(names) == 1))
-    rest = {key: value for key, value in arguments.items() if key not in told and value not in (None, "", [], {})}
+    rest = {key: value for key, value in arguments.items() if key not in used and value not in (None, "", [], {})}
     return names, rest
 
 
@@ -208,17 +208,17 @@ def _read_call(call: ToolCall, result: str, seq: int, by: str) -> Line:
     names, rest = name_call(arguments)
     name = clean(call.name)[:64]
     handle = f"{_format_owner(by)}{name}({', '.join(names) or shorten_first_text(rest)})"
-    given, told = _read_arguments(rest) if rest else _LeafCollector(), _read_result(result)
+    given, answer = _read_arguments(rest) if rest else _LeafCollector(), _read_result(result)
     above = given.rows
     if above:
-        _shift_rows(told, above)
-    _bundle(given.facts, told.facts)
+        _shift_rows(answer, above)
+    _bundle(given.facts, answer.facts)
     if len(result) <= OUTCOME:
-        for fact in told.facts:
+        for fact in answer.facts:
             fact.weight += OUTCOME_MORE
             fact.firm = True
     if len(result) <= FAILURE and has_error(result):
-        for fact in (*given.facts, *told.facts):
+        for fact in (*given.facts, *answer.facts):
             if fact.firm or (fact.group and fact.group <= above and not fact.prose):
                 fact.weight *= TRIED
     line = Line(
@@ -226,12 +226,12 @@ def _read_call(call: ToolCall, result: str, seq: int, by: str) -> Line:
         handle if not rest else f"{handle}#{_hash(call.arguments)}",
         seq,
         "call",
-        deduplicate_facts((*given.facts, *told.facts)),
+        deduplicate_facts((*given.facts, *answer.facts)),
         names,
         collect_names(arguments),
         cost=2.0 + round(estimate_tokens(handle), 1),
         given=above,
-        lists=given.lists + told.lists,
+        lists=given.lists + answer.lists,
     )
     line.counts = _count_lists(line)
     return line
@@ -265,13 +265,13 @@ def _shift_rows(read: _LeafCollector, above: int) -> None:
     read.lists = [(above + 1, ""), *((start + above, name) for start, name in read.lists)]
 
 
-def _bundle(given: list[Fact], told: list[Fact]) -> None:
+def _bundle(given: list[Fact], answer: list[Fact]) -> None:
     """Number the parallel lists of a call: lists of equal length in its arguments, or in one object of its result.
 
     Values at the same index belong together, so a reader of only the beginnings would pair them wrongly.
     """
     lists: dict[tuple[int, int, str], list[Fact]] = {}
-    for facts, of_call in ((given, True), (told, False)):
+    for facts, of_call in ((given, True), (answer, False)):
         for fact in facts:
             if fact.key and not fact.prose:
                 lists.setdefault((-1 if of_call else fact.group, fact.group, fact.key), []).append(fact)
@@ -352,12 +352,12 @@ def _deduplicate_rows(facts: list[Fact], lists: list[tuple[int, str]]) -> list[F
     }
     if not again and not hoisted:
         return facts
-    gone = {id(fact) for place in hoisted for fact in columns[place]}
+    shared = {id(fact) for place in hoisted for fact in columns[place]}
     common = [
         Fact(f"{name}.{key}" if name else key, fact.value, 0, fact.weight, prose=fact.prose)
         for (name, key), fact in hoisted.items()
     ]
-    kept = [fact for fact in facts if fact.group not in again and id(fact) not in gone]
+    kept = [fact for fact in facts if fact.group not in again and id(fact) not in shared]
     first = next((place for place, fact in enumerate(kept) if fact.group), len(kept))
     return kept[:first] + common + kept[first:]
 

@@ -96,7 +96,7 @@ class FactSelector:
         self._named = self._known.named
         self._least = USER_LEAST * min(1.0, SMALL_TEXT / max(1.0, room)) ** STEEP
         self._share = compute_people_share(lines)
-        self._told: dict[str, set[str | int]] = {}
+        self._marks: dict[str, set[str | int]] = {}
         self._taken = [False] * len(self._known.facts)
         self._spent = self._users = 0.0
         self._scores: list[float] = []
@@ -158,7 +158,7 @@ class FactSelector:
             worth += known.worths[lead] * self._compute_novelty(known.facts[lead], source)
             cost += known.facts[lead].cost
         unsaid = known.listed[number] or (known.lasts[number] < 0 and row.last < 0)
-        if source.crowd and unsaid and not (fact.group and row.told):
+        if source.crowd and unsaid and not (fact.group and row.is_chosen):
             before = source.crowd.get("" if fact.group else fact.key, 0)
             if before > CROWD_FREE:
                 worth /= 1 + (before - CROWD_FREE) / CROWD
@@ -168,26 +168,26 @@ class FactSelector:
 
     def _compute_novelty(self, fact: Fact, source: Source) -> float:
         """Return the share of a fact's content, by weight, that is not in the text yet."""
-        told, shown, named = self._told, self._shown, self._named
+        marks_by_word, shown, named = self._marks, self._shown, self._named
         if not fact.prose:
             word = fact.value.casefold()
-            tellers = told.get(word)
-            if tellers is None:
+            marks = marks_by_word.get(word)
+            if marks is None:
                 news = VISIBLE if word in shown else 1.0
             else:
-                news = ELSEWHERE if tellers.isdisjoint(source.marks) else SAME
+                news = ELSEWHERE if marks.isdisjoint(source.marks) else SAME
             return FIRM if news < FIRM and fact.firm else news
         # Most things that people name are then looked up, so they are in the handle of a call.
         said = source.line.kind != "call"
         total = whole = 0.0
         for word, weight in _weigh_fact_words(fact):
             whole += weight
-            tellers = told.get(word)
-            if tellers is None:
+            marks = marks_by_word.get(word)
+            if marks is None:
                 elsewhere = VISIBLE if word in shown else ELSEWHERE if said and word in named else 1.0
                 total += weight * elsewhere
             else:
-                total += weight * (ELSEWHERE if tellers.isdisjoint(source.marks) else SAME)
+                total += weight * (ELSEWHERE if marks.isdisjoint(source.marks) else SAME)
         news = total / whole if whole else 1.0
         return FIRM if news < FIRM and fact.firm else news
 
@@ -247,7 +247,7 @@ class FactSelector:
             known.worths[number + 1] *= FOLLOWS
             again = (number + 1,)
         if not source.opened:
-            self._mark_told(source.names, source.marks)
+            self._note_words(source.names, source.marks)
             source.opened = True
             again = range(source.start, source.end)
         for other in again:
@@ -260,22 +260,22 @@ class FactSelector:
         self._spent += fact.cost
         self.order.append((source.line, fact))
         self.costs.append(self._spent)
-        self._mark_told([word for word, _ in _weigh_fact_words(fact)], source.marks)
+        self._note_words([word for word, _ in _weigh_fact_words(fact)], source.marks)
 
-    def _mark_told(self, words: Iterable[str], marks: set[str | int]) -> None:
-        told = self._told
+    def _note_words(self, words: Iterable[str], marks: set[str | int]) -> None:
+        marks_by_word = self._marks
         for word in words:
-            tellers = told.get(word)
-            told[word] = marks if tellers is None else tellers | marks
+            known = marks_by_word.get(word)
+            marks_by_word[word] = marks if known is None else known | marks
 
 
 def _note_crowding(source: Source, row: Row, fact: Fact) -> None:
     """Count one more chosen row, or one more chosen value of a key, of a source."""
-    if fact.group and row.told:
+    if fact.group and row.is_chosen:
         return
     key = "" if fact.group else fact.key
     source.crowd[key] = source.crowd.get(key, 0) + 1
-    row.told = True
+    row.is_chosen = True
 
 
 def _is_trivial(fact: Fact) -> bool:
@@ -453,8 +453,8 @@ def _format_line(line: Line, chosen: set[int], marker: str) -> str:
     """Return a line in which everything but its own label is inert."""
     if line.kind != "call":
         label, *parts = _format_sentences(line, chosen).split(_JOINT)
-        told = [escape_inline(part, marker) if at % 2 else part for at, part in enumerate(parts)]
-        return f"{line.handle}: {escape_inline(label, marker)}{''.join(told)}"
+        escaped = [escape_inline(part, marker) if at % 2 else part for at, part in enumerate(parts)]
+        return f"{line.handle}: {escape_inline(label, marker)}{''.join(escaped)}"
     return escape_inline(_format_call(line, chosen), marker)
 
 
@@ -466,8 +466,8 @@ def _format_call(line: Line, chosen: set[int]) -> str:
     if not line.given:
         return f"{line.handle}: {_format_groups(line, groups)}"
     given = {group: facts for group, facts in groups.items() if 0 < group <= line.given}
-    told = {group: facts for group, facts in groups.items() if group not in given}
-    return _format_arguments(line, given) + (f": {_format_groups(line, told)}" if told else "")
+    answer = {group: facts for group, facts in groups.items() if group not in given}
+    return _format_arguments(line, given) + (f": {_format_groups(line, answer)}" if answer else "")
 
 
 def _format_arguments(line: Line, given: dict[int, list[Fact]]) -> str:
@@ -504,8 +504,8 @@ def _format_sentences(line: Line, chosen: set[int]) -> str:
             gap = bool(text)
             continue
         between = " … " if gap else "; " if fact.key and not text.endswith(COLONS) else " "
-        told = f"{fact.key}: {fact.value}" if fact.key and fact.key != heading else fact.value
-        text += (between if text else "") + told
+        written = f"{fact.key}: {fact.value}" if fact.key and fact.key != heading else fact.value
+        text += (between if text else "") + written
         heading = fact.key if "|" in fact.key else ""
         gap = False
     return text

@@ -268,8 +268,8 @@ class _Index:
         """Remove a line."""
         self._forget(line.facts)
         for name in line.names:
-            if held := [other for other in self._lines[name.casefold()] if other is not line]:
-                self._lines[name.casefold()] = held
+            if others := [other for other in self._lines[name.casefold()] if other is not line]:
+                self._lines[name.casefold()] = others
             else:
                 self._lines.pop(name.casefold(), None)
 
@@ -281,8 +281,8 @@ class _Index:
 
     def _forget(self, facts: Iterable[Fact]) -> None:
         for fact in facts:
-            if not fact.prose and (held := self._facts.get(word := fact.value.casefold())):
-                if left := [one for one in held if one[0] is not fact]:
+            if not fact.prose and (known := self._facts.get(word := fact.value.casefold())):
+                if left := [one for one in known if one[0] is not fact]:
                     self._facts[word] = left
                 else:
                     del self._facts[word]
@@ -459,9 +459,9 @@ def _supersede(index: _Index, new: Line) -> None:
         if len(shared) < 3 or len(shared) * 2 < len(before) or _is_another_object(before, after):
             continue
         _take_over(old, new)
-        told = {(fact.key, fact.value) for fact in new.facts}
+        known = {(fact.key, fact.value) for fact in new.facts}
         index.keep_only(
-            old, [fact for fact in old.facts if fact.key not in shared and (fact.key, fact.value) not in told]
+            old, [fact for fact in old.facts if fact.key not in shared and (fact.key, fact.value) not in known]
         )
 
 
@@ -479,14 +479,14 @@ def _update(index: _Index, new: Line) -> None:
         before = Counter(fact.key for fact in row)
         if after.get(name.key) is not name or 2 * len(before.keys() & after.keys()) <= len(after):
             continue
-        past = [fact for fact in row[1:] if fact.key in after and before[fact.key] == 1]
-        for fact in past:
+        outdated_facts = [fact for fact in row[1:] if fact.key in after and before[fact.key] == 1]
+        for fact in outdated_facts:
             now = after[fact.key]
             if now.value != fact.value:
                 now.was = fact.value
                 now.weight += CHANGED
-        gone = set(map(id, past))
-        index.keep_only(line, [fact for fact in line.facts if id(fact) not in gone])
+        outdated = set(map(id, outdated_facts))
+        index.keep_only(line, [fact for fact in line.facts if id(fact) not in outdated])
 
 
 def _is_another_object(before: Mapping[str, Fact], after: Mapping[str, Fact]) -> bool:
@@ -538,11 +538,11 @@ NAMING = 4_000
 
 def compute_reserve(room: int, stated: int = 0) -> int:
     """Return the tokens that a digest may take of a room, next to `stated` tokens of standing facts, which contain a part of it."""
-    told, below = 0.0, 0
+    tokens, below = 0.0, 0
     for until, share in SHARES:
-        told += share * (min(room, until) - min(room, below))
+        tokens += share * (min(room, until) - min(room, below))
         below = until
-    return min(MOST, int(told + MORE * max(0, room - below))) - int(stated * STATED)
+    return min(MOST, int(tokens + MORE * max(0, room - below))) - int(stated * STATED)
 
 
 class Digest(DeferredBlock):

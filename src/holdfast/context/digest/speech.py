@@ -174,7 +174,7 @@ QUOTED, LEAST_QUOTED = 0.5, 5.0
 ASKED = 0.15
 """Factor for a user's question without a value: its answer says more."""
 CLAUSE = 4
-"""Spaces from which the text after a label is a clause that somebody says, and not a value that the user filled in."""
+"""Spaces from which the text after a label is a spoken clause, and not a value that the user filled in."""
 LEAST_OWN = 3
 """Least words of the user's own in a sentence with a quote for which the sentence is the user's."""
 PROMISED, PROMISE_LEAST = 1.5, 1.0

@@ -97,14 +97,14 @@ class Source:
 class Row:
     """The facts of one object in a source."""
 
-    __slots__ = ("last", "lead", "named", "numbers", "told")
+    __slots__ = ("is_chosen", "last", "lead", "named", "numbers")
 
     def __init__(self) -> None:
         self.named = False
         self.numbers: list[int] = []
         self.last = -1
         self.lead = -1
-        self.told = False
+        self.is_chosen = False
 
 
 _NO_ROW = Row()
