@@ -289,7 +289,7 @@ async def test_it_sweeps_soon_after_its_start(tmp_path: Path) -> None:
     hf = Holdfast(file(tmp_path), clock=clock, life=LifeSettings())
     async with hf:
         await hf.engine.sweeper.close()
-        hf.engine.sweeper.pace = msgspec.structs.replace(hf.engine.sweeper.pace, first=0.001)
+        hf.engine.sweeper.pace = msgspec.structs.replace(hf.engine.sweeper.pace, first_sweep_seconds=0.001)
         hf.engine.sweeper.start()
         assert hf.engine.sweeper.interval == 6 * HOUR / 1000
 

@@ -128,7 +128,7 @@ async def test_only_those_that_want_a_reason_hear_of_it(tmp_path: Path, clock: C
 async def test_hooks_are_told_in_order_each_awaited_and_apart(tmp_path: Path, clock: Clock) -> None:
     """One that raises, one that ends itself and one that hangs do not keep the others from hearing."""
     async with life(file(tmp_path), clock) as hf:
-        patience(hf, call=0.05)
+        patience(hf, call_seconds=0.05)
         order: list[str] = []
 
         async def slow(session: EndedSession, reason: str) -> None:
@@ -172,7 +172,7 @@ async def test_hooks_are_told_in_order_each_awaited_and_apart(tmp_path: Path, cl
 async def test_a_hook_that_does_not_stop_is_left_behind(tmp_path: Path, clock: Clock) -> None:
     """It holds up neither the next hook nor the end of the process for long."""
     async with life(file(tmp_path), clock) as hf:
-        patience(hf, call=0.01)
+        patience(hf, call_seconds=0.01)
         release, ear = asyncio.Event(), Ear()
 
         async def stubborn(session: EndedSession, reason: str) -> None:
@@ -239,7 +239,7 @@ async def test_at_a_clean_end_those_hear_of_it_that_asked(tmp_path: Path, clock:
 async def test_the_end_does_not_wait_for_ever(tmp_path: Path, clock: Clock) -> None:
     """What hangs then is left to the next start."""
     async with life(file(tmp_path), clock) as hf:
-        patience(hf, close=0.05)
+        patience(hf, close_seconds=0.05)
         began = asyncio.Event()
 
         async def hangs(session: EndedSession, reason: str) -> None:

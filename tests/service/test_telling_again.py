@@ -91,7 +91,7 @@ async def test_a_deleted_session_waits_for_its_last_hook(tmp_path: Path, clock: 
 async def test_it_is_given_up_in_the_end(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     """With a line in the log; what waited for it goes."""
     async with life(file(tmp_path), clock) as hf:
-        patience(hf, attempts=3)
+        patience(hf, max_attempts=3)
         ear = Ear()
         ear.failing = 99
         hf.add_hook(ear)
@@ -109,10 +109,12 @@ async def test_it_is_given_up_in_the_end(tmp_path: Path, clock: Clock, caplog: p
 
 def test_the_tries_take_a_week() -> None:
     """Seven days of them, at the pauses there are."""
-    told = DeliverySchedule()
-    pauses = [told.pauses[min(number, len(told.pauses) - 1)] for number in range(told.attempts - 1)]
+    schedule = DeliverySchedule()
+    pauses = [
+        schedule.pauses_ms[min(number, len(schedule.pauses_ms) - 1)] for number in range(schedule.max_attempts - 1)
+    ]
     assert 7 * DAY <= sum(pauses) < 7.1 * DAY
-    assert told.claim > told.call * 1000
+    assert schedule.claim_ms > schedule.call_seconds * 1000
 
 
 async def test_a_hook_that_is_configured_no_more_is_forgotten_after_a_day(

@@ -189,4 +189,4 @@ async def test_the_claim_of_a_process_that_died_is_taken_over(shared: str, clock
         clock.now += 90_000
         await two.sweep()
         assert ear.heard == [("close", "a")]
-        patience(one, close=0.01)
+        patience(one, close_seconds=0.01)

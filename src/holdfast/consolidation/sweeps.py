@@ -493,9 +493,9 @@ class Dreaming:
         often = self.settings.interval // 4
         return msgspec.structs.replace(
             pace,
-            chore=min(pace.chore, often),
-            latest=min(pace.latest, often / 1000),
-            without=min(pace.without, often / 1000),
+            chore_ms=min(pace.chore_ms, often),
+            max_interval_seconds=min(pace.max_interval_seconds, often / 1000),
+            default_interval_seconds=min(pace.default_interval_seconds, often / 1000),
         )
 
     async def due(self, dreams: Dreams, tenant: str, now: int) -> int:

@@ -296,7 +296,7 @@ class SessionLifecycle:
             withdrawn=withdrawn,
             reason=reason,
             ended_at=min(now, self._compute_expiry_time(session)) if reason == "ttl" else now,
-            due_at=now + self._hook_dispatcher.schedule.claim,
+            due_at=now + self._hook_dispatcher.schedule.claim_ms,
             hooks=self._hooks.get_names_for(reason),
         )
 

@@ -33,23 +33,23 @@ DAY: Final = 86_400_000
 class DeliverySchedule(msgspec.Struct, frozen=True, kw_only=True):
     """Time limits and pauses of hook delivery."""
 
-    call: float = 30.0
+    call_seconds: float = 30.0
     """Seconds that a call of a hook may take."""
-    claim: int = 90_000
+    claim_ms: int = 90_000
     """Milliseconds after which another process takes over an end from a process that is gone; longer than a call."""
-    pauses: tuple[int, ...] = (1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000)
+    pauses_ms: tuple[int, ...] = (1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000)
     """Milliseconds before the second attempt, the third, and so on; the last one applies to all further attempts."""
-    asked: float = 3600.0
+    max_asked_seconds: float = 3600.0
     """Maximum seconds of pause that a hook may ask for."""
-    attempts: int = 174
+    max_attempts: int = 174
     """Attempts before a hook is given up: about seven days' worth."""
-    unknown: int = DAY
+    unknown_hook_ms: int = DAY
     """Milliseconds after which a hook that is no longer configured is dropped; counted while a process runs."""
-    elsewhere: int = 300_000
+    recheck_ms: int = 300_000
     """Milliseconds until an end is checked again whose remaining hooks this process does not have."""
-    look: float = 30.0
+    poll_seconds: float = 30.0
     """Seconds between checks for ends that other processes left undelivered."""
-    close: float = 30.0
+    close_seconds: float = 30.0
     """Seconds that running hooks get when the process shuts down."""
 
 
@@ -141,7 +141,7 @@ class HookDispatcher:
         now = self._clock()
         if not len(self._hooks) or not await store.endings(due=now, limit=1):
             return 0
-        claim = self.schedule.claim
+        claim = self.schedule.claim_ms
         async with self._claiming, acquire_lease(store, LEASE, self._holder, self._clock, length=claim) as lease:
             return 0 if lease is None else await self._claim_all(store, now)
 
@@ -160,14 +160,14 @@ class HookDispatcher:
         mine = not ending.hooks or any(self._hooks.get(name) for name in ending.hooks) or self._is_abandoned(ending)
         try:
             claimed = await store.settle(
-                ending.id, due_at=now + (self.schedule.claim if mine else self.schedule.elsewhere)
+                ending.id, due_at=now + (self.schedule.claim_ms if mine else self.schedule.recheck_ms)
             )
         except EndingNotFound:  # another process has finished it
             return None
         return claimed if mine and ending.id not in self._mine else None
 
     def _is_abandoned(self, ending: Ending) -> bool:
-        return self._clock() - max(ending.ended_at, self._since) >= self.schedule.unknown
+        return self._clock() - max(ending.ended_at, self._since) >= self.schedule.unknown_hook_ms
 
     async def wait_until_idle(self) -> None:
         """Return when no delivery is running."""
@@ -175,14 +175,14 @@ class HookDispatcher:
             await asyncio.wait(self._running)
 
     async def close(self) -> None:
-        """Let running deliveries finish within `DeliverySchedule.close`. The others are delivered after the next start."""
+        """Let running deliveries finish within `DeliverySchedule.close_seconds`. The others are delivered after the next start."""
         self._closed = True
         if self._loop is not None:
             self._loop.cancel()
             await asyncio.gather(self._loop, return_exceptions=True)
             self._loop = None
         try:
-            async with asyncio.timeout(self.schedule.close):
+            async with asyncio.timeout(self.schedule.close_seconds):
                 await self.wait_until_idle()
         except TimeoutError:
             self._waiting.clear()
@@ -209,9 +209,11 @@ class HookDispatcher:
             now = self._clock()
             while self._retries and self._retries[0] <= now:
                 heapq.heappop(self._retries)
-            pause = (self._retries[0] - now) / 1000 if self._retries else self.schedule.look
+            pause = (self._retries[0] - now) / 1000 if self._retries else self.schedule.poll_seconds
             try:
-                async with asyncio.timeout(min(max(pause, 0.05), self.schedule.look) if len(self._hooks) else None):
+                async with asyncio.timeout(
+                    min(max(pause, 0.05), self.schedule.poll_seconds) if len(self._hooks) else None
+                ):
                     await self._wake.wait()
             except TimeoutError:
                 pass
@@ -273,7 +275,7 @@ class HookDispatcher:
         """Call a hook; return why it failed, None if it succeeded. A call that does not stop when it is cancelled is abandoned."""
         task = asyncio.ensure_future(hook(ended))
         try:
-            done, _ = await asyncio.wait({task}, timeout=self.schedule.call)
+            done, _ = await asyncio.wait({task}, timeout=self.schedule.call_seconds)
         except asyncio.CancelledError:
             task.cancel()
             raise
@@ -281,7 +283,7 @@ class HookDispatcher:
             task.cancel()
             self._strays.add(task)
             task.add_done_callback(self._discard_stray)
-            return _Failure(f"it took more than {self.schedule.call:g} s")
+            return _Failure(f"it took more than {self.schedule.call_seconds:g} s")
         if task.cancelled():
             return _Failure("it was cancelled")
         error = task.exception()
@@ -289,7 +291,9 @@ class HookDispatcher:
             return None
         _log.warning("hook %r failed for the end %s", hook.name, ended.delivery_id, exc_info=error)
         asked = error.retry_after if isinstance(error, HookFailed) else None
-        return _Failure(describe_failure(error), int(1000 * max(0.0, min(asked or 0.0, self.schedule.asked))))
+        return _Failure(
+            describe_failure(error), int(1000 * max(0.0, min(asked or 0.0, self.schedule.max_asked_seconds)))
+        )
 
     def _discard_stray(self, task: asyncio.Task[Any]) -> None:
         self._strays.discard(task)
@@ -299,9 +303,9 @@ class HookDispatcher:
     async def _extend_claim(self, store: Store, ending: Ending) -> Ending:
         """Return the end, claimed for long enough to call one more hook."""
         now, schedule = self._clock(), self.schedule
-        if ending.due_at - now > schedule.call * 1000 + schedule.claim // 3:
+        if ending.due_at - now > schedule.call_seconds * 1000 + schedule.claim_ms // 3:
             return ending
-        return await store.settle(ending.id, due_at=now + schedule.claim)
+        return await store.settle(ending.id, due_at=now + schedule.claim_ms)
 
     async def _settle_hook(self, store: Store, ending: Ending, name: str, outcome: str) -> Ending:
         """Remove a hook from the end, count the outcome, and return the end."""
@@ -310,15 +314,15 @@ class HookDispatcher:
 
     async def _conclude(self, store: Store, ending: Ending, failures: Sequence[tuple[str, _Failure]]) -> None:
         """Forget an end that all hooks were notified of, and remove the session if it waited for that; otherwise schedule another attempt."""
-        if failures and ending.attempts + 1 >= self.schedule.attempts:
+        if failures and ending.attempts + 1 >= self.schedule.max_attempts:
             for name, error in failures:
                 _log.error("hook %r is given up for the end %s after too many attempts: %s", name, ending.id, error.why)
                 ending = await self._settle_hook(store, ending, name, "given_up")
         if not ending.hooks:
             await self._forget(store, ending)
             return
-        pauses = self.schedule.pauses
-        pause = pauses[min(ending.attempts, len(pauses) - 1)] if failures else self.schedule.elsewhere
+        pauses = self.schedule.pauses_ms
+        pause = pauses[min(ending.attempts, len(pauses) - 1)] if failures else self.schedule.recheck_ms
         due = self._clock() + int(pause * (1 + _JITTER * self._chance()))
         due = max(due, *(self._clock() + error.asked for _, error in failures)) if failures else due
         reasons = "; ".join(f"{name}: {error.why}" for name, error in failures) or None

@@ -31,26 +31,26 @@ LEASE: Final = "sweep"
 class SweepPace(msgspec.Struct, frozen=True, kw_only=True):
     """Frequency and speed of sweeps."""
 
-    step: int = 8
+    end_batch: int = 8
     """Sessions to end at a time."""
-    batch: int = 96
+    read_batch: int = 96
     """Sessions to read at a time."""
-    share: float = 0.25
+    work_share: float = 0.25
     """Fraction of the time spent working; the rest is pauses."""
-    least: float = 0.002
+    min_pause_seconds: float = 0.002
     """Minimum seconds of a pause."""
-    chore: int = 3_600_000
+    chore_ms: int = 3_600_000
     """Milliseconds between two runs of the chore."""
-    lease: int = 60_000
+    lease_ms: int = 60_000
     """Milliseconds after which another process takes over from one that is gone."""
-    quarter: float = 0.25
+    ttl_share: float = 0.25
     """Fraction of the shortest ttl between two sweeps."""
-    soonest: float = 1.0
-    latest: float = 21_600.0
-    """Minimum (`soonest`) and maximum (`latest`) seconds between two sweeps."""
-    without: float = 60.0
+    min_interval_seconds: float = 1.0
+    max_interval_seconds: float = 21_600.0
+    """Minimum and maximum seconds between two sweeps."""
+    default_interval_seconds: float = 60.0
     """Seconds between two sweeps if no ttl is known."""
-    first: float = 60.0
+    first_sweep_seconds: float = 60.0
     """Maximum seconds before the first sweep, at least a quarter of which pass. It is short so that short-lived processes sweep too."""
 
 
@@ -135,13 +135,13 @@ class Sweeper:
         """Seconds between two sweeps: a quarter of the shortest ttl that this process knows of, within bounds."""
         pace, shortest = self.pace, self._life.shortest
         if not shortest:
-            return pace.without
-        return min(max(shortest * pace.quarter / 1000, pace.soonest), pace.latest)
+            return pace.default_interval_seconds
+        return min(max(shortest * pace.ttl_share / 1000, pace.min_interval_seconds), pace.max_interval_seconds)
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
         last = loop.time()
-        first = self.pace.first * (1 + 3 * self._chance()) / 4
+        first = self.pace.first_sweep_seconds * (1 + 3 * self._chance()) / 4
         while True:
             self._sooner.clear()
             wait = last + min(self.interval, first) - loop.time()
@@ -164,7 +164,7 @@ class Sweeper:
             now = self._clock()
             self._doing_chores = now >= self._chore_due
             if self._doing_chores:
-                self._chore_due = now + self.pace.chore
+                self._chore_due = now + self.pace.chore_ms
             swept = await self._sweep_tenant(self._life)
             if self._life.settings.all_tenants:
                 async for tenant in iterate_tenants(self._life.store):
@@ -173,7 +173,7 @@ class Sweeper:
             return swept
 
     async def _sweep_tenant(self, life: SessionLifecycle) -> SweepResult:
-        async with acquire_lease(life.store, LEASE, self._holder, self._clock, length=self.pace.lease) as lease:
+        async with acquire_lease(life.store, LEASE, self._holder, self._clock, length=self.pace.lease_ms) as lease:
             if lease is None:
                 await life.evict(recount=True)
                 return SweepResult(elsewhere=1)
@@ -189,7 +189,7 @@ class Sweeper:
         """End expired sessions, the longest overdue first; return how many."""
         number = 0
         while await lease.keep():
-            found = await life.store.idle(limit=self.pace.batch, **life.get_expiry_filters())
+            found = await life.store.idle(limit=self.pace.read_batch, **life.get_expiry_filters())
             ended = sum(await self._run_in_steps(found, lambda session: _expire_if_due(life, session)))
             number += ended
             if not ended:  # the rest is in use, or ended by other processes
@@ -208,7 +208,7 @@ class Sweeper:
             if session.accessed_at > until:  # a session with a past that was installed since then
                 continue
             waiting.append(session)
-            if len(waiting) == self.pace.batch:
+            if len(waiting) == self.pace.read_batch:
                 if not await lease.keep():
                     return number
                 number += sum(await self._run_in_steps(waiting, retired))
@@ -222,11 +222,13 @@ class Sweeper:
     async def _run_in_steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> list[bool]:
         """Call `do` for each session, a few at a time, with pauses that leave most of the time to other work."""
         loop, did = asyncio.get_running_loop(), list[bool]()
-        for at in range(0, len(sessions), self.pace.step):
+        for at in range(0, len(sessions), self.pace.end_batch):
             began = loop.time()
-            did += await asyncio.gather(*(_run_unless_damaged(do, one) for one in sessions[at : at + self.pace.step]))
+            did += await asyncio.gather(
+                *(_run_unless_damaged(do, one) for one in sessions[at : at + self.pace.end_batch])
+            )
             took = loop.time() - began
-            await asyncio.sleep(max(self.pace.least, took * (1 / self.pace.share - 1)))
+            await asyncio.sleep(max(self.pace.min_pause_seconds, took * (1 / self.pace.work_share - 1)))
         return did
 
 
