@@ -118,7 +118,9 @@ async def test_others_write_after_a_connection_broke_in_a_commit(
         proxy.arm(b"marked-7f3a", done=done)
         write = Append(entries=[user("marked-7f3a")], timestamp=2, idempotency_key=key, fingerprint=b"f")
         if key is None:
-            with pytest.raises(StoreUnavailable, match=r"^the database was lost .* outcome is unknown"):
+            with pytest.raises(
+                StoreUnavailable, match=r"^the connection to the database was lost .* outcome is unknown"
+            ):
                 await store.append(REF, write)
         else:
             answer = await store.append(REF, write)

@@ -409,8 +409,8 @@ async def _move(cluster: Cluster, slot: int) -> None:
 
 
 _GONE = re.compile(
-    r"the database( was lost while this was being committed: its outcome is unknown\. .*| cannot be reached: \w+"
-    r"|: the cluster does not serve all of its slots \(Redis: CLUSTERDOWN\))"
+    r"the (connection to the database was lost during a commit: its outcome is unknown\. .*|database cannot be reached: \w+"
+    r"|database: the cluster does not serve all of its slots \(Redis: CLUSTERDOWN\))"
 )
 """What may be told of a node that is not there."""
 

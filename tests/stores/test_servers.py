@@ -44,7 +44,9 @@ async def test_a_connection_that_breaks_in_a_commit(
         # PostgreSQL commits with the statement that has the message; MySQL is told to, by a statement of its own.
         proxy.arm(b"COMMIT" if server_url.startswith("mysql") else b"marked-7f3a", done=done)
         if done and key is None:
-            with pytest.raises(StoreUnavailable, match=r"^the database was lost .* outcome is unknown"):
+            with pytest.raises(
+                StoreUnavailable, match=r"^the connection to the database was lost .* outcome is unknown"
+            ):
                 await store.append(REF, write)
         else:
             answer = await store.append(REF, write)

@@ -116,7 +116,7 @@ def check_importance(importance: Any, param: str = "importance") -> None:
 def check_importances(importances: Mapping[int, float]) -> None:
     """Refuse importances that are not finite numbers, or are too many at once."""
     if len(importances) > PAGE:
-        raise TooLarge(f"importances has {len(importances)} entries; it may have {PAGE}", param="importances")
+        raise TooLarge(f"importances has {len(importances)} entries; the limit is {PAGE}", param="importances")
     for seq, importance in importances.items():
         check_importance(importance, f"importances[{seq}]")
 
@@ -137,7 +137,9 @@ def check_ending(ending: Ending, *, of: SessionRef | None = None) -> None:
         raise InvalidRequest("ending must withdraw the session that is replaced", param="ending")
     check_id(ending.id, "ending_id")
     if ending.reason not in get_args(EndReason):
-        raise InvalidRequest(f"reason must be one of {', '.join(get_args(EndReason))}", param="reason")
+        raise InvalidRequest(
+            f"reason must be one of {', '.join(get_args(EndReason))}, not {ending.reason!r:.80}", param="reason"
+        )
     check_int(ending.ended_at, "ended_at")
     check_int(ending.due_at, "due_at")
     if len(ending.hooks) > HOOKS:
@@ -306,7 +308,10 @@ def check_key(key: ApiKey) -> None:
     if key.role not in get_args(Role):
         raise InvalidRequest(f"role must be one of {', '.join(get_args(Role))}, not {key.role!r}", param="role")
     if key.session_mode not in (None, *get_args(Mode)):
-        raise InvalidRequest(f"session_mode must be one of {', '.join(get_args(Mode))}", param="session_mode")
+        raise InvalidRequest(
+            f"session_mode must be one of {', '.join(get_args(Mode))}, not {key.session_mode!r:.80}",
+            param="session_mode",
+        )
     for name in ("rate", "max_body", "budget"):
         value = getattr(key, name)
         if value is not None and value < 1:
@@ -362,7 +367,7 @@ def check_scope(scope: Scope, name: str | None = None) -> None:
     if name is None:
         return
     if check_name(name) != name:
-        raise InvalidRequest(f"the name {name!r} is not in Unicode's form NFC", param="name")
+        raise InvalidRequest(f"the name {name!r} is not in Unicode form NFC: normalize it", param="name")
     if name.startswith(USER) != isinstance(scope, UserRef):
         raise InvalidRequest(
             f"{name!r}: names that a user's sessions share must begin with user:, and no others may", param="name"
@@ -450,7 +455,7 @@ def _encode_message(message: Message, param: str) -> bytes:
     except UNWRITABLE as exc:
         raise InvalidMessage(f"{param} cannot be written as JSON: {exc}", param=param) from exc
     if len(payload) > MESSAGE_BYTES:
-        raise TooLarge(f"{param} has {len(payload)} bytes; a message may have {MESSAGE_BYTES}", param=param)
+        raise TooLarge(f"{param} has {len(payload)} bytes; the limit for a message is {MESSAGE_BYTES}", param=param)
     return payload
 
 
@@ -525,4 +530,4 @@ def check_json(value: Any, param: str, most: int) -> None:
 def check_size(size: int, param: str, most: int) -> None:
     """Refuse a size of more than `most` bytes."""
     if size > most:
-        raise TooLarge(f"{param} has {size} bytes; it may have {most}", param=param)
+        raise TooLarge(f"{param} has {size} bytes; the limit is {most}", param=param)

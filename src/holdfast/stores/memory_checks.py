@@ -71,7 +71,9 @@ def check_query(owner: Owner, asked: MemoryQuery) -> None:
     if len(asked.numbers or ()) > PAGE:
         raise TooLarge(f"{len(asked.numbers or ())} numbers at once; at most {PAGE} are allowed", param="numbers")
     if asked.status is not None and asked.status not in get_args(Status):
-        raise InvalidRequest(f"status must be one of {', '.join(get_args(Status))}", param="status")
+        raise InvalidRequest(
+            f"status must be one of {', '.join(get_args(Status))}, not {asked.status!r:.80}", param="status"
+        )
 
 
 def check_delta(owner: Owner, delta: MemoryDelta) -> list[bytes]:
@@ -139,7 +141,7 @@ def _check_fields(memory: Memory, param: str) -> None:
     if not memory.content.strip():
         raise InvalidRequest(f"{param}.content is empty: a memory needs a text", param=f"{param}.content")
     if len(memory.tags) > MEMORY_TAGS:
-        raise TooLarge(f"{param} has {len(memory.tags)} tags; it may have {MEMORY_TAGS}", param=f"{param}.tags")
+        raise TooLarge(f"{param} has {len(memory.tags)} tags; the limit is {MEMORY_TAGS}", param=f"{param}.tags")
     for tag in memory.tags:
         if not tag.strip() or len(tag) > MEMORY_TAG_CHARS or _CONTROL.search(tag):
             rule = f"it must have 1 to {MEMORY_TAG_CHARS} characters, without line breaks or other control characters"
@@ -159,7 +161,7 @@ def _check_signal(signal: Signal, param: str) -> None:
     _check_number(signal.at, f"{param}.at")
     check_number(signal.score, f"{param}.score", 0, 1)
     if not isinstance(signal.query, bytes):
-        raise InvalidRequest(f"{param}.query must be bytes, a digest", param=f"{param}.query")
+        raise InvalidRequest(f"{param}.query must be a digest as bytes", param=f"{param}.query")
     check_size(len(signal.query), f"{param}.query", DIGEST_BYTES)
     if signal.session:
         check_id(signal.session, f"{param}.session")

@@ -158,7 +158,7 @@ class LogicIndex:
     async def keep_note(self, name: str, data: bytes | None, *, new: bool = False) -> None:
         checks.check_id(name, "name")
         if data is not None and len(data) > NOTE_BYTES:
-            raise TooLarge(f"a note may have {NOTE_BYTES} bytes, not {len(data)}", param="data")
+            raise TooLarge(f"a note has {len(data)} bytes; the limit is {NOTE_BYTES}", param="data")
         await self._write(partial(index_reads.keep_note, self.tenant, name, data, new=new))
 
     async def status(self, space: Space | None = None) -> IndexStatus:
@@ -222,7 +222,7 @@ def _check_lookup(lookup: Lookup) -> None:
 def _check_batch(batch: Batch) -> None:
     _check_text(batch.source.identity, "identity")
     if batch.progress.identity != batch.source.identity:
-        raise InvalidRequest("progress must be that of the source: their identities differ", param="progress")
+        raise InvalidRequest("progress must have the identity of the source", param="progress")
     for one in batch.put:
         _check_document(one)
     if len({one.seq for one in batch.put}) < len(batch.put):
@@ -235,7 +235,7 @@ def _check_document(one: Document) -> None:
     if one.channel not in CHANNELS:
         raise InvalidRequest(f"channel must be one of {', '.join(CHANNELS)}", param="channel")
     if not (0 <= one.place < PLACES and 0 <= one.seq < _NUMBER):
-        raise InvalidRequest(f"place must be 0 to {PLACES - 1}, seq not negative", param="place")
+        raise InvalidRequest(f"place must be 0 to {PLACES - 1}, and seq not negative", param="place")
     if len(one.digest) != _DIGEST:
         raise InvalidRequest(f"digest must have {_DIGEST} bytes, not {len(one.digest)}", param="digest")
     if not 0 <= one.traits < _TRAITS:
@@ -243,7 +243,7 @@ def _check_document(one: Document) -> None:
     if not one.detail.isascii() or "|" in one.detail or "\0" in one.detail:
         raise InvalidRequest("detail must be ASCII without a bar or NUL", param="detail")
     if any(count < 1 for count in one.terms.values()):
-        raise InvalidRequest("each term must stand at least once", param="terms")
+        raise InvalidRequest("each term must have a count of at least 1", param="terms")
     checks.check_id(one.role, "role")
     for name, value in (("agent", one.agent), ("name", one.name)):
         if value is not None:
@@ -252,4 +252,7 @@ def _check_document(one: Document) -> None:
 
 def _check_vector(vector: bytes, size: int) -> None:
     if not vector or len(vector) % index_vectors.NUMBER_BYTES or len(vector) != size:
-        raise InvalidRequest("a vector must be float32 numbers, and all of a call of one dimension", param="vectors")
+        raise InvalidRequest(
+            "a vector must consist of float32 numbers, and all vectors of a call need the same dimensions",
+            param="vectors",
+        )

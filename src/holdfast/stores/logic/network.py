@@ -21,14 +21,14 @@ NAME: Final = "the database"
 def check_loop(opened: asyncio.AbstractEventLoop) -> None:
     """Refuse to run in another event loop than the one that opened the store, since its connections belong to that loop."""
     if asyncio.get_running_loop() is not opened:
-        raise StoreError(f"{NAME} was opened in another event loop: each needs a store of its own")
+        raise StoreError(f"{NAME} was opened in another event loop: open a store in each loop")
 
 
 def make_unknown_outcome(name: str) -> StoreUnavailable:
     """Return the error for a write that may or may not have been committed."""
     return StoreUnavailable(
-        f"{name} was lost while this was being committed: its outcome is unknown."
-        " Read the session before you send it again; with an idempotency key it can be sent again as it is"
+        f"the connection to {name} was lost during a commit: its outcome is unknown."
+        " Read the session before you send the request again; with an idempotency key you can send it again safely"
     )
 
 
