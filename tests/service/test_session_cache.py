@@ -129,7 +129,7 @@ async def test_a_prompt_is_the_same_remembered_or_read(name: str, life: list[tup
     async with AsyncExitStack() as stack:
         # Two stores derive two markers, which may also differ in tokens.
         patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setattr("holdfast.engine.engine.marker_of", lambda secret, identity: "qwertyui")
+        patch.setattr("holdfast.engine.engine.derive_marker", lambda secret, identity: "qwertyui")
         await stack.enter_async_context(warm.hf)
         await stack.enter_async_context(cold.hf)
         for step in life:

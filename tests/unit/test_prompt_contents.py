@@ -117,7 +117,7 @@ async def test_no_question_changes_the_next_ones_prompt() -> None:
 @pytest.mark.parametrize("query", [LOCKER, DENTIST], ids=["locker", "dentist"])
 async def test_a_preview_is_the_prompt_of_a_real_turn(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.turns.recall.SESSION_RECALL_SECONDS", 20.0)
-    monkeypatch.setattr("holdfast.engine.engine.marker_of", lambda secret, identity: MARKER)
+    monkeypatch.setattr("holdfast.engine.engine.derive_marker", lambda secret, identity: MARKER)
     sample = make_sample(query)
     ((preview,),) = await prompt_contents.ask_all(sample, [make_run(700)], None, lambda: None)
     clock = [sample.turns[-1].at + MINUTE]

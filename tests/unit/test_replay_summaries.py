@@ -109,7 +109,7 @@ def test_a_summary_is_made_behind_the_call_that_passes_the_threshold_and_laid_be
 async def test_the_service_makes_the_same_summaries_and_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Message by message the prompts of a real session whose turns wait for its summaries."""
     # Markers may differ in tokens, which decide when a summary is made.
-    monkeypatch.setattr("holdfast.engine.engine.marker_of", lambda secret, identity: MARKER)
+    monkeypatch.setattr("holdfast.engine.engine.derive_marker", lambda secret, identity: MARKER)
     talk = [
         message
         for at in range(40)

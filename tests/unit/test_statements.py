@@ -310,7 +310,7 @@ async def test_a_budget_that_is_too_small_is_counted(tmp_path: Path) -> None:
 async def test_questions_get_the_prompt_of_a_session_that_really_goes_on(
     label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.engine.engine.marker_of", lambda secret, identity: prompt_sessions.MARKER)
+    monkeypatch.setattr("holdfast.engine.engine.derive_marker", lambda secret, identity: prompt_sessions.MARKER)
     talk, (run,) = conversation(tmp_path), runs(label, budget=400)
     questions = [one.question for one in talk.statements]
     async with prompts.open_conversation(talk, [run], lambda: None) as played:
