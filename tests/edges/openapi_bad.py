@@ -72,10 +72,10 @@ async def bads(walk: Walk) -> None:
             await request("", b"{")
             await request("", b" " * 3000)
             await request("", b"{}", Content_Encoding="gzip")
-        elif 400 in route.fails:
+        elif 400 in route.error_statuses:
             named = next(iter(route.query.__struct_fields__), "") if route.query else ""
             await request(f"?{named}=1&{named}=2") if "{" not in path else await request(id="%FF")
-        if 404 in route.fails and "{session_id}" in path and (method, path) != ("PUT", ONE):
+        if 404 in route.error_statuses and "{session_id}" in path and (method, path) != ("PUT", ONE):
             for name in ("gone", "twice"):
                 await request("", sample(route), id=name)
     for path in ("/v1/sessions", "/sessions"):
@@ -190,7 +190,7 @@ async def broken(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
                 patch.setattr(walk.hf.store.database, name, fails)  # type: ignore[attr-defined]
             for route in ROUTES:
                 method, path = route.method, route.path
-                if 503 in route.fails and not path.startswith(WORKSPACE):
+                if 503 in route.error_statuses and not path.startswith(WORKSPACE):
                     query = "?q=kelp" if path == SEARCH else ""
                     response = await walk(method, path, query, sample(route, path))
                     assert response.status_code == status, (method, path, response.text)

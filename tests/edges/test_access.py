@@ -223,12 +223,12 @@ def test_no_more_than_the_rate_over_any_time(rate: int, burst: int, steps: list[
     for pause, times in steps:
         asked.clock.now += pause
         for _ in range(times):
-            wait = asked.rates.wait(asked.principal)
+            wait = asked.rates.consume(asked.principal)
             told += not wait
             assert told <= size + (asked.clock.now - START) * rate / 60_000 + 1e-6
             if wait:
                 asked.clock.now += wait * 1000
-                assert asked.rates.wait(asked.principal) == 0
+                assert asked.rates.consume(asked.principal) == 0
                 told += 1
 
 
@@ -236,18 +236,18 @@ def test_no_more_than_the_rate_over_any_time(rate: int, burst: int, steps: list[
 def test_a_long_silence_saves_nothing_up(rate: int, burst: int, pause: int) -> None:
     """However long nobody asked, no more come at once than may."""
     asked = Asked(rate, burst)
-    asked.rates.wait(asked.principal)
+    asked.rates.consume(asked.principal)
     asked.clock.now += pause
-    assert sum(not asked.rates.wait(asked.principal) for _ in range(burst + 5)) <= burst
+    assert sum(not asked.rates.consume(asked.principal) for _ in range(burst + 5)) <= burst
 
 
 def test_callers_have_rates_of_their_own() -> None:
     """One user of a token does not use up what another one may; where no key is asked for nothing is counted."""
     rates = RateLimiter(1, 1, Clock())
     users = [Principal(tenant="t", role="read", key_id="jwt", user_id=user) for user in ("a", "b")]
-    assert [rates.wait(one) > 0 for one in (*users, *users)] == [False, False, True, True]
+    assert [rates.consume(one) > 0 for one in (*users, *users)] == [False, False, True, True]
     nobody = Principal(tenant="t", role="admin")
-    assert [rates.wait(nobody) for _ in range(5)] == [0] * 5
+    assert [rates.consume(nobody) for _ in range(5)] == [0] * 5
 
 
 async def test_a_key_has_a_largest_body() -> None:

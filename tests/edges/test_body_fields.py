@@ -10,7 +10,7 @@ import pytest
 from holdfast import config
 from holdfast.context.settings import FREE_STRATEGIES, STRATEGIES, ContextSettings, RequestSettings
 from holdfast.errors import ConfigError
-from holdfast.server.requester import warn_of_unknown
+from holdfast.server.requester import make_field_warnings
 from holdfast.wire.request_fields import find_misspelt_name
 from tests.edges.doors import doors
 from tests.edges.keys import bearer, made
@@ -80,7 +80,7 @@ async def test_anthropics_clients_are_told_what_is_not_sent() -> None:
         answer = await post(both.served, PATHS[1], model="gpt-4o", frobnicate=3, thinking={"type": "disabled"})
         (warning,) = answer["session"]["warnings"]
         assert (warning["code"], "was not sent" in warning["message"]) == ("unknown_field", True)
-    (warned,) = warn_of_unknown(["frobnicate"], "anthropic", "anthropic")
+    (warned,) = make_field_warnings(["frobnicate"], "anthropic", "anthropic")
     assert "was passed to the provider" in warned.message
 
 

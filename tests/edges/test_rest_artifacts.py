@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from holdfast.artifacts import ArtifactSettings
 from holdfast.domain.artifact import Artifact
 from holdfast.limits import Limits
-from holdfast.server.artifacts import _disposition, _span
+from holdfast.server.artifacts import _format_disposition, _parse_range
 from tests.edges.server import Served, gateway
 
 BASE = "/v1/sessions/s/artifacts"
@@ -205,10 +205,10 @@ def test_a_range_lies_in_the_content(size: int, asked: str) -> None:
     artifact = Artifact(name="a", blob="b", mime_type="a/b", size=size, sha256=b"", created_at=0, version=0)
 
     class Asking:
-        def header(self, name: str) -> str | None:
+        def get_header(self, name: str) -> str | None:
             return asked if name == "range" else None
 
-    span = _span(Asking(), artifact)  # type: ignore[arg-type]  # as much of a call as it takes
+    span = _parse_range(Asking(), artifact)  # type: ignore[arg-type]  # as much of a call as it takes
     if span is None:
         assert asked.startswith("bytes=")
     else:
@@ -315,7 +315,7 @@ async def test_what_is_stored_does_not_run(served: Served, name: str, kind: str)
 @given(st.text(max_size=30))
 def test_a_name_cannot_leave_its_header(name: str) -> None:
     """Whatever it is: the header stays one, of letters that every client takes."""
-    shown = _disposition(name)
+    shown = _format_disposition(name)
     assert re.fullmatch(r"attachment; filename=\"[A-Za-z0-9 ._()@+-]*\"; filename\*=UTF-8''[A-Za-z0-9._~%-]*", shown)
 
 

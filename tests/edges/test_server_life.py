@@ -24,7 +24,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.server.app import make_app
 from holdfast.server.logs import JsonLines
-from holdfast.server.run import banner
+from holdfast.server.run import make_banner
 from holdfast.stores import open_store
 from holdfast.stores.verify import verify
 from holdfast.testing import Gate, Reply, ScriptedUpstream
@@ -98,7 +98,7 @@ async def test_it_says_which_model_answers_and_why(tmp_path: Path, text: str, fl
     (tmp_path / "holdfast.yaml").write_text(text)
     settings = load_settings({"config": str(tmp_path / "holdfast.yaml"), **flags}, env={})
     async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
-        assert told in banner(settings, hf, 1, asks=False)
+        assert told in make_banner(settings, hf, 1, requires_key=False)
 
 
 async def test_where_there_are_agents_it_says_so_and_tries_one(tmp_path: Path) -> None:
@@ -106,7 +106,7 @@ async def test_where_there_are_agents_it_says_so_and_tries_one(tmp_path: Path) -
     (tmp_path / "holdfast.yaml").write_text('agents: {"ada\'s": {}, desk: {memory: {enabled: true}}}')
     settings = load_settings({"config": str(tmp_path / "holdfast.yaml")}, env={})
     async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
-        told = banner(settings, hf, 1, asks=False)
+        told = make_banner(settings, hf, 1, requires_key=False)
     assert "\n  agents  ada's, desk  (select one with `model`)\n" in told
     sent = json.loads(shlex.split(told.splitlines()[-1])[-1])
     assert (sent["model"], sent["messages"][0]["role"]) == ("ada's", "user")

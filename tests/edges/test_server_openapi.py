@@ -13,7 +13,7 @@ from holdfast.artifacts import ArtifactSettings
 from holdfast.holdfast import Holdfast
 from holdfast.limits import Limits
 from holdfast.server.app import ROUTES, make_app
-from holdfast.server.openapi import describe
+from holdfast.server.openapi import describe_api
 from holdfast.testing import Reply
 from tests.edges.openapi_bad import bads, broken, ill_committed, ill_remembered, unembedded
 from tests.edges.openapi_good import committed, goods, remembered
@@ -72,7 +72,7 @@ async def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch, tmp_path
 
 async def test_bodies_that_are_described_are_taken() -> None:
     """Each body of the description names fields that its route knows: none is refused as unknown, and any other one is."""
-    document = describe(ROUTES)
+    document = describe_api(ROUTES)
     async with gateway([]) as (served, _):
         await served.http.put("/v1/sessions/s", json={"messages": [HI]})
         for route in ROUTES:
@@ -96,7 +96,7 @@ async def test_bodies_that_are_described_are_taken() -> None:
 def test_every_component_is_used() -> None:
     """And every path of the description is one of the app."""
     app = make_app(Holdfast("sqlite://:memory:"), close=False)
-    document = describe(ROUTES)
+    document = describe_api(ROUTES)
     assert set(document["paths"]) == {route.path for route in app.routes} - {"/{path:path}"}  # type: ignore[attr-defined]
     used = set(re.findall(r"#/components/schemas/(\w+)", json.dumps(document)))
     assert set(document["components"]["schemas"]) == used

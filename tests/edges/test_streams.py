@@ -275,7 +275,7 @@ async def test_a_client_that_reads_on_is_not_gone() -> None:
     config = uvicorn.Config(lambda: None, log_config=None, access_log=False)
     connection = make_protocol(7.0)(config, ServerState(), {}, cast("Any", quiet))
     connection.connection_made(cast("Any", quiet))
-    connection._unwatch()
+    connection._stop_timer()
     quiet.timers.clear()
     quiet.unread = UNREAD_BYTES + 1
     connection.pause_writing()
@@ -299,7 +299,7 @@ async def test_a_client_that_stops_behind_the_end_is_gone() -> None:
     config = uvicorn.Config(lambda: None, log_config=None, access_log=False)
     connection = make_protocol(7.0)(config, ServerState(), {}, cast("Any", quiet))
     connection.connection_made(cast("Any", quiet))
-    connection._unwatch()
+    connection._stop_timer()
     quiet.timers.clear()
     connection._start_asgi_task(cast("Any", quiet), quiet)  # its response is complete
     quiet.unread = UNREAD_BYTES + 1

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.errors import StoreCorrupt, StoreUnavailable
 from holdfast.indexes.settings import IndexSettings
-from holdfast.server.replies import failure
+from holdfast.server.replies import make_failure_reply
 from holdfast.tools.tool import _format_error
 from tests.edges.server import gateway
 
@@ -64,8 +64,8 @@ async def test_a_search_in_an_index_that_cannot_be_opened_tells_no_place(tmp_pat
             await hf.search("harbour")
     assert (str(tmp_path) if kind == "no file" else place) in str(told.value)
     assert _format_error(told.value) == "search is not available: the index cannot be opened"
-    assert str(tmp_path) not in str(failure(told.value).body)
-    assert place not in str(failure(told.value).body)
+    assert str(tmp_path) not in str(make_failure_reply(told.value).body)
+    assert place not in str(make_failure_reply(told.value).body)
 
 
 async def test_a_model_is_told_no_path(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.errors import InvalidRequest
 from holdfast.server.routes import read_body, read_query
-from holdfast.server.schema import components
+from holdfast.server.schema import make_components
 from holdfast.wire.objects import Answer, Count, Request, Share
 
 
@@ -96,7 +96,7 @@ def test_wrong_fields_are_named(given: dict[str, Any], param: str, words: str) -
 
 def test_structs_are_described_by_their_docstrings() -> None:
     """An answer has all fields but those that may be UNSET; what is sent may leave out whatever has a default."""
-    described = components([Made, Body])
+    described = make_components([Made, Body])
     assert set(described) == {"Made", "Body", "Item"}
     assert described["Made"] == {
         "description": "An answer.",

@@ -18,8 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holdfast.access import Principal, derive_upstream_user, is_key, is_valid_key, parse_key_id, to_principal
-from holdfast.access import hash_key as hashed
+from holdfast.access import Principal, derive_upstream_user, hash_key, is_key, is_valid_key, parse_key_id, to_principal
 from holdfast.accounting import Owner, charge_to
 from holdfast.config.gateway import Auth, is_loopback
 from holdfast.errors import HoldfastError, TooLarge
@@ -29,7 +28,7 @@ from holdfast.server.body_limits import get_declared_size
 from holdfast.server.http import Caller, refuse_missing_key
 from holdfast.server.jwks import BadToken, TokenVerifier
 from holdfast.server.permissions import Refused
-from holdfast.server.replies import Reply, error_body, failure, to_response
+from holdfast.server.replies import Reply, make_error_body, make_failure_reply, to_response
 from holdfast.stores.keys import ApiKey, KeyStore
 
 _log = logging.getLogger("holdfast.access")
@@ -54,7 +53,7 @@ class Credentials(NamedTuple):
     """API key for the upstream."""
 
     def __repr__(self) -> str:
-        return f"Shown({self.own is not None}, {self.upstream is not None})"
+        return f"Credentials({self.own is not None}, {self.upstream is not None})"
 
 
 class Access:
@@ -82,54 +81,54 @@ class Access:
         self._settings = settings or Auth()
         self.passthrough = passthrough
         self._tokens = tokens
-        self._kept = _KeyCache(lambda: hf.store, hf.clock)
+        self._key_cache = _KeyCache(lambda: hf.store, hf.clock)
         self._rates = RateLimiter(self._settings.rate, self._settings.burst, hf.clock)
-        self._asks = self._settings.kind == "always"
+        self._requires_key = self._settings.kind == "always"
 
     @property
-    def asks(self) -> bool:
+    def requires_key(self) -> bool:
         """Return True if every request needs a key, as far as is known."""
-        return self._asks
+        return self._requires_key
 
     async def begin(self) -> None:
         """Prepare for the first request. Raise `ConfigError` if the key set file is not valid."""
         if self._tokens is not None:
             await self._tokens.begin()
 
-    async def asks_for_keys(self) -> bool:
+    async def check_requires_key(self) -> bool:
         """Return True if every request needs a key, checking the store for keys every few seconds. It never becomes False again."""
-        if not self._asks and self._settings.kind == "keys":
-            self._notice(await self._kept.any())
-        return self._asks
+        if not self._requires_key and self._settings.kind == "keys":
+            self._update_requirement(await self._key_cache.has_keys())
+        return self._requires_key
 
-    def _notice(self, has_keys: bool) -> None:  # noqa: FBT001 - named at every call
+    def _update_requirement(self, has_keys: bool) -> None:  # noqa: FBT001 - named at every call
         """Require keys from now on if there are any."""
-        if has_keys and not self._asks:
-            self._asks = True
+        if has_keys and not self._requires_key:
+            self._requires_key = True
             _log.info("API keys exist: every request needs one from now on")
 
-    async def caller(self, headers: Mapping[str, str]) -> tuple[Principal, str | None]:
+    async def authenticate(self, headers: Mapping[str, str]) -> tuple[Principal, str | None]:
         """Return the principal of a request, and its own key for the upstream if it has one.
 
         Raises:
             Refused: the key is missing or not valid, or the rate limit is exceeded.
         """
-        shown = self._read_credentials(headers)
-        principal = await self._principal(shown)
-        wait = self._rates.wait(principal)
+        credentials = self._read_credentials(headers)
+        principal = await self._identify(credentials)
+        wait = self._rates.consume(principal)
         if wait:
             message = "rate limit of this key exceeded; retry after the seconds in Retry-After"
             raise Refused(429, "rate_limit_exceeded", message, retry_after=str(wait))
-        return principal, shown.upstream
+        return principal, credentials.upstream
 
     def _read_credentials(self, headers: Mapping[str, str]) -> Credentials:
         scheme, _, value = headers.get("authorization", "").partition(" ")
         bearer = value.strip() if scheme.lower() == "bearer" else None
         api_key = headers.get("x-api-key")
-        handed = bearer
+        forwarded = bearer
         if not bearer and api_key and "anthropic-version" in headers:  # Anthropic's client sends its key there
-            handed, api_key = api_key.strip(), api_key if is_key(api_key.strip()) or not self.passthrough else None
-        upstream = handed if self.passthrough and handed and not is_key(handed) else None
+            forwarded, api_key = api_key.strip(), api_key if is_key(api_key.strip()) or not self.passthrough else None
+        upstream = forwarded if self.passthrough and forwarded and not is_key(forwarded) else None
         if upstream is not None and len(upstream) > TOKEN_CHARS:
             raise deny(_WRONG)
         given = [headers.get("x-holdfast-key"), None if upstream else bearer, api_key]
@@ -137,25 +136,25 @@ class Access:
         # Some clients send a key for another service next to ours.
         return Credentials(next((value for value in shown if is_key(value)), next(iter(shown), None)), upstream)
 
-    async def _principal(self, shown: Credentials) -> Principal:
-        own = shown.own
+    async def _identify(self, credentials: Credentials) -> Principal:
+        own = credentials.own
         if own is not None and is_key(own):
-            kept = await self._kept.valid(own)
-            if kept is None:
+            api_key = await self._key_cache.find_valid(own)
+            if api_key is None:
                 raise deny(_WRONG)
-            self._notice(self._settings.kind == "keys")
-            return to_principal(kept)
-        if own is not None and self._tokens is not None and (self._asks or own.count(".") == _DOTS):
+            self._update_requirement(self._settings.kind == "keys")
+            return to_principal(api_key)
+        if own is not None and self._tokens is not None and (self._requires_key or own.count(".") == _DOTS):
             try:
                 return await self._tokens.principal(own)
             except BadToken as exc:
                 _log.info("rejected a token: %s", exc)
                 raise deny(_WRONG) from exc
-        if await self.asks_for_keys():
+        if await self.check_requires_key():
             raise deny(_MISSING if own is None else _WRONG)
         tenant = self._hf.tenant
-        if shown.upstream is not None:
-            user = derive_upstream_user(tenant, shown.upstream)
+        if credentials.upstream is not None:
+            user = derive_upstream_user(tenant, credentials.upstream)
             return Principal(tenant=tenant, user_id=user, role="write", key_id="upstream")
         if self.passthrough:  # otherwise a client could become admin by leaving out its key
             raise refuse_missing_key()
@@ -191,8 +190,8 @@ class _KeyCache:
         self._noted: OrderedDict[str, int] = OrderedDict()
         self._notes: set[asyncio.Task[None]] = set()
 
-    async def any(self) -> bool:
-        """Return True if the store has keys, revoked ones included. The store is asked at intervals."""
+    async def has_keys(self) -> bool:
+        """Return True if the store has keys, including revoked ones. The store is queried at intervals only."""
         now = self._clock()
         if self._looked is not None and 0 <= now - self._looked < NOTICED:
             return False
@@ -200,11 +199,11 @@ class _KeyCache:
         self._looked = now
         return bool(found)
 
-    async def valid(self, text: str) -> ApiKey | None:
+    async def find_valid(self, text: str) -> ApiKey | None:
         """Return the key if it exists and is valid."""
         if parse_key_id(text) is None:
             return None
-        now, name = self._clock(), hashed(text)
+        now, name = self._clock(), hash_key(text)
         known = self._known.get(name)
         if known is None or not 0 <= now - known.at < REMEMBERED:
             found = await self._store().key_of(name)
@@ -216,10 +215,10 @@ class _KeyCache:
             _trim(self._known, name)
         if not is_valid_key(known.key, text, now):
             return None
-        self._note(known.key.id, now)
+        self._note_use(known.key.id, now)
         return known.key
 
-    def _note(self, key_id: str, now: int) -> None:
+    def _note_use(self, key_id: str, now: int) -> None:
         """Update a key's time of last use, at intervals and in the background."""
         if 0 <= now - self._noted.get(key_id, -USED) < USED:
             return
@@ -265,8 +264,8 @@ class RateLimiter:
         self._clock = clock
         self._buckets: OrderedDict[tuple[str | None, ...], _Bucket] = OrderedDict()
 
-    def wait(self, principal: Principal) -> int:
-        """Count a request and return 0, or return the seconds until the next one is allowed."""
+    def consume(self, principal: Principal) -> int:
+        """Count a request and return 0, or return the seconds until the next request is allowed."""
         if principal.key_id is None:
             return 0
         rate = self._rate if principal.rate is None else principal.rate
@@ -305,27 +304,27 @@ class AuthMiddleware:
             return
         async with AsyncExitStack() as opened:
             try:
-                principal, upstream = await self._access.caller(_headers(scope))
+                principal, upstream = await self._access.authenticate(_read_headers(scope))
                 if principal.max_body is not None:
                     receive = _limit_body(scope, receive, principal.max_body)
                 hf = await opened.enter_async_context(self._hf.serve_tenant(principal.tenant))
             except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
-                await to_response(failure(exc, self._hf.guard), scope)(scope, receive, send)
+                await to_response(make_failure_reply(exc, self._hf.guard), scope)(scope, receive, send)
                 return
             own = principal.user_id is None and principal.tenant == self._hf.tenant
             scope.setdefault("state", {})["caller"] = Caller(
                 principal, hf, upstream, own=own, passthrough=self._access.passthrough
             )
-            with charge_to(owner_of(principal)):
+            with charge_to(get_work_owner(principal)):
                 await self._app(scope, receive, send)
 
 
-def owner_of(principal: Principal) -> Owner:
-    """Return whom the work of a request is charged to: the key, and its user if it belongs to one."""
+def get_work_owner(principal: Principal) -> Owner:
+    """Return the owner to whom the work of a request is charged: the key, and its user if it belongs to one."""
     return Owner(principal.tenant, f"{principal.key_id or ''}/{principal.user_id or ''}")
 
 
-def _headers(scope: Scope) -> Mapping[str, str]:
+def _read_headers(scope: Scope) -> Mapping[str, str]:
     """Return the headers of a request. Raise `Refused` if a credential header is repeated."""
     found: dict[str, str] = {}
     for raw, value in scope["headers"]:
@@ -339,7 +338,7 @@ def _headers(scope: Scope) -> Mapping[str, str]:
 def _limit_body(scope: Scope, receive: Receive, most: int) -> Receive:
     """Wrap `receive` with a limit of `most` bytes. Raise `TooLarge` now or when the limit is passed."""
     too_large = TooLarge(f"the body is larger than the {most} bytes that this key may send")
-    size_header = get_declared_size(dict(_headers(scope)))
+    size_header = get_declared_size(dict(_read_headers(scope)))
     if size_header is not None and size_header > most:
         raise too_large
     size = 0
@@ -378,21 +377,26 @@ class HostMiddleware:
         app: the wrapped app.
         allowed: host names of the server, in addition to loopback names.
         origins: origins of pages that may call the server.
-        asks: returns True if every request needs a key.
+        requires_key: returns True if every request needs a key.
     """
 
     def __init__(
-        self, app: ASGIApp, allowed: Collection[str] = (), origins: Collection[str] = (), *, asks: Callable[[], bool]
+        self,
+        app: ASGIApp,
+        allowed: Collection[str] = (),
+        origins: Collection[str] = (),
+        *,
+        requires_key: Callable[[], bool],
     ) -> None:
         self._app = app
         self._allowed = {name.lower() for name in allowed}
         self._origins = frozenset(origins)
-        self._asks = asks
+        self._requires_key = requires_key
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             if not _has_one_host(scope):
-                body = error_body(_NOT_ONE_HOST, kind="invalid_request_error", code="invalid_host")
+                body = make_error_body(_NOT_ONE_HOST, kind="invalid_request_error", code="invalid_host")
                 await to_response(Reply(body, 400), scope)(scope, receive, send)
                 return
             headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
@@ -401,18 +405,21 @@ class HostMiddleware:
                 where = " or ".join(sorted(self._allowed)) or "localhost"
                 message = f"this server answers as {where}, not to host {host!r}"
                 message += f" from {origin!r}" if origin else ""
-                body = error_body(message, kind="invalid_request_error", code="host_not_allowed")
+                body = make_error_body(message, kind="invalid_request_error", code="host_not_allowed")
                 await to_response(Reply(body, 403), scope)(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
     def _is_allowed_host(self, host: str) -> bool:
-        return self._is_own_host(host) or (not self._allowed and self._asks())
+        return self._is_own_host(host) or (not self._allowed and self._requires_key())
 
     def _is_allowed_origin(self, origin: str | None) -> bool:
         # Origin "null" comes from sandboxed frames of any page.
         return (
-            origin is None or self._asks() or origin in self._origins or self._is_own_host(origin.partition("://")[2])
+            origin is None
+            or self._requires_key()
+            or origin in self._origins
+            or self._is_own_host(origin.partition("://")[2])
         )
 
     def _is_own_host(self, host: str) -> bool:

@@ -38,9 +38,9 @@ from holdfast.server.chat_objects import CHAT_ROUTES
 from holdfast.server.http import Call, RawPathMiddleware
 from holdfast.server.logs import RequestLogMiddleware
 from holdfast.server.metrics import Metrics
-from holdfast.server.openapi import describe
+from holdfast.server.openapi import describe_api
 from holdfast.server.permissions import METHODS, REST
-from holdfast.server.replies import Reply, error_body
+from holdfast.server.replies import Reply, make_error_body
 from holdfast.server.requester import RequestRules
 from holdfast.server.routes import JSON, Endpoint, Route, Routes
 from holdfast.server.session_locator import Matching
@@ -54,13 +54,13 @@ description = Routes("server", lenient=True)
 )
 async def openapi(call: Call) -> Reply:
     """Return this description."""
-    return Reply(describe(ROUTES, asks=call.request.app.state.access.asks))
+    return Reply(describe_api(ROUTES, requires_key=call.request.app.state.access.requires_key))
 
 
 @description.add("GET", "/docs", "public", answer={"text/html": health.TEXT})
 async def docs(_: Call) -> Reply:
     """Return this description as HTML."""
-    return docs_page.docs(describe(ROUTES))
+    return docs_page.render_docs(describe_api(ROUTES))
 
 
 ROUTES: tuple[Route, ...] = (
@@ -95,7 +95,7 @@ async def no_route(call: Call) -> Reply:
     """Answer requests to unknown paths."""
     path = call.request.url.path
     message = f"no route {call.request.method} {path}; GET /openapi.json lists all routes"
-    return Reply(error_body(message, kind="invalid_request_error", code="not_found"), 404)
+    return Reply(make_error_body(message, kind="invalid_request_error", code="not_found"), 404)
 
 
 _NOT_FOUND: Final = tuple(
@@ -150,17 +150,17 @@ def make_app(
             Middleware(RawPathMiddleware),
             Middleware(AnthropicErrorMiddleware),
             Middleware(RequestLogMiddleware, metrics),
-            Middleware(HostMiddleware, hosts, origins, asks=lambda: who.asks),
-            *_cors(origins),
+            Middleware(HostMiddleware, hosts, origins, requires_key=lambda: who.requires_key),
+            *_make_cors_middleware(origins),
             Middleware(AuthMiddleware, who, hf, PUBLIC),
         ],
-        lifespan=_lifespan(hf) if close else None,
+        lifespan=_make_lifespan(hf) if close else None,
     )
     app.state.access, app.state.metrics = who, metrics
     return app
 
 
-def _lifespan(hf: Holdfast) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+def _make_lifespan(hf: Holdfast) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     """Return a lifespan that opens and closes `hf`."""
 
     @asynccontextmanager
@@ -171,11 +171,11 @@ def _lifespan(hf: Holdfast) -> Callable[[Starlette], AbstractAsyncContextManager
     return open_while_served
 
 
-def _cors(origins: Collection[str]) -> list[Middleware]:
+def _make_cors_middleware(origins: Collection[str]) -> list[Middleware]:
     """Return the CORS middleware for these origins, if there are any."""
     if not origins:
         return []
-    make_exposed_error = [
+    exposed_headers = [
         "ETag",
         "Request-Id",
         "Retry-After",
@@ -190,6 +190,6 @@ def _cors(origins: Collection[str]) -> list[Middleware]:
             allow_origins=list(origins),
             allow_methods=[*METHODS, "HEAD"],
             allow_headers=["*"],
-            expose_headers=make_exposed_error,
+            expose_headers=exposed_headers,
         )
     ]

@@ -13,8 +13,8 @@ from holdfast.domain.session import SessionRef
 from holdfast.limits import ARTIFACT_METADATA_BYTES
 from holdfast.server.body_streams import read_chunks, read_first_chunk
 from holdfast.server.http import Call
-from holdfast.server.replies import Reply, error_body
-from holdfast.server.routes import BODY, OF_SESSION, PageLimit, Routes, SessionQuery, gives, header
+from holdfast.server.replies import Reply, make_error_body
+from holdfast.server.routes import BODY, OF_SESSION, PageLimit, Routes, SessionQuery, describe_header, describe_headers
 from holdfast.wire.artifacts import ArtifactName, ArtifactObject
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, Page, json_schema
 from holdfast.wire.strict_json import decode_json
@@ -24,9 +24,9 @@ _ARTIFACTS: Final = "/v1/sessions/{session_id}/artifacts"
 _ARTIFACT: Final = f"{_ARTIFACTS}/{{name}}"
 _ETAG: Final = re.compile(r'"?([0-9]{1,18})(?:-([0-9a-f]{32}))?"?')
 _RANGE: Final = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.IGNORECASE)
-_UNSAID: Final = "application/x-www-form-urlencoded"
+_CURL_DEFAULT: Final = "application/x-www-form-urlencoded"
 """Content type that curl sends by default."""
-_HARMLESS: Final = {
+_SAFETY_HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "content-security-policy": "sandbox; default-src 'none'",
     "cache-control": "private, no-cache",
@@ -34,7 +34,7 @@ _HARMLESS: Final = {
 """Headers that stop browsers from running or guessing stored content, which is untrusted."""
 
 
-_GIVES: Final = gives(ETag="the version and its content")
+_GIVES: Final = describe_headers(ETag="the version and its content")
 _ANY: Final[JsonObject] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
 
 
@@ -91,20 +91,20 @@ class DeletedArtifact(Answer, kw_only=True):
     """Total size of the deleted versions."""
 
 
-@routes.add("GET", _ARTIFACTS, "read", fails=OF_SESSION)
+@routes.add("GET", _ARTIFACTS, "read", error_statuses=OF_SESSION)
 async def list_artifacts(call: Call, query: ArtifactsQuery) -> ArtifactList:
     """List a session's artifacts in their newest versions: the session's own first, then the user's."""
-    session = await call.session()
+    session = await call.get_session()
     found = await call.hf.artifacts.page(session.ref, limit=query.limit, after=query.after)
     return ArtifactList.of(
         [ArtifactObject.from_artifact(one) for one in found.artifacts], has_more=found.has_more, by="name"
     )
 
 
-@routes.add("GET", f"{_ARTIFACT}/versions", "read", fails=OF_SESSION)
+@routes.add("GET", f"{_ARTIFACT}/versions", "read", error_statuses=OF_SESSION)
 async def list_versions(call: Call, query: VersionsQuery) -> ArtifactVersions:
     """List an artifact's versions, oldest first."""
-    session = await call.session()
+    session = await call.get_session()
     found = await call.hf.artifacts.versions(session.ref, call.path["name"], limit=query.limit, after=query.after)
     return ArtifactVersions.of(
         [ArtifactObject.from_artifact(one) for one in found.artifacts], has_more=found.has_more, by="version"
@@ -116,12 +116,12 @@ async def list_versions(call: Call, query: VersionsQuery) -> ArtifactVersions:
     _ARTIFACT,
     "write",
     status=201,
-    fails=(*BODY, *OF_SESSION, 412),
-    takes=(
-        header("If-Match", "version or ETag that the newest version must have; `*`: any version"),
-        header("If-None-Match", "`*`: the name must not exist yet"),
+    error_statuses=(*BODY, *OF_SESSION, 412),
+    request_headers=(
+        describe_header("If-Match", "version or ETag that the newest version must have; `*`: any version"),
+        describe_header("If-None-Match", "`*`: the name must not exist yet"),
     ),
-    gives=_GIVES,
+    response_headers=_GIVES,
     body=_ANY,
 )
 async def save(call: Call, query: SaveQuery) -> ArtifactObject:
@@ -131,10 +131,10 @@ async def save(call: Call, query: SaveQuery) -> ArtifactObject:
     are shared by all sessions of the user. With `If-Match` the newest version must match, with `If-None-Match: *` the name must
     not exist. Repeating a request returns the result of the first one.
     """
-    session, name = await call.session(), check_name(call.path["name"])
+    session, name = await call.get_session(), check_name(call.path["name"])
     service = call.hf.artifacts
     expect = await _read_expected_version(call, session.ref, name)
-    kind = call.header("content-type")
+    kind = call.get_header("content-type")
     body = read_chunks(
         call.request, service.settings.max_bytes, "the server's storage.artifacts.max_bytes", patience=call.patience
     )
@@ -143,8 +143,8 @@ async def save(call: Call, query: SaveQuery) -> ArtifactObject:
             session.ref,
             name,
             body,
-            mime_type=None if kind == _UNSAID else kind or None,
-            metadata=_metadata(query.metadata),
+            mime_type=None if kind == _CURL_DEFAULT else kind or None,
+            metadata=_parse_metadata(query.metadata),
             author=query.author,
             expect=expect,
         )
@@ -158,16 +158,16 @@ async def save(call: Call, query: SaveQuery) -> ArtifactObject:
     "GET",
     _ARTIFACT,
     "read",
-    fails=(*OF_SESSION, 416),
-    takes=(
-        header("Range", "one range of bytes; several ranges return the whole content"),
-        header("If-Range", "ETag for which the range is meant"),
-        header("If-None-Match", "ETags that the client already has"),
+    error_statuses=(*OF_SESSION, 416),
+    request_headers=(
+        describe_header("Range", "one range of bytes; several ranges return the whole content"),
+        describe_header("If-Range", "ETag for which the range is meant"),
+        describe_header("If-None-Match", "ETags that the client already has"),
     ),
-    gives={
+    response_headers={
         **_GIVES,
         "X-Artifact-Version": {"description": "version", "schema": {"type": "integer", "minimum": 0}},
-        **gives(
+        **describe_headers(
             Content_Disposition="file name for saving",
             Repr_Digest="SHA-256 of the whole content (RFC 9530)",
         ),
@@ -180,24 +180,24 @@ async def load(call: Call, query: VersionQuery) -> Reply:
 
     `HEAD` returns only the headers. Browsers are told to save the content, not to show it.
     """
-    session = await call.session()
+    session = await call.get_session()
     artifact = await call.hf.artifacts.get(session.ref, call.path["name"], query.version)
     headers = {
-        **_HARMLESS,
+        **_SAFETY_HEADERS,
         "etag": f'"{artifact.etag}"',
         "x-artifact-version": str(artifact.version),
     }
-    if _matches(call.header("if-none-match"), artifact):
+    if _is_match(call.get_header("if-none-match"), artifact):
         return Reply(None, 304, headers)
     about = {
         "accept-ranges": "bytes",
         "content-type": artifact.mime_type,
-        "content-disposition": _disposition(artifact.name),
+        "content-disposition": _format_disposition(artifact.name),
         "repr-digest": f"sha-256=:{base64.b64encode(artifact.sha256).decode()}:",
     }
-    span = _span(call, artifact)
+    span = _parse_range(call, artifact)
     if span is None:
-        body = error_body(
+        body = make_error_body(
             f"the artifact has {artifact.size} bytes; the range is outside of them",
             kind="invalid_request_error",
             code="range",
@@ -214,10 +214,10 @@ async def load(call: Call, query: VersionQuery) -> Reply:
     return Reply(await read_first_chunk(call.hf.artifacts.read(artifact, start, stop)), status, headers)
 
 
-@routes.add("DELETE", _ARTIFACT, "write", fails=OF_SESSION)
+@routes.add("DELETE", _ARTIFACT, "write", error_statuses=OF_SESSION)
 async def delete(call: Call, query: VersionQuery) -> DeletedArtifact:
     """Delete an artifact with all of its versions, or one version."""
-    session = await call.session()
+    session = await call.get_session()
     name = check_name(call.path["name"])
     gone = await call.hf.artifacts.delete(session.ref, name, query.version)
     return DeletedArtifact(name=name, versions=len(gone), bytes=sum(one.size for one in gone))
@@ -226,7 +226,7 @@ async def delete(call: Call, query: VersionQuery) -> DeletedArtifact:
 # -- request headers ---------------------------------------------------------
 
 
-def _metadata(text: str | None) -> dict[str, Any]:
+def _parse_metadata(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:
@@ -240,7 +240,7 @@ def _metadata(text: str | None) -> dict[str, Any]:
 
 async def _read_expected_version(call: Call, ref: SessionRef, name: str) -> int | None:
     """Return the version that the newest one must have, from `If-Match` and `If-None-Match`."""
-    match, none = call.header("if-match"), call.header("if-none-match")
+    match, none = call.get_header("if-match"), call.get_header("if-none-match")
     if none is not None:
         if match is not None or none.strip() != "*":
             message = "use either If-None-Match: * (the name does not exist yet) or If-Match with a version"
@@ -262,7 +262,7 @@ async def _read_expected_version(call: Call, ref: SessionRef, name: str) -> int 
     return int(found[1])
 
 
-def _matches(header: str | None, artifact: Artifact) -> bool:
+def _is_match(header: str | None, artifact: Artifact) -> bool:
     """Return True if `If-None-Match` names this version."""
     if header is None:
         return False
@@ -270,14 +270,14 @@ def _matches(header: str | None, artifact: Artifact) -> bool:
     return "*" in tags or artifact.etag in tags
 
 
-def _span(call: Call, artifact: Artifact) -> tuple[int, int] | None:
+def _parse_range(call: Call, artifact: Artifact) -> tuple[int, int] | None:
     """Return the requested bytes as (start, stop), the whole content without a range, None if no byte is in the range.
 
     Ranges that are not valid, several ranges, and a range for another version are ignored (RFC 9110).
     """
     whole = (0, artifact.size)
-    held = call.header("if-range")
-    found = _RANGE.fullmatch(call.header("range") or "")
+    held = call.get_header("if-range")
+    found = _RANGE.fullmatch(call.get_header("range") or "")
     if found is None or found[0].endswith("=-") or (held is not None and held.strip() != f'"{artifact.etag}"'):
         return whole
     first, last = found[1], found[2]
@@ -293,7 +293,7 @@ def _span(call: Call, artifact: Artifact) -> tuple[int, int] | None:
 # -- response headers --------------------------------------------------------
 
 
-def _disposition(name: str) -> str:
+def _format_disposition(name: str) -> str:
     """Return a `Content-Disposition` that saves the file, with an ASCII name and the exact name."""
     plain = name.removeprefix(USER)
     ascii_name = re.sub(r"[^A-Za-z0-9 ._()@+-]", "_", plain)

@@ -135,7 +135,7 @@ class BodyLimits:
         _check_kind(request.headers)
         held.begin(self.room, current_owner())
         try:
-            body = await self._bytes(request, held)
+            body = await self._read_bytes(request, held)
         finally:
             held.end_arrival()
         try:
@@ -147,15 +147,15 @@ class BodyLimits:
         finally:
             del body
 
-    async def _bytes(self, request: Request, held: BodyReservation) -> bytes:
+    async def _read_bytes(self, request: Request, held: BodyReservation) -> bytes:
         size_header = get_declared_size(request.headers)
         if size_header is not None and size_header > self.limits.body:
-            raise self._too_large()
+            raise self._make_size_error()
         pieces: list[bytes] = []
         arrival = _Arrival(self.limits.body_timeout)
         async for piece in arrival.pieces(request):
             if arrival.size > self.limits.body:
-                raise self._too_large()
+                raise self._make_size_error()
             await self._make_room(held, len(piece), arrival)
             pieces.append(piece)
         return b"".join(pieces)
@@ -164,20 +164,20 @@ class BodyLimits:
         """Reserve memory for a piece that has arrived. The first bytes of a body are counted but never wait."""
         if arrival.size <= _SMALL:
             if self.room.is_full_for(held.owner):
-                raise self._busy(held, "")
+                raise self._make_busy_error(held, "")
             self.room.add(held, size)
             return
         with anyio.move_on_after(self.limits.body_timeout) as waiting, arrival.pause():
             await self.room.take(held, size)
         if waiting.cancelled_caught:
-            raise self._busy(held, f", for {self.limits.body_timeout:g} s already")
+            raise self._make_busy_error(held, f", for {self.limits.body_timeout:g} s already")
 
-    def _busy(self, held: BodyReservation, since: str) -> Refused:
+    def _make_busy_error(self, held: BodyReservation, since: str) -> Refused:
         mib = self.room.of(held.owner) / MIB
         message = f"the server is busy with other large bodies{since}; your requests hold {mib:.1f} MiB; try again"
         return Refused(503, "busy", message, retry_after="1", connection="close")
 
-    def _too_large(self) -> TooLarge:
+    def _make_size_error(self) -> TooLarge:
         return TooLarge(f"the body is larger than {self.limits.body} bytes, the server's gateway.max_body")
 
 
@@ -217,14 +217,14 @@ class _Arrival:
                 with anyio.CancelScope(deadline=self._deadline()) as waiting:
                     piece = await anext(stream, None)
                 if waiting.cancelled_caught:
-                    raise self._too_slow()
+                    raise self._make_timeout_error()
                 if piece is None:
                     return
                 self.size += len(piece)
                 self._in_window += len(piece)
                 if anyio.current_time() >= self._window_end:
                     if self.size > _SMALL and self._in_window < BODY_STALL_BYTES:
-                        raise self._too_slow()
+                        raise self._make_timeout_error()
                     self._begin_window()
                 yield piece
 
@@ -234,7 +234,7 @@ class _Arrival:
             return min(self._end, self._window_end + BODY_STALL_SECONDS) if self.size > _SMALL else self._end
         return min(self._end, self._window_end)
 
-    def _too_slow(self) -> Refused:
+    def _make_timeout_error(self) -> Refused:
         if anyio.current_time() >= self._end:
             message = f"the body did not arrive within {self._seconds:g} s, the server's gateway.body_timeout"
         else:
@@ -311,28 +311,28 @@ def _parse_body(body: bytes, limits: Limits) -> Any:
 
 def _check_counts(body: Mapping[str, Any], limits: Limits) -> None:
     for name, most, key in (("messages", limits.messages, "max_messages"), ("tools", limits.tools, "max_tools")):
-        _at_most(body.get(name), most, name, key)
+        _check_length(body.get(name), most, name, key)
     for name in ("messages", "system_messages"):
-        for at, message in enumerate(_list(body.get(name))):
+        for at, message in enumerate(_to_list(body.get(name))):
             if isinstance(message, dict):
                 place = f"{name}[{at}]"
-                _at_most(message.get("content"), limits.parts, f"{place}.content", "max_parts")
-                _at_most(message.get("tool_calls"), limits.tool_calls, f"{place}.tool_calls", "max_tool_calls")
+                _check_length(message.get("content"), limits.parts, f"{place}.content", "max_parts")
+                _check_length(message.get("tool_calls"), limits.tool_calls, f"{place}.tool_calls", "max_tool_calls")
 
 
-def _at_most(value: Any, most: int, param: str, key: str) -> None:
+def _check_length(value: Any, most: int, param: str, key: str) -> None:
     if isinstance(value, list) and len(value) > most:
         raise TooLarge(f"{param} has {len(value)} items; the server's gateway.{key} is {most}", param=param)
 
 
 def _check_sizes(body: Mapping[str, Any], most: int) -> None:
     for name in ("messages", "system_messages"):
-        for at, message in enumerate(_list(body.get(name))):
+        for at, message in enumerate(_to_list(body.get(name))):
             size = len(_encode(remove_data(message) if isinstance(message, dict) else message))
             if size > most:
                 place = f"{name}[{at}]"
                 raise TooLarge(f"{place} has {size} bytes; the server's gateway.max_message is {most}", param=place)
 
 
-def _list(value: Any) -> list[Any]:
+def _to_list(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []

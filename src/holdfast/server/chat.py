@@ -28,17 +28,17 @@ from holdfast.server.apis.api_format import ApiFormat, ParsedRequest
 from holdfast.server.body_limits import BodyLimits, BodyReservation
 from holdfast.server.http import Call, refuse_unknown, without_secrets
 from holdfast.server.repeated_request import RepeatedRequest, digest_attempt
-from holdfast.server.replies import failure, respond
+from holdfast.server.replies import make_failure_reply, respond
 from holdfast.server.requester import (
     MODES,
     RequestRules,
+    drop_own_fields,
+    find_unknown_fields,
     get_requested_mode,
     identify_requester,
+    make_field_warnings,
     name_client,
     name_session,
-    unknown_fields,
-    warn_of_unknown,
-    without_own,
 )
 from holdfast.server.session_locator import MATCHES, LocatorInput, Matching, get_speaker, locate_session
 from holdfast.server.streaming import ON_DISCONNECT, Client, ClientConnection, ReplyStreams, relay_reply
@@ -91,19 +91,19 @@ class Chat:
     async def _answer(self, call: Call, held: BodyReservation, arrived: float, receive: Receive, send: Send) -> None:
         scope = call.request.scope
         try:
-            sent = await call.body()
+            sent = await call.read_body()
             parsed = await run_cpu(
-                self._api_format.read, sent, call.request.headers, long=held.size > INLINE_BODY_BYTES
+                self._api_format.parse, sent, call.request.headers, long=held.size > INLINE_BODY_BYTES
             )
             turn = await open_turn(call, sent, parsed, self._matching, self._rules)
         except ClientDisconnect:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
-            await respond(self._api_format.to_error(failure(exc, self._hf.guard)))(scope, receive, send)
+            await respond(self._api_format.to_error(make_failure_reply(exc, self._hf.guard)))(scope, receive, send)
             return
         turn.on_open = held.release
-        asker = ClientConnection(scope, receive, send, self._hf.guard, self._api_format, parsed.body, arrived)
-        client = Client(asker, turn, self._relays)
+        connection = ClientConnection(scope, receive, send, self._hf.guard, self._api_format, parsed.body, arrived)
+        client = Client(connection, turn, self._relays)
         del call, sent  # a reply takes long, and the request may be large
         try:
             await relay_reply(client, turn, self._relays)
@@ -123,51 +123,51 @@ async def open_turn(
     Args:
         call: the request.
         sent: its body; the messages are released.
-        said: the parsed body; its messages are released too.
+        parsed: the parsed body; its messages are released, too.
         matching: how requests without a session id are matched to sessions.
         rules: how the request names its user and session.
     """
     body, messages = parsed.body, parsed.messages
-    check(body)
-    unknown = unknown_fields(body, rules)
+    check_fields(body)
+    unknown = find_unknown_fields(body, rules)
     hf, session_id = call.hf, name_session(call, body, rules)
     _check_messages(sent, messages, session_id)
     requester = identify_requester(call, body, rules, parsed.api)
     (system, incoming), handed = split_system(messages), call.handed
-    key = _idempotency_key(call)
-    fingerprint = await _fingerprint(call, sent, parsed, keyed=key is not None)
+    key = _get_idempotency_key(call)
+    fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
     attempt_digest = await digest_attempt(call, sent, key, identified=requester.identified)
     apart, media = await take_media_out(incoming, plain=hf.guard is None)
     messages.clear()
     sent.clear()
     del incoming
     wanted = get_requested_mode(call, body)
-    mode = wanted or _mode_of(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), rules)
+    mode = wanted or _choose_mode(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), rules)
     settings = RequestSettings(body.get("strategy"), body.get("budget"), call.principal.budget, body.get("recall"))
-    spoken = separate_heard(apart, parsed.own[len(system) :], mode, _interruption(body))
-    asked = LocatorInput(system, spoken.messages, key, requester, session_id, spoken.mode, _queue(hf, body))
+    spoken = separate_heard(apart, parsed.own[len(system) :], mode, _parse_interruption(body))
+    asked = LocatorInput(system, spoken.messages, key, requester, session_id, spoken.mode, _get_queue_mode(hf, body))
     asked = asked._replace(check=partial(_check_responder, settings, rules), fingerprint=fingerprint)
     placement = await _place(call, attempt_digest, body, asked, matching)
     session = placement.session
     responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
     asked.check(responder)
-    guest = call.user(None) not in (None, session.user_id)
+    guest = call.get_user(None) not in (None, session.user_id)
     request = TurnRequest(
         ref=session.ref,
         responder=hf.roster.with_context(responder, settings.apply(responder.context)),
         settings=settings,
-        warnings=warn_of_unknown(unknown, parsed.api, responder.llm.dialect),
+        warnings=make_field_warnings(unknown, parsed.api, responder.llm.dialect),
         incoming=spoken.messages,
         own=spoken.own,
         heard=spoken.heard,
         interruption=spoken.interruption,
         media=media,
         system=system,
-        mode=spoken.mode if spoken.mode != mode else wanted or _mode_of(responder.agent, rules),
+        mode=spoken.mode if spoken.mode != mode else wanted or _choose_mode(responder.agent, rules),
         client="" if session_id is None else name_client(call),  # without a session id the messages decide
         identified=requester.identified,
-        queue="queue" if placement.kind == "retry" else _turn_queue(hf, body, guest=guest),
-        body=without_own(body),
+        queue="queue" if placement.kind == "retry" else _choose_queue_mode(hf, body, guest=guest),
+        body=drop_own_fields(body),
         idempotency_key=key,
         fingerprint=fingerprint,
         headers=handed,
@@ -198,15 +198,15 @@ def _attach_placement(turn: Turn, placement: Placement) -> Turn:
     return turn
 
 
-def _idempotency_key(call: Call) -> str | None:
+def _get_idempotency_key(call: Call) -> str | None:
     """Return the request's idempotency key, or None. Raise `InvalidRequest` if it is not valid."""
-    key = call.header("idempotency-key") or None
+    key = call.get_header("idempotency-key") or None
     if key is not None:
         check_id(key, "Idempotency-Key")
     return key
 
 
-def _interruption(body: Mapping[str, Any]) -> HeardReport | None:
+def _parse_interruption(body: Mapping[str, Any]) -> HeardReport | None:
     """Return the field `interrupt`: what the user heard of the last reply. Raise `InvalidRequest` if it is not valid."""
     given = body.get("interrupt")
     if given is None:
@@ -217,7 +217,7 @@ def _interruption(body: Mapping[str, Any]) -> HeardReport | None:
     return parse_heard(given)
 
 
-def _turn_queue(hf: Holdfast, body: Mapping[str, Any], *, guest: bool) -> QueueMode | None:
+def _choose_queue_mode(hf: Holdfast, body: Mapping[str, Any], *, guest: bool) -> QueueMode | None:
     """Return the queue mode. A participant's turn waits for the owner's. Raise `InvalidRequest` if it asks to interrupt."""
     asked = check_mode(body.get("session_queue"))
     if guest and asked == "interrupt":
@@ -226,7 +226,7 @@ def _turn_queue(hf: Holdfast, body: Mapping[str, Any], *, guest: bool) -> QueueM
     return "queue" if guest and asked is None and hf.queueing.mode == "interrupt" else asked
 
 
-def _check_nothing_new(sent: Mapping[str, Any], session_id: str | None) -> None:
+def _check_no_messages(sent: Mapping[str, Any], session_id: str | None) -> None:
     """Raise `InvalidRequest` for a request without messages, unless the list is empty and a session is named."""
     if find_records(sent)[0] != []:
         raise errors.InvalidRequest("messages is missing: send at least the new message", param="messages")
@@ -238,24 +238,24 @@ def _check_nothing_new(sent: Mapping[str, Any], session_id: str | None) -> None:
 def _check_messages(sent: Mapping[str, Any], messages: Sequence[Message], session_id: str | None) -> None:
     """Reject empty user messages: no provider accepts them, and from the log they would be sent again and again."""
     if not messages:
-        _check_nothing_new(sent, session_id)
+        _check_no_messages(sent, session_id)
     for at, message in enumerate(messages):
         if message.role == "user" and not message.text and not message.media:
             param = f"messages[{at}].content"
             raise errors.InvalidMessage(f"{param} is empty: a user message needs text or media", param=param)
 
 
-def _mode_of(agent: Agent | None, rules: RequestRules) -> Mode:
+def _choose_mode(agent: Agent | None, rules: RequestRules) -> Mode:
     """Return how messages to an agent are read if neither the request nor its key says."""
     return (agent.session_mode if agent else None) or rules.session_mode
 
 
-def _queue(hf: Holdfast, body: Mapping[str, Any]) -> str:
+def _get_queue_mode(hf: Holdfast, body: Mapping[str, Any]) -> str:
     """Return the queue mode of a request."""
     return check_mode(body.get("session_queue")) or hf.queueing.mode
 
 
-def check(body: Mapping[str, Any]) -> None:
+def check_fields(body: Mapping[str, Any]) -> None:
     """Check field types before a session is created. Raise `InvalidRequest` with the parameter."""
     kinds: tuple[tuple[str, type | tuple[type, ...], str], ...] = (
         ("model", str, "a string"),
@@ -285,7 +285,7 @@ def check(body: Mapping[str, Any]) -> None:
         raise errors.InvalidRequest(f"session_match must be {' or '.join(MATCHES)}", param="session_match")
 
 
-async def _fingerprint(call: Call, sent: Mapping[str, Any], parsed: ParsedRequest, *, keyed: bool) -> bytes:
+async def _compute_fingerprint(call: Call, sent: Mapping[str, Any], parsed: ParsedRequest, *, keyed: bool) -> bytes:
     """Return the hash that an idempotency key is bound to, or nothing without a key. Raise `SecretBlocked`."""
     hf, body, messages = call.hf, parsed.body, parsed.messages
     whole = {**body, "messages": find_records(sent)[0], **({"system": sent["system"]} if "system" in sent else {})}

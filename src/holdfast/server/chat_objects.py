@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 from msgspec import UNSET, UnsetType
 
 from holdfast.server.context import Overhead, Recalled
-from holdfast.server.routes import BODY, JSON, KEY, Route, gives, header
+from holdfast.server.routes import BODY, JSON, KEY, Route, describe_header, describe_headers
 from holdfast.server.schema import Schema
 from holdfast.wire.objects import DEPRECATED, Answer, Count, JsonObject, NonEmpty, OpenObject, json_schema, same_as
 from holdfast.wire.sessions import ChatMessage, Message
@@ -411,13 +411,13 @@ class AnthropicEvent(OpenObject, kw_only=True):
 _SUMMARY: Final = "Answer a conversation with the memory of its session."
 _FAILS: Final = (*BODY, 404, 409, 412, 422, 429, 502, 503, 504)
 _TAKES: Final = (
-    header("X-Session-Id", "session id, percent-encoded; same as `session_id` in the body"),
-    header("X-Session-Mode", "`auto`, `transcript` or `delta`; same as `session_mode` in the body"),
-    header("X-Session-Match", "`on` or `off`; same as `session_match` in the body"),
+    describe_header("X-Session-Id", "session id, percent-encoded; same as `session_id` in the body"),
+    describe_header("X-Session-Mode", "`auto`, `transcript` or `delta`; same as `session_mode` in the body"),
+    describe_header("X-Session-Match", "`on` or `off`; same as `session_match` in the body"),
     KEY,
 )
 _GIVES: Final[Schema] = {
-    **gives(X_Session_Id="session id, percent-encoded if it is not printable ASCII"),
+    **describe_headers(X_Session_Id="session id, percent-encoded if it is not printable ASCII"),
     "X-Session-Agent": {
         "description": "agent that answers, percent-encoded; in a stream the one that began, `session.agent` has the final one",
         "required": False,
@@ -436,9 +436,9 @@ CHAT_ROUTES: Final = (
         summary=_SUMMARY,
         body=ChatRequest,
         answer={JSON: ChatCompletion, "text/event-stream": ChatChunk},
-        fails=_FAILS,
-        takes=_TAKES,
-        gives=_GIVES,
+        error_statuses=_FAILS,
+        request_headers=_TAKES,
+        response_headers=_GIVES,
     ),
     Route(
         method="POST",
@@ -449,9 +449,9 @@ CHAT_ROUTES: Final = (
         summary=_SUMMARY,
         body=MessagesRequest,
         answer={JSON: MessagesReply, "text/event-stream": AnthropicEvent},
-        fails=_FAILS,
-        takes=(*_TAKES, header("anthropic-beta", "sent on to an Anthropic model")),
-        gives=_GIVES,
+        error_statuses=_FAILS,
+        request_headers=(*_TAKES, describe_header("anthropic-beta", "sent on to an Anthropic model")),
+        response_headers=_GIVES,
         errors=(AnthropicError,),
     ),
 )

@@ -103,7 +103,9 @@ class CompactionList(Page[CompactionObject, Count]):
     """A page of compactions."""
 
 
-@routes.add("POST", _COMPACTIONS, "write", fails=(*BODY, *OF_SESSION), answer=(CompactionObject, PendingCompaction))
+@routes.add(
+    "POST", _COMPACTIONS, "write", error_statuses=(*BODY, *OF_SESSION), answer=(CompactionObject, PendingCompaction)
+)
 async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> CompactionObject | PendingCompaction:
     """Summarize the older part of a session now, whether or not a summary is due.
 
@@ -113,7 +115,7 @@ async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> C
     """
     given = msgspec.structs.asdict(body)
     options = {name: given[name] for name in ("strategy", *_KEYS) if given.get(name) is not None}
-    session = await call.session()
+    session = await call.get_session()
     handle = call.hf.handle(session, agent=body.agent, model=body.model)
     if body.wait is False and not body.preview:
         await handle.compact(wait=False, **options)
@@ -124,10 +126,10 @@ async def compact(call: Call, query: SessionQuery, body: CompactionRequest) -> C
     return _show(session.id, made)
 
 
-@routes.add("GET", _COMPACTIONS, "read", fails=OF_SESSION)
+@routes.add("GET", _COMPACTIONS, "read", error_statuses=OF_SESSION)
 async def list_compactions(call: Call, query: SeqPageQuery) -> CompactionList:
     """List a session's compactions: live, superseded, dropped and failed ones."""
-    session = await call.session()
+    session = await call.get_session()
     descending = query.order == "desc"
     found = list(await call.hf.store.compactions(session.ref))
     if descending:
@@ -138,24 +140,24 @@ async def list_compactions(call: Call, query: SeqPageQuery) -> CompactionList:
     return CompactionList.of(items, has_more=len(found) > query.limit)
 
 
-@routes.add("GET", _COMPACTION, "read", fails=OF_SESSION)
+@routes.add("GET", _COMPACTION, "read", error_statuses=OF_SESSION)
 async def get(call: Call, query: SessionQuery) -> CompactionObject:
     """Return one compaction."""
-    session, wanted = await call.session(), call.path_number("compaction_id", _NAMED)
+    session, wanted = await call.get_session(), call.get_path_number("compaction_id", _NAMED)
     for one in await call.hf.store.compactions(session.ref):
         if one.id == wanted:
             return _show(session.id, one)
     raise errors.CompactionNotFound(session.id, wanted, such="")
 
 
-@routes.add("DELETE", _COMPACTION, "write", fails=OF_SESSION)
+@routes.add("DELETE", _COMPACTION, "write", error_statuses=OF_SESSION)
 async def drop(call: Call, query: SessionQuery) -> DroppedCompaction:
     """Drop a compaction. Its messages are sent verbatim again, or the compaction that it had superseded is live again.
 
     The range is not summarized again automatically unless a prompt would not fit otherwise.
     """
-    session = await call.session()
-    dropped = await call.hf.handle(session).drop_compaction(call.path_number("compaction_id", _NAMED))
+    session = await call.get_session()
+    dropped = await call.hf.handle(session).drop_compaction(call.get_path_number("compaction_id", _NAMED))
     return DroppedCompaction.from_fields(_show(session.id, dropped))
 
 

@@ -44,7 +44,7 @@ _NO_KEYS: Final = frozenset({"model", "agent", "dialect", "at_turn", "tools", "e
 
 def describe_key(key: Key) -> msgspec.Meta:
     """Return the JSON Schema of an option."""
-    return json_schema(description=key.about, **_key_schema(key))
+    return json_schema(description=key.about, **_make_key_schema(key))
 
 
 _KINDS: Final[dict[str, JsonObject]] = {
@@ -57,13 +57,13 @@ _KINDS: Final[dict[str, JsonObject]] = {
 }
 
 
-def _key_schema(key: Key) -> JsonObject:
+def _make_key_schema(key: Key) -> JsonObject:
     if key.kind == "integer":
         return {**_KINDS[key.kind], "minimum": key.low}
     if key.kind != "clearing":
         return _KINDS[key.kind]
     keys = {name: one for name, one in STRATEGIES[CLEARING].keys.items() if name != "budget"}
-    inner = {name: {**_key_schema(one), "description": one.about} for name, one in keys.items()}
+    inner = {name: {**_make_key_schema(one), "description": one.about} for name, one in keys.items()}
     mapping = {"type": "object", "properties": inner, "additionalProperties": False}
     return {"anyOf": [mapping, {"type": ["boolean", "null"]}]}
 
@@ -235,14 +235,14 @@ class Context(Answer, kw_only=True):
     build: Annotated[JsonObject | UnsetType, same_as(Build)] = UNSET
 
 
-@routes.add("POST", f"{_ONE}/context", "read", fails=(*BODY, *OF_SESSION), body=ContextRequest)
+@routes.add("POST", f"{_ONE}/context", "read", error_statuses=(*BODY, *OF_SESSION), body=ContextRequest)
 async def context(call: Call, query: SessionQuery, body: ContextFields) -> Context:
     """Build a prompt without calling a model."""
-    session = await call.session()
+    session = await call.get_session()
     given = msgspec.structs.asdict(body)
     options = {name: value for name, value in given.items() if name not in _NO_KEYS and value is not None}
     handle = call.hf.handle(session, agent=body.agent, model=body.model)
-    look = _look(handle, body, options)
+    look = _make_look(handle, body, options)
     if not call.principal.has_role("write"):  # read-only callers must not keep a session alive
         look = msgspec.structs.replace(look, touch=False)
     found = await preview_context(call.hf.engine, session.ref, look)
@@ -259,7 +259,7 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
     )
 
 
-def _look(handle: SessionHandle, body: ContextFields, options: JsonObject) -> Look:
+def _make_look(handle: SessionHandle, body: ContextFields, options: JsonObject) -> Look:
     """Convert a request to a `Look`. Raise `InvalidRequest` if an option is not valid."""
     settings = parse(options, where="", base=handle.responder.context) if options else handle.responder.context
     return Look(
@@ -305,14 +305,14 @@ class ExplainQuery(SessionQuery, kw_only=True):
     """Model whose prompt is explained."""
 
 
-@routes.add("GET", f"{_ONE}/explain", "read", fails=OF_SESSION)
+@routes.add("GET", f"{_ONE}/explain", "read", error_statuses=OF_SESSION)
 async def explain(call: Call, query: ExplainQuery) -> Explanation:
     """Explain whether messages are in the prompt: whole, in part or not, where, why, since when, and what brings them back.
 
     `seq` selects a message, `q` messages that contain a text; without both, only the prompt is described. `turn` selects the prompt of
     that turn's last model call; the default is the next prompt.
     """
-    session = await call.session()
+    session = await call.get_session()
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
     try:
         return await handle.explain(
@@ -356,13 +356,13 @@ class FactChange(Request, kw_only=True):
     """True: leave it out of the prompt's facts; false: undo."""
 
 
-@routes.add("GET", f"{_ONE}/facts", "read", tag="facts", fails=OF_SESSION)
+@routes.add("GET", f"{_ONE}/facts", "read", tag="facts", error_statuses=OF_SESSION)
 async def facts(call: Call, query: FactsQuery) -> FactList:
     """List the facts that the session's user stated, and whether the prompt contains them.
 
     `agent`, `model`, `strategy` and `budget` select the prompt; the default is the session's own.
     """
-    session = await call.session()
+    session = await call.get_session()
     handle = call.hf.handle(session, agent=query.agent, model=query.model)
     options = {name: value for name in ("strategy", "budget") if (value := getattr(query, name)) is not None}
     settings = parse(options, where="", base=handle.responder.context) if options else handle.responder.context
@@ -371,7 +371,7 @@ async def facts(call: Call, query: FactsQuery) -> FactList:
     return FactList.of(listed, has_more=False, version=session.version)
 
 
-@routes.add("PATCH", f"{_ONE}/facts/{{fact_id}}", "write", tag="facts", fails=(*BODY, *OF_SESSION))
+@routes.add("PATCH", f"{_ONE}/facts/{{fact_id}}", "write", tag="facts", error_statuses=(*BODY, *OF_SESSION))
 async def choose_fact(call: Call, query: SessionQuery, body: FactChange) -> ChosenFact:
     """Pin a fact, so that it comes before all others in the prompt, or drop it, so that it is left out.
 
@@ -381,7 +381,7 @@ async def choose_fact(call: Call, query: SessionQuery, body: FactChange) -> Chos
     change = {name: value for name, value in given.items() if value is not None}
     if not change or all(given.values()):
         raise InvalidRequest("set either pinned or dropped, to true or to false to undo it", param="pinned")
-    session = await call.session()
+    session = await call.get_session()
     one = await choose(call.hf.store, session.ref, call.path["fact_id"], change)
     return ChosenFact.from_fields(
         one, session_id=session.id, id=one.id, pinned=one.choice == "pinned", dropped=one.choice == "dropped"

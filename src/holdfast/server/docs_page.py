@@ -39,12 +39,12 @@ HEADERS: Final[Mapping[str, str]] = {
 }
 
 
-def docs(document: Schema) -> Reply:
+def render_docs(document: Schema) -> Reply:
     """Return an OpenAPI document as one HTML page."""
-    return _page(f"{document['info']['title']} API", "".join(_docs(document)))
+    return _render_page(f"{document['info']['title']} API", "".join(_render_document(document)))
 
 
-def home(title: str, version: str) -> Reply:
+def render_home(title: str, version: str) -> Reply:
     """Return the home page."""
     links = (
         ("/docs", "API", "all routes, fields and errors"),
@@ -57,12 +57,12 @@ def home(title: str, version: str) -> Reply:
         "<p>Any OpenAI client works with this server: use this address followed by <code>/v1</code> as base URL. Sessions"
         " are stored, and each model call gets the messages that fit its budget.</p>"
     )
-    return _page(
+    return _render_page(
         title, f"<h1>{escape(title)}</h1><p class=soft>version {escape(version)}</p>{hint}<table>{rows}</table>"
     )
 
 
-def _page(title: str, body: str) -> Reply:
+def _render_page(title: str, body: str) -> Reply:
     head = f"<meta charset=utf-8><meta name=viewport content='width=device-width'><title>{escape(title)}</title>"
     html = f"<!doctype html><html lang=en><head>{head}<style>{_STYLE}</style></head><body>{body}</body></html>"
     return Reply(html.encode(), headers=HEADERS)
@@ -71,67 +71,79 @@ def _page(title: str, body: str) -> Reply:
 # -- API description ---------------------------------------------------------
 
 
-def _docs(document: Schema) -> Iterator[str]:
+def _render_document(document: Schema) -> Iterator[str]:
     info = document["info"]
     yield f"<h1>{escape(info['title'])}</h1><p class=soft>{escape(info['summary'])} Version {escape(info['version'])}.</p>"
-    yield f"<p>{_words(info['description'])}</p>"
+    yield f"<p>{_render_text(info['description'])}</p>"
     names = [tag["name"] for tag in document["tags"]]
-    links = "".join(f'<a href="#{_anchor(name)}">{escape(name)}</a>' for name in [*names, "objects"])
+    links = "".join(f'<a href="#{_make_anchor(name)}">{escape(name)}</a>' for name in [*names, "objects"])
     yield f"<nav>{links}<a href=/openapi.json>openapi.json</a></nav>"
     for tag in document["tags"]:
-        yield f'<h2 id="{_anchor(tag["name"])}">{escape(tag["name"].capitalize())}</h2><p>{_words(tag["description"])}</p>'
+        yield f'<h2 id="{_make_anchor(tag["name"])}">{escape(tag["name"].capitalize())}</h2><p>{_render_text(tag["description"])}</p>'
         for path, item in document["paths"].items():
             for method, operation in item.items():
                 if tag["name"] in operation["tags"]:
-                    yield from _operation(method, path, operation)
+                    yield from _render_operation(method, path, operation)
     yield '<h2 id="objects">Objects</h2>'
     for name, schema in document["components"]["schemas"].items():
-        yield f'<details id="{_anchor(name)}"><summary><code>{escape(name)}</code></summary><div>'
-        yield f"<p>{_words(schema.get('description', ''))}</p>{_fields(schema)}</div></details>"
+        yield f'<details id="{_make_anchor(name)}"><summary><code>{escape(name)}</code></summary><div>'
+        yield f"<p>{_render_text(schema.get('description', ''))}</p>{_render_fields(schema)}</div></details>"
 
 
-def _operation(method: str, path: str, operation: Schema) -> Iterator[str]:
-    yield f'<details id="{_anchor(operation["operationId"])}"><summary><span class=verb>{escape(method.upper())}</span>'
-    yield f"<code>{escape(path)}</code> <span class=soft>{_words(operation['summary'])}</span></summary><div>"
+def _render_operation(method: str, path: str, operation: Schema) -> Iterator[str]:
+    yield f'<details id="{_make_anchor(operation["operationId"])}"><summary><span class=verb>{escape(method.upper())}</span>'
+    yield f"<code>{escape(path)}</code> <span class=soft>{_render_text(operation['summary'])}</span></summary><div>"
     if "description" in operation:
-        yield f"<p>{_words(operation['description'])}</p>"
+        yield f"<p>{_render_text(operation['description'])}</p>"
     if operation["parameters"]:
-        yield "<h3>Parameters</h3>" + _table(
-            (parameter["name"], parameter["in"], f"{_kind(parameter['schema'])}. {_words(parameter['description'])}")
+        yield "<h3>Parameters</h3>" + _render_table(
+            (
+                parameter["name"],
+                parameter["in"],
+                f"{_render_type(parameter['schema'])}. {_render_text(parameter['description'])}",
+            )
             for parameter in operation["parameters"]
         )
     if "requestBody" in operation:
-        yield f"<h3>Body</h3><p>{_content(operation['requestBody']['content'])}</p>"
-    yield "<h3>Responses</h3>" + _table(
-        (status, "", f"{_words(answer['description'])} {_content(answer.get('content', {}))}{_headers(answer)}")
+        yield f"<h3>Body</h3><p>{_render_content(operation['requestBody']['content'])}</p>"
+    yield "<h3>Responses</h3>" + _render_table(
+        (
+            status,
+            "",
+            f"{_render_text(answer['description'])} {_render_content(answer.get('content', {}))}{_render_headers(answer)}",
+        )
         for status, answer in operation["responses"].items()
     )
     yield "</div></details>"
 
 
-def _content(content: Schema) -> str:
-    return "; ".join(f"<code>{escape(kind)}</code> {_kind(item['schema'])}" for kind, item in content.items())
+def _render_content(content: Schema) -> str:
+    return "; ".join(f"<code>{escape(kind)}</code> {_render_type(item['schema'])}" for kind, item in content.items())
 
 
-def _headers(answer: Schema) -> str:
+def _render_headers(answer: Schema) -> str:
     headers = (
-        f"<code>{escape(name)}</code>: {_words(header['description'])}"
+        f"<code>{escape(name)}</code>: {_render_text(header['description'])}"
         for name, header in answer.get("headers", {}).items()
     )
     return "".join(f"<br>header {line}" for line in headers)
 
 
-def _fields(schema: Schema) -> str:
+def _render_fields(schema: Schema) -> str:
     if "anyOf" in schema:
-        return "".join(_fields(one) for one in schema["anyOf"])
+        return "".join(_render_fields(one) for one in schema["anyOf"])
     required = schema.get("required", ())
-    return _table(
-        (name, "required" if name in required else "", f"{_kind(field)}. {_words(field.get('description', ''))}")
+    return _render_table(
+        (
+            name,
+            "required" if name in required else "",
+            f"{_render_type(field)}. {_render_text(field.get('description', ''))}",
+        )
         for name, field in schema.get("properties", {}).items()
     )
 
 
-def _table(rows: Iterator[tuple[str, str, str]] | Any) -> str:
+def _render_table(rows: Iterator[tuple[str, str, str]] | Any) -> str:
     """Return an HTML table with columns for a name, a plain word and HTML."""
     cells = (
         f"<tr><td><code>{escape(name)}</code></td><td class=soft>{escape(word)}</td><td>{html}</td></tr>"
@@ -140,13 +152,13 @@ def _table(rows: Iterator[tuple[str, str, str]] | Any) -> str:
     return f"<table>{''.join(cells)}</table>"
 
 
-def _kind(schema: Schema) -> str:
+def _render_type(schema: Schema) -> str:
     """Describe the type of a value in HTML."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
-        return f'<a href="#{_anchor(name)}">{escape(name)}</a>'
+        return f'<a href="#{_make_anchor(name)}">{escape(name)}</a>'
     if "anyOf" in schema:
-        return " or ".join(_kind(one) for one in schema["anyOf"])
+        return " or ".join(_render_type(one) for one in schema["anyOf"])
     if "const" in schema:
         return f"<code>{escape(json.dumps(schema['const']))}</code>"
     if "enum" in schema:
@@ -155,13 +167,15 @@ def _kind(schema: Schema) -> str:
     words = " or ".join([kinds] if isinstance(kinds, str) else kinds)
     html = escape(words)
     if "items" in schema:
-        html += f" of {_kind(schema['items'])}"
+        html += f" of {_render_type(schema['items'])}"
     if "properties" in schema:
-        html += " with " + ", ".join(f"<code>{escape(n)}</code>: {_kind(f)}" for n, f in schema["properties"].items())
-    return html + _range(schema)
+        html += " with " + ", ".join(
+            f"<code>{escape(n)}</code>: {_render_type(f)}" for n, f in schema["properties"].items()
+        )
+    return html + _format_range(schema)
 
 
-def _range(schema: Schema) -> str:
+def _format_range(schema: Schema) -> str:
     words = {
         "minimum": "from {}",
         "exclusiveMinimum": "above {}",
@@ -173,11 +187,11 @@ def _range(schema: Schema) -> str:
     return f" {escape(' '.join(limits))}" if limits else ""
 
 
-def _words(text: str) -> str:
+def _render_text(text: str) -> str:
     """Convert text with `code` to HTML."""
     pieces = escape(text).split("`")
     return "".join(f"<code>{piece}</code>" if at % 2 else piece for at, piece in enumerate(pieces))
 
 
-def _anchor(name: str) -> str:
+def _make_anchor(name: str) -> str:
     return "".join(char if char.isascii() and char.isalnum() else "-" for char in name)

@@ -11,12 +11,12 @@ from holdfast._version import __version__
 from holdfast.agents import Agent, Roster
 from holdfast.limits import PAGE
 from holdfast.server import docs_page
-from holdfast.server.apis.anthropic import model_list
+from holdfast.server.apis.anthropic import make_model_list
 from holdfast.server.chat_objects import AnthropicError, Error
 from holdfast.server.http import Call
 from holdfast.server.metrics import Metrics
 from holdfast.server.replies import Reply
-from holdfast.server.routes import JSON, Routes, header
+from holdfast.server.routes import JSON, Routes, describe_header
 from holdfast.wire.objects import Answer, Count, JsonObject, Request, json_schema
 
 routes = Routes("chat")
@@ -84,34 +84,36 @@ class AnthropicModelList(Answer, kw_only=True):
     "GET",
     "/v1/models",
     "read",
-    fails=(400,),
-    takes=(header("anthropic-version", "selects Anthropic's format; the query parameters work only with it"),),
+    error_statuses=(400,),
+    request_headers=(
+        describe_header("anthropic-version", "selects Anthropic's format; the query parameters work only with it"),
+    ),
     errors=(Error, AnthropicError),
     answer=(ModelList, AnthropicModelList),
 )
 async def models(call: Call, query: ModelsQuery) -> ModelList | JsonObject:
     """List agents and models by the names that can be used as `model`."""
     roster = call.hf.roster
-    if call.header("anthropic-version") is not None:
-        return _anthropics(roster, query)
-    agents = [_agent(agent) for agent in roster.agents.values()]
+    if call.get_header("anthropic-version") is not None:
+        return _list_for_anthropic(roster, query)
+    agents = [_convert_agent(agent) for agent in roster.agents.values()]
     llms = [Model(id=name, owned_by=llm.model) for name, llm in roster.llms.items() if name not in roster.agents]
     return ModelList(data=[*agents, *llms])
 
 
-def _agent(agent: Agent) -> Model:
+def _convert_agent(agent: Agent) -> Model:
     """Convert an agent to a model of the list."""
     return Model(id=agent.name, owned_by="holdfast-agent", description=agent.description or UNSET)
 
 
-def _anthropics(roster: Roster, query: ModelsQuery) -> JsonObject:
+def _list_for_anthropic(roster: Roster, query: ModelsQuery) -> JsonObject:
     """Return the list in Anthropic's format."""
     agents = [
         (name, f"agent {name}" + (f": {agent.description}" if agent.description else ""))
         for name, agent in roster.agents.items()
     ]
     llms = [(name, llm.model) for name, llm in roster.llms.items() if name not in roster.agents]
-    return model_list([*agents, *llms], limit=query.limit, after=query.after_id, before=query.before_id)
+    return make_model_list([*agents, *llms], limit=query.limit, after=query.after_id, before=query.before_id)
 
 
 # -- the server ------------------------------------------------------------------
@@ -144,7 +146,7 @@ async def health(_: Call) -> Health:
     return Health("ok", __version__)
 
 
-@server_routes.add("GET", "/readyz", "public", fails=(503,))
+@server_routes.add("GET", "/readyz", "public", error_statuses=(503,))
 async def ready(call: Call) -> Health:
     """Check that the store can be read and written; 503 otherwise."""
     await call.hf.store.ping()
@@ -154,7 +156,11 @@ async def ready(call: Call) -> Health:
 @server_routes.add("GET", "/", "public", answer={JSON: Home, "text/html": TEXT})
 async def home(call: Call) -> Reply:
     """Return an overview: HTML for browsers, JSON for programs."""
-    shown = docs_page.home("Holdfast", __version__) if _wants_page(call.header("accept") or "") else Reply(Home())
+    shown = (
+        docs_page.render_home("Holdfast", __version__)
+        if _wants_page(call.get_header("accept") or "")
+        else Reply(Home())
+    )
     return msgspec.structs.replace(shown, headers={**shown.headers, "vary": "Accept"})
 
 

@@ -71,8 +71,8 @@ class Call:
     def __init__(self, scope: Scope, receive: Receive, hf: Holdfast, intake: BodyLimits) -> None:
         self.request = Request(scope, receive)
         # Without authentication every caller is an anonymous reader.
-        nobody = Caller(Principal(tenant=hf.tenant, role="read"), hf)
-        self.caller: Caller = scope.get("state", {}).get("caller") or nobody
+        anonymous = Caller(Principal(tenant=hf.tenant, role="read"), hf)
+        self.caller: Caller = scope.get("state", {}).get("caller") or anonymous
         self.hf = self.caller.hf
         self.principal = self.caller.principal
         self._intake = intake
@@ -92,14 +92,14 @@ class Call:
         except UnicodeDecodeError as exc:
             raise errors.InvalidRequest(f"the path contains {value!r}, which is not percent-encoded UTF-8") from exc
 
-    def header(self, name: str) -> str | None:
+    def get_header(self, name: str) -> str | None:
         """Return a header, or None. Raise `InvalidRequest` if it is repeated."""
         values = self.request.headers.getlist(name)
         if len(values) > 1:
             raise errors.InvalidRequest(f"the header {name} is sent {len(values)} times; send it once", param=name)
         return values[0] if values else None
 
-    def path_number(self, param: str, named: str) -> int:
+    def get_path_number(self, param: str, named: str) -> int:
         """Return a numeric path parameter. Raise `InvalidRequest` if it is not a whole number.
 
         Args:
@@ -111,16 +111,16 @@ class Call:
             raise errors.InvalidRequest(f"{named}: expected a whole number, got {given[:40]!r}", param=param)
         return int(given)
 
-    def if_match(self) -> int | None:
+    def get_expected_version(self) -> int | None:
         """Return the version required by `If-Match`, or None. Raise `InvalidRequest` if it is not a version."""
-        value = (self.header("if-match") or "").strip().strip('"')
+        value = (self.get_header("if-match") or "").strip().strip('"')
         if not value or value == "*":
             return None
         if not value.isascii() or not value.isdigit() or len(value) > 18:
             raise errors.InvalidRequest("If-Match must be a version, a whole number", param="If-Match")
         return int(value)
 
-    async def body(self) -> dict[str, Any]:
+    async def read_body(self) -> dict[str, Any]:
         """Return the JSON object of the body. Raise as `BodyLimits.read`, and `InvalidRequest` if it is not an object."""
         data = await self._intake.read(self.request, self._held)
         if not isinstance(data, dict):
@@ -148,7 +148,7 @@ class Call:
 
     # -- parameters --------------------------------------------------------
 
-    def text(self, name: str) -> str | None:
+    def get_parameter(self, name: str) -> str | None:
         """Return a query parameter, or None. Raise `InvalidRequest` if it is not UTF-8, repeated or empty."""
         value = self.parameters.get(name)
         if value == "":
@@ -162,13 +162,13 @@ class Call:
             self._query = parse_query(self.request.scope["query_string"])
         return self._query
 
-    def tag(self, version: int) -> None:
+    def set_etag(self, version: int) -> None:
         """Set the response header `ETag` to a version, for `If-Match`."""
         self.answer_headers["etag"] = f'"{version}"'
 
     # -- users ---------------------------------------------------------------
 
-    def owner(self, named: str | None) -> str | None:
+    def get_owner(self, named: str | None) -> str | None:
         """Return the user that sessions are limited to; None for all users.
 
         Args:
@@ -182,12 +182,12 @@ class Call:
             return named if own is None else own
         raise errors.UserNotFound(named)
 
-    def owner_or_default(self, named: str | None) -> str:
-        """Return `owner(named)`, or the user `default` if that is None."""
-        owner = self.owner(named)
+    def get_owner_or_default(self, named: str | None) -> str:
+        """Return `get_owner(named)`, or the user `default` if that is None."""
+        owner = self.get_owner(named)
         return DEFAULT_USER if owner is None else owner
 
-    def user(self, said: str | None) -> str | None:
+    def get_user(self, said: str | None) -> str | None:
         """Return the user of a turn, or None if unknown. The key's user takes precedence over the request's.
 
         Args:
@@ -210,16 +210,16 @@ class Call:
 
     # -- sessions ----------------------------------------------------------
 
-    async def session(self, *, shared: bool = False) -> Session:
+    async def get_session(self, *, shared: bool = False) -> Session:
         """Return the session of the path: that of the query's `user_id`, else the only session of that id.
 
         Args:
             shared: allow another user's session in which the key's user takes part.
         """
-        named = self.text("user_id")
+        named = self.get_parameter("user_id")
         if shared and named is not None and self.principal.user_id not in (None, named):
             return await self.get_joined_session(named, self.path["session_id"])
-        return await get_session_by_id(self.hf, self.path["session_id"], self.owner(named))
+        return await get_session_by_id(self.hf, self.path["session_id"], self.get_owner(named))
 
     async def get_joined_session(self, owner: str, session_id: str) -> Session:
         """Return another user's session in which the key's user takes part.
@@ -239,7 +239,7 @@ class Call:
         """Return True if the session belongs to another user than the key."""
         return self.principal.user_id not in (None, session.user_id)
 
-    def speaker(self, session: Session) -> str | None:
+    def get_speaker(self, session: Session) -> str | None:
         """Return the user to whom all messages of the request are attributed, or None to trust their names.
 
         In a shared session it is the key's user.

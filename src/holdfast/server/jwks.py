@@ -105,7 +105,7 @@ class TokenVerifier:
         except self._jwt.PyJWTError as exc:
             raise BadToken(type(exc).__name__) from exc
         self._check_times(claims)
-        return self._principal(claims)
+        return self._make_principal(claims)
 
     async def _key(self, token: str) -> jwt.PyJWK:
         """Return the key that a token names, for its algorithm."""
@@ -139,10 +139,10 @@ class TokenVerifier:
         if any(times.get(name, now) > now + leeway for name in ("nbf", "iat")):
             raise BadToken("not valid yet")
 
-    def _principal(self, claims: Mapping[str, Any]) -> Principal:
+    def _make_principal(self, claims: Mapping[str, Any]) -> Principal:
         settings = self._settings
-        user = _id(claims, settings.user_claim)
-        tenant = self._tenant if settings.tenant_claim is None else _id(claims, settings.tenant_claim)
+        user = _check_claim(claims, settings.user_claim)
+        tenant = self._tenant if settings.tenant_claim is None else _check_claim(claims, settings.tenant_claim)
         said = None if settings.role_claim is None else claims.get(settings.role_claim)
         if said is None:
             return Principal(tenant=tenant, user_id=user, role=settings.role, key_id="jwt")
@@ -164,7 +164,7 @@ _KINDS: Final = {"RS": "RSA", "PS": "RSA", "ES": "EC", "Ed": "OKP"}
 """Key types by the first letters of their algorithms."""
 
 
-def _id(claims: Mapping[str, Any], name: str) -> str:
+def _check_claim(claims: Mapping[str, Any], name: str) -> str:
     value = claims.get(name)
     if not isinstance(value, str):
         raise BadToken(f"{name} is missing or not a string")
@@ -188,32 +188,32 @@ class _Keys:
 
     async def get(self, kid: str | None) -> dict[str, Any] | None:
         """Return the key of that id; without an id the only key. Raise `Refused` if there are no keys."""
-        found = self._of(kid)
-        if found is None or not self._young(self._got, FRESH):
+        found = self._find_key(kid)
+        if found is None or not self._is_recent(self._got, FRESH):
             await self.refresh(pause=PAUSE if self.known else RETRY)
-            found = self._of(kid)
-        if not self.known or not self._young(self._got, KEPT):
+            found = self._find_key(kid)
+        if not self.known or not self._is_recent(self._got, KEPT):
             raise Refused(
                 503, "tokens_unavailable", "the server cannot verify tokens at the moment: try again", retry_after="5"
             )
         return found
 
-    def _of(self, kid: str | None) -> dict[str, Any] | None:
+    def _find_key(self, kid: str | None) -> dict[str, Any] | None:
         if kid is None and len(self.known) == 1:
             return next(iter(self.known.values()))
         return self.known.get(kid)
 
-    def _young(self, since: int | None, most: int) -> bool:
+    def _is_recent(self, since: int | None, most: int) -> bool:
         return since is not None and 0 <= self._clock() - since < most
 
     async def refresh(self, *, pause: int = 0) -> None:
         """Fetch the keys unless they were fetched less than `pause` milliseconds ago."""
         async with self._asking:
-            if self._young(self._asked, pause):
+            if self._is_recent(self._asked, pause):
                 return
             self._asked = self._clock()
             try:
-                self.known = _set_of(await self._fetch())
+                self.known = _parse_key_set(await self._fetch())
                 self._got = self._clock()
             except _FAILURES as exc:
                 _log.warning("cannot fetch the key set for tokens: %s: %s", type(exc).__name__, exc)
@@ -222,7 +222,7 @@ class _Keys:
 _FAILURES: Final = (OSError, ValueError, TimeoutError, msgspec.MsgspecError)
 
 
-def _set_of(content: bytes) -> dict[str | None, dict[str, Any]]:
+def _parse_key_set(content: bytes) -> dict[str | None, dict[str, Any]]:
     """Return public keys by id. Other keys, such as shared secrets, are ignored. Raise `ValueError` if there are none."""
     data = msgspec.json.decode(content)
     keys = data.get("keys") if isinstance(data, dict) else None

@@ -46,7 +46,7 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
-def log_to(stream: Any, guard: Guard | None = None, level: str = "info") -> None:
+def configure_logging(stream: Any, guard: Guard | None = None, level: str = "info") -> None:
     """Send the log of Holdfast and the server to `stream` as JSON lines, with the secrets masked that `guard` knows."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonLines(guard))
@@ -54,10 +54,10 @@ def log_to(stream: Any, guard: Guard | None = None, level: str = "info") -> None
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.propagate = False
-    log_level(level)
+    set_log_level(level)
 
 
-def log_level(level: str) -> None:
+def set_log_level(level: str) -> None:
     """Set the log level: `debug`, `info`, `warning` or `error`. uvicorn logs warnings at least."""
     for name, least in _LOGGERS.items():
         logging.getLogger(name).setLevel(max(logging.getLevelNamesMapping()[level.upper()], least))
@@ -100,10 +100,10 @@ class RequestLogMiddleware:
             await self._app(scope, receive, send_with_id)
         finally:
             self._metrics.running.dec()
-            self._note(scope, status, time.perf_counter() - started)
+            self._log_request(scope, status, time.perf_counter() - started)
             request_id.reset(token)
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+    def _log_request(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "none")
         self._metrics.requests.labels(scope["method"], route, str(status)).inc()
         self._metrics.seconds.labels(route).observe(seconds)

@@ -22,7 +22,7 @@ from holdfast.numbers import MOST, check_whole
 from holdfast.recall.base import SearchMode
 from holdfast.server.http import Call
 from holdfast.server.permissions import check_shared
-from holdfast.server.routes import BODY, STORE, Order, Routes, gives, header
+from holdfast.server.routes import BODY, STORE, Order, Routes, describe_header, describe_headers
 from holdfast.wire.memories import (
     Content,
     FoundMemory,
@@ -51,7 +51,7 @@ from holdfast.wire.objects import (
 routes = Routes("memories")
 _MEMORIES: Final = "/v1/memories"
 _MEMORY: Final = f"{_MEMORIES}/{{memory_id}}"
-_ETAG: Final = gives(ETag="the memory's version")
+_ETAG: Final = describe_headers(ETag="the memory's version")
 
 
 # -- lists -----------------------------------------------------------------------
@@ -101,22 +101,22 @@ class MemoryList(Page[FoundMemory, MemoryId]):
     """Why another kind of search was used than requested."""
 
 
-@routes.add("GET", _MEMORIES, "read", fails=(*STORE, 404))
+@routes.add("GET", _MEMORIES, "read", error_statuses=(*STORE, 404))
 async def list_memories(call: Call, query: MemoriesQuery) -> MemoryList:
     """List memories, oldest first; with `q` search the memories of user, agent and app, best matches first.
 
     A key of a user sees only the memories of that user and the app.
     """
     if query.q is not None:
-        return await _recall(call, query.q, query)
+        return await _search(call, query.q, query)
     for name in ("mode", "min_score"):
         if getattr(query, name) is not None:
             raise InvalidRequest(f"{name} needs a search: give q as well", param=name)
     found = await call.hf.memories.page(
-        owner_in(call, query.scope, query.user_id, query.agent),
+        parse_owner(call, query.scope, query.user_id, query.agent),
         status=query.status,
-        types=_only(query.type),
-        tags=_only(query.tag),
+        types=_to_tuple(query.type),
+        tags=_to_tuple(query.tag),
         agent=query.agent,
         after=query.after,
         limit=query.limit or 20,
@@ -128,7 +128,7 @@ async def list_memories(call: Call, query: MemoriesQuery) -> MemoryList:
     )
 
 
-async def _recall(call: Call, question: str, query: MemoriesQuery) -> MemoryList:
+async def _search(call: Call, question: str, query: MemoriesQuery) -> MemoryList:
     for name in ("after", "order"):
         if getattr(query, name) is not None:
             raise InvalidRequest(f"{name} cannot be combined with q: a search has one page", param=name)
@@ -136,9 +136,9 @@ async def _recall(call: Call, question: str, query: MemoriesQuery) -> MemoryList
         raise InvalidRequest(f"status must be active or quarantined with q, got {query.status!r}", param="status")
     limit = 5 if query.limit is None else query.limit
     check_whole(limit, "limit", 1, RECALLED_MEMORIES)
-    user = call.owner_or_default(query.user_id)
+    user = call.get_owner_or_default(query.user_id)
     if query.scope:
-        owners: Sequence[Owner] = (owner_in(call, query.scope, query.user_id, query.agent),)
+        owners: Sequence[Owner] = (parse_owner(call, query.scope, query.user_id, query.agent),)
     else:
         owners = find_owners(user, None if call.principal.user_id is not None else query.agent)
     found = await call.hf.memories.recall(
@@ -146,9 +146,9 @@ async def _recall(call: Call, question: str, query: MemoriesQuery) -> MemoryList
         owners=owners,
         mode=query.mode,
         limit=limit,
-        types=_only(query.type),
-        tags=_only(query.tag),
-        statuses=_only(query.status),
+        types=_to_tuple(query.type),
+        tags=_to_tuple(query.tag),
+        statuses=_to_tuple(query.status),
         min_score=query.min_score or 0,
     )
     reader = call.principal.user_id
@@ -228,8 +228,8 @@ class MemoryReview(Request):
     _MEMORIES,
     "write",
     status=201,
-    fails=(*BODY, 404, 422, 503),
-    gives=_ETAG,
+    error_statuses=(*BODY, 404, 422, 503),
+    response_headers=_ETAG,
     others={200: "An equal memory existed and was merged."},
 )
 async def remember(call: Call, body: NewMemory) -> RememberedMemory:
@@ -238,7 +238,7 @@ async def remember(call: Call, body: NewMemory) -> RememberedMemory:
     Without `scope`, the owner is the named user (`agent` then is who reported it), else the agent, else the user `default`. Memories of
     agents and of the app need a key without a user, or an admin key.
     """
-    owner = owner_in(call, body.scope, body.user_id, body.agent)
+    owner = parse_owner(call, body.scope, body.user_id, body.agent)
     check_writes(call, owner)
     names = ("content", "type", "tags", "importance", "valid_from", "valid_until", "metadata")
     given = {name: value for name in names if (value := getattr(body, name)) is not None}
@@ -246,22 +246,22 @@ async def remember(call: Call, body: NewMemory) -> RememberedMemory:
         raise InvalidRequest("supersedes must be a list of ids", param="supersedes")
     made = await call.hf.memories.remember(
         **given,
-        origin=_origin(call, body.origin or "user"),
+        origin=_limit_origin(call, body.origin or "user"),
         user_id=owner.id if owner.kind == "user" else None,
         agent=body.agent,
         app=owner.kind == "app",
-        sources=_sources(body.sources or [], owner),
+        sources=_convert_sources(body.sources or [], owner),
         supersedes=body.supersedes or [],
     )
     call.status = 200 if made.outcome == "merged" else 201
     return _show(call, made)
 
 
-@routes.add("GET", _MEMORY, "read", fails=(*STORE, 404), gives=_ETAG)
+@routes.add("GET", _MEMORY, "read", error_statuses=(*STORE, 404), response_headers=_ETAG)
 async def get(call: Call) -> MemoryObject:
     """Return a memory."""
-    found = await _visible(call)
-    call.tag(found.version)
+    found = await _get_visible(call)
+    call.set_etag(found.version)
     return MemoryObject.from_memory(found, reader=call.principal.user_id)
 
 
@@ -269,9 +269,9 @@ async def get(call: Call) -> MemoryObject:
     "PATCH",
     _MEMORY,
     "write",
-    fails=(*BODY, 404, 412, 422, 503),
-    takes=(header("If-Match", "version that the memory must have"),),
-    gives=_ETAG,
+    error_statuses=(*BODY, 404, 412, 422, 503),
+    request_headers=(describe_header("If-Match", "version that the memory must have"),),
+    response_headers=_ETAG,
 )
 async def change(call: Call, body: MemoryChanges) -> RememberedMemory:
     """Change a memory. New content creates a new memory with its own id; the old one is kept as history."""
@@ -279,19 +279,19 @@ async def change(call: Call, body: MemoryChanges) -> RememberedMemory:
     origin = given.pop("origin")
     if all(value is UNSET for value in given.values()):
         raise InvalidRequest(f"nothing to change: give at least one of {', '.join((*given, 'origin'))}")
-    found = await _writable(call)
+    found = await _get_writable(call)
     made = await call.hf.memories.update(
-        found.id, owners=(found.owner,), expect=call.if_match(), origin=_origin(call, origin), **given
+        found.id, owners=(found.owner,), expect=call.get_expected_version(), origin=_limit_origin(call, origin), **given
     )
     return _show(call, made)
 
 
-@routes.add("POST", f"{_MEMORY}/review", "write", fails=(*BODY, 404, 503), gives=_ETAG)
+@routes.add("POST", f"{_MEMORY}/review", "write", error_statuses=(*BODY, 404, 503), response_headers=_ETAG)
 async def review(call: Call, body: MemoryReview) -> MemoryObject:
     """Release a memory from quarantine: `accept` promotes it like others, `reject` excludes it from recall."""
-    found = await _writable(call)
+    found = await _get_writable(call)
     made = await call.hf.memories.review(found.id, body.decision, owners=(found.owner,))
-    call.tag(made.version)
+    call.set_etag(made.version)
     return MemoryObject.from_memory(made, reader=call.principal.user_id)
 
 
@@ -320,15 +320,15 @@ class ForgottenMemories(Answer, kw_only=True):
     """Number of deleted memories, including the history."""
 
 
-@routes.add("DELETE", _MEMORY, "write", fails=(*STORE, 404))
+@routes.add("DELETE", _MEMORY, "write", error_statuses=(*STORE, 404))
 async def forget(call: Call) -> ForgottenMemories:
     """Delete a memory with its history, its recall signals and its index entries."""
-    found = await _writable(call)
+    found = await _get_writable(call)
     gone = await call.hf.memories.forget(found.id, owners=(found.owner,))
     return ForgottenMemories(id=found.id, memories=len(gone))
 
 
-@routes.add("DELETE", _MEMORIES, "write", fails=(*STORE, 404))
+@routes.add("DELETE", _MEMORIES, "write", error_statuses=(*STORE, 404))
 async def forget_source(call: Call, query: SourceQuery) -> ForgottenMemories:
     """Delete memories whose only source is the given session or message."""
     session, seq = query.source_session, query.source_seq
@@ -337,11 +337,11 @@ async def forget_source(call: Call, query: SourceQuery) -> ForgottenMemories:
             "source_session is missing: give the session whose memories to delete", param="source_session"
         )
     seqs = None if seq is None else [seq]
-    gone = await call.hf.memories.forget_source(call.owner_or_default(query.user_id), session, seqs=seqs)
+    gone = await call.hf.memories.forget_source(call.get_owner_or_default(query.user_id), session, seqs=seqs)
     return ForgottenMemories(source_session=session, memories=len(gone))
 
 
-def _origin(call: Call, stated: Any) -> Any:
+def _limit_origin(call: Call, stated: Any) -> Any:
     """Return the origin that the caller may state. A less trusted origin than the caller's can always be stated.
 
     Admins may state any. A key with a user speaks for that user. Other keys belong to programs, which are trusted like the assistant.
@@ -354,7 +354,7 @@ def _origin(call: Call, stated: Any) -> Any:
 # -- owners ----------------------------------------------------------------------
 
 
-def owner_in(call: Call, scope: str | None, user_id: str | None, agent: str | None) -> Owner:
+def parse_owner(call: Call, scope: str | None, user_id: str | None, agent: str | None) -> Owner:
     """Return the owner that a request names. Raise `InvalidRequest`, or `UserNotFound` for another user than the key's."""
     if scope in ("agent", "app") and user_id is not None:
         raise InvalidRequest(f"user_id cannot be combined with scope {scope!r}", param="user_id")
@@ -365,7 +365,7 @@ def owner_in(call: Call, scope: str | None, user_id: str | None, agent: str | No
         if bound is not None:
             check_shared(call.principal)
         return owner_of(None, agent)
-    return Owner("app") if scope == "app" else owner_of(call.owner_or_default(user_id), None)
+    return Owner("app") if scope == "app" else owner_of(call.get_owner_or_default(user_id), None)
 
 
 def check_writes(call: Call, owner: Owner) -> None:
@@ -374,7 +374,7 @@ def check_writes(call: Call, owner: Owner) -> None:
         check_shared(call.principal)
 
 
-async def _visible(call: Call) -> Memory:
+async def _get_visible(call: Call) -> Memory:
     """Return the memory of the path. Raise `MemoryNotFound` if the key's user may not see it."""
     found = await call.hf.memories.get(call.path["memory_id"])
     bound = call.principal.user_id
@@ -383,14 +383,14 @@ async def _visible(call: Call) -> Memory:
     return found
 
 
-async def _writable(call: Call) -> Memory:
+async def _get_writable(call: Call) -> Memory:
     """Return the memory of the path for writing. Raise `Refused` if the caller may only read it."""
-    found = await _visible(call)
+    found = await _get_visible(call)
     check_writes(call, found.owner)
     return found
 
 
-def _sources(given: Sequence[NewMemorySource], owner: Owner) -> list[MemorySource]:
+def _convert_sources(given: Sequence[NewMemorySource], owner: Owner) -> list[MemorySource]:
     """Convert sources. For a user's memory they must be the user's own. Raise `InvalidRequest`."""
     if len(given) > MEMORY_SOURCES:
         raise InvalidRequest(f"sources must be a list of at most {MEMORY_SOURCES} objects", param="sources")
@@ -406,13 +406,13 @@ def _sources(given: Sequence[NewMemorySource], owner: Owner) -> list[MemorySourc
     return found
 
 
-def _only(value: str | None) -> tuple[str, ...]:
+def _to_tuple(value: str | None) -> tuple[str, ...]:
     return (value,) if value else ()
 
 
 def _show(call: Call, made: Remembered) -> RememberedMemory:
     reader = call.principal.user_id
-    call.tag(made.memory.version)
+    call.set_etag(made.memory.version)
     similar = [MemoryObject.from_memory(one, reader=reader) for one in made.others]
     return RememberedMemory.from_memory(made.memory, reader=reader, outcome=made.outcome, similar=similar)
 
@@ -552,14 +552,14 @@ class DiaryQuery(Request, kw_only=True):
     ] = 20
 
 
-@routes.add("POST", "/v1/memories/dream", "write", fails=(*BODY, 404, 412, 503))
+@routes.add("POST", "/v1/memories/dream", "write", error_statuses=(*BODY, 404, 412, 503))
 async def dream(call: Call, body: DreamRequest) -> Dream:
     """Consolidate an owner's memories now: promote those recalled often, with good scores and by different queries.
 
     With `dry_run` nothing is written and the answer is what would happen. Memories of agents and of the app need an API key without a
     user, or an admin key.
     """
-    owner = owner_in(call, body.scope, body.user_id, body.agent)
+    owner = parse_owner(call, body.scope, body.user_id, body.agent)
     check_writes(call, owner)
     dry_run = bool(body.dry_run)
     dreamt = await call.hf.dreams.dream(owner, dry_run=dry_run)
@@ -567,13 +567,13 @@ async def dream(call: Call, body: DreamRequest) -> Dream:
     return Dream(dry_run=dry_run, written=dreamt.written, promotions=dreamt.promotions, **report)
 
 
-@routes.add("GET", "/v1/memories/diary", "read", fails=(*STORE, 404))
+@routes.add("GET", "/v1/memories/diary", "read", error_statuses=(*STORE, 404))
 async def diary(call: Call, query: DiaryQuery) -> Diary:
     """List past consolidations of an owner's memories that wrote something, with their decisions, newest first.
 
     Contents are looked up now: `content` is null if the memory was forgotten.
     """
-    owner = owner_in(call, query.scope, query.user_id, query.agent)
+    owner = parse_owner(call, query.scope, query.user_id, query.agent)
     found = await call.hf.dreams.diary(owner, query.limit + 1)
     entries = [DiaryEntry(id=one["id"], at=one["at"], **_show_sweep(one)) for one in found[: query.limit]]
     return Diary.of(entries, has_more=len(found) > query.limit)

@@ -20,7 +20,7 @@ from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call, without_secrets
 from holdfast.server.routes import BODY, ETAG, KEY, MATCH, OF_SESSION, Routes, SeqPageQuery, SessionQuery
-from holdfast.server.schema import ref
+from holdfast.server.schema import make_ref
 from holdfast.sessions.annotations import annotate as annotate_message
 from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.log import Append
@@ -51,7 +51,8 @@ class EntryList(Page[EntryJson, int]):
 
 
 _Messages = Annotated[
-    Any, json_schema(description="messages to append, at least one", type="array", items=ref(NewMessage), minItems=1)
+    Any,
+    json_schema(description="messages to append, at least one", type="array", items=make_ref(NewMessage), minItems=1),
 ]
 
 
@@ -72,10 +73,10 @@ class Annotation(Request, kw_only=True):
     """Upstreams whose prompts leave the message out."""
 
 
-@routes.add("GET", _MESSAGES, "read", fails=OF_SESSION)
+@routes.add("GET", _MESSAGES, "read", error_statuses=OF_SESSION)
 async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
     """List the messages of a session."""
-    session = await call.session(shared=True)
+    session = await call.get_session(shared=True)
     descending = query.order == "desc"
     start, stop = 0, None
     if query.after is not None:
@@ -88,24 +89,31 @@ async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
     return EntryList.of(items, has_more=has_more, by="seq", version=session.version)
 
 
-@routes.add("POST", _MESSAGES, "write", fails=(*BODY, *OF_SESSION, 412, 422), takes=(KEY, MATCH), gives=ETAG)
+@routes.add(
+    "POST",
+    _MESSAGES,
+    "write",
+    error_statuses=(*BODY, *OF_SESSION, 412, 422),
+    request_headers=(KEY, MATCH),
+    response_headers=ETAG,
+)
 async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryList:
     """Append messages to the log of a session."""
     given, name = find_records(msgspec.structs.asdict(body))
     large = call.held.size > INLINE_BODY_BYTES
     messages, fields = await run_cpu(_read_messages, given, name, long=large)
-    session = await call.session(shared=True)
-    speaker = call.speaker(session)
+    session = await call.get_session(shared=True)
+    speaker = call.get_speaker(session)
     if call.is_guest(session):
         _check_guests(messages, fields)
     if speaker is not None:
         fields = [{**own, "metadata": with_speaker(own.get("metadata"), speaker)} for own in fields]
-    key = call.header("idempotency-key") or None
+    key = call.get_header("idempotency-key") or None
     clean = await without_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
     write = Append(
         entries=await new_entries(messages, fields, timestamp=call.hf.clock()),
         timestamp=call.hf.clock(),
-        expect=call.if_match(),
+        expect=call.get_expected_version(),
         idempotency_key=key,
         fingerprint=hashlib.blake2b(msgspec.json.encode(clean, order="sorted"), digest_size=16).digest()
         if key
@@ -114,7 +122,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryLis
     written = await call.hf.store.append(session.ref, write)
     items = [entry_to(entry) for entry in await restore_entries(call.hf.store, session.ref, written.entries)]
     version = written.session.version
-    call.tag(version)
+    call.set_etag(version)
     return EntryList.of(items, has_more=False, by="seq", version=version)
 
 
@@ -141,16 +149,16 @@ def _check_guests(messages: Sequence[Message], fields: Sequence[dict[str, Any]])
             raise errors.InvalidRequest(reason, param=f"messages[{at}].metadata.{STANDING_FACTS}")
 
 
-@routes.add("PATCH", _MESSAGE, "write", fails=(*BODY, *OF_SESSION), answer=Entry)
+@routes.add("PATCH", _MESSAGE, "write", error_statuses=(*BODY, *OF_SESSION), answer=Entry)
 async def annotate(call: Call, query: SessionQuery, body: Annotation) -> JsonObject:
     """Pin a message, set its importance, or set the upstreams that it is not sent to."""
     given = {"pinned": body.pinned, **({} if body.importance is UNSET else {"importance": body.importance})}
     own = parse_own_fields(given)
-    session = await call.session()
+    session = await call.get_session()
     entry = await annotate_message(
         call.hf.store,
         session.ref,
-        call.path_number("seq", _NAMED),
+        call.get_path_number("seq", _NAMED),
         pinned=own.get("pinned"),
         importance=UNSET if body.importance is UNSET else own.get("importance"),
         refused_by=body.refused_by,
@@ -158,13 +166,13 @@ async def annotate(call: Call, query: SessionQuery, body: Annotation) -> JsonObj
     return entry_to((await restore_entries(call.hf.store, session.ref, [entry]))[0])
 
 
-@routes.add("DELETE", _MESSAGE, "write", fails=OF_SESSION, answer=ErasedEntry)
+@routes.add("DELETE", _MESSAGE, "write", error_statuses=OF_SESSION, answer=ErasedEntry)
 async def erase(call: Call, query: SessionQuery) -> JsonObject:
     """Erase the content of a message, also in forks of the session. Its place in the log remains.
 
     `copies` lists `session_id` and `seq` of the copies that were erased as well.
     """
-    ref, seq = (await call.session()).ref, call.path_number("seq", _NAMED)
+    ref, seq = (await call.get_session()).ref, call.get_path_number("seq", _NAMED)
     found = await call.hf.store.entries(ref, start=seq, stop=seq + 1, retired=True)
     if not found:
         raise errors.EntryNotFound(ref.id, seq)

@@ -13,7 +13,7 @@ from holdfast._version import __version__
 from holdfast.server.chat_objects import Error
 from holdfast.server.permissions import ROLES, Need
 from holdfast.server.routes import JSON, Route
-from holdfast.server.schema import Schema, components, docstrings, parameters_schema, ref
+from holdfast.server.schema import Schema, list_docstrings, make_components, make_parameters_schema, make_ref
 from holdfast.wire.artifacts import ArtifactName
 from holdfast.wire.objects import Count, Id, Request, json_schema
 
@@ -78,16 +78,16 @@ _SECURITY: Final[Schema] = {
 }
 
 
-def describe(routes: Sequence[Route], *, asks: bool = True) -> Schema:
+def describe_api(routes: Sequence[Route], *, requires_key: bool = True) -> Schema:
     """Return the OpenAPI document of the routes.
 
     Args:
         routes: all routes.
-        asks: True if requests need a key.
+        requires_key: True if requests need a key.
     """
     paths: dict[str, Schema] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, asks=asks)
+        paths.setdefault(route.path, {})[route.method.lower()] = _describe_operation(route, requires_key=requires_key)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -98,68 +98,68 @@ def describe(routes: Sequence[Route], *, asks: bool = True) -> Schema:
         },
         "tags": [{"name": name, "description": about} for name, about in _TAGS.items()],
         "paths": paths,
-        "components": {"schemas": _components(tuple(routes)), "securitySchemes": _SECURITY},
+        "components": {"schemas": _make_components(tuple(routes)), "securitySchemes": _SECURITY},
     }
 
 
 @cache
-def _components(routes: tuple[Route, ...]) -> dict[str, Schema]:
+def _make_components(routes: tuple[Route, ...]) -> dict[str, Schema]:
     """Return the schemas of all structs that the routes use."""
-    return components([kind for route in routes for kind in _kinds(route)])
+    return make_components([kind for route in routes for kind in _list_structs(route)])
 
 
-def _kinds(route: Route) -> Iterator[type]:
+def _list_structs(route: Route) -> Iterator[type]:
     """Yield the structs that a route names."""
     for given in (route.body, route.answer, route.errors or Error):
         several = given.values() if isinstance(given, Mapping) else given if isinstance(given, tuple) else (given,)
         yield from (kind for kind in several if isinstance(kind, type))
 
 
-def _operation(route: Route, *, asks: bool) -> Schema:
+def _describe_operation(route: Route, *, requires_key: bool) -> Schema:
     summary, _, description = route.summary.partition("\n")
     operation: Schema = {
         "summary": summary,
         **({"description": " ".join(description.split())} if description else {}),
         "operationId": f"{route.method.lower()}_{re.sub(r'[^a-z0-9]+', '_', route.path.lower()).strip('_') or 'home'}",
         "tags": [route.tag],
-        "parameters": [*_path_parameters(route.path), *_query_parameters(route), *route.takes],
-        "responses": _responses(route),
-        **_security(route.need, asks=asks),
+        "parameters": [*_describe_path(route.path), *_describe_query(route), *route.request_headers],
+        "responses": _describe_responses(route),
+        **_describe_security(route.need, requires_key=requires_key),
     }
     if route.body is not None:
-        operation["requestBody"] = {"required": isinstance(route.body, type), "content": _content(route.body)}
+        operation["requestBody"] = {"required": isinstance(route.body, type), "content": _describe_content(route.body)}
     return operation
 
 
-def _content(given: Any) -> Schema:
+def _describe_content(given: Any) -> Schema:
     """Return the content of a body or response by media type."""
     if not isinstance(given, Mapping):
         given = {JSON: given}
-    return {kind: one if isinstance(one, Mapping) else {"schema": _either(one)} for kind, one in given.items()}
+    return {kind: one if isinstance(one, Mapping) else {"schema": _make_either(one)} for kind, one in given.items()}
 
 
-def _either(kinds: Any) -> Schema:
+def _make_either(kinds: Any) -> Schema:
     """Return the schema of a struct, or of one of several structs."""
-    return {"anyOf": [ref(kind) for kind in kinds]} if isinstance(kinds, tuple) else ref(kinds)
+    return {"anyOf": [make_ref(kind) for kind in kinds]} if isinstance(kinds, tuple) else make_ref(kinds)
 
 
-def _security(need: Need, *, asks: bool) -> Schema:
+def _describe_security(need: Need, *, requires_key: bool) -> Schema:
     """Return the accepted keys of an operation and the required role."""
     if need == "public":
         return {"security": []}
     role = ROLES[need]
-    return {"security": [*({name: []} for name in _SECURITY), *([] if asks else [{}])], "x-holdfast-role": role}
+    return {"security": [*({name: []} for name in _SECURITY), *([] if requires_key else [{}])], "x-holdfast-role": role}
 
 
-def _responses(route: Route) -> Schema:
+def _describe_responses(route: Route) -> Schema:
     good = {
         "description": "Success.",
-        "content": _content(route.answer),
-        **({"headers": route.gives} if route.gives else {}),
+        "content": _describe_content(route.answer),
+        **({"headers": route.response_headers} if route.response_headers else {}),
     }
-    failures = sorted({*route.fails, *_EVERY, *(_ADMITTED if route.need != "public" else ())})
+    failures = sorted({*route.error_statuses, *_EVERY, *(_ADMITTED if route.need != "public" else ())})
     shape = route.errors if len(route.errors) > 1 else (*route.errors, Error)[0]
-    error = _content(shape)
+    error = _describe_content(shape)
     responses = {str(status): {"description": _ABOUT[status], "content": error} for status in failures}
     if route.handler is None:
         responses["4XX"] = {"description": _REFUSED, "content": error}
@@ -170,12 +170,12 @@ def _responses(route: Route) -> Schema:
     return {str(route.status): good, **others, **responses}
 
 
-def _query_parameters(route: Route) -> list[Schema]:
+def _describe_query(route: Route) -> list[Schema]:
     if route.query is None:
         return []
     required = {field.name for field in msgspec.structs.fields(route.query) if field.required}
     names = route.query.__struct_fields__
-    return [_parameter(route.query, name, "query", required=name in required) for name in names]
+    return [_describe_parameter(route.query, name, "query", required=name in required) for name in names]
 
 
 class PathParameters(Request, kw_only=True):
@@ -199,13 +199,13 @@ class PathParameters(Request, kw_only=True):
     """Name of the agent; `default` for sessions without an agent."""
 
 
-def _path_parameters(path: str) -> list[Schema]:
+def _describe_path(path: str) -> list[Schema]:
     names = re.findall(r"{(\w+)}", path)
-    return [_parameter(PathParameters, name, "path", required=True) for name in names]
+    return [_describe_parameter(PathParameters, name, "path", required=True) for name in names]
 
 
-def _parameter(kind: type[msgspec.Struct], name: str, place: str, *, required: bool) -> Schema:
-    schema = dict(parameters_schema(kind)[name])
+def _describe_parameter(kind: type[msgspec.Struct], name: str, place: str, *, required: bool) -> Schema:
+    schema = dict(make_parameters_schema(kind)[name])
     about = schema.pop("description", "")
-    about = docstrings(kind).get(name, about)
+    about = list_docstrings(kind).get(name, about)
     return {"name": name, "in": place, "required": required, "description": about, "schema": schema}

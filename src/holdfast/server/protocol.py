@@ -16,7 +16,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from holdfast.limits import DRAIN_BYTES, DRAIN_SECONDS, HEAD_BYTES, READ_BYTES, UNREAD_BYTES
-from holdfast.server.replies import error_body
+from holdfast.server.replies import make_error_body
 
 HEAD_SECONDS: Final = 30.0
 """Seconds until a connection must have sent a request head."""
@@ -56,10 +56,10 @@ class Protocol(HttpToolsProtocol):
         self._backlog = WriteBuffer(transport, self._on_full, self._on_drained)
         super().connection_made(self._backlog.as_transport)
         _set_up(transport.get_extra_info("socket"), self.send_timeout)
-        self._watch()
+        self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._unwatch()
+        self._stop_timer()
         self._stop_draining()
         self._measure(again=False)
         self._backlog.lose()
@@ -78,7 +78,7 @@ class Protocol(HttpToolsProtocol):
         if self._quiet > HEAD_BYTES:
             self._refuse(*_TOO_LONG)
         elif self._open and self._timer is None:
-            self._watch()
+            self._start_timer()
 
     def on_message_begin(self) -> None:
         self._head = self._quiet = 0
@@ -86,17 +86,17 @@ class Protocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
-        self._grow(len(url))
+        self._add_head_bytes(len(url))
         super().on_url(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._grow(len(name) + len(value))
+        self._add_head_bytes(len(name) + len(value))
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         self._open = False
         self._quiet = 0
-        self._unwatch()
+        self._stop_timer()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -127,7 +127,7 @@ class Protocol(HttpToolsProtocol):
     def send_400_response(self, msg: str) -> None:
         """Send the error in the format of all other errors."""
         status, code, message = self._why
-        content = msgspec.json.encode(error_body(message, kind="invalid_request_error", code=code))
+        content = msgspec.json.encode(make_error_body(message, kind="invalid_request_error", code=code))
         head = [
             STATUS_LINE[status],
             *(name + b": " + value + b"\r\n" for name, value in self.server_state.default_headers),
@@ -191,7 +191,7 @@ class Protocol(HttpToolsProtocol):
 
     # -- requests that take too long ---------------------------------------------
 
-    def _grow(self, size: int) -> None:
+    def _add_head_bytes(self, size: int) -> None:
         self._head += size
         self._quiet = 0
         if self._head > HEAD_BYTES:
@@ -202,10 +202,10 @@ class Protocol(HttpToolsProtocol):
         self._why = (status, code, message)
         self.send_400_response(message)
 
-    def _watch(self) -> None:
+    def _start_timer(self) -> None:
         self._timer = self.loop.call_later(HEAD_SECONDS, self._time_out)
 
-    def _unwatch(self) -> None:
+    def _stop_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -34,15 +34,17 @@ async def digest_attempt(call: Call, sent: Mapping[str, Any], key: str | None, *
     client = call.request.client
     address = None if identified or client is None else client.host
     caller = [call.principal.tenant, call.principal.user_id, call.principal.key_id, call.request.url.path, address]
-    headers = [call.header(name) for name in ("authorization", "x-api-key", "x-session-id")]
+    headers = [call.get_header(name) for name in ("authorization", "x-api-key", "x-session-id")]
     if key is not None:
-        return _digest([caller, headers, *(sent.get(name) for name in ("user_id", "user", "session_id")), key])
-    if call.header(RETRY_COUNT) is None:
+        return _compute_digest([caller, headers, *(sent.get(name) for name in ("user_id", "user", "session_id")), key])
+    if call.get_header(RETRY_COUNT) is None:
         return None
-    return await run_cpu(_digest, [caller, headers, sent], long=(get_declared_size(call.request.headers) or 0) > _LONG)
+    return await run_cpu(
+        _compute_digest, [caller, headers, sent], long=(get_declared_size(call.request.headers) or 0) > _LONG
+    )
 
 
-def _digest(what: Any) -> bytes:
+def _compute_digest(what: Any) -> bytes:
     return hashlib.blake2b(msgspec.json.encode(what, order="sorted"), digest_size=16).digest()
 
 
@@ -63,17 +65,17 @@ class RepeatedRequest:
         if self._digest is None or not self._is_repeated():
             return None
         attempt = self._call.hf.engine.retries.resume(self._digest)
-        session = None if attempt is None else await self._session(attempt)
+        session = None if attempt is None else await self._get_session(attempt)
         return None if session is None else Placement(session, "retry", attempt=attempt)
 
     def _is_repeated(self) -> bool:
         """Return True if the request may be a retry: it has a retry count above 0 or an idempotency key."""
-        count = self._call.header(RETRY_COUNT)
-        if self._call.header("idempotency-key"):
+        count = self._call.get_header(RETRY_COUNT)
+        if self._call.get_header("idempotency-key"):
             return True
         return count is not None and count.isascii() and count.isdigit() and int(count[:9]) > 0
 
-    async def _session(self, attempt: Attempt) -> Session | None:
+    async def _get_session(self, attempt: Attempt) -> Session | None:
         assert attempt.ref is not None, "only attempts with a session are resumed"
         try:
             session = await self._call.hf.store.get(attempt.ref)

@@ -71,7 +71,7 @@ def to_response(reply: Reply, scope: Scope) -> Response:
 # -- errors ------------------------------------------------------------------
 
 
-def error_body(message: str, *, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
+def make_error_body(message: str, *, kind: str, code: str | None = None, param: str | None = None) -> dict[str, Any]:
     """Return an error in OpenAI's format, with quoted input cut to a limit."""
     if len(message) > ERROR_CHARS:
         message = message[:ERROR_CHARS] + "…"
@@ -79,33 +79,35 @@ def error_body(message: str, *, kind: str, code: str | None = None, param: str |
     return {"error": {"message": message, "type": kind, "param": param, "code": code}}
 
 
-def failure(exc: Exception, guard: Guard | None = None) -> Reply:
+def make_failure_reply(exc: Exception, guard: Guard | None = None) -> Reply:
     """Return the reply for an exception, with secrets masked.
 
     Unexpected exceptions are logged with traceback; the client gets no details.
     """
-    reply = _failure(exc)
+    reply = _convert_failure(exc)
     return reply if guard is None else msgspec.structs.replace(reply, body=guard.mask_value(reply.body))
 
 
-def _failure(exc: Exception) -> Reply:
+def _convert_failure(exc: Exception) -> Reply:
     if isinstance(exc, errors.ModelError):
-        return _model_failure(exc)
+        return _convert_model_failure(exc)
     if isinstance(exc, Refused):
         kind = "server_error" if exc.status >= 500 else "invalid_request_error"
         kind = "rate_limit_error" if exc.status == _TOO_MANY else kind
-        return Reply(error_body(str(exc), kind=kind, code=exc.code), exc.status, exc.headers)
+        return Reply(make_error_body(str(exc), kind=kind, code=exc.code), exc.status, exc.headers)
     if isinstance(exc, errors.HoldfastError) and exc.http_status is not None:
         if exc.http_status >= 500:  # not the caller's fault, so the operator needs to know
             _log.error("%s: %s", exc.code, exc)
         kind = "server_error" if exc.http_status >= 500 else "invalid_request_error"
-        body = error_body(exc.public_message, kind=kind, code=exc.code, param=getattr(exc, "param", None))
-        return Reply(body, exc.http_status, _retrying(exc))
+        body = make_error_body(exc.public_message, kind=kind, code=exc.code, param=getattr(exc, "param", None))
+        return Reply(body, exc.http_status, _make_retry_headers(exc))
     _log.error("a request failed unexpectedly", exc_info=exc)
-    return Reply(error_body("internal error; see the server's log", kind="server_error", code="internal_error"), 500)
+    return Reply(
+        make_error_body("internal error; see the server's log", kind="server_error", code="internal_error"), 500
+    )
 
 
-def _retrying(exc: errors.HoldfastError) -> dict[str, str]:
+def _make_retry_headers(exc: errors.HoldfastError) -> dict[str, str]:
     """Return retry headers. An interrupted turn must not be retried, because it would interrupt the other one."""
     if isinstance(exc, errors.SessionBusy):
         return {"retry-after": "1"}
@@ -117,7 +119,7 @@ def _retrying(exc: errors.HoldfastError) -> dict[str, str]:
 _TOO_MANY = 429
 
 
-def _model_failure(exc: errors.ModelError) -> Reply:
+def _convert_model_failure(exc: errors.ModelError) -> Reply:
     """Return the upstream's status and message if the caller can fix the request, else 502."""
     details = exc.body.get("error", exc.body) if exc.body else {}
     param = details.get("param") if isinstance(details, dict) else None
@@ -125,19 +127,19 @@ def _model_failure(exc: errors.ModelError) -> Reply:
     headers = {"retry-after": str(math.ceil(exc.retry_after))} if exc.retry_after is not None else {}
     mine = (407,) if exc.handed else (401, 403, 407)
     if isinstance(exc, errors.ModelRejected) and exc.status not in mine:
-        kind, code = "invalid_request_error", _text(code) or exc.code
-        body = error_body(exc.public_message, kind=kind, code=code, param=_text(param))
+        kind, code = "invalid_request_error", _get_text(code) or exc.code
+        body = make_error_body(exc.public_message, kind=kind, code=code, param=_get_text(param))
         return Reply(body, exc.status or exc.http_status, headers)
     status = {429: 429, 503: 503, 504: 504}.get(exc.status or 0, errors.ModelError.http_status)
     kind = "rate_limit_error" if status == 429 else "server_error"
     if (place := _PLACE.match(str(exc))) is not None:
         _log.warning("%s: %s", exc.code, place[0])
-    return Reply(error_body(exc.public_message, kind=kind, code=exc.code), status, headers)
+    return Reply(make_error_body(exc.public_message, kind=kind, code=exc.code), status, headers)
 
 
 _PLACE: Final = re.compile(f"{ADDRESS.pattern}(?:{CAUSE.pattern})?", re.DOTALL)
 """Part of an error message that is logged but not returned. The upstream's own text is not logged: it may quote messages."""
 
 
-def _text(value: Any) -> str | None:
+def _get_text(value: Any) -> str | None:
     return value if isinstance(value, str) else None

@@ -86,9 +86,9 @@ def identify_requester(call: Call, body: Mapping[str, Any], rules: RequestRules,
         InvalidRequest: two sources name different users, or a required user is missing.
         UserNotFound: `user_id` is another user than the key's.
     """
-    own, named = call.user(None), _list_users(call, body, rules, api)
+    own, named = call.get_user(None), _list_users(call, body, rules, api)
     if "user_id" in named:
-        call.owner(named["user_id"])
+        call.get_owner(named["user_id"])
     if own is not None:
         # OpenAI's and Anthropic's own fields are set by the application, so they do not count next to a key of one user.
         named = {"key": own, **{source: user for source, user in named.items() if source in ("user_id", "header")}}
@@ -123,7 +123,7 @@ def _list_users(call: Call, body: Mapping[str, Any], rules: RequestRules, api: D
         if found.get("user") == metadata["user_id"]:  # copied from there, see `holdfast.wire.anthropic_requests`
             del found["user"]
         found["metadata.user_id"] = metadata["user_id"]
-    if user := _one_of(call, rules.user_headers, "users"):
+    if user := _read_headers(call, rules.user_headers, "users"):
         found["header"] = user
     return found
 
@@ -137,7 +137,7 @@ def get_requested_mode(call: Call, body: Mapping[str, Any]) -> Mode | None:
     Raises:
         InvalidRequest: body and header differ, or the header is not a mode.
     """
-    body_mode, header = body.get("session_mode"), call.header(MODE_HEADER)
+    body_mode, header = body.get("session_mode"), call.get_header(MODE_HEADER)
     if header is not None and (header not in MODES or (body_mode and body_mode != header)):
         message = f"the header {MODE_HEADER} must be one of {', '.join(MODES)} and equal session_mode in the body"
         raise errors.InvalidRequest(message, param=MODE_HEADER)
@@ -165,42 +165,42 @@ def name_session(call: Call, body: Mapping[str, Any], rules: RequestRules) -> st
     """
     named: str | None = body.get("session_id") or None
     names = ("X-Session-Id", *rules.session_headers)
-    header = _one_of(call, names, "sessions")
+    header = _read_headers(call, names, "sessions")
     if named and header and named != header:
         message = f"session_id and the header {_find_header(call, names)} (percent-decoded) name different sessions"
         raise errors.InvalidRequest(message, param="session_id")
-    return named or header or _conversation(call)
+    return named or header or _find_conversation(call)
 
 
 def _find_header(call: Call, names: tuple[str, ...]) -> str:
     """Return the first of these headers that the request has."""
-    return next(name for name in names if call.header(name))
+    return next(name for name in names if call.get_header(name))
 
 
-def _one_of(call: Call, names: tuple[str, ...], what: str) -> str | None:
+def _read_headers(call: Call, names: tuple[str, ...], what: str) -> str | None:
     """Return the value of these headers, or None. Raise `InvalidRequest` if two of them differ."""
     found: str | None = None
     for name in names:
-        sent = call.header(name)
+        sent = call.get_header(name)
         if not sent:
             continue
-        value = header_text(sent, name)
+        value = decode_header(sent, name)
         if found is not None and value != found:
             raise errors.InvalidRequest(f"the headers {', '.join(names)} name different {what}", param=name)
         found = value
     return found
 
 
-def _conversation(call: Call) -> str | None:
+def _find_conversation(call: Call) -> str | None:
     """Return the conversation id in the request's baggage, or None if there is no valid one."""
     for header in call.request.headers.getlist("baggage"):
-        for name, value in _baggage(header):
+        for name, value in _parse_baggage(header):
             if name == CONVERSATION and value and len(value.encode()) <= ID_BYTES:
                 return value
     return None
 
 
-def _baggage(header: str) -> Iterator[tuple[str, str]]:
+def _parse_baggage(header: str) -> Iterator[tuple[str, str]]:
     """Parse a W3C Baggage header. Malformed members are skipped, because telemetry must not fail a request."""
     for member in header.split(","):
         name, equals, value = member.partition(";")[0].partition("=")
@@ -210,7 +210,7 @@ def _baggage(header: str) -> Iterator[tuple[str, str]]:
             continue
 
 
-def header_text(value: str, name: str) -> str:
+def decode_header(value: str, name: str) -> str:
     """Return the text of a header, percent-encoded or UTF-8. Raise `InvalidRequest` if it is neither."""
     try:
         return unquote(value.encode("latin-1").decode(), errors="strict")
@@ -241,12 +241,12 @@ _SHOWN: Final = 80
 """Characters of a field name quoted in messages."""
 
 
-def without_own(body: Mapping[str, Any]) -> dict[str, Any]:
+def drop_own_fields(body: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields that are sent upstream."""
     return {name: value for name, value in body.items() if name not in OWN_FIELDS}
 
 
-def unknown_fields(body: Mapping[str, Any], rules: RequestRules) -> list[str]:
+def find_unknown_fields(body: Mapping[str, Any], rules: RequestRules) -> list[str]:
     """Return the fields that neither Holdfast nor a known provider has.
 
     Raises:
@@ -264,7 +264,7 @@ def unknown_fields(body: Mapping[str, Any], rules: RequestRules) -> list[str]:
     return unknown
 
 
-def warn_of_unknown(names: list[str], api: Dialect, upstream: Dialect) -> tuple[TurnWarning, ...]:
+def make_field_warnings(names: list[str], api: Dialect, upstream: Dialect) -> tuple[TurnWarning, ...]:
     """Return a warning for each unknown field.
 
     Args:

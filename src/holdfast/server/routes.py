@@ -2,7 +2,7 @@
 
     routes = Routes("sessions")
 
-    @routes.add("POST", "/v1/sessions", "write", status=201, fails=(404, 409))
+    @routes.add("POST", "/v1/sessions", "write", status=201, error_statuses=(404, 409))
     async def create(call: Call, body: NewSession) -> SessionObject: ...
 
 The annotations of the handler are the types of the route: `query` for parameters, `body` for the body, and the return type for the
@@ -28,8 +28,8 @@ from holdfast.numbers import MOST, check_number, check_whole
 from holdfast.server.body_limits import BodyLimits
 from holdfast.server.http import Call, refuse_unknown
 from holdfast.server.permissions import Need, permit
-from holdfast.server.replies import Reply, encode_large, error_body, failure, to_response
-from holdfast.server.schema import Schema, parameters_schema
+from holdfast.server.replies import Reply, encode_large, make_error_body, make_failure_reply, to_response
+from holdfast.server.schema import Schema, make_parameters_schema
 from holdfast.wire.objects import Count, NonEmpty, Request, json_schema
 
 F = TypeVar("F", bound=Callable[..., Awaitable[Any]])
@@ -61,11 +61,11 @@ class Route:
     answer: Any
     """A struct, several structs, or a mapping by media type to structs or OpenAPI schemas."""
     status: int = 200
-    fails: tuple[int, ...] = ()
+    error_statuses: tuple[int, ...] = ()
     """Error statuses in addition to those of every route."""
-    takes: tuple[Schema, ...] = ()
+    request_headers: tuple[Schema, ...] = ()
     """Headers of the request."""
-    gives: Schema = field(default_factory=dict)
+    response_headers: Schema = field(default_factory=dict)
     """Headers of the response."""
     errors: tuple[Any, ...] = ()
     """Structs of its errors; empty for OpenAI's format."""
@@ -83,7 +83,7 @@ class Route:
         elif not self.lenient:
             refuse_unknown(call.parameters, (), "parameter")
         if isinstance(self.body, type):
-            body = await call.body()
+            body = await call.read_body()
             given["body"] = read_body(body, self.body) if issubclass(self.body, Request) else body
         answer = await self.handler(call, **given)
         return answer if isinstance(answer, Reply) else Reply(answer, call.status or self.status, call.answer_headers)
@@ -151,14 +151,14 @@ class Endpoint:
         except ClientDisconnect:
             return
         except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
-            reply, post = failure(exc, self._hf.guard), None
+            reply, post = make_failure_reply(exc, self._hf.guard), None
         await (post or to_response(reply, scope))(scope, receive, send)
 
     async def _answer(self, route: Route | None, call: Call) -> Reply:
         if route is None:
             known = ", ".join(sorted(self._routes))
             message = f"{call.request.method} is not supported here; use {known}"
-            body = error_body(message, kind="invalid_request_error", code="method_not_allowed")
+            body = make_error_body(message, kind="invalid_request_error", code="method_not_allowed")
             return Reply(body, 405, {"allow": known})
         try:
             return await encode_large(await route(call))
@@ -171,15 +171,15 @@ class Endpoint:
 
 def read_query(given: Mapping[str, str], kind: type[S]) -> S:
     """Convert query parameters to a struct. Raise `InvalidRequest`."""
-    known = parameters_schema(kind)
+    known = make_parameters_schema(kind)
     refuse_unknown(given, known, "parameter")
     for one in msgspec.structs.fields(kind):
         if one.required and one.name not in given:
             raise InvalidRequest(f"{one.name} is missing", param=one.name)
-    return kind(**{name: _parameter(name, text, known[name]) for name, text in given.items()})
+    return kind(**{name: _convert_parameter(name, text, known[name]) for name, text in given.items()})
 
 
-def _parameter(name: str, text: str, schema: Schema) -> Any:
+def _convert_parameter(name: str, text: str, schema: Schema) -> Any:
     """Convert a parameter according to its schema. Raise `InvalidRequest`."""
     if text == "":
         raise InvalidRequest(f"{name} is empty: give it a value or leave it out", param=name)
@@ -194,11 +194,11 @@ def _parameter(name: str, text: str, schema: Schema) -> Any:
         check_whole(number, name, schema.get("minimum", 0), schema.get("maximum", MOST))
         return number
     if kind == "number":
-        return _fraction(name, text, schema)
+        return _parse_fraction(name, text, schema)
     return text
 
 
-def _fraction(name: str, text: str, schema: Schema) -> float:
+def _parse_fraction(name: str, text: str, schema: Schema) -> float:
     try:
         fraction = float(text)
     except ValueError:
@@ -214,7 +214,7 @@ def read_body(body: dict[str, Any], kind: type[S]) -> S:
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as exc:
-        raise _refuse(str(exc), kind) from exc
+        raise _make_error(str(exc), kind) from exc
 
 
 _MISTAKE: Final = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
@@ -230,7 +230,7 @@ _WORDS: Final = {
 }
 
 
-def _refuse(message: str, kind: type[msgspec.Struct]) -> InvalidRequest:
+def _make_error(message: str, kind: type[msgspec.Struct]) -> InvalidRequest:
     """Convert msgspec's error message to an `InvalidRequest`."""
     mistake = _MISTAKE.fullmatch(message)
     assert mistake is not None, "it matches anything"
@@ -244,7 +244,7 @@ def _refuse(message: str, kind: type[msgspec.Struct]) -> InvalidRequest:
     if types := _TYPES.fullmatch(mistake["what"]):
         wanted = " or ".join(_WORDS.get(one, one) for one in types["wanted"].split(" | "))
         return InvalidRequest(f"{path} must be {wanted}, not {_WORDS.get(types['given'], types['given'])}", param=path)
-    if choices := parameters_schema(kind).get(path, {}).get("enum"):
+    if choices := make_parameters_schema(kind).get(path, {}).get("enum"):
         return InvalidRequest(f"{path} must be one of {', '.join(map(str, choices))}", param=path)
     return InvalidRequest(f"{path}: {mistake['what'][:200]}", param=path)
 
@@ -277,20 +277,20 @@ class SeqPageQuery(PageQuery, kw_only=True):
     """`last_id` of the previous page."""
 
 
-def header(name: str, text: str) -> Schema:
+def describe_header(name: str, text: str) -> Schema:
     """Return the description of a request header."""
     return {"name": name, "in": "header", "required": False, "description": text, "schema": {"type": "string"}}
 
 
-def gives(**headers: str) -> Schema:
+def describe_headers(**headers: str) -> Schema:
     """Return the descriptions of response headers."""
     return {
         name.replace("_", "-"): {"description": text, "schema": {"type": "string"}} for name, text in headers.items()
     }
 
 
-MATCH: Final = header("If-Match", "version that the session must have")
-KEY: Final = header(
+MATCH: Final = describe_header("If-Match", "version that the session must have")
+KEY: Final = describe_header(
     "Idempotency-Key", "1 to 512 bytes; repeating a request with the same key and body writes nothing again"
 )
-ETAG: Final = gives(ETag="version of the session")
+ETAG: Final = describe_headers(ETag="version of the session")

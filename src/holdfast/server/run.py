@@ -35,7 +35,7 @@ from holdfast.server.app import make_app
 from holdfast.server.body_limits import BodyLimits
 from holdfast.server.config_reload import ConfigReloader, RuntimeSettings
 from holdfast.server.jwks import TokenVerifier
-from holdfast.server.logs import log_level, log_to
+from holdfast.server.logs import configure_logging, set_log_level
 from holdfast.server.protocol import make_protocol
 from holdfast.server.requester import RequestRules
 from holdfast.server.session_locator import Matching
@@ -74,11 +74,11 @@ def serve(
     _bound_free_memory()
     clients = Clients()
     hf, access = prepare(settings, clients=clients, tools=tools)
-    log_to(sys.stderr, hf.guard, settings.config.gateway.log_level)
+    configure_logging(sys.stderr, hf.guard, settings.config.gateway.log_level)
     create_store_folder(settings.store)
-    with asyncio.Runner(loop_factory=_loop) as runner:
+    with asyncio.Runner(loop_factory=_make_loop) as runner:
         try:
-            return runner.run(_terminable(_serve(hf, access, settings, clients, again)))
+            return runner.run(_run_until_terminated(_serve(hf, access, settings, clients, again)))
         except asyncio.CancelledError:  # stopped before it served, or while it closed
             return 0
 
@@ -169,7 +169,7 @@ def create_access(hf: Holdfast, config: Config) -> Access:
     return Access(hf, config.auth, passthrough=config.gateway.upstream_auth == "passthrough", tokens=tokens)
 
 
-def _loop() -> asyncio.AbstractEventLoop:
+def _make_loop() -> asyncio.AbstractEventLoop:
     """Return a uvloop event loop if it is installed, because it is several times faster at sending events."""
     try:
         import uvloop
@@ -178,7 +178,7 @@ def _loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-async def _terminable(work: Coroutine[Any, Any, int]) -> int:
+async def _run_until_terminated(work: Coroutine[Any, Any, int]) -> int:
     """Run `work`, and close what it opened if SIGTERM arrives while uvicorn does not handle signals."""
     task, loop = asyncio.current_task(), asyncio.get_running_loop()
     assert task is not None, "a coroutine runs in a task"
@@ -199,7 +199,7 @@ async def _serve(
     async with hf:
         await hf.store.ping()
         await access.begin()
-        if not await access.asks_for_keys() and not is_loopback(settings.host):
+        if not await access.check_requires_key() and not is_loopback(settings.host):
             raise make_exposed_error(settings, "there are no API keys")
         # Loading holds the interpreter lock for tenths of a second. Do it now, or all clients would wait later.
         await anyio.to_thread.run_sync(load_vocabularies)
@@ -230,7 +230,9 @@ async def _serve(
             date_header=True,
             timeout_graceful_shutdown=max(1, int(gateway.shutdown_grace)),
         )
-        server = _Server(config, banner(settings, hf, listening.getsockname()[1], asks=access.asks))
+        server = _Server(
+            config, make_banner(settings, hf, listening.getsockname()[1], requires_key=access.requires_key)
+        )
         reloading = None
         if again is not None:
             reloading = ConfigReloader(
@@ -239,7 +241,7 @@ async def _serve(
                 again,
                 clients=clients,
                 check=partial(_check_upstreams, port=listening.getsockname()[1]),
-                dials=RuntimeSettings(intake, relays, matching, rules, log_level),
+                dials=RuntimeSettings(intake, relays, matching, rules, set_log_level),
             )
         with _on_hangup(reloading):
             await server.serve(sockets=[listening])
@@ -275,7 +277,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start, then print the greeting: signals are handled and requests answered by then."""
-        _calm_collector()
+        _tune_collector()
         await super().startup(sockets=sockets)
         print(self._greeting, flush=True)  # noqa: T201  # the greeting of `serve`
 
@@ -315,7 +317,7 @@ def _bound_free_memory() -> None:
             mallopt(*setting)
 
 
-def _calm_collector() -> None:
+def _tune_collector() -> None:
     """Freeze all loaded objects for the garbage collector, and collect less often.
 
     This is done in the server's own process only; the library does not change these settings. Full collections, for which every
@@ -345,7 +347,7 @@ def _listen(host: str, port: int) -> socket.socket:
     return listening
 
 
-def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> str:
+def make_banner(settings: ServerSettings, hf: Holdfast, port: int, *, requires_key: bool) -> str:
     """Return the greeting of `serve`: address, model, data, access, and a command to try."""
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     address = f"http://{host}:{port}"
@@ -353,7 +355,7 @@ def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> 
     where = (
         _explain_offline(settings.config) if llm.model == "offline" else f" at {resolve_llm(settings.config).base_url}"
     )
-    key = ' -H "authorization: Bearer $HOLDFAST_KEY"' if asks else ""
+    key = ' -H "authorization: Bearer $HOLDFAST_KEY"' if requires_key else ""
     agents = list(settings.config.agents)  # requests select an agent by its name
     spoken_to = f'"model":{msgspec.json.encode(agents[0]).decode()},' if agents else ""
     body = f'{{{spoken_to}"session_id":"try-it","messages":[{{"role":"user","content":"What do you see?"}}]}}'
@@ -364,7 +366,7 @@ def banner(settings: ServerSettings, hf: Holdfast, port: int, *, asks: bool) -> 
             *([f"  agents  {', '.join(agents)}  (select one with `model`)"] if agents else []),
             f"  data    {mask_url(settings.store)}",
             f"  config  {settings.file or 'none, defaults'}",
-            f"  access  {'a key is required' if asks else 'this machine only; create a key with `holdfast keys create`'}",
+            f"  access  {'a key is required' if requires_key else 'this machine only; create a key with `holdfast keys create`'}",
             f"  base    {address}/v1  (any OpenAI client)",
             (
                 f"  try     curl {address}/v1/chat/completions"

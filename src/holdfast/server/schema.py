@@ -19,14 +19,14 @@ Schema = dict[str, Any]
 _REF: Final = re.compile(re.escape(REF.format(name="")) + r"(\w+)")
 
 
-def ref(kind: type) -> Schema:
+def make_ref(kind: type) -> Schema:
     """Return a reference to a struct."""
-    return {"$ref": REF.format(name=_name(kind.__name__))}
+    return {"$ref": REF.format(name=_format_name(kind.__name__))}
 
 
-def components(kinds: Iterable[type]) -> dict[str, Schema]:
+def make_components(kinds: Iterable[type]) -> dict[str, Schema]:
     """Return the schemas of structs and of everything they refer to, by name."""
-    known = {one.__name__: one for kind in (Answer, Request, OpenObject) for one in _subclasses(kind)}
+    known = {one.__name__: one for kind in (Answer, Request, OpenObject) for one in _list_subclasses(kind)}
     wanted = {kind.__name__: kind for kind in kinds}
     named, found = set(wanted), dict[str, Schema]()
     while named - found.keys():
@@ -36,7 +36,7 @@ def components(kinds: Iterable[type]) -> dict[str, Schema]:
     structs: dict[str, type[msgspec.Struct]] = {}
     for kind in wanted.values():
         _collect(kind, structs)
-    return {_name(name): _describe(structs[name], schema) for name, schema in sorted(found.items())}
+    return {_format_name(name): _describe(structs[name], schema) for name, schema in sorted(found.items())}
 
 
 def _collect(kind: Any, found: dict[str, type[msgspec.Struct]]) -> None:
@@ -50,28 +50,28 @@ def _collect(kind: Any, found: dict[str, type[msgspec.Struct]]) -> None:
 
 
 @cache
-def parameters_schema(kind: type[msgspec.Struct]) -> Mapping[str, Schema]:
+def make_parameters_schema(kind: type[msgspec.Struct]) -> Mapping[str, Schema]:
     """Return the schema of each query parameter of a struct, without docstrings."""
     _, found = msgspec.json.schema_components([kind], ref_template=REF)
     fields: dict[str, Schema] = _tidy(found[kind.__name__])["properties"]
     return {name: _without_null(schema) for name, schema in fields.items()}
 
 
-def _name(kind: str) -> str:
+def _format_name(kind: str) -> str:
     """Return the name of a struct in the document."""
     return kind.removesuffix("Object")
 
 
-def _subclasses(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+def _list_subclasses(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
     for one in kind.__subclasses__():
         yield one
-        yield from _subclasses(one)
+        yield from _list_subclasses(one)
 
 
 def _describe(kind: type[msgspec.Struct], schema: Schema) -> Schema:
     """Return the schema of a struct with its docstrings. Fields that are always present are required."""
     schema = _tidy(schema)
-    texts, fields = docstrings(kind), msgspec.structs.fields(kind)
+    texts, fields = list_docstrings(kind), msgspec.structs.fields(kind)
     for one in fields:
         if one.name in texts:
             schema["properties"][one.encode_name]["description"] = texts[one.name]
@@ -80,7 +80,7 @@ def _describe(kind: type[msgspec.Struct], schema: Schema) -> Schema:
     return {**schema, "additionalProperties": issubclass(kind, OpenObject)}
 
 
-def docstrings(kind: type) -> dict[str, str]:
+def list_docstrings(kind: type) -> dict[str, str]:
     """Return the docstring of each field of a class, by its name."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
@@ -122,7 +122,7 @@ def _tidy(schema: Any) -> Any:
     if "properties" in schema:
         tidy["properties"] = {name: _tidy(one) for name, one in schema["properties"].items()}
     if isinstance(place := tidy.get("$ref"), str):
-        return {"$ref": _name(place), **({"description": tidy["description"]} if "description" in tidy else {})}
+        return {"$ref": _format_name(place), **({"description": tidy["description"]} if "description" in tidy else {})}
     if not tidy.get("required", True):
         del tidy["required"]
     if len(tidy.get("enum", ())) == 1:

@@ -124,22 +124,22 @@ class SearchResults(Page[SearchHitObject, str], kw_only=True):
     """Deviations from the request."""
 
 
-@routes.add("GET", "/v1/search", "read", fails=(*STORE, 404, 502))
+@routes.add("GET", "/v1/search", "read", error_statuses=(*STORE, 404, 502))
 async def search(call: Call, query: SearchQuery) -> SearchResults:
     """Search the messages of a user. A time named in the query ("yesterday") limits the search."""
     if not query.q.strip() or len(query.q) > QUERY_CHARS:
         raise InvalidRequest(f"q must have 1 to {QUERY_CHARS:,} characters and not only white space", param="q")
     found = await call.hf.search(
         query.q,
-        call.owner_or_default(query.user_id),
+        call.get_owner_or_default(query.user_id),
         mode=query.mode,
         limit=query.limit,
         after=query.after,
         session_id=query.session_id,
         agent=query.agent,
         role=query.role,
-        since=_moment(query.since, "since", query.tz),
-        until=_moment(query.until, "until", query.tz),
+        since=_parse_time(query.since, "since", query.tz),
+        until=_parse_time(query.until, "until", query.tz),
         time=query.time,
         tz=query.tz,
         neighbours=query.neighbours,
@@ -151,7 +151,7 @@ async def search(call: Call, query: SearchQuery) -> SearchResults:
     return SearchResults.of(hits, has_more=found.has_more, mode=found.mode, range=TimeRange(*found.range), notes=notes)
 
 
-def _moment(given: str | None, name: str, zone: str) -> int | None:
+def _parse_time(given: str | None, name: str, zone: str) -> int | None:
     return None if given is None else parse_time(given, name, parse_search_zone(zone))
 
 
@@ -172,7 +172,7 @@ class NoIndex(Answer, kw_only=True):
     enabled: Literal[False] = False
 
 
-@routes.add("GET", "/v1/index", "shared", fails=STORE, answer=(Index, NoIndex))
+@routes.add("GET", "/v1/index", "shared", error_statuses=STORE, answer=(Index, NoIndex))
 async def index_status(call: Call) -> JsonObject | NoIndex:
     """Return the status of the tenant's index: its size and what is not indexed yet."""
     index = call.hf.index

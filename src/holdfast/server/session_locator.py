@@ -88,7 +88,7 @@ class SessionLocator:
             own: use a new session even if the match is a continuation.
         """
         self._tries += 1
-        match = await self._match(own=own or self._tries > REMATCHES)
+        match = await self._find_match(own=own or self._tries > REMATCHES)
         if match is not None and match.kind == "continuation":
             return self._make_placement(match.session, "continuation", match)
         if match is not None and await self._knows_key(match.session):
@@ -105,12 +105,12 @@ class SessionLocator:
     def _is_in_use(self, ref: SessionRef) -> bool:
         return self._hf.engine.locks.is_reserved(ref) or self._hf.engine.busy(ref)
 
-    async def _match(self, *, own: bool) -> Match | None:
+    async def _find_match(self, *, own: bool) -> Match | None:
         """Find the match. There is no await after the check whether its session is in use."""
         request, hf = self._request, self._hf
         masked_messages = await mask_messages(hf.guard, (*request.system, *request.incoming))
         system, incoming = masked_messages[: len(request.system)], masked_messages[len(request.system) :]
-        finder = MatchFinder(hf.store, self._sender(), incoming, system, strict=self._strict, whole=request.whole)
+        finder = MatchFinder(hf.store, self._make_sender(), incoming, system, strict=self._strict, whole=request.whole)
         match = await finder.find()
         if match is None or match.kind in ("edit", "own"):
             return match
@@ -120,7 +120,7 @@ class SessionLocator:
             return match._replace(kind="fork" if request.identified else "own")
         return match
 
-    def _sender(self) -> Sender:
+    def _make_sender(self) -> Sender:
         locks, clock = self._hf.engine.locks, self._hf.clock
 
         def occupancy(ref: SessionRef) -> Occupancy:
@@ -234,7 +234,7 @@ async def locate_session(
     if body.get("session_user") is not None:
         return Placement(await _get_joined_session(call, body, request_input.session_id), "new")
     hf, user, owner = call.hf, request_input.requester.user_id, request_input.requester.owner
-    session_id, matches = request_input.session_id, _matches(call, body, matching)
+    session_id, matches = request_input.session_id, _should_match(call, body, matching)
     keyed = session_id is None and request_input.key is not None
     if keyed:
         session_id, user = make_keyed_id(owner, request_input.key or ""), owner
@@ -293,15 +293,15 @@ async def _get_joined_session(call: Call, body: Mapping[str, Any], session_id: s
         raise errors.InvalidRequest(
             "session_user needs a session_id: it names the owner of that session", param="session_user"
         )
-    if call.user(None) in (None, owner):
+    if call.get_user(None) in (None, owner):
         return await call.hf.store.get(SessionRef(owner, session_id))
     return await call.get_joined_session(owner, session_id)
 
 
 def get_speaker(call: Call, body: Mapping[str, Any], session: Session, requester: Requester) -> str | None:
-    """Return the user of the messages of a request, from `Call.speaker` or, for keys without a user, from the request."""
-    known = call.speaker(session)
-    if known is None and body.get("session_user") is not None and call.user(None) is None:
+    """Return the user of the messages of a request, from `Call.get_speaker` or, for keys without a user, from the request."""
+    known = call.get_speaker(session)
+    if known is None and body.get("session_user") is not None and call.get_user(None) is None:
         return requester.user_id
     return known
 
@@ -309,9 +309,9 @@ def get_speaker(call: Call, body: Mapping[str, Any], session: Session, requester
 # -- matching ----------------------------------------------------------------------
 
 
-def _matches(call: Call, body: Mapping[str, Any], matching: Matching) -> bool:
+def _should_match(call: Call, body: Mapping[str, Any], matching: Matching) -> bool:
     """Return True if the request may be matched to a session by its messages."""
-    named, header = body.get("session_match"), call.header("x-session-match")
+    named, header = body.get("session_match"), call.get_header("x-session-match")
     if header is not None and (header not in MATCHES or (named and named != header)):
         wanted = f"must be {' or '.join(MATCHES)} and equal session_match in the body"
         raise errors.InvalidRequest(f"the header X-Session-Match {wanted}", param="X-Session-Match")

@@ -107,22 +107,22 @@ class ShortSessionWhole(ShortSession):
     state: State
 
 
-@routes.add("GET", "/v1/sessions", "read", fails=OF_SESSION)
+@routes.add("GET", "/v1/sessions", "read", error_statuses=OF_SESSION)
 async def list_sessions(call: Call, query: SessionsQuery) -> SessionList:
     """List sessions, most recently used first."""
-    page = await _page(call, query)
+    page = await _get_page(call, query)
     return SessionList.of([SessionObject.from_session(one) for one in page.sessions], has_more=page.has_more)
 
 
-@routes.add("GET", "/sessions", "read", tag="short form", fails=OF_SESSION)
+@routes.add("GET", "/sessions", "read", tag="short form", error_statuses=OF_SESSION)
 async def list_short(call: Call, query: ShortSessionsQuery) -> ShortSessions:
     """List sessions in the short form."""
-    page = await _page(call, query)
+    page = await _get_page(call, query)
     return ShortSessions([ShortSession.from_session(session) for session in page.sessions])
 
 
-async def _page(call: Call, query: SessionsQuery) -> SessionPage:
-    user, after_user = call.owner(query.user_id), call.owner(query.after_user)
+async def _get_page(call: Call, query: SessionsQuery) -> SessionPage:
+    user, after_user = call.get_owner(query.user_id), call.get_owner(query.after_user)
     at = None
     if query.after is not None:
         # Without `user_id` several users may have a session of that id: `after_user` selects one.
@@ -137,10 +137,10 @@ async def _page(call: Call, query: SessionsQuery) -> SessionPage:
     )
 
 
-@routes.add("GET", "/sessions/{session_id}", "read", tag="short form", fails=OF_SESSION)
+@routes.add("GET", "/sessions/{session_id}", "read", tag="short form", error_statuses=OF_SESSION)
 async def get_short(call: Call, query: SessionQuery) -> ShortSessionWhole:
     """Return a session in the short form, with messages and state, shared state included."""
-    session = await call.session()
+    session = await call.get_session()
     entries = await call.hf.store.entries(session.ref)
     messages = [message_to(entry.message) for entry in await restore_entries(call.hf.store, session.ref, entries)]
     state = await call.hf.engine.scopes.all(session)
@@ -203,64 +203,66 @@ class SessionChanges(Request, kw_only=True):
     ttl: Ttl | UnsetType = UNSET
 
 
-@routes.add("POST", "/v1/sessions", "write", status=201, fails=(*BODY, 404, 409, 422, 503))
+@routes.add("POST", "/v1/sessions", "write", status=201, error_statuses=(*BODY, 404, 409, 422, 503))
 async def create(call: Call, body: NewSession) -> SessionObject:
     """Create a session."""
     call.hf.roster.find_responder(agent=body.agent)
-    user_id = call.owner_or_default(body.user_id)
+    user_id = call.get_owner_or_default(body.user_id)
     session = await call.hf.create(
         body.id,
         user_id=user_id,
         agent=body.agent,
-        carry_over=_earlier(call, body, user_id),
+        carry_over=_parse_carry_over(call, body, user_id),
         system_messages=body.system_messages,
-        state=_state(call, body.state),
+        state=_check_state(call, body.state),
         metadata=body.metadata,
         ttl=body.ttl,
     )
     return SessionObject.from_session(session)
 
 
-def _state(call: Call, given: dict[str, Any] | None) -> dict[str, Any]:
+def _check_state(call: Call, given: dict[str, Any] | None) -> dict[str, Any]:
     """Return the state without `temp:` keys, which exist only during a turn. Raise `Refused`."""
     given = given or {}
     check_app(call.principal, given)
     return {key: value for key, value in given.items() if get_scope(key) != "temp"}
 
 
-def _earlier(call: Call, body: NewSession, user_id: str) -> CarryOver | None:
+def _parse_carry_over(call: Call, body: NewSession, user_id: str) -> CarryOver | None:
     """Return the session to carry over. Raise `SessionNotFound` for another user's, which needs an admin key."""
     if body.carry_over is None:
         return None
     how = carry_over_from(body.carry_over)
-    owner = call.owner(how.user_id)
+    owner = call.get_owner(how.user_id)
     owner = user_id if owner is None else owner
     if owner != user_id and not call.principal.has_role("admin"):
         raise SessionNotFound(how.session_id)
     return msgspec.structs.replace(how, user_id=owner)
 
 
-@routes.add("PATCH", ONE, "write", fails=(*BODY, *OF_SESSION, 412, 422), takes=(MATCH,))
+@routes.add("PATCH", ONE, "write", error_statuses=(*BODY, *OF_SESSION, 412, 422), request_headers=(MATCH,))
 async def change(call: Call, query: SessionQuery, body: SessionChanges) -> SessionObject:
     """Change a session's system messages, metadata, state or ttl."""
     if isinstance(body.agent, str):
         call.hf.roster.find_responder(agent=body.agent)
     given = msgspec.structs.asdict(body)
     if body.state is not UNSET:
-        given["state"] = _state(call, body.state)
+        given["state"] = _check_state(call, body.state)
     patch = SessionPatch(**check_session_fields(given))
-    session = await call.session()
-    changed = await call.hf.store.update(session.ref, patch, timestamp=call.hf.clock(), expect=call.if_match())
+    session = await call.get_session()
+    changed = await call.hf.store.update(
+        session.ref, patch, timestamp=call.hf.clock(), expect=call.get_expected_version()
+    )
     return SessionObject.from_session(changed)
 
 
-@routes.add("POST", f"{ONE}/close", "write", fails=OF_SESSION)
+@routes.add("POST", f"{ONE}/close", "write", error_statuses=OF_SESSION)
 async def close(call: Call, query: SessionQuery) -> SessionObject:
     """Close a session. It is kept, and the next message opens it again.
 
     A session that is already closed does not change.
     """
-    session = await call.session()
+    session = await call.get_session()
     return SessionObject.from_session(await call.hf.close_session(session.ref))
 
 
@@ -301,20 +303,20 @@ class RewoundSession(SessionObject, kw_only=True):
     """Number of messages that left the live path."""
 
 
-@routes.add("POST", f"{ONE}/fork", "write", status=201, fails=(*BODY, *OF_SESSION))
+@routes.add("POST", f"{ONE}/fork", "write", status=201, error_statuses=(*BODY, *OF_SESSION))
 async def fork(call: Call, query: SessionQuery, body: ForkRequest) -> SessionObject:
     """Copy a session up to and including a turn into a new session.
 
     State keys written after that turn are not copied. `metadata` has the origin as `forked_from`. Artifacts, compactions, usage and
     retired messages stay with the original, which does not change.
     """
-    session = await call.session()
+    session = await call.get_session()
     return SessionObject.from_session(
         await fork_session(call.hf.engine, session.ref, at_turn=body.at_turn, new_id=body.id)
     )
 
 
-@routes.add("POST", f"{ONE}/move", "write", fails=(*BODY, *OF_SESSION))
+@routes.add("POST", f"{ONE}/move", "write", error_statuses=(*BODY, *OF_SESSION))
 async def move(call: Call, query: SessionQuery, body: MoveRequest) -> SessionObject:
     """Move a session with all its data to another user or agent, or give it another id.
 
@@ -323,21 +325,28 @@ async def move(call: Call, query: SessionQuery, body: MoveRequest) -> SessionObj
     """
     if body == MoveRequest():
         raise InvalidRequest("the target is missing: set user_id, agent or id", param="user_id")
-    owner = None if body.user_id is None else call.owner(body.user_id)
-    session = await call.session()
+    owner = None if body.user_id is None else call.get_owner(body.user_id)
+    session = await call.get_session()
     handle = await call.hf.move(session.ref, user_id=owner, id=body.id, agent=body.agent)
     return SessionObject.from_session(await handle.info())
 
 
-@routes.add("POST", f"{ONE}/rewind", "write", fails=(*BODY, *OF_SESSION, 412), takes=(MATCH,), gives=ETAG)
+@routes.add(
+    "POST",
+    f"{ONE}/rewind",
+    "write",
+    error_statuses=(*BODY, *OF_SESSION, 412),
+    request_headers=(MATCH,),
+    response_headers=ETAG,
+)
 async def rewind(call: Call, query: SessionQuery, body: RewindRequest) -> RewoundSession:
     """Go back to a turn. Later messages leave the live path but stay in the log.
 
     The state does not change. If there are no later messages, nothing changes.
     """
-    session = await call.session()
-    after, gone = await rewound(call.hf.engine, session.ref, body.at_turn, expect=call.if_match())
-    call.tag(after.version)
+    session = await call.get_session()
+    after, gone = await rewound(call.hf.engine, session.ref, body.at_turn, expect=call.get_expected_version())
+    call.set_etag(after.version)
     return RewoundSession.from_session(after, retired=gone)
 
 
@@ -362,28 +371,28 @@ class ImportedSession(SessionObject, kw_only=True):
     """False if an identical session was stored already."""
 
 
-@routes.add("GET", ONE, "read", fails=OF_SESSION, answer=SessionExport)
+@routes.add("GET", ONE, "read", error_statuses=OF_SESSION, answer=SessionExport)
 async def export(call: Call, query: ExportQuery) -> JsonObject:
     """Export a complete session.
 
     `retired` includes messages that left the live path, so that numbers stay the same; `calls` (with `retired`) includes model calls;
     `digests` includes hashes of erased messages. Artifacts are listed without their contents.
     """
-    session = await call.session(shared=True)
+    session = await call.get_session(shared=True)
     return await call.hf.export(session.ref, retired=query.retired, calls=query.calls, digests=query.digests)
 
 
-@routes.add("PUT", ONE, "write", fails=(*BODY, 404, 422, 503), body=SessionImport)
+@routes.add("PUT", ONE, "write", error_statuses=(*BODY, 404, 422, 503), body=SessionImport)
 async def install(call: Call, query: SessionQuery, body: JsonObject) -> ImportedSession:
     """Import a session under the id of the path, completely or not at all. It replaces an existing session.
 
     If an identical session is stored, nothing changes and `imported` is false. Otherwise the version continues from the replaced
     session, whose artifacts are deleted.
     """
-    user = call.owner(query.user_id)
+    user = call.get_owner(query.user_id)
     if isinstance(named := body.get("user_id"), str):
         check_id(named, "user_id")
-        user = call.owner(named) if query.user_id is None else user
+        user = call.get_owner(named) if query.user_id is None else user
     arrival = await call.hf.import_(body, session_id=call.path["session_id"], user_id=user, replace=True)
     return ImportedSession.from_session(arrival.session, imported=arrival.changed)
 
@@ -409,24 +418,24 @@ class DeletedUser(Answer, kw_only=True):
     receipt: Receipt
 
 
-@routes.add("DELETE", "/sessions/{session_id}", "write", tag="short form", fails=OF_SESSION)
-@routes.add("DELETE", ONE, "write", fails=OF_SESSION)
+@routes.add("DELETE", "/sessions/{session_id}", "write", tag="short form", error_statuses=OF_SESSION)
+@routes.add("DELETE", ONE, "write", error_statuses=OF_SESSION)
 async def delete(call: Call, query: SessionQuery) -> Deleted:
     """Delete a session with all its data. If it does not exist, the status is 404, unless its transcript still existed."""
     session_id = call.path["session_id"]
     try:
-        ref = (await call.session()).ref
+        ref = (await call.get_session()).ref
     except SessionNotFound:  # it may have expired while data is still stored elsewhere
-        ref = SessionRef(call.owner_or_default(query.user_id), session_id)
+        ref = SessionRef(call.get_owner_or_default(query.user_id), session_id)
     receipt = await call.hf.remove(ref)
     if receipt is None:
         raise SessionNotFound(session_id)
     return Deleted(id=session_id, receipt=receipt)
 
 
-@routes.add("DELETE", "/v1/users/{user_id}", "admin", fails=(*STORE, 404))
+@routes.add("DELETE", "/v1/users/{user_id}", "admin", error_statuses=(*STORE, 404))
 async def delete_user(call: Call) -> DeletedUser:
     """Delete all sessions of a user with their data and shared state. Unknown users are not an error."""
     user_id = call.path["user_id"]
-    call.owner(user_id)
+    call.get_owner(user_id)
     return DeletedUser(id=user_id, receipt=await call.hf.delete_user(user_id))

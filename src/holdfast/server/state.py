@@ -10,15 +10,25 @@ from holdfast.domain.state import Change, Extend, Increment, Scope, add_prefix, 
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.server.http import Call
 from holdfast.server.permissions import check_app
-from holdfast.server.routes import BODY, ETAG, MATCH, OF_SESSION, STORE, Routes, SessionQuery, gives, header
+from holdfast.server.routes import (
+    BODY,
+    ETAG,
+    MATCH,
+    OF_SESSION,
+    STORE,
+    Routes,
+    SessionQuery,
+    describe_header,
+    describe_headers,
+)
 from holdfast.wire.objects import Answer, Count, JsonObject, OpenObject, Request, json_schema
 
 routes = Routes("state")
 _SESSION: Final = "/v1/sessions/{session_id}/state"
 _USER: Final = "/v1/users/{user_id}/state"
 _APP: Final = "/v1/state"
-_SCOPE_MATCH: Final = header("If-Match", "version that the state must have")
-_SCOPE_ETAG: Final = gives(ETag="version of the state")
+_SCOPE_MATCH: Final = describe_header("If-Match", "version that the state must have")
+_SCOPE_ETAG: Final = describe_headers(ETag="version of the state")
 _CHANGING: Final = (*BODY, *STORE, 412, 422)
 
 
@@ -105,11 +115,11 @@ class DeletedState(Answer, kw_only=True):
 # -- session -----------------------------------------------------------------
 
 
-@routes.add("GET", _SESSION, "read", fails=OF_SESSION, gives=ETAG, answer=State)
+@routes.add("GET", _SESSION, "read", error_statuses=OF_SESSION, response_headers=ETAG, answer=State)
 async def get(call: Call, query: SessionQuery) -> JsonObject:
     """Return a session's state with the shared state of its user (`user:`) and the app (`app:`) as one object."""
-    session = await call.session()
-    call.tag(session.version)
+    session = await call.get_session()
+    call.set_etag(session.version)
     return await call.hf.engine.scopes.all(session)
 
 
@@ -117,9 +127,9 @@ async def get(call: Call, query: SessionQuery) -> JsonObject:
     "PATCH",
     _SESSION,
     "write",
-    fails=(*BODY, *OF_SESSION, 412, 422),
-    takes=(MATCH,),
-    gives=ETAG,
+    error_statuses=(*BODY, *OF_SESSION, 412, 422),
+    request_headers=(MATCH,),
+    response_headers=ETAG,
     body=State,
     answer=State,
 )
@@ -129,15 +139,22 @@ async def patch(call: Call, query: SessionQuery, body: JsonObject) -> JsonObject
     `temp:` keys exist only during a turn: they are accepted and ignored. `app:` keys need an API key without a user, or an admin
     key.
     """
-    session = await call.session()
+    session = await call.get_session()
     check_app(call.principal, body)
-    await call.hf.engine.scopes.change(session.ref, body, version=call.if_match())
+    await call.hf.engine.scopes.change(session.ref, body, version=call.get_expected_version())
     after = await call.hf.store.get(session.ref)
-    call.tag(after.version)
+    call.set_etag(after.version)
     return await call.hf.engine.scopes.all(after)
 
 
-@routes.add("POST", _SESSION, "write", fails=(*BODY, *OF_SESSION, 412, 422), takes=(MATCH,), gives=ETAG)
+@routes.add(
+    "POST",
+    _SESSION,
+    "write",
+    error_statuses=(*BODY, *OF_SESSION, 412, 422),
+    request_headers=(MATCH,),
+    response_headers=ETAG,
+)
 async def change(call: Call, query: SessionQuery, body: StateOperations) -> StateChanged:
     """Set, delete, increment and append to keys of a session's state, all or none, after checking expected values.
 
@@ -145,73 +162,91 @@ async def change(call: Call, query: SessionQuery, body: StateOperations) -> Stat
     changes must be of it as well. The response has the new values of the changed keys.
     """
     asked = _read_changes(body)
-    session = await call.session()
+    session = await call.get_session()
     check_app(call.principal, asked.delta)
     scopes = call.hf.engine.scopes
-    changed = await scopes.change(session.ref, asked.delta, expect=asked.expect, version=call.if_match())
+    changed = await scopes.change(session.ref, asked.delta, expect=asked.expect, version=call.get_expected_version())
     return _show(call, asked.delta, changed.version, changed.values)
 
 
 # -- scope: the user's if the path names one, else the app's -------------------
 
 
-@routes.add("GET", _USER, "read", fails=(*STORE, 404), gives=_SCOPE_ETAG, answer=State)
-@routes.add("GET", _APP, "read", fails=STORE, gives=_SCOPE_ETAG, answer=State)
+@routes.add("GET", _USER, "read", error_statuses=(*STORE, 404), response_headers=_SCOPE_ETAG, answer=State)
+@routes.add("GET", _APP, "read", error_statuses=STORE, response_headers=_SCOPE_ETAG, answer=State)
 async def get_scope(call: Call) -> JsonObject:
     """Return the state of a user or the app."""
-    return await _whole(call, _owner(call))
+    return await _read_scope(call, _get_owner(call))
 
 
 @routes.add(
     "PATCH",
     _USER,
     "write",
-    fails=(*_CHANGING, 404),
-    takes=(_SCOPE_MATCH,),
-    gives=_SCOPE_ETAG,
+    error_statuses=(*_CHANGING, 404),
+    request_headers=(_SCOPE_MATCH,),
+    response_headers=_SCOPE_ETAG,
     body=State,
     answer=State,
 )
 @routes.add(
-    "PATCH", _APP, "tenant", fails=_CHANGING, takes=(_SCOPE_MATCH,), gives=_SCOPE_ETAG, body=State, answer=State
+    "PATCH",
+    _APP,
+    "tenant",
+    error_statuses=_CHANGING,
+    request_headers=(_SCOPE_MATCH,),
+    response_headers=_SCOPE_ETAG,
+    body=State,
+    answer=State,
 )
 async def patch_scope(call: Call, body: JsonObject) -> JsonObject:
     """Change keys of a user's or the app's state, all or none; null deletes a key. Return the new state."""
-    user_id = _owner(call)
-    await call.hf.engine.scopes.change_scope(user_id, body, version=call.if_match())
-    return await _whole(call, user_id)
+    user_id = _get_owner(call)
+    await call.hf.engine.scopes.change_scope(user_id, body, version=call.get_expected_version())
+    return await _read_scope(call, user_id)
 
 
-@routes.add("POST", _USER, "write", fails=(*_CHANGING, 404), takes=(_SCOPE_MATCH,), gives=_SCOPE_ETAG)
-@routes.add("POST", _APP, "tenant", fails=_CHANGING, takes=(_SCOPE_MATCH,), gives=_SCOPE_ETAG)
+@routes.add(
+    "POST",
+    _USER,
+    "write",
+    error_statuses=(*_CHANGING, 404),
+    request_headers=(_SCOPE_MATCH,),
+    response_headers=_SCOPE_ETAG,
+)
+@routes.add(
+    "POST", _APP, "tenant", error_statuses=_CHANGING, request_headers=(_SCOPE_MATCH,), response_headers=_SCOPE_ETAG
+)
 async def change_scope(call: Call, body: StateOperations) -> StateChanged:
     """Set, delete, increment and append to keys of a user's or the app's state, all or none, after checking expected values.
 
     `expect` is the value before the change, null for none. The response has the new values of the changed keys.
     """
-    asked, user_id = _read_changes(body), _owner(call)
+    asked, user_id = _read_changes(body), _get_owner(call)
     scopes = call.hf.engine.scopes
-    changed = await scopes.change_scope(user_id, asked.delta, expect=asked.expect, version=call.if_match())
+    changed = await scopes.change_scope(user_id, asked.delta, expect=asked.expect, version=call.get_expected_version())
     return _show(call, asked.delta, changed.version, changed.values or {})
 
 
-@routes.add("DELETE", _USER, "write", fails=(*STORE, 404, 412), takes=(_SCOPE_MATCH,))
-@routes.add("DELETE", _APP, "tenant", fails=(*STORE, 412), takes=(_SCOPE_MATCH,))
+@routes.add("DELETE", _USER, "write", error_statuses=(*STORE, 404, 412), request_headers=(_SCOPE_MATCH,))
+@routes.add("DELETE", _APP, "tenant", error_statuses=(*STORE, 412), request_headers=(_SCOPE_MATCH,))
 async def drop_scope(call: Call) -> DeletedState:
     """Delete the state of a user or the app."""
-    user_id = _owner(call)
-    return DeletedState(user_id=user_id, keys=await call.hf.engine.scopes.drop(user_id, version=call.if_match()))
+    user_id = _get_owner(call)
+    return DeletedState(
+        user_id=user_id, keys=await call.hf.engine.scopes.drop(user_id, version=call.get_expected_version())
+    )
 
 
-def _owner(call: Call) -> str | None:
+def _get_owner(call: Call) -> str | None:
     """Return the user of the path. Raise `UserNotFound` for another user than the key's."""
-    return call.owner(call.path["user_id"]) if "user_id" in call.path else None
+    return call.get_owner(call.path["user_id"]) if "user_id" in call.path else None
 
 
-async def _whole(call: Call, user_id: str | None) -> JsonObject:
+async def _read_scope(call: Call, user_id: str | None) -> JsonObject:
     found = await call.hf.engine.scopes.read(user_id)
     scope: Scope = "app" if user_id is None else "user"
-    call.tag(found.version)
+    call.set_etag(found.version)
     return add_prefix(found.values or {}, scope)
 
 
@@ -237,7 +272,7 @@ def _read_changes(body: StateOperations) -> _Changes:
     expect: dict[str, Any] = {}
     for at, one in enumerate(changes):
         if not isinstance(one, ExpectState):
-            made = _change(one)
+            made = _convert_change(one)
             delta[one.key] = combine_changes(one.key, delta[one.key], made) if one.key in delta else made
         elif one.key in expect:
             place = f"changes[{at}]"
@@ -249,7 +284,7 @@ def _read_changes(body: StateOperations) -> _Changes:
     return _Changes(delta, expect)
 
 
-def _change(one: SetState | DeleteState | IncrementState | AppendState) -> Change:
+def _convert_change(one: SetState | DeleteState | IncrementState | AppendState) -> Change:
     match one:
         case IncrementState():
             return Increment(one.by)
@@ -262,5 +297,5 @@ def _change(one: SetState | DeleteState | IncrementState | AppendState) -> Chang
 
 
 def _show(call: Call, delta: Mapping[str, Change], version: int, values: Mapping[str, Any]) -> StateChanged:
-    call.tag(version)
+    call.set_etag(version)
     return StateChanged(version=version, values={key: values.get(key) for key in delta})

@@ -23,7 +23,7 @@ from holdfast import errors
 from holdfast.models import Collector, closing
 from holdfast.secrets import Guard
 from holdfast.server.apis.api_format import ApiFormat, StreamEncoder
-from holdfast.server.replies import Reply, error_body, failure, respond
+from holdfast.server.replies import Reply, make_error_body, make_failure_reply, respond
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.respond import respond as answer
 from holdfast.turns.turn import Turn
@@ -83,13 +83,13 @@ class Client:
         gone: True if the client disconnected before the end of the reply.
     """
 
-    def __init__(self, asker: ClientConnection, turn: Turn, relays: ReplyStreams) -> None:
+    def __init__(self, connection: ClientConnection, turn: Turn, relays: ReplyStreams) -> None:
         self._turn = turn
-        self.encoder: StreamEncoder = asker.api_format.create_encoder(asker.body)
+        self.encoder: StreamEncoder = connection.api_format.create_encoder(connection.body)
         self.gone = False
-        self.streamed = bool(asker.body.get("stream"))
-        self.finish = (asker.body.get("on_disconnect") or relays.on_disconnect) == "finish"
-        self._asker = asker
+        self.streamed = bool(connection.body.get("stream"))
+        self.finish = (connection.body.get("on_disconnect") or relays.on_disconnect) == "finish"
+        self._connection = connection
         self._relays = relays
         self._begun = self._ended = self._sent = self._sending = False
         self._now = asyncio.get_running_loop().time
@@ -111,7 +111,7 @@ class Client:
         try:
             if not self._begun:
                 await self._begin(b"text/event-stream; charset=utf-8")
-            await self._asker.send({"type": "http.response.body", "body": body, "more_body": more})
+            await self._connection.send({"type": "http.response.body", "body": body, "more_body": more})
         finally:
             self._sending = False
         self._last, self._sent = self._now(), not more
@@ -121,7 +121,7 @@ class Client:
         self._ended = True
         # With a content length no chunked encoding is needed, which small clients may not support.
         await self._begin(b"application/json", (b"content-length", str(len(content)).encode()))
-        await self._asker.send({"type": "http.response.body", "body": content})
+        await self._connection.send({"type": "http.response.body", "body": content})
         self._sent = True
 
     async def _begin(self, kind: bytes, *more: tuple[bytes, bytes]) -> None:
@@ -129,50 +129,52 @@ class Client:
         headers = [
             (b"content-type", kind),
             (b"cache-control", b"no-cache"),
-            (b"x-session-id", _header(self._turn.request.ref.id)),
-            *([] if self._turn.agent is None else [(b"x-session-agent", _header(self._turn.agent))]),
+            (b"x-session-id", _encode_header(self._turn.request.ref.id)),
+            *([] if self._turn.agent is None else [(b"x-session-agent", _encode_header(self._turn.agent))]),
             *more,
         ]
-        await self._asker.send({"type": "http.response.start", "status": 200, "headers": headers})
+        await self._connection.send({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def cut(self) -> None:
         """End the reply early: with an event if it has begun, else with status 503."""
-        body = error_body(ENDING, kind="server_error", code="server_ending")
+        body = make_error_body(ENDING, kind="server_error", code="server_ending")
         if self._ended or self.gone:
             return
         with anyio.move_on_after(LAST_WORD_SECONDS):
             if self._begun:
-                await self.write(self.encoder.encode_error(body) + self.encoder.end(), more=False)
+                await self.write(self.encoder.encode_error(body) + self.encoder.encode_end(), more=False)
             else:
                 await self._respond(Reply(body, 503, {"retry-after": "1"}))
 
     async def refuse(self, exc: Exception) -> None:
         """Send an error with the session id: the user's message is in the log."""
-        await self._respond(failure(exc, self._asker.guard))
+        await self._respond(make_failure_reply(exc, self._connection.guard))
 
     async def _respond(self, reply: Reply) -> None:
-        asker, self._ended = self._asker, True
-        reply = asker.api_format.to_error(reply)
-        headers = {**reply.headers, "x-session-id": _header(self._turn.request.ref.id).decode()}
-        await respond(msgspec.structs.replace(reply, headers=headers))(asker.scope, asker.receive, asker.send)
+        connection, self._ended = self._connection, True
+        reply = connection.api_format.to_error(reply)
+        headers = {**reply.headers, "x-session-id": _encode_header(self._turn.request.ref.id).decode()}
+        await respond(msgspec.structs.replace(reply, headers=headers))(
+            connection.scope, connection.receive, connection.send
+        )
         self._sent = True
 
-    def error(self, exc: Exception) -> bytes:
+    def encode_error(self, exc: Exception) -> bytes:
         """Encode an error as an event of the stream."""
-        return self.encoder.encode_error(failure(exc, self._asker.guard).body)
+        return self.encoder.encode_error(make_failure_reply(exc, self._connection.guard).body)
 
-    def reply(self, completion: dict[str, Any], turn: Turn) -> Any:
+    def convert_reply(self, completion: dict[str, Any], turn: Turn) -> Any:
         """Convert a complete reply to the client's API format."""
-        return self._asker.api_format.reply(completion, self.build_session_fields(turn))
+        return self._connection.api_format.convert_reply(completion, self.build_session_fields(turn))
 
     def build_session_fields(self, turn: Turn, **more: Any) -> dict[str, Any]:
         """Return the session fields of a reply: id, current summary, and `more`."""
         return {"session_id": self._turn.request.ref.id, "session": {**turn.summary(), **more}}
 
-    def sends_again(self) -> bool:
+    def expects_retry(self) -> bool:
         """Return True if the client disconnected because of its own timeout: official SDKs then retry."""
-        limits = [_seconds(value) for name, value in self._asker.scope["headers"] if name in TIMEOUTS]
-        return not self._begun and any(self._now() - self._asker.arrived >= _PASSED * limit for limit in limits)
+        limits = [_parse_seconds(value) for name, value in self._connection.scope["headers"] if name in TIMEOUTS]
+        return not self._begun and any(self._now() - self._connection.arrived >= _PASSED * limit for limit in limits)
 
     def note_attempt(self) -> None:
         """Record the outcome of the attempt for a retry, and release its session."""
@@ -198,7 +200,7 @@ class Client:
         every = self._relays.keep_alive if self.streamed else 0
         while True:
             with anyio.CancelScope(deadline=self._last + every if every else math.inf):
-                while (await self._asker.receive())["type"] != "http.disconnect":
+                while (await self._connection.receive())["type"] != "http.disconnect":
                     pass
                 self._note_leaving()
                 return
@@ -216,14 +218,16 @@ class Client:
         if self._sending or self._ended:  # the client has unread data already
             return
         self._relays.keep_alives += 1
-        await self.write(self.encoder.waiting())
+        await self.write(self.encoder.encode_keep_alive())
 
 
 async def relay_reply(client: Client, turn: Turn, relays: ReplyStreams) -> None:
     """Run the turn and send its reply, until the client disconnects or the reply ends; see `on_disconnect`."""
     relays.streams += client.streamed
     try:
-        await _while_there(client, turn, lambda: (_send_stream if client.streamed else _send_whole)(client, turn))
+        await _run_while_connected(
+            client, turn, lambda: (_send_stream if client.streamed else _send_whole)(client, turn)
+        )
     finally:
         relays.streams -= client.streamed
         if client.gone:
@@ -239,13 +243,13 @@ def _record_disconnect(turn: Turn, relays: ReplyStreams) -> None:
         turn.engine.unheard.note(turn.session, turn.request.incoming, turn.request.idempotency_key)
 
 
-async def _while_there(client: Client, turn: Turn, work: Callable[[], Awaitable[None]]) -> None:
+async def _run_while_connected(client: Client, turn: Turn, work: Callable[[], Awaitable[None]]) -> None:
     """Run `work`. Cancel it when the client disconnects, unless the reply is to be finished."""
     async with anyio.create_task_group() as group:
 
         async def watch() -> None:
             await client.wait_for_disconnect()
-            if turn.lock.task is None or not (client.finish or client.sends_again()):
+            if turn.lock.task is None or not (client.finish or client.expects_retry()):
                 group.cancel_scope.cancel()
 
         group.start_soon(watch)
@@ -261,7 +265,7 @@ async def _send_whole(client: Client, turn: Turn) -> None:
             async for chunk in chunks:
                 collector.add(chunk)
                 await client.let_cancel()
-        content = _encoder.encode(client.reply(collector.completion(), turn))
+        content = _encoder.encode(client.convert_reply(collector.completion(), turn))
     except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
         await client.refuse(exc)
         return
@@ -278,7 +282,7 @@ async def _send_stream(client: Client, turn: Turn) -> None:
     try:
         async with closing(answer(turn)) as chunks:
             async for chunk in chunks:
-                if not (event := _event(client, turn, chunk)):
+                if not (event := _encode_chunk(client, turn, chunk)):
                     continue
                 if turn.closed:
                     last.append(event)
@@ -290,20 +294,20 @@ async def _send_stream(client: Client, turn: Turn) -> None:
             await client.refuse(exc)
             return
         if isinstance(exc, errors.TurnInterrupted):
-            last.append(client.encoder.cut_short(client.build_session_fields(turn, interrupted=True)))
+            last.append(client.encoder.encode_cut(client.build_session_fields(turn, interrupted=True)))
         else:
-            last.append(client.error(exc))
-    await client.write(b"".join(last) + client.encoder.end(), more=False)
+            last.append(client.encode_error(exc))
+    await client.write(b"".join(last) + client.encoder.encode_end(), more=False)
 
 
-def _event(client: Client, turn: Turn, chunk: dict[str, Any]) -> bytes:
+def _encode_chunk(client: Client, turn: Turn, chunk: dict[str, Any]) -> bytes:
     """Encode a chunk for the client. Chunks after the last token contain the session fields."""
     if isinstance(chunk, Progress):
-        return client.encoder.progress(chunk)
-    return client.encoder.chunk(chunk, client.build_session_fields(turn) if turn.closed else None)
+        return client.encoder.encode_progress(chunk)
+    return client.encoder.encode_chunk(chunk, client.build_session_fields(turn) if turn.closed else None)
 
 
-def _seconds(value: bytes) -> float:
+def _parse_seconds(value: bytes) -> float:
     """Return the number in a header, or infinity if it is not a number."""
     try:
         return float(value)
@@ -311,7 +315,7 @@ def _seconds(value: bytes) -> float:
         return math.inf
 
 
-def _header(value: str) -> bytes:
+def _encode_header(value: str) -> bytes:
     """Encode an id for a header: printable ASCII unchanged, anything else percent-encoded. The body has the plain id."""
     return quote(value, safe=_PLAIN_IN_HEADER).encode()
 

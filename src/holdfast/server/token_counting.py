@@ -16,7 +16,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.server.apis.anthropic import Messages
-from holdfast.server.chat import check
+from holdfast.server.chat import check_fields
 from holdfast.server.chat_objects import AnthropicError, CountRequest, TokenCount
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, Routes
@@ -39,7 +39,7 @@ class CountQuery(Request):
     "POST",
     "/v1/messages/count_tokens",
     "read",
-    fails=(*BODY, 422),
+    error_statuses=(*BODY, 422),
     errors=(AnthropicError,),
     body=CountRequest,
 )
@@ -48,22 +48,22 @@ async def count_tokens(call: Call, query: CountQuery, body: JsonObject) -> Token
 
     Tokens that an agent or session would add are not included. With `count: provider`, the provider counts.
     """
-    parsed = await run_cpu(_FORMAT.read, body, call.request.headers, long=call.held.size > INLINE_BODY_BYTES)
-    check(parsed.body)
+    parsed = await run_cpu(_FORMAT.parse, body, call.request.headers, long=call.held.size > INLINE_BODY_BYTES)
+    check_fields(parsed.body)
     if not parsed.messages:
         raise InvalidRequest("messages is missing or empty: send at least one message", param="messages")
     llm = call.hf.roster.find_responder(agent=parsed.body.get("agent"), model=parsed.body.get("model")).llm
     messages = await mask_messages(call.hf.guard, parsed.messages)
-    counted = await _count(call.hf, llm, messages, parsed.body)
+    counted = await _count_prompt(call.hf, llm, messages, parsed.body)
     return TokenCount(counted.tokens, counted.to_wire())
 
 
-async def _count(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: dict[str, Any]) -> MeasuredCount:
+async def _count_prompt(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: dict[str, Any]) -> MeasuredCount:
     system, rest = split_system(messages)
     adapted_messages = [*system, *adapt_messages(rest, llm.dialect)]
     others = llm.dialect != "anthropic"
     tools = (convert_fields(fields, llm.model) if others else fields).get("tools") or []
-    total = await run_cpu(_total, llm, adapted_messages, tools)
+    total = await run_cpu(_sum_tokens, llm, adapted_messages, tools)
     sent = [show_to_model(message, llm.inputs) for message in adapted_messages]
     sent = [drop_anthropic_fields(convert_parts(message)) for message in sent] if others else sent
     prompt = {"model": llm.model, "messages": [message_to(message) for message in sent]}
@@ -72,5 +72,5 @@ async def _count(hf: Holdfast, llm: Llm, messages: Sequence[Message], fields: di
     return measure.describe(total, margin=llm.counter.margin, provider=provider)
 
 
-def _total(llm: Llm, messages: Sequence[Message], tools: Sequence[Any]) -> int:
+def _sum_tokens(llm: Llm, messages: Sequence[Message], tools: Sequence[Any]) -> int:
     return sum(map(llm.counter.message, messages)) + llm.counter.tools(tools)

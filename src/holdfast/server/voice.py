@@ -93,13 +93,13 @@ class HistoryQuery(SessionQuery, kw_only=True):
     """Format of the records."""
 
 
-@routes.add("GET", f"{_ONE}/history", "read", fails=OF_SESSION, answer=(VoiceHistory, PlainHistory))
+@routes.add("GET", f"{_ONE}/history", "read", error_statuses=OF_SESSION, answer=(VoiceHistory, PlainHistory))
 async def history(call: Call, query: HistoryQuery) -> VoiceHistory | PlainHistory:
     """Return the messages of user and assistant, as voice records or as role and content.
 
     System messages and tool messages are left out; text next to tool calls is included.
     """
-    session = await call.session(shared=True)
+    session = await call.get_session(shared=True)
     as_records = query.view == "voice"
 
     def encode(entries: Sequence[Entry]) -> list[msgspec.Raw]:
@@ -152,7 +152,7 @@ class Interruption(Answer, kw_only=True):
     """The shortened reply; null if nothing was heard."""
 
 
-@routes.add("POST", f"{_ONE}/interrupt", "write", fails=(*BODY, *OF_SESSION, 422), gives=ETAG)
+@routes.add("POST", f"{_ONE}/interrupt", "write", error_statuses=(*BODY, *OF_SESSION, 422), response_headers=ETAG)
 async def interrupt(call: Call, query: SessionQuery, body: InterruptRequest) -> Interruption:
     """Stop the session's running turn and keep only what was heard of its last reply.
 
@@ -163,9 +163,9 @@ async def interrupt(call: Call, query: SessionQuery, body: InterruptRequest) -> 
     `interrupted` is false. Repeated interruptions can only shorten the reply.
     """
     heard = parse_heard(msgspec.structs.asdict(body))
-    session = await call.session()
+    session = await call.get_session()
     done = await interrupt_reply(call.hf.engine, session.ref, heard)
-    call.tag(done.session.version)
+    call.set_etag(done.session.version)
     return Interruption(
         session_id=done.session.id,
         version=done.session.version,
@@ -206,7 +206,7 @@ class Spoken(Answer, kw_only=True):
     """The recorded message; null if nothing was said."""
 
 
-@routes.add("POST", f"{_ONE}/speak", "write", fails=(*BODY, *OF_SESSION, 422), gives=ETAG)
+@routes.add("POST", f"{_ONE}/speak", "write", error_statuses=(*BODY, *OF_SESSION, 422), response_headers=ETAG)
 async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
     """Let the agent say a text in a turn of its own.
 
@@ -215,9 +215,9 @@ async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
     """
     speech = Speech(**{name: value for name, value in msgspec.structs.asdict(body).items() if value is not None})
     speech.check_size(call.most_speech)
-    session = await call.session()
+    session = await call.get_session()
     done = await spoken(call.hf.engine, session.ref, call.hf.find_responder(session), speech)
-    call.tag(done.session.version)
+    call.set_etag(done.session.version)
     return Spoken(
         session_id=done.session.id,
         version=done.session.version,

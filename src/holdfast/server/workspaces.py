@@ -94,26 +94,26 @@ class Checkpoint(Answer, kw_only=True):
     left_out: list[LeftOutFile] | UnsetType = UNSET
 
 
-@routes.add("GET", f"{_ONE}/history", "shared", fails=(*STORE, 404))
+@routes.add("GET", f"{_ONE}/history", "shared", error_statuses=(*STORE, 404))
 async def history(call: Call, query: HistoryQuery) -> WorkspaceHistory:
     """List the commits of an agent's workspace, newest first.
 
     `diff` adds the changes between the oldest and the newest of these commits as a git diff; it is omitted if there are none.
     `default` is the workspace of sessions without an agent.
     """
-    workspace = _workspace(call)
+    workspace = _get_workspace(call)
     found = msgspec.to_builtins(await workspace.history(query.limit, include_diff=query.diff))
     return WorkspaceHistory(agent=workspace.agent, **found)
 
 
-@routes.add("POST", f"{_ONE}/checkpoint", "shared write", fails=(*BODY, 404, 422, 503))
+@routes.add("POST", f"{_ONE}/checkpoint", "shared write", error_statuses=(*BODY, 404, 422, 503))
 async def checkpoint(call: Call, body: CheckpointRequest) -> Checkpoint:
     """Commit the current files of an agent's workspace. If nothing has changed, there is no commit."""
-    workspace = _workspace(call)
+    workspace = _get_workspace(call)
     return Checkpoint(agent=workspace.agent, **describe_outcome(await workspace.checkpoint(body.note)))
 
 
-def _workspace(call: Call) -> Workspace:
+def _get_workspace(call: Call) -> Workspace:
     """Return the workspace of the path. Raise `WorkspaceNotFound`."""
     agent, workspaces = call.path["agent"], call.hf.workspaces
     if workspaces is None:

@@ -35,7 +35,7 @@ _KINDS: Final[Mapping[int, str]] = {
 }
 """Error types by status; others are `invalid_request_error`, or `api_error` from 500 on."""
 _encoder = msgspec.json.Encoder()
-_GROWN: Final = (
+_TEXT_EVENT: Final = (
     b"event: content_block_delta\n"
     b'data: {"type":"content_block_delta","index":%d,"delta":{"type":"text_delta","text":%b}}\n\n'
 )
@@ -47,20 +47,20 @@ class Messages:
 
     path = PATH
 
-    def read(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
+    def parse(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
         """Parse a request. `max_tokens` is optional: the default is the model's own limit."""
         given, name = find_records(body)
         system = parse_system(body.get("system"))
         groups = parse_message_groups(given, name) if given else []
         _check_messages(given or (), name)
-        own = _record_fields(given or (), name, groups)
+        own = _parse_record_fields(given or (), name, groups)
         fields = parse_fields(body)
         if betas := [name.strip() for name in headers.get(_BETAS, "").split(",") if name.strip()]:
             fields["betas"] = betas
         messages = [message for group in groups for message in group]
         return ParsedRequest(fields, [*system, *messages], ({},) * len(system) + own if own else (), api="anthropic")
 
-    def reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
+    def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
         return {**make_message(completion), **session}
 
     def create_encoder(self, body: Mapping[str, Any]) -> MessageEvents:
@@ -70,7 +70,7 @@ class Messages:
         return to_anthropic_error(reply)
 
 
-def _record_fields(
+def _parse_record_fields(
     given: Sequence[Any], name: str, groups: Sequence[Sequence[ChatMessage]]
 ) -> tuple[Mapping[str, Any], ...]:
     """Return the fields of voice records for each message. Tool results get only time and turn."""
@@ -98,21 +98,21 @@ class MessageEvents:
         self._session: Mapping[str, Any] = {}
         self._failed = False
 
-    def chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
+    def encode_chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
         if (words := self._events.get_appended_text(chunk)) is not None:
-            return _GROWN % (self._events.index, _encoder.encode(words))
+            return _TEXT_EVENT % (self._events.index, _encoder.encode(words))
         self._session = session or self._session
         return _encode_events(self._events.add(chunk))
 
-    def progress(self, progress: Progress) -> bytes:
+    def encode_progress(self, progress: Progress) -> bytes:
         """Encode progress as a comment, as the OpenAI format does."""
         return b": " + progress.comment.encode() + b"\n\n"
 
-    def waiting(self) -> bytes:
+    def encode_keep_alive(self) -> bytes:
         return _PING
 
-    def cut_short(self, session: Mapping[str, Any]) -> bytes:
-        """Mark the reply as ended; `end` encodes that."""
+    def encode_cut(self, session: Mapping[str, Any]) -> bytes:
+        """Mark the reply as ended; `encode_end` encodes that."""
         self._session = session
         self._events.cut()
         return b""
@@ -121,9 +121,9 @@ class MessageEvents:
         self._failed = True
         kind = error["error"].get("type")
         status = {"rate_limit_error": 429, "invalid_request_error": 400}.get(kind, 500)
-        return _encode_events([_error(error, status)])
+        return _encode_events([_make_error(error, status)])
 
-    def end(self) -> bytes:
+    def encode_end(self) -> bytes:
         """Encode usage, stop reason and session fields."""
         return b"" if self._failed else _encode_events(self._events.end(self._session))
 
@@ -142,10 +142,10 @@ def to_anthropic_error(reply: Reply) -> Reply:
     body = reply.body
     if reply.status < 400 or not isinstance(body, Mapping) or "error" not in body:
         return reply
-    return msgspec.structs.replace(reply, body=_error(body, reply.status))
+    return msgspec.structs.replace(reply, body=_make_error(body, reply.status))
 
 
-def _error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
+def _make_error(body: Mapping[str, Any], status: int) -> dict[str, Any]:
     """Return an error object. The error code is in `details`, where Anthropic's client looks for it."""
     given = body["error"]
     kind = _KINDS.get(status, "api_error" if status >= 500 else "invalid_request_error")
@@ -194,7 +194,7 @@ def is_anthropic_client(headers: Mapping[bytes, bytes]) -> bool:
 # -- models ------------------------------------------------------------------
 
 
-def model_list(
+def make_model_list(
     names: Iterable[tuple[str, str]], *, limit: int, after: str | None, before: str | None
 ) -> dict[str, Any]:
     """Return a page of models in the format of Anthropic's `GET /v1/models`.
@@ -218,13 +218,13 @@ def model_list(
     part = known[first:last]
     page = part[-limit:] if before is not None and after is None else part[:limit]
     return {
-        "data": [_model(name, shown) for name, shown in page],
+        "data": [_make_model(name, shown) for name, shown in page],
         "has_more": len(part) > len(page),
         "first_id": page[0][0] if page else None,
         "last_id": page[-1][0] if page else None,
     }
 
 
-def _model(name: str, shown: str) -> dict[str, Any]:
+def _make_model(name: str, shown: str) -> dict[str, Any]:
     about = {"created_at": "1970-01-01T00:00:00Z", "lifecycle": "active"}
     return {"type": "model", "id": name, "display_name": shown, **about}

@@ -24,7 +24,7 @@ class ParsedRequest(NamedTuple):
     messages: list[Message]
     """Messages, leading system messages first."""
     own: tuple[Mapping[str, Any], ...] = ()
-    """Fields of voice records for each of `messages`; see `holdfast.wire.exports.record_fields`."""
+    """Fields of voice records for each of `messages`; see `holdfast.wire.exports.parse_record_fields`."""
     api: Dialect = "openai"
     """API format of the fields: models with another format only get fields with the same meaning."""
 
@@ -32,7 +32,7 @@ class ParsedRequest(NamedTuple):
 class StreamEncoder(Protocol):
     """Encodes one streamed reply. Each method returns the bytes to send, which may be empty."""
 
-    def chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
+    def encode_chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
         """Encode a chunk of the reply.
 
         Args:
@@ -40,19 +40,19 @@ class StreamEncoder(Protocol):
             session: `session_id` and `session` for chunks after the last token, when the reply is in the log; else None.
         """
 
-    def progress(self, progress: Progress) -> bytes:
+    def encode_progress(self, progress: Progress) -> bytes:
         """Encode the progress of a tool."""
 
-    def waiting(self) -> bytes:
+    def encode_keep_alive(self) -> bytes:
         """Encode a keep-alive that every client ignores."""
 
-    def cut_short(self, session: Mapping[str, Any]) -> bytes:
+    def encode_cut(self, session: Mapping[str, Any]) -> bytes:
         """Encode the end of an interrupted reply in a form that every client understands."""
 
     def encode_error(self, error: Mapping[str, Any]) -> bytes:
         """Encode an error after the first chunk. `error` is the body from `failure`, in OpenAI's format."""
 
-    def end(self) -> bytes:
+    def encode_end(self) -> bytes:
         """Encode the end of the stream."""
 
 
@@ -62,7 +62,7 @@ class ApiFormat(Protocol):
     path: str
     """Path of its route."""
 
-    def read(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
+    def parse(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
         """Parse the JSON object of a request.
 
         Args:
@@ -73,7 +73,7 @@ class ApiFormat(Protocol):
             InvalidRequest: it is not valid in this format; names the parameter.
         """
 
-    def reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> Any:
+    def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> Any:
         """Convert a complete reply from `chat.completion` and add `session_id` and `session`."""
 
     def create_encoder(self, body: Mapping[str, Any]) -> StreamEncoder:

@@ -23,13 +23,13 @@ class ChatCompletions:
 
     path = "/v1/chat/completions"
 
-    def read(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
+    def parse(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
         given, name = find_records(body)
         messages = messages_from(given, name) if given else []
         fields = {key: value for key, value in body.items() if key not in ("messages", "contents")}
         return ParsedRequest(fields, messages, parse_record_fields(given or (), name))
 
-    def reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
+    def convert_reply(self, completion: dict[str, Any], session: Mapping[str, Any]) -> dict[str, Any]:
         return {**completion, **session}
 
     def create_encoder(self, body: Mapping[str, Any]) -> ChunkEvents:
@@ -49,35 +49,35 @@ class ChunkEvents:
         self._choices: int = body.get("n") or 1
         self._last: Mapping[str, Any] = {}
 
-    def chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
+    def encode_chunk(self, chunk: Mapping[str, Any], session: Mapping[str, Any] | None) -> bytes:
         if not self._usage and not chunk.get("choices") and "usage" in chunk:
             return b""
         self._last = chunk
-        return _event(chunk if session is None else {**chunk, **session})
+        return _encode_event(chunk if session is None else {**chunk, **session})
 
-    def progress(self, progress: Progress) -> bytes:
+    def encode_progress(self, progress: Progress) -> bytes:
         """Encode progress as a comment, and as an event if the client asked for it."""
-        return _comment(progress.comment) + (_event(progress) if self._progress else b"")
+        return _encode_comment(progress.comment) + (_encode_event(progress) if self._progress else b"")
 
-    def waiting(self) -> bytes:
-        return _comment("waiting")
+    def encode_keep_alive(self) -> bytes:
+        return _encode_comment("waiting")
 
-    def cut_short(self, session: Mapping[str, Any]) -> bytes:
+    def encode_cut(self, session: Mapping[str, Any]) -> bytes:
         head = {name: self._last[name] for name in ("id", "created", "model") if name in self._last}
         ends = [{"index": index, "delta": {}, "finish_reason": "stop"} for index in range(self._choices)]
-        return _event({**head, "object": "chat.completion.chunk", "choices": ends, **session})
+        return _encode_event({**head, "object": "chat.completion.chunk", "choices": ends, **session})
 
     def encode_error(self, error: Mapping[str, Any]) -> bytes:
-        return _event(error)
+        return _encode_event(error)
 
-    def end(self) -> bytes:
+    def encode_end(self) -> bytes:
         return b"data: [DONE]\n\n"
 
 
-def _event(data: Any) -> bytes:
+def _encode_event(data: Any) -> bytes:
     return b"data: " + _encoder.encode(data) + b"\n\n"
 
 
-def _comment(text: str) -> bytes:
+def _encode_comment(text: str) -> bytes:
     """Encode a comment, which clients ignore."""
     return b": " + text.encode() + b"\n\n"
