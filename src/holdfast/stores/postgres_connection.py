@@ -46,7 +46,7 @@ _WORDS: Final = (
 # -- errors ------------------------------------------------------------------
 
 
-def translate_error(exc: Exception, name: str, *, gone: bool = True) -> Exception:
+def translate_error(exc: Exception, name: str, *, is_disconnected: bool = True) -> Exception:
     """Convert an error of asyncpg to a `HoldfastError`, `Retryable` or `ConnectionLost`.
 
     Messages never contain rows or passwords.
@@ -54,14 +54,14 @@ def translate_error(exc: Exception, name: str, *, gone: bool = True) -> Exceptio
     Args:
         exc: the error.
         name: name of the server, for messages.
-        gone: True if there is no connection any more.
+        is_disconnected: True if there is no connection any more.
     """
     state = str(getattr(exc, "sqlstate", None) or "")
     if isinstance(exc, asyncpg.DataError) or state == "22003":
         return InvalidRequest("a number does not fit into 64 bits")
     if isinstance(exc, TimeoutError):
         return StoreUnavailable(f"{name} did not answer in time")
-    lost = (OSError, asyncpg.InternalClientError, *((asyncpg.InterfaceError,) if gone else ()))
+    lost = (OSError, asyncpg.InternalClientError, *((asyncpg.InterfaceError,) if is_disconnected else ()))
     if isinstance(exc, lost) or state.startswith(_LOST):
         return ConnectionLost(f"{type(exc).__name__}")
     if state in _AGAIN:
@@ -112,8 +112,8 @@ class Connection:
         try:
             await self._raw.executemany(self._statements[name], [encode_params(row) for row in rows])
             if self.has_pgvector and name == "index_vector_put":
-                for dimensions, given in pgvector.group_by_dimension(rows).items():
-                    await self._raw.executemany(pgvector.format_insert(dimensions), given)
+                for dimensions, vectors in pgvector.group_by_dimension(rows).items():
+                    await self._raw.executemany(pgvector.format_insert(dimensions), vectors)
         except Exception as exc:
             raise self._handle_error(exc) from exc
 
@@ -159,7 +159,7 @@ class Connection:
         return self._broken
 
     def _handle_error(self, exc: Exception) -> Exception:
-        error = translate_error(exc, NAME, gone=self._raw.is_closed())
+        error = translate_error(exc, NAME, is_disconnected=self._raw.is_closed())
         self._broken = self._broken or isinstance(error, ConnectionLost) or isinstance(exc, TimeoutError)
         return error
 

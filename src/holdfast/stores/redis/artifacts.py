@@ -15,7 +15,7 @@ from holdfast.stores.redis.keys import ScopeKeys, SessionKeys, encode_name, enco
 from holdfast.stores.redis.records import decode_artifact, encode_artifact, pack, unpack_list
 from holdfast.stores.scope_changes import KnownName, add_version, check_artifact_room, check_name, is_same_content
 
-_BEHIND: Final = b"\xff" * 9
+_PREFIX_END: Final = b"\xff" * 9
 """Appended to a prefix to form the upper bound of all members with that prefix."""
 
 
@@ -49,13 +49,13 @@ class ArtifactMethods(Handle):
             return decode_member(done)
         tx.check(keys.used, new.blob, None)
         _check_scope(tx, identity)
-        held = [_decode_name(member) for member in names]
-        known = next((one for one in held if fold_name(one.name) == fold_name(new.name)), KnownName())
+        stored_names = [_decode_name(member) for member in names]
+        known = next((one for one in stored_names if fold_name(one.name) == fold_name(new.name)), KnownName())
         check_name(known, new)
         if expect is not None and expect != known.newest:
             return await _find_retried(tx, known, new, expect)
-        versions, size = sum(one.versions for one in held), sum(one.bytes for one in held)
-        check_artifact_room(known, new, names=len(held), versions=versions, size=size, room=room)
+        versions, size = sum(one.versions for one in stored_names), sum(one.bytes for one in stored_names)
+        check_artifact_room(known, new, names=len(stored_names), versions=versions, size=size, room=room)
         artifact, after = add_version(known, new)
         member = encode_name(fold_name(new.name)) + encode_number(artifact.version) + encode_artifact(artifact)
         tx.queue("ZADD", keys.versions, 0, member)
@@ -78,7 +78,7 @@ class ArtifactMethods(Handle):
     ) -> ArtifactPage:
         checks.check_scope(scope, after)
         checks.check_limit(limit)
-        begin = b"(" + encode_name(fold_name(after)) + _BEHIND if after else b"-"
+        begin = b"(" + encode_name(fold_name(after)) + _PREFIX_END if after else b"-"
         (members,) = await tx.read((b"ZRANGEBYLEX", tx.keys.names, begin, b"+", b"LIMIT", 0, limit + 1))
         _check_scope(tx)
         names = [_decode_name(member) for member in members[:limit]]
@@ -110,12 +110,12 @@ class ArtifactMethods(Handle):
             return tuple(map(decode_member, members))
         known = await _read_name(tx, name, version)
         (members,) = await tx.read(_make_prefix_range(keys.versions, name))
-        gone = members if version is None else [await _read_version(tx, name, version)]
-        _remove_versions(tx, gone)
-        left = [decode_member(member) for member in members if member not in gone]
+        dropped = members if version is None else [await _read_version(tx, name, version)]
+        _remove_versions(tx, dropped)
+        left = [decode_member(member) for member in members if member not in dropped]
         size = sum(one.size for one in left)
         _put_name(tx, known, KnownName(name, known.next_version, left[-1].version, len(left), size) if left else None)
-        return tuple(map(decode_member, gone))
+        return tuple(map(decode_member, dropped))
 
     @read_transaction()
     async def blobs_in_use(self, tx: Transaction, blobs: Sequence[str]) -> frozenset[str]:
@@ -135,12 +135,12 @@ def make_versions_command(keys: ScopeKeys) -> Command:
 
 def _make_prefix_range(key: bytes, name: str, version: int | None = None) -> Command:
     begin = encode_name(fold_name(name)) + (b"" if version is None else encode_number(version))
-    return (b"ZRANGEBYLEX", key, b"[" + begin, b"(" + begin + _BEHIND)
+    return (b"ZRANGEBYLEX", key, b"[" + begin, b"(" + begin + _PREFIX_END)
 
 
 def _make_versions_after(keys: ScopeKeys, name: str, version: int, limit: int) -> Command:
     begin = encode_name(fold_name(name))
-    ends = (b"(" + begin + encode_number(version) + _BEHIND, b"(" + begin + _BEHIND)
+    ends = (b"(" + begin + encode_number(version) + _PREFIX_END, b"(" + begin + _PREFIX_END)
     return (b"ZRANGEBYLEX", keys.versions, *ends, b"LIMIT", 0, limit)
 
 

@@ -189,8 +189,8 @@ class CompactionChanges:
         live = {one.view: (one.id, self._laid_at[one.id]) for one in self._list_in_use() if one.status == "live"}
         for view in tx.record.live.keys() - live.keys():
             tx.queue("HDEL", keys.lives, view)
-        for view, known in live.items():
-            if known != tx.record.live.get(view):
-                tx.queue("HSET", keys.lives, view, known[0])
+        for view, compaction in live.items():
+            if compaction != tx.record.live.get(view):
+                tx.queue("HSET", keys.lives, view, compaction[0])
         if live != tx.record.live:
             tx.update_record(live=live)

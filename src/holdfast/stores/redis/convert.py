@@ -285,8 +285,8 @@ def _make_old_key(head: bytes, name: bytes) -> bytes:
 def _convert_head(old: dict[bytes, bytes], compactions: dict[bytes, bytes]) -> tuple[dict[bytes, bytes], bool]:
     """Return the fields of a session's new head, and whether its record is damaged. A damaged record is kept unchanged."""
     fields = {name: value for name, value in old.items() if name in (b"g", b"i", b"r")}
-    whose = old[b"i"][6:] if old[b"i"][:1] == b"\0" else old[b"i"]
-    tenant, user_id, id_, withdrawn = unpack_list(whose)
+    identity = old[b"i"][6:] if old[b"i"][:1] == b"\0" else old[b"i"]
+    tenant, user_id, id_, withdrawn = unpack_list(identity)
     profile, large = old.get(b"p"), {}
     try:
         large = {} if profile is None else _convert_profile(profile)
@@ -305,8 +305,8 @@ def _convert_head(old: dict[bytes, bytes], compactions: dict[bytes, bytes]) -> t
 
 def _convert_profile(profile: bytes) -> dict[str, Any]:
     system_messages, state, metadata = _old_profile(profile)
-    given = msgspec.json.decode(state)
-    own, turns = select_own(given), given.get(f"{TEMP}turns") or {}
+    stored = msgspec.json.decode(state)
+    own, turns = select_own(stored), stored.get(f"{TEMP}turns") or {}
     return {
         "system_messages": _messages(system_messages),
         "state": own,

@@ -64,7 +64,7 @@ _SORTED: Final = frozenset(
 )
 """Name parts of keys that are sorted sets; `log` is a list, all others are hashes."""
 Head = Sequence[Any]
-"""Guard, record and profile of what is guarded. The record is bytes as read, and decoded if it is remembered."""
+"""Guard, record and profile of what is guarded. The record is bytes if it was read, and decoded if it is remembered."""
 
 
 class _Undecidable(Exception):  # not an error: an outcome
@@ -94,11 +94,11 @@ class Job:
     """An operation, with its state across several attempts."""
 
     __slots__ = (
-        "assumes_new_key",
         "attempts",
         "committing",
         "give_up",
         "head",
+        "is_optimistic",
         "is_remembered",
         "key",
         "keys",
@@ -110,12 +110,12 @@ class Job:
         self.keys = keys
         self.work = work
         self.key = key
-        """Its idempotency key."""
+        """The idempotency key of the operation."""
         self.head: Head | None = None
         self.is_remembered = False
         """True if the head is remembered from the previous write, not read."""
-        self.assumes_new_key = True
-        """True to assume that the idempotency key was not used before; the commit checks it."""
+        self.is_optimistic = True
+        """True to skip reads whose result the commit checks anyway, such as whether the idempotency key is new."""
         self.committing = False
         """True once something may have been written."""
         self.give_up = monotonic() + PATIENCE
@@ -126,7 +126,7 @@ class Job:
 
     def reset(self) -> None:
         """Make the next attempt read everything again."""
-        self.head, self.is_remembered, self.assumes_new_key = None, False, False
+        self.head, self.is_remembered, self.is_optimistic = None, False, False
 
 
 class Transaction:
@@ -173,8 +173,8 @@ class Transaction:
 
     @property
     def is_guess(self) -> bool:
-        """True if the attempt relies on a remembered head, or on an unchecked assumption about the idempotency key."""
-        return self.job.is_remembered or (self.job.assumes_new_key and bool(self.checks))
+        """True if the attempt relies on a remembered head, or on an assumption that only the commit checks."""
+        return self.job.is_remembered or (self.job.is_optimistic and bool(self.checks))
 
     @property
     def has_changes(self) -> bool:
@@ -371,7 +371,7 @@ class Database:
             give_up = monotonic() + PATIENCE
             while monotonic() < give_up:
                 job = Job(keys, work)
-                job.assumes_new_key = False
+                job.is_optimistic = False
                 transaction = Transaction(self, job)
                 try:
                     result = await self._run_work(transaction)
@@ -548,7 +548,7 @@ class Database:
             raise
         if answer[0]:
             self._reset_after_conflict(job, answer)
-            await asyncio.sleep(random.uniform(0, 0.002) if job.assumes_new_key else 0)  # noqa: S311  # spreads rivals
+            await asyncio.sleep(random.uniform(0, 0.002) if job.is_optimistic else 0)  # noqa: S311  # spreads retries
             raise _Conflict
         if guarded:
             await self._deliver(transaction.keys, answer[1], transaction.news)
@@ -558,20 +558,20 @@ class Database:
     def _reset_after_conflict(self, job: Job, answer: Sequence[Any]) -> None:
         job.reset()
         if answer[0] == _STALE and not job.attempts:
-            job.head, job.assumes_new_key = answer[1], True
+            job.head, job.is_optimistic = answer[1], True
 
     async def _deliver(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
         """Deliver the news of a write to the tenant's indexes in a cluster, where the commit cannot include them."""
         if self.nodes.is_cluster and news:
             await self.outbox.deliver(scope, number, news)
 
-    async def _discard(self, tenant: str, known: Sequence[Argument]) -> None:
+    async def _discard(self, tenant: str, obsolete: Sequence[Argument]) -> None:
         """Remove obsolete memory ids and owners from the tenant's keys."""
         keys = self.keys.tenant(tenant)
-        for at in range(0, len(known), MAX_ARGUMENTS):
+        for at in range(0, len(obsolete), MAX_ARGUMENTS):
             try:
                 await self.nodes.run(
-                    _DISCARD, [keys.memory_ids, keys.memory_owners], known[at : at + MAX_ARGUMENTS], once=False
+                    _DISCARD, [keys.memory_ids, keys.memory_owners], obsolete[at : at + MAX_ARGUMENTS], once=False
                 )
             except StoreError:  # readers check whether the memories exist
                 return

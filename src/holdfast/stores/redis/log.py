@@ -237,11 +237,13 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
     claim = resolve_claim(session, write)
     refuse_stale(session, write)
     fresh_media = await media.load_media_uses(tx, write.entries, write.media)
-    gone, base = await _rewind(tx, session.tail, write.retire_from)
+    retired_count, base = await _rewind(tx, session.tail, write.retire_from)
     written, tail = continue_log(base, write.entries)
-    after = advance_session(session, write, tail, claim, live=len(written) - gone, size=sum(map(len, payloads)))
-    after = evolve(after, reshaped=after.version) if gone else after
-    start, cut = session.tail.next_seq, max(write.retire_from or 0, 0) if gone else None
+    after = advance_session(
+        session, write, tail, claim, live=len(written) - retired_count, size=sum(map(len, payloads))
+    )
+    after = evolve(after, reshaped=after.version) if retired_count else after
+    start, cut = session.tail.next_seq, max(write.retire_from or 0, 0) if retired_count else None
     is_live = partial(_is_live, cut=cut, start=start, stop=start + len(written))
     changes = await compactions.CompactionChanges.load(tx, write.compactions, is_live, needed=cut is not None)
     await state.share_changes(tx, write.state_delta)
@@ -254,7 +256,7 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
     if after is not session:
         matching.mark_end(tx, session.tail.digest, tail.digest)
         tx.save_session(after, profile=after.state is not session.state)
-    views_from = 0 if gone else session.reshaped
+    views_from = 0 if retired_count else session.reshaped
     if cut is not None:
         tx.queue("UNLINK", tx.keys.views)
     laid = changes.record(write.compactions, after.version)
@@ -284,7 +286,7 @@ def _is_live(seq: int, *, cut: int | None, start: int, stop: int) -> bool | None
 
 async def _replay(tx: Transaction, session: Session, key: str, fingerprint: bytes) -> Appended | None:
     """Return the result of the first write with `key`; None if there was none."""
-    found = None if tx.job.assumes_new_key else (await tx.read((b"HGET", tx.keys.keyed, key)))[0]
+    found = None if tx.job.is_optimistic else (await tx.read((b"HGET", tx.keys.keyed, key)))[0]
     if found is None:
         tx.check(tx.keys.keyed, key, None)
         return None

@@ -50,8 +50,8 @@ def store_media(
 ) -> None:
     """Store new contents and the uses by the written entries; `uses` is the result of `load_media_uses`."""
     after = dict(uses)
-    for came, entry in zip(new, written, strict=True):
-        named = list(dict.fromkeys(list_media(came)))
+    for new_entry, entry in zip(new, written, strict=True):
+        named = list(dict.fromkeys(list_media(new_entry)))
         for sha256 in named:
             if sha256 not in after:
                 tx.queue("HSET", tx.keys.media, sha256, brought[sha256])
@@ -59,8 +59,8 @@ def store_media(
             after[sha256] = (count + 1, size)
         if named:
             tx.queue("HSET", tx.keys.media_uses, entry.seq, b"".join(named))
-    for sha256, known in after.items():
-        tx.queue("HSET", tx.keys.media_uses, sha256, pack(known))
+    for sha256, use in after.items():
+        tx.queue("HSET", tx.keys.media_uses, sha256, pack(use))
 
 
 async def read_uses(tx: Transaction, seq: int) -> Uses:
@@ -87,5 +87,5 @@ def release_uses(tx: Transaction, seq: int, uses: Uses) -> None:
 
 def compute_totals(flat: Sequence[bytes]) -> tuple[int, int]:
     """Return the number of a session's contents and their bytes, from its whole hash of uses."""
-    known = [_decode_use(use) for field, use in zip(flat[::2], flat[1::2], strict=True) if len(field) == _HASH_BYTES]
-    return len(known), sum(size for _, size in known)
+    uses = [_decode_use(use) for field, use in zip(flat[::2], flat[1::2], strict=True) if len(field) == _HASH_BYTES]
+    return len(uses), sum(size for _, size in uses)

@@ -36,7 +36,7 @@ class _OwnerTotals(NamedTuple):
     """The stored counters of an owner: version, number of memories, next numbers, and time of the last change."""
 
     version: int = 0
-    held: int = 0
+    memories: int = 0
     next_memory: int = 1
     next_signal: int = 1
     next_entry: int = 1
@@ -74,8 +74,8 @@ class MemoryMethods(Handle):
             return OwnedMemories(0, ())
         rows = await _read_rows(tx, found[: asked.limit + 1])
         memories, damaged = _decode_rows(owner, rows[: asked.limit])
-        held = _OwnerTotals(*unpack_list(head))
-        return OwnedMemories(held.version, memories, held.held, len(rows) > asked.limit, damaged)
+        totals = _OwnerTotals(*unpack_list(head))
+        return OwnedMemories(totals.version, memories, totals.memories, len(rows) > asked.limit, damaged)
 
     @read_transaction()
     async def find_memory(self, tx: Transaction, memory_id: str) -> Memory:
@@ -101,45 +101,47 @@ class MemoryMethods(Handle):
         if stored is None and not (delta.put or delta.diary):
             # Without memories there is nothing to forget and nothing that was recalled.
             return OwnedMemories(0, ())
-        held = stored or _OwnerTotals()
+        totals = stored or _OwnerTotals()
         if stored is None:
             _list_owner(tx)
-        here, elsewhere, known = await _find_owners(tx, delta)
+        own_numbers, elsewhere, known = await _find_owners(tx, delta)
         for memory in delta.put:
-            if memory.number and here.get(memory.id) != memory.number:
+            if memory.number and own_numbers.get(memory.id) != memory.number:
                 raise MemoryNotFound(memory.id)
-            if not memory.number and (memory.id in here or memory.id in elsewhere):
+            if not memory.number and (memory.id in own_numbers or memory.id in elsewhere):
                 raise InvalidRequest(
                     f"memory {memory.id} exists already: to change it, put it with its number", param="put"
                 )
-        gone = {id_: here.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in here}
-        first = held.next_memory if held.version else max(held.next_memory, floor + 1)
+        forgotten = {id_: own_numbers.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in own_numbers}
+        first = totals.next_memory if totals.version else max(totals.next_memory, floor + 1)
         fresh = count(first)
         numbers = [memory.number or next(fresh) for memory in delta.put]
         new = next(fresh) - first
-        if new and held.held + new - len(gone) > MEMORIES:
-            raise TooLarge(f"the owner has {held.held} memories; the limit is {MEMORIES}", param="put")
-        version = (held.version or floor) + 1 if delta.put or gone else held.version
-        statuses = await _read_statuses(tx, [*gone.values(), *(memory.number for memory in delta.put if memory.number)])
+        if new and totals.memories + new - len(forgotten) > MEMORIES:
+            raise TooLarge(f"the owner has {totals.memories} memories; the limit is {MEMORIES}", param="put")
+        version = (totals.version or floor) + 1 if delta.put or forgotten else totals.version
+        statuses = await _read_statuses(
+            tx, [*forgotten.values(), *(memory.number for memory in delta.put if memory.number)]
+        )
         for memory, body, number in zip(delta.put, payloads, numbers, strict=True):
             _put_memory(tx, memory, number, version, body, statuses.get(number), known)
-        here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
-        await _forget_memories(tx, gone, statuses)
-        signals = await _add_signals(tx, held, delta, here)
-        _add_diary_entries(tx, held, delta.diary)
-        after = held._replace(
+        own_numbers |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
+        await _forget_memories(tx, forgotten, statuses)
+        signals = await _add_signals(tx, totals, delta, own_numbers)
+        _add_diary_entries(tx, totals, delta.diary)
+        after = totals._replace(
             version=version,
-            held=held.held + new - len(gone),
-            next_memory=first + new if new else held.next_memory,
-            next_signal=held.next_signal + signals,
-            next_entry=held.next_entry + len(delta.diary),
+            memories=totals.memories + new - len(forgotten),
+            next_memory=first + new if new else totals.next_memory,
+            next_signal=totals.next_signal + signals,
+            next_entry=totals.next_entry + len(delta.diary),
         )
-        if after != held or delta.signals_before is not None:
+        if after != totals or delta.signals_before is not None:
             tx.queue("HSET", tx.keys.head, "m", pack(after._replace(updated_at=timestamp)))
         put = [
             decode_memory(data, tx.keys.owner, number, version) for data, number in zip(payloads, numbers, strict=True)
         ]
-        return OwnedMemories(version, tuple(sorted(put, key=lambda memory: memory.number)), after.held)
+        return OwnedMemories(version, tuple(sorted(put, key=lambda memory: memory.number)), after.memories)
 
     @read_transaction(resolve_owner_keys)
     async def signals(
@@ -209,8 +211,8 @@ class MemoryMethods(Handle):
 
         The floor of versions and numbers is kept, so that none is used again. Its key contains only a hash of the owner.
         """
-        held, floor = await _load_totals(tx)
-        if held is None:
+        totals, floor = await _load_totals(tx)
+        if totals is None:
             return 0
         keys, tenants, member = tx.keys, _get_tenant_keys(tx), _encode_owner(tx.keys.owner)
         metas, recalled = await tx.read((b"HVALS", keys.metas), (b"ZRANGE", keys.recalled, 0, -1))
@@ -219,7 +221,7 @@ class MemoryMethods(Handle):
             tx.queue("UNLINK", key)
         for key in (keys.bodies, keys.metas, keys.ids, keys.versions, keys.places):
             tx.queue("UNLINK", key)
-        ceiling = max(held.version + (1 if held.held else 0), held.next_memory - 1)
+        ceiling = max(totals.version + (1 if totals.memories else 0), totals.next_memory - 1)
         tx.queue("HSET", keys.head, "f", max(floor, ceiling))
         tx.queue("HDEL", keys.head, "m")
         if not _is_tenant_remote(tx):
@@ -227,7 +229,7 @@ class MemoryMethods(Handle):
         else:  # the owner is removed from the list after the write, unless it was listed again meanwhile
             (token,) = await tx.read((b"HGET", tenants.memory_ids, _LISTED + member))
             tx.obsolete += (_LISTED + member, token or b"")
-        return held.held
+        return totals.memories
 
 
 # -- reading -----------------------------------------------------------------
@@ -307,11 +309,11 @@ async def _load_totals(tx: Transaction, expect: int | None = None) -> tuple[_Own
         StaleMemories: the version is not `expect`.
     """
     stored, floor = await tx.read((b"HGET", tx.keys.head, b"m"), (b"HGET", tx.keys.head, b"f"))
-    held = None if stored is None else _OwnerTotals(*unpack_list(stored))
-    version = 0 if held is None else held.version
+    totals = None if stored is None else _OwnerTotals(*unpack_list(stored))
+    version = 0 if totals is None else totals.version
     if expect is not None and expect != version:
         raise StaleMemories(expected=expect, version=version)
-    return held, int(floor or 0)
+    return totals, int(floor or 0)
 
 
 async def _find_owners(tx: Transaction, delta: MemoryDelta) -> tuple[dict[str, int], set[str], Mapping[str, Any]]:
@@ -323,18 +325,18 @@ async def _find_owners(tx: Transaction, delta: MemoryDelta) -> tuple[dict[str, i
     """
     named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
     ids = keep_possible_ids(named)
-    here = {id_: int(number) for id_, number in (await tx.read_fields(tx.keys.ids, ids)).items()}
-    others = [id_ for id_ in ids if id_ not in here]
+    own_numbers = {id_: int(number) for id_, number in (await tx.read_fields(tx.keys.ids, ids)).items()}
+    others = [id_ for id_ in ids if id_ not in own_numbers]
     database, tenants = tx.database, _get_tenant_keys(tx)
     known = await tx.read_fields(tenants.memory_ids, others)
     elsewhere: dict[str, Command] = {}
-    for id_, whose in known.items():
-        kind, owner_id, _ = unpack_list(whose)
+    for id_, field in known.items():
+        kind, owner_id, _ = unpack_list(field)
         keys = database.keys.owner(tx.keys.tenant, Owner(kind, owner_id))
         if keys.head != tx.keys.head:
             elsewhere[id_] = (b"HGET", keys.ids, id_)
-    there = await database.fetch(list(elsewhere.values()))
-    return here, {id_ for id_, number in zip(elsewhere, there, strict=True) if number is not None}, known
+    found = await database.fetch(list(elsewhere.values()))
+    return own_numbers, {id_ for id_, number in zip(elsewhere, found, strict=True) if number is not None}, known
 
 
 def _get_tenant_keys(tx: Transaction) -> TenantKeys:
@@ -382,8 +384,8 @@ def _put_memory(
         tenants = _get_tenant_keys(tx)
         if not _is_tenant_remote(tx):
             tx.check(tenants.memory_ids, memory.id, known.get(memory.id))
-        whose = pack((keys.owner.kind, keys.owner.id, secrets.token_bytes(_TOKEN_BYTES)))
-        _queue_for_tenant(tx, "HSET", tenants.memory_ids, memory.id, whose)
+        owner_field = pack((keys.owner.kind, keys.owner.id, secrets.token_bytes(_TOKEN_BYTES)))
+        _queue_for_tenant(tx, "HSET", tenants.memory_ids, memory.id, owner_field)
         tx.queue("HSET", keys.ids, memory.id, number)
         tx.queue("ZADD", keys.places, 0, encode_name("") + encode_number(number))
     elif before is not None and before != memory.status:
@@ -394,10 +396,10 @@ def _put_memory(
     tx.queue("HSET", keys.bodies, number, body)
 
 
-async def _forget_memories(tx: Transaction, gone: Mapping[str, int], statuses: Mapping[int, str]) -> None:
+async def _forget_memories(tx: Transaction, forgotten: Mapping[str, int], statuses: Mapping[int, str]) -> None:
     keys = tx.keys
-    await _forget_ids(tx, list(gone))
-    for id_, number in gone.items():
+    await _forget_ids(tx, list(forgotten))
+    for id_, number in forgotten.items():
         tx.queue("HDEL", keys.bodies, number)
         tx.queue("HDEL", keys.metas, number)
         tx.queue("HDEL", keys.ids, id_)
@@ -419,7 +421,9 @@ async def _forget_ids(tx: Transaction, ids: Sequence[str]) -> None:
         tx.obsolete += (id_, value)
 
 
-async def _add_signals(tx: Transaction, held: _OwnerTotals, delta: MemoryDelta, here: Mapping[str, int]) -> int:
+async def _add_signals(
+    tx: Transaction, totals: _OwnerTotals, delta: MemoryDelta, own_numbers: Mapping[str, int]
+) -> int:
     """Write recalls of existing memories, and delete old ones and those over the limit; return the number of written ones."""
     keys, before = tx.keys, delta.signals_before
     if before is not None:
@@ -429,19 +433,19 @@ async def _add_signals(tx: Transaction, held: _OwnerTotals, delta: MemoryDelta, 
             old = [member for member in members if unpack_list(member)[1] < before]
             if old:
                 tx.queue("ZREM", key, *old)
-    wanted = [one for one in delta.signals if one.memory_id in here and (before is None or one.at >= before)]
-    for seq, one in enumerate(wanted, held.next_signal):
-        number = here[one.memory_id]
+    wanted = [one for one in delta.signals if one.memory_id in own_numbers and (before is None or one.at >= before)]
+    for seq, one in enumerate(wanted, totals.next_signal):
+        number = own_numbers[one.memory_id]
         tx.queue("ZADD", keys.signals_key(number), seq, pack((seq, one.at, one.query, float(one.score), one.session)))
         tx.queue("ZADD", keys.recalled, "GT", check_int64(one.at), number)
-    for number in dict.fromkeys(here[one.memory_id] for one in wanted):
+    for number in dict.fromkeys(own_numbers[one.memory_id] for one in wanted):
         tx.queue("ZREMRANGEBYRANK", keys.signals_key(number), 0, -1 - SIGNALS_KEPT)
     return len(wanted)
 
 
-def _add_diary_entries(tx: Transaction, held: _OwnerTotals, entries: Sequence[DiaryEntry]) -> None:
+def _add_diary_entries(tx: Transaction, totals: _OwnerTotals, entries: Sequence[DiaryEntry]) -> None:
     """Write diary entries, and delete those over the limit."""
-    for seq, one in enumerate(entries, held.next_entry):
+    for seq, one in enumerate(entries, totals.next_entry):
         tx.queue("ZADD", tx.keys.diary, seq, pack((seq, one.id, one.at, to_json(one.report))))
     if entries:
-        tx.queue("ZREMRANGEBYSCORE", tx.keys.diary, "-inf", f"({held.next_entry + len(entries) - DIARY_KEPT}")
+        tx.queue("ZREMRANGEBYSCORE", tx.keys.diary, "-inf", f"({totals.next_entry + len(entries) - DIARY_KEPT}")

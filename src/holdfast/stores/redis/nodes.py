@@ -123,7 +123,7 @@ class Nodes:
                 self._give_up(exc, give_up)
             give_up = min(give_up, monotonic() + RECONNECTING)
             attempt, moves, endpoint, asking = attempt + 1, 0, None, False
-            await asyncio.sleep(min(0.005 * 2**attempt, 0.2) * random.uniform(0.5, 1.0))  # noqa: S311  # spreads rivals
+            await asyncio.sleep(min(0.005 * 2**attempt, 0.2) * random.uniform(0.5, 1.0))  # noqa: S311  # spreads retries
             if self.is_cluster:
                 await self._refresh()
 

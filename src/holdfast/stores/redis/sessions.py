@@ -140,10 +140,10 @@ class SessionMethods(Handle):
         counted: list[Command] = [(b"HLEN", keys.compactions), (b"HLEN", keys.views), (b"ZCARD", keys.calls)]
         commands = (*counted, (b"HLEN", keys.keyed), (b"HGETALL", keys.media_uses), make_versions_command(keys))
         compactions, views, calls, keyed, uses, members = await tx.read(*commands)
-        held = [decode_member(member) for member in members]
-        if artifacts not in {None, len(held)}:
+        artifact_versions = [decode_member(member) for member in members]
+        if artifacts not in {None, len(artifact_versions)}:
             raise Conflict(
-                f"session {session.id!r} has {len(held)} artifact versions, not {artifacts}: read them again"
+                f"session {session.id!r} has {len(artifact_versions)} artifact versions, not {artifacts}: read them again"
             )
         media_count, media_bytes = compute_totals(uses)
         delete_session(tx, members)
@@ -156,8 +156,8 @@ class SessionMethods(Handle):
             model_calls=calls,
             idempotency_keys=keyed,
             state_keys=len(session.state),
-            artifacts=len(held),
-            artifact_bytes=sum(one.size for one in held),
+            artifacts=len(artifact_versions),
+            artifact_bytes=sum(one.size for one in artifact_versions),
             media=media_count,
             media_bytes=media_bytes,
         )
@@ -282,8 +282,8 @@ class _Pages(NamedTuple):
         found = await self._find_rank(member)
         if found is not None:
             return found + 1
-        behind, command = (b"+inf", b"ZREVRANGE") if self.descending else (b"-inf", b"ZRANGE")
-        ends = (b"(%d" % score, behind) if self.descending else (behind, b"(%d" % score)
+        end, command = (b"+inf", b"ZREVRANGE") if self.descending else (b"-inf", b"ZRANGE")
+        ends = (b"(%d" % score, end) if self.descending else (end, b"(%d" % score)
         begin, same = await self.tx.read((b"ZCOUNT", self.key, *ends), (b"ZCOUNT", self.key, score, score))
         low, high = begin, begin + same
         while low < high:

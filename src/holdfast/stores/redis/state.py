@@ -81,29 +81,29 @@ class StateMethods(Handle):
         keys = await self._load_scope_keys(user_id)
         stored = await tx.read_fields(keys.state, [b"", *delta, *(values or {})])
         meta = stored.pop(b"", None)
-        held = _ScopeTotals(meta)
-        if expect is not None and expect != held.version:
-            raise StaleState(f"the state is at version {held.version}, not {expect}", version=held.version)
+        totals = _ScopeTotals(meta)
+        if expect is not None and expect != totals.version:
+            raise StaleState(f"the state is at version {totals.version}, not {expect}", version=totals.version)
         known = {name: decode_value(name, data) for name, data in stored.items() if name in (values or {})}
-        check_expected(add_prefix(values or {}, scope), add_prefix(known, scope), held.version)
-        after, *_ = change_values(scope, stored, delta, keys=held.keys, size=held.size)
+        check_expected(add_prefix(values or {}, scope), add_prefix(known, scope), totals.version)
+        after, *_ = change_values(scope, stored, delta, keys=totals.keys, size=totals.size)
         written = {name: after[name] for name in delta if after[name] != stored.get(name)}
         if written:
             tx.check(keys.state, b"", meta)
             tx.queue("share", keys.state, *_LIMITS, *_encode_operations(written))
-        there = {name: _decode(value) for name, value in after.items() if value is not None}
-        return ScopedState(held.version + bool(written), there)
+        current = {name: _decode(value) for name, value in after.items() if value is not None}
+        return ScopedState(totals.version + bool(written), current)
 
     @write_transaction(_resolve_state_keys)
     async def drop_state(self, tx: Transaction, user_id: str | None) -> int:
         keys = await self._load_scope_keys(user_id)
         meta = (await tx.read_fields(keys.state, [b""])).get(b"")
-        held = _ScopeTotals(meta)
-        if held.keys:
+        totals = _ScopeTotals(meta)
+        if totals.keys:
             tx.check(keys.state, b"", meta)
             tx.queue("UNLINK", keys.state)
-            tx.queue("HSET", keys.state, b"", b"%d 0 0" % (held.version + 1))
-        return held.keys
+            tx.queue("HSET", keys.state, b"", b"%d 0 0" % (totals.version + 1))
+        return totals.keys
 
     async def _load_scope_keys(self, user_id: str | None) -> ScopeKeys:
         if user_id is None:  # changes of the tenant's state may still be in users' outboxes
@@ -120,10 +120,10 @@ class _ScopeTotals:
         self.version, self.size, self.keys = map(int, (meta or b"0 0 0").split())
 
 
-def _decode_state(version: int, held: Mapping[bytes, bytes]) -> ScopedState:
+def _decode_state(version: int, fields: Mapping[bytes, bytes]) -> ScopedState:
     values: dict[str, Any] = {}
     damaged: list[str] = []
-    for name, value in held.items():
+    for name, value in fields.items():
         try:
             values[name.decode()] = _decode(value)
         except msgspec.MsgspecError:
@@ -140,14 +140,14 @@ async def share_changes(tx: Transaction, delta: Mapping[str, Change] | None) -> 
         keys, part = tx.database.keys.user(tx.keys.tenant, tx.keys.user_id if scope == "user" else ""), parts[scope]
         stored = await tx.read_fields(keys.state, [b"", *part])
         meta = stored.pop(b"", None)
-        held = _ScopeTotals(meta)
-        after, *_ = change_values(scope, stored, part, keys=held.keys, size=held.size)
+        totals = _ScopeTotals(meta)
+        after, *_ = change_values(scope, stored, part, keys=totals.keys, size=totals.size)
         written = {name: value for name, value in after.items() if value != stored.get(name)}
         if not written:
             continue
         if scope == "app" and tx.is_cluster:
             tx.add_news(b"v", secrets.token_bytes(_ID_BYTES), *_encode_operations(part))
-        elif tx.job.assumes_new_key:
+        elif tx.job.is_optimistic:
             tx.queue("share", keys.state, *_LIMITS, *_encode_operations(part))
         else:
             tx.check(keys.state, b"", meta)

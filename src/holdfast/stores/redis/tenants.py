@@ -56,8 +56,8 @@ class TenantMethods(Handle):
         checks.check_lease(name, holder, now, until)
         keys = self._tenant_keys
         (stored,) = await tx.read((b"HGET", keys.holders, name))
-        held = None if stored is None else unpack_list(stored)
-        if held is not None and held[0] != holder and held[1] > now:
+        current = None if stored is None else unpack_list(stored)
+        if current is not None and current[0] != holder and current[1] > now:
             return False
         tx.check(keys.holders, name, stored)
         tx.queue("HSET", keys.holders, name, pack((holder, until)))

@@ -64,7 +64,7 @@ def parse_address(url: str, *, options: Collection[str]) -> Address:
     except ValueError as exc:
         raise InvalidRequest("the store's URL has an invalid host or port", param="url") from exc
     database = unquote(parts.path.removeprefix("/"))
-    given = parse_qsl(parts.query, keep_blank_values=True)
+    pairs = parse_qsl(parts.query, keep_blank_values=True)
     address = Address(
         parts.scheme,
         _decode_host(parts),
@@ -72,7 +72,7 @@ def parse_address(url: str, *, options: Collection[str]) -> Address:
         _decode_part(parts.username),
         _decode_part(parts.password),
         database,
-        dict(given),
+        dict(pairs),
     )
     if not database or "/" in parts.path.removeprefix("/") or "\0" in database:
         raise InvalidRequest(f"{address.name} names no database: {_format_example(parts.scheme)}", param="url")

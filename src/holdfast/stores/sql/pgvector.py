@@ -196,17 +196,17 @@ async def find_nearest(connection: Connection, params: Sequence[Any]) -> Rows:
     dimensions = len(vector) // _NUMBER_BYTES
     if dimensions > WIDEST:
         return await _scan_nearest(connection, params)
-    given = (*params[:9], _unpack_numbers(vector), limit)
+    search_params = (*params[:9], _unpack_numbers(vector), limit)
     # A generic plan would read all vectors. The planner uses the graph only if it sees that most vectors pass the filter.
     await connection.execute("SET LOCAL plan_cache_mode = force_custom_plan")
     if params[3] is not None:
-        rows = await connection.fetch(_format_source_search(dimensions), given)
+        rows = await connection.fetch(_format_source_search(dimensions), search_params)
     elif await _is_sparse(connection, dimensions, params[1], limit):
-        rows = await connection.fetch(_format_exact_search(dimensions), given)
+        rows = await connection.fetch(_format_exact_search(dimensions), search_params)
     else:
-        rows = await connection.fetch(_format_graph_search(dimensions), given)
+        rows = await connection.fetch(_format_graph_search(dimensions), search_params)
         if len(rows) < limit:
-            rows = await connection.fetch(_format_exact_search(dimensions), given)
+            rows = await connection.fetch(_format_exact_search(dimensions), search_params)
     scores = compute_similarities(vector, [bytes(row[1]) for row in rows], dimensions)
     rated = [(row[0], score) for row, score in zip(rows, scores, strict=True)]
     return sorted(rated, key=lambda one: (-one[1], -one[0]))
@@ -231,8 +231,8 @@ async def _is_sparse(connection: Connection, dimensions: int, space: int, limit:
         " WHERE s.number = $1 AND c.oid = $2::text::regclass"
     )
     rows = await connection.fetch(sql, (space, _format_table_name(dimensions)))
-    documents, there = rows[0] if rows else (0, 0)
-    return bool(documents <= SMALL or limit * max(there, documents) > documents * SCANNED // 2)
+    documents, total = rows[0] if rows else (0, 0)
+    return bool(documents <= SMALL or limit * max(total, documents) > documents * SCANNED // 2)
 
 
 def _format_search(dimensions: int, tables: str, *, fence: str = "") -> str:

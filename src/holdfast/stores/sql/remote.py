@@ -258,13 +258,13 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
                 job.guard = job.seen
                 self._forget_server_state()
             attempt += 1
-            await asyncio.sleep(min(0.002 * 2**attempt, 0.3) * random.uniform(0.3, 1.0))  # noqa: S311  # spreads rivals
+            await asyncio.sleep(min(0.002 * 2**attempt, 0.3) * random.uniform(0.3, 1.0))  # noqa: S311  # spreads retries
 
     def _make_failure(self, job: Job[Any], why: str) -> StoreUnavailable:
         return StoreUnavailable(f"{self._name} {why}") if job.guard is None else make_unknown_outcome(self._name)
 
     def _forget_server_state(self) -> None:
-        """Discard idle connections and remembered rows after a loss: the server behind them may have been replaced."""
+        """Discard idle connections and remembered rows after a loss: the server may have been replaced."""
         self._pool.forget_idle()
 
     async def _connection(self) -> ConnectionT:

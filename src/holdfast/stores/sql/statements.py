@@ -35,7 +35,7 @@ class Dialect(msgspec.Struct, frozen=True):
     lists: Mapping[str, str] = {}
     """The expression after IN or ARRAY, by declared type of the list."""
     on_duplicate_key: bool = False
-    """Whether upserts are written as in MySQL."""
+    """True if upserts are written as in MySQL."""
 
 
 def _format_json_table(column: str, value: str = "one") -> str:
