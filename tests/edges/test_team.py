@@ -81,7 +81,7 @@ async def said(served: Served, text: str, agent: str = "coordinator", **fields: 
 def test_the_seeds_block_loads_and_says_what_there_is_not() -> None:
     warned = list_warnings(load(TEAM, env={}))
     (only,) = warned
-    assert "no tool 'text_editor' is built in: it is left out unless a program gives it" in only
+    assert "no built-in tool 'text_editor': it is left out unless the program registers it" in only
 
 
 @SHARED
@@ -319,7 +319,7 @@ async def test_an_unknown_agent_is_a_warning_and_refused_when_its_turn_comes() -
     text = "agents: {a: {sub_agents: [resercher, researcher2], agent_tools: [x]}, researcher: {}}"
     warned = list_warnings(load(text, env={}))
     assert ["did you mean 'researcher'" in one for one in warned] == [True, True, False]
-    assert all("turns of 'a' are refused" in one for one in warned)
+    assert all("turns of 'a' are rejected" in one for one in warned)
     async with gateway(["hi"], text) as (served, _):
         refused = await served.chat("x", model="a")
         assert (refused["status"], refused["error"]["param"]) == (400, "agent")

@@ -65,7 +65,7 @@ async def test_a_wrong_answer_costs_no_other_call(tool: str, tmp_path: Path) -> 
     async with served(script, raw(tmp_path / "log")) as desk:
         await desk.ask("hi", agent="helper")
         wrong, slow = sorted(await results(desk), key=lambda text: "error" not in text)
-        assert "gave a wrong answer" in wrong
+        assert "gave an invalid answer" in wrong
         assert slow == "slow"
         assert len(times(tmp_path / "log", "started")) == 1
 
@@ -102,7 +102,7 @@ async def test_what_is_no_message_is_passed_over(tmp_path: Path, caplog: pytest.
         async with served(script, raw(tmp_path / "log", "chatters")) as desk:
             await desk.ask("hi", agent="helper")
             assert await results(desk) == ["slow"]
-    assert len([one for one in caplog.records if "no message" in one.getMessage()]) == 1
+    assert len([one for one in caplog.records if "not a message" in one.getMessage()]) == 1
     assert "hunter2" not in caplog.text
 
 

@@ -355,7 +355,7 @@ def test_mistakes_are_told(text: str, problem: str) -> None:
 def test_tools_that_are_off_are_told_of() -> None:
     agents = "agents: {writer: {tools: [checkpoint]}}"
     (warning,) = list_warnings(load(agents, env={}))
-    assert warning.endswith("tool 'checkpoint' is off, and turns are refused: hooks.workspace_git turns it on")
+    assert warning.endswith("tool 'checkpoint' is disabled, so turns are rejected: enable hooks.workspace_git")
     assert list_warnings(load(f"{agents}\nhooks: {{workspace_git: true}}", env={})) == []
 
 

@@ -186,8 +186,8 @@ def test_every_mistake_is_told_once_with_its_line_and_path() -> None:
         ("gateway: {port: 8000.0}", "got 8000.0"),
         ("gateway: {port: 0x1f}", "got '0x1f'"),
         (f"gateway: {{port: {'9' * 390}}}", "expected an integer from 0 to 65535, got 999"),
-        ('agents: {a: {instruction: "\\ud800"}}', "agents.a.instruction: has bytes that are not UTF-8"),
-        ('llms: {a: {params: {"\\udfff": 1}}}', "llms.a.params: a key has bytes that are not UTF-8"),
+        ('agents: {a: {instruction: "\\ud800"}}', "agents.a.instruction: contains bytes that are not UTF-8"),
+        ('llms: {a: {params: {"\\udfff": 1}}}', "llms.a.params: a key contains bytes that are not UTF-8"),
         ("gateway: {port: true}", "got true"),
         ("agents: {a: {search: {enabled: yes}}}", "expected true or false, got 'yes'"),
         (
@@ -197,7 +197,7 @@ def test_every_mistake_is_told_once_with_its_line_and_path() -> None:
         ("agents: {a: {tools: search}}", "agents.a.tools: expected a list, got 'search'"),
         ("agents: {a: {tools: [search, 5]}}", "agents.a.tools[1]: expected a string (put it in quotes), got 5"),
         ("llms: {a: {provider: offline, vendor: openai}}", "llms.a.vendor: the same as 'provider' in line 1"),
-        ("llms: {a: {params: {model: x}}}", "llms.a.params.model: set `model` beside params"),
+        ("llms: {a: {params: {model: x}}}", "llms.a.params.model: set `model` next to params"),
         ("llms: {a: {params: {stream: true}}}", "belongs to the request"),
         ("llms: {a: {headers: {'a b': c}}}", "not the name of an HTTP header"),
         ('llms: {a: {headers: {X-A: "c\\r\\nHost: x"}}}', "printable ASCII"),
@@ -209,7 +209,7 @@ def test_every_mistake_is_told_once_with_its_line_and_path() -> None:
         ("databases: {a: {driver: postgres, host: h, path: p}}", "databases.a.path: only for driver 'sqlite'"),
         ("databases: {a: {driver: postgres, host: h}}", "databases.a.database: missing"),
         ("databases: {a: {driver: postgres, url: 'mysql://h/d'}}", "databases.a.url: expected a URL"),
-        ("databases: {a: {url: 'sqlite:///x', path: y}}", "databases.a.path: `url` says it already"),
+        ("databases: {a: {url: 'sqlite:///x', path: y}}", "databases.a.path: set together with `url`"),
         ("storage: {memory: {backend: vector}}", "storage.memory.embedder: missing"),
         ("storage: {index: {type: vector}}", "storage.index.embedder: missing"),
         ("storage: {sessions: {backend: inmemory, database: x}}", "uses no database"),
@@ -393,8 +393,8 @@ def test_messages_about_strategies_do_not_either(keys: str) -> None:
 
 def test_a_variable_that_is_no_text_is_a_mistake() -> None:
     assert problems("agents: {a: {instruction: '${S}'}}", S="\udcff") == [
-        "holdfast.yaml:1: agents.a.instruction: has bytes that are not UTF-8, or half of a surrogate pair, and is no text"
+        "holdfast.yaml:1: agents.a.instruction: contains bytes that are not UTF-8, or half of a surrogate pair"
     ]
     assert problems("", HOLDFAST_AGENTS__A__INSTRUCTION="\udcff") == [
-        "HOLDFAST_AGENTS__A__INSTRUCTION: has bytes that are not UTF-8, or half of a surrogate pair, and is no text"
+        "HOLDFAST_AGENTS__A__INSTRUCTION: contains bytes that are not UTF-8, or half of a surrogate pair"
     ]

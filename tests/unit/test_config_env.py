@@ -285,7 +285,7 @@ def test_all_mistakes_are_told_at_once(here: Path) -> None:
         *("3: databases.other.url", "5: storage.sessions.database: no database 'nowhere'"),
         *("6: context.budgt", "6: context.target"),
         *("8: agents.a.context.budget", "8: agents.a.output_key", "8: agents.a.state.temp:x", "8: agents.a.tools[0]"),
-        *("8: agents.a.llm: not beside `sequence`", "8: agents.a.output_key", "10: agents.c.sub_agents"),
+        *("8: agents.a.llm: not together with `sequence`", "8: agents.a.output_key", "10: agents.c.sub_agents"),
         *(
             "11: llms.fast.base_url",
             "11: llms.fast.temperature",

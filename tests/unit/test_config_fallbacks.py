@@ -27,10 +27,10 @@ def test_names_that_are_there_are_right() -> None:
 @pytest.mark.parametrize(
     ("fallbacks", "said"),
     [
-        ("[fsat]", "no llm 'fsat': taken for a model's name; did you mean 'fast'?"),
-        ("[a]", "'a' is this very model: it is asked once"),
-        ("[default]", "'default' is this very model: it is asked once"),
-        ("[fast, fast]", "'fast' is named before: it is asked once"),
+        ("[fsat]", "no llm 'fsat': used as a model's name; did you mean 'fast'?"),
+        ("[a]", "'a' is the same model: it is called once"),
+        ("[default]", "'default' is the same model: it is called once"),
+        ("[fast, fast]", "'fast' is listed before: it is called once"),
     ],
 )
 def test_what_will_not_be_asked_is_warned_of(fallbacks: str, said: str) -> None:
@@ -47,7 +47,7 @@ def test_with_passthrough_another_place_is_warned_of() -> None:
     text = f"llms: {{a: {{{PLACE}, fallbacks: [b, c]}}, b: {{{PLACE}}}, c: {{{elsewhere}}}, default: {{{PLACE}}}}}"
     assert told(text) == []
     (warning,) = told(f"{text}\ngateway: {{upstream_auth: passthrough}}")
-    assert warning.startswith("llms.a.fallbacks: 'c' is elsewhere")
+    assert warning.startswith("llms.a.fallbacks: 'c' has another address")
 
 
 def test_more_than_there_may_be_are_a_mistake() -> None:

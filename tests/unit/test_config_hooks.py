@@ -89,18 +89,18 @@ def test_a_mistake_is_told_with_its_place(hooks: str, path: str, said: str) -> N
 def test_two_webhooks_with_one_url_need_names() -> None:
     webhook = "{url: 'https://x/', secret: s}"
     (problem,) = problems(f"hooks: {{webhooks: [{webhook}, {webhook}]}}")
-    assert "several have the same url or name; give each a `name`" in problem
+    assert "several have the same URL or name; give each its own `name`" in problem
     named = "{url: 'https://x/', secret: s, name: other}"
     assert len(load(f"hooks: {{webhooks: [{webhook}, {named}]}}").hooks.webhooks) == 2
     many = ", ".join(f"{{url: 'https://x/{at}', secret: s}}" for at in range(33))
     (problem,) = problems(f"hooks: {{webhooks: [{many}]}}")
-    assert "33 are too many; there may be 32" in problem
+    assert "33 are too many; at most 32 are allowed" in problem
 
 
 def test_what_may_not_be_meant_is_warned_of() -> None:
     warnings = config.list_warnings(load(WHOLE))
     (warning,) = (line for line in warnings if "hooks" in line)
-    assert "hooks.webhooks[0].url: http:// sends what was said in the clear" in warning
+    assert "hooks.webhooks[0].url: http:// sends conversations unencrypted" in warning
     (warning,) = (line for line in config.list_warnings(load("hooks: {transcripts: {fsync: end}}")) if "hooks" in line)
     assert "hooks.transcripts: no transcripts are written" in warning
 

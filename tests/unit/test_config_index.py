@@ -75,7 +75,7 @@ def test_where_both_speak_the_index_wins_and_what_it_leaves_out_is_the_memories(
 def test_it_may_lie_in_a_database_of_its_own() -> None:
     databases = "databases: {search: {driver: postgres, host: db, database: s}, fast: {driver: redis, host: r}}"
     assert index(f"storage: {{index: {{database: search}}}}\n{databases}").url == "postgresql://db:5432/s"
-    for name, message in (("fast", "no full-text engine"), ("none", "no database 'none'")):
+    for name, message in (("fast", "no full-text search"), ("none", "no database 'none'")):
         with pytest.raises(ConfigError, match=message):
             index(f"storage: {{index: {{database: {name}}}}}\n{databases}")
 

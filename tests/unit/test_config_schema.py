@@ -108,7 +108,7 @@ def test_the_patterns_are_the_loader(text: str) -> None:
 def test_keys_are_described() -> None:
     """An editor shows what a key is, as its owner has written it."""
     gateway = SCHEMA["$defs"]["Gateway"]["properties"]
-    assert gateway["queue_timeout"]["description"] == "Seconds that a request waits for its session's turn."
+    assert gateway["queue_timeout"]["description"] == "Maximum seconds that a request waits for its session's turn."
     assert set(gateway["session_queue"]["anyOf"][0]["enum"]) == {"queue", "reject", "interrupt", None}
     assert all(
         strategy in SCHEMA["$defs"]["context"]["properties"]["strategy"]["description"] for strategy in STRATEGIES

@@ -296,8 +296,10 @@ def test_keys_of_later_versions_load_and_are_told() -> None:
     not_used = {line.split(": ")[1] for line in warnings if line.endswith("not used yet by this version")}
     assert not_used == {pattern.replace("*", "coordinator.v1") for pattern in NOT_USED_YET}
     text = "\n".join(warnings)
-    assert "no llm 'fsat': taken for a model's name; did you mean 'fast'?" in text
-    assert "agents.rater.context.scorer: no llm 'fsat': signals of the text rate instead; did you mean 'fast'?" in text
+    assert "no llm 'fsat': used as a model's name; did you mean 'fast'?" in text
+    assert (
+        "agents.rater.context.scorer: no llm 'fsat': signals of the text are used instead; did you mean 'fast'?" in text
+    )
     assert "reader" not in text
     assert re.search("no agent 'riter'.*did you mean 'writer'", text)
     assert "no embedder 'mine'" in text
@@ -376,9 +378,7 @@ def test_blocks_load_as_they_stand(text: str) -> None:
     assert config.resolve_store_url(found)
     assert config.resolve_llm(found, "assistant").model
     for warning in config.list_warnings(found):
-        told = (
-            "not used yet|not available yet|taken for a model's name|no tool 'text_editor' is built in|keeps it on disk"
-        )
+        told = "not used yet|not available yet|used as a model's name|no built-in tool 'text_editor'|keeps it on disk"
         assert re.search(told, warning), warning
 
 

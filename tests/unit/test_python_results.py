@@ -144,7 +144,7 @@ def test_the_configuration_turns_it_on() -> None:
         load("python: {memory: 1MiB}", env={})
 
 
-@pytest.mark.parametrize(("enabled", "said"), [("true", []), ("false", ["python.enabled turns it on"])])
+@pytest.mark.parametrize(("enabled", "said"), [("true", []), ("false", ["set python.enabled: true"])])
 def test_config_check_tells_of_an_agent_that_names_it(enabled: str, said: list[str]) -> None:
     """Nothing where it is on; where it is off, what would turn it on."""
     text = f"python: {{enabled: {enabled}}}\nagents: {{analyst: {{tools: [python]}}}}"

@@ -98,7 +98,7 @@ def test_what_was_sent_can_be_refused_and_what_was_said_cannot() -> None:
 
 def test_a_refusal_names_five_places_and_how_many_more() -> None:
     guard = Guard(watch=make_redactor(), action="block")
-    with pytest.raises(SecretBlocked, match=r"messages\[4\].content \(rule anthropic_key\) and 2 more: take it out"):
+    with pytest.raises(SecretBlocked, match=r"messages\[4\].content \(rule anthropic_key\) and 2 more: remove it"):
         guard.mask_messages([Message(role="user", content=KEY)] * 7)
 
 
@@ -260,18 +260,18 @@ secret_guard:
     assert problem == f"{place}:1: secret_guard.rules: unknown rule 'aws_acces_key'; did you mean 'aws_access_key'?"
     many = json.dumps([{"regex": "x", "label": "x"}] * 101)
     [problem] = checked(f"redaction: {{patterns: {many}}}", tmp_path).data["problems"]
-    assert problem == f"{place}:1: redaction.patterns: 101 are too many; there may be 100"
+    assert problem == f"{place}:1: redaction.patterns: 101 are too many; at most 100 are allowed"
 
 
 def test_the_check_warns_of_rules_that_do_nothing(tmp_path: Path) -> None:
     report = checked("redaction: {patterns: [{regex: x, label: x}]}", tmp_path)
     assert report.exit_code == 0
     [warning] = report.data["warnings"]
-    assert warning.endswith("redaction.patterns: redaction is off; `enabled: true` turns it on")
+    assert warning.endswith("redaction.patterns: redaction is disabled; set `redaction.enabled: true`")
 
 
 def test_the_check_tells_of_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.config.check.installed", lambda: False)
+    monkeypatch.setattr("holdfast.config.check.is_library_installed", lambda: False)
     assert checked("redaction: {enabled: true, use_builtins: false}", tmp_path).exit_code == 0
     assert checked("secret_guard: {enabled: false}", tmp_path).exit_code == 0
     report = checked("secret_guard: {}", tmp_path)
@@ -288,10 +288,10 @@ def test_the_check_tells_of_rules_that_there_are_not_with_all_else_that_is_wrong
     assert report.exit_code == 1
     broken, unknown = sorted(report.data["problems"])
     assert unknown.endswith(":1: redaction.rules: unknown rule 'openai_keys'; did you mean 'openai_key'?")
-    assert ":1: redaction.patterns[0].regex: is no regular expression" in broken
+    assert ":1: redaction.patterns[0].regex: is not a valid regular expression" in broken
     report = checked("secret_guard: {exclude_rules: [nope]}", tmp_path)
     assert [problem.partition(":1: ")[2][:32] for problem in report.data["problems"]] == [
-        "secret_guard.exclude_rules: no r"
+        "secret_guard.exclude_rules: unkn"
     ]
 
 

@@ -1,11 +1,11 @@
-"""`holdfast.yaml`: one typed model of every key, a strict loader, and what the keys mean together.
+"""Load and check `holdfast.yaml`: a typed model of every key, a strict loader, and what the keys mean together.
 
-model         every key; large sections are in agents, gateway, hooks, models, storage; types of values in values
-loading       text, file, flags and environment to a `Config`, with every mistake at once
+model         every key; large sections are in agents, gateway, hooks, llms and storage
+loader        from text, file, flags and environment to a `Config`, collecting every mistake
   yaml_tree     YAML with line numbers and `${VAR}`
   aliases       other systems' spelling of keys
   environment   `.env` files, and variables such as `HOLDFAST_GATEWAY__PORT`
-  convert       the tree to the model
+  convert       from the tree to the model
 resolve       which model answers, which embedder, which store
 build         a `Holdfast` and its parts
 check, show   `holdfast config check` and `show`
@@ -50,7 +50,7 @@ _RENAMED: Final = {
     "store_url": "resolve.resolve_store_url",
     "upstream_of": "resolve.resolve_llm",
 }
-"""Names that 0.1 documented, and where their functions are; to be removed in 0.3."""
+"""Names documented in 0.1, and their current functions; to be removed in 0.3."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""Who answers, and with what: the keys `agents` and `mcp_servers`."""
+"""Define the keys `agents`, `search`, `memory` and `artifacts`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.settings import (
     Text,
 )
 
-_OF_A_MODEL: Final = (
+_MODEL_KEYS: Final = (
     "llm",
     "instruction",
     "context",
@@ -35,15 +35,15 @@ class Search(Settings, frozen=True, kw_only=True):
     """An agent's search over past conversations."""
 
     enabled: bool = False
-    """Whether the agent searches past conversations."""
+    """Let the agent search past conversations."""
     max_results: Annotated[int, Meta(ge=1, le=100)] = 5
-    """Hits that it is given."""
+    """Maximum number of hits."""
     inject: bool = True
-    """Whether what answers the user's message comes into its prompts by itself; else only the tool `search_conversations` finds it."""
+    """Add hits for the user's message to the prompt automatically; otherwise only the tool `search_conversations` finds them."""
     budget: Annotated[int, Meta(ge=100, le=32_000)] = 1000
-    """Tokens of each prompt that are kept free for that."""
+    """Tokens of each prompt reserved for hits."""
     tz: Text = "UTC"
-    """The time zone, like `Europe/Berlin`, in which its users' days begin: what "yesterday" is."""
+    """Time zone of the users, like `Europe/Berlin`, which decides what "yesterday" means."""
 
     def find_mistakes(self) -> list[Mistake]:
         try:
@@ -57,24 +57,24 @@ class AgentMemory(Settings, frozen=True, kw_only=True):
     """An agent's long-term memory."""
 
     enabled: bool = False
-    """Whether the agent remembers across sessions: it has the tool `memory`."""
+    """Let the agent remember across sessions, with the tool `memory`."""
     max_results: Annotated[int, Meta(ge=1, le=20)] = 5
-    """Memories that it is given."""
+    """Maximum number of memories."""
     inject: bool = True
-    """Whether those that answer the user's message come into its prompts by themselves; else only the tool `memory` finds them."""
+    """Add memories for the user's message to the prompt automatically; otherwise only the tool `memory` finds them."""
     budget: Annotated[int, Meta(ge=100, le=32_000)] = 1000
-    """Tokens of each prompt that are kept free for that."""
+    """Tokens of each prompt reserved for memories."""
 
 
 class Artifacts(Settings, frozen=True, kw_only=True):
-    """What agents may do with artifacts; where these lie, `storage.artifacts` says."""
+    """Access of agents to artifacts. `storage.artifacts` says where they are stored."""
 
     tools: bool = False
-    """Whether everybody has the tools for them; else agents that name them."""
+    """Give artifact tools to all agents without a list of tools; otherwise only to agents that name them."""
 
 
 class Agent(Settings, frozen=True, kw_only=True):
-    """One agent."""
+    """An agent."""
 
     ALIASES: ClassVar[dict[str, str]] = {
         "greeting_message": "greeting",
@@ -86,65 +86,69 @@ class Agent(Settings, frozen=True, kw_only=True):
     }
     IGNORED: ClassVar[dict[str, str]] = {
         "reasoning": "`gateway.max_tool_rounds` bounds the calls of a turn",
-        "streaming": "every model streams; whether a client gets its reply so is its request's to say",
-        "visibility": "who may speak to it is a matter of keys: see docs/access.md",
+        "streaming": "every model streams; the request decides whether the client gets a stream",
+        "visibility": "keys control access: see docs/access.md",
     }
 
     llm: Text | None = None
-    """A name in `llms`, else a model's name; unset: `default`."""
+    """A name in `llms`, or a model's name; unset: `default`."""
     instruction: str | None = None
-    """Its system prompt: a template over the state."""
+    """System prompt: a template over the state."""
     global_instruction: str | None = None
-    """Before its own instruction, and before that of every agent below it."""
+    """Text before its own instruction, and before that of every agent below it."""
     description: str | None = None
-    """What it is for: told to the agents that may hand the conversation over to it, and in `GET /v1/models`."""
+    """Purpose of the agent, for agents that may transfer to it, and in `GET /v1/models`."""
     session_mode: Literal["auto", "transcript", "delta"] | None = None
-    """How chat requests to it that name a session are read, where they do not say; unset: `gateway.session_mode`."""
+    """How chat requests to it that name a session are read, unless they say; unset: `gateway.session_mode`."""
     context: ContextSettings | None = None
-    """Unset: the top-level `context`. Without a `strategy` its keys are added to those of the top level."""
+    """Unset: the top-level `context`. Without a `strategy`, its keys are added to those of the top level."""
     tools: tuple[Text, ...] | None = None
-    """Those of the tools that run here which it has; unset: all."""
+    """Server-side tools of the agent; unset: all."""
     sub_agents: tuple[Text, ...] = ()
-    """Agents that it may hand the conversation over to."""
+    """Agents to which it may transfer the conversation."""
     transfer_to_parent: bool = True
-    """Whether it may hand it back to the agent above it."""
+    """Let it transfer the conversation back to its parent."""
     transfer_to_peers: bool = True
-    """Whether it may hand it on to the others below that one."""
+    """Let it transfer the conversation to other sub-agents of its parent."""
     agent_tools: tuple[Text, ...] = ()
-    """Agents that it may call like tools, each call in a session of its own."""
+    """Agents that it may call like tools, each call in its own session."""
     sequence: tuple[Text, ...] = ()
-    """Instead of answering itself it has these agents speak one after the other."""
+    """Agents that answer in its place, one after the other."""
     parallel: tuple[Text, ...] = ()
-    """The same side by side."""
+    """Agents that answer in its place, in parallel."""
     output_key: Text | None = None
-    """Key of the state under which its replies are kept; with a scope's prefix, `temp:` too."""
+    """State key in which its replies are stored, with a scope's prefix, including `temp:`."""
     state: Free = {}
-    """What the state of a session has from the beginning that is made for it; keys with the prefix of their scope, but no `temp:`."""
+    """Initial state of sessions created for it; keys with the prefix of their scope, except `temp:`."""
     greeting: Text | None = None
-    """What it says first, in a session that is made for it."""
+    """First message in a session created for it."""
     failure_message: Text | None = None
-    """What it says in place of a reply where no model answers; unset: an error tells."""
+    """Message in place of a reply if no model answers; unset: an error is returned."""
     silence_message: Text | None = None
-    """What it says when nobody has said anything for a while: `POST …/speak` with `source: silence`."""
+    """Message when the user has been silent for a while: `POST …/speak` with `source: silence`."""
     memory: AgentMemory | None = None
-    """Whether it remembers across sessions, and what of that it is given. What is left out is as the top level has it."""
+    """Memory across sessions; keys that are not set are taken from the top level."""
     search: Search | None = None
-    """Whether it searches past conversations, and how many hits it is given. What is left out is as the top level has it."""
+    """Search over past conversations; keys that are not set are taken from the top level."""
 
     def find_mistakes(self) -> list[Mistake]:
-        return [*self._workflow_mistakes(), *_output_mistakes(self.output_key), *_state_mistakes(self.state)]
+        return [
+            *self._find_workflow_mistakes(),
+            *_find_output_mistakes(self.output_key),
+            *_find_state_mistakes(self.state),
+        ]
 
-    def _workflow_mistakes(self) -> list[Mistake]:
+    def _find_workflow_mistakes(self) -> list[Mistake]:
         if not (self.sequence or self.parallel):
             return []
         both = bool(self.sequence and self.parallel)
         found = [("parallel", "an agent has `sequence` or `parallel`, not both")] * both
         kind = "sequence" if self.sequence else "parallel"
-        given = [key for key in _OF_A_MODEL if getattr(self, key)]
-        return found + [(key, f"not beside `{kind}`: such an agent calls no model itself") for key in given]
+        given = [key for key in _MODEL_KEYS if getattr(self, key)]
+        return found + [(key, f"not together with `{kind}`: such an agent calls no model itself") for key in given]
 
 
-def _output_mistakes(key: str | None) -> list[Mistake]:
+def _find_output_mistakes(key: str | None) -> list[Mistake]:
     if key is None:
         return []
     try:
@@ -154,7 +158,7 @@ def _output_mistakes(key: str | None) -> list[Mistake]:
     return []
 
 
-def _state_mistakes(state: Free) -> list[Mistake]:
+def _find_state_mistakes(state: Free) -> list[Mistake]:
     found = []
     for key, value in state.items():
         try:

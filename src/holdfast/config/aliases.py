@@ -1,7 +1,7 @@
-"""Other systems' spelling: moves keys of files written for them to where this model has them.
+"""Translate other systems' spelling: move keys of files written for them to their place in this model.
 
-Keys that only have another name are in `ALIASES` of the model's classes, and those without effect in their `IGNORED`. Here are
-keys that are in another place, or have another form.
+Keys that only have another name are in `ALIASES` of the model's classes, and keys without effect in their `IGNORED`. This module has keys
+that are in another place, or have another form.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ SERVER: Final = {
     "port": ("gateway", "port"),
     "sessions": ("storage", "sessions"),
 }
-"""Keys of `server`, and where they are here."""
+"""Keys of `server`, and their place in the model."""
 SERVER_IGNORED: Final = {
-    "tasks": "replies that were cut off are kept with their session: there is nothing else to store",
-    "transport": "there is one, HTTP",
-    "tls": "TLS ends at a proxy before this server",
+    "tasks": "interrupted replies are stored with their session; nothing else needs to be stored",
+    "transport": "HTTP is the only one",
+    "tls": "a proxy in front of this server terminates TLS",
 }
 _JWT: Final = ("jwks_url", "issuer", "audience")
 _AUTH_IGNORED: Final = {
-    "excluded_paths": "`/healthz` and its like are always open; everything else is as docs/access.md says",
-    "refresh_interval": "keys are fetched again as they are needed",
+    "excluded_paths": "health checks such as `/healthz` are always open; docs/access.md describes the rest",
+    "refresh_interval": "keys are fetched again when they are needed",
 }
 MEMORY_KEYS: Final = {
     "max_messages": "window_size",
@@ -38,14 +38,14 @@ MEMORY_KEYS: Final = {
     "summary_threshold": "threshold",
     "type": "strategy",
 }
-"""Keys of `working_memory`, and those of `context`."""
+"""Keys of `working_memory`, and the corresponding ones of `context`."""
 DATABASE_KEYS: Final = {"max_conns": "pool", "ssl_mode": "sslmode"}
-"""Keys of a database that are options of its driver, and their names there."""
+"""Keys of a database that are options of its driver, and the options."""
 DATABASE_IGNORED: Final = {"max_idle": "connections of the pool are kept while the process runs"}
 
 
 def apply_aliases(tree: Section, problems: Problems) -> None:
-    """Move everything to where the model has it, and note how the file spells it."""
+    """Move all keys to their place in the model, and record the file's spelling."""
     _move_server(tree, problems)
     _move_llm(tree, problems)
     for name, database in _list_sections(tree, "databases"):
@@ -123,7 +123,7 @@ def _translate_auth(node: Node, problems: Problems) -> Node:
     if enabled is not None and said not in {"true", "false"}:
         problems.add(enabled.line, "", "server.auth.enabled: expected true or false")
     if said != "true":
-        off = "authentication is off in the file: `enabled: true` turns it on"
+        off = "authentication is disabled in the file; `enabled: true` enables it"
         problems.ignored += [(child.line, f"server.auth.{key}", off) for key, child in jwt.items()]
         return Section(node.line, given)
     if jwt:
@@ -148,7 +148,7 @@ def _rename_database_keys(database: Section, path: str, problems: Problems) -> N
         problems.ignored.append((entries.pop(key).line, f"{path}.{key}", DATABASE_IGNORED[key]))
     for key in [key for key in DATABASE_KEYS if key in entries]:
         if is_sqlite:
-            why = "a file has one connection that writes, and no TLS"
+            why = "an SQLite file has one connection for writing, and no TLS"
             problems.ignored.append((entries.pop(key).line, f"{path}.{key}", why))
         else:
             _move_to_options(database, key, path, problems)

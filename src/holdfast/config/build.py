@@ -1,4 +1,4 @@
-"""Builds a `Holdfast` from a configuration: `holdfast.from_config`, and what `holdfast serve` and the commands open."""
+"""Build a `Holdfast` from a configuration, for `holdfast.from_config`, `holdfast serve` and the other commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.config.llms import LLMSettings
 from holdfast.config.loader import ServerSettings, load_settings
 from holdfast.config.model import Config, Dreaming
 from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm
-from holdfast.config.storage import IndexStorage, MemoryStorage, database_url
+from holdfast.config.storage import IndexStorage, MemoryStorage, make_database_url
 from holdfast.consolidation.promotion import DreamSettings, Weights
 from holdfast.consolidation.sweeps import DreamingSettings
 from holdfast.context.recalled import RecalledKind, RecallSettings
@@ -50,9 +50,9 @@ __all__ = ["build_life_settings", "build_roster", "create_holdfast", "from_confi
 T = TypeVar("T", Model, ProviderCounter)
 R = TypeVar("R", Search, AgentMemory)
 _CACHE_KEY_HOSTS: Final = ("openai.com", "azure.com")
-"""Providers that take `prompt_cache_key`; others may reject a field they do not know."""
+"""Providers that accept `prompt_cache_key`; others may reject unknown fields."""
 _LEAST_HALF_LIFE: Final = 1e-6
-"""Days, for a half-life of 0."""
+"""Days that represent a half-life of 0."""
 
 
 # -- the whole ---------------------------------------------------------------------
@@ -63,22 +63,22 @@ def from_config(
 ) -> Holdfast:
     """Create a `Holdfast` from a configuration: `async with holdfast.from_config("holdfast.yaml") as hf`.
 
-    Agents, models, store, session lifetime, tools, hooks and redaction are those of `holdfast serve`. Keys that concern HTTP have
-    no effect: `gateway.host` and its like, `auth`.
+    Agents, models, store, session lifetime, tools, hooks and redaction are those of `holdfast serve`. Keys that concern HTTP have no
+    effect, such as `gateway.host` and `auth`.
 
     Args:
-        file: the configuration; None: the one that `serve` would read, or none.
-        env: the environment; None: the process's own.
-        settings: those of `Holdfast`, over the configuration's: `tools`, for example, or `store`.
+        file: the configuration file; None: the one that `serve` would read, if any.
+        env: the environment; None: that of the process.
+        settings: settings of `Holdfast` that override the configuration, for example `tools` or `store`.
 
     Raises:
-        ConfigError: with every mistake in it.
-        StoreUnavailable: the folder of an SQLite file cannot be made.
-        InvalidRequest: a setting is wrong.
+        ConfigError: with every mistake of the configuration.
+        StoreUnavailable: the folder of an SQLite file cannot be created.
+        InvalidRequest: a setting is not valid.
     """
     named = None if file is None else os.fspath(file)
     strategies = settings.get("strategies") or {}
-    register_strategies(strategies)  # the configuration may name them
+    register_strategies(strategies)  # the configuration may use them
     try:
         found = load_settings({"config": named}, os.environ if env is None else env)
         if not {"store", "url"} & settings.keys():
@@ -89,31 +89,31 @@ def from_config(
 
 
 def create_holdfast(settings: ServerSettings, **more: Any) -> Holdfast:
-    """Create a `Holdfast` as configured, not open yet.
+    """Create a `Holdfast` as configured; it is not open yet.
 
     Args:
         settings: see `load_settings`.
-        more: settings of `Holdfast` in place of the configuration's, which are not evaluated then.
+        more: settings of `Holdfast` that replace the configuration's, which are then not evaluated.
     """
     parts = {name: build(settings.config) for name, build in BUILDERS.items() if name not in more}
     return Holdfast(**{"url": settings.store, **parts, **more})
 
 
 def create_store_folder(url: str) -> None:
-    """Create the folder of an SQLite file. Raises `StoreUnavailable`."""
+    """Create the folder of an SQLite file. Raise `StoreUnavailable`."""
     if not url.startswith("sqlite:") or (path := parse_path(url)) == MEMORY:
         return
     try:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise StoreUnavailable(f"the folder of {path} cannot be made: {exc.strerror or exc}") from exc
+        raise StoreUnavailable(f"the folder of {path} cannot be created: {exc.strerror or exc}") from exc
 
 
 # -- parts -------------------------------------------------------------------------
 
 
 def build_life_settings(config: Config, *, sweep: bool = False) -> LifeSettings:
-    """Return how long sessions live.
+    """Return the lifetime of sessions.
 
     Args:
         config: the configuration.
@@ -131,18 +131,18 @@ def build_life_settings(config: Config, *, sweep: bool = False) -> LifeSettings:
 
 
 def build_python_settings(config: Config) -> PythonSettings | None:
-    """Return the limits of the tool `python`; None if it is off."""
+    """Return the limits of the tool `python`, or None if it is disabled."""
     given = msgspec.structs.asdict(config.python)
     return PythonSettings(**given) if given.pop("enabled") else None
 
 
 def build_mcp_settings(config: Config) -> tuple[McpSettings, ...]:
-    """Return the servers whose tools agents may name."""
+    """Return the MCP servers whose tools agents may use."""
     return tuple(McpSettings(name=name, **msgspec.structs.asdict(one)) for name, one in config.mcp_servers.items())
 
 
 def build_memory_settings(config: Config) -> MemorySettings:
-    """Return how memories are found."""
+    """Return the settings of memory search."""
     stored = config.storage.memory
     if stored is None:
         return MemorySettings()
@@ -156,19 +156,19 @@ def build_tool_limits(gateway: Gateway) -> ToolLimits:
 
 
 def build_queue_settings(gateway: Gateway) -> QueueSettings:
-    """Return what happens to a turn while another one of its session runs."""
+    """Return what happens to a turn while another turn of its session is running."""
     return QueueSettings(mode=gateway.session_queue, timeout=gateway.queue_timeout)
 
 
 def build_workspace_settings(settings: WorkspaceGit | None) -> WorkspaceSettings | None:
-    """Return where workspaces are; None if there are none."""
+    """Return the settings of workspaces, or None if they are disabled."""
     if settings is None or not settings.enabled:
         return None
     return WorkspaceSettings(path=settings.path, on_secret=settings.on_secret)
 
 
 def build_dreaming_settings(dreaming: Dreaming | None, half_lives: Mapping[str, float]) -> DreamingSettings:
-    """Return the settings of dreams.
+    """Return the settings of consolidation.
 
     Args:
         dreaming: the section; None: the defaults.
@@ -192,7 +192,7 @@ def build_dreaming_settings(dreaming: Dreaming | None, half_lives: Mapping[str, 
 
 
 def build_hooks(settings: Hooks, redaction: Redaction) -> list[Hook]:
-    """Return the configured hooks; transcripts first, since a webhook may take its time.
+    """Return the configured hooks, transcripts first, because a webhook may be slow.
 
     Raises:
         MissingExtra: the built-in rules of a redaction need an extra.
@@ -212,12 +212,12 @@ def _build_webhook(settings: WebhookSettings, redactor: Redactor | None) -> Webh
 
 
 def build_index_settings(config: Config) -> IndexSettings | None:
-    """Return the index of conversations and memories, from `storage.index` and `storage.memory`; None if there is none.
+    """Return the index of conversations and memories, from `storage.index` and `storage.memory`, or None if it is disabled.
 
-    Both sections describe the same index. Where both set something, `storage.index` wins.
+    Both sections describe the same index. `storage.index` takes precedence.
 
     Raises:
-        ConfigError: it names an embedder or a database that does not exist, or a database that cannot hold it.
+        ConfigError: an embedder or database does not exist, or the database cannot contain the index.
     """
     index, memory = config.storage.index or IndexStorage(), config.storage.memory or MemoryStorage()
     if not index.enabled:
@@ -240,27 +240,29 @@ def _build_rerank_settings(given: Rerank) -> RerankSettings:
 
 
 def _find_index_url(config: Config, name: str) -> str:
-    where = config.place_of("storage.index.database")
+    where = config.format_place("storage.index.database")
     database = config.databases.get(name)
     if database is None:
         known = ", ".join(config.databases) or "none"
         raise ConfigError([f"{where}: no database {name!r}; known: {known}"])
     if database.kind == "redis":
-        raise ConfigError([f"{where}: {name!r} is a Redis, which has no full-text engine; name another, or none"])
-    return database_url(database)
+        raise ConfigError(
+            [f"{where}: {name!r} is a Redis database, which has no full-text search; name another one, or none"]
+        )
+    return make_database_url(database)
 
 
 # -- agents and models ---------------------------------------------------------------
 
 
 class Clients:
-    """Clients by their settings: a client whose settings are unchanged keeps its connections, and what it knows of its upstream."""
+    """Clients by their settings. A client with unchanged settings keeps its connections and the health record of its upstream."""
 
     def __init__(self) -> None:
         self._known: dict[bytes, Model | ProviderCounter] = {}
 
     def get(self, what: str, settings: LLMSettings, create: Callable[[LLMSettings], T]) -> T:
-        """Return the client of that kind for these settings; create it if there is none yet."""
+        """Return the client of a kind for these settings, creating it if missing."""
         same = msgspec.structs.replace(
             settings, name="", fallbacks=(), inputs=None, params={}, count="", max_tokens=None
         )
@@ -272,19 +274,19 @@ class Clients:
         return made
 
     def keep(self, roster: Roster) -> None:
-        """Forget clients that a roster does not use."""
+        """Remove clients that a roster does not use."""
         used = {id(llm.client) for llm in roster.llms.values()} | {id(llm.count) for llm in roster.llms.values()}
         self._known = {key: client for key, client in self._known.items() if id(client) in used}
 
 
 def build_roster(config: Config, clients: Clients | None = None) -> Roster:
-    """Return agents and models as configured.
+    """Build agents and models as configured.
 
     Args:
         config: the configuration.
-        clients: those of an earlier roster, and then of this one; None: all are made.
+        clients: clients of an earlier roster, updated for this one; None: all are created.
     """
-    # An upstream is called by the first of its names: that of its entry.
+    # An upstream is named after its first entry.
     names = [*config.llms, DEFAULT, *(agent.llm for agent in config.agents.values() if agent.llm)]
     names += [fallback for llm in config.llms.values() for fallback in llm.fallbacks]
     clients = clients or Clients()
@@ -302,7 +304,7 @@ def build_roster(config: Config, clients: Clients | None = None) -> Roster:
 
 
 def _build_recalls(config: Config, agent: str | None = None) -> dict[RecalledKind, RecallSettings]:
-    """Return what may be recalled by an agent, or without one."""
+    """Return what an agent may recall, or a model without an agent."""
     found: dict[RecalledKind, RecallSettings] = {}
     search, memory = _merge(config, agent, "search", config.search), _merge(config, agent, "memory", config.memory)
     if search.enabled:
@@ -313,7 +315,7 @@ def _build_recalls(config: Config, agent: str | None = None) -> dict[RecalledKin
 
 
 def _merge(config: Config, agent: str | None, section: str, top: R) -> R:
-    """Return the top level's section with the keys that an agent sets itself."""
+    """Return the top-level section with the keys that an agent sets itself."""
     own = getattr(config.agents[agent], section) if agent is not None else None
     if own is None:
         return top
@@ -329,7 +331,7 @@ def _build_recall(given: Search | AgentMemory) -> RecallSettings:
 
 
 def _build_llm(name: str, settings: LLMSettings, places: dict[str, Model], clients: Clients) -> Llm:
-    """Return a model under one of its names; all names of an entry share its client, and so its limits."""
+    """Build a model under one of its names. All names of an entry share its client, and so its limits."""
     system_messages = parse_system_messages(list(settings.system_messages))
     if settings.provider == "offline":
         return msgspec.structs.replace(offline(), system_messages=system_messages)
@@ -362,7 +364,7 @@ def _create_client(settings: LLMSettings) -> Model:
     }
     client: Model
     if settings.provider == "anthropic":
-        # Anthropic requires a limit: what the prompt leaves for the reply, if a request sets none.
+        # Anthropic requires a limit: the room that the prompt leaves for the reply, if a request sets none.
         reply = Budget.for_model(settings.model, context_window=settings.context_window).max_reply_tokens
         given = (settings.base_url, settings.api_key)
         client = AnthropicModel(*given, max_tokens=reply, headers=settings.headers, **options)
@@ -379,13 +381,13 @@ def _create_counter(settings: LLMSettings) -> ProviderCounter:
 
 
 def _takes_cache_key(settings: LLMSettings) -> bool:
-    """Return what `params.prompt_cache_key` says (true or false), else what is known of the provider."""
+    """Return `params.prompt_cache_key` if it is true or false, or else what is known of the provider."""
     if settings.provider == "anthropic":
         return False
     said = settings.params.get("prompt_cache_key")
     if isinstance(said, bool):
         return said
-    if settings.provider == "custom":  # a reader of voice records has no prompt cache
+    if settings.provider == "custom":  # a receiver of voice records has no prompt cache
         return False
     host = urlsplit(settings.base_url).hostname or ""
     return is_loopback(host) or any(host == known or host.endswith(f".{known}") for known in _CACHE_KEY_HOSTS)
@@ -409,4 +411,4 @@ BUILDERS: Final[Mapping[str, Callable[[Config], Any]]] = {
     "dreaming": lambda config: build_dreaming_settings(config.dreaming, build_memory_settings(config).half_lives),
     "workspaces": lambda config: build_workspace_settings(config.hooks.workspace_git),
 }
-"""By the name of a setting of `Holdfast`, the function that builds it from a configuration."""
+"""Functions that build a setting of `Holdfast` from a configuration, by the setting's name."""

@@ -1,4 +1,4 @@
-"""`holdfast config check`: mistakes, warnings, and the configuration as it is understood, secrets hidden."""
+"""Check a configuration for `holdfast config check`: mistakes, warnings, and the values as loaded, without secrets."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ from holdfast.tools.tool import ELSEWHERE, PYTHON
 from holdfast.tools.workspace import TOOLS as WORKSPACE_TOOLS
 
 Found = Iterator[tuple[str, str]]
-"""Paths and messages."""
+"""Yields paths and messages."""
 _BUILT = frozenset({MEMORY, PYTHON, SEARCH, SEARCH_ALIAS, *ARTIFACT_TOOLS})
-"""Tools that are built in."""
+"""Built-in tools."""
 
 
 # -- the report --------------------------------------------------------------------
 
 
 class Report(NamedTuple):
-    """What a command prints, and its exit code."""
+    """Output and exit code of the command."""
 
     exit_code: int
-    """0: it can be served, warnings or not; 1: it cannot; 2: the file does not exist."""
+    """0: it can be served, with or without warnings; 1: it cannot; 2: the file does not exist."""
     text: str
     data: dict[str, Any]
-    """The same for `--json`."""
+    """The output for `--json`."""
 
 
 def check_config(
     file: str | None, env: Mapping[str, str], *, prepare: Callable[[ServerSettings], object] = lambda _: None
 ) -> Report:
-    """Do the work of `holdfast config check [FILE]`.
+    """Run `holdfast config check [FILE]`.
 
     Args:
         file: the file; None: the one that `serve` would read.
@@ -79,7 +79,7 @@ def check_config(
 
 
 def _try_to_build(prepare: Callable[[ServerSettings], object], settings: ServerSettings) -> list[str]:
-    """Return why the server cannot be built; nothing if it can."""
+    """Return why the server cannot be built; empty if it can."""
     try:
         prepare(settings)
     except ConfigError as exc:
@@ -96,7 +96,7 @@ def _loads(found: ExaminedSettings) -> bool:
 
 
 def _list_refusals(config: Config, wrong: Collection[str]) -> list[str]:
-    """Return why `serve` refuses it, without what only follows from mistakes that were reported."""
+    """Return why `serve` rejects it, without consequences of mistakes that were reported."""
     found = find_refusals(config)
     return format_lines(config, [(path, message) for path, message in found if not _follows(path, wrong)])
 
@@ -110,7 +110,7 @@ def _list_warnings(config: Config, wrong: Collection[str]) -> list[str]:
 
 
 def _follows(path: str, wrong: Collection[str]) -> bool:
-    """Return True if a message about a key may be due to another mistake."""
+    """Return True if a message about a key may be a consequence of another mistake."""
     causes = {"gateway.host": "auth", "storage.sessions.database": "databases", "storage.sessions.backend": "databases"}
     return any(_touches(path, other) or (path in causes and _touches(causes[path], other)) for other in wrong)
 
@@ -132,7 +132,7 @@ def _report_loaded(settings: ServerSettings, problems: list[str], warnings: list
     store = mask_url(settings.store) if has_store else "none"
     model = {"name": llm.model, "provider": llm.provider, "base_url": mask_url(llm.base_url), "origin": llm.origin}
     answers = f"{llm.model} at {model['base_url']} ({llm.origin})" if llm.base_url else "offline, built in"
-    verdict = f"{name}: loads, and this version cannot serve it" if problems else f"{name}: ok"
+    verdict = f"{name}: loads, but this version cannot serve it" if problems else f"{name}: ok"
     count = f", {len(warnings)} warning{'s' * (len(warnings) > 1)}" if warnings else ""
     lines = [*problems, *(f"warning: {warning}" for warning in warnings), verdict + count]
     lines += [f"model: {answers}", f"store: {store}", ""]
@@ -146,31 +146,31 @@ def _report_loaded(settings: ServerSettings, problems: list[str], warnings: list
 
 
 def list_warnings(config: Config) -> list[str]:
-    """Return what loads but will not do what was meant: one line each, with its place, in the order of the file."""
+    """Return what loads but will not work as intended: one line each with its place, in the order of the file."""
     return format_lines(config, [*find_refusals(config), *find_doubts(config)])
 
 
 def format_lines(config: Config, found: Iterable[tuple[str, str]]) -> list[str]:
     """Return lines that begin with their place, in the order of the file, each once."""
     lines = [(config.lines.get(path, 0), path, message) for path, message in dict.fromkeys(found)]
-    return [f"{config.place_of(path)}: {message}" for _, path, message in sorted(lines, key=lambda found: found[0])]
+    return [f"{config.format_place(path)}: {message}" for _, path, message in sorted(lines, key=lambda found: found[0])]
 
 
 def list_ignored(config: Config) -> list[str]:
     """Return keys of other systems that have no effect, with their places."""
-    lines = [(line, f"{path}: does nothing here: {why}") for line, path, why in config.ignored]
+    lines = [(line, f"{path}: has no effect: {why}") for line, path, why in config.ignored]
     return [f"{config.source}:{line}: {text}" for line, text in sorted(lines)]
 
 
 def find_refusals(config: Config) -> list[tuple[str, str]]:
-    """Return what loads but `serve` refuses."""
+    """Return what loads, but is rejected by `serve`."""
     mistake = find_store_mistake(config)
     exposed = _find_exposed(config) if config.auth.required is False else ()
     return [*([mistake] if mistake else []), *exposed, *_find_missing_rules(config), *_find_mcp_mistakes(config)]
 
 
 def find_doubts(config: Config) -> Found:
-    """Return what is served but will not do what was meant."""
+    """Yield what is served, but will not work as intended."""
     yield from _find_exposed(config)
     yield from ((key, "not used yet by this version") for key in NOT_USED_YET if key in config.lines)
     yield from _find_unknown_names(config)
@@ -180,13 +180,13 @@ def find_doubts(config: Config) -> Found:
     yield from _find_windows(config)
     for key in ("patterns", "rules", "exclude_rules", "use_builtins"):
         if f"redaction.{key}" in config.lines and not config.redaction.enabled:
-            yield f"redaction.{key}", "redaction is off; `enabled: true` turns it on"
+            yield f"redaction.{key}", "redaction is disabled; set `redaction.enabled: true`"
     yield from _find_hook_doubts(config)
     sessions, key = config.storage.sessions, "short_term.max_sessions"
     is_kept = sessions.backend != "inmemory" and not sessions.retention
     if key in config.lines and config.short_term.max_sessions and is_kept:
-        message = "closes the session idle longest, and keeps it on disk for ever"
-        yield key, f"{message}: set storage.sessions.retention to bound the disk"
+        message = "closes the session that has been idle longest, but keeps it on disk forever"
+        yield key, f"{message}: set storage.sessions.retention to limit disk usage"
 
 
 def _find_exposed(config: Config) -> Found:
@@ -194,9 +194,12 @@ def _find_exposed(config: Config) -> Found:
     if is_loopback(config.gateway.host) or config.auth.kind == "always":
         return
     if config.auth.kind == "never":
-        yield "gateway.host", f"{reached}, and auth.required is false: it is not served so"
+        yield "gateway.host", f"{reached}, and auth.required is false: the server will not start"
     else:
-        yield "gateway.host", f"{reached}: it is served as soon as there is a key; `holdfast keys create` makes one"
+        yield (
+            "gateway.host",
+            f"{reached}: the server starts only if a key exists; create one with `holdfast keys create`",
+        )
 
 
 def _find_unknown_names(config: Config) -> Found:
@@ -212,32 +215,32 @@ def _find_unknown_names(config: Config) -> Found:
 
 
 def _find_unknown_agents(agents: Mapping[str, Agent]) -> Found:
-    """Return names of agents that do not exist; agents that name them refuse their turns."""
+    """Yield names of agents that do not exist. Turns of the agents that name them are rejected."""
     for name, agent in agents.items():
         for key in (*BELOW, CALLED):
             for other in (other for other in getattr(agent, key) if other not in agents):
-                message = f"no agent {other!r}: turns of {name!r} are refused{suggest(other, agents)}"
+                message = f"no agent {other!r}: turns of {name!r} are rejected{suggest(other, agents)}"
                 yield f"agents.{name}.{key}", message
 
 
 def _find_unknown_tools(config: Config) -> Found:
-    """Return tools that are not built in. A program may register them, which is not known here."""
+    """Yield tools that are not built in. A program may register them, which is unknown here."""
     for name, agent in config.agents.items():
         path = f"agents.{name}.tools"
         for tool in agent.tools or ():
             if tool == PYTHON and not config.python.enabled:
-                yield path, f"tool {tool!r} is off, and is left out: python.enabled turns it on"
+                yield path, f"tool {tool!r} is disabled and left out: set python.enabled: true"
             elif tool in WORKSPACE_TOOLS:
                 if not (config.hooks.workspace_git and config.hooks.workspace_git.enabled):
-                    yield path, f"tool {tool!r} is off, and turns are refused: hooks.workspace_git turns it on"
+                    yield path, f"tool {tool!r} is disabled, so turns are rejected: enable hooks.workspace_git"
             elif tool in ELSEWHERE:
-                yield path, f"no tool {tool!r} is built in: it is left out unless a program gives it"
+                yield path, f"no built-in tool {tool!r}: it is left out unless the program registers it"
             elif tool not in _BUILT and not _may_be_of_server(config, tool):
-                yield path, f"no tool {tool!r} is built in: turns are refused unless a program gives it"
+                yield path, f"no built-in tool {tool!r}: turns are rejected unless the program registers it"
 
 
 def _may_be_of_server(config: Config, tool: str) -> bool:
-    """Return True if a name may be that of an MCP server, or of one of its tools, which are known only when it runs."""
+    """Return True if a name may be that of an MCP server or of its tools, which are only known when it runs."""
     named = config.mcp_servers.items()
     return any(tool == name or tool.startswith(get_tool_prefix(name, one.prefix)) for name, one in named)
 
@@ -252,16 +255,16 @@ def _find_unknown_models(config: Config) -> Found:
         if model is None or path not in config.lines or model in {*config.llms, *BUILT_IN, OFFLINE, *WITHOUT_MODEL}:
             continue
         if window_of(model) is None:
-            yield path, f"no llm {model!r}: taken for a model's name{suggest(model, config.llms)}"
+            yield path, f"no llm {model!r}: used as a model's name{suggest(model, config.llms)}"
     for path, given in options.items():
         scorer = given.get("scorer")
         if scorer is not None and scorer not in config.llms and f"{path}.scorer" in config.lines:
-            message = f"no llm {scorer!r}: signals of the text rate instead{suggest(scorer, config.llms)}"
+            message = f"no llm {scorer!r}: signals of the text are used instead{suggest(scorer, config.llms)}"
             yield f"{path}.scorer", message
 
 
 def _find_fallbacks(config: Config) -> Found:
-    """Return fallbacks that will not be asked, or not as was meant. Two may name each other: a fallback's own are not asked."""
+    """Yield fallbacks that will not be used, or not as intended. Two may name each other: fallbacks of fallbacks are not used."""
     for name, llm in config.llms.items():
         own, path = resolve_llm(config, name), f"llms.{name}.fallbacks"
         seen = {(own.origin, own.model)}
@@ -269,14 +272,17 @@ def _find_fallbacks(config: Config) -> Found:
             found = resolve_llm(config, other)
             if (found.origin, found.model) in seen:
                 itself = (found.origin, found.model) == (own.origin, own.model)
-                yield path, f"{other!r} is {'this very model' if itself else 'named before'}: it is asked once"
+                yield path, f"{other!r} is {'the same model' if itself else 'listed before'}: it is called once"
             elif other not in {*config.llms, *BUILT_IN, OFFLINE} and window_of(other) is None:
-                yield path, f"no llm {other!r}: taken for a model's name{suggest(other, config.llms)}"
+                yield path, f"no llm {other!r}: used as a model's name{suggest(other, config.llms)}"
             elif (
                 config.gateway.upstream_auth == "passthrough"
                 and urlsplit(found.base_url)[:2] != urlsplit(own.base_url)[:2]
             ):
-                yield path, f"{other!r} is elsewhere: a client's own key is not handed on to it (gateway.upstream_auth)"
+                yield (
+                    path,
+                    f"{other!r} has another address: a client's own key is not sent to it (gateway.upstream_auth)",
+                )
             seen.add((found.origin, found.model))
 
 
@@ -302,7 +308,7 @@ def _find_missing_rules(config: Config) -> Found:
 
 
 def _wants_rules(rules: Sequence[str], exclude: Sequence[str]) -> bool:
-    """Return True if a built-in rule is wanted; not for unknown names, which are reported by themselves."""
+    """Return True if a built-in rule is used. Unknown names are reported separately."""
     return not find_unknown([*rules, *exclude]) and bool(choose_rules(rules, exclude))
 
 
@@ -319,8 +325,8 @@ def _find_mcp_mistakes(config: Config) -> Found:
 def _find_hook_doubts(config: Config) -> Found:
     hooks = config.hooks
     if hooks.transcripts_dir is None and "hooks.transcripts" in config.lines:
-        yield "hooks.transcripts", "no transcripts are written; `transcripts_dir` says where"
+        yield "hooks.transcripts", "no transcripts are written: set `transcripts_dir`"
     for at, webhook in enumerate(hooks.webhooks):
         parts = urlsplit(webhook.url)
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-            yield f"hooks.webhooks[{at}].url", "http:// sends what was said in the clear; use https://"
+            yield f"hooks.webhooks[{at}].url", "http:// sends conversations unencrypted; use https://"

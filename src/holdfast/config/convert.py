@@ -1,4 +1,4 @@
-"""Converts the tree to the typed model: every value is checked against its type, every mistake is reported with its place."""
+"""Convert the tree to the typed model: check every value against its type, and report every mistake with its place."""
 
 from __future__ import annotations
 
@@ -17,37 +17,37 @@ from holdfast.durations import format_duration, parse_duration
 from holdfast.settings import Settings, format_size, get_fields, parse_size, unwrap_type
 
 FAILED: Final[Any] = object()
-"""In place of a value whose mistake was reported; never leaves this module."""
+"""Replaces a value whose mistake was reported; never leaves this module."""
 _TEXT_KEYS: Final = {"strategy"} | {
     name for strategy in strategies.STRATEGIES.values() for name, key in strategy.keys.items() if key.kind == "text"
 }
 
 
 def find_nearest(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that was probably meant, whatever its case and dashes."""
+    """Return the known name that was probably meant, ignoring case and dashes."""
     plain = {item.replace("_", "").lower(): item for item in known}
     near = difflib.get_close_matches(name.replace("_", "").replace("-", "").lower(), plain, n=1)
     return plain[near[0]] if near else None
 
 
 def suggest(name: str, known: Collection[str]) -> str:
-    """Return `; did you mean 'x'?` for the end of a message; empty if no known name is near."""
+    """Return `; did you mean 'x'?` for the end of a message, or an empty string if no known name is similar."""
     near = find_nearest(name, known)
     return f"; did you mean {near!r}?" if near else ""
 
 
 def describe_unknown(key: str, known: Collection[str]) -> str:
-    """Return the message for a key that does not exist."""
+    """Return the message for an unknown key."""
     return "unknown key" + (suggest(key, known) or f"; known: {', '.join(known)}")
 
 
 def join_path(path: str, key: str) -> str:
-    """Return the path of a key in a section; the top level's own path is empty."""
+    """Return the path of a key in a section. The path of the top level is empty."""
     return f"{path}.{key}" if path else key
 
 
 class Converter:
-    """Converts one document; keeps the lines of the keys that were given.
+    """Converts one document, and keeps the lines of its keys.
 
     Wrong values are left out and the rest is converted, so that every mistake is found at once.
     """
@@ -56,17 +56,17 @@ class Converter:
         self._problems = problems
         self._base: ContextSettings | None = ContextSettings()
         self.lines: dict[str, int] = {}
-        """By the paths in the model and in the file; 0: not in the file."""
+        """Lines by path in the model and in the file; 0: not in the file."""
 
     def convert_section(self, cls: type[Settings], node: Node, path: str) -> Any:
-        """Return an instance of `cls`, without what is wrong; FAILED if the node is not a mapping."""
+        """Return an instance of `cls` without wrong values, or FAILED if the node is not a mapping."""
         if not isinstance(node, Section):
             return self._report_wrong(node, path, "a mapping")
         fields = get_fields(cls)
         given = self._collect_given(cls, node, path)
         values: dict[str, Any] = {}
         wrong: set[str] = set()
-        # In the model's order: the top-level `context` before the agents that build on it.
+        # in the model's order, because agents inherit from the top-level `context`
         for name in (name for name in fields if name in given):
             before = len(self._problems)
             value = self._convert(given[name], fields[name].type, join_path(path, name))
@@ -82,7 +82,7 @@ class Converter:
         )
 
     def _collect_given(self, cls: type[Settings], node: Section, path: str) -> dict[str, Node]:
-        """Return the values by the model's names, without empty ones."""
+        """Return the values that are set, by the model's names."""
         fields, spell = get_fields(cls), self._problems.spell
         given: dict[str, Node] = {}
         spelt: dict[str, str] = {}
@@ -105,13 +105,13 @@ class Converter:
     def _create(
         self, cls: type[Settings], values: dict[str, Any], wrong: set[str], path: str, lines: Mapping[str, int]
     ) -> Any:
-        """Return an instance; report what is wrong with values that are each right."""
+        """Create an instance, and report mistakes in the combination of its values."""
         info = get_fields(cls)
         needed = {name: _samples(info[name].type)[0] for name in info if info[name].required and name not in values}
         made = cls(**values, **needed)
         mistakes = [(key, message) for key, message in made.find_mistakes() if key.partition(".")[0] not in wrong]
         if mistakes:
-            # A mistake may only follow from a value that is left out: it counts if any value in that place would have it.
+            # A mistake may be a consequence of a value that was left out. It counts if every possible value in its place has it.
             others = [cls(**{**values, **needed, name: one}) for name in wrong for one in _samples(info[name].type)]
             known = [set(other.find_mistakes()) for other in others]
             mistakes = [mistake for mistake in mistakes if all(mistake in found for found in known)]
@@ -154,11 +154,11 @@ class Converter:
             here = self._note_line(path, name, child)
             if not name or not name.isprintable():
                 self._problems.add(child.line, here, "a name must be one or more printable characters")
-            # `assistant:` with nothing after it is an agent with nothing but defaults.
+            # `assistant:` without a value is an agent with all defaults.
             is_default = holds_sections and isinstance(child, Scalar) and child.is_empty
             value = self._convert(Section(child.line, {}) if is_default else child, info, here)
             if value is FAILED and holds_sections:
-                # Its name is known, so references to it are right.
+                # Its name is known, so references to it are valid.
                 value = next(iter(_samples(info)), FAILED)
             if value is not FAILED:
                 values[name] = value
@@ -178,12 +178,12 @@ class Converter:
         for key, child in node.entries.items():
             self._note_line(path, key, child)
         if self._base is None and "strategy" not in given:
-            return FAILED  # the strategy that the keys belong to is unknown, and that was reported
+            return FAILED  # the strategy is unknown, which was reported
         found, problems = strategies.examine(given, base=self._base)
         broken = node.entries.keys() - sound.keys()
         for key, message in problems:
             if key == "target" and "threshold" in broken:
-                continue  # compared with a default that was not meant
+                continue  # it would be compared with a default that does not apply
             line = node.entries[key].line if key in node.entries else node.line
             self._problems.add(line, join_path(path, key) if key else path, message)
         if path == "context":
@@ -212,7 +212,7 @@ class Converter:
 
 
 def _read_option(node: Node, key: str) -> Any:
-    """Return a key of a strategy as plain data; a variable's value that cannot be right stays as written, since it will be shown."""
+    """Return a key of a strategy as plain data. An invalid value of a variable is kept as written, because it will be shown."""
     if isinstance(node, Section):
         return {name: _read_option(child, name) for name, child in node.entries.items()}
     if not isinstance(node, Scalar) or not node.variables:
@@ -223,7 +223,7 @@ def _read_option(node: Node, key: str) -> Any:
 
 
 def _counts_as_unset(node: Node, field: inspect.Field) -> bool:
-    """Return True for an empty key, and for an empty variable where the key may be unset."""
+    """Return True for an empty key, and for an empty variable if the key is optional."""
     if not isinstance(node, Scalar) or node.is_broken:
         return False
     return node.is_empty or (node.is_loose and node.text == "" and not field.required and field.default is None)
@@ -249,10 +249,10 @@ def _show(node: Node, *, is_secret: bool) -> str:
 
 
 def _make_reader(info: inspect.Type, form: str | None) -> tuple[str, Callable[[Scalar], Any]]:  # noqa: PLR0911 - one return a type
-    """Return what is expected, in words, and a function that reads it, or returns FAILED."""
+    """Return the expectation in words, and a function that reads the value or returns FAILED."""
     match info:
         case inspect.LiteralType(values=values):
-            # By the text: `off` and `none` are names here, not truth values.
+            # as text: `off` and `none` are names here, not booleans
             names = [str(value) for value in values]
             return f"one of {', '.join(names)}", lambda node: node.text if node.text in names else FAILED
         case inspect.BoolType():
@@ -279,7 +279,7 @@ def _make_reader(info: inspect.Type, form: str | None) -> tuple[str, Callable[[S
 
 
 def _is(node: Scalar, *kinds: str) -> bool:
-    """Return True if the text is of one of the kinds; quotes make it a string, unless it is a single variable."""
+    """Return True if the text is of one of the kinds. Quotes make it a string, unless it is a single variable."""
     return (node.is_loose or node.kind in kinds) and find_kind(node.text) in kinds
 
 
@@ -291,7 +291,7 @@ def _in_range(value: float | None, info: inspect.FloatType | inspect.IntType) ->
 
 
 def _samples(info: inspect.Type) -> list[Any]:  # noqa: PLR0911 - one return a type
-    """Return values that a key of that type may have: all if they are few, else one."""
+    """Return possible values of a type: all if there are few, otherwise one."""
     info, form = unwrap_type(info)
     match info:
         case inspect.LiteralType(values=values):

@@ -1,8 +1,8 @@
-"""Settings from the environment and from `.env` files.
+"""Read settings from the environment and from `.env` files.
 
-`HOLDFAST_GATEWAY__PORT=9000` sets `port` in `gateway`, over the file's value. Two underscores are a step down. Lists are written with
-commas; `HOLDFAST_HOOKS__WEBHOOKS__0__URL` belongs to the first item of a list. The type of the key decides how a value is read; it is
-not YAML, and no variable in it is filled in. Variables of `.env` files are seen by the configuration only.
+`HOLDFAST_GATEWAY__PORT=9000` sets `port` in `gateway`, overriding the file. Two underscores separate levels. Lists are separated by commas;
+`HOLDFAST_HOOKS__WEBHOOKS__0__URL` belongs to the first item of a list. The type of the key decides how a value is read; it is not YAML, and
+variables in it are not filled in. Variables of `.env` files are only visible to the configuration.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from holdfast.settings import Settings, get_fields, unwrap_type
 
 # -- .env files --------------------------------------------------------------------
 
-# Each step matches in one way only: otherwise a long line of spaces would take minutes.
+# Each part matches in one way only: otherwise a long line of spaces would take minutes.
 _NAME: Final = re.compile(r"[^\S\n]*(?:export[^\S\n]+)?([A-Za-z_][A-Za-z0-9_]*)[^\S\n]*=[^\S\n]*", re.ASCII)
 _QUOTED: Final = re.compile(r"""(?:'([^']*)'|"((?:[^"\\]|\\.)*)")""", re.DOTALL)
 _COMMENT: Final = re.compile(r"(?:(?<=\s)|^)#.*", re.DOTALL)
@@ -36,20 +36,20 @@ _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
 
 class Variables(dict[str, str]):
-    """The environment with what `.env` files add to it.
+    """The environment with variables from `.env` files.
 
     Attributes:
         places: where variables from files are set: `.env:3`, by name.
-        mistakes: lines of the files that could not be read, each with its place.
+        mistakes: invalid lines of the files, each with its place.
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
         super().__init__(env)
         self.places: dict[str, str] = {}
-        self.find_mistakes: list[str] = []
+        self.mistakes: list[str] = []
 
     def add_file(self, path: Path) -> None:
-        """Add variables of a file that are not set yet. A file that does not exist adds none."""
+        """Add variables of a file that are not set yet. A missing file adds none."""
         if not path.is_file():
             return
         try:
@@ -57,16 +57,16 @@ class Variables(dict[str, str]):
                 data = file.read(DOTENV_BYTES + 1)
             text = data[:DOTENV_BYTES].decode("utf-8-sig").replace("\r\n", "\n")
         except OSError as error:
-            self.find_mistakes.append(f"{path}: cannot be read: {error.strerror or error}")
+            self.mistakes.append(f"{path}: cannot be read: {error.strerror or error}")
             return
         except UnicodeDecodeError as error:
             line = data.count(b"\n", 0, error.start) + 1
-            self.find_mistakes.append(f"{path}:{line}: not UTF-8")
+            self.mistakes.append(f"{path}:{line}: not UTF-8")
             return
         if len(data) > DOTENV_BYTES:
-            self.find_mistakes.append(f"{path}: larger than {DOTENV_BYTES >> 10} KiB")
+            self.mistakes.append(f"{path}: larger than {DOTENV_BYTES >> 10} KiB")
         found, mistakes = parse_dotenv(text)
-        self.find_mistakes += [f"{path}:{line}: {message}" for line, message in mistakes]
+        self.mistakes += [f"{path}:{line}: {message}" for line, message in mistakes]
         for name, (line, value) in found.items():
             if name not in self:
                 self[name] = value
@@ -74,7 +74,7 @@ class Variables(dict[str, str]):
 
 
 def load_variables(env: Mapping[str, str], folders: Iterable[Path]) -> Variables:
-    """Return the environment with the `.env` file of each folder; the environment wins, then the first folder."""
+    """Return the environment with the `.env` file of each folder. The environment wins, then the first folder."""
     if isinstance(env, Variables):
         return env
     found = Variables(env)
@@ -84,13 +84,13 @@ def load_variables(env: Mapping[str, str], folders: Iterable[Path]) -> Variables
 
 
 def parse_dotenv(text: str) -> tuple[dict[str, tuple[int, str]], list[tuple[int, str]]]:
-    """Return the variables of a `.env` file with their lines, the last of each name; and its mistakes.
+    """Return the variables of a `.env` file with their lines, the last one of each name, and the mistakes.
 
         >>> parse_dotenv("export A=1  # one")[0]
         {'A': (1, '1')}
 
-    `NAME=value`; in double quotes a backslash escapes as in Python, and a value may have several lines; in single quotes
-    every character is literal. `#` after a space begins a comment. Nothing is filled in.
+    A line is `NAME=value`. In double quotes, a backslash escapes as in Python, and a value may have several lines; in single quotes, every
+    character is literal. `#` after a space starts a comment. Variables in values are not filled in.
     """
     found: dict[str, tuple[int, str]] = {}
     mistakes = []
@@ -99,8 +99,8 @@ def parse_dotenv(text: str) -> tuple[dict[str, tuple[int, str]], list[tuple[int,
         line = text.count("\n", 0, at) + 1
         if empty := _END.match(text, at):
             at = empty.end()
-        elif said := _parse_variable(text, at):
-            name, value, at = said
+        elif variable := _parse_variable(text, at):
+            name, value, at = variable
             found.pop(name, None)
             found[name] = line, value
         else:
@@ -110,7 +110,7 @@ def parse_dotenv(text: str) -> tuple[dict[str, tuple[int, str]], list[tuple[int,
 
 
 def _parse_variable(text: str, at: int) -> tuple[str, str, int] | None:
-    """Return name, value and the start of the next line of the variable that begins there."""
+    """Return name, value and the start of the next line of the variable at a position."""
     name = _NAME.match(text, at)
     if name is None:
         return None
@@ -144,21 +144,21 @@ _CONTEXT_LISTS: Final = {key for one in STRATEGIES.values() for key, what in one
 
 
 class _NoKeyError(Exception):
-    """Why a variable does not name a key."""
+    """A variable does not name a key; the message says why."""
 
 
 class _Step(NamedTuple):
-    """A place on the way down."""
+    """A place in the tree, on the path to a key."""
 
     node: Section | Listing
     info: inspect.Type
     path: str
     parts: tuple[str, ...]
-    """Of the variable's name, up to here."""
+    """Parts of the variable's name up to here."""
     problems: Problems
 
     def join(self, key: str) -> str:
-        """Return the path of what is under a key."""
+        """Return the path of a key below this place."""
         return f"{self.path}[{key}]" if isinstance(self.node, Listing) else join_path(self.path, key)
 
 
@@ -187,7 +187,7 @@ def apply_overrides(tree: Section, env: Mapping[str, str], problems: Problems) -
 
 
 def _reject_slip(rest: str) -> None:
-    """Reject one underscore where two belong. Other variables with the prefix have another purpose."""
+    """Reject a single underscore in place of two. Other variables with the prefix have a different purpose."""
     for section in sorted(get_fields(Document), key=len, reverse=True):
         if rest.lower() == section:
             raise _NoKeyError(f"is a mapping: name a key in it, like {PREFIX}{section.upper()}{STEP}…")
@@ -196,7 +196,7 @@ def _reject_slip(rest: str) -> None:
 
 
 def _set_value(tree: Section, parts: tuple[str, ...], text: str, problems: Problems, place: str) -> str:
-    """Put a value where its name leads; return the path."""
+    """Set the value of a variable, and return its path."""
     if len(parts) > CONFIG_DEPTH:
         raise _NoKeyError(f"nested more than {CONFIG_DEPTH} deep")
     step = _Step(tree, inspect.type_info(Document), "", (), problems)
@@ -212,7 +212,7 @@ def _set_value(tree: Section, parts: tuple[str, ...], text: str, problems: Probl
 
 
 def _find_key(step: _Step, part: str) -> tuple[str, inspect.Type]:
-    """Return the key that a part of a name stands for, and its type."""
+    """Return the key that a part of a name means, and its type."""
     info, _ = unwrap_type(step.info)
     if isinstance(step.node, Listing):
         assert isinstance(info, inspect.VarTupleType)
@@ -244,7 +244,7 @@ def _find_field(step: _Step, node: Section, cls: type[Settings], part: str) -> t
 
 
 def _find_entry(step: _Step, node: Section, part: str, *, is_strict: bool) -> str:
-    """Return the name of an entry, whatever its case and signs; a new name, unless it looks like a misspelt one."""
+    """Return the name of an entry, ignoring case and punctuation; a new name, unless it looks like a misspelling."""
     known = {_NOT_A_WORD.sub("_", name.lower()): name for name in node.entries}
     wanted = _NOT_A_WORD.sub("_", part.lower())
     if wanted in known:
@@ -260,7 +260,7 @@ def _find_entry(step: _Step, node: Section, part: str, *, is_strict: bool) -> st
 
 
 def _open_inner(node: Section | Listing, key: str, info: inspect.Type, path: str) -> Section | Listing:
-    """Return the mapping or list under a key; a new one if there is none."""
+    """Return the mapping or list under a key, creating it if missing."""
     info, _ = unwrap_type(info)
     if isinstance(node, Section):
         found = node.entries.get(key)
@@ -286,7 +286,7 @@ def _put(node: Section | Listing, key: str, value: Node) -> None:
 
 
 def _read_value(text: str, info: inspect.Type, key: str, parts: tuple[str, ...]) -> Node:
-    """Return a value in the form that its key's type takes."""
+    """Convert a value to the form of its key's type."""
     if mistake := check_text(text):
         raise _NoKeyError(mistake)
     info, _ = unwrap_type(info)

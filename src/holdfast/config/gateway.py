@@ -1,4 +1,4 @@
-"""How the server listens and who may call it: the keys `gateway` and `auth`."""
+"""Define the keys `gateway` and `auth`: how the server listens, and who may call it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from holdfast.stores.keys import Role
 
 
 class Timeouts(Settings, frozen=True, kw_only=True):
-    """How long an upstream may take. A plain duration instead of the mapping is `total`."""
+    """Time limits of an upstream. A plain duration instead of the mapping is `total`."""
 
     connect: Timeout = 10.0
-    """Seconds to reach it."""
+    """Seconds to connect."""
     read: Timeout = 300.0
-    """Seconds of silence, before the first token or between two."""
+    """Seconds without data, before the first token or between two."""
     total: Timeout = 1800.0
     """Seconds for the whole call."""
 
@@ -49,80 +49,83 @@ class Gateway(Settings, frozen=True, kw_only=True):
     """The HTTP server."""
 
     host: Text = "127.0.0.1"
-    """Where it listens."""
+    """Address to listen on."""
     port: Port = 8377
-    """0: any free one."""
+    """Port; 0: any free port."""
     max_body: Size = _LIMITS.body
-    """Largest request, bytes."""
+    """Maximum bytes of a request."""
     max_message: Annotated[int, Meta(ge=1 << 10, le=MESSAGE_BYTES, extra={"form": "size"})] = _LIMITS.message
-    """Largest message in it, bytes."""
+    """Maximum bytes of a message."""
     max_messages: Most = _LIMITS.messages
-    """Messages in a request."""
+    """Maximum messages of a request."""
     max_parts: Most = _LIMITS.parts
-    """Parts of a message's content."""
+    """Maximum parts of a message's content."""
     max_tool_calls: Most = _LIMITS.tool_calls
-    """Tool calls of a message."""
+    """Maximum tool calls of a message."""
     max_tools: Most = _LIMITS.tools
-    """Tools in a request."""
+    """Maximum tools of a request."""
     max_media: Annotated[int, Meta(ge=1 << 10, le=MESSAGE_BYTES, extra={"form": "size"})] = _LIMITS.media
-    """Largest image, recording, video or file in a message, bytes."""
+    """Maximum bytes of an image, recording, video or file in a message."""
     max_media_count: Most = _LIMITS.media_count
-    """How many of them there may be in a request."""
+    """Maximum number of media in a request."""
     max_pixels: Annotated[int, Meta(ge=1, le=10**10)] = _LIMITS.pixels
-    """Width times height of an image, by its header."""
+    """Maximum width times height of an image, according to its header."""
     max_speech: Annotated[int, Meta(ge=1, le=1 << 20, extra={"form": "size"})] = _LIMITS.speech
-    """Longest text that is spoken from outside, bytes."""
+    """Maximum bytes of a text for `POST …/speak`."""
     body_timeout: Timeout = _LIMITS.body_timeout
-    """Seconds a request's body may take to arrive."""
+    """Seconds in which a request's body must arrive."""
     upstream_timeout: Timeouts = Timeouts()
-    """For every llm that has no `timeout`."""
+    """Time limits of every llm without a `timeout`."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Least level of what is logged."""
+    """Minimum level of log messages."""
     shutdown_grace: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 10.0
-    """Seconds that running turns get to end."""
+    """Seconds that running turns get at shutdown."""
     keep_alive: Annotated[float, Meta(ge=0, le=86_400, extra={"form": "duration"})] = 15.0
-    """Seconds without an event after which a stream says that it is still there; 0: it never does."""
+    """Seconds without an event after which a stream sends a keep-alive; 0: never."""
     on_disconnect: Literal["cut", "finish"] = "cut"
-    """What becomes of a reply whose client has gone: it is cut and marked, or made to its end. It is stored either way."""
+    """What to do with a reply when its client disconnects: cut it and mark it, or finish it. It is stored either way."""
     send_timeout: Timeout = 60.0
-    """Seconds that a client may leave what it was sent unread; then it counts as gone."""
+    """Seconds that a client may leave data unread before it counts as disconnected."""
     upstream_auth: Literal["server", "passthrough"] = "server"
-    """Whose key the upstream is called with: the server's own, or the client's bearer token."""
+    """Key for calls of the upstream: the server's own, or the client's bearer token."""
     match: Literal["on", "off"] = "on"
-    """Whether a request that names no session is recognised by what it says; `session_match` of a request decides for it."""
+    """Match requests without a session id to sessions by their content; `session_match` of a request overrides it."""
     match_system: Literal["rank", "strict"] = "rank"
-    """What another system prompt means to that: a lower rank, or that it is not the session."""
+    """Effect of a different system prompt on matching: a lower rank, or no match."""
     user_headers: Names = ()
-    """Headers that name the user of a chat request that names none itself, for a trusted proxy or chat UI. Anybody who reaches the server can send them."""
+    """Headers that name the user of a chat request that names none itself, for a trusted proxy or chat UI. Anyone who reaches the server
+    can send them.
+    """
     session_headers: Names = ()
-    """Headers that name the session, besides `X-Session-Id`."""
+    """Headers that name the session, in addition to `X-Session-Id`."""
     require_user: bool = False
-    """Whether a chat request is refused that names no user, and would belong to the user `default`."""
+    """Reject chat requests without a user, which would belong to the user `default`."""
     single_user: bool = False
-    """Whether all requests that name no user are from one person: then the user `default` counts as identified."""
+    """All requests without a user come from one person: the user `default` counts as identified."""
     session_mode: Literal["auto", "transcript", "delta"] = "auto"
-    """How the messages of a request that names a session are read: as the whole conversation (`transcript`), as new ones (`delta`), or by what they are."""
+    """How the messages of a request that names a session are read: as the whole conversation (`transcript`), as new messages (`delta`),
+    or detected (`auto`).
+    """
     pass_fields: Names = ()
-    """Fields of a chat request that are passed to the provider without a warning, whatever they are called."""
+    """Fields of a chat request that are passed to the provider without a warning, whatever their names."""
     allowed_strategies: Names = FREE_STRATEGIES
-    """Strategies that a chat request may name besides its agent's own; unset: those that call no model."""
+    """Strategies that a chat request may name in addition to its agent's own; unset: those that call no model."""
     session_queue: Literal["queue", "reject", "interrupt"] = "queue"
-    """What becomes of a request while a turn of its session runs: it waits, is refused, or ends that turn."""
+    """What happens to a request while a turn of its session is running: it waits, is rejected, or ends that turn."""
     queue_timeout: Timeout = 300.0
-    """Seconds that a request waits for its session's turn."""
+    """Maximum seconds that a request waits for its session's turn."""
     max_tool_rounds: Annotated[int, Meta(ge=0, le=1000)] = 25
-    """Calls of the model in a turn whose tools run here, after which it answers without them; 0: no tool runs here."""
+    """Model calls in a turn with server-side tools, after which the model answers without them; 0: no tools run."""
     max_tool_result: Size = 64 * 1024
-    """Bytes of a tool's result; of a longer one the model is given head and tail."""
+    """Maximum bytes of a tool's result; of a longer one the model gets the head and the tail."""
     tool_timeout: Timeout = 60.0
-    """Seconds that a tool may run."""
+    """Maximum seconds of a tool call."""
     allowed_hosts: Names = ()
-    """Names by which this server may be called; loopback's always. Unset: with keys any."""
+    """Host names under which this server may be called, in addition to loopback. Unset: any if keys are required."""
     cors_origins: Names = ()
-    """Origins of pages that may call it, like `https://app.example.com`."""
+    """Origins of web pages that may call the server, like `https://app.example.com`."""
 
     def find_mistakes(self) -> list[Mistake]:
-        """See `Settings.find_mistakes`."""
         names = {"user_headers": self.user_headers, "session_headers": self.session_headers}
         found = [mistake for key, headers in names.items() for mistake in check_header_names(key, headers)]
         unknown = [name for name in self.allowed_strategies if name not in STRATEGIES]
@@ -131,7 +134,7 @@ class Gateway(Settings, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> Limits:
-        """What a request may bring."""
+        """Limits of a request."""
         return Limits(
             body=self.max_body,
             message=self.max_message,
@@ -148,12 +151,12 @@ class Gateway(Settings, frozen=True, kw_only=True):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a server that listens there is reached from this machine only."""
+    """Return True if a server that listens on `host` can only be reached from this machine."""
     if host == "localhost":
         return True
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:  # a name: whoever answers for it decides where it leads
+    except ValueError:  # a name: its DNS decides where it leads
         return False
 
 
@@ -164,34 +167,34 @@ ALGORITHMS: Final = (
     *("ES256", "ES384", "ES512", "ES256K"),
     "EdDSA",
 )
-"""How a token may be signed: with a key that only its issuer has. Those with a shared secret are none of them."""
+"""Supported signatures of tokens: by a key that only the issuer has. Algorithms with a shared secret are excluded."""
 
 
 class Jwt(Settings, frozen=True, kw_only=True):
-    """Tokens of somebody else's that are taken, beside API keys."""
+    """Tokens of another issuer that are accepted in addition to API keys."""
 
     jwks_url: Url | None = None
-    """Where the issuer's public keys are."""
+    """URL of the issuer's public keys."""
     jwks_file: Text | None = None
-    """Or a file with them."""
+    """File with the issuer's public keys."""
     issuer: Text
-    """What `iss` must be."""
+    """Required value of `iss`."""
     audience: Names
-    """What `aud` must be, or have in it."""
+    """Required value of `aud`, or one of its values."""
     algorithms: Names = ("RS256", "ES256", "EdDSA")
-    """How tokens may be signed; also RS384, RS512, PS256, PS384, PS512, ES384, ES512, ES256K."""
+    """Accepted signatures of tokens; also RS384, RS512, PS256, PS384, PS512, ES384, ES512, ES256K."""
     user_claim: Text = "sub"
-    """The claim that names the user; a token without it is refused."""
+    """Claim with the user; a token without it is rejected."""
     tenant_claim: Text | None = None
-    """The claim that names the tenant; a token without it is refused. Unset: `tenant`."""
+    """Claim with the tenant; a token without it is rejected. Unset: `tenant`."""
     tenant: Text | None = None
-    """Whose sessions every token opens, where no claim says; unset: the server's own tenant."""
+    """Tenant of all tokens, without a claim; unset: the server's own tenant."""
     role_claim: Text | None = None
-    """The claim that says `read`, `write` or `admin`, or a list with one of them in it."""
+    """Claim with `read`, `write` or `admin`, or a list that contains one of them."""
     role: Role = "write"
-    """Of tokens that do not say."""
+    """Role of tokens without the claim."""
     leeway: Annotated[float, Meta(ge=0, le=600, extra={"form": "duration"})] = 30.0
-    """Seconds by which clocks may differ."""
+    """Maximum seconds by which clocks may differ."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = check_url("jwks_url", self.jwks_url)
@@ -199,31 +202,33 @@ class Jwt(Settings, frozen=True, kw_only=True):
             found.append(("jwks_url", "give one of jwks_url and jwks_file"))
         parts = urlsplit(self.jwks_url or "")
         if parts.scheme == "http" and not is_loopback(parts.hostname or ""):
-            found.append(("jwks_url", "must begin with https://: whoever changes the keys on the way may come in"))
+            found.append(
+                ("jwks_url", "must start with https://, because an attacker could replace the keys in transit")
+            )
         wrong = [name for name in self.algorithms if name not in ALGORITHMS]
-        found += [("algorithms", f"{name!r} is none of {', '.join(ALGORITHMS)}") for name in wrong]
+        found += [("algorithms", f"{name!r} is not supported; use {', '.join(ALGORITHMS)}") for name in wrong]
         found += [(key, "is empty") for key in ("algorithms", "audience") if not getattr(self, key)]
         if self.tenant is not None and self.tenant_claim is not None:
-            found.append(("tenant", "the claim says it; remove one of the two"))
+            found.append(("tenant", "set together with `tenant_claim`; remove one of the two"))
         if self.tenant is not None and len(self.tenant.encode()) > ID_BYTES:
             found.append(("tenant", f"has more than {ID_BYTES} bytes"))
         return found
 
 
 class Auth(Settings, frozen=True, kw_only=True):
-    """Who may come in."""
+    """Authentication and rate limits."""
 
     required: bool | None = None
-    """Whether nobody comes in without a key or a token; unset: as soon as the store has a key, or `jwt` is set."""
+    """Require a key or a token; unset: as soon as the store has a key, or `jwt` is set."""
     rate: Count = 0
-    """Requests a minute with one key, or of one user of `jwt`; 0: any number. A key may have a rate of its own."""
+    """Requests per minute of one key, or of one user of `jwt`; 0: no limit. A key may have its own rate."""
     burst: Count = 0
-    """How many of them may come at once; 0: those of a quarter of a minute."""
+    """Requests that may arrive at once; 0: those of a quarter of a minute."""
     jwt: Jwt | None = None
 
     @property
     def kind(self) -> Literal["never", "always", "keys"]:
-        """When somebody is asked who they are: `keys` is as soon as there is one."""
+        """When authentication is required; `keys`: as soon as there is a key."""
         if self.required is not None:
             return "always" if self.required else "never"
         return "keys" if self.jwt is None else "always"

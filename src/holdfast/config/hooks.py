@@ -1,4 +1,4 @@
-"""What happens to sessions and secrets: the keys `hooks`, `redaction` and `secret_guard`."""
+"""Define the keys `hooks`, `redaction` and `secret_guard`."""
 
 from __future__ import annotations
 
@@ -15,109 +15,109 @@ from holdfast.settings import Mistake, Most, Names, Secret, Settings, Text, Time
 
 
 class SecretPattern(Settings, frozen=True, kw_only=True):
-    """One rule of the user's own: what matches is a secret."""
+    """A user's rule: what matches is a secret."""
 
     regex: Secret
-    """Only its group `secret`, where there is one."""
+    """Regular expression. If it has a group `secret`, only that group is the secret."""
     label: str
-    """What stands in its place: `[REDACTED:label]`."""
+    """Label in the replacement: `[REDACTED:label]`."""
 
     def find_mistakes(self) -> list[Mistake]:
         return find_problems(self.regex, self.label)
 
 
 class Redaction(Settings, frozen=True, kw_only=True):
-    """Secrets that are replaced before anything is stored."""
+    """Replaces secrets before anything is stored."""
 
     ALIASES: ClassVar[dict[str, str]] = {"extra_patterns": "patterns"}
 
     enabled: bool = False
-    """Whether anything is taken out."""
+    """Replace secrets."""
     use_builtins: bool = True
-    """Whether the built-in rules hold too."""
+    """Use the built-in rules, too."""
     patterns: tuple[SecretPattern, ...] = ()
-    """Rules of your own."""
+    """Your own rules."""
     rules: Names = (ALL,)
     """Built-in rules; `all`: every one."""
     exclude_rules: Names = ()
-    """Built-in rules that do not hold."""
+    """Built-in rules to exclude."""
 
     def find_mistakes(self) -> list[Mistake]:
-        return _rule_mistakes(self)
+        return _find_rule_mistakes(self)
 
 
 class SecretGuard(Settings, frozen=True, kw_only=True):
-    """What happens to secrets that redaction leaves."""
+    """Treatment of secrets that redaction leaves."""
 
     enabled: bool = True
-    """Whether anything is looked for."""
-    on_secret: Literal["block", "redact", "warn"] = "block"  # noqa: S105 - what happens, no password
-    """Whether what holds one is refused, or it is replaced, or only told."""
+    """Search for secrets."""
+    on_secret: Literal["block", "redact", "warn"] = "block"  # noqa: S105 - an action, not a password
+    """Action for secrets: block the request, redact the secret, or only log a warning."""
     rules: Names = (ALL,)
-    """Built-in rules; `all`: every one of those that find credentials."""
+    """Built-in rules; `all`: every rule that finds credentials."""
     exclude_rules: Names = ()
-    """Built-in rules that do not hold."""
+    """Built-in rules to exclude."""
     patterns: tuple[SecretPattern, ...] = ()
-    """Rules of your own."""
+    """Your own rules."""
 
     def find_mistakes(self) -> list[Mistake]:
-        return _rule_mistakes(self)
+        return _find_rule_mistakes(self)
 
 
-def _rule_mistakes(settings: Redaction | SecretGuard) -> list[Mistake]:
+def _find_rule_mistakes(settings: Redaction | SecretGuard) -> list[Mistake]:
     named = [
         (key, message) for key in ("rules", "exclude_rules") for _, message in find_unknown(getattr(settings, key))
     ]
     count = len(settings.patterns)
-    return named + [("patterns", f"{count} are too many; there may be {PATTERNS}")] * (count > PATTERNS)
+    return named + [("patterns", f"{count} are too many; at most {PATTERNS} are allowed")] * (count > PATTERNS)
 
 
 class WorkspaceGit(Settings, frozen=True, kw_only=True):
     """A folder with a git repository for each agent."""
 
     enabled: bool = True
-    """False: there are none. The key alone, or `true` in place of the mapping, turns them on."""
+    """False: no workspaces. The key alone, or `true` in place of the mapping, enables them."""
     path: Text = "workspaces"
-    """The folder that they are in."""
-    on_secret: Literal["block", "warn"] = "block"  # noqa: S105 - what happens, no password
-    """A secret in what is to be committed refuses the commit, or is only told of in the log."""
+    """Folder of the workspaces."""
+    on_secret: Literal["block", "warn"] = "block"  # noqa: S105 - an action, not a password
+    """Reject a commit that contains a secret (`block`), or only log a warning (`warn`)."""
 
     def find_mistakes(self) -> list[Mistake]:
-        return [("path", "no path has a NUL in it")] * ("\0" in self.path)
+        return [("path", "a path must not contain a NUL character")] * ("\0" in self.path)
 
 
 Ends = Annotated[tuple[Literal["ttl", "cap", "delete", "close", "shutdown"], ...], Meta(extra={"form": "names"})]
-"""Why a session ended; one may stand without a list around it."""
+"""Reasons why a session ended; a single one needs no list."""
 
 
 class TranscriptSettings(Settings, frozen=True, kw_only=True):
-    """How transcripts are written."""
+    """Writing of transcripts."""
 
     fsync: Literal["never", "end", "always"] = "end"
-    """When the disk is waited for: never, at a session's end, with every write."""
+    """When to sync to disk: never, at the end of a session, or after every write."""
     redaction: Redaction | None = None
-    """Unset: the top level's."""
+    """Unset: the top-level `redaction`."""
 
 
 class WebhookSettings(Settings, frozen=True, kw_only=True):
-    """Somebody who is posted what was said when a session ends."""
+    """A receiver of the conversation when a session ends."""
 
     url: Url
-    """Who is posted to."""
+    """URL to which it is posted."""
     secret: Secret
-    """What signatures are made with."""
+    """Key for signatures."""
     events: Ends = ("ttl", "cap", "close", "delete")
-    """The ends it is told of."""
+    """Reasons of session ends that are posted."""
     include_sha1: bool = False
-    """Whether `Agora-Signature` is sent too."""
+    """Also send `Agora-Signature`."""
     timeout: Timeout = TIMEOUT
-    """Seconds for the whole call."""
+    """Maximum seconds of the whole call."""
     max_history: Most | None = None
-    """Newest messages that are sent; unset: all."""
+    """Number of newest messages to send; unset: all."""
     headers: dict[str, Secret] = {}
-    """Sent with every call."""
+    """Headers of every call."""
     name: Text | None = None
-    """By which what is left to be told is recorded; unset: made of the URL."""
+    """Name under which pending calls are stored; unset: derived from the URL."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = check_headers(self.headers)
@@ -127,14 +127,14 @@ class WebhookSettings(Settings, frozen=True, kw_only=True):
             Webhook(self.url, self.secret)
         except InvalidRequest as error:
             found.append((error.param or "url", str(error)))
-        return found + [("events", "is empty; leave it out, or name some")] * (not self.events)
+        return found + [("events", "is empty; remove it or add events")] * (not self.events)
 
 
 class Hooks(Settings, frozen=True, kw_only=True):
-    """Who is told of what becomes of sessions."""
+    """Actions on events of sessions."""
 
     transcripts_dir: Text | None = None
-    """Where transcripts are written; unset: none are."""
+    """Folder of transcripts; unset: none are written."""
     transcripts: TranscriptSettings = TranscriptSettings()
     workspace_git: WorkspaceGit | None = None
     """Unset: agents have no workspaces."""
@@ -142,11 +142,11 @@ class Hooks(Settings, frozen=True, kw_only=True):
 
     def find_mistakes(self) -> list[Mistake]:
         names = Counter(webhook.name or webhook.url for webhook in self.webhooks)
-        found = [("webhooks", "several have the same url or name; give each a `name`")] * any(
+        found = [("webhooks", "several have the same URL or name; give each its own `name`")] * any(
             count > 1 for count in names.values()
         )
-        # Others may be registered besides.
+        # Programs may register further hooks.
         most = HOOKS // 2
-        return found + [("webhooks", f"{len(self.webhooks)} are too many; there may be {most}")] * (
+        return found + [("webhooks", f"{len(self.webhooks)} are too many; at most {most} are allowed")] * (
             len(self.webhooks) > most
         )

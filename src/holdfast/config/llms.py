@@ -1,4 +1,4 @@
-"""Models to call: the key `llms`."""
+"""Define the key `llms`: models to call."""
 
 from __future__ import annotations
 
@@ -28,59 +28,63 @@ from holdfast.wire.exports import parse_system_messages
 Inputs = Annotated[
     tuple[Literal["text", "image", "audio", "video", "file"], ...], Meta(min_length=1, extra={"form": "names"})
 ]
-"""Kinds of content; one may stand without a list around it."""
+"""Kinds of content; a single one needs no list."""
 Messages = Annotated[tuple[Any, ...], Meta(extra={"form": "names"})]
-"""System messages; one text may stand without a list around it."""
+"""System messages; a single text needs no list."""
 _OWN_KEYS: Final = ("max_tokens", "model", "temperature", "top_p")
 _REQUEST_KEYS: Final = ("messages", "stream")
 
 
 class LLM(Settings, frozen=True, kw_only=True):
-    """One model, reachable at one place."""
+    """A model at one address."""
 
     ALIASES: ClassVar[dict[str, str]] = {"vendor": "provider"}
 
     provider: Literal["openai", "anthropic", "custom", "offline"] = "openai"
-    """`openai` is anything that speaks OpenAI's Chat Completions, `anthropic` Anthropic's Messages; `custom` is an `openai` that is
-    sent voice records (docs/voice.md); `offline` is built in."""
+    """`openai`: any service with OpenAI's Chat Completions; `anthropic`: Anthropic's Messages; `custom`: like `openai`, but it
+    receives voice records (docs/voice.md); `offline`: built in.
+    """
     model: Text | None = None
-    """The model's name upstream; unset: the name of this entry."""
+    """Name of the model upstream; unset: the name of this entry."""
     base_url: Url | None = None
-    """Up to and with `/v1`, which `anthropic` may leave out; unset: `OPENAI_BASE_URL`, else OpenAI's; with `anthropic`,
-    `ANTHROPIC_BASE_URL`, else Anthropic's."""
+    """URL up to and including `/v1`, which is optional for `anthropic`; unset: `OPENAI_BASE_URL`, or OpenAI's; for `anthropic`,
+    `ANTHROPIC_BASE_URL`, or Anthropic's.
+    """
     api_key: Secret | None = None
-    """Unset: `OPENAI_API_KEY`, or `ANTHROPIC_API_KEY`, but only where `base_url` is unset too."""
+    """Unset: `OPENAI_API_KEY` or `ANTHROPIC_API_KEY`, but only if `base_url` is also unset."""
     context_window: Tokens | None = None
-    """Tokens; unset: what is known of the model."""
+    """Tokens; unset: the known window of the model."""
     count: Literal["local", "provider"] = "local"
-    """Who counts the prompts that are sent: Holdfast alone, or the provider's count endpoint after it."""
+    """How prompts are counted: by Holdfast only, or also by the provider's count endpoint."""
     max_tokens: Tokens | None = None
-    """Longest reply, tokens; unset: the upstream's own."""
+    """Maximum tokens of a reply; unset: the upstream's own limit."""
     inputs: Inputs | None = None
-    """What the model takes; other media are told to it in words. Unset: all of them."""
+    """Content that the model accepts; other media are described in words. Unset: all."""
     temperature: Annotated[float, Meta(ge=0, le=2)] | None = None
-    """Unset: the upstream's own."""
+    """Unset: the upstream's default."""
     top_p: Annotated[float, Meta(ge=0, le=1)] | None = None
-    """Unset: the upstream's own."""
+    """Unset: the upstream's default."""
     timeout: Timeouts | None = None
     """Unset: `gateway.upstream_timeout`."""
     headers: dict[str, Secret] = {}
-    """Sent with every call."""
+    """Headers of every call."""
     params: Free = {}
-    """Sent in the body of every call that does not set them itself."""
+    """Fields of the body of every call that does not set them itself."""
     system_messages: Messages = ()
-    """What every prompt for it begins with, before the agent's instruction: texts, or messages of the role `system` or `developer`."""
+    """Start of every prompt, before the agent's instruction: texts, or messages of role `system` or `developer`."""
     fallbacks: Names = ()
-    """Names in `llms`, else models' names, that are asked in this order where this one does not answer; theirs are not."""
+    """Names in `llms`, or models' names, that are called in this order if this model does not answer; their own fallbacks are not used."""
     max_connections: Annotated[int, Meta(ge=1, le=100_000)] = 1000
-    """Connections to it at once."""
+    """Maximum concurrent connections."""
     max_requests: Annotated[int, Meta(ge=0, le=100_000)] = 0
-    """Calls at once; further ones wait. 0: any number."""
+    """Maximum concurrent calls; further ones wait. 0: no limit."""
 
     def find_mistakes(self) -> list[Mistake]:
         found = [*check_url("base_url", self.base_url), *check_header_value("api_key", self.api_key)]
         found += check_headers(self.headers)
-        found += [(f"params.{key}", f"set `{key}` beside params, not in it") for key in _OWN_KEYS if key in self.params]
+        found += [
+            (f"params.{key}", f"set `{key}` next to params, not in it") for key in _OWN_KEYS if key in self.params
+        ]
         found += [(f"params.{key}", "belongs to the request") for key in _REQUEST_KEYS if key in self.params]
         try:
             parse_system_messages(list(self.system_messages))
@@ -96,13 +100,13 @@ class LLM(Settings, frozen=True, kw_only=True):
 
 
 class LLMSettings(LLM, frozen=True, kw_only=True):
-    """One model to call, with nothing left to look up; `temperature` and `top_p` are in `params`."""
+    """A model to call, with all names resolved; `temperature` and `top_p` are in `params`."""
 
     name: str
-    """What it was asked for by."""
+    """Name by which it was requested."""
     origin: str
-    """Where it comes from: `llms.fast`, `environment` or `built-in`."""
+    """Origin: `llms.fast`, `environment` or `built-in`."""
     model: str
     base_url: str
-    """Without a slash at the end; empty for `offline`."""
+    """Without a trailing slash; empty for `offline`."""
     timeout: Timeouts = Timeouts()

@@ -1,4 +1,4 @@
-"""Loads a configuration: from text or a file, with `.env` files, the environment, flags and presets; collects every mistake."""
+"""Load a configuration from text or a file, with `.env` files, environment, flags and presets, and collect every mistake."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from holdfast.lifecycle.settings import PRESETS
 from holdfast.limits import CONFIG_BYTES
 
 DEFAULT_FILE: Final = "holdfast.yaml"
-"""Read when no other file is named and it exists."""
+"""File that is read if it exists and no other is named."""
 
 
 class Examined(NamedTuple):
-    """A configuration that was read, right or not."""
+    """A configuration that was read, with or without mistakes."""
 
     config: Config
-    """Without what is wrong."""
+    """The configuration without wrong values."""
     problems: list[str]
-    """Every mistake, in the order of their lines; none: the configuration can be used."""
+    """Every mistake, in the order of their lines; if empty, the configuration can be used."""
     wrong: frozenset[str] = frozenset()
-    """Paths that have mistakes."""
+    """Paths with mistakes."""
     is_missing: bool = False
     """True if the file does not exist."""
 
     def unwrap(self) -> Config:
-        """Return the configuration. Raises `ConfigError` with every mistake in it."""
+        """Return the configuration. Raise `ConfigError` if it has mistakes."""
         if self.problems:
             raise ConfigError(self.problems)
         return self.config
@@ -57,8 +57,8 @@ def load(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Co
 
     Args:
         text: the YAML; at most 1 MiB.
-        env: values of `${VAR}`; `HOLDFAST_GATEWAY__PORT` and its like, which win over the text; and `OPENAI_BASE_URL`,
-            `OPENAI_API_KEY` and the same of `ANTHROPIC`.
+        env: values of `${VAR}`; variables like `HOLDFAST_GATEWAY__PORT`, which override the text; and `OPENAI_BASE_URL`, `OPENAI_API_KEY`
+            and the same of `ANTHROPIC`.
         source: name of the text, for messages.
 
     Raises:
@@ -68,7 +68,7 @@ def load(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Co
 
 
 def load_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Config:
-    """Load a configuration from a file in UTF-8, with the `.env` file next to it and the one in the current folder.
+    """Load a configuration from a UTF-8 file, with the `.env` files in its folder and in the current folder.
 
     Raises:
         ConfigError: it cannot be read, or has mistakes.
@@ -77,10 +77,10 @@ def load_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Config:
 
 
 def load_default(env: Mapping[str, str]) -> Config:
-    """Load the configuration without a file: SQLite in the current folder, the model that the environment names.
+    """Load the configuration without a file: SQLite in the current folder, and the model that the environment names.
 
     Raises:
-        ConfigError: a variable is wrong.
+        ConfigError: a variable is not valid.
     """
     return load("", env=env, source="defaults")
 
@@ -111,7 +111,7 @@ def examine_text(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FIL
         anthropic=anthropic,
         fallback=[*named, LLM(provider="offline")][0],
     )
-    mistakes = env.find_mistakes if isinstance(env, Variables) else []
+    mistakes = env.mistakes if isinstance(env, Variables) else []
     return Examined(config, [*problems.lines(), *mistakes], frozenset(problems.paths))
 
 
@@ -120,7 +120,7 @@ def examine_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Examin
     env, source = load_variables(env, (Path(path).parent, Path())), str(path)
     try:
         with Path(path).open("rb") as file:
-            data = file.read(CONFIG_BYTES + 1)  # one more than allowed: `parse_yaml` reports a larger one
+            data = file.read(CONFIG_BYTES + 1)  # one more byte than allowed: `parse_yaml` reports a larger file
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         found = examine_text("", env=env, source=source)
@@ -138,7 +138,7 @@ def examine_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Examin
 
 
 def _list_variables(node: Node, env: Mapping[str, str], path: str = "") -> dict[str, str]:
-    """Return which variables are in the values, and where those are set, by path: `DB_USER from environment`."""
+    """Return the variables in values, and where they are set, by path: `DB_USER from environment`."""
     match node:
         case Section(entries=entries):
             below = [(child, f"{path}.{name}" if path else name) for name, child in entries.items()]
@@ -152,7 +152,7 @@ def _list_variables(node: Node, env: Mapping[str, str], path: str = "") -> dict[
 
 
 def _apply_preset(found: Document, lines: Mapping[str, int]) -> Document:
-    """Return the document with its preset's values for keys that it does not set."""
+    """Return the document with the preset's values for keys that it does not set."""
     if found.preset is None:
         return found
     life = {name: value / 1000 if name == "session_ttl" else value for name, value in PRESETS[found.preset].items()}
@@ -175,9 +175,9 @@ def _apply_preset(found: Document, lines: Mapping[str, int]) -> Document:
 
 
 def _load_upstream(env: Mapping[str, str], problems: Problems, provider: Literal["openai", "anthropic"]) -> LLM:
-    """Return the upstream of a provider that the environment names; neither address nor key if it names none."""
+    """Return the upstream of a provider that the environment names, without address and key if it names none."""
     prefix = provider.upper()
-    # A line break at the end of a key read from a file is common, and would break the header.
+    # Keys that are read from a file often end with a line break, which would break the header.
     base_url, api_key = (env.get(f"{prefix}_{name}", "").strip() or None for name in ("BASE_URL", "API_KEY"))
     found = LLM(provider=provider, base_url=base_url, api_key=api_key)
     for key, message in found.find_mistakes():
@@ -189,7 +189,7 @@ def _load_upstream(env: Mapping[str, str], problems: Problems, provider: Literal
 
 
 class ServerSettings(NamedTuple):
-    """What `holdfast serve` runs with."""
+    """Settings with which `holdfast serve` runs."""
 
     config: Config
     file: str | None
@@ -197,36 +197,36 @@ class ServerSettings(NamedTuple):
     host: str
     port: int
     store: str
-    """The store's URL, password included."""
+    """URL of the store, including the password."""
 
 
 class ExaminedSettings(NamedTuple):
-    """What `serve` would run with, right or not."""
+    """Settings with which `serve` would run, with or without mistakes."""
 
     settings: ServerSettings
-    """Without what is wrong."""
+    """The settings without wrong values."""
     problems: list[str]
-    """Every mistake of file, environment and flags; none: it can be used."""
+    """Every mistake of file, environment and flags; if empty, they can be used."""
     wrong: frozenset[str]
-    """Paths that have mistakes."""
+    """Paths with mistakes."""
     is_missing: bool
     """True if the file does not exist."""
 
 
 def find_file(flag: str | None, env: Mapping[str, str]) -> str | None:
-    """Return the file to read: the flag's, else `HOLDFAST_CONFIG`, else `holdfast.yaml` if it exists, else None."""
+    """Return the file to read: the flag's, or `HOLDFAST_CONFIG`, or `holdfast.yaml` if it exists, or None."""
     named = flag or env.get("HOLDFAST_CONFIG")
     return named or (DEFAULT_FILE if Path(DEFAULT_FILE).is_file() else None)
 
 
 def load_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> ServerSettings:
-    """Load the settings of a server: flags over the environment over `.env` over the file over the defaults.
+    """Load the settings of a server: flags override the environment, then `.env`, the file and the defaults.
 
     Args:
-        flags: `config`, `host`, `port`, `store`, `model`; None or absent: not given.
-        env: `HOLDFAST_CONFIG`, `HOLDFAST_HOST`, `HOLDFAST_PORT`, `HOLDFAST_STORE`, `HOLDFAST_GATEWAY__PORT` and its like, and
-            variables that the file names; empty ones count as not given. Variables of `.env` next to the file, and then of the
-            one in the current folder, are added.
+        flags: `config`, `host`, `port`, `store`, `model`; None or missing: not given.
+        env: `HOLDFAST_CONFIG`, `HOLDFAST_HOST`, `HOLDFAST_PORT`, `HOLDFAST_STORE`, variables like `HOLDFAST_GATEWAY__PORT`, and variables
+            that the file names; empty ones count as not given. Variables of `.env` files next to the file and in the current folder are
+            added.
 
     Raises:
         ConfigError: with all mistakes of the file, the flags and the environment.
@@ -260,7 +260,7 @@ def examine_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Examin
 
 
 def _find_given(key: str, flags: Mapping[str, Any], env: Mapping[str, str]) -> tuple[Any, str] | None:
-    """Return the value of a flag, or else of the variable of its name; and which of the two it is."""
+    """Return the value of a flag or its variable, and which of the two it is."""
     flag, name = flags.get(key), f"HOLDFAST_{key.upper()}"
     if flag is not None and flag != "":
         return flag, f"--{key}"

@@ -1,12 +1,12 @@
-"""Describes the model: the table of all keys in `docs/configuration.md`, and a JSON Schema for editors.
+"""Describe the model: the table of all keys in `docs/configuration-keys.md`, and a JSON Schema for editors.
 
-The schema cannot express everything (keys that exclude each other, names that must exist): `holdfast config check` can.
+The schema cannot express everything, such as keys that exclude each other or names that must exist: `holdfast config check` can.
 """
 
 from __future__ import annotations
 
 import ast
-import inspect as source_of
+import inspect as source_inspect
 import re
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -27,10 +27,10 @@ from holdfast.settings import Settings, format_size, get_fields, unwrap_type
 
 @cache
 def read_field_docs(cls: type[Settings]) -> dict[str, str]:
-    """Return the texts under the fields of a class and of those that it extends, by field."""
+    """Return the docstrings of a class's fields, including inherited ones, by field."""
     base = cls.__bases__[0]
     found = dict(read_field_docs(base)) if base is not Settings else {}
-    [body] = (node for node in ast.parse(source_of.getsource(cls)).body if isinstance(node, ast.ClassDef))
+    [body] = (node for node in ast.parse(source_inspect.getsource(cls)).body if isinstance(node, ast.ClassDef))
     for field, text in zip(body.body, body.body[1:], strict=False):
         if not (isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)):
             continue
@@ -40,17 +40,17 @@ def read_field_docs(cls: type[Settings]) -> dict[str, str]:
 
 
 class Row(NamedTuple):
-    """One key, as a table tells it."""
+    """A key in the table."""
 
     key: str
-    """Its path; `NAME` stands for the name of an entry, `[]` for each of a list."""
+    """Path of the key; `NAME` stands for the name of an entry, `[]` for each item of a list."""
     type: str
     default: str
     about: str
 
 
 def list_rows(cls: type[Settings] = Document, path: str = "") -> Iterator[Row]:
-    """Every key of the model that holds a value, in its order."""
+    """Yield every key of the model that has a value, in the order of the model."""
     about = read_field_docs(cls)
     for name, field in get_fields(cls).items():
         key = join_path(path, name)
@@ -66,7 +66,7 @@ def list_rows(cls: type[Settings] = Document, path: str = "") -> Iterator[Row]:
 
 
 def _list_strategy_rows(path: str) -> Iterator[Row]:
-    """The name, and for all keys of all strategies one row: the page that tells of them has a table of its own."""
+    """Yield rows for the name of the strategy, and for all keys of strategies. Another page has their table."""
     where = "[Strategies](strategies.md#keys-and-defaults)"
     yield Row(
         f"{path}.strategy",
@@ -78,7 +78,7 @@ def _list_strategy_rows(path: str) -> Iterator[Row]:
 
 
 def _find_inner(info: inspect.Type) -> tuple[type[Settings], str] | None:
-    """The keys below a key, where it is a mapping of known ones, or holds some."""
+    """Return the class of a nested mapping, and the suffix of its path, or None if there is none."""
     match info:
         case inspect.StructType(cls=cls) if issubclass(cls, Settings):
             return cls, ""
@@ -90,7 +90,7 @@ def _find_inner(info: inspect.Type) -> tuple[type[Settings], str] | None:
 
 
 def describe_type(info: inspect.Type, form: str | None = None) -> str:  # noqa: PLR0911 - one return a type
-    """A type as a reader knows it."""
+    """Describe a type for readers."""
     match info:
         case inspect.StructType(cls=cls) if cls is ContextSettings:
             return "as `context`"
@@ -121,7 +121,7 @@ def _format_least(value: float | None, written: Any) -> str:
 
 
 def _format_default(field: inspect.Field, form: str | None) -> str:
-    """What holds where nothing is said; empty where the text says it."""
+    """Format the default value; empty if the description says it."""
     if field.required:
         return "needed"
     value = field.default if field.default is not NODEFAULT else field.default_factory()
@@ -142,7 +142,7 @@ def _format_number(value: float, form: str | None) -> str:
 
 
 def format_table() -> str:
-    """Every key, as a table in Markdown."""
+    """Return every key as a Markdown table."""
     lines = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
     for row in list_rows():
         about = re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", row.about)
@@ -164,7 +164,7 @@ _Schema = dict[str, Any]
 
 
 def build_json_schema() -> _Schema:
-    """The schema, draft 2020-12."""
+    """Return the JSON Schema, draft 2020-12."""
     definitions: dict[str, _Schema] = {
         "variable": {"type": "string", "pattern": WHOLE_VARIABLE, "description": "Filled in from the environment."},
     }
@@ -176,7 +176,7 @@ def build_json_schema() -> _Schema:
 
 
 def _build_section(cls: type[Settings], definitions: dict[str, _Schema]) -> _Schema:
-    """The schema of a mapping with these keys and no others."""
+    """Build the schema of a mapping that has only these keys."""
     fields, about = get_fields(cls), read_field_docs(cls)
     properties: dict[str, _Schema] = {}
     for name, field in fields.items():
@@ -185,7 +185,7 @@ def _build_section(cls: type[Settings], definitions: dict[str, _Schema]) -> _Sch
     for alias, name in cls.ALIASES.items():
         properties[alias] = {**properties[name], "description": f"The same as `{name}`."}
     for key, why in cls.IGNORED.items():
-        properties[key] = {"deprecated": True, "description": f"Does nothing here: {why}."}
+        properties[key] = {"deprecated": True, "description": f"No effect: {why}."}
     if cls is Database:
         properties |= _add_database_aliases(properties)
     if cls is Agent:
@@ -196,7 +196,7 @@ def _build_section(cls: type[Settings], definitions: dict[str, _Schema]) -> _Sch
 
 
 def _build_type(info: inspect.Type, definitions: dict[str, _Schema]) -> _Schema:
-    """The schema of a value; what may be left out may be empty."""
+    """Build the schema of a value. Optional values may be null."""
     info, form = unwrap_type(info)
     match info:
         case inspect.StructType(cls=cls) if cls is ContextSettings:
@@ -204,7 +204,7 @@ def _build_type(info: inspect.Type, definitions: dict[str, _Schema]) -> _Schema:
             return {"$ref": "#/$defs/context"}
         case inspect.StructType(cls=cls) if issubclass(cls, Settings):
             if cls.__name__ not in definitions:
-                definitions[cls.__name__] = {}  # one that holds itself ends here
+                definitions[cls.__name__] = {}  # ends the recursion for a class that contains itself
                 definitions[cls.__name__] = _build_section(cls, definitions)
             named: _Schema = {"$ref": f"#/$defs/{cls.__name__}"}
             return {"anyOf": [named, _build_type(get_fields(Timeouts)["total"].type, {})]} if cls is Timeouts else named
@@ -225,7 +225,7 @@ def _build_scalar(info: inspect.Type, form: str | None) -> _Schema:
         case inspect.StrType():
             return {"type": ["string", "null"], "minLength": info.min_length or 0}
         case inspect.LiteralType(values=values):
-            # YAML 1.1, which editors read, takes `on` and `off` for booleans.
+            # Editors use YAML 1.1, in which `on` and `off` are booleans.
             words = [*values, *({"on": True, "off": False}[value] for value in values if value in {"on", "off"}), None]
             return _allow_variable({"enum": words})
         case inspect.BoolType():
@@ -252,11 +252,11 @@ def _add_range(schema: _Schema, info: inspect.IntType | inspect.FloatType) -> _S
 
 
 def _build_context() -> _Schema:
-    """`context`: the keys of the strategy that is named; without one those of all, since it may be the top level's."""
+    """Build the schema of `context`: the keys of its strategy, or of all strategies if none is named, since the top level may name it."""
     every: dict[str, _Schema] = {}
     for name, strategy in STRATEGIES.items():
         for key, what in strategy.keys.items():
-            # Defaults differ between strategies, so they stand in the text only.
+            # Defaults differ between strategies, so only the text has them.
             every.setdefault(key, {**_build_option(what), "description": f"{name}: {what.about}"})
     about = "; ".join(f"`{name}`: {strategy.about}" for name, strategy in STRATEGIES.items())
     chosen = {**_allow_variable({"enum": [*STRATEGIES, None]}), "default": DEFAULT_STRATEGY, "description": about}
@@ -269,7 +269,7 @@ def _build_context() -> _Schema:
 
 
 def _build_working_memory() -> _Schema:
-    """The same by another system's keys, which the check itself puts in their places."""
+    """Build the same schema with another system's keys, which the loader renames."""
     own = _build_context()["properties"]
     words = _allow_variable({"enum": ["all", *STRATEGIES, None]})
     renamed = {key: {**own[name], "description": f"The same as `{name}`."} for key, name in MEMORY_KEYS.items()}
@@ -279,7 +279,7 @@ def _build_working_memory() -> _Schema:
 
 
 def _restrict_to(name: str) -> _Schema:
-    """Which keys there are beside a strategy."""
+    """Build the rule for the keys of a strategy."""
     named = {"properties": {"strategy": {"const": name}}, "required": ["strategy"]}
     return {"if": named, "then": {"propertyNames": {"enum": ["strategy", *STRATEGIES[name].keys]}}}
 
@@ -315,26 +315,23 @@ def _build_server(definitions: dict[str, _Schema]) -> _Schema:
             assert isinstance(kind, inspect.StructType)
             info = get_fields(kind.cls)[name].type
         properties[key] = {**_build_type(info, definitions), "description": f"The same as `{'.'.join(path)}`."}
-    # Its keys differ from those of `auth`: the check itself says what each means.
+    # Its keys differ from those of `auth`: `holdfast config check` explains each.
     properties["auth"] = {
         "type": ["object", "null"],
         "description": "The same as `auth`, and `enabled`, `require_auth`.",
     }
     for key, why in SERVER_IGNORED.items():
-        properties[key] = {"deprecated": True, "description": f"Does nothing here: {why}."}
+        properties[key] = {"deprecated": True, "description": f"No effect: {why}."}
     return {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
 
 
 def _add_database_aliases(properties: Mapping[str, _Schema]) -> dict[str, _Schema]:
-    """What `respelt` takes of a database."""
+    """Build the keys of a database that `aliases` translates."""
     drivers = properties["driver"]["anyOf"][0]["enum"]
     number = _allow_variable({"type": ["integer", "null"], "minimum": 1})
     return {
         "driver": {**properties["driver"], **_allow_variable({"enum": [*drivers, "sqlite3"]})},
         **{key: {**number, "description": f"The same as `options.{option}`."} for key, option in DATABASE_KEYS.items()},
         "ssl_mode": {"type": ["string", "null"], "description": "The same as `options.sslmode`."},
-        **{
-            key: {"deprecated": True, "description": f"Does nothing here: {why}."}
-            for key, why in DATABASE_IGNORED.items()
-        },
+        **{key: {"deprecated": True, "description": f"No effect: {why}."} for key, why in DATABASE_IGNORED.items()},
     }

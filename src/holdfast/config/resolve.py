@@ -1,4 +1,4 @@
-"""Looks names up: which model answers, which embedder makes vectors, which database sessions are in."""
+"""Resolve names: the model that answers, the embedder, and the database of the sessions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.config.llms import LLM, LLMSettings
 from holdfast.config.model import BUILT_IN, OFFLINE, Config
-from holdfast.config.storage import database_url
+from holdfast.config.storage import make_database_url
 from holdfast.context.settings import ContextSettings
 from holdfast.embedders.settings import (
     EMBEDDER_URLS,
@@ -24,7 +24,7 @@ from holdfast.settings import Mistake
 OPENAI_URL: Final = "https://api.openai.com/v1"
 ANTHROPIC_URL: Final = "https://api.anthropic.com/v1"
 DEFAULT_MODEL: Final = "gpt-4o-mini"
-"""Used if neither configuration nor request names a model."""
+"""Model used if neither configuration nor request names one."""
 DEFAULT_CLAUDE: Final = "claude-haiku-4-5"
 """The same for Anthropic."""
 DEFAULT_STORE: Final = "sqlite:///holdfast.db"
@@ -52,7 +52,7 @@ def resolve_llm(config: Config, name: str | None = None) -> LLMSettings:
     default = _resolve_default(config, name or wanted)
     if default.provider == "offline":
         return default
-    # The same place and key, but no figure that belongs to the other model.
+    # The same address and key, but no numbers that belong to the other model.
     return msgspec.structs.replace(default, model=wanted, context_window=None, max_tokens=None, params={})
 
 
@@ -71,7 +71,7 @@ def _resolve_entry(config: Config, entry: str, name: str) -> LLMSettings:
 
 
 def _complete(config: Config, llm: LLM, *, name: str, origin: str) -> LLMSettings:
-    # A key from the environment goes only where the environment says, never to an address from the file.
+    # A key from the environment is only sent to the environment's address, never to an address from the file.
     is_claude, is_offline = llm.provider == "anthropic", llm.provider == "offline"
     environment = config.anthropic if is_claude else config.environment
     place = llm if llm.base_url or llm.api_key else environment
@@ -90,7 +90,7 @@ def _complete(config: Config, llm: LLM, *, name: str, origin: str) -> LLMSetting
 
 
 def resolve_context(config: Config, agent: str | None = None) -> ContextSettings:
-    """Return the context settings of an agent; those of the top level for None, or if the agent has none or is unknown."""
+    """Return the context settings of an agent, or those of the top level for None and for an agent that is unknown or has none."""
     found = config.agents.get(agent or "")
     return found.context if found and found.context else config.context
 
@@ -101,10 +101,10 @@ def resolve_context(config: Config, agent: str | None = None) -> ContextSettings
 def resolve_embedder(config: Config, name: str) -> EmbedderSettings:
     """Return the settings of an embedder.
 
-    `default` and `main` need no entry: then it is OpenAI's if the environment names OpenAI, else the local one.
+    `default` and `main` need no entry: they mean OpenAI's if the environment names OpenAI, or else the local one.
 
     Raises:
-        ConfigError: there is none of that name.
+        ConfigError: the embedder does not exist.
     """
     given = config.embedders.get(name)
     if given is None:
@@ -112,7 +112,7 @@ def resolve_embedder(config: Config, name: str) -> EmbedderSettings:
             known = ", ".join([*config.embedders, *BUILT_IN])
             raise ConfigError([config.at("embedders", f"no embedder {name!r}; known: {known}")])
         given = EmbedderEntry(provider="openai" if config.fallback.provider == "openai" else LOCAL)
-    # A key from the environment goes only where the environment says: see `_complete`.
+    # A key from the environment is only sent to the environment's address: see `_complete`.
     environment = config.environment if given.provider == "openai" else LLM()
     place = given if given.base_url or given.api_key else environment
     usual = EMBEDDER_URLS.get(given.provider, OPENAI_URL)
@@ -129,7 +129,7 @@ def resolve_embedder(config: Config, name: str) -> EmbedderSettings:
 
 
 def resolve_store_url(config: Config) -> str:
-    """Return the URL of the database that sessions are in. It contains the password: show `mask_url` of it.
+    """Return the URL of the sessions' database. It contains the password: show only `mask_url` of it.
 
     User, password and database are percent-encoded; a SQLite path is unchanged.
 
@@ -142,11 +142,11 @@ def resolve_store_url(config: Config) -> str:
     if config.storage.sessions.backend == "inmemory":
         return "sqlite://:memory:"
     database = config.databases.get(find_store_name(config))
-    return database_url(database) if database else DEFAULT_STORE
+    return make_database_url(database) if database else DEFAULT_STORE
 
 
 def find_store_mistake(config: Config) -> Mistake | None:
-    """Return why sessions have no store: the key, and what is wrong with it; None if they have one."""
+    """Return the mistake that leaves sessions without a store, as key and message, or None if they have one."""
     sessions, name = config.storage.sessions, find_store_name(config)
     database = config.databases.get(name)
     if sessions.backend == "inmemory":
@@ -162,6 +162,6 @@ def find_store_mistake(config: Config) -> Mistake | None:
 
 
 def find_store_name(config: Config) -> str:
-    """Return the name of the database that sessions are in: unless the file says, `main`, else `default`."""
+    """Return the name of the sessions' database: as configured, or `main`, or `default`."""
     known = [name for name in reversed(BUILT_IN) if name in config.databases]
     return config.storage.sessions.database or [*known, "main"][0]

@@ -1,4 +1,4 @@
-"""The configuration as it is understood, secrets hidden: whole, and value by value with the source of each."""
+"""Show the configuration as loaded, without secrets: as a whole, and value by value with its source."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT: Final = "default"
 
 
 def describe(config: Config) -> dict[str, Any]:
-    """Return the configuration as plain data, in the spelling of the file, defaults included, without secrets."""
+    """Return the configuration as plain data in the file's spelling, including defaults, without secrets."""
     return _describe_section(config, Document)
 
 
@@ -65,7 +65,7 @@ def _describe_leaf(value: Any, form: str | None, name: str) -> Any:
 
 
 def _mask(value: Any, *, name: str) -> Any:
-    """Return free data without values under names that sound like secrets, at any depth."""
+    """Mask values in free data whose names suggest a secret, at any depth."""
     if isinstance(value, dict):
         return {key: _mask(item, name=name if is_secret_name(name) else key) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -78,18 +78,18 @@ def _mask(value: Any, *, name: str) -> Any:
 
 
 class Value(NamedTuple):
-    """One value."""
+    """A value with its source."""
 
     key: str
-    """Its path: `gateway.port`, `hooks.webhooks[0].url`."""
+    """Path: `gateway.port`, `hooks.webhooks[0].url`."""
     value: Any
-    """As the file would have it; a secret is `***`."""
+    """Value as in the file; a secret is `***`."""
     source: str
     """`holdfast.yaml:3`, a variable's name, `.env:2: NAME`, `--port`, `preset NAME` or `default`."""
 
 
 def show_config(file: str | None, env: Mapping[str, str]) -> tuple[str, list[dict[str, Any]]]:
-    """Do the work of `holdfast config show [FILE]`: return a line for each value with its source, and the same as data.
+    """Run `holdfast config show [FILE]`: return a line for each value with its source, and the same as data.
 
     Raises:
         ConfigError: with every mistake of file and environment.
@@ -107,7 +107,7 @@ def _format_line(value: Value) -> str:
 
 
 def list_values(settings: ServerSettings) -> Iterator[Value]:
-    """Return every value, in the model's order; the model that answers and the store come first."""
+    """Yield every value in the order of the model, starting with the model that answers and the store."""
     config = settings.config
     model = resolve_llm(config)
     yield Value("model", model.model, f"--model {config.model}" if config.model else model.origin)
@@ -150,7 +150,7 @@ def _list_inside(value: Any, info: inspect.Type, path: str, config: Config) -> I
 
 
 def _find_source(config: Config, path: str) -> str:
-    """Return where a value comes from; without a place of its own, that of the section it is in."""
+    """Return the source of a value, or else of its section."""
     if path in config.origins:
         return config.origins[path]
     if line := config.lines.get(path):

@@ -1,4 +1,4 @@
-"""What is kept where: the keys `databases` and `storage`."""
+"""Define the keys `databases` and `storage`: where data is stored."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ _SERVER_KEYS: Final = ("host", "port", "database", "user", "password")
 
 
 class Database(Settings, frozen=True, kw_only=True):
-    """A place to store things: a `driver` with its keys, or a `url`."""
+    """A database: a `driver` with its keys, or a `url`."""
 
     ALIASES: ClassVar[dict[str, str]] = {"username": "user"}
 
     driver: Literal["sqlite", "postgres", "mysql", "redis"] | None = None
-    """Unset: what `url` begins with."""
+    """Unset: derived from `url`."""
     path: Text | None = None
-    """SQLite: the file, relative to where the process runs; `:memory:` for none."""
+    """SQLite: the file, relative to the working directory; `:memory:`: no file."""
     host: Text | None = None
-    """Needed for all but SQLite."""
+    """Required except for SQLite."""
     port: Annotated[int, Meta(ge=1, le=65_535)] | None = None
-    """Unset: the driver's usual one."""
+    """Unset: the driver's default."""
     database: Text | None = None
-    """Its name; for Redis its number."""
+    """Name of the database; number for Redis."""
     user: Text | None = None
-    """Any characters: they are encoded for you."""
+    """May contain any characters: they are encoded automatically."""
     password: Secret | None = None
-    """The same."""
+    """May contain any characters: they are encoded automatically."""
     url: Url | None = None
-    """Instead of all the others but `driver`."""
+    """Replaces all other keys except `driver`."""
     options: Free = {}
-    """The URL's query: what the driver takes besides, for example `sslmode`."""
+    """Query of the URL: options of the driver, for example `sslmode`."""
 
     @property
     def kind(self) -> str | None:
-        """The driver, by name or by `url`."""
+        """The driver, from `driver` or `url`."""
         scheme = (self.url or "").partition("://")[0]
         return self.driver or next((driver for driver, schemes in SCHEMES.items() if scheme in schemes), None)
 
@@ -70,19 +70,19 @@ class Database(Settings, frozen=True, kw_only=True):
             schemes = [scheme for driver in SCHEMES if self.driver in {driver, None} for scheme in SCHEMES[driver]]
             if not self.url.startswith(tuple(f"{scheme}://" for scheme in schemes)):
                 return [("url", f"expected a URL that begins with {', '.join(f'{scheme}://' for scheme in schemes)}")]
-            return [(key, "`url` says it already; remove one of the two") for key in given]
+            return [(key, "set together with `url`; remove one of the two") for key in given]
         if self.driver is None:
             return [("driver", f"missing; one of {', '.join(SCHEMES)}, or give a `url`")]
         if self.driver == "sqlite":
             missing = [] if self.path else [("path", "missing; driver 'sqlite' needs it, or `url`")]
-            return missing + [(key, "not for driver 'sqlite', which has `path`") for key in given if key != "path"]
+            return missing + [(key, "not for driver 'sqlite', which uses `path`") for key in given if key != "path"]
         needs = ("host",) if self.driver == "redis" else ("host", "database")
         missing = [(key, f"missing; driver {self.driver!r} needs it, or `url`") for key in needs if key not in given]
         return missing + [("path", f"only for driver 'sqlite', not {self.driver!r}")] * ("path" in given)
 
 
-def database_url(database: Database) -> str:
-    """The URL of one database."""
+def make_database_url(database: Database) -> str:
+    """Return the URL of a database."""
     if database.url is not None:
         return database.url
     options = {key: str(value).lower() if isinstance(value, bool) else value for key, value in database.options.items()}
@@ -103,16 +103,16 @@ def database_url(database: Database) -> str:
 
 
 class SessionStorage(Settings, frozen=True, kw_only=True):
-    """Where sessions live."""
+    """Storage of sessions."""
 
     backend: Literal["inmemory", "sql", "redis"] | None = None
-    """Unset: what `database` is."""
+    """Unset: derived from `database`."""
     database: Text | None = None
     """A name in `databases`; unset: `main`."""
     retention: Duration = 0.0
-    """Seconds after its end after which a closed session is deleted; 0: never."""
+    """Seconds after which a closed session is deleted; 0: never."""
     cache_bytes: Size = CACHE_BYTES
-    """How much a process remembers of sessions between turns, so that it need not read them again; one tenant fills at most half of it."""
+    """Size of the cache for sessions in memory, so that they are not read again each turn; one tenant fills at most half of it."""
 
     def find_mistakes(self) -> list[Mistake]:
         if self.backend == "inmemory" and self.database:
@@ -126,35 +126,36 @@ class Chromem(Settings, frozen=True, kw_only=True):
     """The embedded vector index."""
 
     persist_path: Text | None = None
-    """The folder that the index is in, `holdfast.index.db`; unset: beside the sessions."""
+    """Folder of the index file `holdfast.index.db`; unset: next to the sessions."""
     compress: bool = False
-    """Whether vectors take half the space; a search by them takes longer."""
+    """Store vectors in half the space; vector search takes longer."""
 
 
 class VectorProvider(Settings, frozen=True, kw_only=True):
-    """Where vectors live."""
+    """Storage of vectors."""
 
     type: Literal["chromem"] = "chromem"
-    """The index that is built in."""
+    """The built-in index."""
     chromem: Chromem | None = None
 
     @property
     def path(self) -> str | None:
-        """The folder that is named."""
+        """Folder of the index, if set."""
         return self.chromem.persist_path if self.chromem else None
 
 
 class MemoryStorage(Settings, frozen=True, kw_only=True):
-    """Where long-term memory lives."""
+    """Storage of long-term memory."""
 
     backend: Literal["keyword", "vector", "hybrid"] = "keyword"
-    """How memories are found."""
+    """How memories are searched."""
     embedder: Text | None = None
-    """A name in `embedders`; needed for all but `keyword`."""
+    """A name in `embedders`; required except for `keyword`."""
     vector_provider: VectorProvider | None = None
     half_life: dict[MemoryType, Duration] = {}
-    """By type of memory, how old one is that counts half; 0 of a type: only what is new counts. Others keep the usual one: 10,000
-    days; of `feedback` 365 days, of `project` and `episodic` 90."""
+    """Age at which a memory counts half, by type; 0: only new ones count. Defaults: 365 days for `feedback`, 90 for `project` and
+    `episodic`, 10,000 for others.
+    """
 
     def find_mistakes(self) -> list[Mistake]:
         needed = self.backend != "keyword" and self.embedder is None
@@ -162,36 +163,36 @@ class MemoryStorage(Settings, frozen=True, kw_only=True):
 
 
 class IndexStorage(Settings, frozen=True, kw_only=True):
-    """What search looks things up in."""
+    """The search index."""
 
     enabled: bool = True
-    """False: there is no index, and nothing can be searched."""
+    """False: there is no index, and search is unavailable."""
     type: Literal["keyword", "vector", "hybrid"] | None = None
-    """How past conversations are found; unset: as `storage.memory.backend` has it, else by `keyword`."""
+    """How past conversations are searched; unset: as `storage.memory.backend`, or else `keyword`."""
     embedder: Text | None = None
-    """A name in `embedders`; needed for all but `keyword`. Unset: that of `storage.memory`."""
+    """A name in `embedders`; required except for `keyword`. Unset: that of `storage.memory`."""
     database: Text | None = None
-    """A name in `databases`, any but a Redis; unset: beside the sessions."""
+    """A name in `databases`, except Redis; unset: next to the sessions."""
     vector_provider: VectorProvider | None = None
     """Unset: that of `storage.memory`."""
     rerank: Rerank | None = None
-    """Unset: hits stay in the order of the ranking."""
+    """Unset: hits keep the order of the ranking."""
 
     def find_mistakes(self) -> list[Mistake]:
-        found = [("embedder", f"missing; type {self.type!r} needs one")] if self._bare else []
+        found = [("embedder", f"missing; type {self.type!r} needs one")] if self._lacks_embedder else []
         if self.database and self.vector_provider and self.vector_provider.path:
             found.append(
-                ("database", "`vector_provider.chromem.persist_path` says where it lies; remove one of the two")
+                ("database", "set together with `vector_provider.chromem.persist_path`; remove one of the two")
             )
         return found
 
     @property
-    def _bare(self) -> bool:
+    def _lacks_embedder(self) -> bool:
         return self.enabled and self.type not in {None, "keyword"} and self.embedder is None
 
 
 class Storage(Settings, frozen=True, kw_only=True):
-    """What is kept where."""
+    """Where data is stored."""
 
     sessions: SessionStorage = SessionStorage()
     memory: MemoryStorage | None = None

@@ -1,7 +1,7 @@
-"""YAML text as a tree with line numbers, `${VAR}` filled in, and a list of every mistake with its place.
+"""Parse YAML into a tree with line numbers, fill in `${VAR}`, and collect every mistake with its place.
 
-Scalars stay text until their type is known. Only YAML 1.2's plain forms count: `true` and `false` are the booleans, and `012` is
-twelve. Variables are filled in after parsing, so that a value from the environment can never become a key or a list.
+Scalars stay text until their type is known. Only YAML 1.2's plain forms count: `true` and `false` are the booleans, and `012` is twelve.
+Variables are filled in after parsing, so that a value from the environment can never become a key or a list.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _READERS: Final[dict[Kind, Callable[[str], Any]]] = {
     "number": float,
     "string": str,
 }
-# `$${` is a literal `${`; otherwise up to the first `}`, or unfinished.
+# `$${` is a literal `${`; otherwise up to the first `}`, or unterminated.
 _VARIABLE: Final = re.compile(r"\$\$\{|\$\{([^}]*)\}|\$\{")
 _REFERENCE: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)(?::([-?])(.*))?", re.ASCII | re.DOTALL)
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
@@ -50,17 +50,17 @@ _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One value."""
+    """A single value."""
 
     line: int
-    """Line of the value's key; of a list's item, its own. 0: it is not in the file."""
+    """Line of the value's key, or of a list's item; 0: not in the file."""
     kind: Kind
     text: str
-    """As written, variables filled in."""
+    """Text with variables filled in."""
     written: str
-    """As written: shown in messages, so that these never show what a variable holds."""
+    """Text as written, which is shown in messages so that these never reveal the value of a variable."""
     is_loose: bool = False
-    """True for a single `${VAR}`: it may be of any type."""
+    """True for a single `${VAR}`, which may have any type."""
     is_broken: bool = False
     """True if its mistake was reported already."""
     variables: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Scalar:
 
     @property
     def is_empty(self) -> bool:
-        """True for a key with nothing after it, or `null`."""
+        """True for a key without a value, or with `null`."""
         return self.kind == "null" and not self.is_broken
 
 
@@ -88,7 +88,7 @@ class Section:
     entries: dict[str, Node]
 
     def section(self, key: str) -> Section | None:
-        """Return the mapping under a key, if there is one."""
+        """Return the mapping under a key, or None."""
         found = self.entries.get(key)
         return found if isinstance(found, Section) else None
 
@@ -107,13 +107,13 @@ def find_kind(text: str) -> Kind:
 
 
 def check_text(text: str) -> str | None:
-    """Return why a string can be neither sent nor stored: bytes of a variable that are not UTF-8 arrive as half pairs, too."""
-    broken = "has bytes that are not UTF-8, or half of a surrogate pair, and is no text"
+    """Return why a string can be neither sent nor stored, or None. Bytes of a variable that are not UTF-8 appear as lone surrogates."""
+    broken = "contains bytes that are not UTF-8, or half of a surrogate pair"
     return broken if _SURROGATE.search(text) else None
 
 
 def to_plain(node: Node) -> Any:
-    """Return the tree as ordinary Python data, for keys without a type of their own."""
+    """Return the tree as ordinary Python data, for keys without a type."""
     match node:
         case Section(entries=entries):
             return {name: to_plain(child) for name, child in entries.items()}
@@ -121,14 +121,14 @@ def to_plain(node: Node) -> Any:
             return [to_plain(item) for item in items]
         case Scalar(text=text):
             kind = find_kind(text) if node.is_loose else node.kind
-            # `!!int x`: the type that reads it reports the mistake.
+            # `!!int x`: reported when it is converted to its type.
             fits = kind not in _PATTERNS or _PATTERNS[kind].fullmatch(text)
             return _READERS[kind](text) if fits else text
 
 
 @dataclass(slots=True)
 class Problems:
-    """Every mistake found so far; and where values come from that the file spells otherwise, or does not have."""
+    """All mistakes found so far, and the origin of values that the file spells differently or does not have."""
 
     source: str
     written: dict[str, str] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class Problems:
     _found: list[tuple[float, str]] = field(default_factory=list)
 
     def add(self, line: int, path: str, message: str) -> None:
-        """Note a mistake: `holdfast.yaml:12: agents.a.llm: message`. Line 0: it is in no line of the file."""
+        """Record a mistake: `holdfast.yaml:12: agents.a.llm: message`. Line 0: not in the file."""
         origin = None if line else self.find_origin(path)
         place = origin or (f"{self.source}:{line}" if line else self.source)
         order = math.inf if origin else line
@@ -150,11 +150,11 @@ class Problems:
         self.paths.add(path)
 
     def add_variable(self, place: str, message: str) -> None:
-        """Note a mistake in a variable: `HOLDFAST_X: message`."""
+        """Record a mistake in a variable: `HOLDFAST_X: message`."""
         self._found.append((math.inf, f"{place}: {message}"))
 
     def find_origin(self, path: str) -> str | None:
-        """Return the variable that a value, or what holds it, comes from; None: the file."""
+        """Return the variable that provides a value or its section, or None if it is in the file."""
         while path:
             if path in self.origins:
                 return self.origins[path]
@@ -162,7 +162,7 @@ class Problems:
         return None
 
     def spell(self, path: str) -> str:
-        """Return a path of the model as the file spells it."""
+        """Return a path of the model in the file's spelling."""
         above = path
         while above:
             if above in self.written:
@@ -174,7 +174,7 @@ class Problems:
         return len(self._found)
 
     def lines(self) -> list[str]:
-        """Return the mistakes in the order of their lines; those of variables come last."""
+        """Return the mistakes in the order of their lines, followed by those of variables."""
         return [text for _, text in sorted(self._found, key=lambda found: found[0])]
 
 
@@ -187,7 +187,7 @@ def _parent(path: str) -> str:
 
 
 def parse_yaml(text: str, *, env: Mapping[str, str], problems: Problems) -> Section | None:
-    """Return the tree of a YAML document; None if it is not YAML or too large. Mistakes go to `problems`."""
+    """Return the tree of a YAML document, or None if it is not valid YAML or too large. Mistakes are added to `problems`."""
     try:
         tree = _build_tree(text, _Builder(env, problems))
     except _TooLarge as error:
@@ -223,7 +223,7 @@ class _TooLarge(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, used up to its node tree, with YAML 1.2's plain scalars and a bound on nesting."""
+    """PyYAML's safe loader, used up to its node tree, with YAML 1.2's plain scalars and a limit on nesting."""
 
     yaml_implicit_resolvers: dict[str, Any] = {}
 
@@ -232,7 +232,7 @@ class _Loader(yaml.SafeLoader):
         self._depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        # Checked on the way down: Python's own stack would end first.
+        # Checked on the way down, before Python's stack overflows.
         self._depth += 1
         if self._depth > CONFIG_DEPTH:
             raise _TooLarge(self.line + 1, f"nested more than {CONFIG_DEPTH} deep")
@@ -241,14 +241,14 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
-# Without a first character: tried for all. In this order, as in `find_kind`.
+# None: tried for any first character, in the same order as in `find_kind`.
 for _tag, _kind in _KINDS.items():
     if _kind in _PATTERNS:
         _Loader.add_implicit_resolver(_tag, re.compile(rf"(?:{_PATTERNS[_kind].pattern})\Z", re.ASCII), None)
 
 
 class _Builder:
-    """Makes the tree from PyYAML's nodes."""
+    """Builds the tree from PyYAML's nodes."""
 
     def __init__(self, env: Mapping[str, str], problems: Problems) -> None:
         self._env = env
@@ -309,16 +309,16 @@ class _Builder:
         return Scalar(line, "string", text, written, is_loose, is_broken=bool(mistakes), variables=used)
 
     def _expand(self, found: re.Match[str], mistakes: list[str], names: list[str]) -> str:
-        """Return the value of one `${…}`; note its mistakes and the name of the variable."""
+        """Return the value of one `${…}`, and record its mistakes and the variable's name."""
         if found[0] == "$${":
             return "${"
         if found[1] is None:
-            mistakes.append("`${` without its `}`; write `$${` for a literal `${`")
+            mistakes.append("`${` without `}`; write `$${` for a literal `${`")
             return ""
         reference = _REFERENCE.fullmatch(found[1])
         if reference is None or "${" in (reference[3] or ""):
             mistakes.append(
-                f"`{found[0]}` is none of ${{VAR}}, ${{VAR:-default}} and ${{VAR:?message}}; "
+                f"`{found[0]}` is not one of ${{VAR}}, ${{VAR:-default}} and ${{VAR:?message}}; "
                 "write `$${` for a literal `${`"
             )
             return ""
@@ -327,7 +327,7 @@ class _Builder:
         if value:
             names.append(name)
         elif kind == "?":
-            mistakes.append(f"the environment variable {name} is not set: {rest or 'it has to be'}")
+            mistakes.append(f"the environment variable {name} is not set: {rest or 'it is required'}")
         elif kind == "-":
             return rest
         elif value is None:
