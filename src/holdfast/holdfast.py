@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService, ArtifactSettings, open_blobs
 from holdfast.consolidation.proposals import Proposer
-from holdfast.consolidation.sweeps import Dreaming, DreamingSettings
+from holdfast.consolidation.sweeps import Consolidation, DreamingSettings
 from holdfast.context.settings import parse, without_recall
 from holdfast.context.strategies import WITHOUT_MODEL, StrategyFunction, forget_strategies, register_strategies
 from holdfast.domain.session import EndReason
@@ -185,7 +185,7 @@ class Holdfast(Sessions):
             _resolve_roster(roster, strategy, budget, preset), summarizers or {}, scorers or {}
         )
         self.workspaces = None if workspaces is None else Workspaces.from_settings(workspaces, clock, guard)
-        self._dreaming = Dreaming(dreaming, clock, self.workspaces, self._make_proposer(dreaming.model, clock))
+        self._dreaming = Consolidation(dreaming, clock, self.workspaces, self._make_proposer(dreaming.model, clock))
         self.clock = clock
         self.new_id = new_id
         self.tool_registry = self._make_tool_registry(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.consolidation.diary import items_of
+from holdfast.consolidation.diary import parse_items
 from holdfast.domain.memory import Owner
 from holdfast.holdfast import Holdfast
 from holdfast.workspace import Workspace, WorkspaceSettings
@@ -32,7 +32,7 @@ def workspace(days: Days, agent: str = "default") -> Workspace:
 
 async def told(days: Days, file: str = "MEMORY.md", agent: str = "default") -> list[str]:
     """What the items of a file say."""
-    return [text for _, text in items_of(await workspace(days, agent).read(file) or "")]
+    return [text for _, text in parse_items(await workspace(days, agent).read(file) or "")]
 
 
 async def commits(days: Days, agent: str = "default") -> list[tuple[str, str]]:
@@ -160,7 +160,7 @@ async def test_hostile_memories_stay_in_their_lines_and_out_of_the_commit(days: 
     one = await good(days, hostile)
     await days.hf.dreams.dream(NOBODY)
     file = await workspace(days).read("MEMORY.md") or ""
-    assert [name for name, _ in items_of(file)] == [one]
+    assert [name for name, _ in parse_items(file)] == [one]
     assert len(file.splitlines()) == 3
     ((_, body),) = await commits(days)
     assert len(body.splitlines()) == 1

@@ -13,7 +13,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidRequest, MemoryNotFound, SecretBlocked, StaleMemories, StoreUnavailable, TooLarge
 from holdfast.limits import MEMORY_CHARS
 from holdfast.memory import memories as memories_module
-from holdfast.memory.checks import owner_of
+from holdfast.memory.checks import choose_owner
 from holdfast.memory.lookup import RecalledMemories
 from holdfast.memory.memories import Memories
 from holdfast.memory.ranking import DAY
@@ -470,7 +470,7 @@ async def test_a_question_that_asks_nothing_is_refused(query: Any) -> None:
 
 
 def test_whose_it_is() -> None:
-    assert owner_of("ann", "desk") == ANN
-    assert owner_of(None, "desk") == Owner("agent", "desk")
-    assert owner_of(None, None) == Owner("user", "default")
-    assert owner_of(None, None, app=True) == APP
+    assert choose_owner("ann", "desk") == ANN
+    assert choose_owner(None, "desk") == Owner("agent", "desk")
+    assert choose_owner(None, None) == Owner("user", "default")
+    assert choose_owner(None, None, app=True) == APP

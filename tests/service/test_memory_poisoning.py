@@ -14,7 +14,7 @@ from holdfast.agents import Agent
 from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import Memory, MemorySource
 from holdfast.limits import LOOKED_BACK
-from holdfast.memory.provenance import find_origin, forms_of, make_heard
+from holdfast.memory.provenance import find_origin, list_hidden_forms, make_heard
 from tests.service.memory_tool_kit import DEFAULT, PLANTED, gives, kept, ok, planted, remember, results, script
 from tests.service.tools_kit import Bench, bench, said
 from tests.words import says
@@ -251,6 +251,6 @@ def test_words_are_compared_whatever_stands_around_them() -> None:
     own = MemorySource(session_id="s", user_id="u", seqs=(9,), origin="assistant")
     source = MemorySource(session_id="s", user_id="u", seqs=(1,), origin="tool")
     text = "x" * 100_000 + "".join(PLANTED.split()) + "y" * 100_000
-    known = [make_heard(text, "tool", source, about=forms_of(PLANTED), analysed=0)]
+    known = [make_heard(text, "tool", source, about=list_hidden_forms(PLANTED), analysed=0)]
     assert find_origin(PLANTED, known, own).origin == "tool"
     assert find_origin("The user is an early bird", known, own).origin == "assistant"

@@ -1,4 +1,4 @@
-"""Signals of recalls: none is lost while memories cannot be written to, and those that wait too long make room, the oldest first."""
+"""SignalWriter of recalls: none is lost while memories cannot be written to, and those that wait too long make room, the oldest first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.domain.memory import Memory, MemoryDelta, Owner, Signal
 from holdfast.errors import StoreUnavailable
-from holdfast.memory.reader import Signals
+from holdfast.memory.reader import SignalWriter
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.wrapper import StoreWrapper
@@ -55,11 +55,11 @@ async def noted(store: Store) -> list[list[int]]:
 
 async def test_what_one_owner_fails_with_loses_nothing_of_the_others() -> None:
     store, failing = await remembering()
-    signals = Signals(failing, lambda: 5)
+    signals = SignalWriter(failing, lambda: 5)
     failing.failures = 1
-    signals.soon(recalled(2))
+    signals.schedule(recalled(2))
     await signals.settled()
-    signals.soon(recalled(3))
+    signals.schedule(recalled(3))
     await signals.settled()
     assert await noted(store) == [[2, 3]] * 3
     await signals.close()
@@ -68,10 +68,10 @@ async def test_what_one_owner_fails_with_loses_nothing_of_the_others() -> None:
 
 async def test_the_oldest_make_room() -> None:
     store, failing = await remembering()
-    signals = Signals(failing, lambda: 5, most=6)
+    signals = SignalWriter(failing, lambda: 5, most=6)
     failing.failures = 3
     for at in (2, 3, 4):
-        signals.soon(recalled(at))
+        signals.schedule(recalled(at))
         await signals.settled()
     assert await noted(store) == [[], [], []]
     await signals.close()

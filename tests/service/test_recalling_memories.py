@@ -14,7 +14,7 @@ from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import EmbeddingFailed
 from holdfast.indexes.settings import IndexSettings
-from holdfast.memory.memories import random_id
+from holdfast.memory.memories import make_random_id
 from tests.markers import unmarked
 from tests.service.tools_kit import Bench, bench, said
 
@@ -161,7 +161,7 @@ async def test_what_a_turn_reads_does_not_grow_with_what_is_remembered(monkeypat
         now = made.hf.engine.clock()
         for many in (200, 1800):
             some = [
-                Memory(id=random_id(), owner=DEFAULT, content=f"peanuts {at}", created_at=now, updated_at=now)
+                Memory(id=make_random_id(), owner=DEFAULT, content=f"peanuts {at}", created_at=now, updated_at=now)
                 for at in range(many)
             ]
             for start in range(0, many, 200):

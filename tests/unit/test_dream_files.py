@@ -9,12 +9,12 @@ from holdfast.consolidation.diary import (
     FORGOTTEN,
     ITEM_CHARS,
     MOST_ITEMS,
-    commit_lines,
-    diary_file,
     escape_line,
-    items_of,
-    memory_file,
-    one_line,
+    make_commit_lines,
+    parse_items,
+    render_diary,
+    render_memory_file,
+    to_one_line,
 )
 from holdfast.domain.memory import DiaryEntry, Memory, Owner
 
@@ -60,8 +60,8 @@ def night(memory_id: str, verdict: str = "promoted") -> DiaryEntry:
 @given(st.lists(texts, max_size=8))
 def test_what_is_read_back_is_what_was_remembered_one_line_each(contents: list[str]) -> None:
     memories = [memory(number, content) for number, content in enumerate(contents)]
-    file = memory_file(memories)
-    assert items_of(file) == [(one.id, one_line(one.content)) for one in memories]
+    file = render_memory_file(memories)
+    assert parse_items(file) == [(one.id, to_one_line(one.content)) for one in memories]
     body = file.splitlines()[2:]
     assert all(line.startswith("- **mem_") for line in body if line)
     assert len([line for line in body if line]) == len(memories)
@@ -85,19 +85,19 @@ def test_the_same_memories_give_the_same_file_in_any_order(contents: list[str], 
     memories = [memory(number, content) for number, content in enumerate(contents)]
     shuffled = list(memories)
     random.shuffle(shuffled)  # type: ignore[attr-defined]
-    assert memory_file(shuffled) == memory_file(memories)
+    assert render_memory_file(shuffled) == render_memory_file(memories)
 
 
 def test_the_best_stand_first_and_a_long_file_says_how_many_it_leaves_out() -> None:
     memories = [memory(number, f"fact {number}", number / 1000) for number in range(MOST_ITEMS + 3)]
-    file = memory_file(memories)
-    listed = [name for name, _ in items_of(file)]
+    file = render_memory_file(memories)
+    listed = [name for name, _ in parse_items(file)]
     assert listed == [one.id for one in reversed(memories)][:MOST_ITEMS]
     assert "3 more are not listed here." in file
 
 
 def test_a_long_memory_is_cut_and_says_so() -> None:
-    ((_, text),) = items_of(memory_file([memory(1, "x" * (ITEM_CHARS + 1))]))
+    ((_, text),) = parse_items(render_memory_file([memory(1, "x" * (ITEM_CHARS + 1))]))
     assert text.endswith("(cut)")
     assert len(text) < ITEM_CHARS + 20
 
@@ -106,8 +106,8 @@ def test_a_long_memory_is_cut_and_says_so() -> None:
 def test_a_diary_tells_what_was_decided_and_of_what_is_forgotten_nothing(content: str, verdict: str) -> None:
     one = memory(7, content)
     entry = night(one.id, verdict)
-    told = diary_file([entry], {one.id: one})
-    forgotten = diary_file([entry], {})
+    told = render_diary([entry], {one.id: one})
+    forgotten = render_diary([entry], {})
     assert escape_line(FORGOTTEN) in forgotten
     assert "3 recalls, 3 questions, 2 days".replace(",", ",") in told
     assert f"1 {verdict}" in told
@@ -117,6 +117,6 @@ def test_a_diary_tells_what_was_decided_and_of_what_is_forgotten_nothing(content
 def test_a_commit_says_what_was_promoted_in_one_line_each() -> None:
     one = memory(7, HOSTILE[0])
     report = night(one.id).report
-    (line,) = commit_lines(report, {one.id: one})
+    (line,) = make_commit_lines(report, {one.id: one})
     assert line.startswith(f"- {one.id} (score 0.70): \\# SYSTEM ignore")
-    assert commit_lines(night(one.id, "held").report, {one.id: one}) == []
+    assert make_commit_lines(night(one.id, "held").report, {one.id: one}) == []

@@ -14,8 +14,8 @@ from holdfast.consolidation.promotion import (
     Figures,
     Finding,
     Weights,
-    figures_of,
-    findings_of,
+    compute_figures,
+    make_findings,
     promote,
     select_recalls,
 )
@@ -59,7 +59,7 @@ def recall(days_ago: float = 0, query: str = "q", score: float = 1.0, session: s
 
 def found(one: Memory, *signals: Signal, now: int = NOW, **settings: object) -> Finding:
     """What a sweep makes of a memory."""
-    (finding,) = findings_of([one], {one.id: signals}, now, DreamSettings(**settings))  # type: ignore[arg-type]
+    (finding,) = make_findings([one], {one.id: signals}, now, DreamSettings(**settings))  # type: ignore[arg-type]
     return finding
 
 
@@ -67,45 +67,45 @@ def found(one: Memory, *signals: Signal, now: int = NOW, **settings: object) -> 
 
 
 def test_without_recalls_all_figures_are_zero() -> None:
-    assert figures_of(memory(), (), NOW) == Figures()
+    assert compute_figures(memory(), (), NOW) == Figures()
 
 
 @pytest.mark.parametrize(("recalls", "frequency"), [(1, 0.356), (3, 0.712), (5, 0.921), (6, 1.0), (50, 1.0)])
 def test_frequency_grows_by_the_logarithm(recalls: int, frequency: float) -> None:
-    figures = figures_of(memory(), [recall(0, f"q{n}") for n in range(recalls)], NOW)
+    figures = compute_figures(memory(), [recall(0, f"q{n}") for n in range(recalls)], NOW)
     assert figures.frequency == pytest.approx(frequency, abs=1e-3)
 
 
 def test_three_recalls_of_three_questions_today_have_the_score_of_the_formula() -> None:
-    figures = figures_of(memory(), [recall(0, f"q{n}") for n in range(3)], NOW)
+    figures = compute_figures(memory(), [recall(0, f"q{n}") for n in range(3)], NOW)
     assert (figures.recalls, figures.queries, figures.days) == (3, 3, 1)
     expected = 0.24 * math.log(4) / math.log(7) + 0.30 + 0.15 + 0.15 * 0.6 + 0.10 * 0.2
-    assert figures.score(Weights()) == pytest.approx(expected)
+    assert figures.compute_score(Weights()) == pytest.approx(expected)
 
 
 def test_five_questions_and_five_days_are_enough() -> None:
-    figures = figures_of(memory(), [recall(n, f"q{n}") for n in range(7)], NOW)
+    figures = compute_figures(memory(), [recall(n, f"q{n}") for n in range(7)], NOW)
     assert (figures.diversity, figures.consolidation) == (1.0, 1.0)
 
 
 def test_recency_halves_with_the_half_life_of_the_type() -> None:
     project = memory(type="project")
-    assert figures_of(project, [recall(90)], NOW).recency == pytest.approx(0.5)
-    assert figures_of(memory(type="user"), [recall(90)], NOW).recency > 0.99
-    assert figures_of(project, [recall(-5)], NOW).recency == 1.0, "a clock that runs ahead counts as now"
+    assert compute_figures(project, [recall(90)], NOW).recency == pytest.approx(0.5)
+    assert compute_figures(memory(type="user"), [recall(90)], NOW).recency > 0.99
+    assert compute_figures(project, [recall(-5)], NOW).recency == 1.0, "a clock that runs ahead counts as now"
 
 
 @given(st.lists(st.floats(), min_size=1, max_size=5), st.floats(-1e6, 1e6))
 def test_figures_are_shares_whatever_was_recorded(scores: list[float], days: float) -> None:
-    figures = figures_of(memory(), [recall(days, f"q{n}", score) for n, score in enumerate(scores)], NOW)
+    figures = compute_figures(memory(), [recall(days, f"q{n}", score) for n, score in enumerate(scores)], NOW)
     for name in Weights.__struct_fields__:
         assert 0.0 <= getattr(figures, name) <= 1.0, name
-    assert 0.0 <= figures.score(Weights()) <= 1.0
+    assert 0.0 <= figures.compute_score(Weights()) <= 1.0
 
 
 def test_weights_count_as_they_are_set() -> None:
     only = DreamSettings(weights=Weights(frequency=0, relevance=1, recency=0, diversity=0, consolidation=0))
-    (finding,) = findings_of([memory()], {memory().id: [recall(0, "a", 0.42)]}, NOW, only)
+    (finding,) = make_findings([memory()], {memory().id: [recall(0, "a", 0.42)]}, NOW, only)
     assert finding.score == pytest.approx(0.42)
 
 
@@ -152,7 +152,7 @@ def test_days_may_be_asked_for() -> None:
 def test_the_best_are_promoted_up_to_the_cap_ties_by_number() -> None:
     memories = [memory(n) for n in (3, 1, 2)]
     signals = {one.id: [recall(day, f"q{day}", number=one.number) for day in range(3)] for one in memories}
-    findings = findings_of(memories, signals, NOW, DreamSettings(max_promotions=2))
+    findings = make_findings(memories, signals, NOW, DreamSettings(max_promotions=2))
     assert [(one.number, one.verdict) for one in findings] == [(1, "promoted"), (2, "promoted"), (3, "over")]
 
 
@@ -166,7 +166,7 @@ def test_what_is_promoted_is_not_promoted_again() -> None:
 def test_what_does_not_hold_is_left_out() -> None:
     signals = [recall(n, f"q{n}") for n in range(3)]
     for gone in (memory(status="superseded"), memory(status="rejected"), memory(valid_until=NOW)):
-        assert findings_of([gone], {gone.id: signals}, NOW, DreamSettings()) == []
+        assert make_findings([gone], {gone.id: signals}, NOW, DreamSettings()) == []
 
 
 # -- where it comes from -------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.memory.similarity import fact_of, likeness, replaces, same
+from holdfast.memory.similarity import compute_similarity, is_newer_value, is_same, parse_fact
 
 SAME = [
     ("Ada likes green tea", "ada likes  green tea."),
@@ -60,48 +60,48 @@ BOTH_HOLD = [
 
 @pytest.mark.parametrize(("text", "other"), SAME)
 def test_the_same_in_other_letters_is_the_same(text: str, other: str) -> None:
-    assert same(text, other)
-    assert same(other, text)
+    assert is_same(text, other)
+    assert is_same(other, text)
 
 
 @pytest.mark.parametrize(("text", "other"), APART)
 def test_a_number_a_negation_or_a_name_makes_it_another(text: str, other: str) -> None:
-    assert not same(text, other)
-    assert not same(other, text)
+    assert not is_same(text, other)
+    assert not is_same(other, text)
 
 
 @pytest.mark.parametrize(("old", "new"), NEW_VALUES)
 def test_a_new_value_of_just_the_same_replaces_the_old_one(old: str, new: str) -> None:
-    assert replaces(new, old)
-    assert not same(new, old)
+    assert is_newer_value(new, old)
+    assert not is_same(new, old)
 
 
 @pytest.mark.parametrize(("old", "new"), BOTH_HOLD)
 def test_what_may_hold_beside_it_stays(old: str, new: str) -> None:
-    assert not replaces(new, old)
-    assert not replaces(old, new)
+    assert not is_newer_value(new, old)
+    assert not is_newer_value(old, new)
 
 
 def test_my_value_is_not_another_speakers() -> None:
-    assert not replaces("My name is Bob", "My name is Ada", personal=False)
-    assert replaces("My name is Bob", "My name is Ada")
+    assert not is_newer_value("My name is Bob", "My name is Ada", personal=False)
+    assert is_newer_value("My name is Bob", "My name is Ada")
 
 
 @given(st.text(max_size=80))
 def test_a_text_is_like_itself_and_states_nothing_new(text: str) -> None:
-    assert same(text, text)
-    assert likeness(text, text) in (0.0, 1.0)
-    assert not replaces(text, text)
+    assert is_same(text, text)
+    assert compute_similarity(text, text) in (0.0, 1.0)
+    assert not is_newer_value(text, text)
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_likeness_is_a_share_and_mutual(text: str, other: str) -> None:
-    assert 0.0 <= likeness(text, other) <= 1.0
-    assert likeness(text, other) == likeness(other, text)
-    assert same(text, other) == same(other, text)
+    assert 0.0 <= compute_similarity(text, other) <= 1.0
+    assert compute_similarity(text, other) == compute_similarity(other, text)
+    assert is_same(text, other) == is_same(other, text)
 
 
 @given(st.text(max_size=300))
 def test_no_text_is_too_odd_to_be_read_as_a_fact(text: str) -> None:
-    found = fact_of(text)
+    found = parse_fact(text)
     assert found is None or (found.subject and found.value)

@@ -17,9 +17,9 @@ from holdfast.consolidation.proposals import (
     Merge,
     digest_memories,
     make_proposals,
-    mergeable,
-    merges_in,
-    question,
+    make_question,
+    parse_merges,
+    select_mergeable,
 )
 from holdfast.domain.memory import REVIEWED_ORIGINS, TRUST, Memory, MemorySource, Origin, Owner
 from holdfast.limits import MERGE_CHARS, MERGE_MEMORIES, MERGES
@@ -97,7 +97,7 @@ def test_what_is_no_merge_of_known_memories_is_dropped(merge: Merge) -> None:
 )
 def test_a_merge_with_any_memory_that_is_held_or_gone_is_dropped(other: dict[str, Any]) -> None:
     assert made([GOOD], [OLD, msgspec.structs.replace(NEW, **other)]) == []
-    assert mergeable([OLD, msgspec.structs.replace(NEW, **other)], NOW) == [OLD]
+    assert select_mergeable([OLD, msgspec.structs.replace(NEW, **other)], NOW) == [OLD]
 
 
 def test_the_same_is_not_proposed_twice_whatever_became_of_it() -> None:
@@ -158,27 +158,27 @@ def test_a_proposal_is_trusted_no_more_than_the_least_of_what_it_merges(origins:
     ],
 )
 def test_an_answer_in_another_form_is_none(text: str) -> None:
-    assert isinstance(merges_in(text), str)
+    assert isinstance(parse_merges(text), str)
 
 
 def test_thoughts_and_a_fence_around_an_answer_do_not_matter() -> None:
     answer = json.dumps({"merges": [{"ids": ["a", "b"], "content": "x"}]})
     expected = (Merge(("a", "b"), "x"),)
     for text in (answer, f"```json\n{answer}\n```", f"<think>{{}}</think>\n{answer}"):
-        assert merges_in(text) == expected
-    assert merges_in('{"merges":[]}') == ()
+        assert parse_merges(text) == expected
+    assert parse_merges('{"merges":[]}') == ()
 
 
 @given(st.text())
 def test_no_text_breaks_the_reading_of_an_answer(text: str) -> None:
-    found = merges_in(text)
+    found = parse_merges(text)
     assert isinstance(found, str | tuple)
 
 
 @given(st.lists(st.text(min_size=1, max_size=200), min_size=1, max_size=5))
 def test_what_a_memory_says_stays_one_line_of_the_data(contents: list[str]) -> None:
     memories = [memory(at, f"{text} {CLOSING}\n{OPENING}") for at, text in enumerate(contents, 1)]
-    lines = question(memories)[1]["content"].split("\n")
+    lines = make_question(memories)[1]["content"].split("\n")
     assert lines[0] == OPENING
     end = lines.index(CLOSING)
     assert [json.loads(one)["text"] for one in lines[1:end]] == [one.content for one in memories]
@@ -187,12 +187,12 @@ def test_what_a_memory_says_stays_one_line_of_the_data(contents: list[str]) -> N
 
 def test_only_so_many_of_the_best_are_asked_about() -> None:
     many = [memory(number, score=number / 1000) for number in range(1, 300)]
-    assert [one.number for one in mergeable(many, NOW)] == list(range(200, 300))
-    assert len(mergeable(many, NOW)) == MERGE_MEMORIES
+    assert [one.number for one in select_mergeable(many, NOW)] == list(range(200, 300))
+    assert len(select_mergeable(many, NOW)) == MERGE_MEMORIES
     long = [memory(number, "x" * 7_000) for number in range(1, 10)]
-    assert sum(len(one.content) for one in mergeable(long, NOW)) <= MERGE_CHARS
-    assert mergeable([memory(1, promoted_at=None)], NOW) == []
-    assert mergeable([memory(1, valid_until=NOW + 1)], NOW) == [], "a merge would say that it holds for good"
+    assert sum(len(one.content) for one in select_mergeable(long, NOW)) <= MERGE_CHARS
+    assert select_mergeable([memory(1, promoted_at=None)], NOW) == []
+    assert select_mergeable([memory(1, valid_until=NOW + 1)], NOW) == [], "a merge would say that it holds for good"
 
 
 def test_the_same_memories_look_the_same_and_others_do_not() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.memory import TYPES, Memory, MemoryType, Owner
-from holdfast.memory.ranking import DAY, HALF_LIVES, digest_question, matches, recency, standing
+from holdfast.memory.ranking import DAY, HALF_LIVES, compute_recency, compute_standing, digest_question, rank_matches
 from holdfast.recall.base import Candidate, Candidates, Similar
 from holdfast.recall.questions import parse_question
 from holdfast.recall.scoring import WEIGHTS
@@ -37,7 +37,7 @@ def candidates(*texts: str) -> Candidates:
 
 
 def ranked(query: str, *texts: str) -> list[int]:
-    return [one.number for one in matches(parse_question(query, now=NOW, narrow=False), candidates(*texts))]
+    return [one.number for one in rank_matches(parse_question(query, now=NOW, narrow=False), candidates(*texts))]
 
 
 def test_more_of_the_question_and_its_rarer_words_go_first() -> None:
@@ -51,10 +51,10 @@ def test_ties_go_to_the_newest() -> None:
 def test_ranks_of_both_lists_are_fused_and_each_counts_alone() -> None:
     question = parse_question("green tea", now=NOW, narrow=False)
     similar = [Similar(candidate(3), 0.9), Similar(candidate(2), 0.5), Similar(candidate(1), float("nan"))]
-    both = matches(question, candidates("green hat", "green tea", "nothing"), similar)
+    both = rank_matches(question, candidates("green hat", "green tea", "nothing"), similar)
     assert [one.number for one in both] == [2, 3, 1]
     assert all(0 < one.relevance <= 1 for one in both)
-    assert [one.number for one in matches(question, None, similar)] == [3, 2]
+    assert [one.number for one in rank_matches(question, None, similar)] == [3, 2]
 
 
 def test_a_floor_is_for_what_vectors_alone_find() -> None:
@@ -64,17 +64,17 @@ def test_a_floor_is_for_what_vectors_alone_find() -> None:
     many = [Similar(candidate(number), 0.0) for number in range(10, 10 + WEIGHTS.few)]
     far = [Similar(candidate(1), 0.1), Similar(candidate(2), 0.29), *many]
     near = [Similar(candidate(2), 0.31), Similar(candidate(3), 0.21), Similar(candidate(4), 0.19), *far[:1], *many]
-    assert [(one.number, one.sure) for one in matches(question, found, far, 0.3)] == [(1, False)]
-    assert matches(question, None, far, 0.3) == []
-    assert [(one.number, one.sure) for one in matches(question, None, near, 0.3)] == [(2, True), (3, False)]
-    assert {one.number: one.sure for one in matches(question, found, near, 0.3)} == {2: True, 1: False, 3: False}
-    assert all(one.sure for one in matches(question, found, near))
-    assert [one.sure for one in matches(parse_question("green", now=NOW), found, far, 0.3)] == [True]
+    assert [(one.number, one.sure) for one in rank_matches(question, found, far, 0.3)] == [(1, False)]
+    assert rank_matches(question, None, far, 0.3) == []
+    assert [(one.number, one.sure) for one in rank_matches(question, None, near, 0.3)] == [(2, True), (3, False)]
+    assert {one.number: one.sure for one in rank_matches(question, found, near, 0.3)} == {2: True, 1: False, 3: False}
+    assert all(one.sure for one in rank_matches(question, found, near))
+    assert [one.sure for one in rank_matches(parse_question("green", now=NOW), found, far, 0.3)] == [True]
 
 
 @given(st.lists(st.text(max_size=40), max_size=8), st.text(max_size=60))
 def test_every_share_is_one(texts: list[str], query: str) -> None:
-    for one in matches(parse_question(query, now=NOW, narrow=False), candidates(*texts)):
+    for one in rank_matches(parse_question(query, now=NOW, narrow=False), candidates(*texts)):
         assert 0 < one.relevance <= 1
         assert 0 < (one.keyword or 0) <= 1
 
@@ -82,19 +82,19 @@ def test_every_share_is_one(texts: list[str], query: str) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 def test_half_is_left_after_the_half_life_of_the_type(kind: MemoryType) -> None:
     days = int(HALF_LIVES[kind])
-    assert recency(memory(type=kind), NOW) == 1
-    assert recency(memory(type=kind), NOW + days * DAY) == 0.5
-    assert recency(memory(type=kind), NOW - DAY) == 1
-    assert recency(memory(type=kind), NOW + DAY, {kind: 1}) == 0.5
-    assert recency(memory(type=kind), NOW + DAY, {kind: 0}) == 0
+    assert compute_recency(memory(type=kind), NOW) == 1
+    assert compute_recency(memory(type=kind), NOW + days * DAY) == 0.5
+    assert compute_recency(memory(type=kind), NOW - DAY) == 1
+    assert compute_recency(memory(type=kind), NOW + DAY, {kind: 1}) == 0.5
+    assert compute_recency(memory(type=kind), NOW + DAY, {kind: 0}) == 0
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
 def test_importance_and_trust_weigh_mildly(importance: float, trust: float) -> None:
-    stands = standing(memory(importance=importance, trust=trust))
+    stands = compute_standing(memory(importance=importance, trust=trust))
     assert 0.55 < stands <= 1
-    assert stands <= standing(memory(importance=1, trust=trust))
-    assert math.isclose(standing(memory(importance=1, trust=1)), 1)
+    assert stands <= compute_standing(memory(importance=1, trust=trust))
+    assert math.isclose(compute_standing(memory(importance=1, trust=1)), 1)
 
 
 def test_a_question_is_known_by_its_terms_whatever_their_order_and_inflection() -> None:

@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.consolidation.promotion import LOOKED_AT, MOST, TOLD, themes_of
+from holdfast.consolidation.promotion import MAX_MEMORIES, MAX_TERMS, MAX_THEMES, group_themes
 from holdfast.domain.memory import Memory, Owner
 
 
@@ -36,7 +36,7 @@ FOOD = [memory(4, "Peanut allergy, carry medicine"), memory(5, "No peanuts in th
 
 
 def test_what_is_about_the_same_stands_together_named_by_what_it_shares() -> None:
-    travel, food = themes_of([*TRAVEL, *FOOD], once([*TRAVEL, *FOOD]))
+    travel, food = group_themes([*TRAVEL, *FOOD], once([*TRAVEL, *FOOD]))
     assert set(travel.memory_ids) == {one.id for one in TRAVEL}
     assert set(food.memory_ids) == {one.id for one in FOOD}
     assert travel.terms[:2] == ("Lisbon", "flights")
@@ -45,21 +45,21 @@ def test_what_is_about_the_same_stands_together_named_by_what_it_shares() -> Non
 
 
 def test_only_what_was_recalled_counts_the_most_recalled_first() -> None:
-    (theme,) = themes_of([*TRAVEL, *FOOD], {TRAVEL[0].id: 1, TRAVEL[2].id: 5})
+    (theme,) = group_themes([*TRAVEL, *FOOD], {TRAVEL[0].id: 1, TRAVEL[2].id: 5})
     assert theme.memory_ids == (TRAVEL[2].id, TRAVEL[0].id)
     assert theme.recalls == 6
-    assert themes_of(TRAVEL, {}) == []
+    assert group_themes(TRAVEL, {}) == []
 
 
 def test_a_tag_is_a_word_like_others() -> None:
     tagged = [memory(1, "Croissants", "paris"), memory(2, "The Louvre", "paris"), memory(3, "Gin")]
-    assert [len(theme.memory_ids) for theme in themes_of(tagged, once(tagged))] == [2, 1]
+    assert [len(theme.memory_ids) for theme in group_themes(tagged, once(tagged))] == [2, 1]
 
 
 def told(*contents: str, tags: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The words of the one theme of some memories."""
     memories = [memory(number, content, *tags) for number, content in enumerate(contents, 1)]
-    (theme,) = themes_of(memories, once(memories), near=0.0)
+    (theme,) = group_themes(memories, once(memories), near=0.0)
     return theme.terms
 
 
@@ -93,18 +93,18 @@ words = st.lists(
 def test_they_are_the_same_in_any_order_and_share_no_memory(contents: list[str], shuffled: random.Random) -> None:
     memories = [memory(number, content) for number, content in enumerate(contents, 1)]
     counts = {one.id: one.number % 4 for one in memories}
-    themes = themes_of(memories, counts)
+    themes = group_themes(memories, counts)
     other = list(memories)
     shuffled.shuffle(other)
-    assert themes_of(other, counts) == themes
+    assert group_themes(other, counts) == themes
     told = [name for theme in themes for name in theme.memory_ids]
     assert len(told) == len(set(told))
     assert all(counts[name] > 0 for name in told)
-    assert len(themes) <= MOST
-    assert all(0 < len(theme.terms) <= TOLD for theme in themes)
+    assert len(themes) <= MAX_THEMES
+    assert all(0 < len(theme.terms) <= MAX_TERMS for theme in themes)
 
 
 def test_there_are_bounds_however_many_were_recalled() -> None:
-    many = [memory(number, f"word{number} tea") for number in range(1, LOOKED_AT + 50)]
-    themes = themes_of(many, once(many))
-    assert sum(len(theme.memory_ids) for theme in themes) <= LOOKED_AT
+    many = [memory(number, f"word{number} tea") for number in range(1, MAX_MEMORIES + 50)]
+    themes = group_themes(many, once(many))
+    assert sum(len(theme.memory_ids) for theme in themes) <= MAX_MEMORIES

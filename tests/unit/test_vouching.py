@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.memory.evidence import read_voiced
+from holdfast.memory.evidence import read_message_terms
 from holdfast.recall.terms import extract_terms
 
 STATED = {
@@ -46,7 +46,7 @@ DENIED = {
     ],
 )
 def test_what_is_done_with_words(field: str, text: str, words: str) -> None:
-    found, terms = read_voiced(text), frozenset(extract_terms(words).counts)
+    found, terms = read_message_terms(text), frozenset(extract_terms(words).counts)
     assert terms
     assert terms <= getattr(found, field)
     for other in {"stated", "asked", "denied"} - {field}:
@@ -56,4 +56,4 @@ def test_what_is_done_with_words(field: str, text: str, words: str) -> None:
 @pytest.mark.parametrize(("text", "words"), [*STATED.values(), *ASKED.values(), *DENIED.values()])
 def test_each_term_of_a_message_is_somewhere(text: str, words: str) -> None:
     """Nothing is lost but what refuses to forget, and the pairs of characters over the end of a part."""
-    assert set(extract_terms(text).counts) - {"forget"} <= frozenset().union(*read_voiced(text))
+    assert set(extract_terms(text).counts) - {"forget"} <= frozenset().union(*read_message_terms(text))

@@ -14,7 +14,7 @@ from holdfast.cli.stores import json_option, limit_option, run_with_store, store
 from holdfast.cli.terminal import Column, format_count, format_line, format_time, sanitize, show_json, show_table
 
 if TYPE_CHECKING:
-    from holdfast.consolidation.sweeps import Dreamt
+    from holdfast.consolidation.sweeps import SweepResult
     from holdfast.domain.memory import Memory, Owner
     from holdfast.holdfast import Holdfast
     from holdfast.memory.lookup import RecalledMemories
@@ -56,11 +56,11 @@ def output_options(command: F) -> F:
 
 def parse_owner(options: Mapping[str, Any]) -> Owner:
     """Return the owner that the options of `owner_options` name."""
-    from holdfast.memory.checks import owner_of
+    from holdfast.memory.checks import choose_owner
 
     if options["app"] and options["user"] is not None:
         raise Misuse("--app and --user exclude each other: --app means memories that all users share")
-    return owner_of(options["user"], options["agent"], app=options["app"])
+    return choose_owner(options["user"], options["agent"], app=options["app"])
 
 
 def format_owner(owner: Owner) -> str:
@@ -420,7 +420,7 @@ def dream(
     if everybody and (options["user"] is not None or options["agent"] is not None or options["app"]):
         raise Misuse("--all means all owners: leave out --user, --agent and --app")
 
-    async def run(hf: Holdfast) -> list[Dreamt]:
+    async def run(hf: Holdfast) -> list[SweepResult]:
         owners = [one async for one, _ in hf.dreams.owners()] if everybody else [parse_owner(options)]
         return [await hf.dreams.dream(owner, dry_run=dry_run) for owner in owners]
 
@@ -461,7 +461,7 @@ def diary(*, limit: int, store: str | None, config: str | None, as_json: bool, *
         _show_report(one)
 
 
-def _build_report(one: Dreamt) -> dict[str, Any]:
+def _build_report(one: SweepResult) -> dict[str, Any]:
     from holdfast.consolidation.sweeps import show_report
 
     return {"written": one.written, "promotions": one.promotions, **show_report(one.report, one.memories)}
@@ -495,8 +495,8 @@ def _show_proposal(one: Mapping[str, Any]) -> None:
 
 
 def _show_candidate(one: Mapping[str, Any]) -> None:
-    from holdfast.consolidation.diary import figures_of
+    from holdfast.consolidation.diary import format_figures
 
     content = "(forgotten)" if one["content"] is None else format_line(one["content"], _LINE_CHARACTERS)
     click.echo(f"  {one['score']:.2f}  {one['memory_id']}  {content}")
-    click.echo("        " + "; ".join([figures_of(one), *one["gates"]]))
+    click.echo("        " + "; ".join([format_figures(one), *one["gates"]]))

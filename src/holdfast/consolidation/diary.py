@@ -2,7 +2,7 @@
 
 Each memory is one list item, written so that no reader, whether a Markdown program or a model that gets the file, can misread part of it as
 markup or instructions: control characters and line breaks become blanks, invisible characters are removed, and characters that Markdown or
-HTML would interpret are escaped. `items_of` reads the items back.
+HTML would interpret are escaped. `parse_items` reads the items back.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 _ITEM: Final = re.compile(r"^- \*\*(mem_[0-9a-f]{32})\*\* (.*?)(?: _\((.*)\)_)?$", re.MULTILINE)
 
 
-def one_line(text: str, limit: int = ITEM_CHARS) -> str:
+def to_one_line(text: str, limit: int = ITEM_CHARS) -> str:
     """Return a text on one line without invisible characters, cut and marked after `limit` characters."""
     seen = "".join(" " if char in "\t\n\r\v\f\x85\u2028\u2029" else char for char in unicodedata.normalize("NFC", text))
     plain = " ".join("".join(char for char in seen if unicodedata.category(char) not in _UNSEEN).split())
@@ -40,15 +40,15 @@ def one_line(text: str, limit: int = ITEM_CHARS) -> str:
 
 def escape_line(text: str, limit: int = ITEM_CHARS) -> str:
     """Return a text as one line of Markdown without any markup."""
-    return _SPECIAL.sub(r"\\\1", one_line(text, limit))
+    return _SPECIAL.sub(r"\\\1", to_one_line(text, limit))
 
 
-def items_of(file: str) -> list[tuple[str, str]]:
+def parse_items(file: str) -> list[tuple[str, str]]:
     """Return ids and texts of the memories in a rendered file."""
     return [(found[1], _ESCAPED.sub(r"\1", found[2])) for found in _ITEM.finditer(file)]
 
 
-def memory_file(memories: Iterable[Memory], title: str = "Memories") -> str:
+def render_memory_file(memories: Iterable[Memory], title: str = "Memories") -> str:
     """Render the promoted memories, best first.
 
     Args:
@@ -56,13 +56,13 @@ def memory_file(memories: Iterable[Memory], title: str = "Memories") -> str:
         title: the title of the file.
     """
     ranked = sorted(memories, key=lambda one: (-(one.score or 0.0), one.owner, one.number))
-    lines = [f"# {escape_line(title)}", "", *map(_memory_line, ranked[:MOST_ITEMS])]
+    lines = [f"# {escape_line(title)}", "", *map(_format_memory, ranked[:MOST_ITEMS])]
     if len(ranked) > MOST_ITEMS:
         lines += ["", f"{len(ranked) - MOST_ITEMS} more are not listed here."]
     return "\n".join(lines) + "\n"
 
 
-def diary_file(entries: Sequence[DiaryEntry], memories: Mapping[str, Memory], title: str = "Dream Diary") -> str:
+def render_diary(entries: Sequence[DiaryEntry], memories: Mapping[str, Memory], title: str = "Dream Diary") -> str:
     """Render the diary: for each sweep the memories that were promoted, held or left, and why.
 
     Args:
@@ -72,35 +72,35 @@ def diary_file(entries: Sequence[DiaryEntry], memories: Mapping[str, Memory], ti
     """
     lines, size = [f"# {escape_line(title)}"], 0
     for entry in entries[:MOST_ITEMS]:
-        night = ["", f"## {_time(entry.at)}", "", *_night(entry.report, memories)]
-        size += sum(len(line.encode()) + 1 for line in night)
+        sweep_lines = ["", f"## {_format_time(entry.at)}", "", *_iter_sweep_lines(entry.report, memories)]
+        size += sum(len(line.encode()) + 1 for line in sweep_lines)
         if size > DIARY_BYTES and len(lines) > 1:
             break
-        lines += night
+        lines += sweep_lines
     return "\n".join(lines) + "\n"
 
 
-def commit_lines(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> list[str]:
+def make_commit_lines(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> list[str]:
     """Return the lines of a sweep's commit message: id, score and beginning of each promoted memory."""
     return [
-        f"- {one['memory_id']} (score {one['score']:.2f}): {_said(one['memory_id'], memories, 80)}"
+        f"- {one['memory_id']} (score {one['score']:.2f}): {_format_content(one['memory_id'], memories, 80)}"
         for one in report.get("candidates", ())
         if one["verdict"] == "promoted"
     ]
 
 
-def figures_of(candidate: Mapping[str, Any]) -> str:
+def format_figures(candidate: Mapping[str, Any]) -> str:
     """Format a candidate's number of recalls, questions and days."""
-    told = ((candidate["recalls"], "recall"), (candidate["queries"], "question"), (candidate["days"], "day"))
-    return ", ".join(f"{number} {name}{'s' * (number != 1)}" for number, name in told)
+    counts = ((candidate["recalls"], "recall"), (candidate["queries"], "question"), (candidate["days"], "day"))
+    return ", ".join(f"{number} {name}{'s' * (number != 1)}" for number, name in counts)
 
 
-def _memory_line(memory: Memory) -> str:
-    notes = [f"score {memory.score or 0.0:.2f}", memory.type, f"promoted {_day(memory.promoted_at or 0)}"]
+def _format_memory(memory: Memory) -> str:
+    notes = [f"score {memory.score or 0.0:.2f}", memory.type, f"promoted {_format_day(memory.promoted_at or 0)}"]
     return f"- **{memory.id}** {escape_line(memory.content)} _({', '.join(notes)})_"
 
 
-def _night(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> Iterable[str]:
+def _iter_sweep_lines(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> Iterable[str]:
     candidates = report.get("candidates", ())
     of = {verdict: [one for one in candidates if one["verdict"] == verdict] for verdict in _HEADINGS}
     counts = {verdict: len(ones) for verdict, ones in of.items()} | dict(report.get("verdicts", {}))
@@ -108,7 +108,7 @@ def _night(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> Iterabl
     for verdict, heading in _HEADINGS.items():
         if of[verdict] and heading:
             yield from ("", f"### {heading}", "")
-            yield from (_candidate_line(one, memories) for one in of[verdict])
+            yield from (_format_candidate(one, memories) for one in of[verdict])
     if report.get("themes"):
         yield from ("", "### Themes", "")
         yield from (
@@ -126,19 +126,19 @@ _HEADINGS: Final = {
 }
 
 
-def _candidate_line(one: Mapping[str, Any], memories: Mapping[str, Memory]) -> str:
-    why = "; ".join([f"score {one['score']:.2f}, {figures_of(one)}", *one["gates"]])
-    return f"- **{one['memory_id']}** {_said(one['memory_id'], memories, 120)} _({escape_line(why)})_"
+def _format_candidate(one: Mapping[str, Any], memories: Mapping[str, Memory]) -> str:
+    why = "; ".join([f"score {one['score']:.2f}, {format_figures(one)}", *one["gates"]])
+    return f"- **{one['memory_id']}** {_format_content(one['memory_id'], memories, 120)} _({escape_line(why)})_"
 
 
-def _said(memory_id: str, memories: Mapping[str, Memory], limit: int) -> str:
+def _format_content(memory_id: str, memories: Mapping[str, Memory], limit: int) -> str:
     memory = memories.get(memory_id)
     return escape_line(FORGOTTEN if memory is None else memory.content, limit)
 
 
-def _time(at: int) -> str:
+def _format_time(at: int) -> str:
     return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d %H:%M} UTC"
 
 
-def _day(at: int) -> str:
+def _format_day(at: int) -> str:
     return f"{datetime.fromtimestamp(at / 1000, UTC):%Y-%m-%d}"

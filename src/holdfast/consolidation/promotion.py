@@ -123,7 +123,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     diversity: float = 0.0
     consolidation: float = 0.0
 
-    def score(self, weights: Weights) -> float:
+    def compute_score(self, weights: Weights) -> float:
         """Return the weighted sum of the figures."""
         return float(sum(getattr(weights, name) * getattr(self, name) for name in weights.__struct_fields__))
 
@@ -164,12 +164,12 @@ def select_recalls(memory: Memory, signals: Iterable[Signal]) -> list[Signal]:
             continue
         key = (day, signal.session) if signal.session else (day, "", signal.query)
         held = best.get(key)
-        if held is None or _better(signal, held):
+        if held is None or _is_better(signal, held):
             best[key] = signal
     return sorted(best.values(), key=lambda one: (one.at, one.query, one.session))
 
 
-def figures_of(
+def compute_figures(
     memory: Memory, signals: Iterable[Signal], now: int, half_lives: Mapping[str, float] = HALF_LIVES
 ) -> Figures:
     """Compute the figures of a memory's recalls at `now` (milliseconds since the epoch); without recalls, all are 0."""
@@ -185,14 +185,14 @@ def figures_of(
         queries=queries,
         days=days,
         frequency=min(math.log1p(recalls) / math.log(_ENOUGH_RECALLS), 1.0),
-        relevance=sum(_share(signal.score) for signal in own) / recalls,
-        recency=_share(2.0 ** (-age / half_life)),
+        relevance=sum(_clamp(signal.score) for signal in own) / recalls,
+        recency=_clamp(2.0 ** (-age / half_life)),
         diversity=min(queries / _ENOUGH_QUERIES, 1.0),
         consolidation=min(days / _ENOUGH_DAYS, 1.0),
     )
 
 
-def findings_of(
+def make_findings(
     memories: Iterable[Memory], signals: Mapping[str, Sequence[Signal]], now: int, settings: DreamSettings
 ) -> list[Finding]:
     """Decide about recalled memories; return the findings, best first, ties by number.
@@ -205,7 +205,7 @@ def findings_of(
         settings: weights and gates.
     """
     found = [
-        _finding(memory, figures_of(memory, signals[memory.id], now, settings.half_lives), settings)
+        _make_finding(memory, compute_figures(memory, signals[memory.id], now, settings.half_lives), settings)
         for memory in memories
         if memory.is_valid_at(now) and signals.get(memory.id)
     ]
@@ -221,20 +221,20 @@ def promote(memory: Memory, finding: Finding, now: int) -> Memory:
     return msgspec.structs.replace(memory, promoted_at=now, score=round(finding.score, 4), updated_at=now)
 
 
-def _finding(memory: Memory, figures: Figures, settings: DreamSettings) -> Finding:
-    score = figures.score(settings.weights)
-    gates = tuple(_failed(figures, score, settings))
+def _make_finding(memory: Memory, figures: Figures, settings: DreamSettings) -> Finding:
+    score = figures.compute_score(settings.weights)
+    gates = tuple(_list_failed_gates(figures, score, settings))
     verdict: Verdict = "gated" if gates else "promoted"
     if memory.promoted_at is not None:
         verdict, gates = "already", ()
     elif is_awaiting_review(memory):
-        verdict, gates = "held", (f"its origin is {_least(memory)}: it waits for a review", *gates)
+        verdict, gates = "held", (f"its origin is {_get_held_origin(memory)}: it waits for a review", *gates)
     return Finding(
         memory_id=memory.id, number=memory.number, figures=figures, score=score, verdict=verdict, gates=gates
     )
 
 
-def _failed(figures: Figures, score: float, settings: DreamSettings) -> Iterable[str]:
+def _list_failed_gates(figures: Figures, score: float, settings: DreamSettings) -> Iterable[str]:
     for name, has, needs in (
         ("recalls", figures.recalls, settings.min_recalls),
         ("different questions", figures.queries, settings.min_queries),
@@ -246,27 +246,27 @@ def _failed(figures: Figures, score: float, settings: DreamSettings) -> Iterable
         yield f"score {score:.2f} of {settings.min_score:.2f}"
 
 
-def _least(memory: Memory) -> str:
+def _get_held_origin(memory: Memory) -> str:
     origins = [memory.origin, *(source.origin for source in memory.sources)]
     return next((origin for origin in origins if origin in REVIEWED_ORIGINS), memory.origin)
 
 
-def _better(one: Signal, other: Signal) -> bool:
-    return (_share(one.score), one.at, one.query) > (_share(other.score), other.at, other.query)
+def _is_better(one: Signal, other: Signal) -> bool:
+    return (_clamp(one.score), one.at, one.query) > (_clamp(other.score), other.at, other.query)
 
 
-def _share(value: float) -> float:
+def _clamp(value: float) -> float:
     """Limit a number to 0 to 1; NaN and infinity become 0."""
     return min(max(value, 0.0), 1.0) if math.isfinite(value) else 0.0
 
 
 NEAR: Final = 0.1
 """Minimum cosine between a memory and its theme."""
-MOST: Final = 8
+MAX_THEMES: Final = 8
 """The most themes in a report."""
-TOLD: Final = 4
+MAX_TERMS: Final = 4
 """The most terms that describe a theme."""
-LOOKED_AT: Final = 500
+MAX_MEMORIES: Final = 500
 """Memories that are sorted into themes, the most recalled ones."""
 
 _Vector = dict[str, float]
@@ -292,7 +292,7 @@ class Theme(msgspec.Struct, frozen=True):
         }
 
 
-def themes_of(memories: Sequence[Memory], recalls: Mapping[str, int], *, near: float = NEAR) -> list[Theme]:
+def group_themes(memories: Sequence[Memory], recalls: Mapping[str, int], *, near: float = NEAR) -> list[Theme]:
     """Group recalled memories into themes, largest first.
 
     Args:
@@ -303,37 +303,37 @@ def themes_of(memories: Sequence[Memory], recalls: Mapping[str, int], *, near: f
     ranked = sorted(
         (one for one in memories if recalls.get(one.id, 0) > 0), key=lambda one: (-recalls[one.id], one.number)
     )
-    ranked = ranked[:LOOKED_AT]
-    vectors = _vectors(ranked)
+    ranked = ranked[:MAX_MEMORIES]
+    vectors = _make_vectors(ranked)
     groups: list[tuple[_Vector, list[Memory]]] = []
     for memory in ranked:
         own = vectors[memory.id]
-        best = max(groups, key=lambda group: _cosine(own, group[0]), default=None)
-        if best is None or _cosine(own, best[0]) < near:
+        best = max(groups, key=lambda group: _compute_cosine(own, group[0]), default=None)
+        if best is None or _compute_cosine(own, best[0]) < near:
             groups.append((dict(own), [memory]))
         else:
             best[1].append(memory)
             for term, weight in own.items():
                 best[0][term] = best[0].get(term, 0.0) + weight
-    themes = [_theme(total, members, vectors, recalls) for total, members in groups]
+    themes = [_make_theme(total, members, vectors, recalls) for total, members in groups]
     themes = [theme for theme in themes if theme.terms]
     themes.sort(key=lambda theme: (-len(theme.memory_ids), -theme.recalls, theme.terms))
-    return themes[:MOST]
+    return themes[:MAX_THEMES]
 
 
-def _theme(
+def _make_theme(
     total: _Vector, members: Sequence[Memory], vectors: Mapping[str, _Vector], recalls: Mapping[str, int]
 ) -> Theme:
     shared = Counter(term for member in members for term in vectors[member.id])
     terms = sorted(total, key=lambda term: (-shared[term], -total[term], term))
     return Theme(
-        terms=_spelling(members).words(terms, TOLD),
+        terms=_collect_spellings(members).list_forms(terms, MAX_TERMS),
         memory_ids=tuple(member.id for member in members),
         recalls=sum(recalls[member.id] for member in members),
     )
 
 
-def _spelling(memories: Sequence[Memory]) -> Spelling:
+def _collect_spellings(memories: Sequence[Memory]) -> Spelling:
     """Collect the spellings of words in some memories."""
     spelling = Spelling()
     for memory in memories:
@@ -343,18 +343,18 @@ def _spelling(memories: Sequence[Memory]) -> Spelling:
     return spelling
 
 
-def _vectors(memories: Sequence[Memory]) -> dict[str, _Vector]:
+def _make_vectors(memories: Sequence[Memory]) -> dict[str, _Vector]:
     analysed = {one.id: {*extract_terms(one.content).counts, *(tag.casefold() for tag in one.tags)} for one in memories}
     among = Counter(term for terms in analysed.values() for term in terms)
     rarity = {term: math.log(1.0 + len(memories) / count) for term, count in among.items()}
     return {name: {term: rarity[term] for term in sorted(terms)} for name, terms in analysed.items()}
 
 
-def _cosine(one: _Vector, other: _Vector) -> float:
+def _compute_cosine(one: _Vector, other: _Vector) -> float:
     product = sum(weight * other.get(term, 0.0) for term, weight in one.items())
-    sizes = math.sqrt(_square(one) * _square(other))
+    sizes = math.sqrt(_sum_squares(one) * _sum_squares(other))
     return product / sizes if sizes else 0.0
 
 
-def _square(vector: _Vector) -> float:
+def _sum_squares(vector: _Vector) -> float:
     return sum(weight * weight for weight in vector.values())

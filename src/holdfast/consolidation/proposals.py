@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.agents import Llm
-from holdfast.consolidation.diary import one_line
+from holdfast.consolidation.diary import to_one_line
 from holdfast.context.escaping import format_envelope, to_json_line
 from holdfast.context.recalled import format_time
 from holdfast.context.summaries import clean_answer, iter_identifiers
@@ -38,7 +38,7 @@ from holdfast.limits import (
     MERGE_SECONDS,
     MERGES,
 )
-from holdfast.memory.memories import proposals
+from holdfast.memory.memories import list_proposals
 from holdfast.memory.similarity import unite_sources
 from holdfast.models import Collector, OfflineModel, closing, read_usage
 from holdfast.recall.terms import extract_terms
@@ -71,7 +71,7 @@ class Merge(msgspec.Struct, frozen=True):
     content: str
 
 
-def mergeable(memories: Iterable[Memory], now: int) -> list[Memory]:
+def select_mergeable(memories: Iterable[Memory], now: int) -> list[Memory]:
     """Return the memories that a model may merge: promoted, trusted, not limited in time; the best ones, in order of number.
 
     Args:
@@ -79,7 +79,7 @@ def mergeable(memories: Iterable[Memory], now: int) -> list[Memory]:
         now: milliseconds since the epoch.
     """
     timed = ((one, one.valid_from is not None or one.valid_until is not None) for one in memories)
-    good = [one for one, bounded in timed if one.promoted_at is not None and not bounded and _may_merge(one, now)]
+    good = [one for one, bounded in timed if one.promoted_at is not None and not bounded and _can_merge(one, now)]
     good.sort(key=lambda one: (-(one.score or 0.0), one.number))
     found, size = list[Memory](), 0
     for one in good[:MERGE_MEMORIES]:
@@ -90,7 +90,7 @@ def mergeable(memories: Iterable[Memory], now: int) -> list[Memory]:
     return sorted(found, key=lambda one: one.number)
 
 
-def question(memories: Sequence[Memory]) -> list[dict[str, Any]]:
+def make_question(memories: Sequence[Memory]) -> list[dict[str, Any]]:
     """Return the messages of a request about some memories."""
     lines = [to_json_line({"id": one.id, "at": format_time(one.updated_at), "text": one.content}) for one in memories]
     asked = f"{format_envelope(OPENING, lines, CLOSING)}\n\nThe merges of these {len(memories)} notes as strict JSON, nothing else."
@@ -103,15 +103,15 @@ def digest_memories(memories: Sequence[Memory]) -> str:
     return hashlib.blake2b(json.dumps(said).encode(), digest_size=12).hexdigest()
 
 
-def merges_in(text: str) -> tuple[Merge, ...] | Flaw:
+def parse_merges(text: str) -> tuple[Merge, ...] | Flaw:
     """Parse the merges of an answer, ignoring reasoning and a code fence; return what is wrong if the format is."""
     try:
-        answer = json.loads(clean_answer(text), object_pairs_hook=_once)
+        answer = json.loads(clean_answer(text), object_pairs_hook=_refuse_duplicates)
     except (ValueError, RecursionError):
         return "not_json"
     if not isinstance(answer, dict) or answer.keys() != {"merges"} or not isinstance(answer["merges"], list):
         return "not_merges"
-    found = [_merge(one) for one in answer["merges"]]
+    found = [_parse_merge(one) for one in answer["merges"]]
     merges = tuple(one for one in found if one is not None)
     return merges if len(merges) == len(found) else "not_merges"
 
@@ -128,7 +128,7 @@ def make_proposals(
         now: milliseconds since the epoch.
         new_ids: ids for the proposals.
     """
-    known = {one.id: one for one in memories if _may_merge(one, now)}
+    known = {one.id: one for one in memories if _can_merge(one, now)}
     before = list(before)
     rejected = {frozenset(one.merges) for one in before if one.status == "rejected"}
     taken = {name for one in before if one.status == "quarantined" for name in one.merges}
@@ -137,10 +137,10 @@ def make_proposals(
         sources = [known[name] for name in merge.ids if name in known]
         if len(sources) < len(merge.ids) or len(sources) < 2 or not taken.isdisjoint(merge.ids):
             continue
-        content = one_line(merge.content, MEMORY_CHARS)
-        if frozenset(merge.ids) in rejected or not _says_the_same(content, sources):
+        content = to_one_line(merge.content, MEMORY_CHARS)
+        if frozenset(merge.ids) in rejected or not _is_faithful(content, sources):
             continue
-        made = _proposal(next(ids), content, sources, now)
+        made = _make_proposal(next(ids), content, sources, now)
         if len(msgspec.json.encode(made)) <= MEMORY_BYTES:
             found.append(made)
             taken.update(merge.ids)
@@ -149,18 +149,18 @@ def make_proposals(
     return found
 
 
-def _may_merge(memory: Memory, now: int) -> bool:
+def _can_merge(memory: Memory, now: int) -> bool:
     return memory.status == "active" and memory.is_valid_at(now) and not is_awaiting_review(memory)
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("a key is duplicate")
     return found
 
 
-def _merge(value: Any) -> Merge | None:
+def _parse_merge(value: Any) -> Merge | None:
     if not isinstance(value, dict) or value.keys() != {"ids", "content"}:
         return None
     ids, content = value["ids"], value["content"]
@@ -169,7 +169,7 @@ def _merge(value: Any) -> Merge | None:
     return Merge(tuple(ids), content) if len(set(ids)) == len(ids) else None
 
 
-def _says_the_same(content: str, sources: Sequence[Memory]) -> bool:
+def _is_faithful(content: str, sources: Sequence[Memory]) -> bool:
     """Return True if a text may replace what it merges: they contain most of its words, and all of its numbers, ids and dates."""
     texts = [one.content for one in sources]
     if not content or len(content) > min(MEMORY_CHARS, sum(map(len, texts)) + LONGER):
@@ -179,15 +179,15 @@ def _says_the_same(content: str, sources: Sequence[Memory]) -> bool:
         return False
     said = set(extract_terms(content).counts)
     there = set().union(*(extract_terms(text).counts for text in texts))
-    return len(said & there) >= FAMILIAR * len(said) and _are_in(iter_identifiers(content), whole)
+    return len(said & there) >= FAMILIAR * len(said) and _has_all(iter_identifiers(content), whole)
 
 
-def _are_in(words: Iterable[str], text: str) -> bool:
+def _has_all(words: Iterable[str], text: str) -> bool:
     low = text.casefold()
     return all(word.casefold() in low for word in words)
 
 
-def _proposal(memory_id: str, content: str, sources: Sequence[Memory], now: int) -> Memory:
+def _make_proposal(memory_id: str, content: str, sources: Sequence[Memory], now: int) -> Memory:
     first = sources[0]
     agents, types = {one.agent for one in sources}, {one.type for one in sources}
     origins: Collection[MemorySource] = ()
@@ -221,7 +221,7 @@ LOOKED_BACK: Final = 10
 """Number of sweeps, the newest, that are searched for the last question."""
 
 
-class Failed(Exception):
+class AskFailed(Exception):
     """There is no usable answer. `code` is one word that reveals nothing of the question or the answer."""
 
     def __init__(self, code: str) -> None:
@@ -229,7 +229,7 @@ class Failed(Exception):
         self.code = code
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class AskResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of asking about some memories."""
 
     status: Status
@@ -273,58 +273,58 @@ class Proposer:
         self._seconds = seconds
         self._paused = 0
 
-    async def ask(self, memories: Sequence[Memory], last: str) -> Asked:
+    async def ask(self, memories: Sequence[Memory], last: str) -> AskResult:
         """Ask the model about memories. Raises nothing but cancellation.
 
         Args:
-            memories: `mergeable` memories.
+            memories: `select_mergeable` memories.
             last: the `seen` of the last call.
         """
         llm = self._resolve()
-        memories = _fitting(llm, memories)
+        memories = _fit_to_window(llm, memories)
         told: dict[str, Any] = {"seen": digest_memories(memories), "memories": len(memories)}
         if isinstance(llm.client, OfflineModel) or len(memories) < 2:
-            return Asked(status="none")
+            return AskResult(status="none")
         if told["seen"] == last:
-            return Asked(status="same", **told)
+            return AskResult(status="same", **told)
         if self._clock() < self._paused:
-            return Asked(status="paused", seen=last, memories=len(memories))
+            return AskResult(status="paused", seen=last, memories=len(memories))
         try:
-            merges, spent = await self._answered(llm, memories)
-        except Failed as exc:
+            merges, spent = await self._request_merges(llm, memories)
+        except AskFailed as exc:
             _log.warning("the model that proposes merges of memories gave no usable answer: %s", exc.code)
-            return Asked(status="failed", code=exc.code, seen=last, memories=len(memories))
-        return Asked(status="asked", merges=self._without_secrets(merges), spent=spent, **told)
+            return AskResult(status="failed", code=exc.code, seen=last, memories=len(memories))
+        return AskResult(status="asked", merges=self._drop_secrets(merges), spent=spent, **told)
 
-    async def _answered(self, llm: Llm, memories: Sequence[Memory]) -> tuple[tuple[Merge, ...], tuple[int, int]]:
+    async def _request_merges(self, llm: Llm, memories: Sequence[Memory]) -> tuple[tuple[Merge, ...], tuple[int, int]]:
         try:
             async with asyncio.timeout(self._seconds):
-                text, spent = await _said(llm, question(memories))
-        except Failed:
+                text, spent = await _call_model(llm, make_question(memories))
+        except AskFailed:
             raise
         except TimeoutError as exc:
             self._pause()
-            raise Failed("timeout") from exc
+            raise AskFailed("timeout") from exc
         except HoldfastError as exc:
             self._pause()
-            raise Failed(exc.code) from exc
+            raise AskFailed(exc.code) from exc
         except Exception as exc:
             self._pause()  # a custom client: its error message may contain anything
-            raise Failed(type(exc).__name__) from exc
-        merges = merges_in(text)
+            raise AskFailed(type(exc).__name__) from exc
+        merges = parse_merges(text)
         if isinstance(merges, str):
-            raise Failed(merges)
+            raise AskFailed(merges)
         return merges, spent
 
     def _pause(self) -> None:
         self._paused = self._clock() + MERGE_PAUSE_SECONDS * 1000
 
-    def _without_secrets(self, merges: Iterable[Merge]) -> tuple[Merge, ...]:
+    def _drop_secrets(self, merges: Iterable[Merge]) -> tuple[Merge, ...]:
         guard = self._guard
         return tuple(one for one in merges if guard is None or guard.mask_text(one.content) == one.content)
 
 
-class Proposing:
+class SweepProposals:
     """The proposals of one sweep. The model is asked once, even if the sweep is decided again.
 
     Args:
@@ -345,9 +345,9 @@ class Proposing:
         self._store = store
         self._promoted = promoted
         self._new_id = new_id
-        self._asked: Asked | None = None
+        self._result: AskResult | None = None
 
-    async def of(
+    async def collect(
         self, owner: Owner, best: Sequence[Memory], now: int, *, room: int
     ) -> tuple[list[Memory], dict[str, Any]]:
         """Return the proposals, and their part of the report.
@@ -359,40 +359,40 @@ class Proposing:
             room: the most proposals that fit into the write.
         """
         there = {one.id: one for one in (*await self._promoted(owner), *best)}
-        memories = mergeable(there.values(), now)
-        if self._asked is None:
-            self._asked = await self._proposer.ask(memories, await self._last(owner))
-        asked = self._asked
+        memories = select_mergeable(there.values(), now)
+        if self._result is None:
+            self._result = await self._proposer.ask(memories, await self._read_last_seen(owner))
+        asked = self._result
         found: list[Memory] = []
         if asked.merges:
             total = (await self._store.memories(owner, limit=1)).total
-            before = await proposals(self._store, owner)
+            before = await list_proposals(self._store, owner)
             ids = iter(self._new_id, None)
             found = make_proposals(asked.merges, memories, before, now, ids)[: max(0, min(room, MEMORIES - total))]
         told = [{"memory_id": one.id, "merges": list(one.merges)} for one in found]
         return found, {"model": asked.to_wire(), "proposals": told}
 
-    async def _last(self, owner: Owner) -> str:
+    async def _read_last_seen(self, owner: Owner) -> str:
         models = (one.report.get("model") for one in await self._store.diary(owner, limit=LOOKED_BACK))
         return next((str(model.get("seen", "")) for model in models if isinstance(model, Mapping)), "")
 
 
-def _fitting(llm: Llm, memories: Sequence[Memory]) -> Sequence[Memory]:
+def _fit_to_window(llm: Llm, memories: Sequence[Memory]) -> Sequence[Memory]:
     """Return as many memories as fit into the model's window together with an answer of the same length."""
     try:
         room = llm.compute_budget(tools=False).counted
     except HoldfastError:
         return ()
     while memories:
-        said = question(memories)
+        said = make_question(memories)
         if sum(llm.counter.message(Message(role=one["role"], content=one["content"])) for one in said) * 2 <= room:
             return memories
         memories = memories[: len(memories) // 2]
     return memories
 
 
-async def _said(llm: Llm, messages: list[dict[str, Any]]) -> tuple[str, tuple[int, int]]:
-    """Call a model; return its answer and the tokens used. Raises `Failed`."""
+async def _call_model(llm: Llm, messages: list[dict[str, Any]]) -> tuple[str, tuple[int, int]]:
+    """Call a model; return its answer and the tokens used. Raises `AskFailed`."""
     body: dict[str, Any] = {**llm.params, "model": llm.model, "messages": messages}
     if llm.max_tokens is not None and not {"max_tokens", "max_completion_tokens"} & body.keys():
         body["max_tokens"] = llm.max_tokens
@@ -402,12 +402,12 @@ async def _said(llm: Llm, messages: list[dict[str, Any]]) -> tuple[str, tuple[in
             collector.add(chunk)
             size += sum(len(str((one.get("delta") or {}).get("content") or "")) for one in chunk.get("choices") or ())
             if size > ANSWER_CHARS:
-                raise Failed("too_long")
+                raise AskFailed("too_long")
     completion = collector.partial()
     choice: Mapping[str, Any] = next(iter(completion.get("choices") or []), {})
     content, tokens = (choice.get("message") or {}).get("content"), read_usage(completion.get("usage"))
     if choice.get("finish_reason") in ("length", "content_filter"):
-        raise Failed("cut_off" if choice["finish_reason"] == "length" else "filtered")
+        raise AskFailed("cut_off" if choice["finish_reason"] == "length" else "filtered")
     if not isinstance(content, str) or not content.strip():
-        raise Failed("empty")
+        raise AskFailed("empty")
     return content, (tokens.prompt_tokens, tokens.completion_tokens)

@@ -29,20 +29,20 @@ from holdfast.consolidation.diary import (
     DIARY_FILE,
     FORGOTTEN,
     MEMORY_FILE,
-    commit_lines,
-    diary_file,
-    items_of,
-    memory_file,
+    make_commit_lines,
+    parse_items,
+    render_diary,
+    render_memory_file,
 )
-from holdfast.consolidation.promotion import DreamSettings, Finding, findings_of, promote, themes_of
-from holdfast.consolidation.proposals import Proposer, Proposing
+from holdfast.consolidation.promotion import DreamSettings, Finding, group_themes, make_findings, promote
+from holdfast.consolidation.proposals import Proposer, SweepProposals
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import HoldfastError, InvalidRequest, StaleMemories
 from holdfast.lifecycle.sweeper import SweepPace
 from holdfast.limits import DIARY_KEPT, MEMORIES_AT_ONCE, MERGES_ASKED, PAGE
-from holdfast.memory.memories import random_id
-from holdfast.memory.owner_caches import Promoted
+from holdfast.memory.memories import make_random_id
+from holdfast.memory.owner_caches import PromotedCache
 from holdfast.memory.ranking import DAY
 from holdfast.numbers import check_whole
 from holdfast.stores.base import Store
@@ -61,11 +61,11 @@ TOLD: Final = 200
 """The most memories in a report, best first."""
 _LONG: Final = 500
 """Number of signals from which deciding is slow enough to need a thread."""
-OnDreamt = Callable[["Dreamt"], Awaitable[None]]
+OnDreamt = Callable[["SweepResult"], Awaitable[None]]
 """Called after a sweep that changed something, once the change is durable."""
 
 
-class Dreamt(msgspec.Struct, frozen=True):
+class SweepResult(msgspec.Struct, frozen=True):
     """The result of a sweep over one owner's memories."""
 
     owner: Owner
@@ -82,7 +82,7 @@ class Dreamt(msgspec.Struct, frozen=True):
         return int(self.report["verdicts"].get("promoted", 0))
 
 
-class Dreams:
+class Consolidator:
     """Sweeps over the memories of one tenant.
 
     Attributes:
@@ -105,7 +105,7 @@ class Dreams:
         *,
         keep: int = 180 * DAY,
         new_id: Callable[[], str] = lambda: f"dream_{uuid.uuid4().hex}",
-        proposing: Callable[[], Proposing] | None = None,
+        proposing: Callable[[], SweepProposals] | None = None,
     ) -> None:
         self.on_dreamt: list[OnDreamt] = []
         self.settings = settings or DreamSettings()
@@ -115,7 +115,7 @@ class Dreams:
         self._new_id = new_id
         self._proposing = proposing
 
-    async def dream(self, owner: Owner, *, dry_run: bool = False, ask: bool = True) -> Dreamt:
+    async def dream(self, owner: Owner, *, dry_run: bool = False, ask: bool = True) -> SweepResult:
         """Sweep over an owner's memories.
 
         Args:
@@ -129,29 +129,29 @@ class Dreams:
         proposing = self._proposing() if self._proposing is not None and ask and not dry_run else None
         for attempt in range(TRIES):
             try:
-                dreamt = await self._dreamt(owner, proposing, dry_run=dry_run)
+                dreamt = await self._run_sweep(owner, proposing, dry_run=dry_run)
             except StaleMemories:
                 if attempt == TRIES - 1:
                     raise
                 await asyncio.sleep(_PAUSE * attempt)  # gives a process with a series of writes time to finish
                 continue
             if dreamt.written:
-                await self._tell(dreamt)
+                await self._notify(dreamt)
             return dreamt
         raise AssertionError("the loop ends before")
 
     async def diary(self, owner: Owner, limit: int = 20) -> list[dict[str, Any]]:
         """Return the latest sweeps, newest first, with the texts of memories that still exist; see `show_report`."""
         entries = await self._store.diary(owner, limit=limit)
-        memories = await self.named(owner, entries)
+        memories = await self.load_named(owner, entries)
         return [{"id": entry.id, "at": entry.at, **show_report(entry.report, memories)} for entry in entries]
 
-    async def named(self, owner: Owner, entries: Sequence[DiaryEntry]) -> dict[str, Memory]:
+    async def load_named(self, owner: Owner, entries: Sequence[DiaryEntry]) -> dict[str, Memory]:
         """Return the existing memories that diary entries name, by id."""
-        ids = {name for entry in entries for name in _ids_in(entry.report)}
-        return {memory.id: memory async for memory in self._memories(owner, sorted(ids))}
+        ids = {name for entry in entries for name in _collect_ids(entry.report)}
+        return {memory.id: memory async for memory in self._iter_memories(owner, sorted(ids))}
 
-    async def last(self, owner: Owner) -> int | None:
+    async def get_last_time(self, owner: Owner) -> int | None:
         """Return when the last sweep that wrote something ran (milliseconds since the epoch); None if there was none."""
         newest = await self._store.diary(owner, limit=1)
         return newest[0].at if newest else None
@@ -162,26 +162,26 @@ class Dreams:
 
     # -- one sweep -------------------------------------------------------------
 
-    async def _dreamt(self, owner: Owner, proposing: Proposing | None, *, dry_run: bool) -> Dreamt:
+    async def _run_sweep(self, owner: Owner, proposing: SweepProposals | None, *, dry_run: bool) -> SweepResult:
         now = self._clock()
         version = (await self._store.memories(owner, limit=1)).version
         signals = await self._store.signals(owner, since=now - self._keep)
         of: dict[str, list[Signal]] = {}
         for signal in signals:
             of.setdefault(signal.memory_id, []).append(signal)
-        memories = {memory.id: memory async for memory in self._memories(owner, sorted(of))}
+        memories = {memory.id: memory async for memory in self._iter_memories(owner, sorted(of))}
 
         def decided() -> tuple[list[Finding], dict[str, Any]]:
-            findings = findings_of(memories.values(), of, now, self.settings)
-            return findings, self._report(owner, findings, memories, signals, now)
+            findings = make_findings(memories.values(), of, now, self.settings)
+            return findings, self._make_report(owner, findings, memories, signals, now)
 
         findings, report = await run_cpu(decided, long=len(signals) > _LONG)
         best = [promote(memories[one.memory_id], one, now) for one in findings if one.verdict == "promoted"]
-        if dry_run or not (best or await self._is_news(owner, report["through"])):
-            return Dreamt(owner, report, memories, written=False)
+        if dry_run or not (best or await self._has_news(owner, report["through"])):
+            return SweepResult(owner, report, memories, written=False)
         proposals: list[Memory] = []
         if proposing is not None:
-            proposals, said = await proposing.of(owner, best, now, room=MEMORIES_AT_ONCE - len(best))
+            proposals, said = await proposing.collect(owner, best, now, room=MEMORIES_AT_ONCE - len(best))
             report |= said
         delta = MemoryDelta(
             put=(*best, *proposals),
@@ -190,22 +190,22 @@ class Dreams:
         )
         stored = await self._store.change_memories(owner, delta, timestamp=now, expect=version)
         memories |= {memory.id: memory for memory in stored.memories}
-        return Dreamt(owner, report, memories, written=True)
+        return SweepResult(owner, report, memories, written=True)
 
-    async def _memories(self, owner: Owner, ids: Sequence[str]) -> AsyncIterator[Memory]:
+    async def _iter_memories(self, owner: Owner, ids: Sequence[str]) -> AsyncIterator[Memory]:
         for start in range(0, len(ids), PAGE):
             page = await self._store.memories(owner, ids=ids[start : start + PAGE], limit=PAGE)
             for memory in page.memories:
                 yield memory
 
-    async def _is_news(self, owner: Owner, through: int | None) -> bool:
+    async def _has_news(self, owner: Owner, through: int | None) -> bool:
         """Return True if something was recalled after the last sweep."""
         if through is None:
             return False
         last = await self._store.diary(owner, limit=1)
         return not last or through > (last[0].report.get("through") or 0)
 
-    def _report(
+    def _make_report(
         self,
         owner: Owner,
         findings: Sequence[Finding],
@@ -219,12 +219,12 @@ class Dreams:
             "owner": {"kind": owner.kind, "id": owner.id},
             "verdicts": dict(Counter(one.verdict for one in findings)),
             "candidates": [one.to_wire() for one in told],
-            "themes": [_strip_theme(theme.to_wire()) for theme in themes_of(list(memories.values()), day)],
+            "themes": [_strip_theme(theme.to_wire()) for theme in group_themes(list(memories.values()), day)],
             "agents": sorted({memories[one.memory_id].agent or "" for one in findings if one.verdict == "promoted"}),
             "through": max((signal.at for signal in signals), default=None),
         }
 
-    async def _tell(self, dreamt: Dreamt) -> None:
+    async def _notify(self, dreamt: SweepResult) -> None:
         for told in self.on_dreamt:
             try:
                 await told(dreamt)
@@ -234,8 +234,8 @@ class Dreams:
 
 def show_report(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
     """Return a report for readers: with each memory's text (None if forgotten) and the terms of each theme."""
-    candidates = [{**one, "content": _said(one["memory_id"], memories)} for one in report.get("candidates", ())]
-    themes = [_told(theme, memories) for theme in report.get("themes", ())]
+    candidates = [{**one, "content": _get_content(one["memory_id"], memories)} for one in report.get("candidates", ())]
+    themes = [_show_theme(theme, memories) for theme in report.get("themes", ())]
     proposals = [_show_proposal(one, memories) for one in report.get("proposals", ())]
     told = {**report, "candidates": candidates, "themes": [theme for theme in themes if theme["terms"]]}
     return {**told, "proposals": proposals, "model": report.get("model")}
@@ -244,10 +244,14 @@ def show_report(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> di
 def _show_proposal(one: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
     """Add a proposal's text and present status; both are None if it no longer exists."""
     memory = memories.get(one["memory_id"])
-    return {**one, "content": _said(one["memory_id"], memories), "status": None if memory is None else memory.status}
+    return {
+        **one,
+        "content": _get_content(one["memory_id"], memories),
+        "status": None if memory is None else memory.status,
+    }
 
 
-def _said(memory_id: str, memories: Mapping[str, Memory]) -> str | None:
+def _get_content(memory_id: str, memories: Mapping[str, Memory]) -> str | None:
     memory = memories.get(memory_id)
     return None if memory is None else memory.content
 
@@ -257,13 +261,13 @@ def _strip_theme(theme: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in theme.items() if name != "terms"}
 
 
-def _told(theme: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
+def _show_theme(theme: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
     there = [memories[name] for name in theme["memory_ids"] if name in memories]
-    found = themes_of(there, dict.fromkeys((one.id for one in there), 1), near=0.0)
+    found = group_themes(there, dict.fromkeys((one.id for one in there), 1), near=0.0)
     return {**theme, "terms": list(found[0].terms) if found else []}
 
 
-def _ids_in(report: Mapping[str, Any]) -> set[str]:
+def _collect_ids(report: Mapping[str, Any]) -> set[str]:
     ids = {one["memory_id"] for one in report.get("candidates", ())}
     ids |= {one["memory_id"] for one in report.get("proposals", ())}
     return ids.union(*(theme["memory_ids"] for theme in report.get("themes", ())))
@@ -277,7 +281,7 @@ _SEEN: Final = 10_000
 """The most owners for whom the state of their files is remembered."""
 
 
-class DreamFiles:
+class MemoryFiles:
     """Keeps the files of a tenant's workspaces in line with its memories.
 
     Args:
@@ -290,11 +294,11 @@ class DreamFiles:
 
     def __init__(
         self,
-        dreams: Dreams,
+        dreams: Consolidator,
         store: Store,
         workspaces: Workspaces,
         clock: Callable[[], int],
-        promoted: Promoted,
+        promoted: PromotedCache,
     ) -> None:
         self._dreams = dreams
         self._store = store
@@ -305,43 +309,45 @@ class DreamFiles:
         self._writing = asyncio.Lock()
         self._seen: OrderedDict[Owner, tuple[int, tuple[tuple[str, int], ...]]] = OrderedDict()
 
-    async def dreamt(self, dreamt: Dreamt) -> None:
+    async def handle_sweep(self, dreamt: SweepResult) -> None:
         """Write the files after a sweep, and commit them with its promotions."""
-        subject = f"dream: {_counted(dreamt.promotions, 'promotion', 'promotions')}"
-        lines = commit_lines(dreamt.report, dreamt.memories)
+        subject = f"dream: {_format_count(dreamt.promotions, 'promotion', 'promotions')}"
+        lines = make_commit_lines(dreamt.report, dreamt.memories)
         if not _is_shared(dreamt.owner):
             lines.insert(0, format_fields({"user": dreamt.owner.id}))  # hides the promotions from other users
-        await self._kept(dreamt.owner, subject, "\n".join(lines))
+        await self._update_files(dreamt.owner, subject, "\n".join(lines))
 
-    async def changed(self, owner: Owner) -> None:
+    async def handle_change(self, owner: Owner) -> None:
         """Rewrite the files after a change of memories if it affects them, so that forgotten memories disappear."""
-        now = await self._promoted.of(owner)
+        now = await self._promoted.get(owner)
         state = (now.life, tuple((one.id, one.version) for one in now.memories))
         if self._seen.get(owner) == state:
             return
-        if await self._kept(owner, None, ""):
+        if await self._update_files(owner, None, ""):
             self._seen[owner] = state
             self._seen.move_to_end(owner)
             while len(self._seen) > _SEEN:
                 self._seen.popitem(last=False)
 
-    async def _kept(self, owner: Owner, subject: str | None, body: str) -> bool:
+    async def _update_files(self, owner: Owner, subject: str | None, body: str) -> bool:
         """Bring the files up to date with the records; return False if that failed for any.
 
         One call at a time: content read before something was forgotten must not be written after it.
         """
         async with self._writing:
-            return await self._brought_up(owner, subject, body)
+            return await self._update_workspaces(owner, subject, body)
 
-    async def _brought_up(self, owner: Owner, subject: str | None, body: str) -> bool:
-        well, agents = True, await self._agents(owner)
-        places = [self._workspaces.workspace(self._tenant, agent) for agent in agents] or await self._told_of(owner)
+    async def _update_workspaces(self, owner: Owner, subject: str | None, body: str) -> bool:
+        well, agents = True, await self._list_agents(owner)
+        places = [self._workspaces.workspace(self._tenant, agent) for agent in agents] or await self._find_workspaces(
+            owner
+        )
         for workspace in places:
             try:
-                gone = await self._written(workspace, owner)
+                gone = await self._write_files(workspace, owner)
                 if gone is not None:
                     told = subject or (
-                        f"forget: {_counted(gone, 'memory', 'memories')}" if gone else "memories changed"
+                        f"forget: {_format_count(gone, 'memory', 'memories')}" if gone else "memories changed"
                     )
                     await workspace.commit(told, body)
             except HoldfastError as exc:  # retried by the next change or sweep
@@ -349,12 +355,14 @@ class DreamFiles:
                 _log.warning("the memory files in the workspace of agent %r were not written: %s", workspace.agent, exc)
         return well
 
-    async def _written(self, workspace: Workspace, owner: Owner) -> int | None:
+    async def _write_files(self, workspace: Workspace, owner: Owner) -> int | None:
         """Write the files that list an owner's memories; return how many memories they no longer list, None if nothing changed."""
         shared = _is_shared(owner)
         owners = (Owner("agent", workspace.agent), Owner("app"), NOBODY) if shared else (owner,)
-        memories = [one for whose in owners for one in await self._telling(whose) if _agent_of(one) == workspace.agent]
-        texts = {MEMORY_FILE: memory_file(memories), DIARY_FILE: await self._diary(owners)}
+        memories = [
+            one for whose in owners for one in await self._read_promoted(whose) if _get_agent(one) == workspace.agent
+        ]
+        texts = {MEMORY_FILE: render_memory_file(memories), DIARY_FILE: await self._diary(owners)}
         wrote, gone = False, set[str]()
         for name, text in texts.items():
             file = name if shared else make_user_file_name(name, owner.id)
@@ -362,7 +370,7 @@ class DreamFiles:
             if before == text:
                 continue
             wrote = True
-            gone |= _find_told(before or "") - _find_told(text)
+            gone |= _find_listed(before or "") - _find_listed(text)
             await workspace.write(file, text)
         return len(gone) if wrote else None
 
@@ -371,50 +379,50 @@ class DreamFiles:
         memories: dict[str, Memory] = {}
         for owner in owners:
             some = await self._store.diary(owner, limit=NIGHTS)
-            memories |= await self._dreams.named(owner, some)
+            memories |= await self._dreams.load_named(owner, some)
             entries += some
         entries.sort(key=lambda entry: (-entry.at, entry.id))
         told = [
             msgspec.structs.replace(entry, report=show_report(entry.report, memories)) for entry in entries[:NIGHTS]
         ]
-        return diary_file(told, memories)
+        return render_diary(told, memories)
 
-    async def _agents(self, owner: Owner) -> list[str]:
+    async def _list_agents(self, owner: Owner) -> list[str]:
         """Return the agents whose workspaces list, or listed, something of an owner."""
         if owner.kind == "agent":
             return [owner.id]
-        agents = {_agent_of(memory) for memory in await self._telling(owner)}
+        agents = {_get_agent(memory) for memory in await self._read_promoted(owner)}
         for entry in await self._store.diary(owner, limit=DIARY_KEPT):
             agents |= {agent or DEFAULT for agent in entry.report.get("agents", ())} or {DEFAULT}
         return sorted(agents)
 
-    async def _told_of(self, owner: Owner) -> list[Workspace]:
+    async def _find_workspaces(self, owner: Owner) -> list[Workspace]:
         """Return the workspaces with files of an owner without any records."""
         file = DIARY_FILE if _is_shared(owner) else make_user_file_name(DIARY_FILE, owner.id)
         existing = await to_thread.run_sync(self._workspaces.list_workspaces, self._tenant)
         return [one for one in existing if (one.folder / file).is_file()]
 
-    async def _telling(self, owner: Owner) -> list[Memory]:
+    async def _read_promoted(self, owner: Owner) -> list[Memory]:
         """Return the promoted memories of an owner that hold now."""
         now = self._clock()
-        return [one for one in (await self._promoted.of(owner)).memories if one.is_valid_at(now)]
+        return [one for one in (await self._promoted.get(owner)).memories if one.is_valid_at(now)]
 
 
 def _is_shared(owner: Owner) -> bool:
     return owner.kind != "user" or owner == NOBODY
 
 
-def _agent_of(memory: Memory) -> str:
+def _get_agent(memory: Memory) -> str:
     """Return the agent in whose workspace a memory is listed."""
     return memory.owner.id if memory.owner.kind == "agent" else memory.agent or DEFAULT
 
 
-def _find_told(file: str) -> set[str]:
+def _find_listed(file: str) -> set[str]:
     """Return the ids of memories whose text is in a file."""
-    return {name for name, text in items_of(file) if text != FORGOTTEN}
+    return {name for name, text in parse_items(file) if text != FORGOTTEN}
 
 
-def _counted(number: int, one: str, more: str) -> str:
+def _format_count(number: int, one: str, more: str) -> str:
     return f"{number} {one if number == 1 else more}"
 
 
@@ -449,7 +457,7 @@ class DreamingSettings(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("model must be the name of an llm, not empty", param="model")
 
 
-class Dreaming:
+class Consolidation:
     """Sweeps of all tenants of a database.
 
     Attributes:
@@ -475,18 +483,18 @@ class Dreaming:
         self._proposer = proposer
         self._passed: dict[str, int] = {}
 
-    def of(self, store: Store, promoted: Promoted | None = None) -> tuple[Dreams, DreamFiles | None]:
+    def create(self, store: Store, promoted: PromotedCache | None = None) -> tuple[Consolidator, MemoryFiles | None]:
         """Return the sweeps of a store's tenant, and its files, which follow them; None if there are no workspaces."""
-        settings, known = self.settings, promoted or Promoted(store)
-        proposing = None if self._proposer is None else _proposing(self._proposer, store, known)
-        dreams = Dreams(store, self._clock, settings.decides, keep=settings.signals_kept, proposing=proposing)
+        settings, known = self.settings, promoted or PromotedCache(store)
+        proposing = None if self._proposer is None else _make_proposals(self._proposer, store, known)
+        dreams = Consolidator(store, self._clock, settings.decides, keep=settings.signals_kept, proposing=proposing)
         if self._workspaces is None:
             return dreams, None
-        files = DreamFiles(dreams, store, self._workspaces, self._clock, known)
-        dreams.on_dreamt.append(files.dreamt)
+        files = MemoryFiles(dreams, store, self._workspaces, self._clock, known)
+        dreams.on_dreamt.append(files.handle_sweep)
         return dreams, files
 
-    def pace(self, pace: SweepPace) -> SweepPace:
+    def adjust_pace(self, pace: SweepPace) -> SweepPace:
         """Speed up the background pace so that at least four passes fall within the interval."""
         if not self.settings.enabled:
             return pace
@@ -498,7 +506,7 @@ class Dreaming:
             default_interval_seconds=min(pace.default_interval_seconds, often / 1000),
         )
 
-    async def due(self, dreams: Dreams, tenant: str, now: int) -> int:
+    async def sweep_due(self, dreams: Consolidator, tenant: str, now: int) -> int:
         """Sweep over each owner of a tenant whose interval has passed; return the number of sweeps that wrote something.
 
         A failed sweep is left to the next pass and does not affect the others.
@@ -512,7 +520,7 @@ class Dreaming:
             if changed < settled:
                 continue
             try:
-                written, called = await self._dreamt(dreams, owner, now, ask=asked < MERGES_ASKED)
+                written, called = await self._run_sweep(dreams, owner, now, ask=asked < MERGES_ASKED)
                 number += written
                 asked += called
             except HoldfastError as exc:
@@ -522,17 +530,17 @@ class Dreaming:
             self._passed[tenant] = now
         return number
 
-    async def _dreamt(self, dreams: Dreams, owner: Owner, now: int, *, ask: bool) -> tuple[bool, bool]:
+    async def _run_sweep(self, dreams: Consolidator, owner: Owner, now: int, *, ask: bool) -> tuple[bool, bool]:
         """Sweep over an owner if due; return whether it wrote something, and whether a model was asked."""
-        last = await dreams.last(owner)
+        last = await dreams.get_last_time(owner)
         if last is not None and now - last < self.settings.interval:
             return False, False
         dreamt = await dreams.dream(owner, ask=ask)
         return dreamt.written, (dreamt.report.get("model") or {}).get("status") in ("asked", "failed")
 
 
-def _proposing(proposer: Proposer, store: Store, promoted: Promoted) -> Callable[[], Proposing]:
+def _make_proposals(proposer: Proposer, store: Store, promoted: PromotedCache) -> Callable[[], SweepProposals]:
     async def known(owner: Owner) -> Sequence[Memory]:
-        return (await promoted.of(owner)).memories
+        return (await promoted.get(owner)).memories
 
-    return lambda: Proposing(proposer, store, known, random_id)
+    return lambda: SweepProposals(proposer, store, known, make_random_id)

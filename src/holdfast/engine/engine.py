@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService
 from holdfast.artifacts.blobs import DatabaseBlobs
-from holdfast.consolidation.sweeps import Dreaming, DreamingSettings
+from holdfast.consolidation.sweeps import Consolidation, DreamingSettings
 from holdfast.context.escaping import derive_marker
 from holdfast.context.recalled import RecalledItem, RecalledKind
 from holdfast.domain.session import Session, SessionRef
@@ -35,7 +35,7 @@ from holdfast.liveness import new_holder
 from holdfast.matching.retries import Retries, Unheard
 from holdfast.memory.lookup import MemorySettings
 from holdfast.memory.memories import Memories
-from holdfast.memory.owner_caches import Promoted
+from holdfast.memory.owner_caches import PromotedCache
 from holdfast.overlays.compactor import Compactor
 from holdfast.overlays.passage_tables import PassageTables
 from holdfast.overlays.scoring import Scoring
@@ -95,7 +95,7 @@ class Engine:
         indexer: Indexer | None = None,
         index: IndexService | None = None,
         memory: MemorySettings | None = None,
-        dreaming: Dreaming | None = None,
+        dreaming: Consolidation | None = None,
         cache: SessionCache | None = None,
         of: Engine | None = None,
     ) -> None:
@@ -119,14 +119,14 @@ class Engine:
         self.artifacts = (artifacts or ArtifactService(store, DatabaseBlobs(store, clock), clock)).with_store(
             self.store
         )
-        self.dreaming = dreaming or Dreaming(DreamingSettings(), clock, None)
+        self.dreaming = dreaming or Consolidation(DreamingSettings(), clock, None)
         self.clock = clock
         self.sweeper: Sweeper = self._sweeper(holder) if of is None else of.sweeper
         self.memories = Memories(self.store, clock, guard=guard, index=lambda: self.index, settings=memory)
-        self.promoted = Promoted(self.store)
-        self.dreams, files = self.dreaming.of(self.store, self.promoted)
+        self.promoted = PromotedCache(self.store)
+        self.dreams, files = self.dreaming.create(self.store, self.promoted)
         if files is not None:
-            self.memories.on_changed.append(files.changed)
+            self.memories.on_changed.append(files.handle_change)
         self.learning = Learning(store, clock)
         self.markers = Markers(store)
         self.roster = roster = roster or Roster()
@@ -148,7 +148,7 @@ class Engine:
         self.passages.forget(ref)
 
     def _sweeper(self, holder: str) -> Sweeper:
-        pace = self.dreaming.pace(SweepPace())
+        pace = self.dreaming.adjust_pace(SweepPace())
         return Sweeper(
             self.life, self.hook_dispatcher, self.clock, holder, chore=self._clean, remove=self._retire, pace=pace
         )
@@ -169,8 +169,8 @@ class Engine:
 
     async def _clean(self, life: SessionLifecycle, now: int) -> None:
         await self.shelf(life).sweep(now)
-        dreams = self.dreams if life is self.life else self.dreaming.of(life.store)[0]
-        await self.dreaming.due(dreams, life.store.tenant, now)
+        dreams = self.dreams if life is self.life else self.dreaming.create(life.store)[0]
+        await self.dreaming.sweep_due(dreams, life.store.tenant, now)
 
     async def _retire(self, life: SessionLifecycle, ref: SessionRef) -> bool:
         receipt = await self.take_away(life, ref)

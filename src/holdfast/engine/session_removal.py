@@ -71,7 +71,7 @@ async def user_removed(engine: Engine, user_id: str) -> Receipt:
     memories = await engine.store.drop_memories(Owner("user", user_id))
     if engine.index is not None:
         await engine.index.forget_user(user_id)
-    await engine.memories.forgotten_owner(Owner("user", user_id))
+    await engine.memories.handle_forgotten_owner(Owner("user", user_id))
     files = [await keeper.forget_user(engine.store.tenant, user_id) for keeper in engine.hooks.keepers]
     if unnamed:
         unnamed[0].require_intact()

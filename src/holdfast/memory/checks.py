@@ -24,7 +24,7 @@ from holdfast.numbers import MOST, check_number, is_whole
 from holdfast.wire.sendable import check_text
 
 
-def owner_of(user_id: str | None, agent: str | None, *, app: bool = False) -> Owner:
+def choose_owner(user_id: str | None, agent: str | None, *, app: bool = False) -> Owner:
     """Return the owner of a memory: the user if named, else the agent, or with `app` the whole app; else the default user.
 
     Raises:
@@ -85,7 +85,7 @@ def check_words(
         raise InvalidRequest("valid_until must be after valid_from", param="valid_until")
 
 
-def tags_of(tags: Any) -> tuple[str, ...]:
+def clean_tags(tags: Any) -> tuple[str, ...]:
     """Return tags without surrounding white space and duplicates. Raises `InvalidRequest`, `TooLarge`."""
     if isinstance(tags, str) or not isinstance(tags, Collection) or not all(isinstance(tag, str) for tag in tags):
         raise InvalidRequest("tags must be a list of texts", param="tags")
@@ -99,7 +99,7 @@ def tags_of(tags: Any) -> tuple[str, ...]:
     return made
 
 
-def metadata_of(metadata: Any) -> dict[str, Any]:
+def clean_metadata(metadata: Any) -> dict[str, Any]:
     """Return metadata as a dict; None becomes an empty one. Raises `InvalidRequest`."""
     if metadata is not None and not isinstance(metadata, Mapping):
         raise InvalidRequest(f"metadata must be an object, not {type(metadata).__name__}", param="metadata")
@@ -111,7 +111,7 @@ def metadata_of(metadata: Any) -> dict[str, Any]:
     return made
 
 
-def list_of(values: Any, kind: type, param: str) -> tuple[Any, ...]:
+def to_tuple(values: Any, kind: type, param: str) -> tuple[Any, ...]:
     """Return a list of values of type `kind` as a tuple. Raises `InvalidRequest`."""
     if isinstance(values, str | bytes | Owner) or not isinstance(values, Collection):
         raise InvalidRequest(f"{param} must be a list, not {type(values).__name__}", param=param)
@@ -122,7 +122,9 @@ def list_of(values: Any, kind: type, param: str) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def said_by(origin: Origin, sources: Collection[MemorySource], now: int, *, held: bool = False) -> dict[str, Any]:
+def make_origin_fields(
+    origin: Origin, sources: Collection[MemorySource], now: int, *, held: bool = False
+) -> dict[str, Any]:
     """Return the fields of a memory that depend on the origin of its words: it is trusted as much as the least trusted source.
 
     Args:
@@ -131,14 +133,14 @@ def said_by(origin: Origin, sources: Collection[MemorySource], now: int, *, held
         now: milliseconds since the epoch.
         held: hold it for review, whatever its origin.
     """
-    sources = list_of(sources, MemorySource, "sources")
+    sources = to_tuple(sources, MemorySource, "sources")
     least = find_least_trusted((origin, *(one.origin for one in sources)))
     status = "quarantined" if held or least in REVIEWED_ORIGINS else "active"
     times = {"created_at": now, "updated_at": now}
     return {"origin": least, "trust": TRUST[least], "sources": sources, "status": status} | times
 
 
-def without(
+def remove_source(
     sources: tuple[MemorySource, ...], named: tuple[str, str], seqs: Collection[int] | None
 ) -> tuple[MemorySource, ...]:
     """Remove a session, or some of its entries, from a memory's sources.

@@ -13,7 +13,7 @@
 
 Two readings are combined. `find_unasserted` uses cue words of English, German, French, Spanish, Portuguese, Chinese and Japanese, and the
 form: quotation marks, quoted lines, fences, letters and transcripts with their headers, salutations and labels, the order of words in
-questions. If it mistakes something for a report, the memory is held for review, not lost. `read_voiced` uses punctuation and a few English
+questions. If it mistakes something for a report, the memory is held for review, not lost. `read_message_terms` uses punctuation and a few English
 words at the beginning of a part of a sentence. If it mistakes something for a question, little is lost: its result counts only where another
 source says the same; see `holdfast.memory.provenance`.
 """
@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
 from holdfast.context.statements import ASKS_TO_KEEP, MEDIA, is_asking_to_keep, separate_own_words
-from holdfast.memory.similarity import words_of
+from holdfast.memory.similarity import normalize_words
 from holdfast.recall.terms import get_terms, iter_tokens, normalize
 from holdfast.recall.word_tables import ENGLISH, find_language
 
@@ -180,13 +180,13 @@ def find_unasserted(text: str) -> Iterator[Clause]:
             if upto > at + 1:
                 return
         else:
-            yield from _clauses_of(sentence)
+            yield from _classify_clauses(sentence)
 
 
-def _clauses_of(sentence: str) -> Iterator[Clause]:
+def _classify_clauses(sentence: str) -> Iterator[Clause]:
     keep = ASKS_TO_KEEP.search(sentence) is not None
     for clause in _CLAUSES.split(sentence):
-        asked = not keep and _asks(clause)
+        asked = not keep and _is_question(clause)
         if _is_report(clause) or (_HEDGE.search(clause) and not asked):
             yield Clause(clause, "claimed")
         elif asked:
@@ -212,7 +212,7 @@ def has_same_sense(content: str, kind: Literal["denied", "wished"]) -> bool:
     return _DENIED.search(content) is not None or _DENYING.search(content) is not None
 
 
-def _asks(clause: str) -> bool:
+def _is_question(clause: str) -> bool:
     return _QUESTION.search(clause) is not None and _REQUEST.match(clause) is None
 
 
@@ -260,7 +260,7 @@ _QUOTES: Final = " \t\"'("
 NOT: Final = frozenset({"not", "no", "never", "none", "without", "nor", "neither"})
 
 
-class Voiced(NamedTuple):
+class MessageTerms(NamedTuple):
     """The terms of a user's message by how they are used; a term may be in several sets."""
 
     stated: frozenset[str]
@@ -278,10 +278,10 @@ class Voiced(NamedTuple):
 
 def is_negated(text: str) -> bool:
     """Return True if a text contains a negation."""
-    return not NOT.isdisjoint(words_of(text))
+    return not NOT.isdisjoint(normalize_words(text))
 
 
-def read_voiced(text: str) -> Voiced:
+def read_message_terms(text: str) -> MessageTerms:
     """Return the terms that a message states, asks and denies."""
     text = normalize(text)
     language = find_language(token.text.casefold() for token in iter_tokens(text)) or ENGLISH
@@ -289,35 +289,35 @@ def read_voiced(text: str) -> Voiced:
     for sentence in _SENTENCE.findall(_NEGATION.sub("", _SPACES.sub(" ", text))):
         for part, into in _split_parts(_NEGATION.sub("", _NOT_FORGET.sub("remember", sentence))):
             found[into].update(*(get_terms(token.text, language) for token in iter_tokens(part)))
-    whole = Counter(term for sentence in _SENTENCE.findall(text) for term in _terms_of(sentence, language))
+    whole = Counter(term for sentence in _SENTENCE.findall(text) for term in _iter_terms(sentence, language))
     counts: dict[str, Counter[str]] = {kind: Counter() for kind in ("claimed", "asked", "denied", "wished")}
     for clause in find_unasserted(text):
-        counts[clause.kind].update(_terms_of(clause.text, language))
+        counts[clause.kind].update(_iter_terms(clause.text, language))
 
-    def only_in(*kinds: str) -> frozenset[str]:
+    def select_only_in(*kinds: str) -> frozenset[str]:
         """Return the terms that the message has only in clauses of these kinds."""
         within = sum((counts[kind] for kind in kinds), Counter[str]())
         return frozenset(term for term, times in within.items() if times >= whole[term])
 
-    apart = only_in("claimed", "asked")
+    apart = select_only_in("claimed", "asked")
     stated, asked, denied = map(frozenset, found)
-    return Voiced(
+    return MessageTerms(
         stated - apart,
         asked,
         denied - apart,
         apart,
         apart - counts["claimed"].keys(),
-        only_in("claimed", "asked", "denied") - apart,
-        only_in("claimed", "asked", "wished") - apart,
+        select_only_in("claimed", "asked", "denied") - apart,
+        select_only_in("claimed", "asked", "wished") - apart,
     )
 
 
-def _terms_of(text: str, language: str) -> Iterator[str]:
+def _iter_terms(text: str, language: str) -> Iterator[str]:
     return (term for token in iter_tokens(text) for term in get_terms(token.text, language))
 
 
 def _split_parts(sentence: str) -> Iterator[tuple[str, int]]:
-    """Yield the parts of a sentence, each with the index of the field of `Voiced` that it belongs to."""
+    """Yield the parts of a sentence, each with the index of the field of `MessageTerms` that it belongs to."""
     keep = _KEEP.search(sentence) is not None and _RECALLS.match(sentence) is None
     asking = _ASKING.search(sentence) is not None
     parts = [part for part in _PARTS.split(sentence) if part.strip()]

@@ -17,9 +17,9 @@ import msgspec
 from holdfast.domain.memory import Memory, Owner
 from holdfast.errors import Conflict, EmbeddingFailed, InvalidRequest, MissingExtra, StoreError
 from holdfast.limits import RECALLED_MEMORIES, SEARCH_VECTOR_SECONDS
-from holdfast.memory.checks import list_of
+from holdfast.memory.checks import to_tuple
 from holdfast.memory.owner_caches import LocalIndexes
-from holdfast.memory.ranking import Match, matches, recency, standing
+from holdfast.memory.ranking import Match, compute_recency, compute_standing, rank_matches
 from holdfast.numbers import check_number, check_whole
 from holdfast.recall.base import CANDIDATES, NEAREST, Candidates, Index, Lookup, SearchMode, Similar, Space
 from holdfast.recall.questions import Question, parse_question
@@ -69,7 +69,7 @@ class Recalled(msgspec.Struct, frozen=True):
     score: float
     """The ranking criterion, 0 to 1."""
     parts: Mapping[str, float]
-    """The parts of the score: `keyword`, `vector` (0 to 1, if computed), `relevance`, `recency`, `standing`."""
+    """The parts of the score: `keyword`, `vector` (0 to 1, if computed), `relevance`, `compute_recency`, `compute_standing`."""
     age: int
     """Milliseconds since it was last stated."""
 
@@ -84,7 +84,7 @@ class RecalledMemories(msgspec.Struct, frozen=True):
     """Why it differs from the requested mode."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class MemoryFilters(msgspec.Struct, frozen=True, kw_only=True):
     """Filters for the memories to return.
 
     Raises:
@@ -112,9 +112,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         check_whole(self.limit, "limit", 1, RECALLED_MEMORIES)
         check_number(self.min_score, "min_score", 0, 1)
         for name in ("types", "tags", "statuses", "without"):
-            list_of(getattr(self, name), str, name)
+            to_tuple(getattr(self, name), str, name)
 
-    def takes(self, memory: Memory, now: int) -> bool:
+    def should_include(self, memory: Memory, now: int) -> bool:
         """Return True if a memory passes the filters at a given time."""
         return (
             memory.is_valid_at(now)
@@ -126,7 +126,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Asked(NamedTuple):
+class _Query(NamedTuple):
     """A parsed question, shared by the lookups for all owners."""
 
     question: Question
@@ -135,7 +135,7 @@ class _Asked(NamedTuple):
     note: str
 
 
-class _ByWords(NamedTuple):
+class _WordMatches(NamedTuple):
     """An owner's memories found by the words of a question."""
 
     version: int
@@ -170,34 +170,34 @@ class Recaller:
         text: str,
         owners: Sequence[Owner],
         mode: SearchMode,
-        wanted: Wanted,
+        filters: MemoryFilters,
         now: int,
         *,
         strict: bool,
         patience: float = SEARCH_VECTOR_SECONDS,
     ) -> RecalledMemories:
         """Return the memories that answer; see `Memories.recall`. If `strict`, missing vectors raise `InvalidRequest`."""
-        asked = await self._asked(text, mode, now, patience, strict=strict)
+        query = await self._prepare_query(text, mode, now, patience, strict=strict)
         try:
-            found = [one for owner in owners for one in await self._of(owner, asked, wanted, now)]
+            found = [one for owner in owners for one in await self._recall_owner(owner, query, filters, now)]
         except (StoreError, Conflict) as exc:
-            if strict or asked.vector is None:
+            if strict or query.vector is None:
                 raise
             _log.warning("memories are recalled by words only: the index does not answer: %s", exc.code)
-            asked = asked._replace(mode="keyword", vector=None, note="the index did not answer")
-            found = [one for owner in owners for one in await self._of(owner, asked, wanted, now)]
+            query = query._replace(mode="keyword", vector=None, note="the index did not answer")
+            found = [one for owner in owners for one in await self._recall_owner(owner, query, filters, now)]
         found.sort(key=lambda one: (-one.score, -one.memory.updated_at, -one.memory.number, one.memory.id))
-        return RecalledMemories(tuple(found[: wanted.limit]), asked.mode, asked.note)
+        return RecalledMemories(tuple(found[: filters.limit]), query.mode, query.note)
 
-    async def like(self, owner: Owner, text: str, limit: int) -> tuple[int, list[Memory]]:
+    async def find_similar(self, owner: Owner, text: str, limit: int) -> tuple[int, list[Memory]]:
         """Return the memories that share the most words with a text, and the owner's version for which that holds."""
         question = parse_question(text, now=0, narrow=False)
         if not question.terms:
             newest = await self._store.memories(owner, limit=limit, descending=True)
             return newest.version, list(newest.memories)
         for _ in range(_ROUNDS):
-            words = await self._by_words(owner, question.terms)
-            numbers = [match.number for match in matches(question, words.found)][:limit]
+            words = await self._look_up_words(owner, question.terms)
+            numbers = [match.number for match in rank_matches(question, words.found)][:limit]
             read = await self._store.memories(owner, numbers=numbers, limit=max(1, len(numbers)))
             if read.version == words.version:
                 break
@@ -205,22 +205,22 @@ class Recaller:
 
     # -- internals -----------------------------------------------------------
 
-    async def _asked(self, text: str, mode: SearchMode, now: int, patience: float, *, strict: bool) -> _Asked:
+    async def _prepare_query(self, text: str, mode: SearchMode, now: int, patience: float, *, strict: bool) -> _Query:
         question = parse_question(text, now=now, narrow=False)
         if mode == "keyword":
-            return _Asked(question, mode, None, "")
+            return _Query(question, mode, None, "")
         service = self._service()
         if service is None or service.embedder is None:
             if strict:
                 message = "there are no vectors to look memories up by: configure an embedder, or use mode keyword"
                 raise InvalidRequest(message, param="mode")
-            return _Asked(question, "keyword", None, "no embedder is configured")
+            return _Query(question, "keyword", None, "no embedder is configured")
         why = "the embedder took too long"
         try:
             with anyio.fail_after(patience):
                 embed = getattr(service.embedder, "embed_queries", None) or service.embedder.embed
                 (vector,) = await embed([text])
-                return _Asked(question, mode, vector, "")
+                return _Query(question, mode, vector, "")
         except TimeoutError as exc:
             if strict:
                 raise EmbeddingFailed("the embedder took too long for the question", again=True) from exc
@@ -229,16 +229,16 @@ class Recaller:
                 raise
             why = "the embedder did not answer"
         _log.warning("memories are recalled by words only: %s", why)
-        return _Asked(question, "keyword", None, why)
+        return _Query(question, "keyword", None, why)
 
-    async def _of(self, owner: Owner, asked: _Asked, wanted: Wanted, now: int) -> list[Recalled]:
+    async def _recall_owner(self, owner: Owner, query: _Query, filters: MemoryFilters, now: int) -> list[Recalled]:
         """Return an owner's wanted memories that answer, at most as many as are wanted."""
-        ranked = await self._matches(owner, asked)
-        if not asked.question.terms and not ranked:
+        ranked = await self._rank_matches(owner, query)
+        if not query.question.terms and not ranked:
             newest = await self._store.memories(owner, limit=_READ, descending=True)
             ranked = [Match(one.number, UNASKED) for one in newest.memories]
         ranked = [
-            match for match in ranked if match.relevance >= wanted.min_score
+            match for match in ranked if match.relevance >= filters.min_score
         ]  # a score never exceeds the relevance
         found, sure = list[Recalled](), False
         for start in range(0, len(ranked), _READ):
@@ -246,48 +246,52 @@ class Recaller:
             read = await self._store.memories(owner, numbers=list(some), limit=len(some))
             for memory in read.memories:
                 match = some[memory.number]
-                rated = self._rated(memory, match, now) if wanted.takes(memory, now) else None
-                if rated is not None and rated.score >= wanted.min_score:
+                rated = self._rate(memory, match, now) if filters.should_include(memory, now) else None
+                if rated is not None and rated.score >= filters.min_score:
                     found.append(rated)
                     sure = sure or match.sure
-            if len(found) >= wanted.limit:
+            if len(found) >= filters.limit:
                 break
-        return found if sure or not wanted.sure else []
+        return found if sure or not filters.sure else []
 
-    def _rated(self, memory: Memory, match: Match, now: int) -> Recalled:
-        recent, stands = recency(memory, now, self._half_lives), standing(memory)
+    def _rate(self, memory: Memory, match: Match, now: int) -> Recalled:
+        recent, stands = compute_recency(memory, now, self._half_lives), compute_standing(memory)
         parts = {"keyword": match.keyword, "vector": match.vector, "relevance": match.relevance}
-        told = {name: round(value, 6) for name, value in parts.items() if value is not None}
-        told |= {"recency": round(recent, 6), "standing": round(stands, 6)}
+        parts_shown = {name: round(value, 6) for name, value in parts.items() if value is not None}
+        parts_shown |= {"recency": round(recent, 6), "standing": round(stands, 6)}
         score = round(match.relevance * recent * stands, 6)
-        return Recalled(memory, score, told, max(0, now - memory.updated_at))
+        return Recalled(memory, score, parts_shown, max(0, now - memory.updated_at))
 
-    async def _matches(self, owner: Owner, asked: _Asked) -> list[Match]:
-        words = None if asked.mode == "vector" else await self._by_words(owner, asked.question.terms)
+    async def _rank_matches(self, owner: Owner, query: _Query) -> list[Match]:
+        words = None if query.mode == "vector" else await self._look_up_words(owner, query.question.terms)
         similar, service = None, self._service()
-        if asked.vector is not None and service is not None:
-            similar = await self._by_vector(service, owner, asked.vector, taken=words is not None and words.indexed)
-        return matches(asked.question, words and words.found, similar, 0.0 if service is None else service.floor)
+        if query.vector is not None and service is not None:
+            similar = await self._look_up_vector(
+                service, owner, query.vector, taken=words is not None and words.indexed
+            )
+        return rank_matches(query.question, words and words.found, similar, 0.0 if service is None else service.floor)
 
-    async def _by_words(self, owner: Owner, terms: tuple[str, ...]) -> _ByWords:
+    async def _look_up_words(self, owner: Owner, terms: tuple[str, ...]) -> _WordMatches:
         service = self._service()
         if service is not None and terms:
             try:
                 version = await service.index_memories(owner)
-                found = await service.index.lookup(Lookup(space=_space(owner), terms=terms))
+                found = await service.index.lookup(Lookup(space=_to_space(owner), terms=terms))
             except (StoreError, Conflict) as exc:  # a conflict means that other processes keep writing
                 _log.warning("memories are looked up without the index, which does not answer: %s", exc.code)
             else:
-                return _ByWords(version, found, indexed=True)
-        version, found = await self.local.found(owner, terms, CANDIDATES)
-        return _ByWords(version, found, indexed=False)
+                return _WordMatches(version, found, indexed=True)
+        version, found = await self.local.find_candidates(owner, terms, CANDIDATES)
+        return _WordMatches(version, found, indexed=False)
 
-    async def _by_vector(self, service: IndexService, owner: Owner, vector: bytes, *, taken: bool) -> Sequence[Similar]:
+    async def _look_up_vector(
+        self, service: IndexService, owner: Owner, vector: bytes, *, taken: bool
+    ) -> Sequence[Similar]:
         if not taken:
             await service.index_memories(owner)
-        lookup = Lookup(space=_space(owner), limit=NEAREST)
+        lookup = Lookup(space=_to_space(owner), limit=NEAREST)
         return await service.index.similar(lookup, service.embedder.name, vector)
 
 
-def _space(owner: Owner) -> Space:
+def _to_space(owner: Owner) -> Space:
     return Space(owner.kind, owner.id)

@@ -23,22 +23,30 @@ from holdfast.accounting import run_cpu
 from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, MemoryType, Origin, Owner, is_awaiting_review
 from holdfast.errors import HoldfastError, InvalidRequest, MemoryNotFound, StaleMemories
 from holdfast.limits import MEMORIES_AT_ONCE, MEMORY_TAG_CHARS, PAGE
-from holdfast.memory.checks import check_words, list_of, metadata_of, owner_of, said_by, tags_of, without
+from holdfast.memory.checks import (
+    check_words,
+    choose_owner,
+    clean_metadata,
+    clean_tags,
+    make_origin_fields,
+    remove_source,
+    to_tuple,
+)
 from holdfast.memory.lookup import IndexService, MemorySettings
-from holdfast.memory.reader import Recollection
-from holdfast.memory.similarity import Decision, Outcome, decide_merge, may_replace, same
+from holdfast.memory.reader import MemoryReader
+from holdfast.memory.similarity import Decision, Outcome, can_replace, decide_merge, is_same
 from holdfast.secrets import Guard
 from holdfast.stores.memories import MemoryStore, OwnedMemories
 from holdfast.stores.walk import iterate_owners
 from holdfast.wire.sendable import check_text
 
-Decide = Literal["accept", "reject"]
+ReviewDecision = Literal["accept", "reject"]
 DECISIONS: Final = ("accept", "reject")
 AT_ONCE: Final = 200
 """Rejected memories that are compared at once with a new statement, in a thread."""
 
 
-def plan_review(old: Memory, beside: Sequence[Memory], decision: Decide, now: int) -> tuple[Memory, ...]:
+def plan_review(old: Memory, beside: Sequence[Memory], decision: ReviewDecision, now: int) -> tuple[Memory, ...]:
     """Return the memories to write for a decision about `old`, which comes first; others follow only for a merge.
 
     An accepted merge replaces the memories that it merges, and is promoted if any of them was. If it is rejected afterwards, they are
@@ -60,12 +68,12 @@ def plan_review(old: Memory, beside: Sequence[Memory], decision: Decide, now: in
         raise InvalidRequest(f"{old.id} is {old.status}, not held for review", param="id")
     if decision == "accept":
         made = msgspec.structs.replace(old, status="active", reviewed_at=now)
-        return _merged(made, beside, now) if old.merges else (made,)
+        return _plan_merge(made, beside, now) if old.merges else (made,)
     made = msgspec.structs.replace(old, status="rejected", reviewed_at=now, promoted_at=None, score=None)
-    return _parted(made, beside, now) if old.merges else (made,)
+    return _plan_unmerge(made, beside, now) if old.merges else (made,)
 
 
-async def proposals(store: MemoryStore, owner: Owner, *, naming: Collection[str] | None = None) -> list[Memory]:
+async def list_proposals(store: MemoryStore, owner: Owner, *, naming: Collection[str] | None = None) -> list[Memory]:
     """Return the proposed merges of an owner's memories that were not accepted, including rejected ones.
 
     Reads everything that is held or rejected.
@@ -99,17 +107,17 @@ async def find_rejected(store: MemoryStore, owner: Owner, content: str) -> list[
     while True:
         page = await store.memories(owner, status="rejected", after=after, limit=AT_ONCE, descending=True)
         there = [one for one in page.memories if not one.is_proposal]
-        found = await run_cpu(_saying, content, there) if there else []
+        found = await run_cpu(_filter_same, content, there) if there else []
         if found or not page.has_more:
             return found
         after = page.memories[-1].number
 
 
-def _saying(content: str, memories: Sequence[Memory]) -> list[Memory]:
-    return [one for one in memories if same(content, one.content)]
+def _filter_same(content: str, memories: Sequence[Memory]) -> list[Memory]:
+    return [one for one in memories if is_same(content, one.content)]
 
 
-def _merged(made: Memory, beside: Sequence[Memory], now: int) -> tuple[Memory, ...]:
+def _plan_merge(made: Memory, beside: Sequence[Memory], now: int) -> tuple[Memory, ...]:
     there = {one.id: one for one in beside}
     for name in made.merges:
         one = there.get(name)
@@ -133,7 +141,7 @@ def _merged(made: Memory, beside: Sequence[Memory], now: int) -> tuple[Memory, .
     return made, *(msgspec.structs.replace(one, **gone, updated_at=max(now, one.updated_at)) for one in old)
 
 
-def _parted(made: Memory, beside: Sequence[Memory], now: int) -> tuple[Memory, ...]:
+def _plan_unmerge(made: Memory, beside: Sequence[Memory], now: int) -> tuple[Memory, ...]:
     back = [one for one in beside if one.status == "superseded" and one.superseded_by == made.id]
     made = msgspec.structs.replace(made, supersedes=(), updated_at=max(now, made.updated_at))
     again = {"status": "active", "superseded_by": None}
@@ -147,7 +155,7 @@ OnChanged = Callable[[Owner], Awaitable[None]]
 """Called after every change of an owner's memories, once it is durable and no longer looked up."""
 
 
-class Forgetting(Recollection):
+class ForgettableMemories(MemoryReader):
     """The memories of one tenant, for reading and forgetting.
 
     Attributes:
@@ -156,7 +164,7 @@ class Forgetting(Recollection):
     Args:
         store: the store of memories.
         clock: milliseconds since the epoch.
-        settings: further arguments of `Recollection`.
+        settings: further arguments of `MemoryReader`.
     """
 
     def __init__(self, store: MemoryStore, clock: Callable[[], int], **settings: Any) -> None:
@@ -178,7 +186,7 @@ class Forgetting(Recollection):
             MemoryNotFound: there is none, or it belongs to another owner.
         """
         found = await self.get(memory_id, owners=owners)
-        gone = await self._with_history(found)
+        gone = await self._collect_history(found)
         return await self._forget(found.owner, [one.id for one in gone])
 
     async def forget_source(
@@ -199,12 +207,12 @@ class Forgetting(Recollection):
         """
         check_text(user_id, "user_id")
         check_text(session_id, "session_id")
-        seqs = None if seqs is None else list_of(seqs, int, "seqs")
-        owners = [Owner("user", user_id), *await self._agents(), Owner("app")]
+        seqs = None if seqs is None else to_tuple(seqs, int, "seqs")
+        owners = [Owner("user", user_id), *await self._list_agents(), Owner("app")]
         source, only = (user_id, session_id), None if seqs is None else set(seqs)
         return tuple([one for owner in owners for one in await self._forget_source(owner, source, only)])
 
-    async def _agents(self) -> list[Owner]:
+    async def _list_agents(self) -> list[Owner]:
         """Return the agents that own memories; they come first among all owners."""
         found: list[Owner] = []
         async for owner, _ in iterate_owners(self.store):
@@ -214,22 +222,22 @@ class Forgetting(Recollection):
         return found
 
     async def _forget_source(self, owner: Owner, source: tuple[str, str], seqs: set[int] | None) -> tuple[str, ...]:
-        async with self._alone(owner):
+        async with self._get_lock(owner):
             for _ in range(TRIES):
-                version, left, lost = await self._from_source(owner, source, seqs)
+                version, left, lost = await self._split_by_source(owner, source, seqs)
                 try:
-                    await self._written(owner, version, left, lost)
+                    await self._write_changes(owner, version, left, lost)
                 except StaleMemories as exc:
                     stale = exc
                     continue
                 if lost:
-                    self._recaller.local.forget(owner)
+                    self._recaller.local.evict(owner)
                 if left or lost:
-                    await self._changed(owner)
+                    await self._handle_change(owner)
                 return tuple(lost)
             raise stale
 
-    async def _from_source(
+    async def _split_by_source(
         self, owner: Owner, source: tuple[str, str], seqs: set[int] | None
     ) -> tuple[int, list[Memory], list[str]]:
         """Return the owner's version, its memories with the source removed, and the ids of memories without any other source."""
@@ -237,7 +245,7 @@ class Forgetting(Recollection):
         first = page = await self.store.memories(owner, limit=PAGE)
         while True:
             for one in page.memories:
-                sources = without(one.sources, source, seqs)
+                sources = remove_source(one.sources, source, seqs)
                 if sources and sources != one.sources:
                     left.append(msgspec.structs.replace(one, sources=sources))
                 elif sources != one.sources:
@@ -245,10 +253,10 @@ class Forgetting(Recollection):
             if not page.has_more:
                 break
             page = await self.store.memories(owner, after=page.memories[-1].number, limit=PAGE)
-        also = {one.id for one in await proposals(self.store, owner, naming=lost)} if lost else set[str]()
+        also = {one.id for one in await list_proposals(self.store, owner, naming=lost)} if lost else set[str]()
         return first.version, [one for one in left if one.id not in also], list(dict.fromkeys((*lost, *sorted(also))))
 
-    async def _written(self, owner: Owner, version: int, put: Sequence[Memory], lost: Sequence[str]) -> None:
+    async def _write_changes(self, owner: Owner, version: int, put: Sequence[Memory], lost: Sequence[str]) -> None:
         """Forget and put any number of memories, in this order. Raises `StaleMemories`."""
         most = MEMORIES_AT_ONCE
         deltas = [MemoryDelta(forget=tuple(lost[start : start + most])) for start in range(0, len(lost), most)]
@@ -256,21 +264,21 @@ class Forgetting(Recollection):
         for delta in deltas:
             version = (await self.store.change_memories(owner, delta, timestamp=self.clock(), expect=version)).version
 
-    async def forgotten_owner(self, owner: Owner) -> None:
+    async def handle_forgotten_owner(self, owner: Owner) -> None:
         """Update caches and notify listeners after all memories of an owner were dropped."""
-        self._recaller.local.forget(owner)
-        await self._tell(owner)
+        self._recaller.local.evict(owner)
+        await self._notify(owner)
 
     async def _forget(self, owner: Owner, ids: Sequence[str]) -> tuple[str, ...]:
         for start in range(0, len(ids), MEMORIES_AT_ONCE):
             delta = MemoryDelta(forget=tuple(ids[start : start + MEMORIES_AT_ONCE]))
             await self.store.change_memories(owner, delta, timestamp=self.clock())
         if ids:
-            self._recaller.local.forget(owner)
-            await self._changed(owner)
+            self._recaller.local.evict(owner)
+            await self._handle_change(owner)
         return tuple(ids)
 
-    async def _with_history(self, found: Memory) -> list[Memory]:
+    async def _collect_history(self, found: Memory) -> list[Memory]:
         """Return a memory, all memories that it replaced directly or indirectly, and proposed merges of any of them."""
         known, ask = {found.id: found}, list(found.supersedes)
         while ask:
@@ -280,15 +288,15 @@ class Forgetting(Recollection):
                 if one.id not in known and one.status == "superseded":
                     known[one.id] = one
                     ask += [other for other in one.supersedes if other not in known]
-        return [*known.values(), *await proposals(self.store, found.owner, naming=known)]
+        return [*known.values(), *await list_proposals(self.store, found.owner, naming=known)]
 
     # -- after every change ------------------------------------------------------
 
-    def _alone(self, owner: Owner) -> asyncio.Lock:
+    def _get_lock(self, owner: Owner) -> asyncio.Lock:
         """Return the lock that serialises changes of an owner's memories in this process, to avoid repeated decisions."""
         return self._changing.setdefault(owner, asyncio.Lock())
 
-    async def _changed(self, owner: Owner) -> None:
+    async def _handle_change(self, owner: Owner) -> None:
         """Update the index and notify listeners."""
         service = self._index()
         if service is not None:
@@ -296,9 +304,9 @@ class Forgetting(Recollection):
                 await service.index_memories(owner)
             except HoldfastError as exc:  # the next lookup tries again, and reads every hit from the store
                 _log.warning("the index does not have the changed memories yet: %s", exc.code)
-        await self._tell(owner)
+        await self._notify(owner)
 
-    async def _tell(self, owner: Owner) -> None:
+    async def _notify(self, owner: Owner) -> None:
         for told in self.on_changed:
             try:
                 await told(owner)
@@ -310,7 +318,7 @@ LIKE: Final = 40
 """Number of memories that a new one is compared with: those that share the most words with it."""
 
 
-def random_id() -> str:
+def make_random_id() -> str:
     """Return an id that cannot be guessed: 122 random bits."""
     return f"mem_{uuid.uuid4().hex}"
 
@@ -326,7 +334,7 @@ class Remembered(msgspec.Struct, frozen=True):
     """Similar memories, most similar first; they stay unchanged."""
 
 
-class Memories(Forgetting):
+class Memories(ForgettableMemories):
     """The memories of one tenant.
 
     Attributes:
@@ -349,7 +357,7 @@ class Memories(Forgetting):
         guard: Guard | None = None,
         index: Callable[[], IndexService | None] = lambda: None,
         settings: MemorySettings | None = None,
-        new_id: Callable[[], str] = random_id,
+        new_id: Callable[[], str] = make_random_id,
     ) -> None:
         super().__init__(store, clock, guard=guard, index=index, settings=settings)
         self._new_id = new_id
@@ -403,25 +411,25 @@ class Memories(Forgetting):
         now = self.clock()
         new = Memory(
             id=self._new_id(),
-            owner=owner_of(user_id, agent, app=app),
+            owner=choose_owner(user_id, agent, app=app),
             content=content.strip(),
             type=type,
-            tags=tags_of(tags),
+            tags=clean_tags(tags),
             importance=importance,
             agent=agent,
             valid_from=valid_from,
             valid_until=valid_until,
-            supersedes=tuple(dict.fromkeys(list_of(supersedes, str, "supersedes"))),
-            metadata=metadata_of(metadata),
-            **said_by(origin, sources, now, held=held),
+            supersedes=tuple(dict.fromkeys(to_tuple(supersedes, str, "supersedes"))),
+            metadata=clean_metadata(metadata),
+            **make_origin_fields(origin, sources, now, held=held),
         )
-        return await self._taken_in(self._without_secrets(new), now)
+        return await self._store_new(self._redact(new), now)
 
-    async def _taken_in(self, new: Memory, now: int) -> Remembered:
+    async def _store_new(self, new: Memory, now: int) -> Remembered:
         """Compare, decide and write; repeat while other processes are faster."""
-        async with self._alone(new.owner):
+        async with self._get_lock(new.owner):
             for _ in range(TRIES):
-                version, known = await self._known(new)
+                version, known = await self._read_similar(new)
                 decision = decide_merge(new, known, now)
                 if not decision.put:
                     return Remembered(decision.memory, decision.outcome, decision.others)
@@ -431,13 +439,13 @@ class Memories(Forgetting):
                 except StaleMemories as exc:
                     stale = exc
                     continue
-                await self._changed(new.owner)
+                await self._handle_change(new.owner)
                 return _make_remembered(decision, stored)
             raise stale
 
-    async def _known(self, new: Memory) -> tuple[int, list[Memory]]:
+    async def _read_similar(self, new: Memory) -> tuple[int, list[Memory]]:
         """Return the memories to compare a new one with, and the owner's version. Raises `MemoryNotFound`."""
-        version, known = await self._recaller.like(new.owner, new.content, LIKE)
+        version, known = await self._recaller.find_similar(new.owner, new.content, LIKE)
         found = {one.id: one for one in known}
         if new.supersedes:
             named = await self.store.memories(new.owner, ids=new.supersedes, limit=len(new.supersedes))
@@ -495,8 +503,8 @@ class Memories(Forgetting):
             "valid_from": valid_from,
             "valid_until": valid_until,
         }
-        given["tags"] = tags if isinstance(tags, UnsetType) else tags_of(tags)
-        given["metadata"] = metadata if isinstance(metadata, UnsetType) else metadata_of(metadata)
+        given["tags"] = tags if isinstance(tags, UnsetType) else clean_tags(tags)
+        given["metadata"] = metadata if isinstance(metadata, UnsetType) else clean_metadata(metadata)
         changes = {name: value for name, value in given.items() if value is not UNSET}
         words = None if isinstance(content, UnsetType) else (content, origin, sources)
         if words is not None and origin != "user":
@@ -504,11 +512,11 @@ class Memories(Forgetting):
             if again := await find_rejected(self.store, owner, words[0]):
                 return Remembered(again[0], "merged")
         first, *rest = await self._change(
-            memory_id, lambda read, now: self._altered(read[0], now, changes, words), owners=owners, expect=expect
+            memory_id, lambda read, now: self._plan_update(read[0], now, changes, words), owners=owners, expect=expect
         )
         return Remembered(first, "superseded" if rest else "merged" if first.id == memory_id else "new")
 
-    def _altered(
+    def _plan_update(
         self,
         old: Memory,
         now: int,
@@ -526,14 +534,14 @@ class Memories(Forgetting):
         content, origin, sources = (old.content, old.origin, ()) if words is None else words
         check_words(content, made.type, made.importance, origin, (made.valid_from, made.valid_until))
         if content.strip() == old.content:
-            return (self._without_secrets(made),)
-        new = self._without_secrets(self._in_place_of(made, content, origin, sources, now))
-        if not may_replace(new, old):
+            return (self._redact(made),)
+        new = self._redact(self._make_replacement(made, content, origin, sources, now))
+        if not can_replace(new, old):
             return (msgspec.structs.replace(new, supersedes=()),)
         gone = {"status": "superseded", "superseded_by": new.id, "updated_at": max(now, old.updated_at)}
         return new, msgspec.structs.replace(old, **gone)
 
-    def _in_place_of(
+    def _make_replacement(
         self, old: Memory, content: str, origin: Origin, sources: Collection[MemorySource], now: int
     ) -> Memory:
         """Make a copy of a memory with another content and other sources, and the trust of these."""
@@ -547,13 +555,15 @@ class Memories(Forgetting):
             promoted_at=None,
             score=None,
             reviewed_at=None,
-            **said_by(origin, sources, now),
+            **make_origin_fields(origin, sources, now),
         )
 
-    async def review(self, memory_id: str, decision: Decide, *, owners: Collection[Owner] | None = None) -> Memory:
+    async def review(
+        self, memory_id: str, decision: ReviewDecision, *, owners: Collection[Owner] | None = None
+    ) -> Memory:
         """Decide about a memory held for review: `accept` makes it recalled and promoted like others, with unchanged trust; or `reject`.
 
-        An accepted merge that a model has proposed replaces the memories that it names; see `holdfast.consolidation.proposals`.
+        An accepted merge that a model has proposed replaces the memories that it names; see `holdfast.consolidation.list_proposals`.
 
         Raises:
             MemoryNotFound: there is none, or it belongs to another owner.
@@ -578,7 +588,7 @@ class Memories(Forgetting):
     ) -> tuple[Memory, ...]:
         """Write the result of `change` for a memory and those in `beside`; return it as stored."""
         owner = (await self.get(memory_id, owners=owners)).owner
-        async with self._alone(owner):
+        async with self._get_lock(owner):
             for _ in range(TRIES):
                 read = await self.store.memories(owner, ids=[memory_id, *beside], limit=1 + len(beside))
                 there = sorted(read.memories, key=lambda one: one.id != memory_id)
@@ -597,13 +607,13 @@ class Memories(Forgetting):
                 except StaleMemories as exc:
                     stale = exc
                     continue
-                await self._changed(owner)
-                return tuple(_stored(one, stored) for one in put)
+                await self._handle_change(owner)
+                return tuple(_get_stored(one, stored) for one in put)
             raise stale
 
     # -- internals -----------------------------------------------------------
 
-    def _without_secrets(self, memory: Memory) -> Memory:
+    def _redact(self, memory: Memory) -> Memory:
         """Return a memory with secrets redacted. Raises `SecretBlocked`."""
         if self._guard is None:
             return memory
@@ -621,8 +631,8 @@ class Memories(Forgetting):
 
 
 def _make_remembered(decision: Decision, stored: OwnedMemories) -> Remembered:
-    return Remembered(_stored(decision.memory, stored), decision.outcome, decision.others)
+    return Remembered(_get_stored(decision.memory, stored), decision.outcome, decision.others)
 
 
-def _stored(memory: Memory, stored: OwnedMemories) -> Memory:
+def _get_stored(memory: Memory, stored: OwnedMemories) -> Memory:
     return next((one for one in stored.memories if one.id == memory.id), memory)

@@ -20,7 +20,7 @@ from holdfast.recall.terms import Terms, extract_terms
 from holdfast.stores.memories import MemoryStore
 
 
-class Digest(Protocol):
+class OwnerData(Protocol):
     """Data derived from an owner's memories, one by one."""
 
     version: int
@@ -28,17 +28,17 @@ class Digest(Protocol):
     numbers: set[int]
     """The numbers of all included memories, whatever their status."""
 
-    def take(self, memory: Memory) -> None:
+    def add(self, memory: Memory) -> None:
         """Add or update a memory; its number is in `numbers` afterwards."""
 
     def __len__(self) -> int:
         """Return its weight in the size limit of the cache."""
 
 
-D = TypeVar("D", bound=Digest)
+D = TypeVar("D", bound=OwnerData)
 
 
-class Following(Generic[D]):
+class OwnerCache(Generic[D]):
     """A cache of data derived from owners' memories.
 
     Args:
@@ -54,7 +54,7 @@ class Following(Generic[D]):
         self._kept: OrderedDict[Owner, tuple[D, int]] = OrderedDict()
         self._weight = 0
 
-    async def of(self, owner: Owner) -> D:
+    async def get(self, owner: Owner) -> D:
         """Return an owner's data, brought up to date."""
         kept = self._kept.get(owner)
         known = self._make() if kept is None else kept[0]
@@ -64,17 +64,17 @@ class Following(Generic[D]):
         self._keep(owner, known)
         return known
 
-    def forget(self, owner: Owner) -> None:
+    def evict(self, owner: Owner) -> None:
         """Remove an owner from the cache."""
         self._weight -= self._kept.pop(owner, (None, 0))[1]
 
     def _keep(self, owner: Owner, known: D) -> None:
-        self.forget(owner)
+        self.evict(owner)
         weight = len(known) + 1  # an owner without memories also needs space
         self._kept[owner] = known, weight
         self._weight += weight
         while len(self._kept) > 1 and self._weight > self._most:
-            self.forget(next(iter(self._kept)))
+            self.evict(next(iter(self._kept)))
 
     async def _read(self, owner: Owner, known: D) -> int:
         """Add what has changed; return the number of the owner's memories."""
@@ -82,7 +82,7 @@ class Following(Generic[D]):
         first = page = await self._store.memories(owner, since=since, limit=PAGE)
         while True:
             for memory in page.memories:
-                known.take(memory)
+                known.add(memory)
             if not page.has_more:
                 break
             page = await self._store.memories(owner, since=since, after=page.memories[-1].number, limit=PAGE)
@@ -108,7 +108,7 @@ class _LocalIndex:
     def __len__(self) -> int:
         return len(self._held)
 
-    def take(self, memory: Memory) -> None:
+    def add(self, memory: Memory) -> None:
         self._drop(memory.number)
         self.numbers.add(memory.number)
         if memory.is_recalled:
@@ -128,17 +128,17 @@ class _LocalIndex:
             if not self._having[term]:
                 del self._having[term]
 
-    def found(self, terms: Sequence[str], limit: int) -> Candidates:
+    def find_candidates(self, terms: Sequence[str], limit: int) -> Candidates:
         frequencies = {term: len(self._having[term]) for term in terms if term in self._having}
         numbers: dict[int, None] = {}
         for term in sorted(frequencies, key=lambda term: frequencies[term]):
             numbers |= dict.fromkeys(sorted(self._having[term], reverse=True))
             if len(numbers) >= limit:
                 break
-        candidates = [self._candidate(number, frequencies) for number in list(numbers)[:limit]]
+        candidates = [self._make_candidate(number, frequencies) for number in list(numbers)[:limit]]
         return Candidates(candidates, len(self._held), self._length, frequencies)
 
-    def _candidate(self, number: int, terms: Mapping[str, int]) -> Candidate:
+    def _make_candidate(self, number: int, terms: Mapping[str, int]) -> Candidate:
         held, at, agent = self._held[number]
         return Candidate(
             source=0,
@@ -164,22 +164,22 @@ class LocalIndexes:
     """
 
     def __init__(self, store: MemoryStore, most: int = MEMORIES_AT_HAND) -> None:
-        self._indexes = Following(store, _LocalIndex, most)
+        self._indexes = OwnerCache(store, _LocalIndex, most)
 
-    async def found(self, owner: Owner, terms: Sequence[str], limit: int) -> tuple[int, Candidates]:
+    async def find_candidates(self, owner: Owner, terms: Sequence[str], limit: int) -> tuple[int, Candidates]:
         """Return the candidates for some terms, and the owner's version for which that holds."""
-        index = await self._indexes.of(owner)
-        return index.version, index.found(terms, limit)
+        index = await self._indexes.get(owner)
+        return index.version, index.find_candidates(terms, limit)
 
-    def forget(self, owner: Owner) -> None:
+    def evict(self, owner: Owner) -> None:
         """Remove an owner from the cache."""
-        self._indexes.forget(owner)
+        self._indexes.evict(owner)
 
 
 _lives = itertools.count(1)
 
 
-class PromotedOf(msgspec.Struct, frozen=True):
+class PromotedMemories(msgspec.Struct, frozen=True):
     """The promoted memories of one owner."""
 
     memories: tuple[Memory, ...]
@@ -188,7 +188,7 @@ class PromotedOf(msgspec.Struct, frozen=True):
     """Changes whenever a memory of the owner, promoted or not, has been forgotten."""
 
 
-class _Known:
+class _PromotedData:
     """The promoted memories of an owner.
 
     Attributes:
@@ -206,7 +206,7 @@ class _Known:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def take(self, memory: Memory) -> None:
+    def add(self, memory: Memory) -> None:
         self.numbers.add(memory.number)
         if memory.promoted_at is not None and memory.status == "active":
             self.promoted[memory.number] = memory
@@ -214,7 +214,7 @@ class _Known:
             self.promoted.pop(memory.number, None)
 
 
-class Promoted:
+class PromotedCache:
     """A cache of the promoted memories of recently used owners.
 
     Args:
@@ -223,9 +223,9 @@ class Promoted:
     """
 
     def __init__(self, store: MemoryStore, most: int = MEMORIES_AT_HAND) -> None:
-        self._known = Following(store, _Known, most)
+        self._known = OwnerCache(store, _PromotedData, most)
 
-    async def of(self, owner: Owner) -> PromotedOf:
+    async def get(self, owner: Owner) -> PromotedMemories:
         """Return an owner's promoted memories, brought up to date."""
-        known = await self._known.of(owner)
-        return PromotedOf(tuple(known.promoted[number] for number in sorted(known.promoted)), known.life)
+        known = await self._known.get(owner)
+        return PromotedMemories(tuple(known.promoted[number] for number in sorted(known.promoted)), known.life)

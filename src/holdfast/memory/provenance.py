@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from holdfast.domain.memory import MemorySource, Origin, find_least_trusted
-from holdfast.memory.evidence import Voiced, has_same_sense, is_negated, read_voiced
-from holdfast.memory.similarity import visible
+from holdfast.memory.evidence import MessageTerms, has_same_sense, is_negated, read_message_terms
+from holdfast.memory.similarity import remove_invisible
 from holdfast.recall.terms import extract_terms, stem
 from holdfast.recall.word_tables import ENGLISH
 
@@ -70,7 +70,7 @@ _NEUTRAL: Final = frozenset(
 """Terms that a model uses to retell what somebody said; they carry no meaning of their own."""
 
 
-class Heard(NamedTuple):
+class HeardText(NamedTuple):
     """Something that was said in the model's hearing."""
 
     origin: Origin
@@ -80,14 +80,14 @@ class Heard(NamedTuple):
     read: bool = False
     """Whether it is a tool's result of the current turn from outside Holdfast."""
     negated: bool = False
-    voiced: Voiced | None = None
+    voiced: MessageTerms | None = None
     """How a user's message uses its terms; None: unknown, so that all count as stated."""
     outside: bool = False
     """Whether it may have brought in content that the model can rephrase: neither the user's nor the model's own."""
 
 
 Forms = Mapping[str, frozenset[str]]
-"""Spellings by term in which words of a memory may be hidden, as letters only; see `forms_of`."""
+"""Spellings by term in which words of a memory may be hidden, as letters only; see `list_hidden_forms`."""
 
 
 class Trace(NamedTuple):
@@ -107,40 +107,40 @@ def make_heard(
     read: bool = False,
     about: Forms | None = None,
     analysed: int = ANALYSED_CHARS,
-) -> Heard:
+) -> HeardText:
     """Prepare something that was said for comparison.
 
     Args:
         text: the original text. Unless it is the user's or the model's, encoded, joined and cut-up words in it count too.
         origin: the origin of the words.
         source: the entry.
-        read: see `Heard`.
-        about: the memory to compare with, as returned by `forms_of`.
+        read: see `HeardText`.
+        about: the memory to compare with, as returned by `list_hidden_forms`.
         analysed: characters of `text` whose words are compared in all forms; the user's and the model's texts are compared completely.
     """
     if origin in ("user", "assistant"):
-        plain = plainly(text)
-        made = Heard(origin, frozenset(extract_terms(plain).counts), source, read, is_negated(plain))
-        return made._replace(voiced=read_voiced(plain)) if origin == "user" else made
-    plain = plainly(text[:analysed])
+        plain = to_plain_text(text)
+        made = HeardText(origin, frozenset(extract_terms(plain).counts), source, read, is_negated(plain))
+        return made._replace(voiced=read_message_terms(plain)) if origin == "user" else made
+    plain = to_plain_text(text[:analysed])
     inside = "\n".join(decode_encodings(text))
-    terms = extract_terms(plain).counts.keys() | extract_terms(plainly(inside[:analysed])).counts.keys()
+    terms = extract_terms(plain).counts.keys() | extract_terms(to_plain_text(inside[:analysed])).counts.keys()
     terms |= _find_hidden(text, about or {}) | _find_hidden(inside, about or {})
-    return Heard(origin, frozenset(terms), source, read, is_negated(plain))
+    return HeardText(origin, frozenset(terms), source, read, is_negated(plain))
 
 
-def tool_origin(name: str) -> Origin:
+def get_tool_origin(name: str) -> Origin:
     """Return `web` for a tool whose name suggests web access, else `tool`."""
     return "web" if _WEB.search(name) else "tool"
 
 
-def terms_in(content: str) -> frozenset[str]:
+def extract_origin_terms(content: str) -> frozenset[str]:
     """Return the terms of a memory that show its origin, without those that only retell."""
-    terms = frozenset(extract_terms(plainly(content)).counts)
+    terms = frozenset(extract_terms(to_plain_text(content)).counts)
     return terms - _NEUTRAL or terms
 
 
-def find_origin(content: str, known: Sequence[Heard], own: MemorySource, tags: Iterable[str] = ()) -> Trace:
+def find_origin(content: str, known: Sequence[HeardText], own: MemorySource, tags: Iterable[str] = ()) -> Trace:
     """Determine the origin of a memory: `user`, `assistant`, or the origin of the tools or other sources that have its words.
 
     Args:
@@ -149,35 +149,37 @@ def find_origin(content: str, known: Sequence[Heard], own: MemorySource, tags: I
         own: the model's entry that requests it, the source if nobody said it before.
         tags: its tags, which a tool may also use to smuggle in content.
     """
-    terms = terms_in(content)
+    terms = extract_origin_terms(content)
     users = [one for one in known if one.origin == "user"]
     others = [one for one in known if one.origin not in ("user", "assistant")]
-    foreign = _foreign(" ".join(tags), terms | _union(users), others)
+    foreign = _find_foreign_tags(" ".join(tags), terms | _unite_terms(users), others)
     if foreign:
         holding = [one for one in others if one.terms & foreign]
-        return Trace(find_least_trusted(one.origin for one in holding), _sources(holding, foreign))
+        return Trace(find_least_trusted(one.origin for one in holding), _make_sources(holding, foreign))
     claimed = frozenset().union(
-        *(one.voiced.unasserted | _in_another_sense(one.voiced, content, terms) for one in users if one.voiced)
+        *(one.voiced.unasserted | _find_other_sense(one.voiced, content, terms) for one in users if one.voiced)
     )
-    users = _vouching(content, terms, [_asserting(one, content, terms, others) for one in users], others)
-    missing = terms - _union(users)
-    if is_negated(plainly(content)) and not any(_share(one, terms) >= SAID_AT_ONCE and one.negated for one in users):
+    users = _keep_vouched(content, terms, [_drop_unasserted(one, content, terms, others) for one in users], others)
+    missing = terms - _unite_terms(users)
+    if is_negated(to_plain_text(content)) and not any(
+        _compute_share(one, terms) >= SAID_AT_ONCE and one.negated for one in users
+    ):
         missing |= {"not"}
         terms |= {"not"}
         others = [one._replace(terms=one.terms | {"not"}) if one.negated else one for one in others]
     if terms and _is_said_by_user(content, terms, missing, users, others):
-        return Trace("user", _sources(users, terms))
-    planted = missing & _union(others)
-    at_once = max((_share(one, terms) for one in others), default=0.0)
+        return Trace("user", _make_sources(users, terms))
+    planted = missing & _unite_terms(others)
+    at_once = max((_compute_share(one, terms) for one in others), default=0.0)
     read = [one for one in others if one.read]
     if (planted and len(planted) >= PLANTED * len(missing)) or at_once >= SAID_AT_ONCE or read:
         holding = [one for one in others if one.terms & (planted or terms)] or read
-        return Trace(find_least_trusted(one.origin for one in holding), _sources(holding, planted or terms))
+        return Trace(find_least_trusted(one.origin for one in holding), _make_sources(holding, planted or terms))
     doubtful = any(one.outside for one in known) or not missing.isdisjoint(claimed)
     return Trace("assistant", (own,), doubtful=doubtful)
 
 
-def _asserting(one: Heard, content: str, terms: frozenset[str], others: Sequence[Heard]) -> Heard:
+def _drop_unasserted(one: HeardText, content: str, terms: frozenset[str], others: Sequence[HeardText]) -> HeardText:
     """Remove the terms that a user only reported, quoted, asked about or hedged.
 
     If the user states most of a memory, a word of a question that nobody else uses is kept.
@@ -187,14 +189,14 @@ def _asserting(one: Heard, content: str, terms: frozenset[str], others: Sequence
     stated, questioned = one.voiced.stated, one.voiced.questioned
     if has_same_sense(content, "denied"):
         stated |= one.voiced.denied
-    most = len(stated & terms) >= SAID_AT_ONCE * len(terms) and _striking(content) - {"not"} <= stated
-    kept = questioned - _union(others) if most else frozenset()
+    most = len(stated & terms) >= SAID_AT_ONCE * len(terms) and _find_distinctive(content) - {"not"} <= stated
+    kept = questioned - _unite_terms(others) if most else frozenset()
     return one._replace(
-        terms=one.terms - (one.voiced.unasserted - kept) - _in_another_sense(one.voiced, content, terms)
+        terms=one.terms - (one.voiced.unasserted - kept) - _find_other_sense(one.voiced, content, terms)
     )
 
 
-def _in_another_sense(said: Voiced, content: str, terms: frozenset[str]) -> frozenset[str]:
+def _find_other_sense(said: MessageTerms, content: str, terms: frozenset[str]) -> frozenset[str]:
     """Return the terms that a user denies or wishes, if a memory states most of them as facts."""
     found: frozenset[str] = frozenset()
     if len(terms & said.negative) * 2 > len(terms) and not has_same_sense(content, "denied"):
@@ -204,72 +206,80 @@ def _in_another_sense(said: Voiced, content: str, terms: frozenset[str]) -> froz
     return found
 
 
-def _vouching(content: str, terms: frozenset[str], users: Sequence[Heard], others: Sequence[Heard]) -> list[Heard]:
+def _keep_vouched(
+    content: str, terms: frozenset[str], users: Sequence[HeardText], others: Sequence[HeardText]
+) -> list[HeardText]:
     """Keep only the terms that the user vouches for, if others say as much or use the same names.
 
     A user who asks about something, or denies it, has not said that it is so.
     """
-    elsewhere = max((_share(one, terms) for one in others), default=0.0)
-    named = not (_striking(content) - {"not"}).isdisjoint(_union(others))
-    asked = not others or not (named or elsewhere >= SAID_AT_ONCE or terms - _union(users))
-    denied = not others or not (named or elsewhere >= SAID) or is_negated(plainly(content))
+    elsewhere = max((_compute_share(one, terms) for one in others), default=0.0)
+    named = not (_find_distinctive(content) - {"not"}).isdisjoint(_unite_terms(others))
+    asked = not others or not (named or elsewhere >= SAID_AT_ONCE or terms - _unite_terms(users))
+    denied = not others or not (named or elsewhere >= SAID) or is_negated(to_plain_text(content))
     if asked and denied:
         return list(users)
-    found: list[Heard] = []
+    found: list[HeardText] = []
     for one in users:
-        stated, wanted, refused = (one.voiced or Voiced(one.terms, frozenset(), frozenset()))[:3]
+        stated, wanted, refused = (one.voiced or MessageTerms(one.terms, frozenset(), frozenset()))[:3]
         if not asked:  # next to a statement of most of it, a question's word that nobody else uses is kept
-            most = len(stated & terms) >= SAID_AT_ONCE * len(terms) and _striking(content) - {"not"} <= stated
-            wanted = wanted - _union(others) if most else frozenset()
+            most = len(stated & terms) >= SAID_AT_ONCE * len(terms) and _find_distinctive(content) - {"not"} <= stated
+            wanted = wanted - _unite_terms(others) if most else frozenset()
         found.append(one._replace(terms=one.terms & (stated | wanted | (refused if denied else frozenset()))))
     return found
 
 
 def _is_said_by_user(
-    content: str, terms: frozenset[str], missing: frozenset[str], users: Sequence[Heard], others: Sequence[Heard]
+    content: str,
+    terms: frozenset[str],
+    missing: frozenset[str],
+    users: Sequence[HeardText],
+    others: Sequence[HeardText],
 ) -> bool:
     """Return True if the user said it, as far as the words show."""
-    at_once = max((_share(one, terms) for one in users), default=0.0)
-    if len(terms) - len(missing) < SAID * len(terms) or at_once < SAID_AT_ONCE or missing & _striking(content):
+    at_once = max((_compute_share(one, terms) for one in users), default=0.0)
+    if len(terms) - len(missing) < SAID * len(terms) or at_once < SAID_AT_ONCE or missing & _find_distinctive(content):
         return False
-    elsewhere = max((_share(one, terms) for one in others), default=0.0)
-    if missing & _union(others):
+    elsewhere = max((_compute_share(one, terms) for one in others), default=0.0)
+    if missing & _unite_terms(others):
         return False
     return at_once >= SAID or elsewhere <= at_once
 
 
-def _foreign(tags: str, known: frozenset[str], others: Sequence[Heard]) -> frozenset[str]:
+def _find_foreign_tags(tags: str, known: frozenset[str], others: Sequence[HeardText]) -> frozenset[str]:
     """Return the terms of tags that only tool results have; empty if they may be the model's own words."""
     if not tags:
         return frozenset()
-    found = (frozenset(extract_terms(plainly(tags)).counts) - _NEUTRAL - known) & _union(others)
+    found = (frozenset(extract_terms(to_plain_text(tags)).counts) - _NEUTRAL - known) & _unite_terms(others)
     return found if len(found) >= FOREIGN_TAGS or found & _find_numbers(tags) else frozenset()
 
 
 def _find_numbers(text: str) -> frozenset[str]:
     """Return the terms of words with digits, and of addresses."""
-    words = [word for word in plainly(text).split() if any(map(str.isdigit, word)) or not {"@", "/"}.isdisjoint(word)]
+    words = [
+        word for word in to_plain_text(text).split() if any(map(str.isdigit, word)) or not {"@", "/"}.isdisjoint(word)
+    ]
     return frozenset().union(*(extract_terms(word).counts for word in words))
 
 
-def _striking(content: str) -> frozenset[str]:
+def _find_distinctive(content: str) -> frozenset[str]:
     """Return the distinctive terms of a memory: names, numbers, identifiers, negations."""
     found = {"not"}
-    for at, word in enumerate(plainly(content).split()):
+    for at, word in enumerate(to_plain_text(content).split()):
         if any(map(str.isdigit, word)) or "@" in word or "/" in word or "." in word[:-1] or (at and word[:1].isupper()):
             found |= extract_terms(word).counts.keys()
     return frozenset(found) - _NEUTRAL
 
 
-def _share(one: Heard, terms: frozenset[str]) -> float:
+def _compute_share(one: HeardText, terms: frozenset[str]) -> float:
     return len(one.terms & terms) / len(terms) if terms else 0.0
 
 
-def _union(known: Iterable[Heard]) -> frozenset[str]:
+def _unite_terms(known: Iterable[HeardText]) -> frozenset[str]:
     return frozenset().union(*(one.terms for one in known))
 
 
-def _sources(known: Sequence[Heard], terms: frozenset[str]) -> tuple[MemorySource, ...]:
+def _make_sources(known: Sequence[HeardText], terms: frozenset[str]) -> tuple[MemorySource, ...]:
     ranked = sorted(known, key=lambda one: (-len(one.terms & terms), *(-seq for seq in one.source.seqs)))
     found: dict[tuple[str, str, str, Origin], MemorySource] = {}
     for one in ranked[:SOURCES]:
@@ -289,30 +299,30 @@ def _sources(known: Sequence[Heard], terms: frozenset[str]) -> tuple[MemorySourc
 # -- hidden words ----------------------------------------------------------------
 
 
-def plainly(text: str) -> str:
+def to_plain_text(text: str) -> str:
     """Return a text without hidden characters, with lookalike letters replaced in words that also have Latin ones."""
-    shown = visible(text)
+    shown = remove_invisible(text)
     if shown.isascii():
-        return _joined(shown)
+        return _append_spelt_words(shown)
     words = (
         word.translate(_LOOKALIKES) if any("a" <= mark <= "z" for mark in word.lower()) else word
         for word in shown.split(" ")
     )
-    return _joined(" ".join(words))
+    return _append_spelt_words(" ".join(words))
 
 
-def _joined(text: str) -> str:
+def _append_spelt_words(text: str) -> str:
     """Append words that were spelt out letter by letter, in normal spelling."""
     spelt = [re.sub(r"[ ._-]", "", one) for one in _SPACED.findall(text)]
     return f"{text} {' '.join(spelt)}" if spelt else text
 
 
-def forms_of(content: str) -> Forms:
+def list_hidden_forms(content: str) -> Forms:
     """Return the spellings in which words of a memory may be hidden: unchanged, stemmed, backwards, in ROT13."""
     found: dict[str, set[str]] = {}
-    for word in plainly(content).split():
+    for word in to_plain_text(content).split():
         for term in extract_terms(word).counts.keys() - _NEUTRAL:
-            forms = {form for form in (_letters(word), _letters(term)) if len(form) >= _LETTERS}
+            forms = {form for form in (_to_letters(word), _to_letters(term)) if len(form) >= _LETTERS}
             found.setdefault(term, set()).update(
                 form for one in forms for form in (one, one[::-1], codecs.encode(one, "rot13"))
             )
@@ -323,15 +333,15 @@ def _find_hidden(text: str, about: Forms) -> set[str]:
     """Return the terms of a memory whose words occur in a text, whatever is between their letters, before or after them."""
     if not about:
         return set()
-    letters, other = _letters(text), _letters(text.casefold().translate(_DIGITS))
+    letters, other = _to_letters(text), _to_letters(text.casefold().translate(_DIGITS))
     found = {term for term, forms in about.items() if any(form in letters for form in forms)}
     left = about.keys() - found
     return found | {term for term in left if any(form.translate(_DIGITS) in other for form in about[term])}
 
 
-def _letters(text: str) -> str:
+def _to_letters(text: str) -> str:
     """Return only the letters and digits of a text, folded, without accents, lookalikes replaced."""
-    plain = text if text.isascii() else unicodedata.normalize("NFKD", visible(text).translate(_LOOKALIKES))
+    plain = text if text.isascii() else unicodedata.normalize("NFKD", remove_invisible(text).translate(_LOOKALIKES))
     return _NO_LETTER.sub("", plain.casefold())
 
 
@@ -346,31 +356,31 @@ def decode_encodings(text: str, depth: int = _NESTED) -> Iterator[str]:
         depth: how often results are decoded again.
     """
     text = text[:_DECODED_CHARS]
-    for found in _all_decoded(text):
+    for found in _iter_decoded(text):
         yield found
         if depth > 1:
             yield from decode_encodings(found, depth - 1)
 
 
-def _all_decoded(text: str) -> Iterator[str]:
-    for other in (unquote(text, errors="replace"), html.unescape(text), _UNICODE.sub(_character, text)):
+def _iter_decoded(text: str) -> Iterator[str]:
+    for other in (unquote(text, errors="replace"), html.unescape(text), _UNICODE.sub(_decode_character, text)):
         if other != text:
             yield other
     for found in _RUN.finditer(text):
         run = found.group().rstrip("=").replace("-", "+").replace("_", "/")
         for piece in {run, *run.split("/")}:  # text before the encoded part may look like a part of it
             if len(piece) >= _RUN_CHARS:
-                yield from _text_in(_from_base64, piece)
+                yield from _iter_decoded_text(_decode_base64, piece)
     for pattern, decode in _DECODERS:
         for found in pattern.finditer(text):
-            yield from _text_in(decode, found.group())
+            yield from _iter_decoded_text(decode, found.group())
 
 
-def _from_base64(run: str) -> bytes:
+def _decode_base64(run: str) -> bytes:
     return base64.b64decode(run[: len(run) - (len(run) % 4 == 1)] + "=" * (-len(run) % 4))
 
 
-def _from_base32(run: str) -> bytes:
+def _decode_base32(run: str) -> bytes:
     plain = run.rstrip("=")
     return base64.b32decode(plain + "=" * (-len(plain) % 8))
 
@@ -379,15 +389,15 @@ _DECODERS: Final[tuple[tuple[re.Pattern[str], Callable[[str], bytes]], ...]] = (
     (_HEX, lambda run: bytes.fromhex(run.replace(":", " "))),
     (_CODES, lambda run: bytes(int(code) for code in re.findall(r"\d+", run))),
     (_BITS, lambda run: bytes(int(bits, 2) for bits in re.findall(r"[01]{8}", run))),
-    (_BASE32, _from_base32),
+    (_BASE32, _decode_base32),
 )
 
 
-def _character(found: re.Match[str]) -> str:
+def _decode_character(found: re.Match[str]) -> str:
     return chr(int(found[1] or found[2], 16))
 
 
-def _text_in(decode: Callable[[str], bytes], run: str) -> Iterator[str]:
+def _iter_decoded_text(decode: Callable[[str], bytes], run: str) -> Iterator[str]:
     try:
         made = decode(run).decode()
     except (ValueError, binascii.Error):

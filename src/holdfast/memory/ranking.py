@@ -55,7 +55,7 @@ class Match(msgspec.Struct, frozen=True, gc=False):
     """Whether it answers by itself: its similarity reaches the floor, or it has enough of the question. True without a floor."""
 
 
-def matches(
+def rank_matches(
     question: Question, found: Candidates | None, similar: Sequence[Similar] | None = None, floor: float = 0.0
 ) -> list[Match]:
     """Rank an owner's memories by relevance; ties go to the newest.
@@ -66,8 +66,8 @@ def matches(
         similar: candidates found by its vector; None: vectors do not count.
         floor: the minimum similarity for vectors alone to find anything, as in `holdfast.recall.ranking`; 0: no minimum.
     """
-    words = {} if found is None else _by_words(question, found)
-    vectors = {one.candidate.seq: _share(one.similarity) for one in similar or ()}
+    words = {} if found is None else _score_words(question, found)
+    vectors = {one.candidate.seq: _clamp(one.similarity) for one in similar or ()}
     floor = WEIGHTS.lower_floor(floor, len(vectors))
     if floor > 0:
         least = WEIGHTS.beside * floor if max(vectors.values()) >= floor else math.inf
@@ -93,7 +93,7 @@ def _is_sure(match: Match, floor: float) -> bool:
     return (match.vector or 0.0) >= floor or (match.keyword or 0.0) >= WEIGHTS.held
 
 
-def _by_words(question: Question, found: Candidates) -> dict[int, float]:
+def _score_words(question: Question, found: Candidates) -> dict[int, float]:
     """Return each candidate's share of the question; because of the saturation it may slightly exceed 1."""
     average = found.length / found.documents if found.documents and found.length else 1.0
     rarities = []
@@ -123,14 +123,14 @@ def _fuse(words: Mapping[int, float], vectors: Mapping[int, float]) -> list[Matc
     return [Match(n, rank, min(words.get(n, 0.0), 1.0), vectors.get(n, 0.0)) for n, rank in ranks.items()]
 
 
-def _share(similarity: float) -> float:
+def _clamp(similarity: float) -> float:
     return min(max(similarity, 0.0), 1.0) if math.isfinite(similarity) else 0.0
 
 
 # -- other parts of a score ------------------------------------------------------
 
 
-def recency(memory: Memory, now: int, half_lives: Mapping[str, float] | None = None) -> float:
+def compute_recency(memory: Memory, now: int, half_lives: Mapping[str, float] | None = None) -> float:
     """Return the factor for a memory's age: one half per half-life of its type, 1 for a time in the future.
 
     Args:
@@ -143,7 +143,7 @@ def recency(memory: Memory, now: int, half_lives: Mapping[str, float] | None = N
     return float(2.0 ** (-age / days)) if days > 0 else float(not age)
 
 
-def standing(memory: Memory) -> float:
+def compute_standing(memory: Memory) -> float:
     """Return the factor for importance and trust, 0 to 1."""
     return (1 - IMPORTANCE * (1 - memory.importance)) * (1 - TRUST * (1 - memory.trust))
 

@@ -15,8 +15,8 @@ from typing import Any
 from holdfast.domain.memory import Memory, MemoryDelta, Owner, Signal
 from holdfast.errors import HoldfastError, InvalidRequest, MemoryNotFound
 from holdfast.limits import PAGE, SEARCH_VECTOR_SECONDS, SIGNALS_WAITING
-from holdfast.memory.checks import find_owners, list_of
-from holdfast.memory.lookup import IndexService, MemorySettings, Recalled, RecalledMemories, Recaller, Wanted
+from holdfast.memory.checks import find_owners, to_tuple
+from holdfast.memory.lookup import IndexService, MemoryFilters, MemorySettings, Recalled, RecalledMemories, Recaller
 from holdfast.memory.ranking import digest_question
 from holdfast.numbers import MOST, check_whole
 from holdfast.recall.base import SEARCH_MODES, SearchMode
@@ -29,7 +29,7 @@ from holdfast.wire.sendable import check_text
 _log = logging.getLogger("holdfast.memories")
 
 
-class Signals:
+class SignalWriter:
     """Writes signals of recalls in the background.
 
     Args:
@@ -45,7 +45,7 @@ class Signals:
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
-    def soon(self, signals: Iterable[tuple[Owner, Signal]]) -> None:
+    def schedule(self, signals: Iterable[tuple[Owner, Signal]]) -> None:
         """Queue signals to be written in the background."""
         self._waiting.extend(signals)
         if self._waiting and not self._closed and (self._task is None or self._task.done()):
@@ -86,7 +86,7 @@ class Signals:
         self._waiting.extendleft(reversed(left[max(0, len(left) - room) :]))
 
 
-class Recollection:
+class MemoryReader:
     """The memories of one tenant, for reading.
 
     Attributes:
@@ -117,7 +117,7 @@ class Recollection:
         self._guard = guard
         self._index = index
         self._recaller = Recaller(store, index, self.settings.half_lives)
-        self._signals = Signals(store, clock)
+        self._signals = SignalWriter(store, clock)
 
     @property
     def index(self) -> IndexService | None:
@@ -136,7 +136,7 @@ class Recollection:
         """
         check_text(memory_id, "id")
         found = await self.store.find_memory(memory_id)
-        if owners is not None and found.owner not in list_of(owners, Owner, "owners"):
+        if owners is not None and found.owner not in to_tuple(owners, Owner, "owners"):
             raise MemoryNotFound(memory_id)
         return found
 
@@ -167,7 +167,7 @@ class Recollection:
         Raises:
             MemoryNotFound: the owner has no memory with the id `after`.
         """
-        types, tags = list_of(types, str, "types"), list_of(tags, str, "tags")
+        types, tags = to_tuple(types, str, "types"), to_tuple(tags, str, "tags")
         for name, value, none in (("status", status, True), ("agent", agent, True)):
             check_text(value, name, none=none)
         check_owner(owner)
@@ -214,7 +214,7 @@ class Recollection:
             signal: whether to record the recall, for consolidation.
             now: the time at which memories have to hold, milliseconds since the epoch; None: the current time.
             patience: seconds to wait for the question's vector; after that, only words are used.
-            filters: fields of `Wanted`, such as `limit`, `types`, `tags`, `min_score`, `include_quarantined`.
+            filters: fields of `MemoryFilters`, such as `limit`, `types`, `tags`, `min_score`, `include_quarantined`.
 
         Raises:
             InvalidRequest: an argument is invalid, or `vector` is requested and there are no vectors.
@@ -223,9 +223,9 @@ class Recollection:
         check_text(query, "query")
         if not query.strip():
             raise InvalidRequest("query is empty: say what to recall", param="query")
-        wanted = Wanted(**filters)
-        strict, mode = mode == "vector", self._mode(mode)
-        owners = find_owners(user_id, agent) if owners is None else list_of(owners, Owner, "owners")
+        wanted = MemoryFilters(**filters)
+        strict, mode = mode == "vector", self._choose_mode(mode)
+        owners = find_owners(user_id, agent) if owners is None else to_tuple(owners, Owner, "owners")
         check_text(session, "session")
         if now is not None:
             check_whole(now, "now", -MOST)
@@ -233,21 +233,21 @@ class Recollection:
         at = self.clock() if now is None else now
         found = await self._recaller.recall(told, owners, mode, wanted, at, strict=strict, patience=patience)
         if signal and found.found:
-            self._signal(told, found.found, session)
+            self._record_signals(told, found.found, session)
         return found
 
-    def _mode(self, mode: SearchMode | None) -> SearchMode:
+    def _choose_mode(self, mode: SearchMode | None) -> SearchMode:
         wanted = mode or self.settings.mode or getattr(self._index(), "mode", None) or "keyword"
         if wanted not in SEARCH_MODES:
             raise InvalidRequest(f"mode must be one of {', '.join(SEARCH_MODES)}, not {wanted!r:.80}", param="mode")
         return wanted
 
-    def _signal(self, query: str, found: Sequence[Recalled], session: str) -> None:
+    def _record_signals(self, query: str, found: Sequence[Recalled], session: str) -> None:
         now = self.clock()
         question = parse_question(query, now=now, narrow=False)
         if question.terms:  # without terms, the question was about nothing in particular
             digest = digest_question(query, question)
-            self._signals.soon((one.memory.owner, _signal(one, digest, now, session)) for one in found)
+            self._signals.schedule((one.memory.owner, _make_signal(one, digest, now, session)) for one in found)
 
     async def settled(self) -> None:
         """Wait until the signals of all recalls are written, or writing has failed."""
@@ -258,6 +258,6 @@ class Recollection:
         await self._signals.close()
 
 
-def _signal(one: Recalled, query: bytes, now: int, session: str) -> Signal:
+def _make_signal(one: Recalled, query: bytes, now: int, session: str) -> Signal:
     closeness = max(one.parts.get("keyword", 0.0), one.parts.get("vector", 0.0))
     return Signal(memory_id=one.memory.id, at=now, query=query, score=min(closeness, 1.0), session=session)

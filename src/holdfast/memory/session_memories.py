@@ -15,7 +15,7 @@ from holdfast.errors import InvalidRequest, MemoryNotFound, StoreError
 from holdfast.memory.checks import find_owners
 from holdfast.memory.lookup import RecalledMemories
 from holdfast.memory.memories import Memories, Remembered
-from holdfast.memory.provenance import SAID_AT_ONCE, Heard, find_origin, make_heard, terms_in
+from holdfast.memory.provenance import SAID_AT_ONCE, HeardText, extract_origin_terms, find_origin, make_heard
 from holdfast.recall.base import Candidate, Channel, Filters, Lookup, SearchMode, Space
 
 USUAL: Final = 5
@@ -25,11 +25,11 @@ Reading = Callable[[str, str, int], Awaitable[str | None]]
 """Return the text of an entry of one of the user's sessions, by session id, identity and `seq`; None if it no longer exists."""
 
 
-async def _unread(session: str, identity: str, seq: int) -> str | None:
+async def _read_nothing(session: str, identity: str, seq: int) -> str | None:
     return None
 
 
-async def _nothing(before: int) -> bool:
+async def _return_false(before: int) -> bool:
     return False
 
 
@@ -62,15 +62,15 @@ class SessionMemories:
         agent: str | None,
         *,
         most: int | None = None,
-        told: Callable[[str], bool] = lambda _: False,
+        is_in_prompt: Callable[[str], bool] = lambda _: False,
         shared: bool = False,
         quotes: Callable[[], bool] = lambda: False,
-        read: Reading = _unread,
+        read: Reading = _read_nothing,
         root: str | None = None,
     ) -> None:
         self._service = service
         self._most = most or USUAL
-        self.told = told
+        self.is_in_prompt = is_in_prompt
         self.shared = shared
         self.ref = ref
         self.identity = identity
@@ -87,11 +87,11 @@ class SessionMemories:
     async def remember(
         self,
         content: str,
-        known: Collection[Heard],
+        known: Collection[HeardText],
         own: MemorySource,
         *,
         before: int = 0,
-        earlier: Callable[[int], Awaitable[bool]] = _nothing,
+        earlier: Callable[[int], Awaitable[bool]] = _return_false,
         tags: Collection[str] = (),
         **fields: Any,
     ) -> Remembered:
@@ -106,7 +106,7 @@ class SessionMemories:
             tags: see `Memories.remember`, as `fields`.
             fields: `type`, `importance`.
         """
-        elsewhere = await self._elsewhere("\n".join((content, *tags)), before)
+        elsewhere = await self._find_elsewhere("\n".join((content, *tags)), before)
         trace = find_origin(content, [*known, *elsewhere], own, tags)
         doubtful = trace.doubtful or (trace.origin == "assistant" and (self._quotes() or await earlier(before)))
         return await self._service.remember(
@@ -149,13 +149,13 @@ class SessionMemories:
             raise MemoryNotFound(memory_id)
         return await self._service.forget(memory_id, owners=owners)
 
-    async def _elsewhere(self, content: str, before: int) -> list[Heard]:
+    async def _find_elsewhere(self, content: str, before: int) -> list[HeardText]:
         """Return related entries of the user's other sessions, and of this one before a `seq`, as far as the index has them."""
         service = self._service.index
-        terms = tuple(sorted(terms_in(content)))
+        terms = tuple(sorted(extract_origin_terms(content)))
         if service is None or not terms:
             return []
-        found: list[Heard] = []
+        found: list[HeardText] = []
         channels: tuple[tuple[Channel, tuple[str, ...]], ...] = (("talk", ("user",)), ("tool", ()))
         for channel, roles in channels:
             lookup = Lookup(
@@ -167,11 +167,11 @@ class SessionMemories:
                 return []
             others = (one for one in candidates if one.session != self.ref.id or one.seq < before)
             best = sorted(others, key=lambda one: (-len(one.counts), -one.at))[:_ELSEWHERE]
-            found += [await self._heard(one, channel, len(terms)) for one in best]
+            found += [await self._make_heard(one, channel, len(terms)) for one in best]
         return found
 
-    async def _heard(self, one: Candidate, channel: Channel, terms: int) -> Heard:
-        """Make a `Heard` of an indexed entry. It is the user's own unless another speaker is named.
+    async def _make_heard(self, one: Candidate, channel: Channel, terms: int) -> HeardText:
+        """Make a `HeardText` of an indexed entry. It is the user's own unless another speaker is named.
 
         A user's entry with many of the `terms` is read again, because words that it only asks about are not stated.
         """
@@ -180,7 +180,7 @@ class SessionMemories:
         source = MemorySource(
             session_id=one.session, user_id=user, identity=one.identity, seqs=(one.seq,), origin=origin
         )
-        made = Heard(origin, frozenset(one.counts), source)
+        made = HeardText(origin, frozenset(one.counts), source)
         if origin != "user" or len(made.terms) < SAID_AT_ONCE * terms:
             return made
         text = await self._read(one.session, one.identity, one.seq)

@@ -29,7 +29,7 @@ ALIKE: Final = 0.5
 """Texts are similar from this share of common terms on (Jaccard)."""
 MAX_WORDS: Final = 400
 """Words of a text that are compared; longer texts say the same only if they are equal."""
-_TOLD_BY: Final = 800
+_LANGUAGE_CHARS: Final = 800
 """Characters of a text by which its language is detected."""
 _FACT_CHARS: Final = 240
 """Longest text that is read as one fact."""
@@ -37,11 +37,11 @@ _SUBJECT_WORDS: Final = 6
 _VALUE_WORDS: Final = 6
 
 
-def _set(words: str) -> frozenset[str]:
+def _split_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-_EMPTY: Final = _set("""
+_EMPTY: Final = _split_set("""
     a an the is are am be being do does really very quite just simply actually currently presently now please kindly
     indeed certainly definitely that using
     """)
@@ -64,7 +64,7 @@ _FACT: Final = re.compile(
 )
 _SINGLE: Final = frozenset(
     stem(word, ENGLISH)
-    for word in _set("""
+    for word in _split_set("""
     name nickname surname username login email mail phone telephone address postcode zip age birthday birthdate timezone
     locale currency deadline status version budget salary price height weight size employer
     """)
@@ -75,14 +75,14 @@ _SINGLE_PAIRS: Final = frozenset(
 )
 _CHOSEN: Final = frozenset(
     stem(word, ENGLISH)
-    for word in _set("""
+    for word in _split_set("""
     favourite favorite preferred default primary current
     """)
 )
 """Words that make any attribute single-valued: a favourite colour."""
 _SEVERAL: Final = frozenset(
     stem(word, ENGLISH)
-    for word in _set("""
+    for word in _split_set("""
     friend colleague coworker child kid son daughter brother sister sibling cousin uncle aunt nephew niece neighbour
     neighbor pet dog cat horse client customer guest student teacher room page file item task ticket order account
     card device server
@@ -90,7 +90,7 @@ _SEVERAL: Final = frozenset(
 )
 """Things that people have several of, so it is unknown which one is meant."""
 _OF: Final = frozenset({"of", "for"})
-_CONDITIONS: Final = _set("""
+_CONDITIONS: Final = _split_set("""
     and or but if when whenever unless until while during since because except also too either neither nor not never no
     without who whom whose which where than then maybe perhaps might may could would should was were in at on for with by
     from to about usually sometimes often mostly partly instead like via as
@@ -108,51 +108,51 @@ class Fact(NamedTuple):
     """Whether the subject is the speaker."""
 
 
-def visible(text: str) -> str:
+def remove_invisible(text: str) -> str:
     """Remove invisible characters from a text."""
     return text if text.isascii() else _MARKS.sub("", text)
 
 
-def words_of(text: str, language: str = ENGLISH) -> tuple[str, ...]:
+def normalize_words(text: str, language: str = ENGLISH) -> tuple[str, ...]:
     """Return the stemmed words of a text without those that add nothing."""
-    plain = normalize(visible(text))
+    plain = normalize(remove_invisible(text))
     tokens = [token.text for token in iter_tokens(plain)]
     words: list[str] = []
     for token in tokens:
-        words += _word(token, language)
+        words += _normalize_word(token, language)
     return tuple(words) or tuple(plain.casefold().split())
 
 
-def same(text: str, other: str) -> bool:
+def is_same(text: str, other: str) -> bool:
     """Return True if two texts say the same."""
     language = find_language(
-        token.text.casefold() for one in (text, other) for token in iter_tokens(normalize(one[:_TOLD_BY]))
+        token.text.casefold() for one in (text, other) for token in iter_tokens(normalize(one[:_LANGUAGE_CHARS]))
     )
-    words, others = words_of(text, language or ENGLISH), words_of(other, language or ENGLISH)
+    words, others = normalize_words(text, language or ENGLISH), normalize_words(other, language or ENGLISH)
     if len(words) > MAX_WORDS or len(others) > MAX_WORDS:
         return text.casefold().split() == other.casefold().split()
-    return words == others and _signs(text) == _signs(other)
+    return words == others and _find_signs(text) == _find_signs(other)
 
 
-def fact_of(text: str) -> Fact | None:
+def parse_fact(text: str) -> Fact | None:
     """Return the only fact that a text states ("My favourite colour is blue"); None if it surely states none or more than one."""
-    plain = normalize(visible(text)).strip()
+    plain = normalize(remove_invisible(text)).strip()
     found = _FACT.fullmatch(plain) if len(plain) <= _FACT_CHARS else None
     if found is None:
         return None
     raw = [token.text.casefold() for token in iter_tokens(found["subject"])]
     values = [token.text.casefold() for token in iter_tokens(found["value"])]
-    subject, value = words_of(found["subject"]), words_of(found["value"])
+    subject, value = normalize_words(found["subject"]), normalize_words(found["value"])
     if not (2 <= len(subject) <= _SUBJECT_WORDS and 1 <= len(value) <= _VALUE_WORDS) or "," in found["value"]:
         return None
     if any(word in _CONDITIONS for word in values) or any(
         word in _CONDITIONS - _OF for word in [*raw, *subject, *value]
     ):
         return None
-    return Fact(subject, value, not _PERSONAL.isdisjoint(raw)) if _single(subject) else None
+    return Fact(subject, value, not _PERSONAL.isdisjoint(raw)) if _is_single_valued(subject) else None
 
 
-def replaces(text: str, other: str, *, personal: bool = True) -> bool:
+def is_newer_value(text: str, other: str, *, personal: bool = True) -> bool:
     """Return True if a text gives a new value for the same attribute as an older one.
 
     Args:
@@ -160,22 +160,25 @@ def replaces(text: str, other: str, *, personal: bool = True) -> bool:
         other: the older text.
         personal: whether "my" means the same person in both.
     """
-    new, old = fact_of(text), fact_of(other)
+    new, old = parse_fact(text), parse_fact(other)
     if new is None or old is None or new.subject != old.subject or new.value == old.value:
         return False
     return personal or not new.personal
 
 
-def likeness(text: str, other: str) -> float:
+def compute_similarity(text: str, other: str) -> float:
     """Return the share of terms that two texts have in common, 0 to 1 (Jaccard)."""
-    terms, others = extract_terms(visible(text)).counts.keys(), extract_terms(visible(other)).counts.keys()
+    terms, others = (
+        extract_terms(remove_invisible(text)).counts.keys(),
+        extract_terms(remove_invisible(other)).counts.keys(),
+    )
     return len(terms & others) / len(terms | others) if terms or others else 0.0
 
 
 # -- one word ------------------------------------------------------------------
 
 
-def _word(token: str, language: str) -> list[str]:
+def _normalize_word(token: str, language: str) -> list[str]:
     folded = token.casefold().replace("\u2019", "'")
     negated = _NOTS.get(folded.replace("'", ""))
     if negated is not None:
@@ -188,9 +191,9 @@ def _word(token: str, language: str) -> list[str]:
     return [stem(folded, language) if folded.isalpha() else folded.strip("_-'")]
 
 
-def _signs(text: str) -> list[str]:
+def _find_signs(text: str) -> list[str]:
     """Return meaningful signs that are not words: signs of numbers and currencies, emoji."""
-    plain = visible(text)
+    plain = remove_invisible(text)
     marks = [mark for mark in plain if not (mark.isalnum() or mark.isspace() or mark in _PUNCTUATION)]
     return sorted(marks) + _SIGNED.findall(plain)
 
@@ -203,7 +206,7 @@ _PUNCTUATION: Final = frozenset(
 )
 
 
-def _single(subject: tuple[str, ...]) -> bool:
+def _is_single_valued(subject: tuple[str, ...]) -> bool:
     """Return True if a subject has one value at a time."""
     of = next((at for at, word in enumerate(subject) if word in _OF), len(subject))
     head = subject[:of]
@@ -235,28 +238,28 @@ def decide_merge(new: Memory, known: Sequence[Memory], now: int) -> Decision:
     """Decide how to store a new memory.
 
     Args:
-        new: the new memory. It replaces the memories named in its `supersedes`, whatever they say, if `may_replace` allows it.
+        new: the new memory. It replaces the memories named in its `supersedes`, whatever they say, if `can_replace` allows it.
         known: the owner's memories that may be similar, including the named ones.
         now: milliseconds since the epoch.
     """
-    named = [one for one in known if one.id in new.supersedes and may_replace(new, one)]
+    named = [one for one in known if one.id in new.supersedes and can_replace(new, one)]
     new = msgspec.structs.replace(new, supersedes=tuple(one.id for one in named))
-    twins = [one for one in known if _twin(new, one, now)]
-    if named and not any(_waits(new, one) for one in twins):
-        return _in_place_of(new, named, known, now)
-    kept = max((one for one in twins if _keeps(new, one)), key=_best, default=None)
-    weaker = [one for one in twins if one is not kept and _gives_way(new, one)]
+    twins = [one for one in known if _is_twin(new, one, now)]
+    if named and not any(_is_under_review(new, one) for one in twins):
+        return _make_replacement(new, named, known, now)
+    kept = max((one for one in twins if _should_keep(new, one)), key=_make_priority, default=None)
+    weaker = [one for one in twins if one is not kept and _should_give_way(new, one)]
     if kept is not None:
         held = new.status == "quarantined" and kept.status == "active"  # the content was accepted, but not the new tags
         stays = held or kept.status == "rejected" or kept.trust > new.trust
         put = () if stays else (merge_memories(kept, new, now),)
         memory = put[0] if put else kept
         gone = tuple(_supersede(one, memory, now) for one in weaker if memory.status == "active")
-        return Decision("merged", memory, (*put, *gone), _alike(new, known, [kept, *weaker]))
-    old = [*weaker, *(one for one in known if one not in weaker and _older_value(new, one))]
+        return Decision("merged", memory, (*put, *gone), _find_similar(new, known, [kept, *weaker]))
+    old = [*weaker, *(one for one in known if one not in weaker and _has_older_value(new, one))]
     if old:
-        return _in_place_of(new, old, known, now)
-    return Decision("new", new, (new,), _alike(new, known, ()))
+        return _make_replacement(new, old, known, now)
+    return Decision("new", new, (new,), _find_similar(new, known, ()))
 
 
 def merge_memories(kept: Memory, new: Memory, now: int) -> Memory:
@@ -282,18 +285,18 @@ def merge_memories(kept: Memory, new: Memory, now: int) -> Memory:
     return msgspec.structs.replace(made, metadata=kept.metadata, sources=kept.sources, tags=kept.tags)
 
 
-def _in_place_of(new: Memory, old: Sequence[Memory], known: Sequence[Memory], now: int) -> Decision:
+def _make_replacement(new: Memory, old: Sequence[Memory], known: Sequence[Memory], now: int) -> Decision:
     ids = dict.fromkeys((*new.supersedes, *(one.id for one in old)))
     made = msgspec.structs.replace(new, supersedes=tuple(ids))
     gone = tuple(_supersede(one, made, now) for one in old)
-    return Decision("superseded", made, (made, *gone), _alike(new, known, old))
+    return Decision("superseded", made, (made, *gone), _find_similar(new, known, old))
 
 
 def _supersede(old: Memory, by: Memory, now: int) -> Memory:
     return msgspec.structs.replace(old, status="superseded", superseded_by=by.id, updated_at=max(now, old.updated_at))
 
 
-def may_replace(new: Memory, one: Memory) -> bool:
+def can_replace(new: Memory, one: Memory) -> bool:
     """Return True if a memory may replace another one that it names: only the user can undo or skip a review.
 
     Args:
@@ -308,7 +311,7 @@ def may_replace(new: Memory, one: Memory) -> bool:
     return held in {(True, True), (False, False)} and one.trust <= new.trust
 
 
-def _twin(new: Memory, one: Memory, now: int) -> bool:
+def _is_twin(new: Memory, one: Memory, now: int) -> bool:
     """Return True if `one` says the same about the same time; for rejected memories the time does not matter."""
     if one.status == "superseded" or one.is_proposal:
         return False
@@ -316,46 +319,46 @@ def _twin(new: Memory, one: Memory, now: int) -> bool:
     times = (new.valid_from, new.valid_until) == (one.valid_from, one.valid_until)
     if one.status != "rejected" and not (one.is_valid_at(now) and (times or not timed)):
         return False
-    return same(new.content, one.content)
+    return is_same(new.content, one.content)
 
 
-def _keeps(new: Memory, one: Memory) -> bool:
+def _should_keep(new: Memory, one: Memory) -> bool:
     """Return True if a twin stays: it is trusted as much, or one of the two is, or was, under review."""
-    if _waits(new, one):
+    if _is_under_review(new, one):
         return True
     if one.status == "rejected":
         return False
     return one.trust >= new.trust or (one.status == "active" and new.status == "quarantined")
 
 
-def _waits(new: Memory, one: Memory) -> bool:
+def _is_under_review(new: Memory, one: Memory) -> bool:
     """Return True if a twin is or was under review, and the repetition does not come from the user."""
     return one.status in ("rejected", "quarantined") and new.origin != "user"
 
 
-def _gives_way(new: Memory, one: Memory) -> bool:
-    if one.status == "rejected" or _waits(new, one):
+def _should_give_way(new: Memory, one: Memory) -> bool:
+    if one.status == "rejected" or _is_under_review(new, one):
         return False
     return one.trust <= new.trust and new.status == "active"
 
 
-def _best(one: Memory) -> tuple[bool, bool, float, int]:
+def _make_priority(one: Memory) -> tuple[bool, bool, float, int]:
     return one.status == "active", one.status == "rejected", one.trust, -one.number
 
 
-def _older_value(new: Memory, one: Memory) -> bool:
+def _has_older_value(new: Memory, one: Memory) -> bool:
     """Return True if `one` has an older value for the attribute of `new`."""
     if new.status != "active" or one.status != "active" or one.trust > new.trust or "episodic" in (new.type, one.type):
         return False
     if any(time is not None for time in (new.valid_from, new.valid_until, one.valid_from, one.valid_until)):
         return False
-    return replaces(new.content, one.content, personal=new.owner.kind == "user")
+    return is_newer_value(new.content, one.content, personal=new.owner.kind == "user")
 
 
-def _alike(new: Memory, known: Sequence[Memory], without: Sequence[Memory]) -> tuple[Memory, ...]:
-    told = (one for one in known if one.is_recalled)
-    left = (one for one in told if one not in without)
-    rated = [(likeness(new.content, one.content), one) for one in left]
+def _find_similar(new: Memory, known: Sequence[Memory], without: Sequence[Memory]) -> tuple[Memory, ...]:
+    recalled = (one for one in known if one.is_recalled)
+    left = (one for one in recalled if one not in without)
+    rated = [(compute_similarity(new.content, one.content), one) for one in left]
     near = sorted((found for found in rated if found[0] >= ALIKE), key=lambda found: (-found[0], -found[1].number))
     return tuple(one for _, one in near[:OTHERS])
 

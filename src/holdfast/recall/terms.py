@@ -464,7 +464,7 @@ def _stem_cached(word: str, language: str) -> str:
             if first < 0x1000
             else ""
         )
-    stemmed = _stemmers.of(name)(word) if name and len(word) > 2 else word
+    stemmed = _stemmers.get(name)(word) if name and len(word) > 2 else word
     return (stemmed or word) if stemmed.isascii() else _strip_accents(stemmed)
 
 
@@ -480,7 +480,7 @@ class _Stemmers(threading.local):
     """The stemmers of one thread. A stemmer has mutable state, so threads must not share one."""
 
     def __init__(self) -> None:
-        self.of = cache(_load_stemmer)
+        self.get = cache(_load_stemmer)
 
 
 def _load_stemmer(name: str) -> Callable[[str], str]:
@@ -516,7 +516,7 @@ class Spelling:
         if len(written) <= MAX_TERM:
             self._written.setdefault(term, Counter())[written] += 1
 
-    def of(self, term: str) -> str:
+    def get_form(self, term: str) -> str:
         """Return the most frequent form of a term, ignoring case; then the shortest, then the first alphabetically. Unknown terms: the term."""
         written = self._written.get(term)
         if not written:
@@ -530,11 +530,11 @@ class Spelling:
             key=lambda form: (-written[form], form.lower() != form, form),
         )
 
-    def words(self, terms: Iterable[str], most: int) -> tuple[str, ...]:
+    def list_forms(self, terms: Iterable[str], most: int) -> tuple[str, ...]:
         """Return the distinct forms of some terms, at most `most`."""
         seen: dict[str, str] = {}
         for term in terms:
-            form = self.of(term)
+            form = self.get_form(term)
             seen.setdefault(form.casefold(), form)
             if len(seen) == most:
                 break

@@ -16,7 +16,7 @@ from holdfast.domain.session import DEFAULT_USER
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import DIARY_PAGE, MEMORY_SOURCES, RECALLED_MEMORIES
 from holdfast.limits import PAGE as MAX_PAGE
-from holdfast.memory.checks import find_owners, owner_of
+from holdfast.memory.checks import choose_owner, find_owners
 from holdfast.memory.memories import Remembered
 from holdfast.numbers import MOST, check_whole
 from holdfast.recall.base import SearchMode
@@ -364,8 +364,8 @@ def parse_owner(call: Call, scope: str | None, user_id: str | None, agent: str |
     if scope == "agent" or (scope is None and user_id is None and bound is None and agent is not None):
         if bound is not None:
             check_shared(call.principal)
-        return owner_of(None, agent)
-    return Owner("app") if scope == "app" else owner_of(call.get_owner_or_default(user_id), None)
+        return choose_owner(None, agent)
+    return Owner("app") if scope == "app" else choose_owner(call.get_owner_or_default(user_id), None)
 
 
 def check_writes(call: Call, owner: Owner) -> None:

@@ -11,7 +11,7 @@ from msgspec import UNSET, UnsetType
 
 from holdfast.accounting import run_cpu
 from holdfast.agents import Responder, Roster
-from holdfast.consolidation.sweeps import Dreams
+from holdfast.consolidation.sweeps import Consolidator
 from holdfast.domain.messages import Message
 from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
@@ -65,7 +65,7 @@ class Sessions:
         return self.engine.memories
 
     @property
-    def dreams(self) -> Dreams:
+    def dreams(self) -> Consolidator:
         """Dreams about them: what was recalled often and well is promoted; see docs/dreams.md."""
         return self.engine.dreams
 

@@ -24,7 +24,7 @@ from holdfast.domain.participants import SPEAKER
 from holdfast.domain.session import HAND_OVER, TRANSFER, Entry, SessionRef, is_child
 from holdfast.errors import InvalidRequest, MemoryNotFound
 from holdfast.limits import LOOKED_BACK, LOOKED_OVER, MEMORY_CHARS, MEMORY_TAGS
-from holdfast.memory.provenance import ANALYSED_CHARS, Heard, forms_of, make_heard, tool_origin
+from holdfast.memory.provenance import ANALYSED_CHARS, HeardText, get_tool_origin, list_hidden_forms, make_heard
 from holdfast.memory.session_memories import SessionMemories
 from holdfast.recall.base import SearchMode
 from holdfast.recall.terms import extract_terms
@@ -58,13 +58,13 @@ class _SessionText(NamedTuple):
     text: str
     origin: Origin
     read: bool = False
-    """True if a tool or provider brought it; see `Heard`, also for `outside`."""
+    """True if a tool or provider brought it; see `HeardText`, also for `outside`."""
     outside: bool = False
 
 
 def collect_compared_texts(
     entries: Sequence[Entry], ref: SessionRef, identity: str, about: str, *, sees: Callable[[Entry], bool], unit: int
-) -> list[Heard]:
+) -> list[HeardText]:
     """Collect the texts in a session's entries that a new memory is compared with.
 
     Args:
@@ -75,8 +75,8 @@ def collect_compared_texts(
         sees: returns True if the caller may see an entry.
         unit: `seq` of the message that asks. Of this message, only what was read for it counts.
     """
-    forms, left = forms_of(about), _ANALYSED_TOTAL
-    found: list[Heard] = []
+    forms, left = list_hidden_forms(about), _ANALYSED_TOTAL
+    found: list[HeardText] = []
     for item in reversed(_collect_texts(entries, ref, sees, unit)):
         source = MemorySource(
             session_id=ref.id, user_id=ref.user_id, identity=identity, seqs=(item.entry.seq,), origin=item.origin
@@ -146,10 +146,10 @@ def _read_user_entry(entry: Entry, ref: SessionRef) -> list[_SessionText]:
 def _read_tool_result(entry: Entry, name: str) -> _SessionText:
     """Return the result of a tool from outside. The content of media and of erased results is unknown, so it counts as content from outside."""
     if entry.erased:
-        return _SessionText(entry, "", tool_origin(name), read=True, outside=True)
+        return _SessionText(entry, "", get_tool_origin(name), read=True, outside=True)
     media = entry.message.media
     text = "\n".join((entry.message.text, *map(_encode_part, media)))
-    return _SessionText(entry, text, tool_origin(name), read=True, outside=bool(media) or _has_content(text))
+    return _SessionText(entry, text, get_tool_origin(name), read=True, outside=bool(media) or _has_content(text))
 
 
 def _read_own_result(entry: Entry, name: str, ref: SessionRef) -> _SessionText:
@@ -158,7 +158,9 @@ def _read_own_result(entry: Entry, name: str, ref: SessionRef) -> _SessionText:
     quotes = name == _MEMORY and HELD_MARK in text
     if name == _SEARCH:
         quotes = any(not is_from_user(by, ref.user_id) for by in _list_authors(text))
-    return _SessionText(entry, text, tool_origin(name), outside=quotes or (entry.erased and name in (_MEMORY, _SEARCH)))
+    return _SessionText(
+        entry, text, get_tool_origin(name), outside=quotes or (entry.erased and name in (_MEMORY, _SEARCH))
+    )
 
 
 def _list_authors(found: str) -> list[str]:
@@ -179,7 +181,7 @@ def _read_provider_results(entry: Entry) -> list[_SessionText]:
     message = entry.message
     parts = message.content if isinstance(message.content, tuple) else ()
     found = [
-        _SessionText(entry, _encode_part(part), tool_origin(part.type), read=True, outside=True)
+        _SessionText(entry, _encode_part(part), get_tool_origin(part.type), read=True, outside=True)
         for part in parts
         if part.type in SERVER_TOOL_PARTS and part.type.endswith("_result")
     ]
@@ -330,7 +332,7 @@ def _format_memory(memory: Memory, memories: SessionMemories, most: int, **more:
     formatted: dict[str, Any] = {"id": memory.id, "type": memory.type, "origin": memory.origin, **more}
     formatted |= {"held for review": True} if memory.status == "quarantined" else {}
     formatted |= {"tags": list(memory.tags)} if memory.tags else {}
-    if memories.told(memory.content):
+    if memories.is_in_prompt(memory.content):
         return {**formatted, "content": "see above: it is in the conversation already"}
     size = max(_LEAST, (most - 512) // _BYTES_PER_CHAR)
     return {**formatted, "content": memory.content if len(memory.content) <= size else memory.content[:size] + "…"}

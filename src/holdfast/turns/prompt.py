@@ -412,7 +412,7 @@ async def introduce_memories(engine: Engine, session: Session, responder: Respon
         return None
     try:
         user = None if is_shared(session.metadata) else session.ref.user_id
-        found = [await engine.promoted.of(owner) for owner in find_owners(user, responder.agent_name)]
+        found = [await engine.promoted.get(owner) for owner in find_owners(user, responder.agent_name)]
     except StoreUnavailable as exc:  # no turn fails for the sake of what it might know
         _log.warning("a session was told of no promoted memories: %s", exc.code)
         return None

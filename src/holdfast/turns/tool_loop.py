@@ -184,7 +184,7 @@ def _open_memories(turn: Turn) -> SessionMemories:
         turn.session.identity,
         turn.request.responder.agent_name,
         most=settings.max_results if settings else None,
-        told=told,
+        is_in_prompt=told,
         shared=is_shared(turn),
         quotes=partial(has_foreign_quotes, turn),
         read=partial(read_text_at, turn),
