@@ -86,7 +86,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     budget: Budget | None = None
     """How the model's window is divided, for explanations."""
     measure: Measure = Measure()
-    """How much the counter differs from the provider's own count, as far as it is known."""
+    """The known difference between the counter and the provider's own count."""
     system: tuple[Message, ...] = ()
     tools: Sequence[Mapping[str, Any]] = ()
     dialect: Dialect = "openai"
@@ -357,7 +357,9 @@ class WorkingSet:
         """
         counted = self.request.measure.describe(self.total_tokens, margin=self.request.count.margin, provider=provider)
         if counted.how == "exact" and any(is_guessed(part) for message in self.messages for part in message.media):
-            return msgspec.structs.replace(counted, how="estimate")  # without a margin: it is the most that they cost
+            return msgspec.structs.replace(
+                counted, how="estimate"
+            )  # no margin: the estimate of media is an upper bound
         return counted
 
     def _describe_budget(self) -> dict[str, Any]:
@@ -415,14 +417,14 @@ def draft(
     )
 
 
-def _draft_first_fitting(request: Request, made: Callable[[Request], Draft]) -> Draft:
+def _draft_first_fitting(request: Request, make: Callable[[Request], Draft]) -> Draft:
     """Return the first draft that fits: with everything, then without the recall reserve, then without the introduction.
 
     A prompt without recalled text or introduction is better than a refused call.
     """
     for number, one in enumerate(_iter_fallbacks(request)):
         try:
-            return made(one)._replace(reduced=number > 0)
+            return make(one)._replace(reduced=number > 0)
         except BudgetTooSmall as exc:
             refused = exc
     raise refused
@@ -477,11 +479,11 @@ def build_from_view(request: Request, view: FoldedView, *, reduced: bool = True)
 def draft_from_view(request: Request, view: FoldedView, *, reduced: bool = True) -> Draft:
     """Build a working set up to the choice of recalled passages; see `build_from_view`."""
 
-    def made(one: Request) -> Draft:
+    def make(one: Request) -> Draft:
         overhead = one.count_overhead()
         return _make_draft(one, view, one.compute_limit(overhead), overhead)
 
-    return _draft_first_fitting(request, made) if reduced else made(request)
+    return _draft_first_fitting(request, make) if reduced else make(request)
 
 
 def _make_draft(request: Request, view: FoldedView, limit: int, overhead: Overhead) -> Draft:
@@ -536,9 +538,7 @@ def _render_window(window: Window, request: Request) -> FittedWindow:
     if request.dialect != "openai":
         conversation = adapt_messages(conversation, request.dialect, request.marker)
     if request.dialect == "openai" and request.count.exact and request.count.factor == 1.0 and not refused:
-        return FittedWindow(
-            window, conversation, window.tokens, refused
-        )  # o200k: the stored counts are that count already
+        return FittedWindow(window, conversation, window.tokens, refused)  # o200k, like the stored counts
     return FittedWindow(window, conversation, sum(request.count.message(message) for message in conversation), refused)
 
 

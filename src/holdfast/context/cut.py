@@ -137,9 +137,7 @@ def make_stub(message: Message, tokens: int, *, seq: int, count: Count, marker: 
     """
     if count.message(message) <= tokens:
         return message
-    whole = _WHOLE.format(
-        seq=seq
-    )  # without the marker, which the stub begins with: the text in it has no note like ours
+    whole = _WHOLE.format(seq=seq)  # without the marker, which the stub begins with; escaped text contains no such note
     lean = _make_stripper(message, whole)
     task = escape_lines(message.text, marker)
     least = min(1.0, STUB_LEAST / max(1, len(task)))

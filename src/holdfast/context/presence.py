@@ -44,7 +44,7 @@ class Excerpt(msgspec.Struct, frozen=True, gc=False):
 
 
 class Presence(msgspec.Struct, frozen=True, gc=False):
-    """How much of a message a prompt contains."""
+    """The part of a message that a prompt contains."""
 
     state: State
     decision: str

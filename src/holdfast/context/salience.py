@@ -65,7 +65,7 @@ _FORM = 12
 """Characters of a value that make its form."""
 _KEY = re.compile(r'"[^"\\\d]{1,40}"\s*:')
 """A JSON key, unless it contains digits: then it may be a value."""
-_PAIR = re.compile(r'([^\W\d][\w.-]{0,39})["\']?\s*[:=：]\s*(?:"([^"\\]{1,80})"|([^\s,;"\'{}\[\]()]{1,80}))')  # noqa: RUF001 - a colon of other scripts
+_PAIR = re.compile(r'([^\W\d][\w.-]{0,39})["\']?\s*[:=：]\s*(?:"([^"\\]{1,80})"|([^\s,;"\'{}\[\]()]{1,80}))')  # noqa: RUF001 - the colon of other scripts
 _ERROR = re.compile(
     r"\b(?:error|failed|failure|exception|traceback|denied|forbidden|not found|invalid|unable|timed? ?out|refused)"
     r"|\berreur|\bfehler|ошибк|错误|失[敗败]|エラー|오류|خطأ",

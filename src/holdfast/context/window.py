@@ -406,7 +406,7 @@ class Window:
     def messages(self) -> list[Message]:
         """Return the conversation: system messages in force, task, compactions, rest; see `_compute_layout`."""
         if self._said is None:
-            # Kept while units only come in at the end, so that a build between two steps copies and does no more.
+            # Cached while units are only added at the end, so that a build between two steps only copies lists.
             self._said = [message for unit in self.units for message in self._render_unit(unit)]
             before, laid, after, tasks = self._compute_layout()
             first_part = [message for unit in before for message in self._render_unit(unit)]
