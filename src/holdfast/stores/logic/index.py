@@ -128,7 +128,7 @@ class LogicIndex:
         checks.check_id(model, "model")
         for one in vectors:
             _check_vector(one.vector, len(vectors[0].vector))
-        # An engine that compares vectors reads only whole ones.
+        # An engine that compares vectors reads only uncompressed ones.
         compress = self._compress and self._engine in SCANNING
         steps = partial(index_vectors.put_vectors, self.tenant, space, source, model, vectors, compress=compress)
         return await self._write(steps, space)

@@ -280,10 +280,12 @@ def _choose_best(
     rated = {id_: scores[id_] for id_ in foremost}
     had = scores.get
     for id_ in foremost:
-        if id_ - 1 in scores or id_ + 1 in scores or id_ - 2 in scores or id_ + 2 in scores:  # few have
+        if (
+            id_ - 1 in scores or id_ + 1 in scores or id_ - 2 in scores or id_ + 2 in scores
+        ):  # rare, so this check comes first
             first, second = had(id_ - 1, 0.0) + had(id_ + 1, 0.0), had(id_ - 2, 0.0) + had(id_ + 2, 0.0)
             rated[id_] = rated[id_] + 0.5 * first + 0.25 * second
-    foremost.sort(reverse=True)  # ties to the newest
+    foremost.sort(reverse=True)  # of equal scores, the newest first
     foremost.sort(key=rated.__getitem__, reverse=True)
     return sorted(foremost[:limit])
 

@@ -66,7 +66,9 @@ def put_vectors(
     rows = yield Query(
         "index_documents_at", (known.number, encode_array(sorted({one.seq for one in vectors})), encode_array(()))
     )
-    there = {(held.seq, held.digest): held.id for held in map(decode_document, rows) if held.model is not None}
+    there = {
+        (stored.seq, stored.digest): stored.id for stored in map(decode_document, rows) if stored.model is not None
+    }
     kept = {there[one.seq, one.digest]: one for one in vectors if (one.seq, one.digest) in there}
     if kept and has_context(model, space):
         before = yield from _read_digests_before(known.number, kept)
@@ -84,7 +86,7 @@ def put_vectors(
 def _read_digests_before(source: int, ids: Iterable[int]) -> Steps[dict[int, bytes]]:
     """Return the digests of the documents at the places before these, by id."""
     rows = yield Query("index_documents_at", (source, encode_array(()), encode_array(sorted(id_ - 1 for id_ in ids))))
-    return {held.id: held.digest for held in map(decode_document, rows)}
+    return {stored.id: stored.digest for stored in map(decode_document, rows)}
 
 
 def _to_float32(data: bytes, dimensions: int) -> bytes:

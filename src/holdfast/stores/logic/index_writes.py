@@ -124,12 +124,12 @@ def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch, cont
     """
     put = {make_document_id(known.number, CHANNELS.index(one.channel), one.place): one for one in batch.put}
     there = yield from _read_affected(known, put, batch.drop)
-    by_id = {held.id: held for held in there}
+    by_id = {stored.id: stored for stored in there}
     same = {id_ for id_, one in put.items() if _is_same(by_id.get(id_), one)}
     changed = _find_changed(put, there) if context else set()
     moved = yield from _read_kept_vectors(put, there, same, context, changed)
     change = _SpaceChange(space)
-    gone = [held for held in there if held.id not in same]
+    gone = [stored for stored in there if stored.id not in same]
     yield from _delete_documents(gone, change)
     model = yield from get_or_create_model(tenant, NONE)
     rows = []
@@ -152,13 +152,13 @@ def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch, cont
     return len(gone)
 
 
-def _is_same(held: StoredDocument | None, new: Document) -> bool:
+def _is_same(stored: StoredDocument | None, new: Document) -> bool:
     """Return True if the stored document has the same place, digest and terms."""
     return (
-        held is not None
-        and held.seq == new.seq
-        and held.digest == new.digest
-        and held.terms == pack_terms(new.terms, new.detail)
+        stored is not None
+        and stored.seq == new.seq
+        and stored.digest == new.digest
+        and stored.terms == pack_terms(new.terms, new.detail)
     )
 
 
@@ -173,7 +173,7 @@ def _read_affected(known: KnownSource, put: Mapping[int, Document], drop: Sequen
 
 def _find_changed(put: Mapping[int, Document], there: Sequence[StoredDocument]) -> set[int]:
     """Return the ids at which the document after the write differs from the one before it, or is missing."""
-    before = {held.id: (held.seq, held.digest) for held in there}
+    before = {stored.id: (stored.seq, stored.digest) for stored in there}
     after = {id_: (one.seq, one.digest) for id_, one in put.items()}
     return {id_ for id_ in before.keys() | after.keys() if before.get(id_) != after.get(id_)}
 
@@ -188,7 +188,7 @@ def _drop_vectors(source: int, ids: set[int], context: frozenset[int], none: int
         none: the number of the model of documents without a vector.
     """
     rows = yield Query("index_documents_at", (source, encode_array(()), encode_array(sorted(ids))))
-    stale = encode_array(sorted(held.id for held in map(decode_document, rows) if held.model in context))
+    stale = encode_array(sorted(stored.id for stored in map(decode_document, rows) if stored.model in context))
     yield Query("index_vectors_delete", (stale,))
     yield Query("index_documents_model", (stale, none))
 
@@ -204,19 +204,23 @@ def _read_kept_vectors(
 
     A vector that depends on the previous document stays only at its place, and after the same document.
     """
-    before = {(held.seq, held.digest): held for held in there if held.id not in same and held.model is not None}
+    before = {
+        (stored.seq, stored.digest): stored for stored in there if stored.id not in same and stored.model is not None
+    }
     moved = {id_: before[one.seq, one.digest] for id_, one in put.items() if (one.seq, one.digest) in before}
     moved = {
-        id_: held
-        for id_, held in moved.items()
-        if held.model not in context or (held.id == id_ and id_ - 1 not in changed)
+        id_: stored
+        for id_, stored in moved.items()
+        if stored.model not in context or (stored.id == id_ and id_ - 1 not in changed)
     }
     found: dict[int, tuple[int, bytes]] = {}
-    for model in {held.model for held in moved.values()}:
-        ids = [held.id for held in moved.values() if held.model == model]
+    for model in {stored.model for stored in moved.values()}:
+        ids = [stored.id for stored in moved.values() if stored.model == model]
         rows = yield Query("index_vectors_at", (encode_array(ids), model))
         data = {row[0]: bytes(row[1]) for row in rows}
-        found |= {id_: (held.model, data[held.id]) for id_, held in moved.items() if held.id in data and held.model}
+        found |= {
+            id_: (stored.model, data[stored.id]) for id_, stored in moved.items() if stored.id in data and stored.model
+        }
     return found
 
 
@@ -246,13 +250,13 @@ class _SpaceChange:
         self._length[channel] += length
         return make_words(self._prefixes[channel], keys)
 
-    def remove(self, held: StoredDocument) -> str:
+    def remove(self, stored: StoredDocument) -> str:
         """Count a document that is removed; return its words."""
-        keys = unpack_keys(held.terms)
-        self._terms[held.channel].subtract(keys)
-        self._documents[held.channel] -= 1
-        self._length[held.channel] -= held.length
-        return make_words(self._prefixes[held.channel], keys)
+        keys = unpack_keys(stored.terms)
+        self._terms[stored.channel].subtract(keys)
+        self._documents[stored.channel] -= 1
+        self._length[stored.channel] -= stored.length
+        return make_words(self._prefixes[stored.channel], keys)
 
     def write_counts(self) -> Steps[None]:
         """Write the counts. Terms are written in order, so that concurrent writers cannot deadlock."""
@@ -268,12 +272,12 @@ class _SpaceChange:
             yield Query("index_space_add", (self._space, *talk, *tool))
 
 
-def _delete_documents(held: Sequence[StoredDocument], change: _SpaceChange) -> Steps[None]:
+def _delete_documents(stored: Sequence[StoredDocument], change: _SpaceChange) -> Steps[None]:
     """Delete documents with their words and vectors."""
-    if held:
-        ids = encode_array(sorted(one.id for one in held))
+    if stored:
+        ids = encode_array(sorted(one.id for one in stored))
         yield Many(
-            "index_posting_delete", [(one.id, change.remove(one)) for one in sorted(held, key=lambda one: one.id)]
+            "index_posting_delete", [(one.id, change.remove(one)) for one in sorted(stored, key=lambda one: one.id)]
         )
         yield Query("index_vectors_delete", (ids,))
         yield Query("index_documents_delete", (ids,))

@@ -94,7 +94,7 @@ class _OwnerRow(NamedTuple):
 
     pk: Any
     version: int
-    held: int
+    memories: int
     next_memory: int
     next_signal: int
     next_entry: int
@@ -115,7 +115,7 @@ class _OwnerRow(NamedTuple):
     @property
     def highest_used(self) -> int:
         """The highest version or number that the owner has used, including the version of dropping it."""
-        return max(self.version + (1 if self.held else 0), self.next_memory - 1)
+        return max(self.version + (1 if self.memories else 0), self.next_memory - 1)
 
 
 _COUNTS: Final = 6
@@ -132,7 +132,7 @@ class _Location(NamedTuple):
 class _WritePlan(NamedTuple):
     """The result of planning a write."""
 
-    held: _OwnerRow
+    before: _OwnerRow
     """The owner before the write."""
     version: int
     """The owner's version after the write."""
@@ -238,43 +238,43 @@ def _change_memories(
     tenant: str, owner: Owner, delta: MemoryDelta, payloads: Sequence[bytes], *, timestamp: int, expect: int | None
 ) -> Steps[OwnedMemories]:
     """Change memories of an owner; `payloads` are the memories to put, as `check_delta` returns them."""
-    held = yield from _lock_owner(_make_owner_key(tenant, owner), expect, make=bool(delta.put or delta.diary))
-    if held is None:  # the owner has nothing to forget, and nothing that a signal could refer to
+    owner_row = yield from _lock_owner(_make_owner_key(tenant, owner), expect, make=bool(delta.put or delta.diary))
+    if owner_row is None:  # the owner has nothing to forget, and nothing that a signal could refer to
         return OwnedMemories(0, ())
-    plan = _plan_change(held, delta, (yield from _locate_memories(tenant, delta)))
+    plan = _plan_change(owner_row, delta, (yield from _locate_memories(tenant, delta)))
     yield from _put_memories(tenant, plan, delta.put, payloads)
     if plan.gone:
-        yield Many("signals_delete", [(held.pk, number) for number in plan.gone])
-        yield Many("memory_delete", [(held.pk, number) for number in plan.gone])
+        yield Many("signals_delete", [(owner_row.pk, number) for number in plan.gone])
+        yield Many("memory_delete", [(owner_row.pk, number) for number in plan.gone])
     signals = yield from _write_signals(plan, delta)
-    yield from _write_diary(held, delta.diary)
+    yield from _write_diary(owner_row, delta.diary)
     new = sum(not memory.number for memory in delta.put)
-    after = held._replace(
+    after = owner_row._replace(
         version=plan.version,
-        held=held.held + new - len(plan.gone),
-        next_memory=held.first_new_number + new if new else held.next_memory,
-        next_signal=held.next_signal + signals,
-        next_entry=held.next_entry + len(delta.diary),
+        memories=owner_row.memories + new - len(plan.gone),
+        next_memory=owner_row.first_new_number + new if new else owner_row.next_memory,
+        next_signal=owner_row.next_signal + signals,
+        next_entry=owner_row.next_entry + len(delta.diary),
         updated_at=timestamp,
     )
-    if after[:_COUNTS] != held[:_COUNTS] or delta.signals_before is not None:
+    if after[:_COUNTS] != owner_row[:_COUNTS] or delta.signals_before is not None:
         yield Query("memory_owner_put", after[:-1])
     put = [
         decode_memory(data, owner, number, plan.version) for data, number in zip(payloads, plan.numbers, strict=True)
     ]
-    return OwnedMemories(plan.version, tuple(sorted(put, key=lambda memory: memory.number)), after.held)
+    return OwnedMemories(plan.version, tuple(sorted(put, key=lambda memory: memory.number)), after.memories)
 
 
 def _drop_memories(tenant: str, owner: Owner) -> Steps[int]:
     """Delete everything of an owner, its row too. The tenant keeps the highest version and number that the owner used."""
-    held = yield from _lock_owner(_make_owner_key(tenant, owner), None, make=False)
-    if held is None:
+    owner_row = yield from _lock_owner(_make_owner_key(tenant, owner), None, make=False)
+    if owner_row is None:
         return 0
     for name in ("signals_clear", "memories_clear", "diary_clear"):
-        yield Query(name, (held.pk,))
-    yield Query("floor_raise", (tenant, held.highest_used))
-    yield Query("memory_owner_delete", (held.pk,), aside=held)
-    return held.held
+        yield Query(name, (owner_row.pk,))
+    yield Query("floor_raise", (tenant, owner_row.highest_used))
+    yield Query("memory_owner_delete", (owner_row.pk,))
+    return owner_row.memories
 
 
 # -- parts of a write --------------------------------------------------------
@@ -295,11 +295,11 @@ def _lock_owner(place: Row, expect: int | None, *, make: bool) -> Steps[_OwnerRo
     if not rows and make and not expect:
         yield Query("memory_owner_new", place)
         rows = yield Query("memory_owner_get", place)
-    held = _OwnerRow(*rows[0]) if rows else None
-    version = 0 if held is None else held.version
+    owner_row = _OwnerRow(*rows[0]) if rows else None
+    version = 0 if owner_row is None else owner_row.version
     if expect is not None and expect != version:
         raise StaleMemories(expected=expect, version=version)
-    return held
+    return owner_row
 
 
 def _locate_memories(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Location]]:
@@ -310,9 +310,9 @@ def _locate_memories(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Locati
     return {decode_text(row[0]): _Location(*row[1:]) for row in rows}
 
 
-def _plan_change(held: _OwnerRow, delta: MemoryDelta, found: Mapping[str, _Location]) -> _WritePlan:
+def _plan_change(owner_row: _OwnerRow, delta: MemoryDelta, found: Mapping[str, _Location]) -> _WritePlan:
     """Plan a write. Raises `MemoryNotFound`, `InvalidRequest`, `TooLarge`."""
-    here = {id_: place.number for id_, place in found.items() if place.owner == held.pk}
+    here = {id_: place.number for id_, place in found.items() if place.owner == owner_row.pk}
     for memory in delta.put:
         if memory.number and here.get(memory.id) != memory.number:
             raise MemoryNotFound(memory.id)
@@ -321,13 +321,15 @@ def _plan_change(held: _OwnerRow, delta: MemoryDelta, found: Mapping[str, _Locat
                 f"memory {memory.id} exists already: to change it, put it with its number", param="put"
             )
     gone = [here.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in here]
-    fresh = count(held.first_new_number)
+    fresh = count(owner_row.first_new_number)
     numbers = [memory.number or next(fresh) for memory in delta.put]
-    new = next(fresh) - held.first_new_number
-    if new and held.held + new - len(gone) > MEMORIES:
-        raise TooLarge(f"the owner has {held.held} memories; the limit is {MEMORIES}", param="put")
+    new = next(fresh) - owner_row.first_new_number
+    if new and owner_row.memories + new - len(gone) > MEMORIES:
+        raise TooLarge(f"the owner has {owner_row.memories} memories; the limit is {MEMORIES}", param="put")
     here |= {memory.id: number for memory, number in zip(delta.put, numbers, strict=True)}
-    return _WritePlan(held, held.base_version + 1 if delta.put or gone else held.version, numbers, gone, here)
+    return _WritePlan(
+        owner_row, owner_row.base_version + 1 if delta.put or gone else owner_row.version, numbers, gone, here
+    )
 
 
 def _put_memories(tenant: str, plan: _WritePlan, put: Sequence[Memory], payloads: Sequence[bytes]) -> Steps[None]:
@@ -336,9 +338,9 @@ def _put_memories(tenant: str, plan: _WritePlan, put: Sequence[Memory], payloads
     for memory, data, number in zip(put, payloads, plan.numbers, strict=True):
         written = (plan.version, memory.status, data)
         if memory.number:
-            old.append((plan.held.pk, number, *written))
+            old.append((plan.before.pk, number, *written))
         else:
-            new.append((plan.held.pk, number, tenant, memory.id, *written))
+            new.append((plan.before.pk, number, tenant, memory.id, *written))
     if new:
         yield Many("memory_insert", new)
     if old:
@@ -347,29 +349,30 @@ def _put_memories(tenant: str, plan: _WritePlan, put: Sequence[Memory], payloads
 
 def _write_signals(plan: _WritePlan, delta: MemoryDelta) -> Steps[int]:
     """Write signals of memories that exist, and delete those that are too old or too many; return how many were written."""
-    held, here, before = plan.held, plan.here, delta.signals_before
+    owner_row, here, before = plan.before, plan.here, delta.signals_before
     if before is not None:
-        yield Query("signals_before", (held.pk, before))
+        yield Query("signals_before", (owner_row.pk, before))
     wanted = [one for one in delta.signals if one.memory_id in here and (before is None or one.at >= before)]
     rows = [
-        (held.pk, here[one.memory_id], seq, one.at, one.query, float(one.score), one.session)
-        for seq, one in enumerate(wanted, held.next_signal)
+        (owner_row.pk, here[one.memory_id], seq, one.at, one.query, float(one.score), one.session)
+        for seq, one in enumerate(wanted, owner_row.next_signal)
     ]
     if rows:
         yield Many("signal_insert", rows)
         yield Many(
-            "signals_trim", [(held.pk, number, SIGNALS_KEPT) for number in dict.fromkeys(row[1] for row in rows)]
+            "signals_trim", [(owner_row.pk, number, SIGNALS_KEPT) for number in dict.fromkeys(row[1] for row in rows)]
         )
     return len(rows)
 
 
-def _write_diary(held: _OwnerRow, entries: Sequence[DiaryEntry]) -> Steps[None]:
+def _write_diary(owner_row: _OwnerRow, entries: Sequence[DiaryEntry]) -> Steps[None]:
     """Write diary entries, and delete those beyond the limit."""
     if entries:
         yield Many(
-            "diary_insert", [_encode_diary_entry(held.pk, seq, one) for seq, one in enumerate(entries, held.next_entry)]
+            "diary_insert",
+            [_encode_diary_entry(owner_row.pk, seq, one) for seq, one in enumerate(entries, owner_row.next_entry)],
         )
-        yield Query("diary_trim", (held.pk, held.next_entry + len(entries) - DIARY_KEPT))
+        yield Query("diary_trim", (owner_row.pk, owner_row.next_entry + len(entries) - DIARY_KEPT))
 
 
 # -- rows ----------------------------------------------------------------------

@@ -47,7 +47,7 @@ class ScopePlan(msgspec.Struct, frozen=True):
 
     place: Row
     """Tenant and user."""
-    held: _ScopeRow
+    before: _ScopeRow
     """The scope before the change."""
     delta: Mapping[str, Change]
     """Changes by key without prefix."""
@@ -56,15 +56,15 @@ class ScopePlan(msgspec.Struct, frozen=True):
     put: Mapping[str, bytes]
     """New values by key, as JSON."""
     gone: Sequence[str]
-    stands: Mapping[str, bytes]
+    after: Mapping[str, bytes]
     """Values of all keys in `delta` after the change, written or not."""
 
     @property
     def version(self) -> int:
         """The scope's version after the change; a change without effect is no write."""
-        held = self.held
-        floor = held.floor if self.place[1] else 0  # the tenant's own is never dropped with its name
-        return (held.version or floor) + 1 if self.put or self.gone else held.version
+        before = self.before
+        floor = before.floor if self.place[1] else 0  # the tenant's own is never dropped with its name
+        return (before.version or floor) + 1 if self.put or self.gone else before.version
 
 
 def make_scope_key(tenant: str, user_id: str | None) -> Row:
@@ -127,9 +127,7 @@ def plan_changes(tenant: str, user_id: str, delta: Mapping[str, Change] | None) 
     for scope in _SHARED:
         if scope in parts:
             place = make_scope_key(tenant, user_id if scope == "user" else None)
-            plans.append(
-                (yield from _plan_scope(place, scope, (yield from _lock_scope(place, parts[scope])), parts[scope]))
-            )
+            plans.append((yield from _plan_scope(place, scope, (yield from _lock_scope(place)), parts[scope])))
     return plans
 
 
@@ -142,7 +140,7 @@ def write_plans(plans: Sequence[ScopePlan], timestamp: int) -> Steps[None]:
             yield Many("state_drop", [(*plan.place, name) for name in plan.gone])
         if plan.put or plan.gone:
             row = (*plan.place, plan.version, plan.keys, plan.size, timestamp)
-            yield Query("scope_put", row, aside=plan.delta)
+            yield Query("scope_put", row)
 
 
 def change_state(
@@ -161,37 +159,37 @@ def change_state(
     """
     scope: Scope = "app" if user_id is None else "user"
     place = make_scope_key(tenant, user_id)
-    held = yield from _lock_scope(place, delta)
-    if expect is not None and expect != held.version:
-        raise StaleState(f"the state is at version {held.version}, not {expect}", version=held.version)
+    scope_row = yield from _lock_scope(place)
+    if expect is not None and expect != scope_row.version:
+        raise StaleState(f"the state is at version {scope_row.version}, not {expect}", version=scope_row.version)
     if values:
         stored = yield from _read_values(place, values)
-        check_expected(add_prefix(values, scope), add_prefix(stored, scope), held.version)
-    plan = yield from _plan_scope(place, scope, held, delta)
+        check_expected(add_prefix(values, scope), add_prefix(stored, scope), scope_row.version)
+    plan = yield from _plan_scope(place, scope, scope_row, delta)
     yield from write_plans([plan], timestamp)
-    return ScopedState(plan.version, {name: _decode(value) for name, value in plan.stands.items()})
+    return ScopedState(plan.version, {name: _decode(value) for name, value in plan.after.items()})
 
 
 def drop_state(tenant: str, user_id: str | None) -> Steps[int]:
     """Delete all keys of a scope; return how many there were. A user's row is deleted too; the tenant keeps its highest version."""
     place = make_scope_key(tenant, user_id)
     rows = yield Query("scope_get", place)
-    held = _ScopeRow(*rows[0]) if rows else _ScopeRow()
-    if held.keys:
+    scope_row = _ScopeRow(*rows[0]) if rows else _ScopeRow()
+    if scope_row.keys:
         yield Query("state_clear", place)
-        yield Query("scope_put", (*place, held.version + 1, 0, 0, held.updated_at))
+        yield Query("scope_put", (*place, scope_row.version + 1, 0, 0, scope_row.updated_at))
     if rows and user_id is not None:
-        yield Query("floor_raise", (tenant, held.version + (1 if held.keys else 0)))
+        yield Query("floor_raise", (tenant, scope_row.version + (1 if scope_row.keys else 0)))
         yield Query("scope_delete", place)
-    return held.keys
+    return scope_row.keys
 
 
 # -- parts of a write --------------------------------------------------------
 
 
-def _lock_scope(place: Row, names: Collection[str]) -> Steps[_ScopeRow]:
-    """Lock a scope's row until the transaction ends, and return it; `names` are the keys that are read next."""
-    rows = yield Query("scope_get", place, aside=names)
+def _lock_scope(place: Row) -> Steps[_ScopeRow]:
+    """Lock a scope's row until the transaction ends, and return it."""
+    rows = yield Query("scope_get", place)
     if not rows:
         yield Query("scope_new", place)
         rows = yield Query("scope_get", place)
@@ -203,13 +201,13 @@ def _read_values(place: Row, names: Collection[str]) -> Steps[dict[str, Any]]:
     return {decode_text(name): decode_value(decode_text(name), value) for name, value in rows}
 
 
-def _plan_scope(place: Row, scope: Scope, held: _ScopeRow, delta: Mapping[str, Change]) -> Steps[ScopePlan]:
+def _plan_scope(place: Row, scope: Scope, scope_row: _ScopeRow, delta: Mapping[str, Change]) -> Steps[ScopePlan]:
     """Plan the changes of a locked scope; `delta` has keys without prefix."""
     rows = (yield Query("state_named", (*place, encode_names(delta)))) if delta else ()
     stored = {decode_text(name): value for name, value in rows}
-    after, keys, size = change_values(scope, stored, delta, keys=held.keys, size=held.size)
+    after, keys, size = change_values(scope, stored, delta, keys=scope_row.keys, size=scope_row.size)
     written = {name: value for name, value in after.items() if value != stored.get(name)}
     put = {name: value for name, value in written.items() if value is not None}
     gone = [name for name in written if name not in put]
     there = {name: value for name, value in after.items() if value is not None}
-    return ScopePlan(place, held, delta, keys, size, put, gone, there)
+    return ScopePlan(place, scope_row, delta, keys, size, put, gone, there)

@@ -20,8 +20,6 @@ class Query(msgspec.Struct, frozen=True, gc=False):
 
     name: str
     params: Row
-    aside: Any = None
-    """What the parameters were computed from. A database that can compute them itself, from its current data, uses this instead."""
 
 
 class Many(msgspec.Struct, frozen=True, gc=False):

@@ -123,8 +123,8 @@ def remove_session(
         return None
     pk, session = rows[0][0], decode_session(rows[0])
     check_version(session, expect)
-    held = (yield Query("session_holds", (pk,)))[0]
-    compactions, views, calls, keys, artifacts, size, media, media_bytes = held
+    counts = (yield Query("session_holds", (pk,)))[0]
+    compactions, views, calls, keys, artifacts, size, media, media_bytes = counts
     if holding not in {None, artifacts}:
         raise Conflict(f"session {ref.id!r} has {artifacts} artifact versions, not {holding}: read them again")
     yield from _delete_session(pk)
