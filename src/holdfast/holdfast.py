@@ -19,7 +19,7 @@ from holdfast.consolidation.sweeps import Consolidation, DreamingSettings
 from holdfast.context.settings import parse, without_recall
 from holdfast.context.strategies import WITHOUT_MODEL, StrategyFunction, forget_strategies, register_strategies
 from holdfast.domain.session import EndReason
-from holdfast.engine.engine import Engine, Indexer, random_id
+from holdfast.engine.engine import Engine, Indexer, make_session_id
 from holdfast.engine.session_lock import QueueMode, QueueSettings
 from holdfast.engine.tenancy import Tenants
 from holdfast.engine.write_steps import add_steps, write_steps
@@ -143,7 +143,7 @@ class Holdfast(Sessions):
         life: LifeSettings | None = None,
         hooks: Iterable[Hook] = (),
         clock: Callable[[], int] = milliseconds,
-        new_id: Callable[[], str] = random_id,
+        new_id: Callable[[], str] = make_session_id,
         summarizers: Mapping[str, Callable[..., Any]] | None = None,
         scorers: Mapping[str, Callable[..., Any]] | None = None,
         strategies: Mapping[str, StrategyFunction] | None = None,

@@ -194,7 +194,7 @@ async def test_another_request_is_not_given_the_reply() -> None:
             "content"
         ] == "two"
         assert (await served.chat("count"))["choices"][0]["message"]["content"] == "three"
-        assert len(served.hf.engine.unheard) == 0
+        assert len(served.hf.engine.undelivered) == 0
 
 
 @pytest.mark.parametrize("config", ["cut", "finish"])

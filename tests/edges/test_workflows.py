@@ -138,7 +138,7 @@ async def test_a_client_that_leaves_stops_all_of_them() -> None:
                         break
         again = await at.chat("and now?", "s", model="critic")
         assert again.content == "critic speaks."
-        assert not at.served.hf.engine.busy((await at.served.hf.sessions()).sessions[0].ref)
+        assert not at.served.hf.engine.is_busy((await at.served.hf.sessions()).sessions[0].ref)
 
 
 def _key(at: Any) -> dict[str, str]:

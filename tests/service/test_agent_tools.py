@@ -13,7 +13,7 @@ from holdfast.agents import Agent
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, Session, SessionRef, is_child, make_child_id
 from holdfast.domain.state import Increment
-from holdfast.engine.engine import random_id
+from holdfast.engine.engine import make_session_id
 from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.limits import AGENT_DEPTH
 from holdfast.tools.context import ToolContext
@@ -205,7 +205,7 @@ async def test_whoever_asks_may_go_in_the_middle(url: str) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        async with desk.hf.engine.queue(REF):  # behind its last writes
+        async with desk.hf.engine.lock_between_turns(REF):  # behind its last writes
             (child,) = await children(desk)
         assert child.status == "closed"
         (result,) = results(await desk.log())
@@ -327,5 +327,5 @@ async def test_a_tool_of_ones_own_may_not_be_called_like_an_agent() -> None:
 
 def test_the_sessions_of_calls_are_known_by_their_ids() -> None:
     """The mark is one that ids made here have nowhere else."""
-    assert is_child(SessionRef("u", make_child_id(random_id())))
-    assert not is_child(SessionRef("u", random_id()))
+    assert is_child(SessionRef("u", make_child_id(make_session_id())))
+    assert not is_child(SessionRef("u", make_session_id()))

@@ -23,7 +23,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import CARRIED_TOKENS, CARRIED_TOKENS_LEAST
 from holdfast.secrets import Guard, make_redactor
 from holdfast.sessions import carry_over as module
-from holdfast.sessions.carry_over import CarryOver, carry_over_from
+from holdfast.sessions.carry_over import CarryOver, parse_carry_over
 from holdfast.tokens import STORED
 from tests.service.told_model import ToldModel
 
@@ -445,12 +445,12 @@ async def test_erased_words_are_not_carried() -> None:
 def test_what_cannot_be_is_refused_by_its_name(given_: Any, param: str) -> None:
     """With what would be right."""
     with pytest.raises(InvalidRequest) as told:
-        carry_over_from(given_)
+        parse_carry_over(given_)
     assert told.value.param == param
 
 
 def test_nulls_are_defaults() -> None:
     """As in any body."""
     given_ = {"session_id": "a", "user_id": None, "form": None, "tokens": None, "prefix": None}
-    assert carry_over_from(given_) == CarryOver("a") == carry_over_from("a")
+    assert parse_carry_over(given_) == CarryOver("a") == parse_carry_over("a")
     assert msgspec.structs.asdict(CarryOver("a"))["tokens"] == 2000

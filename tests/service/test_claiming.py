@@ -486,7 +486,7 @@ async def test_every_end_of_a_turn_frees_the_session(way: Callable[[Holdfast, St
     """Another server may go on at once, whatever became of it."""
     async with on_stage(f"sqlite:///{tmp_path}/s.db", openings=2) as ([one, two], stage):
         await way(one, stage)
-        async with one.engine.queue(REF):
+        async with one.engine.lock_between_turns(REF):
             assert await claim_of(two) is None
         stage.failure = None
         await say(two, "next", session_queue="reject")

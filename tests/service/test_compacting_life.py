@@ -15,7 +15,7 @@ from holdfast.errors import CompactionNotFound, Conflict, InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
 from holdfast.overlays.compactor import Pace, _make_lease_name
-from holdfast.sessions.context_preview import Look, preview_context
+from holdfast.sessions.context_preview import PreviewRequest, preview_context
 from holdfast.stores.lease import Lease
 from tests.clocks import Clock
 from tests.service.summary_kit import LABEL, TELLING, desk, source
@@ -444,7 +444,7 @@ async def test_why_there_is_no_summary_is_told_where_the_context_is_explained() 
         found = await preview_context(
             at.hf.engine,
             session.ref,
-            Look(responder=session.responder, settings=session.responder.context, explain=True),
+            PreviewRequest(responder=session.responder, settings=session.responder.context, explain=True),
         )
         assert found.summaries is not None
         assert found.summaries["live"] is None

@@ -12,7 +12,7 @@ from holdfast.context.settings import STRATEGIES, ContextSettings, parse
 from holdfast.context.strategies import make_strategy
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.sessions.context_preview import Look, preview_context
+from holdfast.sessions.context_preview import PreviewRequest, preview_context
 
 SETTINGS = [
     ContextSettings("digest", {"budget": 400}),
@@ -47,7 +47,7 @@ async def talk(hf: Holdfast, turns: int, *, start: int = 0) -> list[dict[str, An
 
 async def look(hf: Holdfast, **given: Any) -> Any:
     session = await hf.session("s", user_id="ada")
-    asked = Look(responder=session.responder, settings=session.responder.context, **given)
+    asked = PreviewRequest(responder=session.responder, settings=session.responder.context, **given)
     return await preview_context(hf.engine, SessionRef("ada", "s"), asked)
 
 
@@ -167,7 +167,7 @@ async def test_the_budget_of_a_past_call_is_the_recorded_one() -> None:
         async with session.turn("Where is it?", tools=tools, max_tokens=9000) as turn:
             sent = turn.explanation()["budget"]
             turn.add("Here.")
-        told = (await look(hf, at_turn=0)).explanation()["budget"]
+        told = (await look(hf, at_turn=0)).explain()["budget"]
     assert told == {name: sent[name] for name in ("input", "system_and_tools", "conversation", "used", "counter")}
 
 

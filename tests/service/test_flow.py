@@ -138,7 +138,7 @@ async def test_the_steps_come_in_their_order(monkeypatch: pytest.MonkeyPatch) ->
         assert content(await made.ask("Hi")) == "done"
         assert watch.steps == ORDER
         version = (await made.hf.store.get(REF)).version
-        await made.hf.engine.indexing.settled()
+        await made.hf.engine.indexing.wait_until_done()
         assert index.told == [("s", version)], "behind the commits: it sees all of the turn"
         assert watch.seen["index"] == watch.seen["compact"] == ({"temp:note": CANARY}, version)
         assert watch.turn is not None
@@ -162,7 +162,7 @@ async def test_what_comes_behind_comes_in_its_order_where_a_step_before_fails(
             await made.ask("Hi")
         assert watch.steps == taken
         assert [entry.message.role for entry in await made.log()] == log
-        await made.hf.engine.indexing.settled()
+        await made.hf.engine.indexing.wait_until_done()
         version = (await made.hf.store.get(REF)).version
         assert index.told == ([("s", version)] if log else []), "it is told of what was written, and of nothing else"
         assert watch.turn is None or watch.turn.temp == {}
@@ -175,7 +175,7 @@ async def test_a_step_behind_the_reply_that_fails_keeps_no_other_from_being_take
     async with watched(monkeypatch, failing) as (made, watch, index):
         assert content(await made.ask("Hi")) == "done", "the reply is what counts"
         assert watch.steps == ORDER
-        await made.hf.engine.indexing.settled()
+        await made.hf.engine.indexing.wait_until_done()
         assert bool(index.told) == (failing != "index")
         errors = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
         assert errors == [f"{failing}: not done after a turn of session 's'"]
@@ -188,7 +188,7 @@ async def test_a_turn_whose_instruction_lacks_something_ends_like_any_other(monk
         with pytest.raises(MissingState):
             await made.ask("Hi", agent="a")
         assert watch.steps == ["load", "index", "compact", "clear_temp"]
-        await made.hf.engine.indexing.settled()
+        await made.hf.engine.indexing.wait_until_done()
         assert len(index.told) == 1
 
 
@@ -204,7 +204,7 @@ async def test_a_client_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
             await task
         await chunks.aclose()
         assert watch.steps == ["load", "filter", "run", "index", "compact", "clear_temp"]
-        await made.hf.engine.indexing.settled()
+        await made.hf.engine.indexing.wait_until_done()
         assert len(index.told) == 1
 
 
@@ -217,7 +217,7 @@ async def test_a_turn_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(TurnInterrupted):
             await first
         assert watch.steps == ["load", "filter", "save", "index", "compact", "clear_temp"]
-        await hf.engine.indexing.settled()
+        await hf.engine.indexing.wait_until_done()
         assert index.told[-1] == ("s", (await hf.store.get(REF)).version)
 
 
@@ -232,7 +232,7 @@ async def test_the_turn_of_a_librarys_user(monkeypatch: pytest.MonkeyPatch) -> N
         assert watch.seen["compact"][0] == {"temp:note": CANARY}
         assert watch.turn is not None
         assert watch.turn.temp == {}
-        await made.hf.engine.indexing.settled()
+        await made.hf.engine.indexing.wait_until_done()
         assert index.told == [("s", (await made.hf.store.get(REF)).version)]
 
 
@@ -252,7 +252,7 @@ async def test_a_reply_that_is_told_again_is_followed_by_nothing_new(monkeypatch
         for _ in range(2):
             told = await made.ask("Hi", idempotency_key="k", fingerprint=b"f")
         assert content(told) == "done"
-        await made.hf.engine.indexing.settled()
+        await made.hf.engine.indexing.wait_until_done()
         assert len(index.told) == 1
 
 
@@ -279,7 +279,7 @@ async def test_no_turn_waits_for_an_index() -> None:
             assert content(await made.ask(f"ask {at}")) == at
         assert len(index.told) == 1
         index.gate.set()
-        await made.hf.engine.indexing.settled()
+        await made.hf.engine.indexing.wait_until_done()
         assert [version for _, version in index.told][-1] == (await made.hf.store.get(REF)).version
         assert len(index.told) == 2
 
@@ -288,9 +288,9 @@ async def test_an_index_that_fails_is_told_again(caplog: pytest.LogCaptureFixtur
     index = Index(RuntimeError("no index"))
     async with bench(["1", "2"], indexer=index) as made:
         await made.ask("Hi")
-        await made.hf.engine.indexing.settled()
+        await made.hf.engine.indexing.wait_until_done()
         assert content(await made.ask("And?")) == "2"
-        await made.hf.engine.indexing.settled()
+        await made.hf.engine.indexing.wait_until_done()
         assert len(index.told) == 2
     assert "session 's' could not be indexed" in caplog.text
 
@@ -312,7 +312,7 @@ async def test_of_each_tenant_it_is_told() -> None:
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=ToldModel(lambda _: "ok"))})
     async with Holdfast("sqlite://:memory:", roster=roster, indexer=index) as hf, hf.serve_tenant("other") as other:
         await (await other.session("t")).send("Hi")
-        await other.engine.indexing.settled()
+        await other.engine.indexing.wait_until_done()
         assert [name for name, _ in index.told] == ["t"]
 
 

@@ -14,7 +14,7 @@ from holdfast.context.recalled import KNOWN_OPENING as OPENING
 from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.errors import StoreUnavailable
-from holdfast.sessions.context_preview import Look, preview_context
+from holdfast.sessions.context_preview import PreviewRequest, preview_context
 from tests.clocks import START, Clock
 from tests.markers import unmarked
 from tests.service.tools_kit import Bench, bench
@@ -141,8 +141,8 @@ async def test_the_turn_and_whoever_looks_back_say_which_it_told() -> None:
             assert f"mem_{1:032x}" in turn.explain()
             turn.add({"role": "assistant", "content": "Hello"})
         responder = made.hf.roster.find_responder(agent="a")
-        look = Look(responder=responder, settings=responder.context, at_turn=0, explain=True)
-        explained = (await preview_context(made.hf.engine, session.ref, look)).explanation()
+        look = PreviewRequest(responder=responder, settings=responder.context, at_turn=0, explain=True)
+        explained = (await preview_context(made.hf.engine, session.ref, look)).explain()
         assert explained["recalled"] == {"known": [f"mem_{1:032x}"]}
 
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast.agents import Llm
 from holdfast.domain.calibration import Learned, decode_learned
 from holdfast.engine import model_calibration as module
-from holdfast.engine.model_calibration import Learning
+from holdfast.engine.model_calibration import ModelCalibration
 from holdfast.limits import MODELS_LEARNED
 
 
@@ -41,10 +41,10 @@ class Table:
         return True
 
 
-def made(table: Table) -> Learning:
+def made(table: Table) -> ModelCalibration:
     """What a process knows, its clock at one moment."""
     store: Any = table
-    return Learning(store, lambda: 1)
+    return ModelCalibration(store, lambda: 1)
 
 
 def llm(model: str) -> Llm:

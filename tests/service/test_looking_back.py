@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import InvalidRequest
-from holdfast.sessions.context_preview import Look, preview_context
+from holdfast.sessions.context_preview import PreviewRequest, preview_context
 from tests.service.summary_kit import TELLING, Desk, desk, source
 from tests.service.told_model import REF
 
@@ -16,7 +16,7 @@ from tests.service.told_model import REF
 async def look(at: Desk, **given: Any) -> Any:
     session = await at.session()
     return await preview_context(
-        at.hf.engine, REF, Look(responder=session.responder, settings=session.responder.context, **given)
+        at.hf.engine, REF, PreviewRequest(responder=session.responder, settings=session.responder.context, **given)
     )
 
 

@@ -55,7 +55,7 @@ async def test_another_store_another_session_and_another_tenant_have_other_marke
         async with holdfast.open(f"sqlite:///{tmp_path}/{name}.db") as hf:
             markers.add(marker_in(await told(hf)))
             other = await hf.session("b")
-            markers.add(await hf.engine.markers.of(await hf.store.get(other.ref)))
+            markers.add(await hf.engine.markers.derive(await hf.store.get(other.ref)))
             tenant = hf.store.for_tenant("acme")
             assert await tenant.learned("holdfast:marker") is None, "each tenant has a secret of its own"
     assert len(markers) == 4

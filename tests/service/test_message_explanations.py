@@ -390,7 +390,7 @@ async def test_an_explanation_is_no_use_and_writes_nothing() -> None:
 async def test_messages_are_not_gone_over_on_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither prompts nor words: others go on meanwhile."""
     threads = set()
-    for name in ("_explanation", "_containing"):
+    for name in ("_build_explanation", "_select_matches"):
         work = getattr(message_explanations, name)
 
         def noted(*args: Any, work: Any = work, **more: Any) -> Any:

@@ -12,7 +12,7 @@ from holdfast.agents import Agent, Llm, Responder, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.sessions.context_preview import Look, preview_context
+from holdfast.sessions.context_preview import PreviewRequest, preview_context
 from holdfast.tools.tool import ToolLimits
 from tests.markers import unmarked
 from tests.service.team_kit import TEAM, TeamBench, by, over, team
@@ -50,7 +50,7 @@ async def test_each_sees_its_own_as_its_own_and_the_others_as_others() -> None:
             "writer",
             "coordinator",
         ]
-        own = f"#{await bench.hf.engine.markers.of(await bench.session.info())}"
+        own = f"#{await bench.hf.engine.markers.derive(await bench.session.info())}"
         coordinator, researcher = "agent coordinator", "agent researcher"
         told = [
             ("user", "How deep?"),
@@ -125,7 +125,9 @@ def _talk(turns: Sequence[str]) -> dict[str, list[Any]]:
 
 async def _look(hf: Holdfast, responder: Responder, at_turn: int) -> Any:
     return await preview_context(
-        hf.engine, SessionRef("default", "s"), Look(responder=responder, settings=responder.context, at_turn=at_turn)
+        hf.engine,
+        SessionRef("default", "s"),
+        PreviewRequest(responder=responder, settings=responder.context, at_turn=at_turn),
     )
 
 
@@ -138,7 +140,7 @@ async def test_warm_and_cold_views_of_a_transfer_are_the_same(tmp_path: Path) ->
         for name in ("coordinator", "researcher", "writer"):
             responder = bench.hf.roster.find_responder(agent=name)
             found = await preview_context(
-                bench.hf.engine, REF, Look(responder=responder, settings=responder.context, explain=True)
+                bench.hf.engine, REF, PreviewRequest(responder=responder, settings=responder.context, explain=True)
             )
             warm[name] = found.built.hash
             log = await bench.log()
@@ -149,7 +151,7 @@ async def test_warm_and_cold_views_of_a_transfer_are_the_same(tmp_path: Path) ->
         for name, hashed in warm.items():
             responder = hf.roster.find_responder(agent=name, model="gpt-4o")
             assert (
-                await preview_context(hf.engine, REF, Look(responder=responder, settings=responder.context))
+                await preview_context(hf.engine, REF, PreviewRequest(responder=responder, settings=responder.context))
             ).built.hash == hashed
 
 

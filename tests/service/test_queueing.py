@@ -85,15 +85,15 @@ async def test_only_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
 async def test_a_process_knows_which_sessions_are_busy() -> None:
     """While a turn runs or waits; not while one is ended or goes back."""
     async with on_stage(MEMORY) as ([hf], stage):
-        assert not hf.engine.busy(REF)
+        assert not hf.engine.is_busy(REF)
         running = await begun(hf, stage, "a")
-        assert hf.engine.busy(REF)
-        assert not hf.engine.busy(SessionRef("other", "s"))
+        assert hf.engine.is_busy(REF)
+        assert not hf.engine.is_busy(SessionRef("other", "s"))
         stage.go_on()
         await running
-        async with hf.engine.queue(REF):
-            assert not hf.engine.busy(REF)
-        assert not hf.engine.busy(REF)
+        async with hf.engine.lock_between_turns(REF):
+            assert not hf.engine.is_busy(REF)
+        assert not hf.engine.is_busy(REF)
 
 
 @pytest.mark.parametrize("mode", ["queue", "reject", "interrupt"])
@@ -151,7 +151,7 @@ async def test_what_ends_or_goes_back_is_no_turn() -> None:
     """It is neither a reason to refuse a turn, nor refused or interrupted itself: both wait for each other."""
     async with on_stage(MEMORY, session_queue="reject") as ([hf], stage):
         await say(hf, "a")
-        async with hf.engine.queue(REF):
+        async with hf.engine.lock_between_turns(REF):
             turns = [asyncio.create_task(say(hf, text, session_queue="reject")) for text in "b"]
             await waiting(hf, 1, *turns)
         await asyncio.gather(*turns)
@@ -291,6 +291,6 @@ async def test_a_stage_is_empty_at_the_end() -> None:
         running = await begun(hf, stage, "a")
         running.cancel()
         await asyncio.wait([running])
-        async with hf.engine.queue(REF):
+        async with hf.engine.lock_between_turns(REF):
             assert await claim_of(hf) is None
         assert hf.engine.locks.is_empty

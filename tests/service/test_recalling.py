@@ -15,7 +15,7 @@ from holdfast.context.recalled import CLOSING, OPENING, RecalledItem, RecallSett
 from holdfast.context.settings import parse
 from holdfast.domain.session import SessionRef
 from holdfast.recall.base import Candidates, Lookup
-from holdfast.sessions.context_preview import Look, preview_context
+from holdfast.sessions.context_preview import PreviewRequest, preview_context
 from holdfast.tools.search import CLOSING as FOUND_END
 from holdfast.tools.search import NOTHING
 from holdfast.tools.search import OPENING as FOUND
@@ -283,8 +283,8 @@ async def test_what_was_recalled_is_told_in_the_response_and_when_looked_back() 
         await session.send("What was the gate code again?")
         record = await recorded(at, session.ref)
         responder = at.hf.roster.find_responder(agent="finder")
-        look = Look(responder=responder, settings=responder.context, at_turn=0, explain=True)
-        explained = (await preview_context(at.hf.engine, session.ref, look)).explanation()
+        look = PreviewRequest(responder=responder, settings=responder.context, at_turn=0, explain=True)
+        explained = (await preview_context(at.hf.engine, session.ref, look)).explain()
         assert explained["recalled"] == {"ids": ["harbour#0"], "tokens": record.recalled_tokens}
         async with session.turn("The gate code, please?") as turn:
             assert turn.explanation()["recalled"]["ids"] == ["harbour#0"]

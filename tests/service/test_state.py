@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast.domain.state import Increment
-from holdfast.engine.scoped import Scopes
+from holdfast.engine.scoped_state import Scopes
 from holdfast.errors import InvalidRequest, SessionNotFound, StaleSession, StaleState, StoreUnavailable, TooLarge
 from holdfast.limits import STATE_REMEMBERED, STATE_VALUE_BYTES
 from holdfast.overlays.session_cache import SessionCache
@@ -362,7 +362,7 @@ def test_what_is_remembered_is_what_stands(steps: list[tuple[str, str | None, st
             elif what == "all":
                 assert await scopes.read(owner) == ScopedState(*stands)
             else:
-                assert (await scopes.some(owner, [name])).get(name) == stands[1].get(name)
+                assert (await scopes.read_names(owner, [name])).get(name) == stands[1].get(name)
 
     anyio.run(run)
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.domain.session import SessionRef
-from holdfast.engine.entries import new_entries
+from holdfast.engine.entries import make_entries
 from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.limits import SPEAKER_BEHIND
 from holdfast.models import Collector
@@ -294,7 +294,7 @@ async def test_a_request_that_the_resumed_agent_cannot_answer_is_refused_before_
 
 async def _researched(bench: TeamBench) -> None:
     reply = {"role": "assistant", "content": "Found."}
-    made = await new_entries([message_from(reply)], [{}], timestamp=bench.hf.clock())
+    made = await make_entries([message_from(reply)], [{}], timestamp=bench.hf.clock())
     await bench.session.write([msgspec.structs.replace(made[0], agent="researcher")])
     await bench.ask("and?")
 

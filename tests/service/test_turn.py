@@ -101,7 +101,7 @@ async def test_a_reply_that_is_whole_is_not_marked_when_its_end_is_not_heard() -
         await heard.wait()
         task.cancel()
         await asyncio.wait([task])
-        async with hf.engine.queue(REF):
+        async with hf.engine.lock_between_turns(REF):
             _, reply = await hf.store.entries(REF)
         assert (reply.message.content, reply.metadata) == ("one two", None)
 

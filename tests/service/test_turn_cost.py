@@ -14,7 +14,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
-from holdfast.sessions.context_preview import Look, rebuild_context
+from holdfast.sessions.context_preview import PreviewRequest, rebuild_context
 from holdfast.stores.logic.steps import Many, Steps
 from holdfast.stores.sessions import NewSession
 from holdfast.tokens import STORED
@@ -160,7 +160,7 @@ async def test_a_context_outside_turns_reads_what_is_new(
             carried_on = await session.context(strategy, **options)
         assert counting.rows < 10 * 600
         settings = parse({"strategy": strategy, **options}, where="", base=session.responder.context)
-        whole = Look(responder=session.responder, settings=settings, explain=True)
+        whole = PreviewRequest(responder=session.responder, settings=settings, explain=True)
         assert (await rebuild_context(hf.engine, REF, whole)).built.hash == carried_on.hash
 
 

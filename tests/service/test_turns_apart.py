@@ -95,7 +95,7 @@ class Crowd:
                 assert isinstance(outcome, asyncio.CancelledError), outcome
         await self.openings[0].handle(await self.openings[0].store.get(REF)).verify()
         for hf in self.openings:
-            async with hf.engine.queue(REF):
+            async with hf.engine.lock_between_turns(REF):
                 pass
             assert hf.engine.locks.is_empty
         assert await claim_of(self.openings[0]) is None

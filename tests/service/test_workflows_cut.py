@@ -147,7 +147,7 @@ async def test_everybody_stops_when_the_turn_is_cut(how: str) -> None:
             await session.interrupt()
         with pytest.raises((asyncio.CancelledError, Exception)):
             await task
-        async with hf.engine.queue(REF):
+        async with hf.engine.lock_between_turns(REF):
             entries = await hf.store.entries(REF)
         rows = [(entry.agent, entry.message.text) for entry in entries]
         assert ("hope", "All is ") in rows
@@ -231,7 +231,7 @@ def test_wherever_it_is_cut_the_log_is_whole_and_the_turn_can_be_asked_again(at:
             with suppress(asyncio.CancelledError, TurnInterrupted):
                 await task
             await asyncio.gather(*stopping, return_exceptions=True)
-            async with hf.engine.queue(REF):
+            async with hf.engine.lock_between_turns(REF):
                 assert not (await session.info()).tail.open_calls
             assert hf.engine.locks.is_empty
             assert all(one.done() for one in asyncio.all_tasks() - before)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.domain.heard import (
+from holdfast.domain.interruptions import (
     SPEAKING_RATE,
     Cut,
     HeardReport,

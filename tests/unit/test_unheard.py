@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session, Tail
 from holdfast.limits import UNHEARD
-from holdfast.matching.retries import Unheard
+from holdfast.matching.retries import UndeliveredReplies
 
 ASKED = [Message(role="user", content="hi")]
 
@@ -16,17 +16,17 @@ def session(name: str) -> Session:
 
 
 def test_one_is_given_once() -> None:
-    unheard = Unheard()
+    unheard = UndeliveredReplies()
     unheard.note(session("s"), ASKED, None)
-    assert unheard.taken(session("s"), ASKED, None) == 1
-    assert unheard.taken(session("s"), ASKED, None) is None
+    assert unheard.take(session("s"), ASKED, None) == 1
+    assert unheard.take(session("s"), ASKED, None) is None
 
 
 def test_what_was_forgotten_for_others_is_not_given() -> None:
     """They may have come between the look whether there is one and the look which it is."""
-    unheard = Unheard()
+    unheard = UndeliveredReplies()
     unheard.note(session("s"), ASKED, None)
     for number in range(UNHEARD):
         unheard.note(session(f"other-{number}"), ASKED, None)
-    assert not unheard.of(session("s").ref)
-    assert unheard.taken(session("s"), ASKED, None) is None
+    assert not unheard.has_reply(session("s").ref)
+    assert unheard.take(session("s"), ASKED, None) is None

@@ -357,9 +357,9 @@ def rewind(
     """Go back to a turn of a session. Later messages stay in the log but are no longer sent."""
 
     async def do(hf: Holdfast) -> Session:
-        from holdfast.sessions.forks import rewound
+        from holdfast.sessions.forks import rewind_session
 
-        return (await rewound(hf.engine, (await find_session(hf, session_id, user)).ref, at_turn))[0]
+        return (await rewind_session(hf.engine, (await find_session(hf, session_id, user)).ref, at_turn))[0]
 
     _report("Rewound:", run_with_store(do, store=store, config=config, writes=True), as_json=as_json)
 

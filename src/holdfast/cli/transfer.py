@@ -246,7 +246,7 @@ class ImportPlan:
 
 async def _check_sessions(hf: Holdfast, opened: Sequence[ImportFile], user: str | None) -> ImportPlan:
     """Check all sessions before anything is written. Errors name file and line."""
-    from holdfast.sessions.transfer import check_import, existing
+    from holdfast.sessions.transfer import check_import, find_existing
 
     plan = ImportPlan()
     places: dict[SessionRef, str] = {}
@@ -260,7 +260,7 @@ async def _check_sessions(hf: Holdfast, opened: Sequence[ImportFile], user: str 
             bar.describe(f"checking {item.place}")
             try:
                 check_import(ref, item.session)
-                found = await existing(hf.store, ref, item.session)
+                found = await find_existing(hf.store, ref, item.session)
             except InvalidRequest as exc:
                 raise Failure(f"{item.place}: {exc}") from exc
             plan.count += 1

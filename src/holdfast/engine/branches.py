@@ -32,14 +32,14 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     branch: str = ""
     """See `Responder.branch`."""
 
-    def noted(self, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+    def add_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
         """`metadata` of a message of this part, with what it is a part of."""
         own = {STEP: self.step, BRANCH: self.branch, JOINED: self.joined}
         noted = {**(metadata or {}), **{name: value for name, value in own.items() if value}}
         return noted or None
 
 
-class Floor:
+class WriteArbiter:
     """Who may write to a turn's log, of all that speak in it at once."""
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Floor:
             self._changed.notify_all()
             return appended
 
-    async def leave(self, branch: Branch) -> None:
+    async def release(self, branch: Branch) -> None:
         """A branch writes nothing more, whatever became of its calls."""
         async with self._changed:
             if self._holder is branch:
@@ -71,20 +71,20 @@ class Branch(SessionLock):
     Args:
         whole: the turn's lock, or the branch that it is a part of.
         locks: of the store handle.
-        floor: of the turn.
+        arbiter: of the turn.
     """
 
-    def __init__(self, whole: SessionLock, locks: SessionLocks, floor: Floor) -> None:
+    def __init__(self, whole: SessionLock, locks: SessionLocks, arbiter: WriteArbiter) -> None:
         super().__init__(locks, whole.ref, whole.mode)
         self._whole = whole
-        self._floor = floor
+        self._arbiter = arbiter
         self._writes: set[asyncio.Task[Any]] = set()
 
     def check(self) -> None:
         """Raise if the turn should not go on."""
         self._whole.check()
 
-    async def interruptible(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def run_interruptibly(self, work: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `work`, which is cancelled with this task."""
         self.check()
         return await work()
@@ -102,11 +102,11 @@ class Branch(SessionLock):
 
     async def append(self, store: Store, write: Append, *, last: bool = False) -> Appended:
         """Write when no other branch's calls wait for their results; it is never the turn's `last` write."""
-        return await self._floor.append(self, lambda: self._append_whole(store, write))
+        return await self._arbiter.append(self, lambda: self._append_whole(store, write))
 
     async def _append_whole(self, store: Store, write: Append) -> Appended:
         whole = self._whole
-        while isinstance(whole, Branch):  # its floor is the same
+        while isinstance(whole, Branch):  # its arbiter is the same
             whole = whole._whole  # noqa: SLF001 - its own kind
         return await whole.append(store, write)
 
@@ -114,4 +114,4 @@ class Branch(SessionLock):
         """Wait for its writes, and let the others write."""
         while self._writes:
             await asyncio.wait(tuple(self._writes))
-        await self._floor.leave(self)
+        await self._arbiter.release(self)

@@ -18,9 +18,8 @@ from holdfast.consolidation.sweeps import Consolidation, DreamingSettings
 from holdfast.context.escaping import derive_marker
 from holdfast.context.recalled import RecalledItem, RecalledKind
 from holdfast.domain.session import Session, SessionRef
-from holdfast.engine.initial_state import begin_session
-from holdfast.engine.model_calibration import Learning
-from holdfast.engine.scoped import Scopes
+from holdfast.engine.initial_state import add_initial_state
+from holdfast.engine.scoped_state import Scopes
 from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLocks
 from holdfast.errors import SessionExists, SessionNotFound
 from holdfast.hooks.registry import Hooks
@@ -32,7 +31,7 @@ from holdfast.lifecycle.settings import LifeSettings
 from holdfast.lifecycle.sweeper import Sweeper, SweepPace
 from holdfast.limits import INDEX_SECONDS
 from holdfast.liveness import new_holder
-from holdfast.matching.retries import Retries, Unheard
+from holdfast.matching.retries import Retries, UndeliveredReplies
 from holdfast.memory.lookup import MemorySettings
 from holdfast.memory.memories import Memories
 from holdfast.memory.owner_caches import PromotedCache
@@ -49,7 +48,7 @@ T = TypeVar("T")
 _NO_GUARD: Final = nullcontext()
 
 
-def random_id() -> str:
+def make_session_id() -> str:
     """A session id that nobody guesses: 122 random bits."""
     return f"sess_{uuid.uuid4().hex}"
 
@@ -88,7 +87,7 @@ class Engine:
         *,
         guard: Guard | None = None,
         artifacts: ArtifactService | None = None,
-        new_id: Callable[[], str] = random_id,
+        new_id: Callable[[], str] = make_session_id,
         life: LifeSettings | None = None,
         hooks: Hooks | None = None,
         queueing: QueueSettings | None = None,
@@ -121,7 +120,7 @@ class Engine:
         )
         self.dreaming = dreaming or Consolidation(DreamingSettings(), clock, None)
         self.clock = clock
-        self.sweeper: Sweeper = self._sweeper(holder) if of is None else of.sweeper
+        self.sweeper: Sweeper = self._make_sweeper(holder) if of is None else of.sweeper
         self.memories = Memories(self.store, clock, guard=guard, index=lambda: self.index, settings=memory)
         self.promoted = PromotedCache(self.store)
         self.dreams, files = self.dreaming.create(self.store, self.promoted)
@@ -131,14 +130,14 @@ class Engine:
         self.markers = Markers(store)
         self.roster = roster = roster or Roster()
         self.compactor = Compactor(self.store, clock, self.warm, roster, guard=guard)
-        self.indexing = Indexing(indexer)
+        self.indexing = IndexNotifier(indexer)
         self.index = index
         self.scoring = Scoring(self.store, roster.find_scorer, clock, self.warm.rate)
         if of is not None:  # figures are the server's, not a tenant's
             self.compactor.outcomes, self.compactor.spent = of.compactor.outcomes, of.compactor.spent
             self.scoring.counts = of.scoring.counts
         self.failures: Counter[str] = Counter() if of is None else of.failures
-        self.unheard = Unheard()
+        self.undelivered = UndeliveredReplies()
         self.retries = Retries(clock)
         self.locks = SessionLocks(store, clock, queueing or QueueSettings(), new_holder())
 
@@ -159,13 +158,13 @@ class Engine:
             self.hook_dispatcher.start(self.life.store)
             self.sweeper.start()
 
-    def shelf(self, life: SessionLifecycle) -> ArtifactService:
+    def get_artifacts(self, life: SessionLifecycle) -> ArtifactService:
         """The artifacts of the tenant whose life it is."""
         return self.artifacts if life is self.life else self.artifacts.for_store(life.store)
 
-    async def take_away(self, life: SessionLifecycle, ref: SessionRef) -> Receipt | None:
+    async def remove_stored(self, life: SessionLifecycle, ref: SessionRef) -> Receipt | None:
         """Remove a session of that tenant and all that belongs to it; see `holdfast.lifecycle.removal`."""
-        return await remove_stored_session(life, self.shelf(life), self.hooks.keepers, ref)
+        return await remove_stored_session(life, self.get_artifacts(life), self.hooks.keepers, ref)
 
     async def _clean(self, life: SessionLifecycle, now: int) -> None:
         await self.shelf(life).sweep(now)
@@ -173,10 +172,10 @@ class Engine:
         await self.dreaming.sweep_due(dreams, life.store.tenant, now)
 
     async def _retire(self, life: SessionLifecycle, ref: SessionRef) -> bool:
-        receipt = await self.take_away(life, ref)
+        receipt = await self.remove_stored(life, ref)
         return receipt is not None and bool(receipt.sessions)
 
-    async def present(self, ref: SessionRef) -> None:
+    async def ensure_present(self, ref: SessionRef) -> None:
         """Where sessions live in memory, make one anew that time has taken: whoever holds it goes on with an empty one.
 
         Raises:
@@ -201,15 +200,15 @@ class Engine:
                 system_messages=old.system_messages,
                 ttl=old.ttl,
             )
-            new = await begin_session(self.store, new, self.roster.agents.get(new.agent or ""))
+            new = await add_initial_state(self.store, new, self.roster.agents.get(new.agent or ""))
             with suppress(SessionExists):
                 await self.store.create(new)
 
-    def busy(self, ref: SessionRef) -> bool:
+    def is_busy(self, ref: SessionRef) -> bool:
         """Whether a turn of the session runs or waits in this process."""
         return self.locks.is_busy(ref)
 
-    def queue(self, ref: SessionRef) -> SessionLock:
+    def lock_between_turns(self, ref: SessionRef) -> SessionLock:
         """A block behind the session's turns in this process, and before the next; the write of one given up included.
 
         Raises:
@@ -226,10 +225,10 @@ class Engine:
             SessionNotFound: no such session.
             InvalidRequest: this task has a turn of the session open.
         """
-        async with self.queue(ref):
+        async with self.lock_between_turns(ref):
             return await self.life.close(ref)
 
-    def hushed(self) -> AbstractContextManager[None]:
+    def mask_errors(self) -> AbstractContextManager[None]:
         """What is raised inside of the block quotes no secret."""
         return _NO_GUARD if self.guard is None else self.guard.mask_errors()
 
@@ -261,8 +260,8 @@ class Engine:
             await self.hook_dispatcher.close()
 
 
-_KEPT_AS: Final = "holdfast:marker"
-"""Where the secret is kept, among what a tenant keeps of models: no model is named so, see `holdfast.engine.model_calibration.key_of`."""
+_MARKER_KEY: Final = "holdfast:marker"
+"""Where the secret is kept, among what a tenant keeps of models: no model is named so, see `holdfast.engine.model_calibration.make_key`."""
 _BYTES: Final = 32
 
 
@@ -279,7 +278,7 @@ class Markers:
         self._store = store
         self._secret: bytes | None = None
 
-    async def of(self, session: Session) -> str:
+    async def derive(self, session: Session) -> str:
         """Return the session's marker.
 
         Raises:
@@ -287,10 +286,10 @@ class Markers:
         """
         secret = self._secret
         while secret is None:
-            secret = self._secret = await self._store.learned(_KEPT_AS)
+            secret = self._secret = await self._store.learned(_MARKER_KEY)
             if secret is None:
                 # Of several processes that come here at once, one writes; all read what it wrote.
-                await self._store.learn(_KEPT_AS, secrets.token_bytes(_BYTES), timestamp=FOREVER, expect=None)
+                await self._store.learn(_MARKER_KEY, secrets.token_bytes(_BYTES), timestamp=FOREVER, expect=None)
         return derive_marker(secret, session.identity)
 
 
@@ -313,7 +312,7 @@ class Indexer(Protocol):
         ...
 
 
-class Indexing:
+class IndexNotifier:
     """Tells an indexer of the sessions of one tenant, in the background.
 
     Args:
@@ -348,7 +347,7 @@ class Indexing:
             self._again.pop(ref, None)
             del self._tasks[ref]
 
-    async def settled(self) -> None:
+    async def wait_until_done(self) -> None:
         """Return when it is told of everything."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks.values()))

@@ -35,7 +35,7 @@ def is_long(messages: Sequence[Message]) -> bool:
     return chars > _THREAD_CHARS
 
 
-async def new_entries(
+async def make_entries(
     messages: Sequence[Message], fields: Iterable[Mapping[str, Any]], *, timestamp: int
 ) -> list[NewEntry]:
     """Make entries of messages that are about to be appended; many or long ones in a thread.
@@ -46,11 +46,11 @@ async def new_entries(
         timestamp: of those that have none of their own, milliseconds since the epoch.
     """
     if is_long(messages):
-        return await run_cpu(_make_entries, messages, fields, timestamp, long=True)
-    return _make_entries(messages, fields, timestamp)
+        return await run_cpu(_build_entries, messages, fields, timestamp, long=True)
+    return _build_entries(messages, fields, timestamp)
 
 
-def _make_entries(messages: Sequence[Message], fields: Iterable[Mapping[str, Any]], timestamp: int) -> list[NewEntry]:
+def _build_entries(messages: Sequence[Message], fields: Iterable[Mapping[str, Any]], timestamp: int) -> list[NewEntry]:
     entries = []
     for message, own in zip(messages, fields, strict=True):
         entries.append(NewEntry(message=message, tokens=STORED.message(message), **{"timestamp": timestamp, **own}))

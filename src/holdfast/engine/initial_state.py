@@ -15,7 +15,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.sessions import NewSession
 
 
-async def begin_session(store: Store, new: NewSession, agent: Agent | None) -> NewSession:
+async def add_initial_state(store: Store, new: NewSession, agent: Agent | None) -> NewSession:
     """A session that is about to be made, with the state of its agent under what it has itself.
 
     What sessions share is written here, and only where nothing stands: for a session that is not made after all, too.
@@ -34,11 +34,11 @@ async def begin_session(store: Store, new: NewSession, agent: Agent | None) -> N
     parts = split_by_scope(given)
     for scope, user_id in (("user", new.user_id), ("app", None)):
         if scope in parts:
-            await _provide(store, user_id, parts[scope], new.timestamp)
+            await _write_missing(store, user_id, parts[scope], new.timestamp)
     return msgspec.structs.replace(new, state={**select_own(given), **new.state})
 
 
-async def _provide(store: Store, user_id: str | None, values: Mapping[str, Any], now: int) -> None:
+async def _write_missing(store: Store, user_id: str | None, values: Mapping[str, Any], now: int) -> None:
     """Write those values of a scope under whose keys nothing stands."""
     found = (await store.state(user_id, names=values)).values or {}
     for name, value in values.items():

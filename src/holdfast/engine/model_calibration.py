@@ -43,7 +43,7 @@ class _Known(NamedTuple):
 _NOTHING: Final = Learned()
 
 
-class Learning:
+class ModelCalibration:
     """What one store handle's process knows of its models.
 
     Args:
@@ -62,11 +62,11 @@ class Learning:
     def __len__(self) -> int:
         return len(self._known)
 
-    async def of(self, llm: Llm) -> Learned:
+    async def get(self, llm: Llm) -> Learned:
         """What is known of a model; read from the store when that was not done lately. Never fails."""
         if isinstance(llm.client, OfflineModel):
             return _NOTHING
-        key = key_of(llm)
+        key = make_key(llm)
         now, known = self._clock(), self._get(key)
         if known.read_at is None or now - known.read_at >= FRESH:
             self._put(key, known._replace(read_at=now))
@@ -81,7 +81,7 @@ class Learning:
             counted: the prompt's tokens as built.
             reported: as the provider counts them.
         """
-        known = self._get(key_of(llm)).learned
+        known = self._get(make_key(llm)).learned
         if isinstance(llm.client, OfflineModel) or not counted:
             return known
         measure = llm.measure(known)
@@ -100,7 +100,7 @@ class Learning:
             budget: what it was built for.
             refusal: what was said.
         """
-        known = self._get(key_of(llm)).learned
+        known = self._get(make_key(llm)).learned
         limit, requested, at = refusal.context_limit, refusal.requested, self._clock()
         learned = self._learn(llm, known.record_refusal(counted, budget, limit=limit, requested=requested, at=at))
         self._hurry.set()
@@ -126,7 +126,7 @@ class Learning:
                 del self._known[oldest]
 
     def _learn(self, llm: Llm, learned: Learned) -> Learned:
-        key = key_of(llm)
+        key = make_key(llm)
         known = self._get(key)
         if learned != known.learned:
             self._warn_of_ratio(llm, known.learned, learned)
@@ -150,13 +150,13 @@ class Learning:
                     with suppress(TimeoutError):
                         await asyncio.wait_for(self._hurry.wait(), SAVE_AFTER)
                 self._hurry.clear()
-                saved = await self._saved(key)
+                saved = await self._save(key)
         except HoldfastError as exc:
             _log.warning("what was learned of model %r could not be written down: %s", key, exc)
         finally:
             del self._saving[key]
 
-    async def _saved(self, key: str) -> bool:
+    async def _save(self, key: str) -> bool:
         """Write down what is known; False where more was learned meanwhile."""
         for _ in range(_RACES):
             known = self._known[key].learned
@@ -183,6 +183,6 @@ class Learning:
         self._put(key, known._replace(learned=known.learned.merge(learned)))
 
 
-def key_of(llm: Llm) -> str:
+def make_key(llm: Llm) -> str:
     """Names a model where it is called: the same name elsewhere may have another window."""
     return f"{llm.model}@{llm.client.name}"

@@ -117,7 +117,7 @@ class RedactingStore(StoreWrapper):
 
     async def create(self, new: NewSession) -> Session:
         """See `Store`. Raises `SecretBlocked`, as all of these do."""
-        told, sweep = await self._swept(lambda sweep: _session(sweep, new), new.system_messages)
+        told, sweep = await self._clean(lambda sweep: _clean_session(sweep, new), new.system_messages)
         session = await self.inner.create(told)
         self._guard.record(sweep.findings, new.id)
         return session
@@ -126,7 +126,7 @@ class RedactingStore(StoreWrapper):
         self, ref: SessionRef, patch: SessionPatch, *, timestamp: int, expect: int | None = None
     ) -> Session:
         """See `Store`."""
-        told, sweep = await self._swept(lambda sweep: _patch(sweep, patch), ())
+        told, sweep = await self._clean(lambda sweep: _clean_patch(sweep, patch), ())
         session = await self.inner.update(ref, told, timestamp=timestamp, expect=expect)
         self._guard.record(sweep.findings, ref.id)
         return session
@@ -134,9 +134,9 @@ class RedactingStore(StoreWrapper):
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         """See `Store`."""
         messages = [entry.message for entry in write.entries]
-        told, sweep = await self._swept(lambda sweep: _append(sweep, write), messages)
+        told, sweep = await self._clean(lambda sweep: _clean_append(sweep, write), messages)
         if write.state_expect:
-            told = msgspec.structs.replace(told, state_expect=self._expected(write.state_expect))
+            told = msgspec.structs.replace(told, state_expect=self._clean_expected(write.state_expect))
         appended = await self.inner.append(ref, told)
         if not appended.replayed:
             self._guard.record(sweep.findings, ref.id)
@@ -145,8 +145,8 @@ class RedactingStore(StoreWrapper):
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
         """See `Store`."""
         messages = [entry.message for entry in entries]
-        (told, kept), sweep = await self._swept(
-            lambda sweep: (_session(sweep, new), _entries(sweep, entries)), messages
+        (told, kept), sweep = await self._clean(
+            lambda sweep: (_clean_session(sweep, new), _clean_entries(sweep, entries)), messages
         )
         appended = await self.inner.replace(told, kept, **more)
         self._guard.record(sweep.findings, new.id)
@@ -192,7 +192,7 @@ class RedactingStore(StoreWrapper):
     ) -> ScopedState:
         """See `Store`. What is expected is compared as it would have been stored."""
         sweep = self._guard.sweep()
-        told, expected = _changes(sweep, delta, sent=True), self._expected(values)
+        told, expected = _clean_changes(sweep, delta, sent=True), self._clean_expected(values)
         sweep.raise_if_blocked()
         changed = await self.inner.change_state(user_id, told, timestamp=timestamp, expect=expect, values=expected)
         self._guard.record(sweep.findings, "")
@@ -204,17 +204,17 @@ class RedactingStore(StoreWrapper):
         """See `Store`. What a user asked to be remembered can be refused; all else is masked."""
         sweep = self._guard.sweep()
         long = sum(len(memory.content) for memory in delta.put) > _LONG_CHARS or bool(delta.diary)
-        told = await run_cpu(lambda: _memories(sweep, delta), long=long)
+        told = await run_cpu(lambda: _clean_memories(sweep, delta), long=long)
         sweep.raise_if_blocked()
         changed = await self.inner.change_memories(owner, told, timestamp=timestamp, expect=expect)
         self._guard.record(sweep.findings, "")
         return changed
 
-    def _expected(self, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    def _clean_expected(self, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
         """Values that are compared, not written: nothing of them is counted, or told."""
-        return values and _changes(self._guard.sweep(), values, sent=False)
+        return values and _clean_changes(self._guard.sweep(), values, sent=False)
 
-    async def _swept(self, look: Callable[[Sweep], Any], messages: Sequence[Message]) -> tuple[Any, Sweep]:
+    async def _clean(self, look: Callable[[Sweep], Any], messages: Sequence[Message]) -> tuple[Any, Sweep]:
         """What `look` makes of a write, and what it found. Raises `SecretBlocked`."""
         sweep = self._guard.sweep()
         told = await run_cpu(lambda: look(sweep), long=is_long(messages))
@@ -234,27 +234,27 @@ async def mask_messages(guard: Guard | None, messages: Sequence[Message]) -> tup
     return await run_cpu(lambda: guard.mask_messages(messages), long=is_long(messages))
 
 
-async def as_kept(guard: Guard | None, read: Imported) -> Imported:
+async def clean_import(guard: Guard | None, read: Imported) -> Imported:
     """What an import brings as a store would keep it, to be compared with what is there. Raises `SecretBlocked`."""
     if guard is None:
         return read
     sweep = guard.sweep()
 
-    def looked() -> Imported:
+    def clean() -> Imported:
         messages = tuple(sweep.clean_message(message, f"messages[{at}]") for at, message in enumerate(read.messages))
         fields = [
             {**own, "metadata": sweep.clean_value(own.get("metadata"), "metadata", sent=False)} for own in read.fields
         ]
         return msgspec.structs.replace(
             read,
-            system_messages=_system(sweep, read.system_messages),
+            system_messages=_clean_system_messages(sweep, read.system_messages),
             state=sweep.clean_value(read.state, "state", sent=True),
             metadata=sweep.clean_value(read.metadata, "metadata", sent=True),
             messages=messages,
             fields=tuple(fields),
         )
 
-    told = await run_cpu(looked, long=is_long(read.messages))
+    told = await run_cpu(clean, long=is_long(read.messages))
     sweep.raise_if_blocked()
     return told
 
@@ -262,16 +262,16 @@ async def as_kept(guard: Guard | None, read: Imported) -> Imported:
 # -- what has texts ------------------------------------------------------------
 
 
-def _session(sweep: Sweep, new: NewSession) -> NewSession:
+def _clean_session(sweep: Sweep, new: NewSession) -> NewSession:
     return msgspec.structs.replace(
         new,
-        system_messages=_system(sweep, new.system_messages),
-        state=_changes(sweep, new.state, sent=True),
+        system_messages=_clean_system_messages(sweep, new.system_messages),
+        state=_clean_changes(sweep, new.state, sent=True),
         metadata=sweep.clean_value(new.metadata, "metadata", sent=True),
     )
 
 
-def _changes(sweep: Sweep, delta: Mapping[str, Change], *, sent: bool) -> Mapping[str, Change]:
+def _clean_changes(sweep: Sweep, delta: Mapping[str, Change], *, sent: bool) -> Mapping[str, Change]:
     """Changes of the state without secrets; the same object when there are none."""
     plain = {key: list(change.values) if isinstance(change, Extend) else change for key, change in delta.items()}
     told = sweep.clean_value(plain, "state", sent=sent)
@@ -281,36 +281,36 @@ def _changes(sweep: Sweep, delta: Mapping[str, Change], *, sent: bool) -> Mappin
     return {key: Extend(tuple(kept)) if isinstance(change, Extend) else kept for (key, kept), change in pairs}
 
 
-def _patch(sweep: Sweep, patch: SessionPatch) -> SessionPatch:
+def _clean_patch(sweep: Sweep, patch: SessionPatch) -> SessionPatch:
     changed: dict[str, Any] = {}
     if isinstance(patch.state, Mapping):
-        changed["state"] = _changes(sweep, patch.state, sent=True)
+        changed["state"] = _clean_changes(sweep, patch.state, sent=True)
     if isinstance(patch.metadata, Mapping):
         changed["metadata"] = sweep.clean_value(patch.metadata, "metadata", sent=True)
     if isinstance(patch.system_messages, tuple):
-        changed["system_messages"] = _system(sweep, patch.system_messages)
+        changed["system_messages"] = _clean_system_messages(sweep, patch.system_messages)
     return msgspec.structs.replace(patch, **changed) if changed else patch
 
 
-def _append(sweep: Sweep, write: Append) -> Append:
+def _clean_append(sweep: Sweep, write: Append) -> Append:
     return msgspec.structs.replace(
         write,
-        entries=_entries(sweep, write.entries),
+        entries=_clean_entries(sweep, write.entries),
         # What comes with messages is the doing of a turn's tools and its model; alone it is a caller's own.
-        state_delta=write.state_delta and _changes(sweep, write.state_delta, sent=not write.entries),
-        compactions=[_compaction(sweep, new, f"compactions[{at}]") for at, new in enumerate(write.compactions)],
+        state_delta=write.state_delta and _clean_changes(sweep, write.state_delta, sent=not write.entries),
+        compactions=[_clean_compaction(sweep, new, f"compactions[{at}]") for at, new in enumerate(write.compactions)],
     )
 
 
-def _memories(sweep: Sweep, delta: MemoryDelta) -> MemoryDelta:
+def _clean_memories(sweep: Sweep, delta: MemoryDelta) -> MemoryDelta:
     return msgspec.structs.replace(
         delta,
-        put=tuple(_memory(sweep, memory, f"put[{at}]") for at, memory in enumerate(delta.put)),
-        diary=tuple(_diary_entry(sweep, entry, f"diary[{at}]") for at, entry in enumerate(delta.diary)),
+        put=tuple(_clean_memory(sweep, memory, f"put[{at}]") for at, memory in enumerate(delta.put)),
+        diary=tuple(_clean_diary_entry(sweep, entry, f"diary[{at}]") for at, entry in enumerate(delta.diary)),
     )
 
 
-def _memory(sweep: Sweep, memory: Memory, place: str) -> Memory:
+def _clean_memory(sweep: Sweep, memory: Memory, place: str) -> Memory:
     # One that an agent remembered, or that is there already, nobody is waiting to correct.
     sent = memory.origin == "user" and memory.agent is None and not memory.number
     return msgspec.structs.replace(
@@ -321,19 +321,19 @@ def _memory(sweep: Sweep, memory: Memory, place: str) -> Memory:
     )
 
 
-def _diary_entry(sweep: Sweep, entry: DiaryEntry, place: str) -> DiaryEntry:
+def _clean_diary_entry(sweep: Sweep, entry: DiaryEntry, place: str) -> DiaryEntry:
     return msgspec.structs.replace(entry, report=sweep.clean_value(entry.report, f"{place}.report", sent=False))
 
 
-def _system(sweep: Sweep, messages: Sequence[Message]) -> tuple[Message, ...]:
+def _clean_system_messages(sweep: Sweep, messages: Sequence[Message]) -> tuple[Message, ...]:
     return tuple(sweep.clean_message(message, f"system_messages[{at}]") for at, message in enumerate(messages))
 
 
-def _entries(sweep: Sweep, entries: Sequence[NewEntry]) -> list[NewEntry]:
-    return [_entry(sweep, entry, f"messages[{at}]") for at, entry in enumerate(entries)]
+def _clean_entries(sweep: Sweep, entries: Sequence[NewEntry]) -> list[NewEntry]:
+    return [_clean_entry(sweep, entry, f"messages[{at}]") for at, entry in enumerate(entries)]
 
 
-def _entry(sweep: Sweep, entry: NewEntry, place: str) -> NewEntry:
+def _clean_entry(sweep: Sweep, entry: NewEntry, place: str) -> NewEntry:
     message = sweep.clean_message(entry.message, place)
     metadata = sweep.clean_value(entry.metadata, f"{place}.metadata", sent=sweep.can_block(entry.message))
     if message is entry.message and metadata is entry.metadata:
@@ -342,7 +342,7 @@ def _entry(sweep: Sweep, entry: NewEntry, place: str) -> NewEntry:
     return msgspec.structs.replace(entry, message=message, metadata=metadata, tokens=tokens)
 
 
-def _compaction(sweep: Sweep, new: NewCompaction, place: str) -> NewCompaction:
+def _clean_compaction(sweep: Sweep, new: NewCompaction, place: str) -> NewCompaction:
     return msgspec.structs.replace(
         new,
         text=sweep.clean_text(new.text, f"{place}.text", sent=False),

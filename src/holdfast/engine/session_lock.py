@@ -181,7 +181,7 @@ class SessionLock:
         if self.interrupted:
             raise TurnInterrupted(self.ref.id)
 
-    async def interruptible(self, work: Callable[[], Awaitable[T]]) -> T:
+    async def run_interruptibly(self, work: Callable[[], Awaitable[T]]) -> T:
         """Return the result of `work`, which is cancelled if the turn is interrupted. It should not write.
 
         Raises:
@@ -206,7 +206,7 @@ class SessionLock:
 
     async def read(self, chunks: AsyncIterator[T]) -> T | Any:
         """Return the next of `chunks`, or `END`. Raises as `interruptible` does."""
-        return await self.interruptible(partial(anext, chunks, END))
+        return await self.run_interruptibly(partial(anext, chunks, END))
 
     def keep_open_for(self, task: asyncio.Task[Any]) -> None:
         """Note that a write of the turn was begun, which may outlive its caller."""

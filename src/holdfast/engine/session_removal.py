@@ -21,7 +21,7 @@ async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
 
     The sessions of agents that were called in it like tools belong to it, and theirs to them.
     """
-    children = await children_of(engine, ref)
+    children = await list_children(engine, ref)
     receipt = await _remove_one(engine, ref)
     for child in children:
         more = await remove_session(engine, child)
@@ -32,10 +32,10 @@ async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
 async def _remove_one(engine: Engine, ref: SessionRef) -> Receipt | None:
     """Remove one session, without those that were made from it: for whoever removes these anyway."""
     engine.forget(ref)
-    return await engine.take_away(engine.life, ref)
+    return await engine.remove_stored(engine.life, ref)
 
 
-async def children_of(engine: Engine, ref: SessionRef) -> list[SessionRef]:
+async def list_children(engine: Engine, ref: SessionRef) -> list[SessionRef]:
     """The sessions of agents that were called in one, as its log names them; not those that a copy of it names, too."""
     store = engine.store
     try:
@@ -58,9 +58,9 @@ def _names_child(entry: Entry) -> bool:
     return isinstance((entry.metadata or {}).get(CHILD), str)
 
 
-async def user_removed(engine: Engine, user_id: str) -> Receipt:
+async def remove_user(engine: Engine, user_id: str) -> Receipt:
     """Remove all sessions of a user, what they share, the user's memories, and all that belongs to them. Of nobody: a receipt of zeros."""
-    total = await _withdrawn_before(engine, user_id)
+    total = await _remove_endings(engine, user_id)
     unnamed: list[Session] = []
     while len(sessions := (await engine.store.list(user_id=user_id, limit=PAGE)).sessions) > len(unnamed):
         for session in sessions:
@@ -84,7 +84,7 @@ async def user_removed(engine: Engine, user_id: str) -> Receipt:
     )
 
 
-async def _withdrawn_before(engine: Engine, user_id: str) -> Receipt:
+async def _remove_endings(engine: Engine, user_id: str) -> Receipt:
     """Remove the ends of a user's sessions of which hooks were still to be told, and the sessions that waited for that.
 
     A deletion that hooks are just being told of, for the first time, is left to them: they may keep something to delete, too.

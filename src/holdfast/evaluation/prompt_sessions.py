@@ -19,7 +19,7 @@ from holdfast.domain.history import continue_log
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Session
 from holdfast.engine.engine import Markers
-from holdfast.engine.entries import new_entries
+from holdfast.engine.entries import make_entries
 from holdfast.errors import BudgetTooSmall
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
@@ -145,7 +145,7 @@ class PromptSession(Generic[_T]):
         """Build a prompt with a message after the log, as previews of the library do without a message."""
         engine, responder = self.hf.engine, handle.responder
         view = await read_view(engine.store, self.ref, responder.view_key)
-        entries, tail = continue_log(view.session.tail, await new_entries([message], [{}], timestamp=engine.clock()))
+        entries, tail = continue_log(view.session.tail, await make_entries([message], [{}], timestamp=engine.clock()))
         session = msgspec.structs.replace(view.session, tail=tail)
         view = msgspec.structs.replace(view, session=session, entries=(*view.entries, *entries))
         request = make_request(
@@ -153,7 +153,7 @@ class PromptSession(Generic[_T]):
             session,
             await build_instruction(engine, session, responder),
             marker=MARKER,
-            learned=await engine.learning.of(responder.llm),
+            learned=await engine.learning.get(responder.llm),
             introduction=await introduce_memories(engine, session, responder),
         )
         draft = await run_cpu(draft_from, request, view)
@@ -164,7 +164,7 @@ class PromptSession(Generic[_T]):
     async def _write(self, messages: Sequence[Message], own: Sequence[Mapping[str, Any]]) -> int:
         """Write messages and views; return the `seq` of the first message."""
         now = self.hf.clock()
-        entries = await new_entries(messages, own, timestamp=now)
+        entries = await make_entries(messages, own, timestamp=now)
         write = Append(entries=entries, timestamp=now, views=self._views, retire_from=self._question)
         appended = await self.hf.store.append(self.ref, write)
         if self.hf.index is not None:

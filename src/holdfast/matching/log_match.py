@@ -68,21 +68,21 @@ class Trail:
         """Return True if hashing the messages takes so long that it leaves the event loop."""
         return len(self.messages) > INLINE_MESSAGES
 
-    def within(self, session: SessionRef) -> Trail:
+    def restrict_to(self, session: SessionRef) -> Trail:
         """The same request, in one session alone."""
         trail = Trail(self.store, self.user_id, (), session)
         trail.at, trail.messages = self.at, self.messages
         return trail
 
-    def landing(self, place: Sighting, count: int, shared: int) -> Landing:
+    def make_landing(self, place: Sighting, count: int, shared: int) -> Landing:
         """The first `count` visible messages end at `place`."""
         return Landing(place, self.at[count - 1] + 1, shared)
 
-    def replies(self, start: int) -> list[int]:
+    def list_replies(self, start: int) -> list[int]:
         """Which of the messages from `start` on are replies."""
         return [at for at in range(start, len(self.messages)) if self.messages[at].role == "assistant"]
 
-    async def look(
+    async def find_places(
         self, marks: Sequence[bytes], *, alias: bool = False, limit: int = SIGHTINGS, ends: bool = False
     ) -> tuple[Sighting, ...]:
         """Where the last of `marks` stands that stands anywhere, or at the end of a live path; however many there are."""
@@ -90,11 +90,13 @@ class Trail:
             return ()
         for start in range(max(len(marks) - MARKS, 0), -MARKS, -MARKS):
             part = marks[max(start, 0) : start + MARKS]
-            if found := await self._seen(part, alias=alias, limit=limit, ends=ends):
+            if found := await self._find_sightings(part, alias=alias, limit=limit, ends=ends):
                 return tuple(_move_place(one, max(start, 0)) for one in found)
         return ()
 
-    async def _seen(self, marks: Sequence[bytes], *, alias: bool, limit: int, ends: bool) -> Sequence[Sighting]:
+    async def _find_sightings(
+        self, marks: Sequence[bytes], *, alias: bool, limit: int, ends: bool
+    ) -> Sequence[Sighting]:
         """The same for so many; not where agents were called like tools, unless in that very session."""
         while marks:
             found = await self.store.sightings(
@@ -124,14 +126,14 @@ async def find_landing(store: Store, session: Session, incoming: Sequence[Messag
         whole: the request is the whole truth: what it leaves out is gone.
     """
     trail = Trail(store, session.user_id, incoming, session.ref)
-    prefix = await _follow(trail)
-    if whole or not trail.replies(_count(trail, prefix)) or not (prefix is None or prefix.place.live):
+    prefix = await _find_prefix(trail)
+    if whole or not trail.list_replies(_count_covered(trail, prefix)) or not (prefix is None or prefix.place.live):
         return prefix
-    found = await omitting(trail, prefix, run=1)
-    return found[0] if found else await _behind_a_cut(trail, session, prefix) or prefix
+    found = await find_omitting(trail, prefix, run=1)
+    return found[0] if found else await _find_after_cut(trail, session, prefix) or prefix
 
 
-def goes_on(session: Session, incoming: Sequence[Message]) -> int | None:
+def count_known_messages(session: Session, incoming: Sequence[Message]) -> int | None:
     """How many of the request's messages `session` has, where nothing but new ones follow; None: look, as `landed` does.
 
     Proven by digests alone, nothing is read.
@@ -146,21 +148,21 @@ def goes_on(session: Session, incoming: Sequence[Message]) -> int | None:
     return None if any(message.visible and message.role == "assistant" for message in rest) else sent
 
 
-async def at_end(store: Store, session: Session) -> LogRemainder:
+async def read_end(store: Store, session: Session) -> LogRemainder:
     """What the live path ends with, behind its last visible message."""
     if session.tail.last_kind not in {"calls", "result"}:
         return LogRemainder((), None)
-    tools, _ = await read_entries_until(store, session.ref, _visible, stop=session.tail.next_seq, descending=True)
+    tools, _ = await read_entries_until(store, session.ref, _is_visible, stop=session.tail.next_seq, descending=True)
     return LogRemainder(tools[::-1], None)
 
 
-async def behind(store: Store, ref: SessionRef, seq: int) -> LogRemainder:
+async def read_remainder(store: Store, ref: SessionRef, seq: int) -> LogRemainder:
     """What the live path has behind `seq`, up to its next visible message."""
-    tools, following = await read_entries_until(store, ref, _visible, start=seq + 1)
+    tools, following = await read_entries_until(store, ref, _is_visible, start=seq + 1)
     return LogRemainder(tools, following.seq if following else None)
 
 
-def _visible(entry: Entry) -> bool:
+def _is_visible(entry: Entry) -> bool:
     return entry.message.visible
 
 
@@ -177,7 +179,7 @@ class Branch(NamedTuple):
     """Whether nothing visible stood behind its end."""
 
 
-async def branch(store: Store, ref: SessionRef, seq: int) -> Branch:
+async def read_branch(store: Store, ref: SessionRef, seq: int) -> Branch:
     """The branch of the retired entry `seq`. Costs what has been written since it left the live path."""
     path, joined = await read_entries_until(
         store,
@@ -206,21 +208,21 @@ async def branch(store: Store, ref: SessionRef, seq: int) -> Branch:
 # -- message by message ----------------------------------------------------------------
 
 
-def _count(trail: Trail, landing: Landing | None) -> int:
+def _count_covered(trail: Trail, landing: Landing | None) -> int:
     """How many of the visible messages a landing covers."""
     return 0 if landing is None else sum(1 for at in trail.at if at < landing.sent)
 
 
-async def _follow(trail: Trail) -> Landing | None:
+async def _find_prefix(trail: Trail) -> Landing | None:
     """Within one session: how far the request goes together with it from the beginning on."""
-    places, count = await places_of(trail, 0, GENESIS, first=0)
+    places, count = await find_shared_places(trail, 0, GENESIS, first=0)
     if not places:
         return None
     live = [place for place in places if place.live]
-    return trail.landing((live or sorted(places, key=lambda one: one.seq))[-1], count, count)
+    return trail.make_landing((live or sorted(places, key=lambda one: one.seq))[-1], count, count)
 
 
-async def places_of(trail: Trail, start: int, digest: bytes, *, first: int) -> tuple[Sequence[Sighting], int]:
+async def find_shared_places(trail: Trail, start: int, digest: bytes, *, first: int) -> tuple[Sequence[Sighting], int]:
     """All places of the last message that is shared, and how many messages lead up to it.
 
     Each message is chained once, but for a few behind each that the client resends otherwise than it is stored.
@@ -236,7 +238,7 @@ async def places_of(trail: Trail, start: int, digest: bytes, *, first: int) -> t
         chained = [await run_cpu(_compute_chain, trail, count, link, window, long=trail.is_long) for link in chains]
         straight = [one for some in chained for one in some if one[0] >= first]
         straight.sort(key=lambda one: one[0])
-        found = await trail.look([mark for _, mark in straight])
+        found = await trail.find_places([mark for _, mark in straight])
         if found:
             at = straight[found[0].mark][0]
             heard = () if any(one.live for one in found) else await _find_heard_since(trail, count, chains, at)
@@ -249,11 +251,13 @@ async def places_of(trail: Trail, start: int, digest: bytes, *, first: int) -> t
             if whole and count < len(trail.messages):
                 window *= 2
                 continue
-        if count == len(trail.messages) or (places and not trail.replies(count) and all(one.last for one in places)):
+        if count == len(trail.messages) or (
+            places and not trail.list_replies(count) and all(one.last for one in places)
+        ):
             break
-        strays = [stray for link in chains for stray in _strays(trail, count, link, max(count, first))]
+        strays = [stray for link in chains for stray in _list_strays(trail, count, link, max(count, first))]
         strays.sort(key=lambda one: one[0])
-        told = await trail.look([mark for _, mark in strays], alias=True)
+        told = await trail.find_places([mark for _, mark in strays], alias=True)
         if not told:
             break
         at = strays[told[0].mark][0]
@@ -277,7 +281,7 @@ def _compute_chain(trail: Trail, start: int, digest: bytes, count: int) -> list[
     return found
 
 
-def _strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tuple[int, bytes]]:
+def _list_strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tuple[int, bytes]]:
     """By what the first message that the client resends otherwise than it is stored would be found, from `start` to `last`."""
     found = []
     for at in range(start, min(last + 1, len(trail.messages))):
@@ -313,9 +317,9 @@ async def _find_heard_since(
     Returns:
         Their places, and how many messages lead up to them; empty: there are none.
     """
-    strays = [stray for link in chains for stray in _strays(trail, start, link, last)]
+    strays = [stray for link in chains for stray in _list_strays(trail, start, link, last)]
     strays = sorted((at, mark) for at, mark in strays if trail.messages[at].role == "assistant")
-    told = await trail.look([mark for _, mark in strays], alias=True)
+    told = await trail.find_places([mark for _, mark in strays], alias=True)
     if not told:
         return ()
     at = strays[told[0].mark][0]
@@ -330,7 +334,7 @@ async def _find_heard_since(
 # -- what a client left out ---------------------------------------------------------------
 
 
-async def omitting(trail: Trail, prefix: Landing | None, *, run: int) -> list[Landing]:
+async def find_omitting(trail: Trail, prefix: Landing | None, *, run: int) -> list[Landing]:
     """Where a request goes on that leaves out older messages, or has made them one; in one session the first such place.
 
     It skips more of the log than it has messages of its own in their place: otherwise it is an edit.
@@ -340,10 +344,10 @@ async def omitting(trail: Trail, prefix: Landing | None, *, run: int) -> list[La
         prefix: what it shares with the log from the beginning on; None in a look-up among all sessions.
         run: messages in common that it takes.
     """
-    floor = _count(trail, prefix)
-    replies = [(at, mark) for at in trail.replies(floor) for mark in _saying(trail.messages[at])]
+    floor = _count_covered(trail, prefix)
+    replies = [(at, mark) for at in trail.list_replies(floor) for mark in _list_reply_digests(trail.messages[at])]
     for _ in range(_ANCHORS):
-        places = await trail.look([mark for _, mark in replies], alias=True, limit=_PLACES)
+        places = await trail.find_places([mark for _, mark in replies], alias=True, limit=_PLACES)
         if not places:
             return []
         at = replies[places[0].mark][0]
@@ -352,7 +356,7 @@ async def omitting(trail: Trail, prefix: Landing | None, *, run: int) -> list[La
             if (
                 place.live
                 and place.ref not in found
-                and (one := await _run_to(trail, place, at, prefix, run)) is not None
+                and (one := await _find_run_landing(trail, place, at, prefix, run)) is not None
             ):
                 found[place.ref] = one
         if found:
@@ -361,33 +365,33 @@ async def omitting(trail: Trail, prefix: Landing | None, *, run: int) -> list[La
     return []
 
 
-def _saying(message: Message) -> list[bytes]:
+def _list_reply_digests(message: Message) -> list[bytes]:
     """By what a reply is found whatever came before it."""
     return [mark for mark in (digest_reply(message), digest_reply_with_unspoken(message)) if mark is not None]
 
 
-async def _run_to(trail: Trail, place: Sighting, at: int, prefix: Landing | None, run: int) -> Landing | None:
+async def _find_run_landing(trail: Trail, place: Sighting, at: int, prefix: Landing | None, run: int) -> Landing | None:
     """The landing behind a run that has message `at` at `place`, if it is one."""
-    floor = _count(trail, prefix)
-    found = await _run_before(trail, place, at, floor)
+    floor = _count_covered(trail, prefix)
+    found = await _read_run(trail, place, at, floor)
     begins = at - len(found) + 1
     if not found or (begins > floor and len(found) == 1 and not place.last):
         return None
     before = prefix.place.seq if prefix else -1
-    if not await _more_than(trail, place.ref, before, found[-1].seq, begins - floor):
+    if not await _has_more_between(trail, place.ref, before, found[-1].seq, begins - floor):
         return None
-    further, count = await places_of(trail.within(place.ref), at + 1, place.digest, first=at + 1)
+    further, count = await find_shared_places(trail.restrict_to(place.ref), at + 1, place.digest, first=at + 1)
     live = [one for one in further if one.live]
     place, count = (live[-1], count) if live else (place, at + 1)
     users = any(message.role == "user" for message in trail.messages[begins:count])
-    if count - begins < run or (run > 1 and not users) or trail.replies(count):
+    if count - begins < run or (run > 1 and not users) or trail.list_replies(count):
         return None  # replies that the log should have behind it make it an edit
-    return trail.landing(place, count, floor + count - begins)
+    return trail.make_landing(place, count, floor + count - begins)
 
 
-async def _behind_a_cut(trail: Trail, session: Session, prefix: Landing | None) -> Landing | None:
+async def _find_after_cut(trail: Trail, session: Session, prefix: Landing | None) -> Landing | None:
     """The landing behind one of the last replies, where it was interrupted: no digest tells how much was seen of it."""
-    at = trail.replies(0)[-1]
+    at = trail.list_replies(0)[-1]
     page = await trail.store.entries(session.ref, limit=ENTRIES, descending=True)
     visible = [entry for entry in page if entry.message.visible]
     cut = next((entry for entry in visible if is_seen_prefix(entry, trail.messages[at])), None)
@@ -403,10 +407,10 @@ async def _behind_a_cut(trail: Trail, session: Session, prefix: Landing | None) 
         last=cut is visible[0],
         updated_at=session.updated_at,
     )
-    return await _run_to(trail, place, at, prefix, 1)
+    return await _find_run_landing(trail, place, at, prefix, 1)
 
 
-async def _run_before(trail: Trail, place: Sighting, at: int, floor: int) -> list[Entry]:
+async def _read_run(trail: Trail, place: Sighting, at: int, floor: int) -> list[Entry]:
     """The live visible entries, newest first, up to `place` that are the request's messages up to `at`."""
     expected = iter(trail.messages[floor : at + 1][::-1])
 
@@ -417,12 +421,12 @@ async def _run_before(trail: Trail, place: Sighting, at: int, floor: int) -> lis
         return message is None or not is_same_message(entry, message)
 
     found, _ = await read_entries_until(
-        trail.store, place.ref, differs, keep=_visible, stop=place.seq + 1, descending=True
+        trail.store, place.ref, differs, keep=_is_visible, stop=place.seq + 1, descending=True
     )
     return found
 
 
-async def _more_than(trail: Trail, ref: SessionRef, after: int, stop: int, most: int) -> bool:
+async def _has_more_between(trail: Trail, ref: SessionRef, after: int, stop: int, most: int) -> bool:
     """Whether more than `most` visible messages stand on the live path between two places."""
     numbers = itertools.count(1)
 

@@ -35,7 +35,7 @@ class Attempt:
         self.is_connected = True
         self.was_answered = False
 
-    def place(self, ref: SessionRef, identity: str) -> None:
+    def assign_session(self, ref: SessionRef, identity: str) -> None:
         """Note which session the request was given."""
         self.ref, self.identity = ref, identity
 
@@ -91,7 +91,7 @@ class Retries:
             del self._attempts[digest]
 
 
-class Unheard:
+class UndeliveredReplies:
     """What a process remembers of them: of a session the last one, and of the oldest sessions none.
 
     An aid for clients that send no `Idempotency-Key`: another server does not know, and answers anew.
@@ -116,11 +116,11 @@ class Unheard:
         if len(self._noted) > UNHEARD:
             self._noted.popitem(last=False)
 
-    def of(self, ref: SessionRef) -> bool:
+    def has_reply(self, ref: SessionRef) -> bool:
         """Whether there is one of the session."""
         return ref in self._noted
 
-    def taken(self, session: Session, asked: Iterable[Message], key: str | None) -> int | None:
+    def take(self, session: Session, asked: Iterable[Message], key: str | None) -> int | None:
         """`seq` of the reply that the same request is given again; it counts as heard from now on.
 
         None where the session has gone on, or another request comes: then nobody asks for it any more.

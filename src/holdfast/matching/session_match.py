@@ -28,12 +28,12 @@ from holdfast.domain.reconcile import has_same_tools
 from holdfast.domain.session import Session, SessionRef
 from holdfast.errors import SessionNotFound
 from holdfast.limits import COMPARED_MESSAGES, COMPARED_SESSIONS, SIGHTINGS
-from holdfast.matching.log_match import Landing, Trail, behind, omitting, places_of
+from holdfast.matching.log_match import Landing, Trail, find_omitting, find_shared_places, read_remainder
 from holdfast.stores.base import Store
 from holdfast.stores.matching import Sighting
 from holdfast.stores.walk import read_entries_until
 
-_ANOTHER: Final = None
+_NOT_COMPARABLE: Final = None
 """Stands for material that is not compared: it counts as different."""
 
 
@@ -48,7 +48,7 @@ class Material:
 
     def __init__(self, store: Store, incoming: Sequence[Message], *, prompted: bool) -> None:
         self.store = store
-        self._sent = _tool_messages(incoming)
+        self._sent = _list_tool_messages(incoming)
         self._prompted = prompted
 
     async def is_nothing_else(self, session: Session) -> bool:
@@ -57,10 +57,10 @@ class Material:
             return False
         return not (await self.store.artifacts(session.ref, limit=1)).artifacts
 
-    async def of(self, session: Session, end: Sighting) -> tuple[Any, ...] | None:
+    async def collect(self, session: Session, end: Sighting) -> tuple[Any, ...] | None:
         """Return the material of a session up to the first visible message after `end`, or None if it is not comparable."""
         if not end.live or session.messages > COMPARED_MESSAGES:
-            return _ANOTHER
+            return _NOT_COMPARABLE
         kept = []
         for entry in await self.store.entries(session.ref):
             if entry.seq > end.seq and entry.message.visible:
@@ -68,10 +68,10 @@ class Material:
             kept.append(entry.message)
         artifacts = await self.store.artifacts(session.ref, limit=COMPARED_MESSAGES)
         if artifacts.has_more:
-            return _ANOTHER
+            return _NOT_COMPARABLE
         prompt = () if self._prompted else tuple(encode_canonical(message) for message in session.system_messages)
         named = tuple((one.name, one.version, one.sha256) for one in artifacts.artifacts)
-        return (end.digest, _tool_messages(kept), session.state, named, prompt)
+        return (end.digest, _list_tool_messages(kept), session.state, named, prompt)
 
     def was_sent(self, material: tuple[Any, ...] | None) -> bool:
         """Return True if the request brought all of some material itself."""
@@ -81,7 +81,7 @@ class Material:
         return bool(tools == self._sent[: len(tools)] and not state and not artifacts and not prompt)
 
 
-async def differs(
+async def has_different_material(
     material: Material, session: Session, end: Sighting, *, aliased: bool, digests: Sequence[bytes]
 ) -> bool:
     """Return True if a session has hidden material that another session with the same visible path does not have.
@@ -99,21 +99,21 @@ async def differs(
         others |= {one.ref: one for one in found if one.ref != session.ref and (one.live or one.ref not in others)}
     if not others:
         return False
-    own = await material.of(session, end)
+    own = await material.collect(session, end)
     if not aliased and material.was_sent(own):
         return False
     if own is None or len(others) > COMPARED_SESSIONS:
         return True
     for other in others.values():
         try:
-            if await material.of(await material.store.get(other.ref), other) != own:
+            if await material.collect(await material.store.get(other.ref), other) != own:
                 return True
         except SessionNotFound:
             continue
     return False
 
 
-def _tool_messages(messages: Sequence[Message]) -> tuple[tuple[int, bytes], ...]:
+def _list_tool_messages(messages: Sequence[Message]) -> tuple[tuple[int, bytes], ...]:
     """Return the tool messages among some, each with how many visible ones come before it; ids of calls do not count."""
     found, visible = [], 0
     for message in messages:
@@ -156,7 +156,7 @@ class Sender:
     occupancy: Callable[[SessionRef], Occupancy]
     claimed: Callable[[Session], bool]
 
-    def state_of(self, session: Session) -> Occupancy:
+    def get_occupancy(self, session: Session) -> Occupancy:
         """Return how a session is used, by this server or another one."""
         here = self.occupancy(session.ref)
         return "running" if here == "idle" and self.claimed(session) else here
@@ -205,54 +205,54 @@ class MatchFinder:
 
     async def find(self) -> Match | None:
         """Return the match, or None for a new session. Nothing is awaited after the session's occupancy was looked at."""
-        replies = self._trail.replies(0)
+        replies = self._trail.list_replies(0)
         if not replies:
-            return await self._first_turn()
-        exact = await self._continuation(replies[0])
+            return await self._find_first_turn()
+        exact = await self._find_continuation(replies[0])
         if exact is not None and self._is_certain(exact):
             return exact
-        places, count = await places_of(self._trail, 0, GENESIS, first=replies[0])
+        places, count = await find_shared_places(self._trail, 0, GENESIS, first=replies[0])
         if count <= replies[0]:
             places, count = (), 0
-        exact = await self._resent_otherwise(exact, places, count)
-        run = await self._shortened(places, count)
+        exact = await self._find_resent(exact, places, count)
+        run = await self._find_shortened(places, count)
         if (
             run is not None
             and run.kind == "continuation"
             and run.landing.shared > (exact.landing.shared if exact else 0)
         ):
             exact = run
-        if exact is not None and not self._shares_more(exact, count):
-            found = await self._beginning(places, count) if self._is_of_another_prompt(exact) else None
-            return found if found is not None and self._same_prompt(found.session) else exact
+        if exact is not None and not self._has_more_shared(exact, count):
+            found = await self._find_by_beginning(places, count) if self._is_of_another_prompt(exact) else None
+            return found if found is not None and self._has_same_prompt(found.session) else exact
         if run is not None and run.kind != "continuation" and run.landing.shared > count:
             return run
-        return await self._beginning(places, count) or exact
+        return await self._find_by_beginning(places, count) or exact
 
     def _is_certain(self, exact: Match) -> bool:
         """Return True if no other session can be meant rather than this one."""
-        return not self._trail.replies(exact.landing.shared) and not self._is_of_another_prompt(exact)
+        return not self._trail.list_replies(exact.landing.shared) and not self._is_of_another_prompt(exact)
 
     def _is_of_another_prompt(self, exact: Match) -> bool:
         """Return True if an identified user's session with the request's own system prompt would be edited instead."""
-        return self._sender.identified and not self._same_prompt(exact.session)
+        return self._sender.identified and not self._has_same_prompt(exact.session)
 
-    def _shares_more(self, exact: Match, count: int) -> bool:
+    def _has_more_shared(self, exact: Match, count: int) -> bool:
         """Return True if an identified user's other session has further replies of the request: then it is edited.
 
         An opening like "Hi" that was never answered further would otherwise take the request away from its conversation.
         """
-        further = [at for at in self._trail.replies(exact.landing.shared) if at < count]
+        further = [at for at in self._trail.list_replies(exact.landing.shared) if at < count]
         return self._sender.identified and bool(further)
 
     # -- exact continuation ----------------------------------------------------
 
-    async def _continuation(self, first: int) -> Match | None:
+    async def _find_continuation(self, first: int) -> Match | None:
         """Find a session whose whole visible live path the request begins with."""
-        marks = await run_cpu(self._chains, first, long=self._trail.is_long)
+        marks = await run_cpu(self._compute_chains, first, long=self._trail.is_long)
         waiting: Match | None = None
         for _ in range(_LENGTHS):
-            places = await self._trail.look([mark for _, mark in marks], ends=True)
+            places = await self._trail.find_places([mark for _, mark in marks], ends=True)
             if not places:
                 break
             count = marks[places[0].mark][0] + 1
@@ -263,7 +263,7 @@ class MatchFinder:
             marks = [mark for mark in marks if mark[0] + 1 < count]
         return waiting
 
-    def _chains(self, first: int) -> list[tuple[int, bytes]]:
+    def _compute_chains(self, first: int) -> list[tuple[int, bytes]]:
         """Return the chain behind each visible message from `first` on, as it is and as it was in older logs."""
         digest, former, found = GENESIS, GENESIS, list[tuple[int, bytes]]()
         for at, message in enumerate(self._trail.messages):
@@ -276,7 +276,7 @@ class MatchFinder:
                 found += [(at, digest)] if former == digest else [(at, digest), (at, former)]
         return found
 
-    async def _resent_otherwise(self, exact: Match | None, places: Sequence[Sighting], count: int) -> Match | None:
+    async def _find_resent(self, exact: Match | None, places: Sequence[Sighting], count: int) -> Match | None:
         """Find a longer continuation of a log that the client resends otherwise than it is stored."""
         ends = [place for place in places if place.last]
         if not ends or (exact is not None and exact.landing.shared >= count):
@@ -284,15 +284,15 @@ class MatchFinder:
         found, _ = await self._choose(ends, count, aliased=True, others=places)
         return found or exact
 
-    async def _shortened(self, places: Sequence[Sighting], count: int) -> Match | None:
+    async def _find_shortened(self, places: Sequence[Sighting], count: int) -> Match | None:
         """Find the session of a request that leaves out older messages."""
         trail = self._trail
-        if self._whole or not trail.replies(count if places else 0):
+        if self._whole or not trail.list_replies(count if places else 0):
             return None
-        runs = await omitting(trail, None, run=_RUN)
+        runs = await find_omitting(trail, None, run=_RUN)
         matches: list[Match] = []
         for run in runs:
-            if await self._shared(run) <= count:
+            if await self._count_shared(run) <= count:
                 continue
             found, _ = await self._choose(
                 [run.place], run.shared, aliased=True, others=[one.place for one in runs], at=run
@@ -302,42 +302,44 @@ class MatchFinder:
         matches.sort(key=lambda one: (one.kind == "continuation", one.landing.shared), reverse=True)
         return matches[0] if matches else None
 
-    async def _shared(self, run: Landing) -> int:
+    async def _count_shared(self, run: Landing) -> int:
         """Return what a request shares with a session by a run in its middle, and by its beginning."""
-        places, count = await places_of(self._trail.within(run.place.ref), 0, GENESIS, first=0)
+        places, count = await find_shared_places(self._trail.restrict_to(run.place.ref), 0, GENESIS, first=0)
         before = any(place.live and place.seq < run.place.seq for place in places)
         return run.shared + (count if before else 0)
 
     # -- edits and forks ---------------------------------------------------------
 
-    async def _beginning(self, places: Sequence[Sighting], count: int) -> Match | None:
+    async def _find_by_beginning(self, places: Sequence[Sighting], count: int) -> Match | None:
         """Find the session with the longest common beginning; None where so many have it that each would be a guess."""
         if not places or (len(places) >= SIGHTINGS and not any(place.last for place in places)):
             return None
         ranked = sorted(
-            _one_each(places), key=lambda place: (place.live and place.last, place.updated_at), reverse=True
+            _select_one_per_session(places),
+            key=lambda place: (place.live and place.last, place.updated_at),
+            reverse=True,
         )
         self._several = self._several or len(ranked) > 1
-        for place in ranked if not self._wanted else await self._by_prompt(ranked):
+        for place in ranked if not self._wanted else await self._rank_by_prompt(ranked):
             session = await self._get(place)
-            if session is not None and (self._same_prompt(session) or not self._strict):
-                return self._changed(session, self._trail.landing(place, count, count))
+            if session is not None and (self._has_same_prompt(session) or not self._strict):
+                return self._match_changed(session, self._trail.make_landing(place, count, count))
         return None
 
-    async def _by_prompt(self, ranked: Sequence[Sighting]) -> list[Sighting]:
+    async def _rank_by_prompt(self, ranked: Sequence[Sighting]) -> list[Sighting]:
         """Return places in sessions with the request's system prompt before others."""
         for place in ranked:
             session = await self._get(place)
-            if session is not None and self._same_prompt(session):
+            if session is not None and self._has_same_prompt(session):
                 return [place, *(one for one in ranked if one is not place)]
         return list(ranked)
 
-    def _changed(self, session: Session, landing: Landing) -> Match:
+    def _match_changed(self, session: Session, landing: Landing) -> Match:
         """Decide what happens to a session that the request would change."""
         if not self._sender.identified:
             kind: MatchKind = "own"
         else:
-            kind = "edit" if self._sender.state_of(session) == "idle" else "fork"
+            kind = "edit" if self._sender.get_occupancy(session) == "idle" else "fork"
         return Match(kind, session, landing, self._several)
 
     # -- of several ----------------------------------------------------------------
@@ -365,10 +367,10 @@ class MatchFinder:
         """
         self._several = self._several or len({place.ref for place in places}) > 1
         later: list[tuple[int, Sighting]] = []
-        for place in _one_each(places):
+        for place in _select_one_per_session(places):
             if self._sender.occupancy(place.ref) == "pending" or (session := await self._get(place)) is None:
                 continue
-            same, state = self._same_prompt(session), self._sender.state_of(session)
+            same, state = self._has_same_prompt(session), self._sender.get_occupancy(session)
             if state == "pending" or (self._strict and not same):
                 continue
             if not same or state == "running":
@@ -395,18 +397,18 @@ class MatchFinder:
         is_idle: bool,
     ) -> Match | None:
         """Match one session, if the sender may be given what the log has beyond the request."""
-        landing = at or self._trail.landing(place, count, count)
+        landing = at or self._trail.make_landing(place, count, count)
         session = await self._get(place)
         if session is None:
             return None
         if not place.last:
-            return self._changed(session, landing)
+            return self._match_changed(session, landing)
         if not self._sender.identified:
             plain = not aliased and session.messages == count and not session.state
             material = Material(self._store, self._incoming, prompted=bool(self._wanted))
             if not (plain and await material.is_nothing_else(session)):
                 digests = [place.digest] if others is None else sorted({one.digest for one in others})
-                if await differs(material, session, place, aliased=aliased, digests=digests):
+                if await has_different_material(material, session, place, aliased=aliased, digests=digests):
                     return None
         occupancy = self._sender.occupancy(place.ref)
         if occupancy == "pending" or (occupancy == "running" and is_idle):  # another request was faster meanwhile
@@ -421,20 +423,24 @@ class MatchFinder:
             return None
         return session if session.identity == place.identity else None
 
-    def _same_prompt(self, session: Session) -> bool:
+    def _has_same_prompt(self, session: Session) -> bool:
         own = session.system_messages
         return not self._wanted or not own or [encode_canonical(message) for message in own] == self._wanted
 
     # -- the first turn --------------------------------------------------------------
 
-    async def _first_turn(self) -> Match | None:
+    async def _find_first_turn(self) -> Match | None:
         """Find the session whose first reply is still under way, with tools that the client runs: by the ids of its calls."""
-        marks = self._asked()
-        places = await self._trail.look([mark for mark, _, _, _ in marks], alias=True, limit=_FIRST_TURNS)
+        marks = self._list_call_marks()
+        places = await self._trail.find_places([mark for mark, _, _, _ in marks], alias=True, limit=_FIRST_TURNS)
         found: list[tuple[Sighting, int, int]] = []
         for place in places:
             _, shared, sent, calls = marks[place.mark]
-            tools = await behind(self._store, place.ref, await self._first_tool(place) - 1) if place.live else None
+            tools = (
+                await read_remainder(self._store, place.ref, await self._find_first_tool(place) - 1)
+                if place.live
+                else None
+            )
             if tools is None or not has_same_tools(tools, self._incoming[sent:]):
                 continue
             ids = {call.id for tool in tools.tools for call in tool.message.tool_calls}
@@ -450,7 +456,7 @@ class MatchFinder:
                 return match
         return None
 
-    def _asked(self) -> list[tuple[bytes, int, int, Message]]:
+    def _list_call_marks(self) -> list[tuple[bytes, int, int, Message]]:
         """Return for each message with calls what it is found by, and how many visible and other messages lead up to it."""
         digest, at, sent, marks = GENESIS, 0, 0, list[tuple[bytes, int, int, Message]]()
         for place, message in enumerate(self._incoming):
@@ -460,7 +466,7 @@ class MatchFinder:
                 marks.append((digest_calls(digest, message), at, sent, message))
         return marks
 
-    async def _first_tool(self, place: Sighting) -> int:
+    async def _find_first_tool(self, place: Sighting) -> int:
         """Return the first tool message behind the last visible message before a place."""
         tools, _ = await read_entries_until(
             self._store, place.ref, lambda entry: entry.message.visible, stop=place.seq, descending=True
@@ -468,7 +474,7 @@ class MatchFinder:
         return tools[-1].seq if tools else place.seq
 
 
-def _one_each(places: Iterable[Sighting]) -> list[Sighting]:
+def _select_one_per_session(places: Iterable[Sighting]) -> list[Sighting]:
     """Return one place for each session: the live one, else the newest."""
     chosen: dict[SessionRef, Sighting] = {}
     for place in places:

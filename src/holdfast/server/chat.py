@@ -16,7 +16,7 @@ from holdfast import errors
 from holdfast.accounting import run_cpu
 from holdfast.agents import Agent, Responder
 from holdfast.context.settings import RequestSettings
-from holdfast.domain.heard import HEARD, HeardReport, parse_heard
+from holdfast.domain.interruptions import HEARD, HeardReport, parse_heard
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.engine.session_lock import QueueMode, check_mode

@@ -14,7 +14,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.limits import EXPLAIN_MATCHES, EXPLAIN_QUERY_CHARS
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, OF_SESSION, Routes, SessionQuery
-from holdfast.sessions.context_preview import Look, preview_context, to_context
+from holdfast.sessions.context_preview import PreviewRequest, preview_context, to_context
 from holdfast.sessions.explanation import Explanation
 from holdfast.sessions.facts import ChosenFact, FactObject, choose, list_facts
 from holdfast.sessions.handle import SessionHandle
@@ -255,14 +255,14 @@ async def context(call: Call, query: SessionQuery, body: ContextFields) -> Conte
         system=UNSET if shown.system is None else shown.system,
         sent_hash=UNSET if shown.sent_hash is None else shown.sent_hash,
         decisions=decisions if body.explain else UNSET,
-        build=found.explanation() if body.explain else UNSET,
+        build=found.explain() if body.explain else UNSET,
     )
 
 
-def _make_look(handle: SessionHandle, body: ContextFields, options: JsonObject) -> Look:
-    """Convert a request to a `Look`. Raise `InvalidRequest` if an option is not valid."""
+def _make_look(handle: SessionHandle, body: ContextFields, options: JsonObject) -> PreviewRequest:
+    """Convert a request to a `PreviewRequest`. Raise `InvalidRequest` if an option is not valid."""
     settings = parse(options, where="", base=handle.responder.context) if options else handle.responder.context
-    return Look(
+    return PreviewRequest(
         responder=handle.responder,
         settings=settings,
         system=parse_system_messages(body.system_messages),

@@ -15,7 +15,7 @@ from holdfast.domain.fact_choices import STANDING_FACTS
 from holdfast.domain.log import erase_content
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import with_speaker
-from holdfast.engine.entries import count_tokens, new_entries
+from holdfast.engine.entries import count_tokens, make_entries
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call, without_secrets
@@ -111,7 +111,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryLis
     key = call.get_header("idempotency-key") or None
     clean = await without_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
     write = Append(
-        entries=await new_entries(messages, fields, timestamp=call.hf.clock()),
+        entries=await make_entries(messages, fields, timestamp=call.hf.clock()),
         timestamp=call.hf.clock(),
         expect=call.get_expected_version(),
         idempotency_key=key,

@@ -89,6 +89,6 @@ class RepeatedRequest:
             return await placing
         attempt = self._call.hf.engine.retries.begin(self._digest)
         placement = await placing
-        attempt.place(placement.session.ref, placement.session.identity)
+        attempt.assign_session(placement.session.ref, placement.session.identity)
         placement.attempt = attempt
         return placement

@@ -19,7 +19,7 @@ from holdfast.errors import SessionExists, SessionNotFound, StaleSession
 from holdfast.holdfast import Holdfast
 from holdfast.limits import REMATCHES
 from holdfast.liveness import is_dead
-from holdfast.matching.log_match import behind
+from holdfast.matching.log_match import read_remainder
 from holdfast.matching.session_match import Match, MatchFinder, Occupancy, Sender
 from holdfast.server.http import Call, get_session_by_id
 from holdfast.server.requester import Requester
@@ -103,7 +103,7 @@ class SessionLocator:
         return Placement(session, match.kind, several=match.several)
 
     def _is_in_use(self, ref: SessionRef) -> bool:
-        return self._hf.engine.locks.is_reserved(ref) or self._hf.engine.busy(ref)
+        return self._hf.engine.locks.is_reserved(ref) or self._hf.engine.is_busy(ref)
 
     async def _find_match(self, *, own: bool) -> Match | None:
         """Find the match. There is no await after the check whether its session is in use."""
@@ -167,7 +167,7 @@ class SessionLocator:
         session, landing = match.session, match.landing
         if match.kind == "own" or not landing.place.live:  # a retired branch is not copied: the request contains it
             return await self._create(self.keyed_id)
-        common = await behind(self._hf.store, session.ref, landing.place.seq)
+        common = await read_remainder(self._hf.store, session.ref, landing.place.seq)
         stop = common.tools[-1].seq + 1 if common.tools else landing.place.seq + 1
         try:
             return await fork_for_request(self._hf.engine, session, stop, new_id=self.keyed_id)

@@ -28,9 +28,9 @@ from holdfast.server.routes import (
     Routes,
     SessionQuery,
 )
-from holdfast.sessions.carry_over import CarryOver, carry_over_from
+from holdfast.sessions.carry_over import CarryOver, parse_carry_over
 from holdfast.sessions.fields import check_session_fields
-from holdfast.sessions.forks import fork_session, rewound
+from holdfast.sessions.forks import fork_session, rewind_session
 from holdfast.stores.checks import check_id
 from holdfast.stores.sessions import SessionPage, SessionPatch
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, Request, json_schema
@@ -143,7 +143,7 @@ async def get_short(call: Call, query: SessionQuery) -> ShortSessionWhole:
     session = await call.get_session()
     entries = await call.hf.store.entries(session.ref)
     messages = [message_to(entry.message) for entry in await restore_entries(call.hf.store, session.ref, entries)]
-    state = await call.hf.engine.scopes.all(session)
+    state = await call.hf.engine.scopes.read_all(session)
     return ShortSessionWhole.from_session(session, messages=messages, state=state)
 
 
@@ -232,7 +232,7 @@ def _parse_carry_over(call: Call, body: NewSession, user_id: str) -> CarryOver |
     """Return the session to carry over. Raise `SessionNotFound` for another user's, which needs an admin key."""
     if body.carry_over is None:
         return None
-    how = carry_over_from(body.carry_over)
+    how = parse_carry_over(body.carry_over)
     owner = call.get_owner(how.user_id)
     owner = user_id if owner is None else owner
     if owner != user_id and not call.principal.has_role("admin"):
@@ -345,7 +345,7 @@ async def rewind(call: Call, query: SessionQuery, body: RewindRequest) -> Rewoun
     The state does not change. If there are no later messages, nothing changes.
     """
     session = await call.get_session()
-    after, gone = await rewound(call.hf.engine, session.ref, body.at_turn, expect=call.get_expected_version())
+    after, gone = await rewind_session(call.hf.engine, session.ref, body.at_turn, expect=call.get_expected_version())
     call.set_etag(after.version)
     return RewoundSession.from_session(after, retired=gone)
 

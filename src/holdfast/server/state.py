@@ -120,7 +120,7 @@ async def get(call: Call, query: SessionQuery) -> JsonObject:
     """Return a session's state with the shared state of its user (`user:`) and the app (`app:`) as one object."""
     session = await call.get_session()
     call.set_etag(session.version)
-    return await call.hf.engine.scopes.all(session)
+    return await call.hf.engine.scopes.read_all(session)
 
 
 @routes.add(
@@ -144,7 +144,7 @@ async def patch(call: Call, query: SessionQuery, body: JsonObject) -> JsonObject
     await call.hf.engine.scopes.change(session.ref, body, version=call.get_expected_version())
     after = await call.hf.store.get(session.ref)
     call.set_etag(after.version)
-    return await call.hf.engine.scopes.all(after)
+    return await call.hf.engine.scopes.read_all(after)
 
 
 @routes.add(

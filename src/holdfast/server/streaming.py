@@ -240,7 +240,7 @@ def _record_disconnect(turn: Turn, relays: ReplyStreams) -> None:
     attempt = turn.placement.attempt if turn.placement else None
     is_awaited = attempt is not None and attempt.is_connected  # a retry of the request waits for it
     if turn.closed and turn.answered is None and not is_awaited:
-        turn.engine.unheard.note(turn.session, turn.request.incoming, turn.request.idempotency_key)
+        turn.engine.undelivered.note(turn.session, turn.request.incoming, turn.request.idempotency_key)
 
 
 async def _run_while_connected(client: Client, turn: Turn, work: Callable[[], Awaitable[None]]) -> None:
@@ -288,7 +288,7 @@ async def _send_stream(client: Client, turn: Turn) -> None:
                     last.append(event)
                 else:
                     # A client that does not read must not keep others from interrupting the turn.
-                    await turn.lock.interruptible(partial(client.write, event))
+                    await turn.lock.run_interruptibly(partial(client.write, event))
     except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes an event
         if not client.has_begun:
             await client.refuse(exc)

@@ -8,14 +8,14 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from holdfast.domain.heard import SPEAKING_RATE, parse_heard
+from holdfast.domain.interruptions import SPEAKING_RATE, parse_heard
 from holdfast.domain.session import Entry, SessionRef
 from holdfast.media.outgoing import restore_entries
 from holdfast.server.http import Call
 from holdfast.server.routes import BODY, ETAG, OF_SESSION, Routes, SessionQuery
-from holdfast.sessions.history import history as read_history
+from holdfast.sessions.history import read_history as read_records
 from holdfast.sessions.interruption import interrupt_reply
-from holdfast.sessions.speech import Speech, spoken
+from holdfast.sessions.speech import Speech, deliver_speech
 from holdfast.wire.objects import (
     Answer,
     Count,
@@ -108,7 +108,7 @@ async def history(call: Call, query: HistoryQuery) -> VoiceHistory | PlainHistor
         )
         return [msgspec.Raw(_encode(item)) for item in items]
 
-    found = await read_history(call.hf.store, session.ref, encode)
+    found = await read_records(call.hf.store, session.ref, encode)
     return VoiceHistory(found) if as_records else PlainHistory(found)
 
 
@@ -210,13 +210,13 @@ class Spoken(Answer, kw_only=True):
 async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
     """Let the agent say a text in a turn of its own.
 
-    While a turn of the session runs, `INTERRUPT` stops it first, `APPEND` waits for it, and `IGNORE` says nothing: then `spoken` is
+    While a turn of the session runs, `INTERRUPT` stops it first, `APPEND` waits for it, and `IGNORE` says nothing: then `speak` is
     false. Without `text`, the agent's `greeting` or `silence_message` is said, depending on `source`.
     """
     speech = Speech(**{name: value for name, value in msgspec.structs.asdict(body).items() if value is not None})
     speech.check_size(call.most_speech)
     session = await call.get_session()
-    done = await spoken(call.hf.engine, session.ref, call.hf.find_responder(session), speech)
+    done = await deliver_speech(call.hf.engine, session.ref, call.hf.find_responder(session), speech)
     call.set_etag(done.session.version)
     return Spoken(
         session_id=done.session.id,

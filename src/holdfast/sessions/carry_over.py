@@ -112,7 +112,7 @@ def _make_error(name: str, words: str, value: Any) -> InvalidRequest:
     return InvalidRequest(f"{param} must be {words}, not {value!r:.80}", param=param)
 
 
-def carry_over_from(given: Any) -> CarryOver:
+def parse_carry_over(given: Any) -> CarryOver:
     """What somebody asks for: a session's id, an object with the fields of `CarryOver`, or one. Raises `InvalidRequest`."""
     if isinstance(given, CarryOver):
         return given
@@ -130,7 +130,7 @@ def carry_over_from(given: Any) -> CarryOver:
     return CarryOver(**told)
 
 
-class CarriedOver(NamedTuple):
+class CarriedSession(NamedTuple):
     """What comes of an earlier session in a new one."""
 
     messages: tuple[Message, ...]
@@ -162,7 +162,7 @@ async def add_carry_over(engine: Engine, new: NewSession, how: CarryOver, respon
     )
 
 
-async def carry_over_session(engine: Engine, ref: SessionRef, how: CarryOver, responder: Responder) -> CarriedOver:
+async def carry_over_session(engine: Engine, ref: SessionRef, how: CarryOver, responder: Responder) -> CarriedSession:
     """Read an earlier session, and make a system message of it. Nothing is written.
 
     Costs what is read of it: the newest messages, up to a limit, and a model's time for a summary.
@@ -182,14 +182,14 @@ async def carry_over_session(engine: Engine, ref: SessionRef, how: CarryOver, re
     origin: dict[str, Any] = {"id": ref.id, "turn": None, "seq": None}
     made = await _write_text(engine, session, how, responder) if session.messages else None
     if made is None:
-        return CarriedOver((), {**origin, "form": None})
+        return CarriedSession((), {**origin, "form": None})
     form, text = made
     if engine.guard is not None:
         text = engine.guard.mask_model_text(text, "carry_over", ref.id)
     text = _frame(how.prefix, form, text)
     tail = session.tail
-    origin |= {"turn": tail.turn_id, "seq": tail.last_seq, "form": form, "mark": _mark(text)}
-    return CarriedOver((Message(role="system", content=text),), origin)
+    origin |= {"turn": tail.turn_id, "seq": tail.last_seq, "form": form, "mark": _compute_mark(text)}
+    return CarriedSession((Message(role="system", content=text),), origin)
 
 
 def _check_prefix(engine: Engine, prefix: str) -> None:
@@ -205,7 +205,7 @@ def _frame(prefix: str, form: str, text: str) -> str:
     return _FRAME.format(prefix=prefix, tag=make_delimiter(text, prefix), what=_WHAT[form], text=text).lstrip("\n")
 
 
-def _mark(text: str) -> str:
+def _compute_mark(text: str) -> str:
     return hashlib.blake2b(text.encode(errors="replace"), digest_size=8).hexdigest()
 
 
@@ -213,7 +213,7 @@ def find_carried_message(session: Session) -> Message | None:
     """Return the system message that carries an earlier session over into this one, known by its mark; None: there is none."""
     origin = session.metadata.get(CARRIED_FROM)
     mark = origin.get("mark") if isinstance(origin, Mapping) else None
-    return next((one for one in session.system_messages if mark and _mark(one.text) == mark), None)
+    return next((one for one in session.system_messages if mark and _compute_mark(one.text) == mark), None)
 
 
 def _find_carried_text(session: Session) -> str | None:
@@ -348,7 +348,7 @@ def _quote(source: _Source, tokens: int, count: Count) -> str:
     """The last things that user and assistant said, each on lines that tell who, whole but for the oldest."""
     kept: list[str] = []
     for entry in reversed(source.entries):
-        record = _record(entry)
+        record = _format_record(entry)
         size = count.text(record) + 1
         if size > tokens:
             record = _cut(entry, tokens, count)
@@ -368,7 +368,7 @@ def _is_said(entry: Entry) -> bool:
     return message.role in ("user", "assistant") and not entry.erased and bool(message.text.strip() or message.media)
 
 
-def _record(entry: Entry) -> str:
+def _format_record(entry: Entry) -> str:
     """One message, without calls and what came of them."""
     plain = msgspec.structs.replace(entry, message=entry.message.evolve(tool_calls=()))
     return "\n".join(iter_records([Unit((plain,))]))
@@ -381,7 +381,7 @@ def _cut(entry: Entry, tokens: int, count: Count) -> str:
         if tokens < _CUT_LEAST:
             break
         cut = entry.message.evolve(content=shorten(entry.message.text, chars))
-        record = _record(msgspec.structs.replace(entry, message=cut))
+        record = _format_record(msgspec.structs.replace(entry, message=cut))
         size = count.text(record) + 1
         if size <= tokens:
             return record

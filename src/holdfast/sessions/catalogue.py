@@ -15,9 +15,9 @@ from holdfast.consolidation.sweeps import Consolidator
 from holdfast.domain.messages import Message
 from holdfast.domain.session import DEFAULT_USER, Entry, Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.engine.initial_state import begin_session
+from holdfast.engine.initial_state import add_initial_state
 from holdfast.engine.redacting_store import mask_messages
-from holdfast.engine.session_removal import prune_sessions, remove_session, user_removed
+from holdfast.engine.session_removal import prune_sessions, remove_session, remove_user
 from holdfast.errors import InvalidRequest, SessionExists, SessionNotFound
 from holdfast.lifecycle.removal import Receipt
 from holdfast.limits import INLINE_MESSAGES
@@ -25,14 +25,14 @@ from holdfast.memory.memories import Memories
 from holdfast.recall.base import SearchMode
 from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import SearchOptions, SearchResults
-from holdfast.sessions.carry_over import CarryOver, add_carry_over, carry_over_from, find_carried_message
+from holdfast.sessions.carry_over import CarryOver, add_carry_over, find_carried_message, parse_carry_over
 from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.fields import check_session_fields, to_system_messages
 from holdfast.sessions.forks import fork_session
 from holdfast.sessions.handle import SessionHandle
 from holdfast.sessions.moves import move_session
-from holdfast.sessions.speech import greeted
-from holdfast.sessions.transfer import Arrival, export_session, import_session
+from holdfast.sessions.speech import create_with_greeting
+from holdfast.sessions.transfer import ImportResult, export_session, import_session
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_kind
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
@@ -107,13 +107,13 @@ class Sessions:
             agent=agent,
             system_messages=messages,
             greet=True,
-            carry_over=None if carry_over is None else carry_over_from(carry_over),
+            carry_over=None if carry_over is None else parse_carry_over(carry_over),
         )
         if system is not None:
-            found = await self._with_system(found, messages)
+            found = await self._update_system(found, messages)
         return self.handle(found, agent=agent)
 
-    async def _with_system(self, session: Session, messages: Sequence[Message]) -> Session:
+    async def _update_system(self, session: Session, messages: Sequence[Message]) -> Session:
         """Store a changed system prompt; what was carried over from an earlier session stays after it."""
         carried = find_carried_message(session)
         wanted = (*await mask_messages(self.engine.guard, messages), *([carried] if carried else []))
@@ -187,12 +187,12 @@ class Sessions:
         self.roster.find_responder(agent=agent)  # refuses an unknown agent
         name = self.new_id() if session_id is None else session_id
         new = NewSession(id=name, user_id=user_id, timestamp=self.clock(), **fields)
-        new = await begin_session(self.store, new, self.roster.agents.get(new.agent or ""))
+        new = await add_initial_state(self.store, new, self.roster.agents.get(new.agent or ""))
         if carry_over is not None:
             new = await add_carry_over(
-                self.engine, new, carry_over_from(carry_over), self.roster.find_responder(agent=new.agent)
+                self.engine, new, parse_carry_over(carry_over), self.roster.find_responder(agent=new.agent)
             )
-        return await greeted(self.engine, new, self.roster.agents.get(new.agent or "") if greet else None)
+        return await create_with_greeting(self.engine, new, self.roster.agents.get(new.agent or "") if greet else None)
 
     async def close_session(self, ref: SessionRef) -> Session:
         """End a session; see `SessionHandle.close`."""
@@ -208,7 +208,7 @@ class Sessions:
 
     async def delete_user(self, user_id: str) -> Receipt:
         """Remove all sessions of a user, what they share, and all that belongs to them. Of nobody: a receipt of zeros."""
-        return await user_removed(self.engine, user_id)
+        return await remove_user(self.engine, user_id)
 
     def prune(
         self, older_than: int, *, status: str | None = "closed", user_id: str | None = None, dry_run: bool = False
@@ -241,7 +241,7 @@ class Sessions:
         session_id: str | None = None,
         user_id: str | None = None,
         replace: bool = False,
-    ) -> Arrival:
+    ) -> ImportResult:
         """Install a session from an export, a recording or `{"messages": […]}`, all of it or nothing.
 
         One that is there already, just so, is left as it is.

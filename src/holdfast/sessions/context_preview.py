@@ -81,7 +81,7 @@ class Context(msgspec.Struct, frozen=True):
         return f"<context of {len(self.messages)} messages, {size}>"
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a look-only working set is built for: nothing is called and nothing stored."""
 
     responder: Responder
@@ -99,7 +99,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Messages whose departures from the recorded prompts are looked for, where these are built again."""
 
 
-class Looked(NamedTuple):
+class Preview(NamedTuple):
     """What a look found."""
 
     built: WorkingSet
@@ -120,7 +120,7 @@ class Looked(NamedTuple):
     departures: Mapping[int, Departure] = {}
     """Of the messages of `Look.trace`."""
 
-    def explanation(self) -> dict[str, Any]:
+    def explain(self) -> dict[str, Any]:
         """How it came about. Of a past call the budget is the recorded one, whose shares of the window are not kept."""
         explained = self.built.explanation()
         if self.record is not None:
@@ -132,7 +132,7 @@ class Looked(NamedTuple):
         return explained | ({"summaries": self.summaries} if self.summaries else {})
 
 
-async def preview_context(engine: Engine, ref: SessionRef, look: Look) -> Looked:
+async def preview_context(engine: Engine, ref: SessionRef, look: PreviewRequest) -> Preview:
     """Build the working set that `look` asks for, and store nothing.
 
     Raises:
@@ -150,7 +150,7 @@ async def preview_context(engine: Engine, ref: SessionRef, look: Look) -> Looked
     return found._replace(provider=counted, sent=sent, marked=marked)
 
 
-async def rebuild_context(engine: Engine, ref: SessionRef, look: Look) -> Looked:
+async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest) -> Preview:
     """Build what `looked` returns, without the provider's count and the messages as they are sent. Raises as it does."""
     _check_turn(look.at_turn)
     responder = msgspec.structs.replace(look.responder, context=look.settings)
@@ -158,10 +158,10 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: Look) -> Looked
         ref=ref, responder=responder, incoming=(), system=look.system, body={"tools": look.tools}, dialect=look.dialect
     )
     session = await engine.store.get(ref)
-    learned = await engine.learning.of(responder.llm)
+    learned = await engine.learning.get(responder.llm)
     instruction = await build_instruction(engine, session, responder)
     known = await introduce_memories(engine, session, responder)
-    marker = await engine.markers.of(session)
+    marker = await engine.markers.derive(session)
     request = make_request(asked, session, instruction, marker=marker, learned=learned, introduction=known)
     back = look.explain or look.at_turn is not None
     if look.touch and not back:
@@ -169,10 +169,10 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: Look) -> Looked
     past = await _read_past(engine, ref, responder.view_key, look.at_turn) if back else None
     log = DepartureLog(look.trace)
     if past is None:
-        found = Looked(await _build_current(engine, ref, responder, request))
+        found = Preview(await _build_current(engine, ref, responder, request))
     elif look.at_turn is None:
         draft = await run_cpu(_draft_after_last, request, past, ref, log)
-        found = Looked(await _finish(engine, session, draft), entries=past.entries)
+        found = Preview(await _add_recall(engine, session, draft), entries=past.entries)
     else:
         found = (await run_cpu(_rebuild_turn, request, past, look.at_turn, ref, log))._replace(entries=past.entries)
     if look.explain and found.built.request.strategy.summarizer is not None:
@@ -191,7 +191,7 @@ async def _build_current(engine: Engine, ref: SessionRef, responder: Responder, 
     of_turns = request.strategy.summarizer is not None or await _has_turns(engine, ref, turns_key)
     key = turns_key if of_turns else PREVIEW + turns_key
     read = await read_view(engine.store, ref, key)
-    built = await _finish(engine, read.session, await run_cpu(draft_from, request, read))
+    built = await _add_recall(engine, read.session, await run_cpu(draft_from, request, read))
     if not of_turns and not built.reduced and (view := view_to_save(built, read.saved, read.session.version)):
         write = Append(timestamp=engine.clock(), identity=read.session.identity, views={key: view})
         with suppress(HoldfastError):  # nothing depends on it
@@ -204,7 +204,7 @@ async def _has_turns(engine: Engine, ref: SessionRef, key: str) -> bool:
     return any(call.view == key for call in await engine.store.calls(ref, limit=RECENT_CALLS))
 
 
-async def _finish(engine: Engine, session: Session, drafted: Draft) -> WorkingSet:
+async def _add_recall(engine: Engine, session: Session, drafted: Draft) -> WorkingSet:
     """Add to a prompt what it recalls of the session itself."""
     found = await recall_session(engine, session, drafted)
     return drafted.finish(found.items, found.missed)
@@ -240,7 +240,7 @@ async def _read_past(engine: Engine, ref: SessionRef, key: str, turn_id: int | N
     return Past(rows.entries, records, [one for one in laid if one.error is None])
 
 
-class _Fold:
+class _PromptReplay:
     """A view folded over the past, call by call.
 
     Each call says which summary it had: one may have been laid while another call was under way, and taken away again.
@@ -249,26 +249,26 @@ class _Fold:
     def __init__(self, request: Request, past: Past, ref: SessionRef) -> None:
         self._past, self._ref = past, ref
         self._entry = 0
-        self._begin(request)
+        self._prepare(request)
         self.view = make_view(self._request.strategy, self._room, None, (), ())
 
-    def _begin(self, request: Request) -> None:
+    def _prepare(self, request: Request) -> None:
         self._request = request
         self._room = request.make_room(request.compute_limit(request.count_overhead()))
         laid = ((load_compaction(one, self._room.count, request.marker), one) for one in self._past.summaries)
         self._summaries = {compaction.mark: one for compaction, one in laid}
 
-    def through(self, seq: int, summary: str, marker: str) -> None:
+    def advance(self, seq: int, summary: str, marker: str) -> None:
         """Take entries in up to `seq`, with that marker, and stand on the summary of that mark; empty: on none."""
         self._extend(seq)
         now = self.view.summary.mark if self.view.summary else ""
         moved = marker != self._request.marker  # imported since: all that was sent had the marker of where it was
         if moved:
-            self._begin(self._request.with_marker(marker))
+            self._prepare(self._request.with_marker(marker))
         if now != summary or moved:
-            self._lay(self._summaries.get(summary))
+            self._apply_summary(self._summaries.get(summary))
 
-    def _lay(self, one: StoredCompaction | None) -> None:
+    def _apply_summary(self, one: StoredCompaction | None) -> None:
         """Go on from a summary, as whoever laid it did, or from the beginning of the log."""
         strategy, room, before = self._request.strategy, self._room, self.view
         entries = self._past.entries[: self._entry]
@@ -281,20 +281,20 @@ class _Fold:
             )
         self.view.prefix_tracker, self.view.mark = before.prefix_tracker, before.mark
 
-    def sent(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
+    def rebuild_call(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
         """The working set that was built for `call`: by its frozen budget."""
-        self.through(call.through, record.summary, record.marker)
+        self.advance(call.through, record.summary, record.marker)
         asked = self._request
         # What else was recalled is not kept: the room that it had is not the conversation's.
         frozen = msgspec.structs.replace(
             asked,
             input_budget=record.limit + asked.count_overhead(),
             dialect=record.dialect,
-            recall=self._recall(record),
+            recall=self._rebuild_recall(record),
         )
         return build_from_view(frozen, self.view)
 
-    def _recall(self, record: BuildRecord) -> Recall:
+    def _rebuild_recall(self, record: BuildRecord) -> Recall:
         """Make the block again of what was recalled of the session itself; words that were erased since are marked."""
         if not record.passages:
             return Recall()
@@ -315,28 +315,28 @@ class _Fold:
 
 def _draft_after_last(request: Request, past: Past, ref: SessionRef, log: DepartureLog) -> Draft:
     """The working set as the log stands, which knows the prompt that was sent last."""
-    fold = _Fold(request, past, ref)
+    replay = _PromptReplay(request, past, ref)
     for call, record in past.calls:
-        log.note(call, fold.sent(call, record))
+        log.note(call, replay.rebuild_call(call, record))
     live = load_compaction(past.live, request.count, request.marker).mark if past.live else ""
-    fold.through(past.entries[-1].seq if past.entries else -1, live, request.marker)
-    return draft_from_view(request, fold.view)
+    replay.advance(past.entries[-1].seq if past.entries else -1, live, request.marker)
+    return draft_from_view(request, replay.view)
 
 
-def _rebuild_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, log: DepartureLog) -> Looked:
+def _rebuild_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, log: DepartureLog) -> Preview:
     """What the last call of a turn was sent; where none was recorded, what it would be sent now."""
-    before = _entries_until(past.entries, turn_id)
+    before = _select_entries(past.entries, turn_id)
     upto = [(call, record) for call, record in past.calls if call.turn_id <= turn_id]
     if not upto or upto[-1][0].turn_id != turn_id:
-        return Looked(build(request, None, (), before))
-    fold = _Fold(request, past, ref)
+        return Preview(build(request, None, (), before))
+    replay = _PromptReplay(request, past, ref)
     for call, record in upto:
-        built = fold.sent(call, record)
+        built = replay.rebuild_call(call, record)
         log.note(call, built)
-    return Looked(built, *upto[-1])
+    return Preview(built, *upto[-1])
 
 
-def _entries_until(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
+def _select_entries(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
     """The entries that the model had at its last call in a turn: without the reply that ended it."""
     before = [entry for entry in entries if entry.turn_id <= turn_id]
     if not before or before[-1].turn_id != turn_id:
@@ -348,10 +348,10 @@ def _entries_until(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
     return before
 
 
-def to_context(found: Looked) -> Context:
+def to_context(found: Preview) -> Context:
     """A working set as it is shown and sent."""
     built = found.built
-    system, messages = _spoken(built.request.dialect, found.sent, marked=found.marked)
+    system, messages = _to_dialect(built.request.dialect, found.sent, marked=found.marked)
     return Context(
         messages=messages,
         conversation_tokens=built.tokens,
@@ -365,7 +365,7 @@ def to_context(found: Looked) -> Context:
     )
 
 
-def _spoken(
+def _to_dialect(
     dialect: Dialect, sent: Sequence[Message], *, marked: bool
 ) -> tuple[list[dict[str, Any]] | dict[str, Any] | None, list[dict[str, Any]]]:
     """System prompt, where it stands apart, and messages of a working set in the shape of its dialect."""

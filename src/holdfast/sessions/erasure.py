@@ -12,7 +12,7 @@ from holdfast.errors import EntryNotFound, SessionNotFound
 from holdfast.stores.base import Store
 
 
-class Erased(NamedTuple):
+class ErasedMessage(NamedTuple):
     """An erased message, and where else it was erased."""
 
     entry: Entry
@@ -20,7 +20,7 @@ class Erased(NamedTuple):
     """Id and `seq` of the same message in other sessions of the user."""
 
 
-async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens: int | None = None) -> Erased:
+async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens: int | None = None) -> ErasedMessage:
     """Erase a message's content in every session of the user that shares it, and forget memories made from it alone.
 
     Each session is one transaction. The message that was named goes last, and then copies that a fork made meanwhile: an erasure
@@ -43,7 +43,7 @@ async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens:
     copies: list[tuple[str, int]] = []
     entry: Entry | None = None
     seen = {(ref.id, seq)}
-    while (found := await _places(store, user_id, origin) - seen) or entry is None:
+    while (found := await _find_shared_entries(store, user_id, origin) - seen) or entry is None:
         for session_id, place in sorted(found):
             with suppress(SessionNotFound, EntryNotFound):  # deleted since it was found
                 await _erase(engine, SessionRef(user_id, session_id), place, tokens)
@@ -51,10 +51,10 @@ async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens:
         seen |= found
         if entry is None:
             entry = await _erase(engine, ref, seq, tokens)
-    return Erased(entry, tuple(copies))
+    return ErasedMessage(entry, tuple(copies))
 
 
-async def _places(store: Store, user_id: str, origin: EntryOrigin) -> set[tuple[str, int]]:
+async def _find_shared_entries(store: Store, user_id: str, origin: EntryOrigin) -> set[tuple[str, int]]:
     """Return id and `seq` of all entries with that origin in sessions that share some."""
     sharing = await store.sharing(user_id, origin.source)
     return {(session_id, at) for session_id, ranges in sharing.items() for at in find_copies(ranges, origin)}

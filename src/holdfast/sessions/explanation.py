@@ -58,7 +58,7 @@ class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """True if secrets in it were replaced before it was stored."""
 
     def __str__(self) -> str:
-        return "\n".join(_message_lines(self))
+        return "\n".join(_format_message(self))
 
 
 class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -85,13 +85,13 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """There may be more messages further back."""
 
     def __str__(self) -> str:
-        return "\n".join(_lines(self))
+        return "\n".join(_format_explanation(self))
 
 
 # -- as text -------------------------------------------------------------------
 
 
-def _lines(explanation: Explanation) -> Iterator[str]:
+def _format_explanation(explanation: Explanation) -> Iterator[str]:
     turn = explanation.turn
     which = "the next prompt" if turn is None else f"the prompt of turn {turn}{_EXACT[explanation.exact]}"
     used = f"strategy {explanation.strategy}, {explanation.tokens:,} of {explanation.budget:,} tokens"
@@ -100,22 +100,22 @@ def _lines(explanation: Explanation) -> Iterator[str]:
         yield f"  {one}"
     for message in explanation.messages:
         yield ""
-        yield from _message_lines(message)
+        yield from _format_message(message)
     if explanation.before is not None:
         yield ""
         yield f"There may be more before message {explanation.before}."
 
 
-def _message_lines(one: MessageExplanation) -> Iterator[str]:
+def _format_message(one: MessageExplanation) -> Iterator[str]:
     yield f"message {one.seq} of turn {one.turn_id}, {one.role}, {format_time(one.timestamp)}: {_STATES[one.state]}"
     if one.text:
-        yield f"  {_line(one.text)}"
+        yield f"  {_shorten_line(one.text)}"
     if one.redacted:
         yield "  secrets in it were replaced before it was stored"
     where = f", in block {one.block}" if one.block else ""
     yield f"  why: {one.decision}, {one.reason}{where}"
     for excerpt in one.excerpts:
-        words = f'"{_line(excerpt.words)}"' if excerpt.words else "it was recalled, in words that are not kept"
+        words = f'"{_shorten_line(excerpt.words)}"' if excerpt.words else "it was recalled, in words that are not kept"
         yield f"  in block {excerpt.block}: {words}"
     if one.departure is not None:
         left = one.departure
@@ -124,6 +124,6 @@ def _message_lines(one: MessageExplanation) -> Iterator[str]:
         yield f"  to have it back: {remedy.text}"
 
 
-def _line(text: str) -> str:
+def _shorten_line(text: str) -> str:
     folded = " ".join(text.split())
     return folded if len(folded) <= _SHOWN else folded[: _SHOWN - 1] + "…"

@@ -20,7 +20,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.errors import FactNotFound, TooLarge
 from holdfast.limits import FACT_DROPS, FACT_PINS, PAGE
-from holdfast.sessions.context_preview import Look, preview_context
+from holdfast.sessions.context_preview import PreviewRequest, preview_context
 from holdfast.stores.base import Store
 from holdfast.stores.checks import check_kind
 from holdfast.wire.objects import Answer, Count, Id, Time
@@ -40,7 +40,7 @@ class SessionFacts:
     def __init__(self, engine: Engine, ref: SessionRef, responder: Responder) -> None:
         self._engine = engine
         self._ref = ref
-        self._voice = responder
+        self._responder = responder
 
     def __repr__(self) -> str:
         return f"<facts of session {self._ref.id!r}>"
@@ -58,8 +58,8 @@ class SessionFacts:
             BudgetTooSmall: no legal working set fits.
         """
         given = {**({"strategy": strategy} if strategy else {}), **options}
-        settings = parse(given, where="", base=self._voice.context) if given else self._voice.context
-        return await list_facts(self._engine, self._ref, self._voice, settings)
+        settings = parse(given, where="", base=self._responder.context) if given else self._voice.context
+        return await list_facts(self._engine, self._ref, self._responder, settings)
 
     async def pin(self, fact_id: str) -> None:
         """Keep a statement in the block, before all others. Raises as `choose` does."""
@@ -76,7 +76,7 @@ class SessionFacts:
 
 async def list_facts(engine: Engine, ref: SessionRef, responder: Responder, settings: ContextSettings) -> list[Fact]:
     """Return the statements that a view of the session knows; see `SessionFacts`."""
-    found = await preview_context(engine, ref, Look(responder=responder, settings=settings, touch=False))
+    found = await preview_context(engine, ref, PreviewRequest(responder=responder, settings=settings, touch=False))
     return await run_cpu(collect_facts, found.built.window, long=True)
 
 

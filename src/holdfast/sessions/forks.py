@@ -43,7 +43,7 @@ async def fork_session(
     """
     for _ in range(TRIES):
         session = (await engine.store.get(ref)).require_intact()
-        stop = None if at_turn is None else await _behind(engine.store, session, at_turn)
+        stop = None if at_turn is None else await _find_turn_end(engine.store, session, at_turn)
         with suppress(StaleSession):
             state = session.state if at_turn is None else session.get_state_at(at_turn)
             return await copy_entries(engine, session, stop, new_id=new_id, state=state, metadata=session.metadata)
@@ -82,7 +82,7 @@ async def copy_entries(
         StaleSession: entries of the original were retired, erased or pinned since `session` was read.
     """
     store, ref = engine.store, session.ref
-    entries = [entry if pins else _without_pin(entry) for entry in await store.entries(ref, stop=stop)]
+    entries = [entry if pins else _remove_pins(entry) for entry in await store.entries(ref, stop=stop)]
     last = entries[-1] if entries else None
     if entries:
         await store.share(ref, session.identity)
@@ -114,12 +114,14 @@ async def copy_entries(
     raise StaleSession(ref.id, expected=session.version, version=after.version)
 
 
-def _without_pin(entry: Entry) -> Entry:
+def _remove_pins(entry: Entry) -> Entry:
     """Return an entry without its pin, and without those of its statements."""
     return evolve(entry, pinned=False, metadata=with_choices(entry.metadata, {}))
 
 
-async def rewound(engine: Engine, ref: SessionRef, at_turn: int, *, expect: int | None = None) -> tuple[Session, int]:
+async def rewind_session(
+    engine: Engine, ref: SessionRef, at_turn: int, *, expect: int | None = None
+) -> tuple[Session, int]:
     """Go back to a turn: what came after it leaves the live path. It stays in the log, and the state stays as it is.
 
     Args:
@@ -136,12 +138,12 @@ async def rewound(engine: Engine, ref: SessionRef, at_turn: int, *, expect: int 
         StaleSession: it is not at `expect`.
         InvalidRequest: there is no such turn, or a turn is open in this task.
     """
-    async with engine.queue(ref):
+    async with engine.lock_between_turns(ref):
         for _ in range(TRIES):
             session = await engine.store.get(ref)
             if expect is not None and session.version != expect:
                 raise StaleSession(ref.id, expected=expect, version=session.version)
-            stop = await _behind(engine.store, session, at_turn)
+            stop = await _find_turn_end(engine.store, session, at_turn)
             if stop > session.tail.last_seq:
                 return session, 0
             write = Append(retire_from=stop, timestamp=engine.clock(), expect=session.version)
@@ -154,7 +156,7 @@ async def rewound(engine: Engine, ref: SessionRef, at_turn: int, *, expect: int 
     raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
 
 
-async def _behind(store: Store, session: Session, at_turn: Any) -> int:
+async def _find_turn_end(store: Store, session: Session, at_turn: Any) -> int:
     """The place behind a turn of the live path, and behind the unit that it ends with. Costs a few small reads."""
     check_whole(at_turn, "at_turn")
     low, high = 0, session.tail.next_seq
@@ -169,10 +171,10 @@ async def _behind(store: Store, session: Session, at_turn: Any) -> int:
     if last is None or last.turn_id != at_turn:
         turns = f"its last one is {session.tail.turn_id}" if session.messages else "it has none yet"
         raise InvalidRequest(f"session {session.id!r} has no turn {at_turn}; {turns}", param="at_turn")
-    return await _whole_unit(store, session.ref, low)
+    return await _find_unit_end(store, session.ref, low)
 
 
-async def _whole_unit(store: Store, ref: SessionRef, stop: int) -> int:
+async def _find_unit_end(store: Store, ref: SessionRef, stop: int) -> int:
     """`stop`, or the place behind the results right there that answer calls before it."""
     while True:
         page = await store.entries(ref, start=stop, limit=100)

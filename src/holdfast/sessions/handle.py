@@ -13,26 +13,26 @@ from holdfast.agents import Responder
 from holdfast.artifacts import SessionArtifacts
 from holdfast.context.dialects import Dialect, check_dialect
 from holdfast.context.settings import parse
-from holdfast.domain.heard import HEARD, parse_heard
+from holdfast.domain.interruptions import HEARD, parse_heard
 from holdfast.domain.messages import Message
 from holdfast.domain.reconcile import Mode
 from holdfast.domain.session import Entry, NewCompaction, NewEntry, Session, SessionRef, StoredCompaction
 from holdfast.engine.engine import Engine
-from holdfast.engine.entries import new_entries
+from holdfast.engine.entries import make_entries
 from holdfast.engine.session_lock import QueueMode, check_mode
 from holdfast.engine.session_removal import remove_session
 from holdfast.errors import InvalidRequest
 from holdfast.media.outgoing import restore_entries
 from holdfast.models import Collector
 from holdfast.sessions.annotations import annotate
-from holdfast.sessions.context_preview import Context, Look, preview_context, to_context
+from holdfast.sessions.context_preview import Context, PreviewRequest, preview_context, to_context
 from holdfast.sessions.facts import SessionFacts
 from holdfast.sessions.fields import check_session_fields
-from holdfast.sessions.forks import fork_session, rewound
-from holdfast.sessions.history import history
+from holdfast.sessions.forks import fork_session, rewind_session
+from holdfast.sessions.history import read_history
 from holdfast.sessions.interruption import Interruption, interrupt_reply
 from holdfast.sessions.message_explanations import ExplainedSession
-from holdfast.sessions.speech import Priority, Speech, SpeechSource, Spoken, spoken
+from holdfast.sessions.speech import Priority, Speech, SpeechResult, SpeechSource, deliver_speech
 from holdfast.sessions.state import SessionState
 from holdfast.stores.checks import check_entries, check_kind
 from holdfast.stores.log import Append, Appended
@@ -121,9 +121,9 @@ class SessionHandle(ExplainedSession):
             StaleSession: the log is not at `expect`.
             IdempotencyConflict: the key was used with another fingerprint.
         """
-        with self._engine.hushed():
+        with self._engine.mask_errors():
             made, own = to_messages(messages), get_own_fields(messages)
-        entries = await new_entries(made, own, timestamp=self._engine.clock())
+        entries = await make_entries(made, own, timestamp=self._engine.clock())
         return await self.write(entries, expect=expect, idempotency_key=idempotency_key, fingerprint=fingerprint)
 
     async def write(
@@ -136,7 +136,7 @@ class SessionHandle(ExplainedSession):
     ) -> Appended:
         """Write entries that are made already; see `append`."""
         check_entries(entries)
-        await self._engine.present(self.ref)
+        await self._engine.ensure_present(self.ref)
         write = Append(
             entries=entries,
             timestamp=self._engine.clock(),
@@ -230,7 +230,7 @@ class SessionHandle(ExplainedSession):
         if model is not None:
             check_text(model, "model")
             responder = msgspec.structs.replace(responder, llm=msgspec.structs.replace(responder.llm, model=model))
-        look = Look(
+        look = PreviewRequest(
             responder=responder,
             settings=settings,
             tools=tools,
@@ -326,7 +326,7 @@ class SessionHandle(ExplainedSession):
         responder = self._engine.roster.with_request(self.responder, strategy, budget, recall=recall)
         request = self._request(messages, responder, "auto", interrupt)
         request = msgspec.structs.replace(request, queue=session_queue, body=body)
-        await self._engine.present(self.ref)
+        await self._engine.ensure_present(self.ref)
         collector = Collector()
         async for chunk in respond(Turn(self._engine, request)):
             collector.add(chunk)
@@ -360,7 +360,7 @@ class SessionHandle(ExplainedSession):
         Raises:
             InvalidMessage: one of them is no message.
         """
-        with self._engine.hushed():
+        with self._engine.mask_errors():
             messages, own = to_messages(given), get_own_fields(given)
         system, incoming = split_system(messages)
         check_kind(interrupt, "interrupt", Mapping | None, "an object")
@@ -387,11 +387,11 @@ class SessionHandle(ExplainedSession):
             Conflict: the session is being summarized by somebody else.
         """
         engine = self._engine
-        session, learned = await engine.store.get(self.ref), await engine.learning.of(self.responder.llm)
+        session, learned = await engine.store.get(self.ref), await engine.learning.get(self.responder.llm)
         asked = TurnRequest(ref=self.ref, responder=self.responder, incoming=())
         instruction = await build_instruction(engine, session, self.responder)
         known = await introduce_memories(engine, session, self.responder)
-        marker = await engine.markers.of(session)
+        marker = await engine.markers.derive(session)
         request = make_request(asked, session, instruction, marker=marker, learned=learned, introduction=known)
         if not wait and not preview:
             engine.compactor.schedule(self.ref, self.responder, request, options)
@@ -420,7 +420,7 @@ class SessionHandle(ExplainedSession):
             raise InvalidRequest("view must be voice or plain", param="view")
         agent, team = self.responder.agent, self.responder.team
         own = team.root if team else agent.name if agent else None
-        return await history(
+        return await read_history(
             self._engine.store,
             self.ref,
             partial(make_attributed_records, own=own) if view == "voice" else make_plain_records,
@@ -453,7 +453,7 @@ class SessionHandle(ExplainedSession):
             SessionBusy: the turn that runs has not ended for too long.
         """
         said = {"content": content, "chars": chars, "ms": ms, "total_ms": total_ms}
-        with self._engine.hushed():
+        with self._engine.mask_errors():
             heard = parse_heard({**said, "timestamp": timestamp, "turn_id": turn_id})
         return await interrupt_reply(self._engine, self.ref, heard)
 
@@ -464,8 +464,8 @@ class SessionHandle(ExplainedSession):
         priority: Priority = "INTERRUPT",
         source: SpeechSource = "command",
         interruptable: bool = True,
-    ) -> Spoken:
-        """Have the agent say something, in a turn of its own; see `holdfast.sessions.speech.spoken`.
+    ) -> SpeechResult:
+        """Have the agent say something, in a turn of its own; see `holdfast.sessions.speech.deliver_speech`.
 
         Args:
             text: what; None: the agent's own words for a `greeting` or a `silence`.
@@ -479,7 +479,7 @@ class SessionHandle(ExplainedSession):
             CallsOpen: with `APPEND`: tool calls wait for their results.
         """
         speech = Speech(text=text, priority=priority, source=source, interruptable=interruptable)
-        return await spoken(self._engine, self.ref, self.responder, speech)
+        return await deliver_speech(self._engine, self.ref, self.responder, speech)
 
     async def close(self) -> Session:
         """End the session; as it is then. The next message opens it again, but in memory, where it is gone.
@@ -506,8 +506,8 @@ class SessionHandle(ExplainedSession):
         return SessionHandle(self._engine, session.ref, self.responder)
 
     async def rewind(self, at_turn: int, *, expect: int | None = None) -> Session:
-        """Go back to the end of a turn: what came after it is retired, not lost. See `holdfast.sessions.forks.rewound`."""
-        return (await rewound(self._engine, self.ref, at_turn, expect=expect))[0]
+        """Go back to the end of a turn: what came after it is retired, not lost. See `holdfast.sessions.forks.rewind_session`."""
+        return (await rewind_session(self._engine, self.ref, at_turn, expect=expect))[0]
 
     async def verify(self) -> int:
         """Re-derive the log's order, totals and digest chain; how many entries were read. Raises `StoreCorrupt`."""

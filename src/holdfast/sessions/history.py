@@ -13,7 +13,7 @@ from holdfast.stores.base import Store
 T = TypeVar("T")
 
 
-async def history(store: Store, ref: SessionRef, told: Callable[[Sequence[Entry]], list[T]]) -> list[T]:
+async def read_history(store: Store, ref: SessionRef, told: Callable[[Sequence[Entry]], list[T]]) -> list[T]:
     """What `told` makes of a session's live path as it was at one moment, page by page: a long log is not held as entries.
 
     Args:

@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace as evolve
 
-from holdfast.domain.heard import Cut, HeardReport
 from holdfast.domain.history import to_new_entry
+from holdfast.domain.interruptions import Cut, HeardReport
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
 from holdfast.engine.engine import Engine
@@ -62,8 +62,8 @@ async def interrupt_reply(engine: Engine, ref: SessionRef, heard: HeardReport) -
         HeardMismatch: the reply does not begin with `content`; the same holds.
         InvalidRequest: a turn of the session is open in this task.
     """
-    await engine.present(ref)
-    heard = await _as_kept(engine, heard)
+    await engine.ensure_present(ref)
+    heard = await _mask_heard(engine, heard)
     session = await engine.store.get(ref)
     if heard.turn_id is not None and session.tail.turn_id > heard.turn_id:
         return await _record_interruption(engine, ref, heard, partial(engine.store.append, ref), stopped=False)
@@ -73,7 +73,7 @@ async def interrupt_reply(engine: Engine, ref: SessionRef, heard: HeardReport) -
         return await _record_interruption(engine, ref, heard, write, stopped=lock.stopped)
 
 
-async def _as_kept(engine: Engine, heard: HeardReport) -> HeardReport:
+async def _mask_heard(engine: Engine, heard: HeardReport) -> HeardReport:
     """What was heard as the log has it: without secrets."""
     if heard.content is None or engine.guard is None:
         return heard
@@ -96,7 +96,7 @@ async def _record_interruption(
             marked = bool(said.rounds) and said.rounds[-1].cut
             return Interruption(session=session, entry=entry, interrupted=marked, stopped=stopped)
         now = engine.clock()
-        entries = await in_place_of(cut, said.behind)
+        entries = await build_replacement(cut, said.behind)
         try:
             appended = await write(
                 Append(
@@ -150,7 +150,7 @@ async def _check_heard(store: Store, session: Session, said: LastReply, heard: H
         )
 
 
-async def in_place_of(cut: Cut, behind: Sequence[Entry]) -> list[NewEntry]:
+async def build_replacement(cut: Cut, behind: Sequence[Entry]) -> list[NewEntry]:
     """What stands in the place of a reply that was cut, and of what came behind it."""
     entries = [to_new_entry(entry) for entry in (*cut.results, *behind)]
     if cut.message is None:

@@ -28,7 +28,7 @@ from holdfast.limits import (
     PAGE,
 )
 from holdfast.numbers import check_whole
-from holdfast.sessions.context_preview import Look, Looked, rebuild_context
+from holdfast.sessions.context_preview import Preview, PreviewRequest, rebuild_context
 from holdfast.sessions.explanation import Explanation, MessageExplanation, Remedy
 from holdfast.tools.search import SEARCH
 from holdfast.wire.sendable import check_text
@@ -74,11 +74,11 @@ class ExplainedSession:
             EntryNotFound: it has no message `seq`.
             BudgetTooSmall: no legal prompt fits.
         """
-        wanted = Wanted(seq=seq, text=text, turn=turn, before=before, limit=limit)
+        wanted = ExplainQuery(seq=seq, text=text, turn=turn, before=before, limit=limit)
         return await explain_messages(self._engine, self.ref, self.responder, wanted)
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which messages are explained, for which prompt; see `ExplainedSession.explain`."""
 
     seq: int | None = None
@@ -103,7 +103,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("before goes with a text: it is for the next page of its messages", param="before")
 
 
-async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder, wanted: Wanted) -> Explanation:
+async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder, wanted: ExplainQuery) -> Explanation:
     """Explain messages of a session; store nothing, and do not count as use. See `ExplainedSession.explain`."""
     wanted.check()
     session = await engine.store.get(ref)
@@ -111,7 +111,7 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
         known = f"the last one is {session.turns - 1}" if session.turns else "it has none yet"
         raise InvalidRequest(f"the session has no turn {wanted.turn}: {known}", param="turn")
     entries, before = await _find_entries(engine, ref, wanted)
-    look = Look(
+    look = PreviewRequest(
         responder=responder,
         settings=responder.context,
         dialect=responder.llm.dialect,
@@ -123,18 +123,18 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
     found = await rebuild_context(engine, ref, look)
     is_short = session.messages <= EXPLAIN_BUDGETED and session.tokens <= EXPLAIN_BUDGETED_TOKENS
     with_budget = wanted.seq is not None and is_short
-    make = partial(_explanation, engine, ref, responder, found, entries, with_budget=with_budget)
+    make = partial(_build_explanation, engine, ref, responder, found, entries, with_budget=with_budget)
     explanation = msgspec.structs.replace(
         await run_cpu(make), turn=wanted.turn, before=before, has_more=before is not None
     )
-    messages = await _with_departures(engine, ref, responder.view_key, wanted, explanation.messages)
+    messages = await _add_departures(engine, ref, responder.view_key, wanted, explanation.messages)
     return msgspec.structs.replace(explanation, messages=tuple(messages))
 
 
 # -- which messages ------------------------------------------------------------
 
 
-async def _find_entries(engine: Engine, ref: SessionRef, wanted: Wanted) -> tuple[list[Entry], int | None]:
+async def _find_entries(engine: Engine, ref: SessionRef, wanted: ExplainQuery) -> tuple[list[Entry], int | None]:
     """Return the messages that are explained, and before which one the search for more goes on; None: there are no more."""
     if wanted.seq is not None:
         found = await engine.store.entries(ref, start=wanted.seq, stop=wanted.seq + 1, retired=True)
@@ -147,7 +147,7 @@ async def _find_entries(engine: Engine, ref: SessionRef, wanted: Wanted) -> tupl
     matches: list[Entry] = []
     for _ in range(EXPLAIN_SCANNED // _PAGE):
         page = await engine.store.entries(ref, stop=stop, limit=_PAGE, descending=True, retired=True)
-        for entry in await run_cpu(_containing, page, words):
+        for entry in await run_cpu(_select_matches, page, words):
             matches.append(entry)
             if len(matches) == wanted.limit:
                 return matches, entry.seq or None
@@ -157,11 +157,11 @@ async def _find_entries(engine: Engine, ref: SessionRef, wanted: Wanted) -> tupl
     return matches, stop
 
 
-def _containing(entries: Sequence[Entry], words: str) -> list[Entry]:
-    return [entry for entry in entries if not entry.erased and words in _fold(_said(entry))]
+def _select_matches(entries: Sequence[Entry], words: str) -> list[Entry]:
+    return [entry for entry in entries if not entry.erased and words in _fold(_get_text(entry))]
 
 
-def _said(entry: Entry) -> str:
+def _get_text(entry: Entry) -> str:
     return "\n".join((entry.message.text, *(call.arguments for call in entry.message.tool_calls)))
 
 
@@ -172,8 +172,14 @@ def _fold(text: str) -> str:
 # -- what became of them -------------------------------------------------------
 
 
-def _explanation(
-    engine: Engine, ref: SessionRef, responder: Responder, found: Looked, entries: Sequence[Entry], *, with_budget: bool
+def _build_explanation(
+    engine: Engine,
+    ref: SessionRef,
+    responder: Responder,
+    found: Preview,
+    entries: Sequence[Entry],
+    *,
+    with_budget: bool,
 ) -> Explanation:
     """Explain a prompt, and what it has of some entries."""
     call, built = found.call, found.built
@@ -181,9 +187,9 @@ def _explanation(
     messages = []
     for entry in entries:
         presence = contents.find_presence(entry)
-        remedies = _remedies(engine, responder, found, entry, presence, with_budget=with_budget)
+        remedies = _list_remedies(engine, responder, found, entry, presence, with_budget=with_budget)
         left = found.departures.get(entry.seq) if presence.state != "whole" else None
-        messages.append(_message(entry, presence, left, remedies))
+        messages.append(_explain_message(entry, presence, left, remedies))
     return Explanation(
         session_id=ref.id,
         exact=call.hash.hex() == built.hash if call else None,
@@ -196,7 +202,7 @@ def _explanation(
     )
 
 
-def _message(
+def _explain_message(
     entry: Entry, presence: Presence, departure: Departure | None, remedies: Sequence[Remedy]
 ) -> MessageExplanation:
     return MessageExplanation(
@@ -205,7 +211,7 @@ def _message(
         role=entry.message.role,
         timestamp=entry.timestamp,
         tokens=entry.tokens,
-        text="" if entry.erased else _said(entry)[:EXPLAIN_TEXT_CHARS],
+        text="" if entry.erased else _get_text(entry)[:EXPLAIN_TEXT_CHARS],
         **msgspec.structs.asdict(presence),
         departure=departure,
         remedies=tuple(remedies),
@@ -219,8 +225,8 @@ def _find_recalled(record: BuildRecord | None, ref: SessionRef) -> set[int]:
     return {int(seq) for seq in own if seq.isascii() and seq.isdigit()}
 
 
-def _remedies(
-    engine: Engine, responder: Responder, found: Looked, entry: Entry, presence: Presence, *, with_budget: bool
+def _list_remedies(
+    engine: Engine, responder: Responder, found: Preview, entry: Entry, presence: Presence, *, with_budget: bool
 ) -> list[Remedy]:
     """Return what would bring a message back."""
     built = found.built
@@ -239,14 +245,14 @@ def _remedies(
     elif built.request.strategy.window_size is not None and presence.decision != "cut":
         remedies.append(Remedy("window_size", f"raise window_size above {built.request.strategy.window_size}"))
     else:
-        remedies += _larger_budget(found, entry.seq, search=with_budget)
+        remedies += _suggest_budget(found, entry.seq, search=with_budget)
     if presence.reason == SUMMARIZED:
         remedies.append(Remedy("summary", "drop the summary: session.drop_compaction(id)"))
-    remedies.append(_recall(engine, responder))
+    remedies.append(_suggest_recall(engine, responder))
     return remedies
 
 
-def _larger_budget(found: Looked, seq: int, *, search: bool) -> list[Remedy]:
+def _suggest_budget(found: Preview, seq: int, *, search: bool) -> list[Remedy]:
     built = found.built
     budget = None
     if search and found.entries:
@@ -262,7 +268,7 @@ def _larger_budget(found: Looked, seq: int, *, search: bool) -> list[Remedy]:
     return [Remedy("budget", f"a larger budget (it is {built.budget:,} tokens), or a model with a larger window")]
 
 
-def _recall(engine: Engine, responder: Responder) -> Remedy:
+def _suggest_recall(engine: Engine, responder: Responder) -> Remedy:
     if responder.strategy.recall or SEARCH in responder.tools.tools or "conversation" in responder.recalls:
         return Remedy("recall", "ask about it: what answers the message is recalled from the log")
     if engine.index is not None:
@@ -275,11 +281,11 @@ def _recall(engine: Engine, responder: Responder) -> Remedy:
 # -- when they left --------------------------------------------------------------
 
 
-async def _with_departures(
-    engine: Engine, ref: SessionRef, key: str, wanted: Wanted, explained: Sequence[MessageExplanation]
+async def _add_departures(
+    engine: Engine, ref: SessionRef, key: str, wanted: ExplainQuery, explained: Sequence[MessageExplanation]
 ) -> Sequence[MessageExplanation]:
     """Add the departures that rebuilt prompts do not tell, from the frontiers that were recorded with the calls."""
-    open_ = [one for one in explained if _is_left_unknown(one)]
+    open_ = [one for one in explained if _is_departure_unknown(one)]
     if not open_:
         return explained
     recorded = await engine.store.calls(ref, limit=PAGE)
@@ -293,7 +299,7 @@ async def _with_departures(
     return [msgspec.structs.replace(one, departure=found.get(one.seq, one.departure)) for one in explained]
 
 
-def _is_left_unknown(one: MessageExplanation) -> bool:
+def _is_departure_unknown(one: MessageExplanation) -> bool:
     return one.departure is None and one.state != "whole" and one.decision in ("compacted", "evicted")
 
 
@@ -310,13 +316,13 @@ async def _search_turns(
     low = one.turn_id
     while known is not None and known.turn_id - low > 1:
         middle = (low + known.turn_id) // 2
-        earlier = find_first_beyond(await _calls_of(engine, ref, key, middle), one.seq)
+        earlier = find_first_beyond(await _read_calls(engine, ref, key, middle), one.seq)
         low, known = (middle, known) if earlier is None else (low, earlier)
     if known is None or not known.turn_id:
         return known
-    before = await _calls_of(engine, ref, key, known.turn_id - 1)
-    return find_first_beyond([*before, *await _calls_of(engine, ref, key, known.turn_id)], one.seq) or known
+    before = await _read_calls(engine, ref, key, known.turn_id - 1)
+    return find_first_beyond([*before, *await _read_calls(engine, ref, key, known.turn_id)], one.seq) or known
 
 
-async def _calls_of(engine: Engine, ref: SessionRef, key: str, turn: int) -> list[tuple[ModelCall, BuildRecord]]:
+async def _read_calls(engine: Engine, ref: SessionRef, key: str, turn: int) -> list[tuple[ModelCall, BuildRecord]]:
     return _decode(await engine.store.calls(ref, limit=PAGE, turn_id=turn), key)

@@ -19,10 +19,10 @@ from holdfast.domain.history import Past, to_old_entry
 from holdfast.domain.media.parts import list_hashes
 from holdfast.domain.session import PARENT, Claim, CompactionFields, Entry, NewCompaction, Session, SessionRef
 from holdfast.engine.engine import Engine
-from holdfast.engine.session_removal import children_of, remove_session
+from holdfast.engine.session_removal import list_children, remove_session
 from holdfast.errors import Conflict, SessionBusy, SessionExists, SessionNotFound
 from holdfast.liveness import is_dead, new_holder
-from holdfast.sessions.transfer import TRIES, calls_of, log_of
+from holdfast.sessions.transfer import TRIES, read_calls, read_log
 from holdfast.stores.checks import check_ref
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
@@ -70,9 +70,9 @@ async def _hold_alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
     """A block during which no turn of the session runs, on this server or another one; whose claim that is. Raises `SessionBusy`."""
     store, holder = engine.store, f"{new_holder()}-move"
     session = (await store.get(ref)).require_intact()
-    if engine.busy(ref):
+    if engine.is_busy(ref):
         raise SessionBusy(ref.id, until=engine.clock() if session.claim is None else session.claim.until)
-    async with engine.queue(ref):
+    async with engine.lock_between_turns(ref):
         if session.claim is not None and is_dead(session.claim.holder):
             await store.append(ref, Append(timestamp=engine.clock(), release=session.claim.holder))
         await _claim(engine, ref, holder)
@@ -116,7 +116,7 @@ async def _hand_over(
 
 
 async def _move_children(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
-    for child in await children_of(engine, ref):
+    for child in await list_children(engine, ref):
         there = SessionRef(target.user_id, child.id)
         if there != child:
             await move_session(engine, child, there)
@@ -126,15 +126,15 @@ async def _move_children(engine: Engine, ref: SessionRef, target: SessionRef) ->
 async def _write_copy(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> int:
     """Put the session with its log under its new name; the version that it was copied at."""
     store = engine.store
-    session, entries = await log_of(store, ref, retired=True)
-    fresh = not await _begin_copy(engine, session, entries, target)
+    session, entries = await read_log(store, ref, retired=True)
+    fresh = not await _check_target(engine, session, entries, target)
     past = Past(
         created_at=session.created_at,
         updated_at=session.updated_at,
         ended_at=session.ended_at,
         end_reason=session.end_reason,
         usage=session.usage,
-        calls=tuple(await calls_of(store, session)),
+        calls=tuple(await read_calls(store, session)),
     )
     new = NewSession(
         id=target.id,
@@ -151,17 +151,17 @@ async def _write_copy(engine: Engine, ref: SessionRef, target: SessionRef, agent
     )
     media = await store.media(ref, list_hashes(entry.message for entry in entries))
     await store.replace(new, [to_old_entry(entry) for entry in entries], fresh=fresh, media=media)
-    laid = [_write_again(one) for one in await store.compactions(ref, live=True)]
+    laid = [_to_new_compaction(one) for one in await store.compactions(ref, live=True)]
     if laid:
         await store.append(target, Append(timestamp=session.updated_at, compactions=laid))
     return session.version
 
 
-def _write_again(one: CompactionFields) -> NewCompaction:
+def _to_new_compaction(one: CompactionFields) -> NewCompaction:
     return NewCompaction(**{name: getattr(one, name) for name in CompactionFields.__struct_fields__})
 
 
-async def _begin_copy(engine: Engine, session: Session, entries: Sequence[Entry], target: SessionRef) -> bool:
+async def _check_target(engine: Engine, session: Session, entries: Sequence[Entry], target: SessionRef) -> bool:
     """Whether a move of the session to `target` was begun before.
 
     Raises:
@@ -169,7 +169,7 @@ async def _begin_copy(engine: Engine, session: Session, entries: Sequence[Entry]
         Conflict: it was written to since.
     """
     try:
-        there, copied = await log_of(engine.store, target, retired=True)
+        there, copied = await read_log(engine.store, target, retired=True)
     except SessionNotFound:
         return False
     if not session.identity or there.identity != session.identity:

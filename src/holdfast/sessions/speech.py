@@ -9,13 +9,13 @@ import msgspec
 from msgspec.structs import replace as evolve
 
 from holdfast.agents import Agent, Responder
-from holdfast.domain.heard import HeardReport
+from holdfast.domain.interruptions import HeardReport
 from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry, NewEntry, Session, SessionRef
 from holdfast.domain.state import get_scope
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import count_tokens
-from holdfast.engine.scoped import SHARED
+from holdfast.engine.scoped_state import SHARED
 from holdfast.engine.session_lock import QueueMode, SessionLock
 from holdfast.errors import (
     CallsOpen,
@@ -27,7 +27,7 @@ from holdfast.errors import (
     TooLarge,
     UsageError,
 )
-from holdfast.sessions.interruption import TRIES, in_place_of
+from holdfast.sessions.interruption import TRIES, build_replacement
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 from holdfast.turns.interruptions import find_cut, find_last_reply
@@ -63,7 +63,7 @@ class Speech(msgspec.Struct, frozen=True, kw_only=True):
         if self.text is None and self.source == "command":
             raise InvalidRequest("text is missing: what is to be said", param="text")
 
-    def words(self, agent: Agent | None) -> str:
+    def get_words(self, agent: Agent | None) -> str:
         """What is said. Raises `InvalidRequest` where the agent has no words of its own."""
         if self.text is not None:
             return self.text
@@ -81,7 +81,7 @@ class Speech(msgspec.Struct, frozen=True, kw_only=True):
             raise TooLarge(f"text has {size} bytes; gateway.max_speech is {most}", param="text")
 
 
-class Spoken(msgspec.Struct, frozen=True, kw_only=True):
+class SpeechResult(msgspec.Struct, frozen=True, kw_only=True):
     """What became of a speech."""
 
     session: Session
@@ -92,7 +92,7 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a turn was running, and was asked to stop."""
 
 
-async def spoken(engine: Engine, ref: SessionRef, responder: Responder, speech: Speech) -> Spoken:
+async def deliver_speech(engine: Engine, ref: SessionRef, responder: Responder, speech: Speech) -> SpeechResult:
     """Have the agent say something, in a turn of its own.
 
     Args:
@@ -108,19 +108,21 @@ async def spoken(engine: Engine, ref: SessionRef, responder: Responder, speech: 
         CallsOpen: with `APPEND`: tool calls wait for their results.
         InvalidRequest: there is nothing to say, or a turn of the session is open in this task.
     """
-    words = speech.words(responder.agent)
-    await engine.present(ref)
+    words = speech.get_words(responder.agent)
+    await engine.ensure_present(ref)
     try:
         async with engine.locks.between_turns(ref, _MODES[speech.priority]) as lock:
             await lock.open(lambda: engine.store.get(ref))
-            return await _spoken(engine, lock, responder, speech, words)
+            return await _write_speech(engine, lock, responder, speech, words)
     except SessionBusy:
         if speech.priority != "IGNORE":
             raise
-        return Spoken(session=await engine.store.get(ref), entry=None, stopped=False)
+        return SpeechResult(session=await engine.store.get(ref), entry=None, stopped=False)
 
 
-async def _spoken(engine: Engine, lock: SessionLock, responder: Responder, speech: Speech, words: str) -> Spoken:
+async def _write_speech(
+    engine: Engine, lock: SessionLock, responder: Responder, speech: Speech, words: str
+) -> SpeechResult:
     ref, stopped = lock.ref, lock.stopped
     if speech.text is None and responder.agent is not None:
         words = await fill_template(engine, await engine.store.get(ref), words, responder.agent)
@@ -134,11 +136,11 @@ async def _spoken(engine: Engine, lock: SessionLock, responder: Responder, speec
         cut = None
         if session.tail.open_calls:
             if speech.priority == "IGNORE":
-                return Spoken(session=session, entry=None, stopped=False)
+                return SpeechResult(session=session, entry=None, stopped=False)
             if speech.priority == "APPEND":
                 raise CallsOpen(ref.id)
             cut = find_cut(session, await find_last_reply(engine.store, session), _ALL, now)
-        before = [] if cut is None else await in_place_of(cut, ())
+        before = [] if cut is None else await build_replacement(cut, ())
         new = NewEntry(
             message=message,
             tokens=tokens,
@@ -159,14 +161,14 @@ async def _spoken(engine: Engine, lock: SessionLock, responder: Responder, speec
         except StaleSession:  # somebody wrote without a turn: look again
             continue
         engine.warm.take(ref, appended, write)
-        return Spoken(session=appended.session, entry=appended.entries[-1], stopped=stopped)
+        return SpeechResult(session=appended.session, entry=appended.entries[-1], stopped=stopped)
     raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
 
 
 # -- greeting ----------------------------------------------------------------
 
 
-async def greeted(engine: Engine, new: NewSession, agent: Agent | None) -> Session:
+async def create_with_greeting(engine: Engine, new: NewSession, agent: Agent | None) -> Session:
     """Make a session that begins with its agent's greeting, if that has one, in the write that makes it. Raises `SessionExists`."""
     if agent is None or not agent.greeting:
         return await engine.store.create(new)
@@ -183,12 +185,12 @@ async def greeted(engine: Engine, new: NewSession, agent: Agent | None) -> Sessi
         agent=agent.name,
         turn_id=0,
     )
-    session = await _made_with(engine, new, greeting)
+    session = await _create_with_entry(engine, new, greeting)
     engine.life.note_ttl(new.ttl)
     return session
 
 
-async def _made_with(engine: Engine, new: NewSession, greeting: NewEntry) -> Session:
+async def _create_with_entry(engine: Engine, new: NewSession, greeting: NewEntry) -> Session:
     """Make a session with its first entry, and write what its state brings to shared scopes; none where that is refused."""
     own = {key: value for key, value in new.state.items() if get_scope(key) not in SHARED}
     session = (await engine.store.replace(evolve(new, state=own), [greeting], fresh=True)).session

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.domain.session import SessionRef
 from holdfast.domain.state import Change, Extend, Increment, Scope, add_prefix, check_key, get_scope, remove_prefix
 from holdfast.engine.engine import Engine
-from holdfast.engine.scoped import check_scope
+from holdfast.engine.scoped_state import check_scope
 from holdfast.errors import InvalidRequest, StaleState
 
 
@@ -31,12 +31,12 @@ class StateHandle(ABC):
     async def get(self, key: str, default: Any = None) -> Any:
         """The same, or `default`."""
         check_key(key)
-        value = await self._one(key)
+        value = await self._read(key)
         return default if value is None else copy.deepcopy(value)
 
     async def all(self) -> dict[str, Any]:
         """All of it, by key."""
-        return copy.deepcopy(await self._all())
+        return copy.deepcopy(await self._read_all())
 
     async def set(self, key: str, value: Any) -> None:
         """Have `value` stand under a key; of others nothing changes. Raises as `update` does."""
@@ -69,7 +69,7 @@ class StateHandle(ABC):
             InvalidRequest: something else stands there, or `by` is no number.
         """
         check_key(key)
-        number: int | float = _after(await self._change({key: Increment(by)}), key, by)
+        number: int | float = _get_new_value(await self._change({key: Increment(by)}), key, by)
         return number
 
     async def append(self, key: str, *values: Any) -> int:
@@ -80,7 +80,7 @@ class StateHandle(ABC):
             TooLarge: the list would be.
         """
         check_key(key)
-        return len(_after(await self._change({key: Extend(values)}), key, values))
+        return len(_get_new_value(await self._change({key: Extend(values)}), key, values))
 
     async def compare_and_set(self, key: str, expected: Any, value: Any) -> bool:
         """Have `value` stand under a key if `expected` does (None: nothing); whether it did. Of several at once one does."""
@@ -92,11 +92,11 @@ class StateHandle(ABC):
         return True
 
     @abstractmethod
-    async def _one(self, key: str) -> Any:
+    async def _read(self, key: str) -> Any:
         """What stands under a key, or None."""
 
     @abstractmethod
-    async def _all(self) -> dict[str, Any]:
+    async def _read_all(self) -> dict[str, Any]:
         """All of it; it may be somebody else's."""
 
     @abstractmethod
@@ -117,16 +117,16 @@ class SessionState(StateHandle):
     def __repr__(self) -> str:
         return f"<state of session {self._ref.id!r}>"
 
-    async def _one(self, key: str) -> Any:
+    async def _read(self, key: str) -> Any:
         if get_scope(key) == "session":
             return (await self._engine.store.get(self._ref)).require_intact().state.get(key)
-        return (await self._engine.scopes.named(self._ref.user_id, [key])).get(key)
+        return (await self._engine.scopes.read_keys(self._ref.user_id, [key])).get(key)
 
-    async def _all(self) -> dict[str, Any]:
-        return await self._engine.scopes.all((await self._engine.store.get(self._ref)).require_intact())
+    async def _read_all(self) -> dict[str, Any]:
+        return await self._engine.scopes.read_all((await self._engine.store.get(self._ref)).require_intact())
 
     async def _change(self, delta: Mapping[str, Change], *, expect: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        await self._engine.present(self._ref)
+        await self._engine.ensure_present(self._ref)
         return (await self._engine.scopes.change(self._ref, delta, expect=expect)).values
 
 
@@ -149,11 +149,11 @@ class SharedState(StateHandle):
         """Delete all of it; how many keys there were."""
         return await self._engine.scopes.drop(self._user_id)
 
-    async def _one(self, key: str) -> Any:
+    async def _read(self, key: str) -> Any:
         check_scope([key], self._scope)
-        return (await self._engine.scopes.some(self._user_id, [remove_prefix(key)])).get(remove_prefix(key))
+        return (await self._engine.scopes.read_names(self._user_id, [remove_prefix(key)])).get(remove_prefix(key))
 
-    async def _all(self) -> dict[str, Any]:
+    async def _read_all(self) -> dict[str, Any]:
         return add_prefix((await self._engine.scopes.read(self._user_id)).values or {}, self._scope)
 
     async def _change(self, delta: Mapping[str, Change], *, expect: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -161,6 +161,6 @@ class SharedState(StateHandle):
         return dict(changed.values or {})
 
 
-def _after(values: Mapping[str, Any], key: str, alone: Any) -> Any:
+def _get_new_value(values: Mapping[str, Any], key: str, alone: Any) -> Any:
     """What stands under a key that was changed; of one that holds a secret, and is kept under another name, what it was given."""
     return values.get(key, alone)

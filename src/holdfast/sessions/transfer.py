@@ -16,7 +16,7 @@ from holdfast.domain.origins import copy_origins
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.engine import Engine
 from holdfast.engine.entries import is_long
-from holdfast.engine.redacting_store import as_kept
+from holdfast.engine.redacting_store import clean_import
 from holdfast.errors import Conflict, InvalidRequest, SessionExists, SessionNotFound
 from holdfast.limits import PAGE
 from holdfast.media.outgoing import restore_entries
@@ -50,17 +50,17 @@ async def export_session(
     """
     if calls and not retired:
         raise InvalidRequest("calls needs retired too: a call names messages by their place in the log", param="calls")
-    session, entries = await log_of(store, ref, retired=retired)
+    session, entries = await read_log(store, ref, retired=retired)
     whole = await restore_entries(store, ref, entries, strict=True)
-    made = await calls_of(store, session) if calls else None
-    artifacts = await _artifacts(store, ref)
+    made = await read_calls(store, session) if calls else None
+    artifacts = await _list_artifacts(store, ref)
     origins = (await store.origins(ref.user_id, [ref.id])).get(ref.id, ())
     return build_export(
         session, whole, artifacts=artifacts, calls=made, digests=digests, referring=entries, origins=origins
     )
 
 
-async def log_of(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session, Sequence[Entry]]:
+async def read_log(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session, Sequence[Entry]]:
     """A session and its log, seen at one moment."""
     if not retired:
         rows = await store.window(ref, None)
@@ -73,7 +73,7 @@ async def log_of(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Sessi
     raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
 
 
-async def calls_of(store: Store, session: Session) -> list[ModelCall]:
+async def read_calls(store: Store, session: Session) -> list[ModelCall]:
     """All of them, oldest first: the newest at once, and where there are more, turn by turn."""
     found = await store.calls(session.ref, limit=PAGE)
     if len(found) < PAGE:
@@ -82,7 +82,7 @@ async def calls_of(store: Store, session: Session) -> list[ModelCall]:
     return [call for turn in turns for call in reversed(await store.calls(session.ref, limit=PAGE, turn_id=turn))]
 
 
-async def _artifacts(store: Store, ref: SessionRef) -> list[Artifact]:
+async def _list_artifacts(store: Store, ref: SessionRef) -> list[Artifact]:
     """The newest version of each of a session's own."""
     found: list[Artifact] = []
     while True:
@@ -95,7 +95,7 @@ async def _artifacts(store: Store, ref: SessionRef) -> list[Artifact]:
 # -- in ----------------------------------------------------------------------
 
 
-class Arrival(NamedTuple):
+class ImportResult(NamedTuple):
     """What became of an import."""
 
     session: Session
@@ -105,7 +105,7 @@ class Arrival(NamedTuple):
     """Whether another one of that name had to make room."""
 
 
-async def existing(store: Store, ref: SessionRef, read: Imported) -> tuple[Session, bool] | None:
+async def find_existing(store: Store, ref: SessionRef, read: Imported) -> tuple[Session, bool] | None:
     """The session that an import would replace, and whether that would change anything; None when there is none."""
     try:
         session = await store.get(ref)
@@ -120,7 +120,7 @@ async def existing(store: Store, ref: SessionRef, read: Imported) -> tuple[Sessi
 
 def check_import(ref: SessionRef, read: Imported) -> None:
     """Refuse what could not be imported, before anything is written. Raises `InvalidRequest`, which says where."""
-    check_new_session(_new_session(ref, read, 0), past=True)
+    check_new_session(_make_new_session(ref, read, 0), past=True)
     messages = take_out_data(read.messages, {})
     said = zip(messages, read.fields, strict=True)
     entries = [OldEntry(message=one, **{"tokens": 0, "timestamp": 0, **own}) for one, own in said]
@@ -128,7 +128,7 @@ def check_import(ref: SessionRef, read: Imported) -> None:
     rebuild_log(entries)
 
 
-async def import_session(engine: Engine, ref: SessionRef, read: Imported, *, fresh: bool = False) -> Arrival:
+async def import_session(engine: Engine, ref: SessionRef, read: Imported, *, fresh: bool = False) -> ImportResult:
     """Install a session as an export or a recording says, in place of one of that name; all of it or nothing.
 
     One that is there already, just so, is left alone: its version, views and artifacts stay.
@@ -143,30 +143,30 @@ async def import_session(engine: Engine, ref: SessionRef, read: Imported, *, fre
         SessionExists: another one of that name is there, and it is not to be replaced.
         InvalidRequest: what it says cannot be stored; says what.
     """
-    found = await existing(engine.store, ref, await as_kept(engine.guard, read))
+    found = await find_existing(engine.store, ref, await clean_import(engine.guard, read))
     if found is not None and not found[1]:
-        return Arrival(found[0], changed=False, replaced=False)
+        return ImportResult(found[0], changed=False, replaced=False)
     if found is not None and fresh:
         raise SessionExists(ref.id)
     now = engine.clock()
-    entries = await run_cpu(_entries, read, now, long=is_long(read.messages))
-    appended = await engine.store.replace(_new_session(ref, read, now), entries, fresh=fresh)
+    entries = await run_cpu(_make_entries, read, now, long=is_long(read.messages))
+    appended = await engine.store.replace(_make_new_session(ref, read, now), entries, fresh=fresh)
     engine.warm.forget(ref)
-    return Arrival(appended.session, changed=True, replaced=found is not None)
+    return ImportResult(appended.session, changed=True, replaced=found is not None)
 
 
-def _entries(read: Imported, now: int) -> list[OldEntry]:
+def _make_entries(read: Imported, now: int) -> list[OldEntry]:
     return [
         OldEntry(message=message, **{"tokens": STORED.message(message), "timestamp": now, **own})
-        for message, own in _said(read)
+        for message, own in _iterate_messages(read)
     ]
 
 
-def _said(read: Imported) -> Iterator[tuple[Message, dict[str, Any]]]:
+def _iterate_messages(read: Imported) -> Iterator[tuple[Message, dict[str, Any]]]:
     return zip(read.messages, read.fields, strict=True)
 
 
-def _new_session(ref: SessionRef, read: Imported, now: int) -> NewSession:
+def _make_new_session(ref: SessionRef, read: Imported, now: int) -> NewSession:
     new = NewSession(
         id=ref.id,
         user_id=ref.user_id,

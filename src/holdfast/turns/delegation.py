@@ -20,7 +20,7 @@ from holdfast.domain.participants import SHARED
 from holdfast.domain.session import CHILD, PARENT, Session, SessionRef, make_child_id
 from holdfast.domain.state import is_same_json
 from holdfast.engine.engine import Engine
-from holdfast.engine.initial_state import begin_session
+from holdfast.engine.initial_state import add_initial_state
 from holdfast.engine.session_removal import remove_session
 from holdfast.errors import HoldfastError, InvalidRequest, SessionNotFound
 from holdfast.limits import AGENT_DEPTH
@@ -94,7 +94,7 @@ async def _create_child(turn: Turn, context: ToolContext, responder: Responder, 
         state=dict(turn.session.state),
         metadata={PARENT: parent},
     )
-    return await engine.store.create(await begin_session(engine.store, new, responder.agent))
+    return await engine.store.create(await add_initial_state(engine.store, new, responder.agent))
 
 
 async def _run_turn(turn: Turn) -> str:

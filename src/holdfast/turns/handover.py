@@ -54,7 +54,7 @@ async def resume(turn: Turn, session: Session, plan: Plan) -> None:
     responder = asked if name == asked.agent.name else _make_responder(turn, asked.team, name)
     if not may_share_key(turn, responder):
         responder = asked
-    learned = await turn.engine.learning.of(responder.llm)
+    learned = await turn.engine.learning.get(responder.llm)
     if responder is not asked:
         check_body(responder, turn.request.body, learned)
     turn.give_to(responder, learned)
@@ -139,7 +139,7 @@ async def transfer(turn: Turn, name: str) -> None:
         raise InvalidRequest(
             f"{name} cannot take over: its model is elsewhere, where the user's own key is not handed on"
         )
-    learned = await turn.engine.learning.of(responder.llm)
+    learned = await turn.engine.learning.get(responder.llm)
     try:
         check_body(responder, turn.request.body, learned)
     except InvalidRequest as exc:

@@ -17,7 +17,7 @@ from msgspec.structs import replace as evolve
 
 from holdfast.agents import Llm
 from holdfast.context.build import WorkingSet
-from holdfast.domain.heard import (
+from holdfast.domain.interruptions import (
     Cut,
     HeardReport,
     ReplyRound,

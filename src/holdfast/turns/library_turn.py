@@ -37,7 +37,7 @@ class LibraryTurn:
         await self._scope.__aenter__()
         try:
             await turn.engine.life.record_use(turn.session)
-            await turn.lock.interruptible(partial(build_prompt, turn))
+            await turn.lock.run_interruptibly(partial(build_prompt, turn))
             self._open = OpenTurn(turn, await prompt_of(turn))
         except BaseException as exc:
             await self._scope.__aexit__(type(exc), exc, exc.__traceback__)
@@ -115,7 +115,7 @@ class OpenTurn:
             raise InvalidRequest("the turn has ended: open another one, or add what is missing with session.append()")
         self._turn.lock.check()
         engine = self._turn.engine
-        with engine.hushed():
+        with engine.mask_errors():
             made = to_message(message, "message", text_role="assistant")
         if engine.guard is not None:
             engine.guard.mask_messages(
@@ -141,7 +141,7 @@ class OpenTurn:
         await self._turn.engine.settle(self._turn.request.ref, self.flush())
         if self._turn.turn_state.loaded:
             await self.load_state()
-        await self._turn.lock.interruptible(lambda: build_prompt(self._turn))
+        await self._turn.lock.run_interruptibly(lambda: build_prompt(self._turn))
         self.messages = await prompt_of(self._turn)
         return self.messages
 

@@ -68,7 +68,7 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     """
     recovery = Recovery(turn)
     while True:
-        await turn.lock.interruptible(recovery.settle)
+        await turn.lock.run_interruptibly(recovery.settle)
         call, has_begun = turn.roster.find_upstream(turn.request.responder.llm).begin(turn.engine.clock()), False
         try:
             stream = turn.request.responder.llm.client.stream(await _body(turn), headers=turn.request.headers or None)
@@ -87,7 +87,7 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
             _note(turn, call, exc)
             if has_begun:
                 raise
-            error = await turn.lock.interruptible(partial(recovery.recover, exc))
+            error = await turn.lock.run_interruptibly(partial(recovery.recover, exc))
             try:
                 if error is exc:
                     raise
@@ -341,7 +341,7 @@ def _is_available(turn: Turn, responder: Responder) -> bool:
 async def _switch_to_wider(turn: Turn, responder: Responder, own: Responder, refusal: ContextTooLong) -> bool:
     """Switch to a model with more room than the `own` one, which refused every prompt; return whether it has more."""
     window = refusal.context_limit or own.llm.compute_budget().context_window
-    return responder.llm.compute_budget(learned=await turn.engine.learning.of(responder.llm)).context_window > window
+    return responder.llm.compute_budget(learned=await turn.engine.learning.get(responder.llm)).context_window > window
 
 
 async def _build_for(turn: Turn, responder: Responder) -> HoldfastError | None:
@@ -356,7 +356,7 @@ async def _build_for(turn: Turn, responder: Responder) -> HoldfastError | None:
 
 
 async def _speak_as(turn: Turn, responder: Responder) -> None:
-    turn.speak_as(responder, await turn.engine.learning.of(responder.llm))
+    turn.speak_as(responder, await turn.engine.learning.get(responder.llm))
 
 
 def _note_failed(turn: Turn, responder: Responder, code: str, status: int | None) -> None:

@@ -73,7 +73,7 @@ class Placement:
         placed = await self._find_again(self._is_unchanged)
         placed.attempt = self.attempt
         if self.attempt is not None:
-            self.attempt.place(placed.session.ref, placed.session.identity)
+            self.attempt.assign_session(placed.session.ref, placed.session.identity)
         return placed
 
     def release(self) -> None:

@@ -79,7 +79,7 @@ async def _build(turn: Turn, session: Session) -> WorkingSet:
         turn.request,
         session,
         turn.instruction,
-        marker=await turn.engine.markers.of(session),
+        marker=await turn.engine.markers.derive(session),
         learned=turn.learned,
         input_budget=turn.input_budget,
         recall=turn.recalls.get(turn.request.responder.agent_name),
@@ -354,7 +354,7 @@ async def _read_values(
     """Return the values of the names in some templates; missing ones are left out."""
     keys = {key: None for one in templates for key in one.keys}
     values = {key: temp.get(key) if key.startswith(TEMP) else state.get(key) for key in keys}
-    values |= await engine.scopes.named(ref.user_id, [key for key in keys if values[key] is None])
+    values |= await engine.scopes.read_keys(ref.user_id, [key for key in keys if values[key] is None])
     for name in dict.fromkeys(name for one in templates for name in one.artifacts):
         values[ARTIFACT + name] = await _read_artifact(engine, ref, name, strict=strict)
     return {key: _redact_value(engine, ref, key, value) for key, value in values.items() if value is not None}
@@ -419,5 +419,5 @@ async def introduce_memories(engine: Engine, session: Session, responder: Respon
     # The model's own window, and not what a provider has taught of it: that would change the block within a session.
     room = min(budget, responder.llm.compute_budget(None).input // SHARE)
     memories = [one for some in found for one in some.memories]
-    marker = await engine.markers.of(session)
+    marker = await engine.markers.derive(session)
     return make_introduction(memories, session.created_at, room, responder.llm.counter, marker=marker)

@@ -15,7 +15,7 @@ import msgspec
 from holdfast.agents import Responder
 from holdfast.context.units import make_distinct_id
 from holdfast.domain.artifact import check_name, format_versions
-from holdfast.domain.heard import APART
+from holdfast.domain.interruptions import APART
 from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry
 from holdfast.errors import HoldfastError, InvalidRequest

@@ -84,7 +84,7 @@ async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[st
     message, that is the reply.
     """
     while True:
-        await turn.lock.interruptible(lambda: build_call(turn))
+        await turn.lock.run_interruptibly(lambda: build_call(turn))
         async with Round(turn, assembler) as model_round:
             async for chunk in model_round.chunks:
                 for sent in model_round.add(chunk):

@@ -45,7 +45,7 @@ class TurnScope:
             await turn.lock.__aenter__()
             try:
                 if self._revive:
-                    await turn.engine.present(turn.request.ref)
+                    await turn.engine.ensure_present(turn.request.ref)
                 await open_turn(turn)
                 turn.engine.life.begin_use(turn.request.ref)
                 self._in_use = True

@@ -36,7 +36,7 @@ async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dic
             for told in assembler.progress(call, "running"):
                 yield told
         while under_way.left:
-            done = await turn.lock.interruptible(under_way.wait_for_some)
+            done = await turn.lock.run_interruptibly(under_way.wait_for_some)
             for outcome in await under_way.write(done):
                 for told in assembler.progress(outcome.call, "failed" if outcome.failed else "done"):
                     yield told

@@ -22,15 +22,15 @@ from holdfast.context.recalled import Introduction, Recall
 from holdfast.context.settings import RequestSettings
 from holdfast.domain.artifact import format_versions
 from holdfast.domain.calibration import Learned
-from holdfast.domain.heard import HeardReport
 from holdfast.domain.history import to_new_entry
+from holdfast.domain.interruptions import HeardReport
 from holdfast.domain.messages import Message
 from holdfast.domain.participants import with_speaker
 from holdfast.domain.reconcile import Mode, Plan
 from holdfast.domain.session import Entry, ModelCall, Session, SessionRef
 from holdfast.engine.branches import Share
 from holdfast.engine.engine import Engine
-from holdfast.engine.entries import new_entries
+from holdfast.engine.entries import make_entries
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.engine.session_lock import QueueMode, SessionLock
 from holdfast.limits import INLINE_MESSAGES, TURN_WARNINGS
@@ -372,9 +372,9 @@ class Turn:
         if opening and request.speaker is not None:
             own = [{**one, "metadata": with_speaker(one.get("metadata"), request.speaker)} for one in own]
         if self.share:
-            own = [{**one, "metadata": self.share.noted(one.get("metadata"))} for one in own]
+            own = [{**one, "metadata": self.share.add_metadata(one.get("metadata"))} for one in own]
         fields = own if agent is None else [{"agent": agent, **one} for one in own]
-        entries = await new_entries(messages, fields, timestamp=now)
+        entries = await make_entries(messages, fields, timestamp=now)
         if plan is not None and plan.restore:
             entries = [*map(to_new_entry, plan.restore), *entries]
         views = dict([self._view]) if self._view else None

@@ -27,7 +27,7 @@ from holdfast.domain.session import Entry, Session
 from holdfast.engine.redacting_store import mask_messages
 from holdfast.errors import Conflict, HoldfastError, InvalidMessage, InvalidRequest, SessionNotFound, StaleSession
 from holdfast.limits import CALL_LOOKBACK, CLIENTS_REMEMBERED
-from holdfast.matching.log_match import at_end, behind, branch, find_landing, goes_on
+from holdfast.matching.log_match import count_known_messages, find_landing, read_branch, read_end, read_remainder
 from holdfast.overlays.session_cache import CachedSession, read_view
 from holdfast.stores.base import Store
 from holdfast.stores.log import Appended
@@ -59,7 +59,7 @@ async def _relate(turn: Turn) -> Session | None:
     Returns:
         The session; None if the request is answered already.
     """
-    if turn.engine.unheard.of(turn.request.ref) and await _repeat_undelivered(turn):
+    if turn.engine.undelivered.has_reply(turn.request.ref) and await _repeat_undelivered(turn):
         return None
     runs_tools = bool(turn.request.responder.tools or turn.request.responder.steps)
     is_joined = turn.placement is not None and await _join_attempt(turn)
@@ -79,7 +79,7 @@ async def _repeat_undelivered(turn: Turn) -> bool:
     await turn.admit()
     store, request = turn.engine.store, turn.request
     session = (await store.get(request.ref)).require_intact()
-    seq = turn.engine.unheard.taken(session, request.incoming, request.idempotency_key)
+    seq = turn.engine.undelivered.take(session, request.incoming, request.idempotency_key)
     last = [] if seq is None else await store.entries(request.ref, start=seq, limit=1)
     if not last or last[0].message.role != "assistant" or last[0].erased:
         return False
@@ -104,7 +104,7 @@ async def _join_attempt(turn: Turn) -> bool:
     session = await turn.engine.store.get(request.ref)
     if session.identity != placement.attempt.identity:
         return False
-    turn.learned = await turn.engine.learning.of(request.responder.llm)
+    turn.learned = await turn.engine.learning.get(request.responder.llm)
     check_body(request.responder, request.body, turn.learned)
     await turn.admit()
     await resume(turn, session, Plan("replayed"))
@@ -127,7 +127,7 @@ async def _is_asked_again(turn: Turn) -> bool:
     incoming = await mask_messages(turn.engine.guard, request.incoming)
     if not await _has_unanswered(turn, session, incoming):
         return False
-    turn.learned = await turn.engine.learning.of(request.responder.llm)
+    turn.learned = await turn.engine.learning.get(request.responder.llm)
     check_body(request.responder, request.body, turn.learned)
     await turn.admit()
     await write_opening(turn, session, Plan("replayed"), expect=None)
@@ -203,7 +203,7 @@ _MOVED = 64
 
 async def reconcile(turn: Turn) -> None:
     """Compare the request with the log, and open the turn with its new messages."""
-    turn.learned = await turn.engine.learning.of(turn.request.responder.llm)
+    turn.learned = await turn.engine.learning.get(turn.request.responder.llm)
     check_body(turn.request.responder, turn.request.body, turn.learned)
     await turn.admit()
     if await _reconcile_warm(turn):
@@ -264,7 +264,7 @@ def _plan_warm_transcript(turn: Turn, warm: CachedSession) -> Plan | None:
     if warm.session.messages == 0:
         turn.is_whole = True
         return Plan("new", turn.request.incoming)
-    sent = goes_on(warm.session, turn.request.incoming)
+    sent = count_known_messages(warm.session, turn.request.incoming)
     if sent is None:
         return None
     turn.is_whole = True
@@ -291,24 +291,24 @@ async def _plan_transcript(turn: Turn, session: Session) -> Plan:
     if session.messages == 0:
         turn.is_whole = True
         return Plan("new", incoming)
-    sent = goes_on(session, incoming)
+    sent = count_known_messages(session, incoming)
     if sent is not None:
         turn.is_whole = True
-        return reconcile_remainder(await at_end(store, session), incoming[sent:])
+        return reconcile_remainder(await read_end(store, session), incoming[sent:])
     whole = turn.request.mode == "transcript" or is_remembered_transcript(turn, session)
     found = await find_landing(store, session, incoming, whole=whole)
     if found is None:
         first = await store.entries(session.ref, limit=1)
         return Plan("replaced", incoming, retire_from=first[0].seq) if incoming else Plan("replayed")
     if found.place.live:
-        return reconcile_remainder(await behind(store, session.ref, found.place.seq), incoming[found.sent :])
+        return reconcile_remainder(await read_remainder(store, session.ref, found.place.seq), incoming[found.sent :])
     return await _revive(turn, session, found.place.seq, found.sent)
 
 
 async def _revive(turn: Turn, session: Session, seq: int, sent: int) -> Plan:
     """Plan for a request that continues a retired branch: the branch is written again, its tool messages included."""
     incoming = turn.request.incoming
-    old = await branch(turn.engine.store, session.ref, seq)
+    old = await read_branch(turn.engine.store, session.ref, seq)
     if any(
         entry.erased for entry in old.entries
     ):  # not to be had again: what the client still has of it takes its place

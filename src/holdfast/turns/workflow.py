@@ -23,7 +23,7 @@ from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.reconcile import Plan
 from holdfast.domain.session import HAND_OVER, STEP
 from holdfast.domain.state import TEMP
-from holdfast.engine.branches import Branch, Floor, Share
+from holdfast.engine.branches import Branch, Share, WriteArbiter
 from holdfast.engine.session_lock import SessionLock
 from holdfast.errors import BudgetTooSmall, HoldfastError, InvalidRequest, ModelError
 from holdfast.models import closing
@@ -124,7 +124,7 @@ class _Workflow:
         self._speak = speak
         self._said = said
         self._root = turn.request.responder
-        self._floor = Floor()
+        self._floor = WriteArbiter()
         self._parts: list[Turn] = []
         self._failed: list[_Failed] = []
         self._before = before
@@ -254,7 +254,7 @@ class _Workflow:
         ]
         try:
             for _ in tasks:
-                while (chunk := await place.lock.interruptible(told.get)) is not None:
+                while (chunk := await place.lock.run_interruptibly(told.get)) is not None:
                     yield chunk
                 for task in tasks:
                     if task.done() and not isinstance(task.exception(), (type(None), *_ITS_OWN)):
@@ -308,7 +308,7 @@ class _Workflow:
             raise InvalidRequest(message, param="agent")
         responder = msgspec.structs.replace(responder, branch=place.branch)
         part = self._turn.part(responder, share, place.lock, body)
-        part.learned = await self._turn.engine.learning.of(responder.llm)
+        part.learned = await self._turn.engine.learning.get(responder.llm)
         self._parts.append(part)
         return part
 

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.agents import Llm, Roster
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
-from holdfast.matching.retries import Unheard
+from holdfast.matching.retries import UndeliveredReplies
 from holdfast.wire.openai import message_to
 from tests.service.simulator.door import Answer, Door, Speaker
 from tests.service.simulator.reference import Entry, Landing, Log, land, said, text, visible
@@ -88,7 +88,7 @@ class World:
         answer = await self._send(person, ask)
         broken = ask.breaks is not None or ask.hang_up is not None
         # As if the next request came to another server: what this one remembers is tests/edges/test_streams_left.py's affair.
-        self.doors[person.owner[0]].hf.engine.unheard = Unheard()
+        self.doors[person.owner[0]].hf.engine.undelivered = UndeliveredReplies()
         if not broken:
             assert answer.status == 200, answer.body
         session_id = answer.headers.get("x-session-id") or await self._changed(person)

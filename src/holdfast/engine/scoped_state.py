@@ -35,7 +35,7 @@ SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 """Scopes that are no session's own, in the order in which stores change them."""
 
 
-class Changed(NamedTuple):
+class StateChange(NamedTuple):
     """What a change of a session's state has made."""
 
     version: int
@@ -76,26 +76,26 @@ class Scopes:
         known = self._known.get(user_id)
         found = await self._store.state(user_id, known=None if known is None else known.state.version)
         if found.values is not None:
-            self._keep(user_id, found)
+            self._remember(user_id, found)
             return found
         assert known is not None, "no values are left out that nobody knows"
         if user_id in self._known:
             self._known.move_to_end(user_id)
         return known.state
 
-    async def shared(self, user_id: str) -> dict[Scope, Mapping[str, Any]]:
+    async def read_shared(self, user_id: str) -> dict[Scope, Mapping[str, Any]]:
         """What a session of a user shares with others: by scope, then by key without its prefix."""
         user, app = await self.read(user_id), await self.read(None)
         return {"user": user.values or {}, "app": app.values or {}}
 
-    async def all(self, session: Session) -> dict[str, Any]:
+    async def read_all(self, session: Session) -> dict[str, Any]:
         """A session's state and what it shares, by key with the prefix of its scope. Not to be changed either."""
         found = dict(session.state)
-        for scope, values in (await self.shared(session.user_id)).items():
+        for scope, values in (await self.read_shared(session.user_id)).items():
             found |= add_prefix(values, scope)
         return found
 
-    async def named(self, user_id: str, keys: Iterable[str]) -> dict[str, Any]:
+    async def read_keys(self, user_id: str, keys: Iterable[str]) -> dict[str, Any]:
         """What stands under those of `keys` that are shared; no others are read. Scopes that none is of are not asked.
 
         Args:
@@ -106,11 +106,11 @@ class Scopes:
         found: dict[str, Any] = {}
         for scope in SHARED:
             if names := select_names(keys, scope):
-                values = await self.some(user_id if scope == "user" else None, names)
+                values = await self.read_names(user_id if scope == "user" else None, names)
                 found |= add_prefix({name: values[name] for name in names if name in values}, scope)
         return found
 
-    async def some(self, user_id: str | None, names: Collection[str]) -> Mapping[str, Any]:
+    async def read_names(self, user_id: str | None, names: Collection[str]) -> Mapping[str, Any]:
         """What stands under some keys of a scope, both without its prefix; more may be told.
 
         Args:
@@ -124,7 +124,7 @@ class Scopes:
             return found.values
         return known.state.values or {} if known is not None else {}
 
-    def _keep(self, user_id: str | None, found: ScopedState) -> None:
+    def _remember(self, user_id: str | None, found: ScopedState) -> None:
         """Remember what a scope holds, the oldest of others no more, where there is too much of it."""
         old = self._known.pop(user_id, None)
         if old is not None and old.state.version > found.version:  # a slower read than another one
@@ -140,14 +140,14 @@ class Scopes:
 
     async def load(self, turn_state: TurnState, user_id: str) -> None:
         """Read what a turn's session shares with others, as it stands now."""
-        turn_state.set_shared(await self.shared(user_id))
+        turn_state.set_shared(await self.read_shared(user_id))
 
     async def follow(self, turn_state: TurnState, user_id: str, delta: Mapping[str, Change] | None) -> None:
         """Read again what a write of the turn has changed of it, where it was read at all."""
         keys = [key for key in delta or () if get_scope(key) in SHARED]
         if keys and turn_state.loaded:
             try:
-                values = await self.named(user_id, keys)
+                values = await self.read_keys(user_id, keys)
             except StoreError:  # what was written stands all the same
                 turn_state.unload_shared()
             else:
@@ -162,7 +162,7 @@ class Scopes:
         *,
         expect: Mapping[str, Any] | None = None,
         version: int | None = None,
-    ) -> Changed:
+    ) -> StateChange:
         """Change a session's state, and what it shares, all or nothing.
 
         Args:
@@ -181,7 +181,7 @@ class Scopes:
         """
         check_delta(delta)
         kept = {key: change for key, change in delta.items() if get_scope(key) != "temp"}
-        where = _scope_expected(expect or {})
+        where = _check_expected(expect or {})
         parts = split_by_scope(kept)
         alone = next(iter(parts)) if len(parts) == 1 else None
         if where in SHARED and (alone != where or version is not None):
@@ -189,23 +189,23 @@ class Scopes:
         if alone in SHARED and where in (None, alone) and version is None:
             return await self._change_shared(ref, alone, parts[alone], expect)
         if not kept and not expect:
-            return Changed(await self._at_version(ref, version), {})
+            return StateChange(await self._check_version(ref, version), {})
         write = Append(state_delta=kept, state_expect=expect or None, timestamp=self._clock(), expect=version)
         appended = await self._store.append(ref, write)
         self._warm.take(ref, appended, write)
         own = {key: appended.session.state[key] for key in kept if key in appended.session.state}
-        return Changed(appended.version, own | await self.named(ref.user_id, kept))
+        return StateChange(appended.version, own | await self.read_keys(ref.user_id, kept))
 
     async def _change_shared(
         self, ref: SessionRef, scope: Scope, delta: Mapping[str, Change], expect: Mapping[str, Any] | None
-    ) -> Changed:
+    ) -> StateChange:
         session = await self._store.get(ref)  # what names one that is not there is a mistake
         user_id = ref.user_id if scope == "user" else None
         bare_expect = {remove_prefix(key): value for key, value in (expect or {}).items()}
         changed = await self._store.change_state(user_id, delta, timestamp=self._clock(), values=bare_expect or None)
-        return Changed(session.version, add_prefix(changed.values or {}, scope))
+        return StateChange(session.version, add_prefix(changed.values or {}, scope))
 
-    async def _at_version(self, ref: SessionRef, version: int | None) -> int:
+    async def _check_version(self, ref: SessionRef, version: int | None) -> int:
         session = await self._store.get(ref)
         if version is not None and session.version != version:
             raise StaleSession(ref.id, expected=version, version=session.version)
@@ -277,7 +277,7 @@ def check_scope(keys: Iterable[str], scope: Scope) -> None:
             raise InvalidRequest(message, param="state")
 
 
-def _scope_expected(expect: Mapping[str, Any]) -> Scope | None:
+def _check_expected(expect: Mapping[str, Any]) -> Scope | None:
     """The one scope of what is expected; None where nothing is. Raises `InvalidRequest`."""
     check_delta(expect)
     scopes = {get_scope(key) for key in expect}
