@@ -19,6 +19,7 @@ from holdfast.context.escaping import derive_marker
 from holdfast.context.recalled import RecalledItem, RecalledKind
 from holdfast.domain.session import Session, SessionRef
 from holdfast.engine.initial_state import add_initial_state
+from holdfast.engine.model_calibration import ModelCalibration
 from holdfast.engine.scoped_state import Scopes
 from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLocks
 from holdfast.errors import SessionExists, SessionNotFound
@@ -126,7 +127,7 @@ class Engine:
         self.dreams, files = self.dreaming.create(self.store, self.promoted)
         if files is not None:
             self.memories.on_changed.append(files.handle_change)
-        self.learning = Learning(store, clock)
+        self.learning = ModelCalibration(store, clock)
         self.markers = Markers(store)
         self.roster = roster = roster or Roster()
         self.compactor = Compactor(self.store, clock, self.warm, roster, guard=guard)
@@ -146,7 +147,7 @@ class Engine:
         self.warm.forget(ref)
         self.passages.forget(ref)
 
-    def _sweeper(self, holder: str) -> Sweeper:
+    def _make_sweeper(self, holder: str) -> Sweeper:
         pace = self.dreaming.adjust_pace(SweepPace())
         return Sweeper(
             self.life, self.hook_dispatcher, self.clock, holder, chore=self._clean, remove=self._retire, pace=pace
@@ -167,7 +168,7 @@ class Engine:
         return await remove_stored_session(life, self.get_artifacts(life), self.hooks.keepers, ref)
 
     async def _clean(self, life: SessionLifecycle, now: int) -> None:
-        await self.shelf(life).sweep(now)
+        await self.get_artifacts(life).sweep(now)
         dreams = self.dreams if life is self.life else self.dreaming.create(life.store)[0]
         await self.dreaming.sweep_due(dreams, life.store.tenant, now)
 
