@@ -53,7 +53,7 @@ contracts: .venv/.dev  ## check which packages import which
 shapes: .venv/.dev  ## check the sizes of functions and files
 	@$(BIN)/python scripts/shapes.py
 
-english: .venv/.dev  ## names and docstrings that are not plain English yet: their counts may only fall
+english: .venv/.dev  ## check that names and texts are plain English (the number of findings may only fall)
 	@$(BIN)/python scripts/english.py
 
 bench: .venv-bench/.bench  ## compare with peers (ARGS="--quick", ARGS="turn replay --json FILE")
