@@ -45,7 +45,7 @@ class Recorded:
         recording = body.get("metadata", {}).get("user_id")
         if recording is None:
             return Reply(text="A summary of what was said.")
-        use = self._caches[recording].call(body)
+        use = self._caches[recording].process(body)
         self.short += use.cache_read_input_tokens < self._before.get(recording, 0)
         self._before[recording] = use.cache_read_input_tokens + use.cache_creation_input_tokens
         self.uses.append(use)

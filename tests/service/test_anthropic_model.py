@@ -330,5 +330,5 @@ def test_it_does_not_matter_where_the_bytes_are_cut(content: list[Json], cuts: l
     for size in cuts:
         pieces.append(rest[:size])
         rest = rest[size:]
-    whole = read([upstream.whole(reply, {}, 1)])
+    whole = read([upstream.format_reply(reply, {}, 1)])
     assert read([*(piece for piece in pieces if piece), *([rest] if rest else [])]) == read([data]) == whole

@@ -225,7 +225,7 @@ async def test_an_llm_asks_only_if_it_is_told_to() -> None:
 async def test_it_refuses_in_every_providers_words(name: str, in_stream: bool) -> None:
     tokenizer = Tokenizer(window=600, refusal=name, in_stream=in_stream)
     long = HI | {"messages": [{"role": "user", "content": "word " * 500}], "max_tokens": 200}
-    prompt = tokenizer.prompt_tokens(long)
+    prompt = tokenizer.count_prompt_tokens(long)
     async with ScriptedUpstream(["first", "second"], tokenizer=tokenizer) as upstream:
         model = OpenAIModel(upstream.url, max_retries=0)
         first = await collect(model.stream(HI))
@@ -249,7 +249,7 @@ async def test_it_refuses_in_every_providers_words(name: str, in_stream: bool) -
 
 async def test_it_reports_by_its_own_count_or_not_at_all() -> None:
     long = HI | {"messages": [{"role": "user", "content": "word " * 500}]}
-    fair, greedy = Tokenizer().prompt_tokens(long), Tokenizer(ratio=1.3).prompt_tokens(long)
+    fair, greedy = Tokenizer().count_prompt_tokens(long), Tokenizer(ratio=1.3).count_prompt_tokens(long)
     assert greedy == round(1.3 * fair)
     for tokenizer, told in ((Tokenizer(ratio=1.3), greedy), (Tokenizer(reports=False), None)):
         async with ScriptedUpstream(["a"], tokenizer=tokenizer) as upstream:

@@ -134,7 +134,7 @@ async def test_the_providers_own_count_comes_before_the_call() -> None:
     """With `count: provider` not even the first full prompt overflows."""
     tokenizer = Tokenizer(window=WINDOW, ratio=1.3)
     async with (
-        ScriptedUpstream(noted, tokenizer=tokenizer, counts=tokenizer.prompt_tokens) as upstream,
+        ScriptedUpstream(noted, tokenizer=tokenizer, counts=tokenizer.count_prompt_tokens) as upstream,
         opened(upstream, "gpt-4o", counting=True) as hf,
     ):
         session = await session_of(hf, "s", 120)

@@ -408,7 +408,7 @@ class World:
             if dialect == "openai":
                 assert not dialect_rules.openai(one.messages), one.messages
             elif one.messages[-1]["role"] == "user":
-                assert not anthropic_rules.prompt({"messages": one.messages}), one.messages
+                assert not anthropic_rules.check_prompt({"messages": one.messages}), one.messages
 
 
 async def _now(_: int, doing: Any) -> Any:

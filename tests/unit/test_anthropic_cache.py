@@ -19,7 +19,7 @@ from holdfast.domain.messages import Message, ToolCall
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import BudgetTooSmall
 from holdfast.testing import PromptCache
-from holdfast.testing.anthropic_rules import request as violations_of
+from holdfast.testing.anthropic_rules import check_request
 from holdfast.testing.anthropic_upstream import CacheUse
 from holdfast.tokens import STORED
 from holdfast.wire.anthropic_requests import build_body
@@ -113,13 +113,13 @@ def test_every_call_reads_all_that_the_call_before_wrote(
     cache, before, written = PromptCache(), None, 0
     for built in calls(request, session):
         body = build_body(body_of(built))
-        assert violations_of(body) == []
-        use = cache.call(body)
+        assert check_request(body) == []
+        use = cache.process(body)
         if before is not None and stable(built)[: len(stable(before))] == stable(before):
             assert use.cache_read_input_tokens >= written
         elif before is not None and built.messages[:2] == before.messages[:2]:
             task = {"role": "user", "content": body["messages"][0]["content"][:1]}
-            assert use.cache_read_input_tokens >= spent(PromptCache().call({**body, "messages": [task]}))
+            assert use.cache_read_input_tokens >= spent(PromptCache().process({**body, "messages": [task]}))
         assert use.input_tokens == 0 or built.messages[-1].content == "[continue]"
         before, written = built, spent(use)
 
@@ -190,7 +190,7 @@ def test_a_mark_for_an_hour_is_not_behind_one_for_five_minutes() -> None:
     block = {"type": "text", "text": "e", "cache_control": HOUR}
     body = build_body({"model": "m", "messages": conversation("task", "a", "b", "c", [block])})
     assert [mark for _, mark in marked(body)] == [HOUR] * 4
-    assert violations_of(body) == []
+    assert check_request(body) == []
 
 
 def test_reasoning_is_never_marked() -> None:
@@ -198,7 +198,7 @@ def test_reasoning_is_never_marked() -> None:
     told = conversation("task", "a", "b")
     told.insert(2, {"role": "assistant", "content": None, **thought})
     body = build_body({"model": "m", "messages": told})
-    assert violations_of(body) == []
+    assert check_request(body) == []
 
 
 own = st.lists(st.booleans(), min_size=1, max_size=9)
@@ -218,7 +218,7 @@ def test_no_mark_of_the_clients_is_lost_while_there_are_four(
     before = copy.deepcopy(given_)
     body = build_body(given_)
     assert given_ == before
-    assert violations_of(body) == []
+    assert check_request(body) == []
     places = [place for place, _ in marked(body)]
     theirs = ["tools.0"] * in_tools + ["system.0"] * in_system + [f"2.{at}" for at, on in enumerate(texts) if on]
     assert [place for place in places if place in theirs] == theirs[-4:]

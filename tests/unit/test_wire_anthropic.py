@@ -449,7 +449,7 @@ def told(role: str, *blocks: Json) -> list[list[Json]]:
     """The contents that Anthropic is sent of a conversation of one message and a word before it."""
     given_ = [{"role": "user", "content": "Hi"}, {"role": role, "content": [*blocks]}]
     request = build_request(adapt_messages(parse_messages(given_), "anthropic"), cache=None)
-    assert rules.prompt(request) == []
+    assert rules.check_prompt(request) == []
     return [message["content"] for message in request["messages"]]
 
 
@@ -479,7 +479,7 @@ def test_blocks_stand_where_the_api_takes_them() -> None:
     ]
     request = build_request(adapt_messages(parse_messages(messages), "anthropic"), cache=None)
     assert request["messages"] == messages
-    assert rules.prompt(request) == []
+    assert rules.check_prompt(request) == []
     for block in (*found, *SERVED):
         assert [one["type"] for one in told("user", block)[0]] == ["text", "text"]
     search = {"type": "search_result", "source": "s", "title": "t", "content": []}

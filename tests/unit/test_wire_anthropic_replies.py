@@ -14,7 +14,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.models import Collector
 from holdfast.models.anthropic_stream import ReplyChunks
 from holdfast.models.collect import to_chunks
-from holdfast.testing.anthropic_upstream import _told
+from holdfast.testing.anthropic_upstream import _make_events
 from holdfast.wire.anthropic import parse_messages
 from holdfast.wire.anthropic_replies import ReplyEvents, format_usage, make_message
 from holdfast.wire.anthropic_requests import (
@@ -74,7 +74,7 @@ def chunks_of(content: list[Json]) -> list[Json]:
     }
     reader = ReplyChunks()
     reader.begin_part()
-    return [chunk for event in _told(message) for chunk in reader.chunks(event)]
+    return [chunk for event in _make_events(message) for chunk in reader.chunks(event)]
 
 
 def accumulated(events: list[Json]) -> Json:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest
-from holdfast.testing.anthropic_rules import request as violations_of
+from holdfast.testing.anthropic_rules import check_request
 from holdfast.wire.anthropic_requests import build_body, check, list_betas
 
 Json = dict[str, Any]
@@ -32,7 +32,7 @@ def made(model: str = OLD, **fields: Any) -> Json:
     before = copy.deepcopy(body)
     request = build_body(body, max_tokens=1_000)
     assert body == before
-    assert violations_of({**request, "stream": True}) == []
+    assert check_request({**request, "stream": True}) == []
     return request
 
 

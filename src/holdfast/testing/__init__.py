@@ -1,13 +1,15 @@
-"""Scripted upstreams that replace models in tests of programs built on Holdfast.
+"""Provide scripted upstreams that replace models in tests of programs built on Holdfast.
 
     from holdfast.testing import Gate, Reply, ScriptedUpstream
 
-upstream            a Chat Completions server that follows a script     gates            what tests wait with
-anthropic_upstream  the same as Anthropic's Messages API                anthropic_rules  what that API refuses
-refusals            how providers refuse a prompt
+upstream            a Chat Completions server that follows a script
+anthropic_upstream  the same for Anthropic's Messages API
+anthropic_rules     what that API rejects
+gates               synchronization of tests
+refusals            how providers reject a prompt
 
-The checks for a store or an index of your own are in `tests/contract` of the repository and the sdist (docs/stores.md).
-Each name is imported when it is first used.
+The checks for your own store or index are in `tests/contract` of the repository and the sdist (docs/stores.md). Each name is imported when
+it is first used.
 """
 
 from __future__ import annotations
@@ -32,19 +34,19 @@ __all__ = [
     "Tokenizer",
 ]
 
-_HOMES = {
+_MODULES = {
     "AnthropicUpstream": "anthropic_upstream",
     "Bell": "gates",
     "Gate": "gates",
     "PromptCache": "anthropic_upstream",
 }
-"""Where a name stands; all others in `upstream`."""
+"""Modules of names; all others are in `upstream`."""
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES.get(name, 'upstream')}"), name)
+    value = getattr(import_module(f"{__name__}.{_MODULES.get(name, 'upstream')}"), name)
     globals()[name] = value
     return value
 

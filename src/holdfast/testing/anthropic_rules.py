@@ -1,7 +1,7 @@
-"""What Anthropic's Messages API refuses, as its documentation and its own errors say: for a scripted upstream to be as strict.
+"""Check requests against the rules of Anthropic's Messages API, so that a scripted upstream can be as strict.
 
-Nothing here knows how a request is made. Beside each rule stands what it was written from: a page of the provider's
-documentation by its title, or the error in its own words.
+This module is independent of the code that builds requests. Each rule cites its source: a page of the provider's documentation by its
+title, or the text of the error.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Json = Mapping[str, Any]
 
 _TOOL_ID = re.compile(r"^[a-zA-Z0-9_-]+$")
 _TOOL_NAME = re.compile(r"^[a-zA-Z0-9_-]{1,128}$")
-# API reference, "Create a Message": the blocks, and the fields of each; others are "Extra inputs are not permitted".
+# API reference, "Create a Message": the blocks and their fields; others are "Extra inputs are not permitted".
 _BLOCKS: dict[str, set[str]] = {
     "text": {"text", "cache_control", "citations"},
     "image": {"source", "cache_control", "transformations"},
@@ -38,14 +38,14 @@ _ONLY_IN_RESULTS = {"tool_reference", "browser_state"}
 _IN_RESULTS = {"text", "image", "document", "search_result"} | _ONLY_IN_RESULTS
 
 
-def prompt(request: Json) -> list[str]:
-    """What Anthropic's Messages API would refuse the `system` and `messages` of a request for."""
-    return list(_prompt(request))
+def check_prompt(request: Json) -> list[str]:
+    """Return the reasons for which the API would reject the `system` and `messages` of a request."""
+    return list(_check_prompt(request))
 
 
-def _prompt(request: Json) -> Iterator[str]:
+def _check_prompt(request: Json) -> Iterator[str]:
     messages = request["messages"]
-    yield from _roles(messages)
+    yield from _check_roles(messages)
     for at, message in enumerate(messages):
         content = message["content"]
         if set(message) != {"role", "content"}:
@@ -54,25 +54,25 @@ def _prompt(request: Json) -> Iterator[str]:
             # "all messages must have non-empty content except for the optional final assistant message"
             yield f"{at}: empty content"
         for block in content:
-            yield from (f"{at}: {problem}" for problem in _block(block, message["role"]))
+            yield from (f"{at}: {problem}" for problem in _check_block(block, message["role"]))
             if block.get("type") in _ONLY_IN_RESULTS:
                 yield f"{at}: {block['type']} outside of a result"  # API reference: of the content of `tool_result` alone
-        yield from _thinking(at, content)
-    yield from _rounds(messages)
-    yield from _served(messages)
+        yield from _check_thinking_order(at, content)
+    yield from _check_rounds(messages)
+    yield from _check_server_tools(messages)
     for block in request.get("system", [{"type": "text", "text": "x"}]):
         if block["type"] != "text":
             yield "system: only text blocks"  # API reference, "system": string or array of text blocks
-        yield from (f"system: {problem}" for problem in _block(block, "system"))
+        yield from (f"system: {problem}" for problem in _check_block(block, "system"))
     everything = [
         *request.get("tools", ()),
         *request.get("system", ()),
         *(block for message in messages for block in message["content"]),
     ]
-    yield from _cache(everything)
+    yield from _check_cache_marks(everything)
 
 
-def _roles(messages: Sequence[Json]) -> Iterator[str]:
+def _check_roles(messages: Sequence[Json]) -> Iterator[str]:
     roles = [message["role"] for message in messages]
     if not roles:
         yield "no messages"  # "messages: at least one message is required"
@@ -85,13 +85,13 @@ def _roles(messages: Sequence[Json]) -> Iterator[str]:
     if any(a == b for a, b in pairwise(roles)):
         # "roles must alternate between "user" and "assistant", but found multiple "user" roles in a row"
         yield "two messages of one role in a row"
-    # A reply that paused in the work of server tools is given back for its model to go on with.
+    # A reply that paused for server tools is sent back, so that its model continues.
     if roles[-1] != "user" and all(block.get("type") in _PLAIN for block in messages[-1]["content"]):
         # "This model does not support assistant message prefill. The conversation must end with a user message."
         yield "the last role is not user"
 
 
-def _block(block: Json, role: str) -> Iterator[str]:
+def _check_block(block: Json, role: str) -> Iterator[str]:
     kind = block.get("type")
     if kind not in _BLOCKS:
         yield f"block {kind!r}"  # "Input tag '…' found using 'type' does not match any of the expected tags"
@@ -101,44 +101,44 @@ def _block(block: Json, role: str) -> Iterator[str]:
     if (role == "user" and kind in _ASSISTANT_ONLY) or (role == "assistant" and kind in _USER_ONLY):
         # "`tool_use` blocks can only be in `assistant` messages", "`tool_result` blocks can only be in `user` messages"
         yield f"{kind} in a message of {role}"
-    yield from _CHECKS.get(kind, _anything)(block)
+    yield from _CHECKS.get(kind, _accept)(block)
 
 
-def _anything(block: Json) -> Iterator[str]:
+def _accept(block: Json) -> Iterator[str]:
     del block
     yield from ()
 
 
-def _text(block: Json) -> Iterator[str]:
+def _check_text(block: Json) -> Iterator[str]:
     if not (isinstance(block.get("text"), str) and block["text"].strip()):
         # "text content blocks must be non-empty", "text content blocks must contain non-whitespace text"
         yield "text without a word"
 
 
-def _reasoning(block: Json) -> Iterator[str]:
+def _check_reasoning(block: Json) -> Iterator[str]:
     if block["type"] == "thinking" and not (isinstance(block.get("thinking"), str) and block.get("signature")):
         yield "thinking without signature"  # "thinking.signature: Field required"
     if block["type"] == "redacted_thinking" and not block.get("data"):
         yield "redacted_thinking without data"
 
 
-def _result(block: Json) -> Iterator[str]:
+def _check_result(block: Json) -> Iterator[str]:
     for inner in block.get("content", ()):
         if inner.get("type") not in _IN_RESULTS:
             yield f"{inner.get('type')} in a result"  # "Handle tool calls": text, image, document, search_result
-        yield from _block(inner, "user")
+        yield from _check_block(inner, "user")
 
 
-def _call(block: Json) -> Iterator[str]:
+def _check_call(block: Json) -> Iterator[str]:
     if not _TOOL_ID.match(block.get("id", "")) or len(block["id"]) > 64:
         yield f"tool_use id {block.get('id')!r}"  # "tool_use.id: String should match pattern '^[a-zA-Z0-9_-]+$'"; Bedrock: 64
     if not _TOOL_NAME.match(block.get("name", "")):
         yield f"tool_use name {block.get('name')!r}"  # "name: String should match pattern '^[a-zA-Z0-9_-]{1,128}$'"
     if not isinstance(block.get("input"), dict):
-        yield "tool_use input is no object"  # "tool_use.input: Input should be a valid dictionary"
+        yield "tool_use input is not an object"  # "tool_use.input: Input should be a valid dictionary"
 
 
-def _source(block: Json) -> Iterator[str]:
+def _check_source(block: Json) -> Iterator[str]:
     kind, source = block["type"], block.get("source") or {}
     # "Vision": jpeg, png, gif, webp, as base64 or URL; "PDF support": application/pdf; plain text documents
     types = {"image": {"image/jpeg", "image/png", "image/gif", "image/webp"}, "document": {"application/pdf"}}[kind]
@@ -156,17 +156,17 @@ def _source(block: Json) -> Iterator[str]:
 
 
 _CHECKS: Mapping[str, Callable[[Json], Iterator[str]]] = {
-    "document": _source,
-    "image": _source,
-    "redacted_thinking": _reasoning,
-    "text": _text,
-    "thinking": _reasoning,
-    "tool_result": _result,
-    "tool_use": _call,
+    "document": _check_source,
+    "image": _check_source,
+    "redacted_thinking": _check_reasoning,
+    "text": _check_text,
+    "thinking": _check_reasoning,
+    "tool_result": _check_result,
+    "tool_use": _check_call,
 }
 
 
-def _thinking(at: int, content: Sequence[Json]) -> Iterator[str]:
+def _check_thinking_order(at: int, content: Sequence[Json]) -> Iterator[str]:
     kinds = [block["type"] for block in content]
     thinking = {"thinking", "redacted_thinking"}
     # "If an assistant message contains any thinking blocks, the first block must be `thinking` or `redacted_thinking`"
@@ -174,7 +174,7 @@ def _thinking(at: int, content: Sequence[Json]) -> Iterator[str]:
         yield f"{at}: thinking is not first"
 
 
-def _rounds(messages: Sequence[Json]) -> Iterator[str]:
+def _check_rounds(messages: Sequence[Json]) -> Iterator[str]:
     called: list[str] = []
     for at, message in enumerate(messages):
         uses = [block["id"] for block in message["content"] if block["type"] == "tool_use"]
@@ -201,7 +201,7 @@ def _rounds(messages: Sequence[Json]) -> Iterator[str]:
         yield "tool_use ids must be unique"  # "`tool_use` ids must be unique"
 
 
-def _served(messages: Sequence[Json]) -> Iterator[str]:
+def _check_server_tools(messages: Sequence[Json]) -> Iterator[str]:
     for at, message in enumerate(messages):
         blocks = [block for block in message["content"] if block["type"] not in ("tool_use", "tool_result")]
         asked = [block["id"] for block in blocks if block["type"].endswith("tool_use")]
@@ -215,7 +215,7 @@ def _served(messages: Sequence[Json]) -> Iterator[str]:
             yield f"{at}: a result of a server tool without its call"
 
 
-def _cache(blocks: Sequence[Json]) -> Iterator[str]:
+def _check_cache_marks(blocks: Sequence[Json]) -> Iterator[str]:
     inner = [deep for block in blocks if block.get("type") == "tool_result" for deep in block.get("content", ())]
     if sum("cache_control" in block for block in (*blocks, *inner)) > 4:
         yield "more than 4 cache marks"  # "A maximum of 4 blocks with cache_control may be provided. Found 5."
@@ -232,7 +232,7 @@ def _cache(blocks: Sequence[Json]) -> Iterator[str]:
         yield "a cache mark on a tool that is loaded later"  # "Tools with defer_loading cannot use prompt caching"
 
 
-# -- the request around it -----------------------------------------------------------
+# -- the rest of the request --------------------------------------------------------
 
 # API reference, "Create a Message", and its beta: other fields are "Extra inputs are not permitted".
 _FIELDS = {
@@ -258,19 +258,19 @@ _FIELDS |= {
 _FIELDS |= {"temperature", "thinking", "tool_choice", "tools", "top_k", "top_p"}
 
 
-def request(body: Json) -> list[str]:
-    """What Anthropic's Messages API would refuse a whole request for, contents in blocks or as text."""
+def check_request(body: Json) -> list[str]:
+    """Return the reasons for which the API would reject a whole request, with contents as blocks or as text."""
     told = [{**message, "content": _as_blocks(message.get("content"))} for message in body.get("messages") or ()]
     front = {"system": _as_blocks(body["system"])} if body.get("system") else {}
     made = {**{name: value for name, value in body.items() if name != "system"}, "messages": told, **front}
-    return [*_request(made), *_prompt(made)]
+    return [*_check_fields(made), *_check_prompt(made)]
 
 
 def _as_blocks(content: Any) -> Any:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 
-def _request(body: Json) -> Iterator[str]:
+def _check_fields(body: Json) -> Iterator[str]:
     if extra := set(body) - _FIELDS:
         yield f"extra {sorted(extra)}"  # "temperature2: Extra inputs are not permitted"
     if not isinstance(body.get("model"), str) or not body["model"]:
@@ -286,11 +286,11 @@ def _request(body: Json) -> Iterator[str]:
         yield "metadata: Extra inputs are not permitted"
     if body.get("service_tier", "auto") not in ("auto", "standard_only"):
         yield "service_tier"
-    yield from _declared(body)
-    yield from _thought(body)
+    yield from _check_tools(body)
+    yield from _check_thinking(body)
 
 
-def _declared(body: Json) -> Iterator[str]:
+def _check_tools(body: Json) -> Iterator[str]:
     tools, choice = body.get("tools") or [], body.get("tool_choice")
     names = [tool.get("name") for tool in tools]
     if len(set(names)) < len(names):
@@ -312,7 +312,7 @@ def _declared(body: Json) -> Iterator[str]:
         yield f"tool_choice: no tool {choice.get('name')!r}"
 
 
-def _thought(body: Json) -> Iterator[str]:
+def _check_thinking(body: Json) -> Iterator[str]:
     thinking = body.get("thinking") or {"type": "disabled"}
     if thinking["type"] not in ("enabled", "disabled", "adaptive", "between_tools"):
         yield f"thinking {thinking}"

@@ -1,14 +1,11 @@
-"""A scripted upstream that speaks Anthropic's Messages API, and is as strict as it: a request it would refuse gets a 400.
+"""Simulate Anthropic's Messages API by a script, as strictly as the original: a request that it would reject gets a 400.
 
-```
-async with AnthropicUpstream(["Hello.", Reply(tool_calls=[("find", {"order": 7})])]) as upstream:
-    model = AnthropicModel(upstream.url, "any-key")
-    …
-    assert upstream.violations == []
+``` async with AnthropicUpstream(["Hello.", Reply(tool_calls=[("find", {"order": 7})])]) as upstream:
+    model = AnthropicModel(upstream.url, "any-key") … assert upstream.violations == []
 ```
 
-A `Reply` is that of `holdfast.testing.upstream`. Its `message` may have `content`, a list of blocks that are sent as they are,
-in place of text and calls, and `thinking_blocks` before them; `finish_reason` is a `stop_reason` here; `chunks` are events.
+A `Reply` is that of `holdfast.testing.upstream`. In place of text and calls, its `message` may have `content`, a list of blocks that are
+sent unchanged, and `thinking_blocks` before them; `finish_reason` is a `stop_reason` here; `chunks` are events.
 """
 
 from __future__ import annotations
@@ -19,14 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple
 
 from holdfast.models.collect import WORDS
-from holdfast.testing.anthropic_rules import request as violations_of
+from holdfast.testing.anthropic_rules import check_request
 from holdfast.testing.upstream import Received, Reply, ScriptedUpstream
 from holdfast.wire.anthropic import parse_messages, parse_system
 from holdfast.wire.openai import message_to
 
 Json = dict[str, Any]
-LOOK_BACK: Final = 20
-"""Blocks that are looked at from a mark backwards, the marked one included: "Prompt caching"."""
+MAX_LOOK_BACK: Final = 20
+"""Number of blocks that are checked backwards from a mark, including the marked one: "Prompt caching"."""
 _TYPES: Final = {
     401: "authentication_error",
     402: "billing_error",
@@ -44,7 +41,7 @@ class AnthropicUpstream(ScriptedUpstream):
 
     Args:
         script: see `ScriptedUpstream`.
-        cache: reports what of each prompt it has read from a cache before; see `PromptCache`.
+        cache: simulates the prompt cache and reports its use; see `PromptCache`.
         options: see `ScriptedUpstream`.
     """
 
@@ -54,25 +51,22 @@ class AnthropicUpstream(ScriptedUpstream):
         super().__init__(script, **options)
         self.cache = cache
         self.violations: list[str] = []
-        """What Anthropic would have refused requests for."""
+        """Reasons for which Anthropic would have rejected requests."""
 
-    def refusal(self, received: Received) -> Reply | None:
-        """See `ScriptedUpstream.refusal`."""
+    def find_refusal(self, received: Received) -> Reply | None:
         if not {"x-api-key", "authorization"} & received.headers.keys():
             return Reply(status=401, error="x-api-key header is required")
         if "anthropic-version" not in received.headers:
             return Reply(status=400, error="anthropic-version: header is required")
-        found = violations_of(received.body)
+        found = check_request(received.body)
         self.violations += found
         return Reply(status=400, error=found[0]) if found else None
 
-    def as_chat(self, body: Json) -> Mapping[str, Any]:
-        """See `ScriptedUpstream.as_chat`."""
+    def to_chat(self, body: Json) -> Mapping[str, Any]:
         messages = [*parse_system(body.get("system")), *parse_messages(body["messages"])]
         return {**body, "messages": [message_to(message) for message in messages]}
 
-    def failure(self, reply: Reply) -> bytes:
-        """See `ScriptedUpstream.failure`."""
+    def format_failure(self, reply: Reply) -> bytes:
         if isinstance(reply.error, Mapping) and "type" in reply.error:
             return json.dumps(reply.error).encode()
         kind = _TYPES.get(reply.status, "invalid_request_error" if reply.status < 500 else "api_error")
@@ -80,20 +74,18 @@ class AnthropicUpstream(ScriptedUpstream):
         error = {"type": "error", "error": {"type": kind, **(given or {})}, "request_id": "req_scripted"}
         return json.dumps(error).encode()
 
-    def whole(self, reply: Reply, body: Json, number: int) -> bytes:
-        """See `ScriptedUpstream.whole`."""
-        return json.dumps(self._message(reply, body, number)).encode()
+    def format_reply(self, reply: Reply, body: Json, number: int) -> bytes:
+        return json.dumps(self._make_message(reply, body, number)).encode()
 
-    def events(self, reply: Reply, body: Json, number: int) -> list[bytes]:
-        """See `ScriptedUpstream.events`."""
-        told = _told(self._message(reply, body, number)) if reply.chunks is None else reply.chunks
-        pieces = [_event(event) for event in told]
+    def format_events(self, reply: Reply, body: Json, number: int) -> list[bytes]:
+        told = _make_events(self._make_message(reply, body, number)) if reply.chunks is None else reply.chunks
+        pieces = [_format_event(event) for event in told]
         if reply.error is None:
             return pieces
-        return [*pieces[: reply.cut_after], b"event: error\ndata: " + self.failure(reply) + b"\n\n"]
+        return [*pieces[: reply.cut_after], b"event: error\ndata: " + self.format_failure(reply) + b"\n\n"]
 
-    def _message(self, reply: Reply, body: Json, number: int) -> Json:
-        content = _content(reply, number)
+    def _make_message(self, reply: Reply, body: Json, number: int) -> Json:
+        content = _make_content(reply, number)
         called = any(block["type"] == "tool_use" for block in content)
         return {
             "id": f"msg_{number}",
@@ -103,20 +95,20 @@ class AnthropicUpstream(ScriptedUpstream):
             "content": content,
             "stop_reason": reply.finish_reason or ("tool_use" if called else "end_turn"),
             "stop_sequence": None,
-            "usage": self._usage(reply, body),
+            "usage": self._make_usage(reply, body),
         }
 
-    def _usage(self, reply: Reply, body: Json) -> Json:
+    def _make_usage(self, reply: Reply, body: Json) -> Json:
         usage = reply.usage or {}
         written = {"output_tokens": usage.get("completion_tokens", usage.get("output_tokens", 5))}
         if self.cache is not None:
-            return {**self.cache.call(body)._asdict(), **written}
+            return {**self.cache.process(body)._asdict(), **written}
         told = {name: value for name, value in usage.items() if not name.endswith(("prompt_tokens", "total_tokens"))}
         told.pop("completion_tokens", None)
         return {"input_tokens": usage.get("prompt_tokens", 10), **told, **written}
 
 
-def _content(reply: Reply, number: int) -> list[Json]:
+def _make_content(reply: Reply, number: int) -> list[Json]:
     message = reply.message
     thoughts = list(message.get("thinking_blocks") or ())
     if isinstance(message.get("content"), list):
@@ -124,11 +116,11 @@ def _content(reply: Reply, number: int) -> list[Json]:
     said = message.get("content") if reply.text is None else reply.text
     texts = [{"type": "text", "text": said}] if said else []
     given = [*reply.tool_calls, *(message.get("tool_calls") or ())]
-    return [*thoughts, *texts, *(_call(call, f"toolu_{number}_{at}") for at, call in enumerate(given))]
+    return [*thoughts, *texts, *(_make_call(call, f"toolu_{number}_{at}") for at, call in enumerate(given))]
 
 
-def _call(call: tuple[str, Any] | Json, call_id: str) -> Json:
-    """A call as Anthropic has it, of a name and arguments, a block, or one as OpenAI has it."""
+def _make_call(call: tuple[str, Any] | Json, call_id: str) -> Json:
+    """Convert a call to Anthropic's format, from a name and arguments, a block, or OpenAI's format."""
     if isinstance(call, dict):
         if "function" not in call:
             return call
@@ -141,18 +133,18 @@ def _call(call: tuple[str, Any] | Json, call_id: str) -> Json:
 # -- the stream ------------------------------------------------------------------------
 
 
-def _event(event: Mapping[str, Any]) -> bytes:
+def _format_event(event: Mapping[str, Any]) -> bytes:
     return b"event: %s\ndata: %s\n\n" % (event["type"].encode(), json.dumps(event, ensure_ascii=False).encode())
 
 
-def _told(message: Json) -> Iterator[Json]:
-    """A message as the events of a stream, as "Streaming messages" has them: words for text, pieces of JSON for calls."""
+def _make_events(message: Json) -> Iterator[Json]:
+    """Yield a message as events of a stream, as in "Streaming messages": words of texts, and pieces of JSON of calls."""
     last = {name: message[name] for name in ("stop_reason", "stop_sequence")}
     begun = {**message, "content": [], "stop_reason": None, "usage": {**message["usage"], "output_tokens": 1}}
     yield {"type": "message_start", "message": begun}
     yield {"type": "ping"}
     for index, block in enumerate(message["content"]):
-        start, deltas = _grown(block)
+        start, deltas = _split_block(block)
         yield {"type": "content_block_start", "index": index, "content_block": start}
         yield from ({"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas)
         yield {"type": "content_block_stop", "index": index}
@@ -161,8 +153,8 @@ def _told(message: Json) -> Iterator[Json]:
     yield {"type": "message_stop"}
 
 
-def _grown(block: Json) -> tuple[Json, list[Json]]:
-    """A block as it begins, and what it grows by."""
+def _split_block(block: Json) -> tuple[Json, list[Json]]:
+    """Return the start of a block, and its deltas."""
     match block["type"]:
         case "text":
             deltas = [{"type": "text_delta", "text": word} for word in WORDS.findall(block["text"])]
@@ -183,30 +175,30 @@ def _grown(block: Json) -> tuple[Json, list[Json]]:
 
 
 class CacheUse(NamedTuple):
-    """The tokens of one prompt, as `usage` tells them."""
+    """Tokens of one prompt, as in `usage`."""
 
     input_tokens: int
-    """Neither read nor written."""
+    """Tokens neither read from the cache nor written to it."""
     cache_read_input_tokens: int
     cache_creation_input_tokens: int
 
 
 class PromptCache:
-    """The prompt cache as "Prompt caching" documents it, without a least length and for ever.
+    """The prompt cache as documented in "Prompt caching", without minimum length and expiry.
 
-    A prefix is written at each mark and nowhere else. It is read by a later prompt that begins with the same blocks and has a
-    mark on its last block or less than 20 blocks behind it. A block has a token for each four characters of its JSON.
+    A prefix is written at each mark only. It is read by a later prompt that begins with the same blocks and has a mark on its last block or
+    less than 20 blocks after it. A block counts one token for four characters of its JSON.
     """
 
     def __init__(self) -> None:
         self._written: set[bytes] = set()
 
-    def call(self, body: Mapping[str, Any]) -> CacheUse:
-        """Take a prompt in: what it reads, what it writes."""
-        blocks = _blocks(body)
-        prefixes, sizes = _prefixes([block for block, _ in blocks])
+    def process(self, body: Mapping[str, Any]) -> CacheUse:
+        """Process a prompt, and return its use of the cache."""
+        blocks = _list_blocks(body)
+        prefixes, sizes = _hash_prefixes([block for block, _ in blocks])
         marks = [at for at, (_, marked) in enumerate(blocks) if marked]
-        near = {at for mark in marks for at in range(mark, max(-1, mark - LOOK_BACK), -1)}
+        near = {at for mark in marks for at in range(mark, max(-1, mark - MAX_LOOK_BACK), -1)}
         read = max((sizes[at] for at in near if prefixes[at] in self._written), default=0)
         written = max([sizes[at] for at in marks], default=0)
         self._written.update(prefixes[at] for at in marks)
@@ -214,8 +206,8 @@ class PromptCache:
         return CacheUse((sizes[-1] if sizes else 0) - until, read, until - read)
 
 
-def _blocks(body: Mapping[str, Any]) -> list[tuple[bytes, bool]]:
-    """Tools, system prompt and messages as blocks without their marks, and whether they have one."""
+def _list_blocks(body: Mapping[str, Any]) -> list[tuple[bytes, bool]]:
+    """Return tools, system prompt and messages as blocks without their marks, and True for each marked block."""
     system = body.get("system") or []
     found: list[tuple[str, Mapping[str, Any]]] = [("tools", tool) for tool in body.get("tools") or ()]
     found += [
@@ -224,17 +216,17 @@ def _blocks(body: Mapping[str, Any]) -> list[tuple[bytes, bool]]:
     for message in body["messages"]:
         content = message["content"]
         found += [(message["role"], block) for block in ([{"text": content}] if isinstance(content, str) else content)]
-    return [(json.dumps([place, _bare(block)]).encode(), "cache_control" in block) for place, block in found]
+    return [(json.dumps([place, _remove_marks(block)]).encode(), "cache_control" in block) for place, block in found]
 
 
-def _bare(block: Mapping[str, Any]) -> Json:
+def _remove_marks(block: Mapping[str, Any]) -> Json:
     content = block.get("content")
-    inner = {"content": [_bare(one) for one in content]} if isinstance(content, list) else {}
+    inner = {"content": [_remove_marks(one) for one in content]} if isinstance(content, list) else {}
     return {name: value for name, value in {**block, **inner}.items() if name != "cache_control"}
 
 
-def _prefixes(blocks: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
-    """For each block the hash of the prompt up to it, and its size in tokens."""
+def _hash_prefixes(blocks: Sequence[bytes]) -> tuple[list[bytes], list[int]]:
+    """Return the hash of the prompt up to each block, and its size in tokens."""
     hashed, size = hashlib.blake2b(digest_size=16), 0
     prefixes, sizes = [], []
     for block in blocks:

@@ -1,4 +1,4 @@
-"""What tests wait with instead of time: a gate that holds replies back, a bell for whoever waits for something to become true."""
+"""Synchronize tests without waiting for time: a gate that holds replies back, and a bell that announces changes."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Callable
 
 
 class Bell:
-    """Wakes whoever waits for something to become true, in any event loop of any thread."""
+    """Wakes tasks that wait for a condition, in any event loop of any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     def ring(self) -> None:
-        """Something changed: all that wait look again."""
+        """Announce a change: all waiting tasks check their condition again."""
         with self._lock:
             waiting, self._waiting = self._waiting, []
         for loop, event in waiting:
@@ -23,7 +23,7 @@ class Bell:
                 loop.call_soon_threadsafe(event.set)
 
     async def until(self, ready: Callable[[], object]) -> None:
-        """Wait until `ready()` is true; it is asked now and after each ring."""
+        """Wait until `ready()` is true. It is called now and after each ring."""
         while True:
             event = asyncio.Event()
             with self._lock:
@@ -34,17 +34,17 @@ class Bell:
 
 
 class Gate:
-    """Holds replies back until `open()` is called, from any thread. A gate that was opened stays open."""
+    """Holds replies back until `open()` is called, from any thread. An opened gate stays open."""
 
     def __init__(self) -> None:
         self._bell = Bell()
-        self._opened = False
+        self._is_open = False
 
     def open(self) -> None:
-        """Let everybody through, from now on."""
-        self._opened = True
+        """Open the gate permanently."""
+        self._is_open = True
         self._bell.ring()
 
     async def wait(self) -> None:
-        """Return once the gate is open."""
-        await self._bell.until(lambda: self._opened)
+        """Wait until the gate is open."""
+        await self._bell.until(lambda: self._is_open)

@@ -1,4 +1,4 @@
-"""How providers refuse a prompt that is too long, for the scripted upstream to say in their place."""
+"""List how providers reject a prompt that is too long, for use by the scripted upstream."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Final
 
 @dataclass(frozen=True)
 class Refusal:
-    """How a provider refuses a prompt that is too long."""
+    """A provider's rejection of a prompt that is too long."""
 
     status: int
     words: str
-    """With `{limit}`, `{prompt}`, `{reply}` (0 when none was asked for), `{total}` and `{over}`, all in tokens."""
+    """Message with `{limit}`, `{prompt}`, `{reply}` (0 if not requested), `{total}` and `{over}`, all in tokens."""
     fields: Mapping[str, Any] = field(default_factory=dict)
-    """Of the error object, beside `message`; numbers may stand as in `words`."""
+    """Fields of the error object next to `message`; numbers may be used as in `words`."""
 
-    def error(self, **numbers: int) -> dict[str, Any]:
-        """The body of the response."""
-        told = {key: numbers.get(value, value) for key, value in self.fields.items()}
-        return {"error": {"message": self.words.format(**numbers), **told}}
+    def make_error(self, **numbers: int) -> dict[str, Any]:
+        """Return the body of the response."""
+        values = {key: numbers.get(value, value) for key, value in self.fields.items()}
+        return {"error": {"message": self.words.format(**numbers), **values}}
 
 
 _OPENAI: Final = {"type": "invalid_request_error", "param": "messages", "code": "context_length_exceeded"}
@@ -94,4 +94,4 @@ REFUSALS: Final[Mapping[str, Refusal]] = {
     "fireworks": Refusal(400, "The prompt is too long: {prompt}, model maximum context length: {limit}"),
     "bedrock": Refusal(400, "Input is too long for requested model."),
 }
-"""By provider, as they were seen; `-silent`, `ollama`, `groq` and `bedrock` name no number that helps."""
+"""By provider, as observed. `-silent`, `ollama`, `groq` and `bedrock` name no useful number."""

@@ -1,16 +1,13 @@
-"""A scripted upstream: a real Chat Completions server on the loopback interface, for tests of whatever calls models.
+"""Run a scripted upstream: a real Chat Completions server on the loopback interface, for tests of code that calls models.
 
-```
-async with ScriptedUpstream(["Hello.", Reply(status=429, headers={"retry-after": "1"})]) as upstream:
-    model = OpenAIModel(upstream.url, "any-key")
-    …
-    assert upstream.requests[0].body["messages"][-1]["content"] == "Hi"
+``` async with ScriptedUpstream(["Hello.", Reply(status=429, headers={"retry-after": "1"})]) as upstream:
+    model = OpenAIModel(upstream.url, "any-key") … assert upstream.requests[0].body["messages"][-1]["content"] == "Hi"
 ```
 
-Nothing here sleeps: a reply that shall come late waits for a `Gate`, and a test waits with `upstream.until(…)`.
+Nothing here sleeps: a reply that should be late waits for a `Gate`, and a test waits with `upstream.until(…)`.
 
-With a `Tokenizer` it counts like a provider: reports what each prompt had by a count of its own, and refuses those that do
-not fit its window, in the words of whichever provider.
+With a `Tokenizer`, it counts like a provider: it reports the tokens of each prompt by its own count, and rejects prompts that exceed its
+window, in the words of a chosen provider.
 """
 
 from __future__ import annotations
@@ -38,47 +35,48 @@ if TYPE_CHECKING:
 
 MAX_BODY_BYTES: Final = 256 * 1024 * 1024
 PRIMING: Final = 3
-"""Tokens that begin the reply, in every prompt."""
+"""Tokens that start the reply, part of every prompt."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reply:
-    """One answer of the upstream. Plain text is `Reply(text=…)`; the other fields make it less plain."""
+    """An answer of the upstream. Plain text is `Reply(text=…)`; the other fields vary it."""
 
     text: str | None = None
-    """The assistant's words, streamed word by word."""
+    """Text of the assistant, streamed word by word."""
     tool_calls: Sequence[tuple[str, Any] | dict[str, Any]] = ()
-    """Tool calls: `(name, arguments)` gets an id, a dict is sent as it is."""
+    """Tool calls: `(name, arguments)` gets an id, a dict is sent unchanged."""
     message: Mapping[str, Any] = field(default_factory=dict)
-    """More fields of the assistant message, for example `reasoning_content`."""
+    """Further fields of the assistant message, for example `reasoning_content`."""
     finish_reason: str | None = None
-    """`stop`, or `tool_calls` if there are any, unless given."""
+    """Default: `stop`, or `tool_calls` if there are any."""
     usage: Mapping[str, Any] | None = None
-    """Token counts; 10 and 5 unless given, and none at all where it is empty."""
+    """Token counts. Default: 10 and 5; empty: none."""
     chunks: Sequence[dict[str, Any]] | None = None
-    """The chunks themselves, in place of all above."""
+    """Chunks in place of everything above."""
     status: int = 200
-    """Another status answers with `error` instead."""
+    """A status other than 200 answers with `error`."""
     error: Any = None
-    """The JSON of a failure: a text becomes OpenAI's error object. With status 200 it is sent in mid-stream, at the end
-    or where `cut_after` says."""
+    """JSON of a failure; a text becomes OpenAI's error object. With status 200 it is sent during the stream, at its end or after
+    `cut_after` chunks.
+    """
     headers: Mapping[str, str] = field(default_factory=dict)
     raw: Sequence[bytes] | None = None
-    """The body itself, in pieces, in place of all above."""
+    """Body in pieces, in place of everything above."""
     content_type: str | None = None
     stream: bool | None = None
-    """Whether to stream; as the request wants it, unless given."""
+    """Stream the reply. Default: as requested."""
     hold: Gate | None = None
-    """Waits for this gate after `hold_after` chunks."""
+    """Gate to wait for after `hold_after` chunks."""
     hold_after: int = 0
     cut_after: int | None = None
-    """After that many chunks the connection is cut off, or `error` is sent."""
+    """Number of chunks after which the connection is cut, or `error` is sent."""
     reset: bool = False
-    """Whether the connection is not closed where it is cut off, but reset: what is still under way may be lost."""
+    """Reset the connection where it is cut, instead of closing it, so that data in transit may be lost."""
     endless: bytes = b""
-    """Sent again and again behind the pieces, for as long as the client reads."""
+    """Bytes to send repeatedly after the pieces, as long as the client reads."""
     end: bytes = b"data: [DONE]\n\n"
-    """What ends a stream."""
+    """End of a stream."""
 
 
 # -- counting like a provider ------------------------------------------------------
@@ -86,32 +84,35 @@ class Reply:
 
 @dataclass(frozen=True, kw_only=True)
 class Tokenizer:
-    """How the upstream counts, and what it does about it."""
+    """Counting and limits of the upstream."""
 
     window: int | None = None
-    """Tokens, prompt and reply together; None: whatever comes, fits."""
+    """Maximum tokens of prompt and reply together; None: no limit."""
     ratio: float = 1.0
-    """Its tokens per token that Holdfast counts for the request's model."""
+    """The upstream's tokens per token that Holdfast counts for the request's model."""
     refusal: str = "openai"
     """A key of `holdfast.testing.refusals.REFUSALS`."""
     in_stream: bool = False
-    """Whether a refusal comes with status 200, behind a first chunk that says nothing."""
+    """Send refusals with status 200, after an empty first chunk."""
     reports: bool = True
-    """Whether answers tell `usage`."""
+    """Include `usage` in answers."""
 
-    def prompt_tokens(self, body: Mapping[str, Any]) -> int:
-        """Tokens of the prompt of a Chat Completions request, by its own count."""
+    def count_prompt_tokens(self, body: Mapping[str, Any]) -> int:
+        """Return the tokens of a request's prompt by its own count."""
         count = get_counter(str(body.get("model")))
         messages = sum(count.message(message_from(message)) for message in body.get("messages") or ())
         return round(self.ratio * (PRIMING + messages + count.tools(body.get("tools") or ())))
 
     def reply(self, body: Mapping[str, Any], reply: Reply) -> Reply:
-        """`reply` with the prompt's tokens in it, or the refusal in its place."""
-        prompt, wanted = self.prompt_tokens(body), body.get("max_completion_tokens") or body.get("max_tokens") or 0
+        """Return `reply` with the tokens of the prompt, or a refusal in its place."""
+        prompt, wanted = (
+            self.count_prompt_tokens(body),
+            body.get("max_completion_tokens") or body.get("max_tokens") or 0,
+        )
         if self.window is not None and prompt + wanted > self.window:
             numbers = {"limit": self.window, "prompt": prompt, "reply": wanted, "total": prompt + wanted}
-            refusal = REFUSALS[self.refusal]
-            error = refusal.error(over=prompt + wanted - self.window, **numbers)
+            refusal = REFUSALS[self.find_refusal]
+            error = refusal.make_error(over=prompt + wanted - self.window, **numbers)
             if self.in_stream:
                 return Reply(text="never said", error=error, cut_after=1, stream=True)
             return Reply(status=refusal.status, error=error)
@@ -126,19 +127,19 @@ class Tokenizer:
 
 @dataclass(kw_only=True)
 class Received:
-    """One request as the upstream saw it."""
+    """A request as received by the upstream."""
 
     path: str
     headers: dict[str, str]
-    """Names in lower case."""
+    """Names are in lower case."""
     raw: bytes
     body: dict[str, Any]
     disconnected: bool = False
-    """The client went away before the answer was complete."""
+    """True if the client disconnected before the answer was complete."""
     answered: bool = False
-    """The reply was sent to its end, or to where the script cuts it off."""
+    """True if the reply was sent to its end, or to where the script cuts it."""
     refused: bool = False
-    """The prompt was too long for its window."""
+    """True if the prompt exceeded the window."""
 
 
 Script = Sequence[Reply | str] | Callable[[dict[str, Any]], Reply | str]
@@ -147,19 +148,19 @@ Script = Sequence[Reply | str] | Callable[[dict[str, Any]], Reply | str]
 class ScriptedUpstream:
     """Answers `POST /v1/chat/completions`, streamed or not, and `GET /v1/models`, from a script.
 
-    Use it with `async with`, in the loop of the test; or with `with upstream.in_thread():`, in a loop of its own.
+    Use it with `async with`, in the loop of the test; or with `with upstream.in_thread():`, in its own loop.
 
     Args:
-        script: replies, in order, one a request (a text is `Reply(text=…)`), or a function from the request's body to
-            the reply. A request beyond the end of the list gets a 418, which no client tries again.
-        models: ids that `/v1/models` tells.
-        tokenizer: how it counts; without one every prompt has 10 tokens. A refused prompt uses up no reply of a list.
-        counts: what its count endpoints (Anthropic's, Gemini's, OpenAI's) answer to a request's body: tokens, or a reply;
-            without it they are not there.
+        script: replies in order, one per request (a text is `Reply(text=…)`), or a function from the request's body to the reply. A request
+            beyond the end of the list gets a 418, which no client retries.
+        models: ids listed by `/v1/models`.
+        tokenizer: counting and limits; None: every prompt has 10 tokens. A refused prompt uses up no reply of a list.
+        counts: answer of the count endpoints (Anthropic's, Gemini's, OpenAI's) to a request's body: tokens, or a reply; None: the endpoints
+            do not exist.
     """
 
     PATH: ClassVar[str] = "/chat/completions"
-    """Where it answers, behind `/v1`."""
+    """Path of its answers, after `/v1`."""
 
     def __init__(
         self,
@@ -170,13 +171,13 @@ class ScriptedUpstream:
         counts: Callable[[dict[str, Any]], int | Reply] | None = None,
     ) -> None:
         self.requests: list[Received] = []
-        """What was received on `/chat/completions`, oldest first."""
+        """Requests to `/chat/completions`, oldest first."""
         self.counted: list[Received] = []
-        """What was received on the count endpoints, oldest first."""
+        """Requests to the count endpoints, oldest first."""
         self.tokenizer = tokenizer
         self._counts = counts
         self.url = ""
-        """The base URL, `http://127.0.0.1:PORT/v1`; known once it runs."""
+        """Base URL, `http://127.0.0.1:PORT/v1`; known once it runs."""
         self._script = script
         self._models = models
         self._bell = Bell()
@@ -189,7 +190,7 @@ class ScriptedUpstream:
 
     @property
     def disconnects(self) -> int:
-        """How many clients went away before their answer was complete."""
+        """Number of clients that disconnected before their answer was complete."""
         return sum(received.disconnected for received in self.requests)
 
     async def __aenter__(self) -> Self:
@@ -200,9 +201,9 @@ class ScriptedUpstream:
             application.router.add_post(f"{prefix}{self.PATH}", self._complete)
             application.router.add_get(f"{prefix}/models", self._list_models)
         for path in ("/v1/messages/count_tokens", "/v1/responses/input_tokens", "/v1/models/{model}:countTokens"):
-            application.router.add_post(path, self._count)
-        # Cancellation is how a handler learns that its client went away. The timeout is for replies still held when the
-        # server stops; 0 would mean to wait for ever.
+            application.router.add_post(path, self._count_tokens)
+        # A handler learns by cancellation that its client has disconnected. The timeout is for replies that are still held when the
+        # server stops; 0 would mean to wait forever.
         self._runner = web.AppRunner(application, handler_cancellation=True, access_log=None, shutdown_timeout=0.01)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -220,7 +221,7 @@ class ScriptedUpstream:
 
     @contextmanager
     def in_thread(self) -> Iterator[Self]:
-        """Run in a thread with an event loop of its own, for tests that are not asynchronous."""
+        """Run in a thread with its own event loop, for tests that are not asynchronous."""
         started = threading.Event()
         stop = Gate()
         failure: list[BaseException] = []
@@ -233,7 +234,7 @@ class ScriptedUpstream:
         def main() -> None:
             try:
                 asyncio.run(run())
-            except BaseException as exc:  # noqa: BLE001  (told in the thread that waits)
+            except BaseException as exc:  # noqa: BLE001  (raised in the waiting thread)
                 failure.append(exc)
             finally:
                 started.set()
@@ -258,19 +259,19 @@ class ScriptedUpstream:
         data = [{"id": name, "object": "model", "created": 0, "owned_by": "script"} for name in self._models]
         return web.json_response({"object": "list", "data": data})
 
-    async def _count(self, request: web.Request) -> web.StreamResponse:
+    async def _count_tokens(self, request: web.Request) -> web.StreamResponse:
         from aiohttp import web
 
-        received = await _received(request)
+        received = await _read_request(request)
         self.counted.append(received)
         self._bell.ring()
         counted = Reply(status=404, error="no such place") if self._counts is None else self._counts(received.body)
         if isinstance(counted, Reply):
-            return await self._send(request, counted, [_error(counted.error)], "application/json")
+            return await self._send(request, counted, [_format_error(counted.error)], "application/json")
         return web.json_response({"input_tokens": counted, "totalTokens": counted})
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
-        received = await _received(request)
+        received = await _read_request(request)
         self.requests.append(received)
         self._bell.ring()
         try:
@@ -284,58 +285,58 @@ class ScriptedUpstream:
             self._bell.ring()
 
     async def _answer(self, request: web.Request, received: Received) -> web.StreamResponse:
-        reply = self._judged(received)
+        reply = self._choose_reply(received)
         number = len(self.requests)
         wanted = bool(received.body.get("stream")) if reply.stream is None else reply.stream
         if reply.raw is not None:
             return await self._send(request, reply, reply.raw, reply.content_type or "text/event-stream")
         if reply.status != 200 or (not wanted and reply.error is not None):
-            failure = self.failure(reply)
+            failure = self.format_failure(reply)
             return await self._send(request, reply, [failure], reply.content_type or "application/json")
         if not wanted:
-            body = self.whole(reply, received.body, number)
+            body = self.format_reply(reply, received.body, number)
             return await self._send(request, reply, [body], reply.content_type or "application/json")
-        pieces = self.events(reply, received.body, number)
+        pieces = self.format_events(reply, received.body, number)
         return await self._send(request, reply, pieces, reply.content_type or "text/event-stream")
 
-    # -- its shape: another provider's has others --------------------------------
+    # -- formats, which subclasses for other providers override --------------------
 
-    def failure(self, reply: Reply) -> bytes:
-        """The JSON of a failure."""
-        return _error(reply.error)
+    def format_failure(self, reply: Reply) -> bytes:
+        """Return the JSON of a failure."""
+        return _format_error(reply.error)
 
-    def whole(self, reply: Reply, body: dict[str, Any], number: int) -> bytes:
-        """The answer to the `number`th request in one piece."""
-        return json.dumps(_completion(reply, body, number)).encode()
+    def format_reply(self, reply: Reply, body: dict[str, Any], number: int) -> bytes:
+        """Return the answer to the `number`th request as one body."""
+        return json.dumps(_make_completion(reply, body, number)).encode()
 
-    def events(self, reply: Reply, body: dict[str, Any], number: int) -> list[bytes]:
-        """The answer as an event stream, an event a piece."""
-        return _events(reply, _completion(reply, body, number), body)
+    def format_events(self, reply: Reply, body: dict[str, Any], number: int) -> list[bytes]:
+        """Return the answer as an event stream, one event per piece."""
+        return _make_events(reply, _make_completion(reply, body, number), body)
 
-    def refusal(self, received: Received) -> Reply | None:
-        """The answer to a request that the script is not asked about; None: it is."""
+    def find_refusal(self, received: Received) -> Reply | None:
+        """Return an answer that replaces the script's, or None."""
         del received
         return None
 
-    def as_chat(self, body: dict[str, Any]) -> Mapping[str, Any]:
-        """The request as Chat Completions have it, for its prompt to be counted."""
+    def to_chat(self, body: dict[str, Any]) -> Mapping[str, Any]:
+        """Convert the request to Chat Completions, for counting its prompt."""
         return body
 
-    def _judged(self, received: Received) -> Reply:
-        """The reply to a request, or the refusal of its prompt."""
-        if (refusal := self.refusal(received)) is not None:
+    def _choose_reply(self, received: Received) -> Reply:
+        """Return the reply to a request, or the refusal of its prompt."""
+        if (refusal := self.find_refusal(received)) is not None:
             return refusal
         if self.tokenizer is None:
-            return self._reply(received.body, len(self.requests))
-        chat = self.as_chat(received.body)
+            return self._get_scripted_reply(received.body, len(self.requests))
+        chat = self.to_chat(received.body)
         judged = self.tokenizer.reply(chat, Reply())
         received.refused = judged.error is not None
         if received.refused:
             return judged
         number = sum(not earlier.refused for earlier in self.requests)
-        return self.tokenizer.reply(chat, self._reply(received.body, number))
+        return self.tokenizer.reply(chat, self._get_scripted_reply(received.body, number))
 
-    def _reply(self, body: dict[str, Any], number: int) -> Reply:
+    def _get_scripted_reply(self, body: dict[str, Any], number: int) -> Reply:
         if callable(self._script):
             reply = self._script(body)
         elif number <= len(self._script):
@@ -357,25 +358,25 @@ class ScriptedUpstream:
             if reply.hold is not None and reply.hold_after == at:
                 await reply.hold.wait()
             if reply.cut_after == at and reply.error is None:
-                return _cut(request, response, reset=reply.reset)
+                return _cut_connection(request, response, reset=reply.reset)
             await response.write(piece)
         while reply.endless:
             await response.write(reply.endless)
             await asyncio.sleep(0)
         if reply.cut_after is not None and reply.error is None:
-            return _cut(request, response, reset=reply.reset)
+            return _cut_connection(request, response, reset=reply.reset)
         await response.write_eof()
         return response
 
 
-async def _received(request: web.Request) -> Received:
+async def _read_request(request: web.Request) -> Received:
     raw = await request.read()
     headers = {name.lower(): value for name, value in request.headers.items()}
     return Received(path=request.path_qs, headers=headers, raw=raw, body=json.loads(raw))
 
 
-def _cut(request: web.Request, response: web.StreamResponse, *, reset: bool) -> web.StreamResponse:
-    """End the connection as a crash would: what was written arrives, the end of the body does not."""
+def _cut_connection(request: web.Request, response: web.StreamResponse, *, reset: bool) -> web.StreamResponse:
+    """End the connection like a crash: what was written arrives, the end of the body does not."""
     if request.transport is not None and reset:
         made: socket.socket = request.transport.get_extra_info("socket")
         made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
@@ -385,16 +386,18 @@ def _cut(request: web.Request, response: web.StreamResponse, *, reset: bool) -> 
     return response
 
 
-def _error(error: Any) -> bytes:
+def _format_error(error: Any) -> bytes:
     if error is None or isinstance(error, str):
         error = {"error": {"message": error or "scripted failure", "type": "scripted", "param": None, "code": None}}
     return json.dumps(error).encode()
 
 
-def _completion(reply: Reply, body: dict[str, Any], number: int) -> dict[str, Any]:
+def _make_completion(reply: Reply, body: dict[str, Any], number: int) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text, **reply.message}
     if reply.tool_calls:
-        message["tool_calls"] = [_tool_call(call, f"call_{number}_{at}") for at, call in enumerate(reply.tool_calls)]
+        message["tool_calls"] = [
+            _make_tool_call(call, f"call_{number}_{at}") for at, call in enumerate(reply.tool_calls)
+        ]
     reason = reply.finish_reason or ("tool_calls" if reply.tool_calls else "stop")
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15} if reply.usage is None else reply.usage
     return {
@@ -407,7 +410,7 @@ def _completion(reply: Reply, body: dict[str, Any], number: int) -> dict[str, An
     }
 
 
-def _tool_call(call: tuple[str, Any] | dict[str, Any], call_id: str) -> dict[str, Any]:
+def _make_tool_call(call: tuple[str, Any] | dict[str, Any], call_id: str) -> dict[str, Any]:
     if isinstance(call, dict):
         return call
     name, arguments = call
@@ -415,13 +418,13 @@ def _tool_call(call: tuple[str, Any] | dict[str, Any], call_id: str) -> dict[str
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-def _events(reply: Reply, completion: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
-    """The event stream, one chunk a piece."""
+def _make_events(reply: Reply, completion: dict[str, Any], body: dict[str, Any]) -> list[bytes]:
+    """Return the event stream, one chunk per piece."""
     options = body.get("stream_options")
     if not (isinstance(options, dict) and options.get("include_usage")):
         completion = {key: value for key, value in completion.items() if key != "usage"}
     chunks = to_chunks(completion, by_word=True) if reply.chunks is None else reply.chunks
     events = [b"data: " + json.dumps(chunk, ensure_ascii=False).encode() + b"\n\n" for chunk in chunks]
     if reply.error is not None:
-        return [*events[: reply.cut_after], b"data: " + _error(reply.error) + b"\n\n"]
+        return [*events[: reply.cut_after], b"data: " + _format_error(reply.error) + b"\n\n"]
     return [*events, reply.end] if reply.end else events
