@@ -220,10 +220,10 @@ class _Database:
         *,
         scrub: bool = False,
         queue: Hashable = None,
-        behind: Sequence[Hashable] = (),
+        later_queues: Sequence[Hashable] = (),
         light: bool = False,
     ) -> Awaitable[T]:
-        """Run `steps`, commit, and return their result. With a single writer, `queue`, `behind` and `light` have no effect."""
+        """Run `steps`, commit, and return their result. With a single writer, `queue`, `later_queues` and `light` have no effect."""
         return self._writer.submit(Work(steps, scrub))
 
     def stop(self) -> None:

@@ -70,8 +70,8 @@ class Handle:
             raise StoreClosed
         queue = None if scope is None else (self.tenant, *astuple(scope))
         try:
-            if sharing and scope is not None and (behind := self._list_shared_queues(scope, sharing)):
-                return await self.database.write(steps, scrub=scrub, queue=queue, behind=behind)
+            if sharing and scope is not None and (later_queues := self._list_shared_queues(scope, sharing)):
+                return await self.database.write(steps, scrub=scrub, queue=queue, later_queues=later_queues)
             return await self.database.write(steps, scrub=scrub, queue=queue, light=light)
         except StoreCorrupt as exc:
             raise add_session(exc, scope) from exc

@@ -55,7 +55,7 @@ class Database(Protocol):
         *,
         scrub: bool = False,
         queue: Hashable = None,
-        behind: Sequence[Hashable] = (),
+        later_queues: Sequence[Hashable] = (),
         light: bool = False,
     ) -> Awaitable[T]:
         """Run the steps of a write in one transaction, and return their result once it is durable.
@@ -64,7 +64,7 @@ class Database(Protocol):
             steps: creates the steps.
             scrub: what the write removes is removed from the database files as well.
             queue: writes of one queue lock the same row first. With a server they wait here instead of holding its locks.
-            behind: further queues whose rows the write locks later, in this order.
+            later_queues: further queues whose rows the write locks later, in this order.
             light: the write depends only on the session's row at its version, and on an idempotency key.
         """
         ...

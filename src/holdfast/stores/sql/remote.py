@@ -84,7 +84,7 @@ ConnectionT = TypeVar("ConnectionT", bound=Connection)
 class Job(Generic[T]):
     """A read or write, with its state across several attempts."""
 
-    __slots__ = ("abandoned", "behind", "guard", "light", "queue", "seen", "single", "steps", "unsure", "writing")
+    __slots__ = ("abandoned", "guard", "later_queues", "light", "queue", "seen", "single", "steps", "unsure", "writing")
 
     def __init__(
         self,
@@ -92,14 +92,14 @@ class Job(Generic[T]):
         *,
         writing: bool,
         queue: Hashable = None,
-        behind: Sequence[Hashable] = (),
+        later_queues: Sequence[Hashable] = (),
         light: bool = False,
         single: bool = False,
     ) -> None:
         self.steps = steps
         self.writing = writing
         self.queue = queue
-        self.behind = behind
+        self.later_queues = later_queues
         self.light = light
         self.single = single
         self.abandoned = False
@@ -176,11 +176,11 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
         *,
         scrub: bool = False,
         queue: Hashable = None,
-        behind: Sequence[Hashable] = (),
+        later_queues: Sequence[Hashable] = (),
         light: bool = False,
     ) -> T:
         """Run `steps` in a transaction and return their result. `scrub` has no effect: servers clean their files themselves."""
-        return await self._run_shielded(Job(steps, writing=True, queue=queue, behind=behind, light=light))
+        return await self._run_shielded(Job(steps, writing=True, queue=queue, later_queues=later_queues, light=light))
 
     async def close(self) -> None:
         """Finish the accepted reads and writes, then close the connections."""
@@ -225,7 +225,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
             return await self._run_with_retries(job, once)
         entered: list[Hashable] = []
         try:
-            for queue in (job.queue, *job.behind):
+            for queue in (job.queue, *job.later_queues):
                 await self._turnstile.enter(queue)
                 entered.append(queue)
             return await self._run_with_retries(job, once)
