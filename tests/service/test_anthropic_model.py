@@ -207,7 +207,7 @@ async def test_a_long_request_is_made_off_the_event_loop(
         made.append(threading.get_ident())
         return anthropic_requests.build_body(*given, **options)
 
-    monkeypatch.setattr("holdfast.models.anthropic.body_to", body_to)
+    monkeypatch.setattr("holdfast.models.anthropic.build_body", body_to)
     async with asking(["ok"]) as (upstream, model, _):
         messages = [{"role": "assistant" if at % 2 else "user", "content": f"{at}"} for at in range(turns)]
         await message_of(model, {**HI, "messages": messages})

@@ -59,7 +59,7 @@ async def test_one_that_waits_for_too_long_is_told_that_it_is_busy() -> None:
     limited = LimitedModel(model, 1, patience=0)
     first = asyncio.create_task(collect(limited.stream({})))
     await model.asked.wait()
-    with pytest.raises(ModelBusy, match="1 calls run") as caught:
+    with pytest.raises(ModelBusy, match="1 calls are running") as caught:
         await collect(limited.stream({}))
     assert (caught.value.status, caught.value.retry_after) == (503, 1)
     model.gate.set()

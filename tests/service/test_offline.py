@@ -121,7 +121,7 @@ async def test_what_other_agents_said_is_not_taken_for_the_users_words() -> None
     theirs = [user("[agent desk]: Hello."), user("[agent desk]: It is\n  there.")]
     text = await said(theirs[0], user("Find A-17"), user("Any news?"), theirs[1])
     assert 'your first message that I see: "Find A-17"' in text
-    assert 'told 2 messages, the last one: "[agent desk]: It is there."' in text
+    assert 'given 2 messages from other agents; the last one: "[agent desk]: It is there."' in text
     assert 'You just said: "Any news?"' in text
 
 

@@ -355,7 +355,7 @@ async def test_a_view_of_which_nothing_fits_is_read_anew(monkeypatch: pytest.Mon
     side = Side(SETTINGS["digest"], forgets=False)
     async with side.hf as hf:
         await side.turn([_user("one")])
-        monkeypatch.setattr("holdfast.turns.prompt.draft_on", refuses)
+        monkeypatch.setattr("holdfast.turns.prompt.draft_from_view", refuses)
         await side.turn([_user("two")])
         cached = hf.engine.warm.get(REF)
         assert [one["content"] for one in side.model.prompts[-1]] == ["one", "You said: one", "two"]

@@ -102,8 +102,8 @@ def _report(verb: str, copied: BackupResult, *, as_json: bool) -> None:
         show_json(copied._asdict())
         return
     size = f"{copied.size / 1_000_000:,.1f} MB"
-    held = f"{format_count(copied.sessions, 'session')}, {format_count(copied.messages, 'message')}"
-    click.echo(f"{verb}: {held}, {size}, schema {copied.schema}; every page was checked.")
+    contents = f"{format_count(copied.sessions, 'session')}, {format_count(copied.messages, 'message')}"
+    click.echo(f"{verb}: {contents}, {size}, schema {copied.schema}; every page was checked.")
 
 
 # -- migrate ---------------------------------------------------------------------

@@ -99,7 +99,7 @@ class Chat:
         from holdfast.cli.repl import BudgetGauge, ChatSession
 
         self._runner = runner
-        self._talk: ChatSession = ChatSession(hf, handle)
+        self._session: ChatSession = ChatSession(hf, handle)
         self._gauge = BudgetGauge()
         self._failed = False
 
@@ -114,9 +114,9 @@ class Chat:
         return FAILED if self._failed and not _is_interactive() else 0
 
     def _greet(self) -> None:
-        talk = self._talk
-        session = self._run(talk.handle.info())
-        llm = talk.handle.responder.llm
+        chat_session = self._session
+        session = self._run(chat_session.handle.info())
+        llm = chat_session.handle.responder.llm
         model = (
             "the built-in offline model, no language model"
             if llm.model == "offline"
@@ -139,10 +139,10 @@ class Chat:
         if name == "quit":
             return False
         try:
-            before = self._talk.handle.ref
-            for text_line in self._run(self._talk.command(name, rest)):
+            before = self._session.handle.ref
+            for text_line in self._run(self._session.command(name, rest)):
                 click.echo(text_line)
-            if self._talk.handle.ref != before:
+            if self._session.handle.ref != before:
                 self._gauge = BudgetGauge()
                 self._greet()
         except HoldfastError as exc:
@@ -152,14 +152,14 @@ class Chat:
     def _say(self, text: str) -> None:
         """Run one turn."""
         try:
-            self._run(self._talk.say(text))
+            self._run(self._session.say(text))
         except KeyboardInterrupt:
             click.echo("(stopped; the part that arrived is saved)")
         except HoldfastError as exc:
             self._report_error(exc)
             return
-        if self._talk.working_set is not None:
-            click.echo(click.style(self._gauge.read(self._talk.working_set), dim=True))
+        if self._session.working_set is not None:
+            click.echo(click.style(self._gauge.read(self._session.working_set), dim=True))
 
     def _report_error(self, error: HoldfastError) -> None:
         self._failed = True

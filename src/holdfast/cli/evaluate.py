@@ -169,7 +169,7 @@ def recall(
 
 
 class _Plan(NamedTuple):
-    """What to measure."""
+    """Figures and tables to compute."""
 
     modes: Sequence[Mode]
     ks: Sequence[int]

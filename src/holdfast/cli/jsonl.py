@@ -1,4 +1,4 @@
-"""Read sessions from JSON lines. `holdfast.wire.transcripts` lists the accepted shapes.
+"""Read sessions from JSON lines. `holdfast.wire.transcripts` lists the accepted formats.
 
 Only one line is in memory at a time, and its length is limited.
 """
@@ -83,7 +83,7 @@ def open_sources(names: tuple[str, ...]) -> Iterator[list[ImportFile]]:
 def _open_rereadable(name: str) -> IO[bytes]:
     if name != STDIO and stat.S_ISREG(os.stat(name).st_mode):  # noqa: PTH116  # next to `open`
         return Path(name).open("rb")
-    kept = tempfile.TemporaryFile()  # noqa: SIM115  # `Source.close` closes it
+    kept = tempfile.TemporaryFile()  # noqa: SIM115  # `ImportFile.close` closes it
     try:
         with click.open_file(name, "rb") as file:
             while piece := file.read(1 << 20):

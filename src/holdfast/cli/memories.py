@@ -409,28 +409,28 @@ _WORDS: Final = {
 
 
 @memories.command
-@click.option("--all", "everybody", is_flag=True, help="All owners of memories.")
+@click.option("--all", "all_owners", is_flag=True, help="All owners of memories.")
 @click.option("--dry-run", is_flag=True, help="Report the result without writing it.")
 @owner_options
 @output_options
 def dream(
-    *, everybody: bool, dry_run: bool, store: str | None, config: str | None, as_json: bool, **options: Any
+    *, all_owners: bool, dry_run: bool, store: str | None, config: str | None, as_json: bool, **options: Any
 ) -> None:
     """Consolidate memories now: promote those that were recalled often, with good scores and by different queries."""
-    if everybody and (options["user"] is not None or options["agent"] is not None or options["app"]):
+    if all_owners and (options["user"] is not None or options["agent"] is not None or options["app"]):
         raise Misuse("--all means all owners: leave out --user, --agent and --app")
 
     async def run(hf: Holdfast) -> list[SweepResult]:
-        owners = [one async for one, _ in hf.dreams.owners()] if everybody else [parse_owner(options)]
+        owners = [one async for one, _ in hf.dreams.owners()] if all_owners else [parse_owner(options)]
         return [await hf.dreams.dream(owner, dry_run=dry_run) for owner in owners]
 
     found = run_with_store(run, store=store, config=config, writes=True, keep_sessions=True, with_models=True)
     if as_json:
         reports = [_build_report(one) for one in found]
-        show_json(reports if everybody else reports[0])
+        show_json(reports if all_owners else reports[0])
         return
     for one in found:
-        if everybody:
+        if all_owners:
             click.echo(f"{one.owner.kind} {format_line(one.owner.id)}".rstrip() + ":")
         _show_report(_build_report(one), dry_run=dry_run)
     if not any(one.report["candidates"] for one in found):

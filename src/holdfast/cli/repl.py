@@ -19,8 +19,6 @@ from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 
 if TYPE_CHECKING:
-    from holdfast.context.build import WorkingSet
-    from holdfast.context.explain import Run
     from holdfast.holdfast import Holdfast
 
 DEFAULT_MESSAGES = 20
@@ -64,14 +62,14 @@ class ChatSession:
         turn = Turn(
             self._hf.engine, TurnRequest(ref=self.handle.ref, responder=self.handle.responder, incoming=incoming)
         )
-        shown = ReplyPrinter()
+        printer = ReplyPrinter()
         try:
             async with closing(respond(turn)) as chunks:
                 async for chunk in chunks:
-                    shown.add(chunk)
-            shown.finish()
+                    printer.add(chunk)
+            printer.finish()
         finally:
-            shown.end()
+            printer.end()
             self.working_set = turn.working_set
 
     async def command(self, name: str, rest: str) -> list[str]:
@@ -112,7 +110,7 @@ class ChatSession:
         count = _parse_number(rest, "/history N") if rest else DEFAULT_MESSAGES
         session, ref = await self.handle.info(), self.handle.ref
         newest = await self._hf.store.entries(ref, limit=count, descending=True) if count else ()
-        return [told.rstrip() for told in format_transcript(session, newest[::-1], full=False)]
+        return [text_line.rstrip() for text_line in format_transcript(session, newest[::-1], full=False)]
 
     async def _pin(self, rest: str) -> Iterable[str]:
         seq = _parse_number(rest, "/pin N")

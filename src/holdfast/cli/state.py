@@ -82,10 +82,10 @@ def get(key: str | None, *, as_json: bool, **target: Any) -> None:
     """Show the value of a key, or of all keys."""
     place = _StateTarget(**target)
     if key is None:
-        _show_all(place.do(lambda held: held.all(), writes=False), as_json=as_json)
+        _show_all(place.do(lambda handle: handle.all(), writes=False), as_json=as_json)
         return
     wanted = key
-    value = place.do(lambda held: held.get(wanted), writes=False)
+    value = place.do(lambda handle: handle.get(wanted), writes=False)
     if value is None:
         raise Failure(f"no value is stored under {key!r}")
     if as_json:
@@ -94,11 +94,11 @@ def get(key: str | None, *, as_json: bool, **target: Any) -> None:
         click.echo(sanitize(value if isinstance(value, str) else _to_json(value)))
 
 
-def _show_all(held: Mapping[str, Any], *, as_json: bool) -> None:
+def _show_all(values: Mapping[str, Any], *, as_json: bool) -> None:
     if as_json:
-        show_json(held)
-    elif held:
-        rows = [[key, _shorten(value)] for key, value in sorted(held.items())]
+        show_json(values)
+    elif values:
+        rows = [[key, _shorten(value)] for key, value in sorted(values.items())]
         show_table([Column("key"), Column("value")], rows)
     else:
         click.echo("The state is empty.", err=True)
@@ -115,7 +115,7 @@ def set_(key: str, value: str, *, text: bool, as_json: bool, **target: Any) -> N
     taken = value if text else _parse_value(value)
     if taken is None:
         raise Misuse("null cannot be stored: use `holdfast state unset` to delete a key, or --text for the word null")
-    _StateTarget(**target).do(lambda held: held.set(key, taken))
+    _StateTarget(**target).do(lambda handle: handle.set(key, taken))
     _report(f"Set {format_line(key)}.", {key: taken}, as_json=as_json)
 
 
@@ -126,7 +126,7 @@ def unset(keys: Sequence[str], *, as_json: bool, **target: Any) -> None:
     """Delete keys."""
     _refuse_temporary(*keys)
     nothing = dict.fromkeys(keys)
-    _StateTarget(**target).do(lambda held: held.update(nothing))
+    _StateTarget(**target).do(lambda handle: handle.update(nothing))
     _report(f"Deleted {format_count(len(nothing), 'key')}.", nothing, as_json=as_json)
 
 
@@ -140,7 +140,7 @@ def increment(key: str, by: str, *, as_json: bool, **target: Any) -> None:
     amount = _parse_value(by)
     if not is_number(amount):
         raise Misuse(f"--by: expected a number, got {by!r}")
-    number = _StateTarget(**target).do(lambda held: held.increment(key, amount))
+    number = _StateTarget(**target).do(lambda handle: handle.increment(key, amount))
     _report(_to_json(number), {key: number}, as_json=as_json)
 
 
@@ -153,7 +153,7 @@ def append(key: str, values: Sequence[str], *, text: bool, as_json: bool, **targ
     """Append values to the list stored under a key. A missing key counts as an empty list. Put -- before a VALUE with -."""
     _refuse_temporary(key)
     taken = [value if text else _parse_value(value) for value in values]
-    length = _StateTarget(**target).do(lambda held: held.append(key, *taken))
+    length = _StateTarget(**target).do(lambda handle: handle.append(key, *taken))
     _report(f"{format_line(key)} has {format_count(length, 'value')}.", {"key": key, "length": length}, as_json=as_json)
 
 

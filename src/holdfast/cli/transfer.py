@@ -386,7 +386,7 @@ class VerifyResult(NamedTuple):
 
 
 async def _verify_sessions(hf: Holdfast, sessions: Sequence[Session]) -> list[VerifyResult]:
-    from holdfast.stores.verify import verify as derived
+    from holdfast.stores.verify import verify as verify_log
 
     results = []
     with show_progress(len(sessions)) as bar:
@@ -395,7 +395,7 @@ async def _verify_sessions(hf: Holdfast, sessions: Sequence[Session]) -> list[Ve
             bar.describe(ref.id)
             try:
                 session.require_intact()
-                results.append(VerifyResult(ref.id, ref.user_id, await derived(hf.store, ref), None))
+                results.append(VerifyResult(ref.id, ref.user_id, await verify_log(hf.store, ref), None))
             except StoreCorrupt as exc:
                 name = f"session {ref.id!r}"
                 error = str(exc)

@@ -194,7 +194,7 @@ class _Words:
 
 
 class Needs:
-    """What has to be in a prompt for each turn of a sample."""
+    """Requirements for a prompt, for each turn of a sample."""
 
     def __init__(self, sample: Sample) -> None:
         self._sample = sample

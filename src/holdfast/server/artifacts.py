@@ -178,7 +178,7 @@ async def save(call: Call, query: SaveQuery) -> ArtifactObject:
 async def load(call: Call, query: VersionQuery) -> Reply:
     """Return the content of an artifact or a range of it, by default of the newest version.
 
-    `HEAD` returns only the headers. Browsers are told to save the content, not to show it.
+    `HEAD` returns only the headers. Its headers make browsers save the content instead of showing it.
     """
     session = await call.get_session()
     artifact = await call.hf.artifacts.get(session.ref, call.path["name"], query.version)

@@ -193,7 +193,7 @@ MATCHES: Final = ("on", "off")
 
 @dataclass(slots=True)
 class Matching:
-    """How requests without a session id are matched. A reload may change it."""
+    """Settings for matching requests without a session id. A reload may change them."""
 
     on: bool = True
     """Match requests that do not say."""

@@ -116,7 +116,7 @@ async def history(call: Call, query: HistoryQuery) -> VoiceHistory | PlainHistor
 
 
 class InterruptRequest(Request, kw_only=True):
-    """What the user heard of the last reply: `content`, `chars` or `ms`; without any of them, all of it."""
+    """The part of the last reply that the user heard: `content`, `chars` or `ms`; without any of them, all of it."""
 
     content: str | None = None
     """The text that was heard; white space does not matter."""
@@ -188,7 +188,7 @@ class SpeakRequest(Request, kw_only=True):
     source: Annotated[str | None, json_schema(enum=["command", "greeting", "silence", None])] = None
     """Source in the record; default: `command`."""
     interruptable: bool | None = None
-    """False: an upstream that reads voice records is told not to interrupt it."""
+    """False: upstreams that read voice records must not let it be interrupted."""
 
 
 class Spoken(Answer, kw_only=True):

@@ -47,8 +47,8 @@ def make_plain_records(entries: Sequence[Entry]) -> list[dict[str, str]]:
 def make_metadata(entry: Entry) -> dict[str, Any]:
     """Return the metadata of an entry's record: its source, the speaker, and the interruption, if any.
 
-    A reply that was cut off during generation, and of which nothing more is known, counts as heard as far as it was
-    generated.
+    A reply that was cut off during generation, and of which nothing more is known, counts as heard up to the end of the
+    generated text.
     """
     known = entry.metadata or {}
     metadata = {name: value for name, value in known.items() if name not in INTERNAL | _OF_A_CUT}

@@ -82,7 +82,7 @@ def check_open_files() -> Finding:
 
 
 def check_sandbox(settings: PythonSettings | None) -> Finding:
-    """Check which sandbox features the system offers to the tool `check_python`. None means that the tool is disabled."""
+    """Check which sandbox features the system offers to the tool `python`. Without settings, the tool is disabled."""
     from holdfast.tools.python.kernels import check_platform
     from holdfast.tools.python.process import detect_sandbox
 

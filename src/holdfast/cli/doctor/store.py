@@ -134,9 +134,9 @@ async def _inspect(url: str) -> tuple[Session | None, list[str]]:
     """Open the store, which upgrades its schema. Return the most recently used session, and what is damaged."""
     import anyio
 
-    from holdfast.holdfast import Holdfast as Opened
+    from holdfast.holdfast import Holdfast
 
-    hf = Opened(url)
+    hf = Holdfast(url)
     with anyio.fail_after(TIMEOUT_SECONDS):
         await hf.__aenter__()
     try:
