@@ -399,7 +399,7 @@ async def test_what_the_tool_python_makes_is_loaded_by_its_name() -> None:
             pass
         log = await made.log()
         assert log[-2].message.text == "a,b\n1,2\n"
-        assert turn.summary()["artifacts"] == [{"name": "out.csv", "version": 0}]
+        assert turn.summarize()["artifacts"] == [{"name": "out.csv", "version": 0}]
 
 
 # -- what a reply is about -------------------------------------------------------------------
@@ -410,7 +410,7 @@ async def asked(made: Bench, text: str = "Hi", **fields: Any) -> tuple[dict[str,
     turn = made.turn(text, agent="a", **fields)
     async for _ in respond(turn):
         pass
-    return turn.summary(), (await made.log())[-1].metadata
+    return turn.summarize(), (await made.log())[-1].metadata
 
 
 async def test_a_reply_tells_what_its_turn_has_saved() -> None:

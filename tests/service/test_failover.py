@@ -60,7 +60,7 @@ async def test_another_model_is_asked(error: Exception) -> None:
         assert said == "hello"
         status = getattr(error, "status", None)
         failed = {"model": "one", "code": error.code, "status": status}  # type: ignore[attr-defined]
-        assert turn.summary()["upstream"] == {"model": "two", "failed": [failed]}
+        assert turn.summarize()["upstream"] == {"model": "two", "failed": [failed]}
         assert await log(hf) == ["hi", "hello"]
         assert len(one.bodies) == len(two.bodies) == 1
 
@@ -94,14 +94,14 @@ async def test_a_role_is_nothing_said() -> None:
     async with house(one, two) as (hf, _):
         said, turn = await ask(hf)
         assert said == "hello"
-        assert turn.summary()["upstream"]["model"] == "two"
+        assert turn.summarize()["upstream"]["model"] == "two"
 
 
 async def test_nothing_is_told_where_nothing_failed() -> None:
     one, two = Spoken("one", "hello"), Spoken("two", "never")
     async with house(one, two) as (hf, _):
         _, turn = await ask(hf)
-        assert "upstream" not in turn.summary()
+        assert "upstream" not in turn.summarize()
         assert two.bodies == []
 
 
@@ -114,7 +114,7 @@ async def test_they_are_asked_in_order_and_theirs_are_not() -> None:
     async with house(one, two, three, four, fields=fields) as (hf, _):
         said, turn = await ask(hf)
         assert said == "three"
-        assert [failed["model"] for failed in turn.summary()["upstream"]["failed"]] == ["one", "two"]
+        assert [failed["model"] for failed in turn.summarize()["upstream"]["failed"]] == ["one", "two"]
         assert four.bodies == []
 
 
@@ -255,7 +255,7 @@ async def test_a_prompt_too_long_for_every_size_goes_to_a_larger_window() -> Non
         sizes = [len(str(body["messages"])) for body in (*one.bodies, *three.bodies)]
         assert sizes == [max(sizes[:-1]), *sorted(sizes[1:-1], reverse=True), max(sizes)]
         assert two.bodies == []
-        assert [failed["code"] for failed in turn.summary()["upstream"]["failed"]] == ["context_length_exceeded"]
+        assert [failed["code"] for failed in turn.summarize()["upstream"]["failed"]] == ["context_length_exceeded"]
     one, two = Spoken("one", lambda _: too_long), Spoken("two", "never")
     async with house(one, two, fields={"one": {"context_window": 16_000}, "two": {"context_window": 8_000}}) as (hf, _):
         with pytest.raises(ContextTooLong, match="rejected every prompt as too long"):
@@ -289,7 +289,7 @@ async def test_one_that_is_down_is_passed_over_for_a_while() -> None:
         assert said == "hello"
         assert len(one.bodies) == 1
         passed = {"model": "one", "code": "passed_over", "status": None}
-        assert turn.summary()["upstream"] == {"model": "two", "failed": [passed]}
+        assert turn.summarize()["upstream"] == {"model": "two", "failed": [passed]}
         clock.now += int(COOL_DOWN_FIRST_SECONDS * 1000)
         assert (await ask(hf, "it fails again"))[0] == "hello"
         assert len(one.bodies) == 2
@@ -424,7 +424,7 @@ async def test_a_later_round_may_be_another_models_and_stays_with_it() -> None:
     async with house(one, two, tools=[look]) as (hf, _):
         said, turn = await ask(hf)
         assert said.split() == ["Let", "me", "see.", "Let", "me", "see.", "It", "is", "there."]
-        assert turn.summary()["upstream"]["model"] == "two"
+        assert turn.summarize()["upstream"]["model"] == "two"
         assert [call.model for call in await hf.store.calls(REF)] == ["gpt-4o"] * 3
         assert [entry.message.role for entry in await hf.store.entries(REF)] == [
             "user", "assistant", "tool", "assistant", "tool", "assistant",
@@ -447,7 +447,7 @@ async def test_a_models_name_is_asked_where_the_default_is() -> None:
         await hf.session("s")
         said, turn = await ask(hf, model="fast")
         assert said == "hello"
-        assert turn.summary()["upstream"]["model"] == "middling"
+        assert turn.summarize()["upstream"]["model"] == "middling"
         assert two.bodies[0]["model"] == "middling"
         assert [call.model for call in await hf.store.calls(REF)] == ["middling"]
 

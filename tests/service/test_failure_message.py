@@ -83,9 +83,9 @@ async def test_it_stands_in_place_of_a_reply(error: Any) -> None:
         reply = (await made.log())[-1]
         assert reply.metadata == {"source": "llm_failure", "error": error.code}
         assert (reply.agent, reply.turn_id) == ("a", 0)
-        assert turn.summary()["failure"]["code"] == error.code
-        assert error.public_message in turn.summary()["failure"]["message"]
-        assert "http://model" not in turn.summary()["failure"]["message"]
+        assert turn.summarize()["failure"]["code"] == error.code
+        assert error.public_message in turn.summarize()["failure"]["message"]
+        assert "http://model" not in turn.summarize()["failure"]["message"]
         assert made.hf.engine.failures == {error.code: 1}
         assert await made.hf.store.calls(turn.request.ref) == ()
 
@@ -96,7 +96,7 @@ async def test_the_next_turn_holds_it_like_any_reply() -> None:
         await asked(made)
         turn, chunks = await asked(made, "Hello?")
         assert content(completed(chunks)) == "Here I am."
-        assert "failure" not in turn.summary()
+        assert "failure" not in turn.summarize()
         assert made.model.prompts[-1] == [
             {"role": "user", "content": "Hi"},
             {"role": "assistant", "content": SORRY},
@@ -138,7 +138,7 @@ async def test_no_secret_is_told_of_the_error() -> None:
     guard = Guard(make_redactor())
     async with bench(lambda _: [ModelUnavailable(f"key {key} failed")], agents=AGENTS, guard=guard) as made:
         turn, _ = await asked(made)
-        assert key not in str(turn.summary())
+        assert key not in str(turn.summarize())
 
 
 # -- when not ---------------------------------------------------------------------------
@@ -257,7 +257,7 @@ async def test_after_tools_it_ends_the_reply() -> None:
         sent = [("user", "Hi"), ("assistant", content(completion)), ("user", "And now?")]
         turn = made.turn(*({"role": role, "content": text} for role, text in sent), agent="a")
         assert content(completed([chunk async for chunk in respond(turn)])) == "Fine."
-        assert turn.summary()["reconciled"] == "continued"
+        assert turn.summarize()["reconciled"] == "continued"
 
 
 async def test_an_idempotency_key_gives_the_same_reply_again() -> None:
@@ -267,7 +267,7 @@ async def test_an_idempotency_key_gives_the_same_reply_again() -> None:
         _, first = await asked(made, **key)
         turn, again = await asked(made, **key)
         assert content(completed(again)) == content(completed(first)) == SORRY
-        assert turn.summary()["failure"]["code"] == "upstream_unavailable"
+        assert turn.summarize()["failure"]["code"] == "upstream_unavailable"
         assert len(made.model.prompts) == 1
         assert await made.told() == ["user: Hi", f"assistant: {SORRY}"]
 

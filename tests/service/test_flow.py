@@ -302,7 +302,7 @@ async def test_closing_waits_for_an_index_for_a_while_only(monkeypatch: pytest.M
     async with bench(["1"], indexer=index) as made:
         await made.ask("Hi")
         running = made.hf.engine.indexing
-    await running.settled()
+    await running.wait_until_done()
     running.schedule(REF, None)  # type: ignore[arg-type]  # it is closed, and looks at nothing
     assert len(index.told) == 1
 

@@ -84,11 +84,11 @@ async def test_models_that_anybody_may_name_are_not_remembered_for_ever() -> Non
     table = Table()
     known = made(table)
     for number in range(MODELS_LEARNED + 3):
-        assert await known.of(llm(f"m{number}")) == Learned()
+        assert await known.get(llm(f"m{number}")) == Learned()
     assert len(known) == MODELS_LEARNED
     known.record_usage(llm("m0"), 10_000, 11_000)
     await known.close()
     for number in range(1, MODELS_LEARNED + 3):
-        await known.of(llm(f"m{number}"))
+        await known.get(llm(f"m{number}"))
     assert len(known) == MODELS_LEARNED
-    assert (await known.of(llm("m0"))).calibration.pairs
+    assert (await known.get(llm("m0"))).calibration.pairs

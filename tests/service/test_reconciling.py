@@ -115,7 +115,7 @@ def test_a_history_sent_again_leaves_the_log_that_its_client_means(name: str) ->
         await desk.tell(case.stored)
         turn = await desk.send(case.sent, case.mode)
         assert await desk.live() == case.live
-        assert turn.summary()["reconciled"] == case.relation
+        assert turn.summarize()["reconciled"] == case.relation
         assert len(await desk.log()) >= len(case.stored), "nothing is lost"
         await verify(desk.store, REF)
 
@@ -174,12 +174,12 @@ def test_two_branches_are_gone_on_with_in_turns() -> None:
         await desk.tell([u("1"), a("1"), u("left"), tc("x"), t("x"), a("left")])
         left, right = [u("1"), a("1"), u("left"), a("left")], [u("1"), a("1"), u("right")]
         turn = await desk.send(right)
-        assert turn.summary()["reconciled"] == "edited"
+        assert turn.summarize()["reconciled"] == "edited"
         await desk.add([a("right")])
         right.append(a("right"))
         for step in range(3):
             turn = await desk.send([*left, u(f"l{step}")])
-            assert turn.summary()["reconciled"] == "continued"
+            assert turn.summarize()["reconciled"] == "continued"
             await desk.add([tc("y"), t("y"), a(f"l{step}")])
             left += [u(f"l{step}"), a(f"l{step}")]
             assert seen(await desk.live()) == seen(left)
@@ -221,10 +221,10 @@ def test_of_a_cut_reply_any_beginning_will_do() -> None:
         await desk.add([u("2"), a("2")])
         for seen_of_it in ("one", "one two", "one two three", "one two three four"):
             turn = await desk.send([u("1"), a(seen_of_it), u("2"), a("2"), u("3")])
-            assert turn.summary()["reconciled"] in {"continued", "replayed"}, seen_of_it
+            assert turn.summarize()["reconciled"] in {"continued", "replayed"}, seen_of_it
             assert await desk.found([u("1"), a(seen_of_it), u("2"), a("2"), u("3")]) == "s"
         turn = await desk.send([u("1"), a("two"), u("2")])
-        assert turn.summary()["reconciled"] == "edited"
+        assert turn.summarize()["reconciled"] == "edited"
 
     at_a_desk(work)
 
@@ -237,7 +237,7 @@ def test_a_text_before_a_call_belongs_to_the_reply() -> None:
         await desk.tell([u("1"), calls, t("x")])
         await desk.add([a("It is 5.")], metadata={"preface": "Let me look. "})
         turn = await desk.send([u("1"), a("Let me look. It is 5."), u("2")])
-        assert turn.summary()["reconciled"] == "continued"
+        assert turn.summarize()["reconciled"] == "continued"
         await verify(desk.store, REF)
         assert await desk.found([u("1"), a("Let me look. It is 5."), u("2")]) == "s"
 
@@ -253,9 +253,9 @@ def test_a_short_history_behind_a_cut_reply_is_no_new_beginning() -> None:
         await desk.add([u("cut")])
         await desk.add([a("one two")], metadata=cut)
         turn = await desk.send([a("one"), u("2")])
-        assert turn.summary()["reconciled"] == "continued"
+        assert turn.summarize()["reconciled"] == "continued"
         turn = await desk.send([a("one"), u("2"), u("3")])
-        assert turn.summary()["reconciled"] == "continued"
+        assert turn.summarize()["reconciled"] == "continued"
         assert (await desk.live())[-3:] == [a("one two"), u("2"), u("3")]
 
     at_a_desk(work)
@@ -294,7 +294,7 @@ def test_pictures_left_out_of_a_long_history_cost_two_look_ups_each() -> None:
         desk.store.sightings = noted  # type: ignore[method-assign]  # to be told what is looked up
         sent = [u(one.text) if one.role == "user" else one for one in log]
         turn = await desk.send([*sent, u("new")])
-        assert turn.summary()["reconciled"] == "continued"
+        assert turn.summarize()["reconciled"] == "continued"
         assert await desk.live() == [*log, u("new")]
         assert len(asked) <= 2 * pictures + 1
         assert sum(asked) < 40 * pictures

@@ -56,7 +56,7 @@ async def test_a_message_that_the_error_names_is_left_out_and_the_turn_goes_on(n
         assert said == "fine"
         assert unmarked(model.prompts[-1][2]["content"]) == NOTE
         assert model.prompts[-1][0]["content"][1] == GOOD
-        (warning,) = turn.summary()["warnings"]
+        (warning,) = turn.summarize()["warnings"]
         assert warning["code"] == "message_left_out"
         assert "message 2 is left out of prompts for main" in warning["message"]
         (entry,) = await hf.store.entries(REF, start=2, stop=3)
@@ -92,7 +92,7 @@ async def test_the_current_user_message_is_the_clients_400_and_later_turns_go_on
         assert len(model.prompts) == 2, "nothing else is new, so there is no probe"
         said, turn = await ask(hf, "Without it, then.")
         assert said == "fine"
-        assert turn.summary()["warnings"][0]["code"] == "message_left_out"
+        assert turn.summarize()["warnings"][0]["code"] == "message_left_out"
 
 
 async def test_a_named_current_user_message_is_the_clients_400() -> None:
@@ -185,7 +185,7 @@ async def test_two_refused_messages_that_are_named_are_both_left_out() -> None:
         said, turn = await ask(hf, "Hello?")
         assert (said, len(model.prompts)) == ("fine", 3)
         assert [entry.seq for entry in await hf.store.entries(SessionRef("default", "s")) if entry.metadata] == [2, 4]
-        assert len(turn.summary()["warnings"]) == 2
+        assert len(turn.summarize()["warnings"]) == 2
 
 
 def numbered_by_a_router(shift: int) -> Callable[[dict[str, Any]], Any]:
@@ -212,7 +212,7 @@ async def test_a_name_that_does_not_help_is_followed_by_the_probe(shift: int, ca
         said, turn = await ask(hf, "Never mind. Hello?")
         assert (said, len(model.prompts)) == ("fine", calls)
         assert [entry.seq for entry in await hf.store.entries(REF) if entry.metadata] == [0], "not the named one"
-        assert len(turn.summary()["warnings"]) == 1
+        assert len(turn.summarize()["warnings"]) == 1
 
 
 async def test_each_turn_probes_another_message_until_one_helps() -> None:

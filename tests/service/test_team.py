@@ -30,7 +30,7 @@ async def test_from_the_next_call_on_the_other_agent_answers() -> None:
         assert bench.told_by.order == ["coordinator", "researcher"]
         assert bench.told_by.prompt(0)[0] == ("system", "You coordinate.")
         assert bench.told_by.prompt(1)[0] == ("system", "You research.")
-        assert turn.summary()["agent"] == turn.agent == "researcher"
+        assert turn.summarize()["agent"] == turn.agent == "researcher"
         text = "".join(choice["delta"].get("content") or "" for chunk in reply for choice in chunk["choices"])
         assert text == "One moment.\n\nFound it."
         assert reply[-1]["usage"]["total_tokens"] == 2 * 15
@@ -228,7 +228,7 @@ async def test_models_that_stand_in_for_the_next_agents_own_are_asked() -> None:
         text = [choice["delta"].get("content") or "" async for chunk in respond(turn) for choice in chunk["choices"]]
         assert "".join(text) == "Here, from the spare."
         assert bench.told_by.prompt()[0] == ("system", "You research.")
-        assert turn.summary()["upstream"]["model"] == "spare"
+        assert turn.summarize()["upstream"]["model"] == "spare"
 
 
 async def test_the_next_agents_failure_message_is_said() -> None:

@@ -43,7 +43,7 @@ async def test_the_agent_that_spoke_last_answers_next() -> None:
         async for _ in respond(turn):
             pass
         assert bench.told_by.order == ["coordinator", "researcher", "researcher"]
-        assert (turn.agent, turn.summary()["agent"]) == ("researcher", "researcher")
+        assert (turn.agent, turn.summarize()["agent"]) == ("researcher", "researcher")
         assert bench.told_by.prompt()[0] == ("system", "You research.")
 
 
@@ -279,7 +279,7 @@ async def test_a_retry_by_its_key_is_told_the_same_and_by_whom() -> None:
         first = await bench.ask("find", idempotency_key="k")
         turn = bench.turn("find", idempotency_key="k")
         assert content(await _drained(respond(turn))) == content(first) == "Found."
-        assert turn.summary()["agent"] == "researcher"
+        assert turn.summarize()["agent"] == "researcher"
         assert len(await bench.log()) == 4
 
 

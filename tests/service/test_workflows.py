@@ -126,7 +126,7 @@ async def test_the_client_is_told_who_speaks_where_it_asks_for_that() -> None:
             "agent check done",
         ]
         assert "Secret" not in str(chunks)
-        assert turn.summary()["agent"] == "polish"
+        assert turn.summarize()["agent"] == "polish"
         plain = desk.turn("go", agent="pipeline")
         assert not any([isinstance(chunk, Progress) async for chunk in respond(plain)])
 
@@ -302,7 +302,7 @@ async def test_a_failure_message_stands_in_place_of_the_reply(whose: str, said_b
         last = (await desk.log())[-1]
         assert (last.agent, (last.metadata or {})["source"]) == (said_by, "llm_failure")
         assert "step" not in (last.metadata or {})
-        assert turn.summary()["failure"]["code"] == "upstream_unavailable"
+        assert turn.summarize()["failure"]["code"] == "upstream_unavailable"
         assert turn.closed
 
 

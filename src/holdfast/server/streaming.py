@@ -169,7 +169,7 @@ class Client:
 
     def build_session_fields(self, turn: Turn, **more: Any) -> dict[str, Any]:
         """Return the session fields of a reply: id, current summary, and `more`."""
-        return {"session_id": self._turn.request.ref.id, "session": {**turn.summary(), **more}}
+        return {"session_id": self._turn.request.ref.id, "session": {**turn.summarize(), **more}}
 
     def expects_retry(self) -> bool:
         """Return True if the client disconnected because of its own timeout: official SDKs then retry."""

@@ -58,7 +58,7 @@ class SessionFacts:
             BudgetTooSmall: no legal working set fits.
         """
         given = {**({"strategy": strategy} if strategy else {}), **options}
-        settings = parse(given, where="", base=self._responder.context) if given else self._voice.context
+        settings = parse(given, where="", base=self._responder.context) if given else self._responder.context
         return await list_facts(self._engine, self._ref, self._responder, settings)
 
     async def pin(self, fact_id: str) -> None:

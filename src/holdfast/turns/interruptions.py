@@ -142,7 +142,7 @@ def separate_heard(
         if cut and not message.text.strip():
             silent = len(kept)  # nothing of it was heard, so to the user it does not exist
             continue
-        original = _metadata_of(fields).get("original")
+        original = _get_metadata(fields).get("original")
         if cut and isinstance(original, str) and original != message.text and original.startswith(message.text):
             heard[len(kept)] = message
             message = message.evolve(content=original)  # noqa: PLW2901 - as the log may have it
@@ -155,13 +155,13 @@ def separate_heard(
     return SentMessages(tuple(m for m, _ in kept), tuple(f for _, f in kept), heard, mode, interruption)
 
 
-def _metadata_of(fields: Mapping[str, object]) -> Mapping[str, object]:
+def _get_metadata(fields: Mapping[str, object]) -> Mapping[str, object]:
     metadata = fields.get("metadata")
     return metadata if isinstance(metadata, Mapping) else {}
 
 
 def _is_cut(fields: Mapping[str, object]) -> bool:
-    return _metadata_of(fields).get("interrupted") is True
+    return _get_metadata(fields).get("interrupted") is True
 
 
 def is_interrupting(request: TurnRequest) -> bool:
@@ -218,7 +218,7 @@ def _find_heard(request: TurnRequest, plan: Plan) -> HeardReport | None:
     at = _find_last_reply_in(request)
     if at not in request.heard or at >= len(request.incoming) - len(plan.append):
         return None
-    when = _metadata_of(request.own[at]).get("interrupt_timestamp")
+    when = _get_metadata(request.own[at]).get("interrupt_timestamp")
     return HeardReport(content=request.heard[at].text, timestamp=when if isinstance(when, int) else None)
 
 
@@ -259,14 +259,14 @@ def address_model(
         return plain
     sources = built.list_sources()
     messages = [
-        message if entry is None else {**message, **_fields(entry, sent.role)}
+        message if entry is None else {**message, **_make_record_fields(entry, sent.role)}
         for message, entry, sent in zip(body["messages"], sources, built.messages, strict=True)
     ]
     told = {"turn_id": turn_id, "timestamp": now(), INTERRUPTABLE: _is_interruptable(body, sources)}
     return {**plain, "messages": messages, **told}
 
 
-def _fields(entry: Entry, role: str) -> dict[str, Any]:
+def _make_record_fields(entry: Entry, role: str) -> dict[str, Any]:
     """Return a record's fields besides the message. What another agent said has no source of its own."""
     told = entry.message.role == "assistant" and role != "assistant"
     metadata = {"agent": entry.agent} if told else make_metadata(entry)

@@ -38,7 +38,7 @@ class LibraryTurn:
         try:
             await turn.engine.life.record_use(turn.session)
             await turn.lock.run_interruptibly(partial(build_prompt, turn))
-            self._open = OpenTurn(turn, await prompt_of(turn))
+            self._open = OpenTurn(turn, await get_prompt(turn))
         except BaseException as exc:
             await self._scope.__aexit__(type(exc), exc, exc.__traceback__)
             raise
@@ -142,7 +142,7 @@ class OpenTurn:
         if self._turn.turn_state.loaded:
             await self.load_state()
         await self._turn.lock.run_interruptibly(lambda: build_prompt(self._turn))
-        self.messages = await prompt_of(self._turn)
+        self.messages = await get_prompt(self._turn)
         return self.messages
 
     def end(self) -> None:
@@ -169,7 +169,7 @@ class OpenTurn:
         delta = self.state.take()
         if not added and not delta:
             return
-        agent, calls = self._turn.request.responder.agent, self._call(added)
+        agent, calls = self._turn.request.responder.agent, self._make_calls(added)
         try:
             if agent is not None and agent.output_key:
                 text = read_reply_text(added)
@@ -203,7 +203,7 @@ class OpenTurn:
         self._added = [*added, *self._added]
         self.state.give_back(delta)
 
-    def _call(self, added: Sequence[Message]) -> list[ModelCall]:
+    def _make_calls(self, added: Sequence[Message]) -> list[ModelCall]:
         """Return the call that a reply among `added` came from, if it is the first one after its working set."""
         built = self._turn.working_set
         if built is None or built is self._called:
@@ -229,7 +229,7 @@ class OpenTurn:
         missed = "; ".join(f"not recalled: {why}" for why in built.request.recall.missed)
         laid = "\n".join(map(str, built.compactions()))
         return "\n".join(
-            filter(None, [head, laid, told, had, missed, broke, *(_line(run) for run in built.decisions())])
+            filter(None, [head, laid, told, had, missed, broke, *(_format_run(run) for run in built.decisions())])
         )
 
     def explanation(self) -> dict[str, Any]:
@@ -240,12 +240,12 @@ class OpenTurn:
         return {**built.explanation(), "counted": counted, "decisions": [run.to_wire() for run in built.decisions()]}
 
 
-async def prompt_of(turn: Turn) -> list[dict[str, Any]]:
+async def get_prompt(turn: Turn) -> list[dict[str, Any]]:
     """Return the working set of a turn, ready to send."""
     built = turn.working_set
     return await to_sendable(turn.engine, turn.request.ref, turn.request.responder.llm, built) if built else []
 
 
-def _line(run: Run) -> str:
+def _format_run(run: Run) -> str:
     place = f"{run.first}" if run.first == run.last else f"{run.first}-{run.last}"
     return f"  {place:>11}  {run.decision:<9}  {run.tokens:>7} tokens  {run.reason}"

@@ -71,7 +71,9 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
         await turn.lock.run_interruptibly(recovery.settle)
         call, has_begun = turn.roster.find_upstream(turn.request.responder.llm).begin(turn.engine.clock()), False
         try:
-            stream = turn.request.responder.llm.client.stream(await _body(turn), headers=turn.request.headers or None)
+            stream = turn.request.responder.llm.client.stream(
+                await _build_body(turn), headers=turn.request.headers or None
+            )
             async with closing(stream) as chunks:
                 opening = await _read_opening(turn, chunks)
                 if opening:
@@ -84,7 +86,7 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
                     yield chunk
             return
         except (ModelError, InvalidRequest) as exc:
-            _note(turn, call, exc)
+            _record_failure(turn, call, exc)
             if has_begun:
                 raise
             error = await turn.lock.run_interruptibly(partial(recovery.recover, exc))
@@ -112,7 +114,7 @@ async def _read_opening(turn: Turn, chunks: AsyncIterator[dict[str, Any]]) -> li
     return opening
 
 
-def _note(turn: Turn, call: Call, error: ModelError | InvalidRequest) -> None:
+def _record_failure(turn: Turn, call: Call, error: ModelError | InvalidRequest) -> None:
     """Log a failure, without the upstream's words: they may quote what was said. And remember it of the upstream."""
     if not isinstance(error, ModelError):
         return
@@ -124,7 +126,7 @@ def _note(turn: Turn, call: Call, error: ModelError | InvalidRequest) -> None:
     _log.warning("a model did not answer", extra={"fields": fields})
 
 
-async def _body(turn: Turn) -> dict[str, Any]:
+async def _build_body(turn: Turn) -> dict[str, Any]:
     """Return the body of one call with the working set."""
     assert turn.working_set is not None, "the working set is built first"
     llm = turn.request.responder.llm
@@ -277,7 +279,7 @@ class Recovery:
         # What one that stands in refuses may be right for the next.
         if len(turn.responders) == 1 or not (fails_over(error) or own is not turn.responders[0]):
             return False
-        self._note(own, error)
+        self._record_failure(own, error)
         for responder in sorted(
             _find_stand_ins(turn, self._asked), key=lambda responder: not _is_available(turn, responder)
         ):
@@ -288,10 +290,10 @@ class Recovery:
                 turn.roster.find_upstream(own.llm).failovers += 1
                 self._refused = []
                 return True
-            self._note(responder, why)
+            self._record_failure(responder, why)
         return False
 
-    def _note(self, responder: Responder, error: HoldfastError) -> None:
+    def _record_failure(self, responder: Responder, error: HoldfastError) -> None:
         self._asked.append(responder)
         self._failed.append(_Failed(responder, _copy_error(error)))
         _note_failed(self._turn, responder, error.code, error.status if isinstance(error, ModelError) else None)
@@ -441,11 +443,11 @@ class Refusals:
         turn, name = self._turn, self._turn.request.responder.llm.name
         for seq, reason in turn.without[name].items():
             try:
-                await self._note(seq, name, reason)
+                await self._record_refusal(seq, name, reason)
             except HoldfastError as exc:
                 _log.warning("message %d of session %r: its refusal is not noted: %s", seq, turn.request.ref.id, exc)
 
-    async def _note(self, seq: int, upstream: str, reason: str) -> None:
+    async def _record_refusal(self, seq: int, upstream: str, reason: str) -> None:
         turn = self._turn
         ref, store = turn.request.ref, turn.engine.store
         found = await store.entries(ref, start=seq, stop=seq + 1)

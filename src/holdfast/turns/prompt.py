@@ -95,7 +95,7 @@ async def _build(turn: Turn, session: Session) -> WorkingSet:
     return built
 
 
-async def _finish(turn: Turn, session: Session, drafted: Draft) -> WorkingSet:
+async def _add_recall(turn: Turn, session: Session, drafted: Draft) -> WorkingSet:
     """Add to a prompt what it recalls of the session itself."""
     prepare_recall(turn.engine, session, drafted)
     if not drafted.needs_recall:
@@ -117,7 +117,7 @@ async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> 
             drafted = draft_from_view(made, view.view, reduced=False)
     except BudgetTooSmall:
         return None
-    built = await _finish(turn, session, drafted)
+    built = await _add_recall(turn, session, drafted)
     turn.remember(key, built, view.saved, session.version)
     return built
 
@@ -132,7 +132,7 @@ async def _build_cold(turn: Turn, session: Session, made: Request, key: str) -> 
     if read.session.identity != session.identity:  # that of the turn was deleted
         raise SessionNotFound(ref.id)
     drafted = await run_cpu(lambda: draft_from(made, read), long=made.strategy.history > 0 or is_heavy(read.entries))
-    built = await _finish(turn, read.session, drafted)
+    built = await _add_recall(turn, read.session, drafted)
     if built.reduced:
         engine.warm.forget(ref)
     elif not turn.branched:

@@ -166,7 +166,7 @@ async def recall_session(
     if seconds is None:
         seconds = SESSION_RECALL_SECONDS
     # What is late ends by itself: a thread cannot be stopped.
-    task = engine.passages.run(_find(engine, session, drafted, seconds))
+    task = engine.passages.run(_find_passages(engine, session, drafted, seconds))
     done, _ = await asyncio.wait({task}, timeout=seconds)
     if not done or task.cancelled():
         return Recollection(missed=(LATE,))
@@ -177,7 +177,7 @@ async def recall_session(
         return Recollection(missed=(FAILED,))
 
 
-async def _find(engine: Engine, session: Session, drafted: Draft, seconds: float) -> list[RecalledItem]:
+async def _find_passages(engine: Engine, session: Session, drafted: Draft, seconds: float) -> list[RecalledItem]:
     window, ref = drafted.fitted.window, session.ref
     query = _find_current_text(window)[:QUERY_CHARS]
     if (least := choose_threshold(query)) is None:
@@ -207,7 +207,7 @@ async def _find(engine: Engine, session: Session, drafted: Draft, seconds: float
         for seq, entry in entries.items()
         if is_recallable(entry) and not read_refusals(entry.metadata) and sees(group_units([entry])[0]) is not None
     }
-    return list(_make_items(ref, found, passage_shown, held, _Sent(window)))
+    return list(_make_items(ref, found, passage_shown, held, _SentText(window)))
 
 
 async def _answer_by_words(search: Search) -> list[Finding]:
@@ -297,7 +297,7 @@ async def _read(engine: Engine, ref: SessionRef, seqs: Collection[int]) -> dict[
 # -- items ---------------------------------------------------------------------
 
 
-class _Sent:
+class _SentText:
     """What a prompt says already in other forms: in compactions, and in messages that are cut."""
 
     def __init__(self, window: Window) -> None:
@@ -317,7 +317,7 @@ def _fold_words(text: str) -> str:
 
 
 def _make_items(
-    ref: SessionRef, found: Sequence[Finding], entries: Mapping[int, Entry], held: Collection[int], sent: _Sent
+    ref: SessionRef, found: Sequence[Finding], entries: Mapping[int, Entry], held: Collection[int], sent: _SentText
 ) -> Iterator[RecalledItem]:
     """Yield the passages as items, each part of an entry once; before an answer its question, and before both what was said later instead."""
     taken: list[Passage] = []

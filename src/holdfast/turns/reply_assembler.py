@@ -107,7 +107,7 @@ class ReplyAssembler:
 
     # -- what a round said ---------------------------------------------------
 
-    def take(self, message: Message, usage: Any) -> tuple[Message, dict[str, Any] | None]:
+    def record_reply(self, message: Message, usage: Any) -> tuple[Message, dict[str, Any] | None]:
         """Return the model's whole reply as the log has it, and its metadata. From now on it is known which calls run here."""
         if self._alone:
             return message, None
@@ -166,15 +166,15 @@ class ReplyAssembler:
             if any(_has_words(choice) for choice in choices):
                 yield {**chunk, "choices": choices}
 
-    def ending(self) -> Iterator[dict[str, Any]]:
+    def end(self) -> Iterator[dict[str, Any]]:
         """Yield the end of the reply: the client's calls, what was held back, and the usage of all rounds."""
         if self._alone:
             yield from self._held
             return
         if self._note:
-            yield self._chunk({"content": self._note})
+            yield self._make_chunk({"content": self._note})
         if self.returned:
-            yield self._chunk({"tool_calls": _to_wire_calls(self.returned)})
+            yield self._make_chunk({"tool_calls": _to_wire_calls(self.returned)})
         reason = "tool_calls" if self.returned else self._reason
         for chunk in self._held:
             choices = chunk.get("choices") or ()
@@ -201,7 +201,7 @@ class ReplyAssembler:
         """
         self._head = before._head or self._head
         begun = {} if before._rounds else {"role": "assistant", "content": None}
-        yield self._chunk({**begun, "tool_calls": _to_wire_calls(self.returned)})
+        yield self._make_chunk({**begun, "tool_calls": _to_wire_calls(self.returned)})
         yield {**self._head, "choices": [{"index": 0, "delta": {}, "finish_reason": "tool_calls"}]}
         if used is not None:
             yield {**self._head, "choices": [], "usage": used}
@@ -218,18 +218,18 @@ class ReplyAssembler:
             head: what the chunks have in common, where no round before has said.
         """
         self._head = self._head or dict(head)
-        yield self._chunk({"role": "assistant", "content": text} if not self._rounds else {"content": text})
+        yield self._make_chunk({"role": "assistant", "content": text} if not self._rounds else {"content": text})
         yield {**self._head, "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
         unused = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
         yield {**self._head, "choices": [], "usage": self._usage or unused}
 
-    def progress(self, call: ToolCall, status: str) -> Iterator[Progress]:
+    def report_progress(self, call: ToolCall, status: str) -> Iterator[Progress]:
         """Yield what a tool is doing; nothing for a tool that does not exist, whose name may be anything."""
         if call.name in self._tools.tools:
             told = {"tool": call.name, "call_id": call.id, "status": status}
             yield Progress({**self._head, "choices": [], "holdfast": told})
 
-    def _chunk(self, delta: dict[str, Any]) -> dict[str, Any]:
+    def _make_chunk(self, delta: dict[str, Any]) -> dict[str, Any]:
         return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
 
     def _filter_chunk(self, chunk: dict[str, Any]) -> dict[str, Any] | None:

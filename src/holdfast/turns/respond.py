@@ -66,15 +66,15 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
             async with closing(speaking) as chunks:
                 async for chunk in chunks:
                     if turn.progress or not isinstance(chunk, Progress):
-                        yield _with_id(chunk, completion_id)
+                        yield _set_completion_id(chunk, completion_id)
             if turn.closed or turn.failure is not None:
                 return
             if not turn.request.responder.steps:
                 break
             speaking = run_workflow(turn, speak, assembler)  # the agent that spoke handed the conversation over to one
         turn.closed = True
-        for chunk in assembler.ending():
-            yield _with_id(chunk, completion_id)
+        for chunk in assembler.end():
+            yield _set_completion_id(chunk, completion_id)
 
 
 async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[str, Any], None]:
@@ -85,7 +85,7 @@ async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[st
     """
     while True:
         await turn.lock.run_interruptibly(lambda: build_call(turn))
-        async with Round(turn, assembler) as model_round:
+        async with ModelRound(turn, assembler) as model_round:
             async for chunk in model_round.chunks:
                 for sent in model_round.add(chunk):
                     yield sent
@@ -104,7 +104,7 @@ async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[st
         turn.tool_choice = assembler.tool_choice
 
 
-class Round:
+class ModelRound:
     """One reply of the model: passed on as it comes, and written down at its end, whole or as far as it arrived.
 
     The chunks from the one that says why the reply ended are held back: they may leave when the reply is durable.
@@ -191,7 +191,7 @@ class Round:
             await self._record_part(collector.partial())
             return
         completion = collector.completion()
-        reply, metadata = assembler.take(_make_reply(completion), collector.usage)
+        reply, metadata = assembler.record_reply(_make_reply(completion), collector.usage)
         call = make_call_record(turn, completion.get("model"), completion.get("usage"))
         text = read_reply_text([reply])
         if not assembler.calls:
@@ -226,7 +226,7 @@ def _make_reply(completion: Mapping[str, Any]) -> Message:
         raise ModelProtocolError(f"the model answered with something that is no message: {exc}") from exc
 
 
-def _with_id(chunk: dict[str, Any], completion_id: str | None) -> dict[str, Any]:
+def _set_completion_id(chunk: dict[str, Any], completion_id: str | None) -> dict[str, Any]:
     """Return a chunk with the completion id of its request, if that has one."""
     return chunk if completion_id is None or isinstance(chunk, Progress) else {**chunk, "id": completion_id}
 

@@ -27,24 +27,24 @@ async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dic
 
     Left before its end, it cancels what still runs: what has a result by then is stored with it, the rest with an error.
     """
-    under_way = _UnderWay(turn, assembler)
+    running = _RunningCalls(turn, assembler)
     try:
         if not assembler.returned:
             for chunk in assembler.start_round():
                 yield chunk
         for call in assembler.calls:
-            for told in assembler.progress(call, "running"):
+            for told in assembler.report_progress(call, "running"):
                 yield told
-        while under_way.left:
-            done = await turn.lock.run_interruptibly(under_way.wait_for_some)
-            for outcome in await under_way.write(done):
-                for told in assembler.progress(outcome.call, "failed" if outcome.failed else "done"):
+        while running.left:
+            done = await turn.lock.run_interruptibly(running.wait_for_some)
+            for outcome in await running.write(done):
+                for told in assembler.report_progress(outcome.call, "failed" if outcome.failed else "done"):
                     yield told
         if not assembler.returned and hand_over(turn):
             assembler.switch_responder(turn.request.responder)
     finally:
-        if under_way.left:
-            await turn.settle(under_way.give_up())
+        if running.left:
+            await turn.settle(running.give_up())
 
 
 async def record_calls_not_run(turn: Turn, assembler: ReplyAssembler) -> None:
@@ -52,7 +52,7 @@ async def record_calls_not_run(turn: Turn, assembler: ReplyAssembler) -> None:
     await turn.append([make_failure(call, NOT_RUN).message for call in assembler.calls], last=True)
 
 
-class _UnderWay:
+class _RunningCalls:
     """The calls of a message while they run.
 
     Attributes:
@@ -141,11 +141,11 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
     async def entries(start: int, stop: int) -> Sequence[Entry]:
         return await turn.engine.store.entries(ref, start=start, stop=stop)
 
-    def sees(entry: Entry) -> bool:
+    def can_see(entry: Entry) -> bool:
         perspective = turn.request.responder.perspective
         return perspective is None or not perspective.is_other_branch(entry)
 
-    def saved(artifact: Artifact) -> None:
+    def note_artifact(artifact: Artifact) -> None:
         turn.artifacts[artifact.name] = max(artifact.version, turn.artifacts.get(artifact.name, 0))
 
     return ToolContext(
@@ -153,14 +153,14 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
         user_id=ref.user_id,
         agent=turn.request.responder.agent_name,
         state=State(turn.turn_state),
-        artifacts=SessionArtifacts(turn.engine.artifacts, ref, session.identity, saved),
+        artifacts=SessionArtifacts(turn.engine.artifacts, ref, session.identity, note_artifact),
         call=Call(
             id=call.id,
             tenant=session.tenant,
             identity=session.identity,
             unit=session.tail.unit,
             entries=entries,
-            sees=sees,
+            sees=can_see,
             transfer=partial(transfer, turn),
             delegate=None if turn.engine.delegate is None else partial(turn.engine.delegate, turn),
             search=None if turn.engine.index is None else partial(search_for_tool, turn),
@@ -174,7 +174,7 @@ def _open_memories(turn: Turn) -> SessionMemories:
     """Return the memories that a tool may reach: those that the turn's user and agent may see."""
     ref, settings = turn.request.ref, turn.request.responder.recalls.get("memory")
 
-    def told(content: str) -> bool:
+    def is_in_prompt(content: str) -> bool:
         built = turn.working_set
         return built is not None and any(content in message.text for message in built.messages)
 
@@ -184,7 +184,7 @@ def _open_memories(turn: Turn) -> SessionMemories:
         turn.session.identity,
         turn.request.responder.agent_name,
         most=settings.max_results if settings else None,
-        is_in_prompt=told,
+        is_in_prompt=is_in_prompt,
         shared=is_shared(turn),
         quotes=partial(has_foreign_quotes, turn),
         read=partial(read_text_at, turn),

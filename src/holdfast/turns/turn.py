@@ -225,7 +225,7 @@ class Turn:
         """Names of the tools that the client declared: it runs them itself."""
         return {get_tool_name(tool) for tool in self.request.body.get("tools") or ()}
 
-    def part(self, responder: Responder, share: Share, lock: SessionLock, body: Mapping[str, Any]) -> Turn:
+    def make_part(self, responder: Responder, share: Share, lock: SessionLock, body: Mapping[str, Any]) -> Turn:
         """Return the part of another voice in this turn: the log is shared; prompts, model and tools are its own.
 
         Args:
@@ -280,7 +280,7 @@ class Turn:
         self._log.session = session
         self.turn_state.own = session.state
 
-    def summary(self) -> dict[str, Any]:
+    def summarize(self) -> dict[str, Any]:
         """Return what a response reports about the session."""
         tail = self.session.tail
         told: dict[str, Any] = {"turn": tail.turn_id, "version": self.session.version}
@@ -335,7 +335,7 @@ class Turn:
         self.request = msgspec.structs.replace(request, system=system, incoming=apart, media={})
         self._admitted = True
 
-    def as_sent(self, plan: Plan) -> tuple[Message, ...]:
+    def select_sent(self, plan: Plan) -> tuple[Message, ...]:
         """Return the messages that a plan appends as the client sent them: the redacting store counts and reports what it masks."""
         begin = len(self._sent) - len(plan.append)
         sent = self._sent[begin:]
@@ -368,7 +368,7 @@ class Turn:
         request, now = self.request, self.engine.clock()
         opening = plan is not None
         agent, before = None if opening else request.responder.agent_name, self._log.session
-        own = self._own_of(plan, len(messages)) if plan is not None else _own_metadata(metadata, messages)
+        own = self._select_own_fields(plan, len(messages)) if plan is not None else _own_metadata(metadata, messages)
         if opening and request.speaker is not None:
             own = [{**one, "metadata": with_speaker(one.get("metadata"), request.speaker)} for one in own]
         if self.share:
@@ -403,7 +403,7 @@ class Turn:
             await self.engine.scopes.follow(self.turn_state, request.ref.user_id, state_delta)
         return appended
 
-    def _own_of(self, plan: Plan, number: int) -> Sequence[Mapping[str, Any]]:
+    def _select_own_fields(self, plan: Plan, number: int) -> Sequence[Mapping[str, Any]]:
         """Return Holdfast's own fields of the last `number` messages of the request.
 
         Turns of a log never go back, and a user's message opens one. If the turns that the request names do not go on with the

@@ -341,7 +341,7 @@ async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int
     if not writes and turn.request.idempotency_key is None:
         turn.note_opened(session.tail.next_seq)
         return
-    appended = await turn.append(turn.as_sent(plan), plan=plan, expect=expect)
+    appended = await turn.append(turn.select_sent(plan), plan=plan, expect=expect)
     turn.note_opened(appended.start + len(appended.entries))
     if appended.replayed:
         turn.plan = Plan("replayed")

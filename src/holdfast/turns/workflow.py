@@ -63,7 +63,7 @@ class _Place(NamedTuple):
     def branch(self) -> str:
         return ".".join(name.replace("%", "%25").replace(".", "%2E") for name in self.names)
 
-    def within(self, workflow: str, agent: str, lock: SessionLock) -> _Place:
+    def enter(self, workflow: str, agent: str, lock: SessionLock) -> _Place:
         """Return the place of an agent inside a `parallel` that is at this place."""
         around = self.names if self.names[-1:] == (workflow,) else (*self.names, workflow)
         return self._replace(lock=lock, names=(*around, agent))
@@ -92,12 +92,12 @@ async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Chun
     workflow = _Workflow(turn, speak, await _read_finished(turn), before)
     try:
         try:
-            async with closing(workflow.reply(turn.request.responder)) as chunks:
+            async with closing(workflow.run_reply(turn.request.responder)) as chunks:
                 async for chunk in chunks:
                     yield chunk
             return
         except ModelError as exc:
-            closer, assembler, words = await workflow.closer(exc)
+            closer, assembler, words = await workflow.make_closing_part(exc)
             if words is None:
                 raise
             failed = (exc.code, exc.public_message)
@@ -106,7 +106,7 @@ async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Chun
             yield chunk
             turn.closed = True
     finally:
-        workflow.over()
+        workflow.finish()
 
 
 class _Workflow:
@@ -124,7 +124,7 @@ class _Workflow:
         self._speak = speak
         self._said = said
         self._root = turn.request.responder
-        self._floor = WriteArbiter()
+        self._arbiter = WriteArbiter()
         self._parts: list[Turn] = []
         self._failed: list[_Failed] = []
         self._before = before
@@ -132,10 +132,10 @@ class _Workflow:
 
     # -- the reply -----------------------------------------------------------
 
-    async def reply(self, responder: Responder) -> Chunks:
+    async def run_reply(self, responder: Responder) -> Chunks:
         """Have `responder` end the turn's reply."""
         place = _Place(self._turn.lock)
-        if _agent_of(responder).parallel:
+        if _get_agent(responder).parallel:
             speaking = self._run_joined(responder, place._replace(joined=True))
         elif responder.steps:
             speaking = self._run_ended(responder, place)
@@ -152,7 +152,7 @@ class _Workflow:
                 yield chunk
         if self._turn.closed:
             return
-        async with closing(self.reply(responder.steps[-1])) as chunks:
+        async with closing(self.run_reply(responder.steps[-1])) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -169,7 +169,7 @@ class _Workflow:
             raise
         self._turn.request, self._turn.working_set = part.request, part.working_set
         self._turn.closed = True
-        for chunk in assembler.ending():
+        for chunk in assembler.end():
             yield chunk
 
     async def _run_joined(self, responder: Responder, place: _Place) -> Chunks:
@@ -178,13 +178,13 @@ class _Workflow:
             async for chunk in chunks:
                 yield chunk
         part = await self._make_part(responder, place, Share(ends=True), self._turn.request.body)
-        text, llm = self._text(responder), responder.llm
+        text, llm = self._collect_text(responder), responder.llm
         assembler = ReplyAssembler(part, self._used, self._before)
         told = assembler.separate_text(text)
         said = Message(role="assistant", content=text)
         await part.settle(part.append([said], metadata=assembler.metadata, last=True))
         self._turn.request = msgspec.structs.replace(self._turn.request, responder=responder)
-        for chunk in assembler.end_with_text(told, self._head(llm.model)):
+        for chunk in assembler.end_with_text(told, self._make_head(llm.model)):
             yield chunk
             self._turn.closed = True
 
@@ -192,11 +192,11 @@ class _Workflow:
 
     async def _run_aside(self, responder: Responder, place: _Place) -> Chunks:
         """Run a voice after which others speak: it yields only progress and calls of the client's tools."""
-        if _agent_of(responder).parallel:
+        if _get_agent(responder).parallel:
             speaking = self._run_side_by_side(responder, place)
         elif responder.steps:
             speaking = self._run_in_turn(responder.steps, place)
-        elif _agent_of(responder).name in self._said:
+        elif _get_agent(responder).name in self._said:
             return
         else:
             speaking = self._run_one(responder, place)
@@ -215,7 +215,7 @@ class _Workflow:
 
     async def _run_one(self, responder: Responder, place: _Place) -> Chunks:
         """One agent, whose text is handed over."""
-        name, left_out = _agent_of(responder).name, _OF_THE_REPLY | (_OF_TOOLS if place.names else frozenset())
+        name, left_out = _get_agent(responder).name, _OF_THE_REPLY | (_OF_TOOLS if place.names else frozenset())
         body = {key: value for key, value in self._turn.request.body.items() if key not in left_out}
         if "tools" in body and (choice := relax_choice(self._turn.request.body.get("tool_choice"))) is not None:
             body["tool_choice"] = choice
@@ -247,9 +247,9 @@ class _Workflow:
     async def _run_side_by_side(self, responder: Responder, place: _Place) -> Chunks:
         """Have the agents of a `parallel` speak at once; where one fails and another does not, its place says so."""
         told: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
-        places = [self._place(responder, step, place) for step in responder.steps]
+        places = [self._make_place(responder, step, place) for step in responder.steps]
         tasks = [
-            asyncio.ensure_future(self._branch(step, own, told))
+            asyncio.ensure_future(self._run_branch(step, own, told))
             for step, own in zip(responder.steps, places, strict=True)
         ]
         try:
@@ -271,11 +271,11 @@ class _Workflow:
             if isinstance(error, HoldfastError):
                 await self._record_silence(step, own._replace(lock=place.lock), error)
 
-    def _place(self, responder: Responder, step: Responder, place: _Place) -> _Place:
-        lock = Branch(place.lock, self._turn.engine.locks, self._floor)
-        return place.within(_agent_of(responder).name, _agent_of(step).name, lock)
+    def _make_place(self, responder: Responder, step: Responder, place: _Place) -> _Place:
+        lock = Branch(place.lock, self._turn.engine.locks, self._arbiter)
+        return place.enter(_get_agent(responder).name, _get_agent(step).name, lock)
 
-    async def _branch(self, step: Responder, place: _Place, told: asyncio.Queue[dict[str, Any] | None]) -> None:
+    async def _run_branch(self, step: Responder, place: _Place, told: asyncio.Queue[dict[str, Any] | None]) -> None:
         """Run one of several parallel branches to the end of its writes; its progress goes to a queue, None at the end."""
         assert isinstance(place.lock, Branch), "whoever speaks beside others has a branch"
         try:
@@ -291,7 +291,7 @@ class _Workflow:
 
     async def _record_silence(self, responder: Responder, place: _Place, error: HoldfastError) -> None:
         """Hand over, in place of an agent that failed, that it did."""
-        name = _agent_of(responder).name
+        name = _get_agent(responder).name
         share = Share(step=name, joined=place.joined, branch=place.branch)
         part = await self._make_part(responder, place, share, {})
         self._said[name] = SILENT.format(agent=name, code=error.code)
@@ -304,47 +304,51 @@ class _Workflow:
 
     async def _make_part(self, responder: Responder, place: _Place, share: Share, body: Mapping[str, Any]) -> Turn:
         if not responder.steps and not may_share_key(self._turn, responder):
-            message = f"{_agent_of(responder).name} cannot speak: its model is elsewhere, where the user's own key is not handed on"
+            message = f"{_get_agent(responder).name} cannot speak: its model is elsewhere, where the user's own key is not handed on"
             raise InvalidRequest(message, param="agent")
         responder = msgspec.structs.replace(responder, branch=place.branch)
-        part = self._turn.part(responder, share, place.lock, body)
+        part = self._turn.make_part(responder, share, place.lock, body)
         part.learned = await self._turn.engine.learning.get(responder.llm)
         self._parts.append(part)
         return part
 
-    def _text(self, responder: Responder) -> str:
+    def _collect_text(self, responder: Responder) -> str:
         """Return the text that an agent, or its stand-in, has said."""
-        if _agent_of(responder).parallel:
-            places = ((_agent_of(step).name, self._text(step)) for step in responder.steps)
+        if _get_agent(responder).parallel:
+            places = ((_get_agent(step).name, self._collect_text(step)) for step in responder.steps)
             return "\n\n".join(PLACE.format(agent=name, text=text) for name, text in places)
-        return self._text(responder.steps[-1]) if responder.steps else self._said.get(_agent_of(responder).name, "")
+        return (
+            self._collect_text(responder.steps[-1])
+            if responder.steps
+            else self._said.get(_get_agent(responder).name, "")
+        )
 
     def _make_progress(self, part: Turn, status: str) -> Progress:
         """Return a chunk that says what an agent is doing."""
         responder = part.request.responder
         told = {
-            "agent": _agent_of(responder).name,
+            "agent": _get_agent(responder).name,
             "status": status,
             **({"branch": responder.branch} if responder.branch else {}),
         }
-        return Progress({**self._head(responder.llm.model), "choices": [], "holdfast": told})
+        return Progress({**self._make_head(responder.llm.model), "choices": [], "holdfast": told})
 
-    def _head(self, model: str) -> dict[str, Any]:
+    def _make_head(self, model: str) -> dict[str, Any]:
         name = f"chatcmpl-{self._turn.session.id}-{self._turn.session.tail.last_seq}"
         created = self._turn.engine.clock() // 1000
         return {"id": name, "object": "chat.completion.chunk", "created": created, "model": model}
 
-    async def closer(self, error: ModelError) -> tuple[Turn, ReplyAssembler, str | None]:
+    async def make_closing_part(self, error: ModelError) -> tuple[Turn, ReplyAssembler, str | None]:
         """Return the failure message after `error`, and whose it is: the workflow's own, else that of the first agent that failed."""
         failed = next(one for one in self._failed if one.error is error)
         aside = failed.part.share is not None and failed.part.share.step is not None
         assembler = ReplyAssembler(failed.part, self._used, self._before) if aside else failed.assembler
-        responder = self._root if _agent_of(self._root).failure_message else failed.part.request.responder
+        responder = self._root if _get_agent(self._root).failure_message else failed.part.request.responder
         responder = msgspec.structs.replace(responder, branch="")
-        closer = self._turn.part(responder, Share(ends=True), self._turn.lock, {})
+        closer = self._turn.make_part(responder, Share(ends=True), self._turn.lock, {})
         return closer, assembler, await make_failure_text(closer, assembler, error)
 
-    def over(self) -> None:
+    def finish(self) -> None:
         """Do what follows a turn, for each voice that spoke in it."""
         for part in self._parts:
             self._turn.wrote = self._turn.wrote or part.wrote
@@ -361,7 +365,7 @@ async def _cancel_tasks(tasks: Sequence[asyncio.Task[None]]) -> None:
         _ = task.cancelled() or task.exception()
 
 
-def _agent_of(responder: Responder) -> Agent:
+def _get_agent(responder: Responder) -> Agent:
     assert responder.agent is not None, "workflows are made of agents"
     return responder.agent
 
@@ -390,7 +394,7 @@ async def _read_finished(turn: Turn) -> dict[str, str]:
     )
     cut = [entry.seq for entry in entries if (entry.metadata or {}).get("interrupted")]
     if cut:
-        await _leave_out(turn, cut)
+        await _retire_units(turn, cut)
     done: dict[str, str] = {}
     for entry in entries:  # the newest first
         if entry.seq not in cut:
@@ -402,7 +406,7 @@ async def _read_finished(turn: Turn) -> dict[str, str]:
     return done
 
 
-async def _leave_out(turn: Turn, units: Sequence[int]) -> None:
+async def _retire_units(turn: Turn, units: Sequence[int]) -> None:
     """Retire units of the turn; what follows them is written again.
 
     Whoever was cut speaks again, and its model would only go on with a beginning that it saw as its own.
