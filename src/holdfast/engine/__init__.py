@@ -1,9 +1,9 @@
-"""What turns share: store, clock, session locks, and what every write passes on its way.
+"""Services that all turns share: store, clock, session locks, and the steps that every write passes.
 
-engine     all of it, of one tenant                        tenancy    the engines of many tenants
-queueing   one turn of a session at a time                 claiming   the same over several servers
-branching  several who speak in one turn                   entries    messages on their way into a log
-guarded    the store, behind the guard for secrets         scoped     the state of all scopes
-beginning  what a new session's state has                  removing   sessions that go, with what belongs to them
-indexing   an index told of what was written               learning   what providers' answers teach
+engine           all of it, for one tenant                 tenancy            the engines of several tenants
+session_lock     one turn of a session at a time           branches           several agents in one turn
+entries          preparing messages for a log              redacting_store    masks secrets in every write
+scoped_state     the state of all scopes                   initial_state      state of a new session
+write_steps      the steps that writes pass                session_removal    deleting sessions with all their parts
+model_calibration  what providers' answers teach
 """

@@ -1,7 +1,7 @@
-"""Several that speak in one turn: which part is whose, what each has of the turn's place in its session's queue, and who may write.
+"""Several agents that answer in one turn: their shares of the turn, its lock, and its log.
 
-In a log the results of calls stand directly behind them. So whoever has written calls is the only one to write until all of them
-have a result; the others' models go on meanwhile.
+Providers require results directly after their calls. So an agent that has written calls is the only one that may write
+until all of them have results; the models of other agents continue meanwhile.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ T = TypeVar("T")
 
 
 class Share(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent's part of a turn in which several speak."""
+    """One agent's part of a turn in which several agents answer."""
 
     step: str | None = None
-    """The agent's name, where others speak after it: the client is sent nothing of what it says. None: it ends the reply."""
+    """The agent's name if other agents follow it: the client receives none of its text. None: it ends the reply."""
     ends: bool = False
-    """Whether its last write is the turn's."""
+    """True if its last write ends the turn."""
     joined: bool = False
-    """Whether what it says stands in a reply that joins several."""
+    """True if its text becomes part of a reply that joins several."""
     branch: str = ""
-    """See `Responder.branch`."""
+    """As in `Responder.branch`."""
 
     def add_metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
-        """`metadata` of a message of this part, with what it is a part of."""
+        """Return the metadata of a message with the part that it belongs to."""
         own = {STEP: self.step, BRANCH: self.branch, JOINED: self.joined}
-        noted = {**(metadata or {}), **{name: value for name, value in own.items() if value}}
-        return noted or None
+        added = {**(metadata or {}), **{name: value for name, value in own.items() if value}}
+        return added or None
 
 
 class WriteArbiter:
-    """Who may write to a turn's log, of all that speak in it at once."""
+    """Decides which of several agents in a turn may write to its log."""
 
     def __init__(self) -> None:
         self._holder: Branch | None = None
         self._changed = asyncio.Condition()
 
     async def append(self, branch: Branch, work: Callable[[], Awaitable[Appended]]) -> Appended:
-        """Do a write of a branch when no other one's calls wait for their results."""
+        """Write for a branch as soon as no other branch has calls without results."""
         async with self._changed:
             await self._changed.wait_for(lambda: self._holder in (None, branch))
             appended = await work()
@@ -56,7 +56,7 @@ class WriteArbiter:
             return appended
 
     async def release(self, branch: Branch) -> None:
-        """A branch writes nothing more, whatever became of its calls."""
+        """Let others write: the branch writes nothing more, even if its calls have no results."""
         async with self._changed:
             if self._holder is branch:
                 self._holder = None
@@ -64,12 +64,12 @@ class WriteArbiter:
 
 
 class Branch(SessionLock):
-    """One speaker's part of a turn's lock: it is interrupted with the turn, never alone, and ends with it.
+    """One agent's part of a turn's lock: it is interrupted with the turn, never alone, and ends with it.
 
-    The task that began it cancels its task when the turn is to be cut.
+    The task that started the branch cancels its task when the turn is cut.
 
     Args:
-        whole: the turn's lock, or the branch that it is a part of.
+        whole: the turn's lock, or the branch that contains this one.
         locks: of the store handle.
         arbiter: of the turn.
     """
@@ -81,11 +81,11 @@ class Branch(SessionLock):
         self._writes: set[asyncio.Task[Any]] = set()
 
     def check(self) -> None:
-        """Raise if the turn should not go on."""
+        """Raise an error if the turn must not continue."""
         self._whole.check()
 
     async def run_interruptibly(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `work`, which is cancelled with this task."""
+        """Return the result of `work`, which is cancelled together with this task."""
         self.check()
         return await work()
 
@@ -96,22 +96,22 @@ class Branch(SessionLock):
         return chunk
 
     def keep_open_for(self, task: asyncio.Task[Any]) -> None:
-        """Note a write: the branch is not over before it."""
+        """Register a write; the branch does not end before it."""
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
 
     async def append(self, store: Store, write: Append, *, last: bool = False) -> Appended:
-        """Write when no other branch's calls wait for their results; it is never the turn's `last` write."""
+        """Write as soon as no other branch has calls without results; this is never the turn's `last` write."""
         return await self._arbiter.append(self, lambda: self._append_whole(store, write))
 
     async def _append_whole(self, store: Store, write: Append) -> Appended:
         whole = self._whole
-        while isinstance(whole, Branch):  # its arbiter is the same
-            whole = whole._whole  # noqa: SLF001 - its own kind
+        while isinstance(whole, Branch):  # branches of a turn share the arbiter
+            whole = whole._whole  # noqa: SLF001 - of this class
         return await whole.append(store, write)
 
     async def end(self) -> None:
-        """Wait for its writes, and let the others write."""
+        """Wait for its writes, then let others write."""
         while self._writes:
             await asyncio.wait(tuple(self._writes))
         await self._arbiter.release(self)

@@ -1,4 +1,4 @@
-"""What turns share: the store, the clock, a queue a session, and writes that outlive whoever asked for them."""
+"""The services that all turns of a tenant share: store, clock, session locks, background work."""
 
 from __future__ import annotations
 
@@ -50,34 +50,35 @@ _NO_GUARD: Final = nullcontext()
 
 
 def make_session_id() -> str:
-    """A session id that nobody guesses: 122 random bits."""
+    """Return a session id that cannot be guessed: 122 random bits."""
     return f"sess_{uuid.uuid4().hex}"
 
 
 class Engine:
-    """What turns share: the store, the clock, a queue a session, and writes that outlive whoever asked for them.
+    """The services that all turns of a tenant share.
 
     Attributes:
-        delegate: has an agent answer that another one calls like a tool; see `holdfast.turns.delegation`. None: nobody does.
-        recalling: by kind, what gives a turn that is about to begin what it may recall; see `holdfast.turns.recall`.
-        failures: how often an agent's failure message stood in place of a reply, by the error's code.
+        delegate: runs an agent that another one calls like a tool; see `holdfast.turns.delegation`. None: not
+            available.
+        recalling: by kind, returns what a turn that is about to begin can recall; see `holdfast.turns.recall`.
+        failures: how often an agent's failure message replaced a reply, by error code.
 
     Args:
-        store: where sessions live.
-        clock: milliseconds since the epoch.
-        roster: who can write summaries and rate messages.
-        guard: what happens to secrets; the store is behind it already.
+        store: stores sessions.
+        clock: returns milliseconds since the epoch.
+        roster: agents and models, which also write summaries and rate messages.
+        guard: what happens to secrets; the store applies it already.
         artifacts: those of the store's tenant; None: their contents are in the store.
-        new_id: makes ids for sessions that are not given one.
+        new_id: creates ids for sessions that are not given one.
         life: how long sessions live.
-        hooks: who is told when they end.
-        queueing: what becomes of a turn while another one of its session runs.
-        indexer: who is told what turns wrote; None: nobody.
-        index: in which what was said is found; the store tells it. None: there is none.
-        memory: how memories are found; None: as the index has it.
-        dreaming: dreams of all tenants; None: as they are where nobody says, without files.
-        cache: what the process remembers of sessions, of all tenants; None: one of its own.
-        of: the engine of the server's own tenant, where this one is another's: it tells hooks, sweeps and counts for both.
+        hooks: notified when sessions end.
+        queueing: what happens to a turn while another turn of its session runs.
+        indexer: notified of what turns wrote; None: nothing is.
+        index: the search index, which the store updates. None: there is none.
+        memory: how memories are found; None: as configured for the index.
+        dreaming: consolidation for all tenants; None: with default settings and without files.
+        cache: the process's cache of sessions, for all tenants; None: a separate one.
+        of: for another tenant, the engine of the server's own tenant, which notifies hooks, sweeps and counts for both.
     """
 
     def __init__(
@@ -134,7 +135,7 @@ class Engine:
         self.indexing = IndexNotifier(indexer)
         self.index = index
         self.scoring = Scoring(self.store, roster.find_scorer, clock, self.warm.rate)
-        if of is not None:  # figures are the server's, not a tenant's
+        if of is not None:  # counters belong to the server, not to a tenant
             self.compactor.outcomes, self.compactor.spent = of.compactor.outcomes, of.compactor.spent
             self.scoring.counts = of.scoring.counts
         self.failures: Counter[str] = Counter() if of is None else of.failures
@@ -143,7 +144,7 @@ class Engine:
         self.locks = SessionLocks(store, clock, queueing or QueueSettings(), new_holder())
 
     def forget(self, ref: SessionRef) -> None:
-        """Drop what this process remembers of a session: it is no more, or something of it was erased."""
+        """Drop the cached data of a session that was deleted, or of which something was erased."""
         self.warm.forget(ref)
         self.passages.forget(ref)
 
@@ -154,17 +155,17 @@ class Engine:
         )
 
     def start(self) -> None:
-        """Begin with what is done in the background."""
+        """Start background work."""
         if self.life.settings.sweep:
             self.hook_dispatcher.start(self.life.store)
             self.sweeper.start()
 
     def get_artifacts(self, life: SessionLifecycle) -> ArtifactService:
-        """The artifacts of the tenant whose life it is."""
+        """Return the artifacts of the tenant that a lifecycle belongs to."""
         return self.artifacts if life is self.life else self.artifacts.for_store(life.store)
 
     async def remove_stored(self, life: SessionLifecycle, ref: SessionRef) -> Receipt | None:
-        """Remove a session of that tenant and all that belongs to it; see `holdfast.lifecycle.removal`."""
+        """Delete a session of that tenant with everything that belongs to it; see `holdfast.lifecycle.removal`."""
         return await remove_stored_session(life, self.get_artifacts(life), self.hooks.keepers, ref)
 
     async def _clean(self, life: SessionLifecycle, now: int) -> None:
@@ -177,10 +178,10 @@ class Engine:
         return receipt is not None and bool(receipt.sessions)
 
     async def ensure_present(self, ref: SessionRef) -> None:
-        """Where sessions live in memory, make one anew that time has taken: whoever holds it goes on with an empty one.
+        """Create an expired in-memory session again, empty, so that the holder of a handle can continue.
 
         Raises:
-            SessionNotFound: it is gone for another reason.
+            SessionNotFound: it was deleted for another reason.
         """
         if self.life.durable:
             return
@@ -206,42 +207,43 @@ class Engine:
                 await self.store.create(new)
 
     def is_busy(self, ref: SessionRef) -> bool:
-        """Whether a turn of the session runs or waits in this process."""
+        """Return True if a turn of the session runs or waits in this process."""
         return self.locks.is_busy(ref)
 
     def lock_between_turns(self, ref: SessionRef) -> SessionLock:
-        """A block behind the session's turns in this process, and before the next; the write of one given up included.
+        """Return a lock for work after the session's current turns in this process and before the next, including pending writes.
 
         Raises:
-            InvalidRequest: this task has a turn of the session open, and would wait for itself.
+            InvalidRequest: a turn of the session is open in this task, which would wait for itself.
         """
         return self.locks.alone(ref)
 
     async def end(self, ref: SessionRef) -> Session:
-        """Close a session behind its turns in this process: hooks hear their replies, and these do not open it again.
+        """Close a session after its turns in this process, so that hooks receive their replies and they do not open it again.
 
-        As it is then; see `Life.close`.
+        Returns:
+            The closed session; see `SessionLifecycle.close`.
 
         Raises:
-            SessionNotFound: no such session.
-            InvalidRequest: this task has a turn of the session open.
+            SessionNotFound: there is no such session.
+            InvalidRequest: a turn of the session is open in this task.
         """
         async with self.lock_between_turns(ref):
             return await self.life.close(ref)
 
     def mask_errors(self) -> AbstractContextManager[None]:
-        """What is raised inside of the block quotes no secret."""
+        """Return a context manager that masks secrets in errors raised inside it."""
         return _NO_GUARD if self.guard is None else self.guard.mask_errors()
 
     async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work` to its end, whatever happens to the caller; the session's next turn waits for it."""
+        """Finish `work` even if the caller is cancelled; the session's next turn waits for it."""
         return await self.locks.settle(ref, work)
 
     async def close(self, *, ends: bool = True) -> None:
-        """Give up summaries and ratings under way, wait for every write, write down what was learned, and tell hooks.
+        """Cancel pending summaries and ratings, wait for every write, save what was learned, and notify hooks.
 
         Args:
-            ends: whether the process does: then hooks are told of the sessions that were served here.
+            ends: True if the process ends: then hooks are notified of the sessions that were served here.
         """
         if self._of is None:
             await self.sweeper.close()
@@ -262,14 +264,17 @@ class Engine:
 
 
 _MARKER_KEY: Final = "holdfast:marker"
-"""Where the secret is kept, among what a tenant keeps of models: no model is named so, see `holdfast.engine.model_calibration.make_key`."""
+"""Key of the secret among the data that a tenant stores about models; no model's key can be equal to it, see
+`holdfast.engine.model_calibration.make_key`.
+"""
 _BYTES: Final = 32
 
 
 class Markers:
     """Derives markers for the sessions of one tenant; see `holdfast.context.escaping`.
 
-    Every process that opens the database derives the same ones. A copy of the database has them, an export does not.
+    Every process that opens the database derives the same ones. A copy of the database contains the secret, an export
+    does not.
 
     Args:
         store: the tenant's.
@@ -289,7 +294,7 @@ class Markers:
         while secret is None:
             secret = self._secret = await self._store.learned(_MARKER_KEY)
             if secret is None:
-                # Of several processes that come here at once, one writes; all read what it wrote.
+                # If several processes do this at once, one of them writes, and all read what it wrote.
                 await self._store.learn(_MARKER_KEY, secrets.token_bytes(_BYTES), timestamp=FOREVER, expect=None)
         return derive_marker(secret, session.identity)
 
@@ -298,26 +303,26 @@ _log: Final = logging.getLogger("holdfast.indexing")
 
 
 class Indexer(Protocol):
-    """Keeps an index over logs."""
+    """Maintains an index over logs."""
 
     async def index(self, ref: SessionRef, session: Session) -> None:
-        """Take in what a session has by now.
+        """Index what a session contains by now.
 
-        It is told behind commits, one call at a time of a session, and not of each commit: behind several it may be told once.
-        What it raises is logged; it is told again behind the next.
+        Called after commits, one call at a time per session, but not for each commit: one call may cover several.
+        Errors are logged; the next commit leads to another call.
 
         Args:
-            ref: which session.
-            session: as it was after a commit: its tenant, and its version, by which an index knows how far it is.
+            ref: the session.
+            session: its state after a commit, with tenant and version, from which an index knows how far it has got.
         """
         ...
 
 
 class IndexNotifier:
-    """Tells an indexer of the sessions of one tenant, in the background.
+    """Notifies an indexer of changed sessions of one tenant, in the background.
 
     Args:
-        indexer: None: there is none, and nothing is done.
+        indexer: None: nothing is done.
     """
 
     def __init__(self, indexer: Indexer | None) -> None:
@@ -327,7 +332,7 @@ class IndexNotifier:
         self._closed = False
 
     def schedule(self, ref: SessionRef, session: Session) -> None:
-        """Have it told of a session, in the background; while it is at that one, once more behind that."""
+        """Schedule a notification for a session; if one is running for this session, another one follows it."""
         if self._indexer is None or self._closed:
             return
         if ref in self._tasks:
@@ -341,7 +346,7 @@ class IndexNotifier:
             while newest is not None:
                 try:
                     await indexer.index(ref, newest)
-                except Exception as exc:  # noqa: BLE001 - the last place: no turn fails for the sake of an index
+                except Exception as exc:  # noqa: BLE001 - no turn may fail because of an index
                     _log.error("session %r could not be indexed", ref.id, exc_info=exc)
                 newest = self._again.pop(ref, None)
         finally:
@@ -349,12 +354,12 @@ class IndexNotifier:
             del self._tasks[ref]
 
     async def wait_until_done(self) -> None:
-        """Return when it is told of everything."""
+        """Return when all notifications are done."""
         while self._tasks:
             await asyncio.wait(tuple(self._tasks.values()))
 
     async def close(self) -> None:
-        """Let it finish what it was told, for a while, then give it up. Closing twice is fine."""
+        """Wait a limited time for pending notifications, then cancel them. Closing twice is allowed."""
         self._closed = True
         if self._tasks:
             _, late = await asyncio.wait(tuple(self._tasks.values()), timeout=INDEX_SECONDS)

@@ -1,4 +1,4 @@
-"""Messages on their way into a log: counted, with Holdfast's own fields beside them."""
+"""Prepare messages for a log: count their tokens and add Holdfast's own fields."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from holdfast.domain.session import NewEntry
 from holdfast.tokens import STORED
 
 _MESSAGE_CHARS: Final = 100
-"""Characters whose counting costs as much as a message without any."""
+"""Fixed cost of a message, in characters that take as long to count."""
 _THREAD_CHARS: Final = 64_000
-"""Characters of messages, all together, from which counting their tokens leaves the event loop."""
+"""Total characters of messages from which their tokens are counted in a thread."""
 
 
 async def count_tokens(messages: Sequence[Message]) -> list[int]:
@@ -26,7 +26,7 @@ def _count(messages: Sequence[Message]) -> list[int]:
 
 
 def is_long(messages: Sequence[Message]) -> bool:
-    """Return True if counting or searching the texts of messages takes so long that it leaves the event loop."""
+    """Return True if counting or searching these messages takes so long that it must run in a thread."""
     chars = _MESSAGE_CHARS * len(messages)
     for one in messages:
         chars += len(one.content) if type(one.content) is str else len(one.text)
@@ -38,12 +38,12 @@ def is_long(messages: Sequence[Message]) -> bool:
 async def make_entries(
     messages: Sequence[Message], fields: Iterable[Mapping[str, Any]], *, timestamp: int
 ) -> list[NewEntry]:
-    """Make entries of messages that are about to be appended; many or long ones in a thread.
+    """Create entries for messages that are about to be appended; many or long ones in a thread.
 
     Args:
-        messages: what is written.
-        fields: Holdfast's own fields of each; see `holdfast.wire.exports.own_fields`.
-        timestamp: of those that have none of their own, milliseconds since the epoch.
+        messages: the messages.
+        fields: Holdfast's own fields of each; see `holdfast.wire.exports`.
+        timestamp: for messages without their own, in milliseconds since the epoch.
     """
     if is_long(messages):
         return await run_cpu(_build_entries, messages, fields, timestamp, long=True)

@@ -1,4 +1,4 @@
-"""What the state of a session has from the beginning, as the agent says that it is made for."""
+"""The initial state of a session, as configured for its agent."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from holdfast.stores.sessions import NewSession
 
 
 async def add_initial_state(store: Store, new: NewSession, agent: Agent | None) -> NewSession:
-    """A session that is about to be made, with the state of its agent under what it has itself.
+    """Return a new session with its agent's initial state added to its own.
 
-    What sessions share is written here, and only where nothing stands: for a session that is not made after all, too.
+    Shared state is written here, and only for keys without a value, even if the session is not created in the end.
 
     Args:
-        store: where it will be.
+        store: where the session will be created.
         new: the session.
-        agent: whom it is made for.
+        agent: its agent.
 
     Raises:
-        TooLarge: a limit of the state would be passed.
+        TooLarge: a limit of the state would be exceeded.
     """
     if agent is None or not agent.state:
         return new
@@ -39,9 +39,9 @@ async def add_initial_state(store: Store, new: NewSession, agent: Agent | None) 
 
 
 async def _write_missing(store: Store, user_id: str | None, values: Mapping[str, Any], now: int) -> None:
-    """Write those values of a scope under whose keys nothing stands."""
+    """Write those values of a scope whose keys have no value yet."""
     found = (await store.state(user_id, names=values)).values or {}
     for name, value in values.items():
         if name not in found:
-            with suppress(StaleState):  # somebody else was quicker: theirs stands
+            with suppress(StaleState):  # another process was faster, and its value stays
                 await store.change_state(user_id, {name: value}, timestamp=now, values={name: None})

@@ -1,7 +1,7 @@
-"""What providers' answers teach of their models, held in memory, shared by the store, never waited for.
+"""Calibration of models from their providers' answers, cached in memory and shared through the store.
 
-A turn takes what is known when it begins. What it learns is there for the next one at once, and for other processes and
-later ones soon: writing it down is nobody's turn.
+A turn uses what is known when it begins. What it learns is available to the next turn at once, and to other processes
+soon; no turn waits for the write.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ from holdfast.models import OfflineModel
 from holdfast.stores.base import Store
 
 SAVE_AFTER = 5.0
-"""Seconds that what was learned waits to be written down; what a refusal taught does not wait."""
+"""Seconds that new knowledge waits before it is saved; after a refusal it is saved at once."""
 FRESH = 60_000
-"""Milliseconds for which what was read of other processes is taken for all that they know."""
+"""Milliseconds for which knowledge read from other processes counts as current."""
 AGREE = 0.01
-"""Reports that are this close to what is expected teach nothing new, once `ENOUGH` have been heard."""
+"""Reports this close to the expected value teach nothing new after `ENOUGH` of them."""
 ENOUGH = 8
 _RACES = 8
 _log = logging.getLogger("holdfast.learning")
 
 
 class _Known(NamedTuple):
-    """What is known of a model."""
+    """What is known about a model."""
 
     learned: Learned = Learned()
     read_at: int | None = None
-    """When the store was asked for it, milliseconds since the epoch; None: it was not."""
+    """When it was last read from the store, in milliseconds since the epoch; None: never."""
 
 
 _NOTHING: Final = Learned()
 
 
 class ModelCalibration:
-    """What one store handle's process knows of its models.
+    """The calibration of all models that the process uses for one store handle.
 
     Args:
-        store: where it is shared.
-        clock: milliseconds since the epoch.
+        store: shares it with other processes.
+        clock: returns milliseconds since the epoch.
     """
 
     def __init__(self, store: Store, clock: Callable[[], int]) -> None:
@@ -63,7 +63,7 @@ class ModelCalibration:
         return len(self._known)
 
     async def get(self, llm: Llm) -> Learned:
-        """What is known of a model; read from the store when that was not done lately. Never fails."""
+        """Return what is known about a model, read from the store if that was not done recently. Never fails."""
         if isinstance(llm.client, OfflineModel):
             return _NOTHING
         key = make_key(llm)
@@ -74,12 +74,12 @@ class ModelCalibration:
         return self._get(key).learned
 
     def record_usage(self, llm: Llm, counted: int, reported: int) -> Learned:
-        """After an answer.
+        """Learn from an answer, and return what is known now.
 
         Args:
-            llm: who answered.
+            llm: the model that answered.
             counted: the prompt's tokens as built.
-            reported: as the provider counts them.
+            reported: the provider's count.
         """
         known = self._get(make_key(llm)).learned
         if isinstance(llm.client, OfflineModel) or not counted:
@@ -92,13 +92,13 @@ class ModelCalibration:
         return self._learn(llm, known.record_usage(counted, reported, at=self._clock()))
 
     def record_refusal(self, llm: Llm, counted: int, budget: Budget, refusal: ContextTooLong) -> Learned:
-        """After a prompt was refused as too long.
+        """Learn from a prompt that was refused as too long, and return what is known now.
 
         Args:
-            llm: who refused.
+            llm: the model that refused it.
             counted: the prompt's tokens as built.
-            budget: what it was built for.
-            refusal: what was said.
+            budget: the budget that it was built for.
+            refusal: the error.
         """
         known = self._get(make_key(llm)).learned
         limit, requested, at = refusal.context_limit, refusal.requested, self._clock()
@@ -107,7 +107,7 @@ class ModelCalibration:
         return learned
 
     async def close(self) -> None:
-        """Write down what was learned."""
+        """Save what was learned."""
         self._closed = True
         self._hurry.set()
         while self._saving:
@@ -120,7 +120,7 @@ class ModelCalibration:
         self._known[key] = known
         self._known.move_to_end(key)
         if len(self._known) > MODELS_LEARNED:
-            # What is yet to be written down stays, and so does what was just put: then it is more for a moment.
+            # Unsaved entries and the new one are never evicted, so the limit can be exceeded for a moment.
             idle = (one for one in self._known if one not in self._saving and one != key)
             if (oldest := next(idle, None)) is not None:
                 del self._known[oldest]
@@ -136,7 +136,7 @@ class ModelCalibration:
         return learned
 
     def _warn_of_ratio(self, llm: Llm, before: Learned, after: Learned) -> None:
-        """Log that a provider counts far more tokens than we do, once it is believed."""
+        """Log a warning the first time that a provider reliably counts far more tokens than we do."""
         ratio = llm.measure(after).ratio
         if ratio > HIGH >= llm.measure(before).ratio:
             text = "the provider of model %r reports %.1f times the tokens counted here; its prompts are built smaller"
@@ -157,7 +157,7 @@ class ModelCalibration:
             del self._saving[key]
 
     async def _save(self, key: str) -> bool:
-        """Write down what is known; False where more was learned meanwhile."""
+        """Save what is known; return False if more was learned meanwhile."""
         for _ in range(_RACES):
             known = self._known[key].learned
             stored = await self._store.learned(key)
@@ -184,5 +184,5 @@ class ModelCalibration:
 
 
 def make_key(llm: Llm) -> str:
-    """Names a model where it is called: the same name elsewhere may have another window."""
+    """Return a key for a model and its endpoint: the same name elsewhere may have another window."""
     return f"{llm.model}@{llm.client.name}"

@@ -1,8 +1,9 @@
-"""A store that nothing gets past: every text on its way in goes through the guard first.
+"""A store that checks every text for secrets before it is written.
 
-It wraps any other store, and is the one place that no writer can go around: turns, the REST API, imports, summaries. What the
-guard refuses is refused before anything is written; what it replaces is counted anew, since a message's tokens are stored with
-it; and what was found is counted and told once the write has succeeded, so that a try that failed is no secret stored.
+It wraps any other store, so no writer can bypass it: turns, the REST API, imports, summaries. Texts that the guard
+refuses are refused before anything is written. Messages with masked texts are counted again, because their token count
+is stored with them. Findings are counted and reported only after the write succeeded, so a failed attempt is not
+reported as a stored secret.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from holdfast.tokens import STORED
 from holdfast.wire.exports import Imported
 
 _LONG_CHARS: Final = 64_000
-"""Characters from which looking at messages leaves the event loop."""
+"""Characters of messages from which they are checked in a thread."""
 
 TEXTLESS: Final = frozenset(
     {
@@ -93,16 +94,17 @@ TEXTLESS: Final = frozenset(
         "window",
     }
 )
-"""Methods of a store that bring no text into it, or only bytes that are no text, ids and numbers: they pass as they are. So do API
-keys, whose names are an operator's own words."""
+"""Methods of a store that write no text, only bytes, ids and numbers; they are passed on unchanged. API keys are too, because their
+names are an operator's own words.
+"""
 
 
 class RedactingStore(StoreWrapper):
-    """See the module. What it does not know it passes on: a test holds that to `TEXTLESS`.
+    """Masks or refuses secrets in writes. Methods that it does not define are passed on; a test compares those with `TEXTLESS`.
 
     Args:
-        inner: where things go.
-        guard: what may.
+        inner: the wrapped store.
+        guard: finds and masks secrets.
     """
 
     def __init__(self, inner: Store, guard: Guard) -> None:
@@ -110,59 +112,59 @@ class RedactingStore(StoreWrapper):
         self._guard = guard
 
     def wrap(self, inner: Store) -> Self:
-        """The same around another handle."""
+        """Return the same wrapper around another handle."""
         return type(self)(inner, self._guard)
 
-    # -- what writes text --------------------------------------------------
+    # -- methods that write text --------------------------------------------
 
     async def create(self, new: NewSession) -> Session:
-        """See `Store`. Raises `SecretBlocked`, as all of these do."""
-        told, sweep = await self._clean(lambda sweep: _clean_session(sweep, new), new.system_messages)
-        session = await self.inner.create(told)
+        """Create a session. Raises `SecretBlocked`, like all methods here."""
+        cleaned, sweep = await self._clean(lambda sweep: _clean_session(sweep, new), new.system_messages)
+        session = await self.inner.create(cleaned)
         self._guard.record(sweep.findings, new.id)
         return session
 
     async def update(
         self, ref: SessionRef, patch: SessionPatch, *, timestamp: int, expect: int | None = None
     ) -> Session:
-        """See `Store`."""
-        told, sweep = await self._clean(lambda sweep: _clean_patch(sweep, patch), ())
-        session = await self.inner.update(ref, told, timestamp=timestamp, expect=expect)
+        """Update a session."""
+        cleaned, sweep = await self._clean(lambda sweep: _clean_patch(sweep, patch), ())
+        session = await self.inner.update(ref, cleaned, timestamp=timestamp, expect=expect)
         self._guard.record(sweep.findings, ref.id)
         return session
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
-        """See `Store`."""
+        """Append to a session's log."""
         messages = [entry.message for entry in write.entries]
-        told, sweep = await self._clean(lambda sweep: _clean_append(sweep, write), messages)
+        cleaned, sweep = await self._clean(lambda sweep: _clean_append(sweep, write), messages)
         if write.state_expect:
-            told = msgspec.structs.replace(told, state_expect=self._clean_expected(write.state_expect))
-        appended = await self.inner.append(ref, told)
+            cleaned = msgspec.structs.replace(cleaned, state_expect=self._clean_expected(write.state_expect))
+        appended = await self.inner.append(ref, cleaned)
         if not appended.replayed:
             self._guard.record(sweep.findings, ref.id)
         return appended
 
     async def replace(self, new: NewSession, entries: Sequence[NewEntry], **more: Any) -> Appended:
-        """See `Store`."""
+        """Replace a session with its log."""
         messages = [entry.message for entry in entries]
-        (told, kept), sweep = await self._clean(
+        (cleaned, kept), sweep = await self._clean(
             lambda sweep: (_clean_session(sweep, new), _clean_entries(sweep, entries)), messages
         )
-        appended = await self.inner.replace(told, kept, **more)
+        appended = await self.inner.replace(cleaned, kept, **more)
         self._guard.record(sweep.findings, new.id)
         return appended
 
     async def record_ending(self, ending: Ending) -> None:
-        """See `Store`. An error may quote what a hook was given."""
-        told = ending.error and self._guard.mask_text(ending.error)
-        await self.inner.record_ending(msgspec.structs.replace(ending, error=told))
+        """Record the ending of a session. Its error may quote what a hook received."""
+        cleaned = ending.error and self._guard.mask_text(ending.error)
+        await self.inner.record_ending(msgspec.structs.replace(ending, error=cleaned))
 
     async def settle(
         self, ending_id: str, *, delivered: str | None = None, due_at: int | None = None, error: str | None = None
     ) -> Ending:
-        """See `Store`, and above."""
-        told = error and self._guard.mask_text(error)
-        return await self.inner.settle(ending_id, delivered=delivered, due_at=due_at, error=told)
+        """Record the result of a hook. Its error may quote what the hook received."""
+        cleaned = error and self._guard.mask_text(error)
+        return await self.inner.settle(ending_id, delivered=delivered, due_at=due_at, error=cleaned)
 
     async def add_artifact(
         self,
@@ -173,11 +175,11 @@ class RedactingStore(StoreWrapper):
         room: int | None = None,
         identity: str | None = None,
     ) -> Artifact:
-        """See `Store`. Its content is bytes, and was stored before."""
+        """Add a version of an artifact. Its content consists of bytes, and was stored before."""
         sweep = self._guard.sweep()
-        told = msgspec.structs.replace(new, metadata=sweep.clean_value(new.metadata, "metadata", sent=True))
+        cleaned = msgspec.structs.replace(new, metadata=sweep.clean_value(new.metadata, "metadata", sent=True))
         sweep.raise_if_blocked()
-        added = await self.inner.add_artifact(scope, told, expect=expect, room=room, identity=identity)
+        added = await self.inner.add_artifact(scope, cleaned, expect=expect, room=room, identity=identity)
         self._guard.record(sweep.findings, getattr(scope, "id", ""))
         return added
 
@@ -190,52 +192,52 @@ class RedactingStore(StoreWrapper):
         expect: int | None = None,
         values: Mapping[str, Any] | None = None,
     ) -> ScopedState:
-        """See `Store`. What is expected is compared as it would have been stored."""
+        """Change shared state. Expected values are compared in the form in which they would have been stored."""
         sweep = self._guard.sweep()
-        told, expected = _clean_changes(sweep, delta, sent=True), self._clean_expected(values)
+        cleaned, expected = _clean_changes(sweep, delta, sent=True), self._clean_expected(values)
         sweep.raise_if_blocked()
-        changed = await self.inner.change_state(user_id, told, timestamp=timestamp, expect=expect, values=expected)
+        changed = await self.inner.change_state(user_id, cleaned, timestamp=timestamp, expect=expect, values=expected)
         self._guard.record(sweep.findings, "")
         return changed
 
     async def change_memories(
         self, owner: Owner, delta: MemoryDelta, *, timestamp: int, expect: int | None = None
     ) -> OwnedMemories:
-        """See `Store`. What a user asked to be remembered can be refused; all else is masked."""
+        """Change memories. Only memories that a user asked for can be refused; all others are masked."""
         sweep = self._guard.sweep()
         long = sum(len(memory.content) for memory in delta.put) > _LONG_CHARS or bool(delta.diary)
-        told = await run_cpu(lambda: _clean_memories(sweep, delta), long=long)
+        cleaned = await run_cpu(lambda: _clean_memories(sweep, delta), long=long)
         sweep.raise_if_blocked()
-        changed = await self.inner.change_memories(owner, told, timestamp=timestamp, expect=expect)
+        changed = await self.inner.change_memories(owner, cleaned, timestamp=timestamp, expect=expect)
         self._guard.record(sweep.findings, "")
         return changed
 
     def _clean_expected(self, values: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Values that are compared, not written: nothing of them is counted, or told."""
+        """Mask values that are only compared; they are neither counted nor reported."""
         return values and _clean_changes(self._guard.sweep(), values, sent=False)
 
     async def _clean(self, look: Callable[[Sweep], Any], messages: Sequence[Message]) -> tuple[Any, Sweep]:
-        """What `look` makes of a write, and what it found. Raises `SecretBlocked`."""
+        """Return the result of `look`, which cleans a write, with its findings. Raises `SecretBlocked`."""
         sweep = self._guard.sweep()
-        told = await run_cpu(lambda: look(sweep), long=is_long(messages))
+        cleaned = await run_cpu(lambda: look(sweep), long=is_long(messages))
         sweep.raise_if_blocked()
-        return told, sweep
+        return cleaned, sweep
 
 
 def redact(store: Store, guard: Guard) -> Store:
-    """`store`, with `guard` before everything that writes text."""
+    """Return the store with `guard` before every method that writes text."""
     return RedactingStore(store, guard)  # type: ignore[abstract]  # the rest is passed on
 
 
 async def mask_messages(guard: Guard | None, messages: Sequence[Message]) -> tuple[Message, ...]:
-    """What a request brings as a log would have it; see `Guard.masked`."""
+    """Return the messages of a request with secrets masked, as the log would store them."""
     if guard is None:
         return tuple(messages)
     return await run_cpu(lambda: guard.mask_messages(messages), long=is_long(messages))
 
 
 async def clean_import(guard: Guard | None, read: Imported) -> Imported:
-    """What an import brings as a store would keep it, to be compared with what is there. Raises `SecretBlocked`."""
+    """Return an import as a store would store it, to compare it with existing data. Raises `SecretBlocked`."""
     if guard is None:
         return read
     sweep = guard.sweep()
@@ -254,12 +256,12 @@ async def clean_import(guard: Guard | None, read: Imported) -> Imported:
             fields=tuple(fields),
         )
 
-    told = await run_cpu(clean, long=is_long(read.messages))
+    cleaned = await run_cpu(clean, long=is_long(read.messages))
     sweep.raise_if_blocked()
-    return told
+    return cleaned
 
 
-# -- what has texts ------------------------------------------------------------
+# -- cleaning the texts of each kind of write ----------------------------------
 
 
 def _clean_session(sweep: Sweep, new: NewSession) -> NewSession:
@@ -272,12 +274,12 @@ def _clean_session(sweep: Sweep, new: NewSession) -> NewSession:
 
 
 def _clean_changes(sweep: Sweep, delta: Mapping[str, Change], *, sent: bool) -> Mapping[str, Change]:
-    """Changes of the state without secrets; the same object when there are none."""
+    """Return changes of the state without secrets; the same object if there are none."""
     plain = {key: list(change.values) if isinstance(change, Extend) else change for key, change in delta.items()}
-    told = sweep.clean_value(plain, "state", sent=sent)
-    if told is plain:
+    cleaned = sweep.clean_value(plain, "state", sent=sent)
+    if cleaned is plain:
         return delta
-    pairs = zip(told.items(), delta.values(), strict=True)
+    pairs = zip(cleaned.items(), delta.values(), strict=True)
     return {key: Extend(tuple(kept)) if isinstance(change, Extend) else kept for (key, kept), change in pairs}
 
 
@@ -296,7 +298,7 @@ def _clean_append(sweep: Sweep, write: Append) -> Append:
     return msgspec.structs.replace(
         write,
         entries=_clean_entries(sweep, write.entries),
-        # What comes with messages is the doing of a turn's tools and its model; alone it is a caller's own.
+        # With messages, changes come from a turn's tools and model; without any, from a caller.
         state_delta=write.state_delta and _clean_changes(sweep, write.state_delta, sent=not write.entries),
         compactions=[_clean_compaction(sweep, new, f"compactions[{at}]") for at, new in enumerate(write.compactions)],
     )
@@ -311,7 +313,7 @@ def _clean_memories(sweep: Sweep, delta: MemoryDelta) -> MemoryDelta:
 
 
 def _clean_memory(sweep: Sweep, memory: Memory, place: str) -> Memory:
-    # One that an agent remembered, or that is there already, nobody is waiting to correct.
+    # For a memory of an agent, or an existing one, no user is waiting who could correct it, so it is never refused.
     sent = memory.origin == "user" and memory.agent is None and not memory.number
     return msgspec.structs.replace(
         memory,

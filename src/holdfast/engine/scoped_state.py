@@ -1,7 +1,7 @@
-"""State over all its scopes, as one: read with what this process remembers of shared ones, changed in one transaction.
+"""Session state over all its scopes: reads that cache shared scopes, and changes in one transaction.
 
-What is remembered is never trusted by itself: each read asks the store whether it still stands, by the scope's version, and
-of one that does the store reads one small row. So several servers on one database need not know of each other.
+The cache is never trusted by itself: each read asks the store whether the scope still has the cached version, which
+takes the store one small row. So several servers on one database need not know of each other.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from holdfast.stores.state import ScopedState
 from holdfast.tools.context import TurnState
 
 SHARED: Final[tuple[Scope, ...]] = ("user", "app")
-"""Scopes that are no session's own, in the order in which stores change them."""
+"""Scopes that sessions share, in the order in which stores change them."""
 
 
 class StateChange(NamedTuple):
-    """What a change of a session's state has made."""
+    """The result of a change of a session's state."""
 
     version: int
-    """The session's."""
+    """The session's version."""
     values: dict[str, Any]
-    """What stands under the keys that were changed, by key with its prefix; those are missing under which nothing does."""
+    """New values of the changed keys, by key with its prefix; deleted keys are missing."""
 
 
 class _Remembered(NamedTuple):
@@ -50,12 +50,12 @@ class _Remembered(NamedTuple):
 
 
 class Scopes:
-    """The state of one tenant's sessions, users, and its own.
+    """The state of one tenant's sessions and users, and of the tenant itself.
 
     Args:
         store: the tenant's.
-        clock: milliseconds since the epoch.
-        warm: what is remembered of sessions; it takes in what is written here.
+        clock: returns milliseconds since the epoch.
+        warm: the cache of sessions; it is updated with every write.
     """
 
     def __init__(self, store: Store, clock: Callable[[], int], warm: TenantCache) -> None:
@@ -68,39 +68,39 @@ class Scopes:
     # -- reading -----------------------------------------------------------
 
     async def read(self, user_id: str | None) -> ScopedState:
-        """All that a scope holds. Its values belong to everybody who reads them: they are not to be changed.
+        """Return the whole state of a scope. All readers share the values, so they must not be modified.
 
         Args:
-            user_id: whose; None: the tenant's, `app:`.
+            user_id: the user; None: the tenant's scope, `app:`.
         """
         known = self._known.get(user_id)
         found = await self._store.state(user_id, known=None if known is None else known.state.version)
         if found.values is not None:
             self._remember(user_id, found)
             return found
-        assert known is not None, "no values are left out that nobody knows"
+        assert known is not None, "the store leaves values out only if the caller has them"
         if user_id in self._known:
             self._known.move_to_end(user_id)
         return known.state
 
     async def read_shared(self, user_id: str) -> dict[Scope, Mapping[str, Any]]:
-        """What a session of a user shares with others: by scope, then by key without its prefix."""
+        """Return the state that a user's session shares with others: by scope, then by key without prefix."""
         user, app = await self.read(user_id), await self.read(None)
         return {"user": user.values or {}, "app": app.values or {}}
 
     async def read_all(self, session: Session) -> dict[str, Any]:
-        """A session's state and what it shares, by key with the prefix of its scope. Not to be changed either."""
+        """Return a session's state including shared scopes, by key with prefix. The values must not be modified."""
         found = dict(session.state)
         for scope, values in (await self.read_shared(session.user_id)).items():
             found |= add_prefix(values, scope)
         return found
 
     async def read_keys(self, user_id: str, keys: Iterable[str]) -> dict[str, Any]:
-        """What stands under those of `keys` that are shared; no others are read. Scopes that none is of are not asked.
+        """Return the values of the shared keys among `keys`. Other keys and scopes are not read.
 
         Args:
-            user_id: whose session wants to know.
-            keys: with their prefixes; those of a session's own and of a turn's state are passed over.
+            user_id: the user of the session.
+            keys: with their prefixes; keys of the session's own and of temporary state are ignored.
         """
         keys = tuple(keys)
         found: dict[str, Any] = {}
@@ -111,11 +111,11 @@ class Scopes:
         return found
 
     async def read_names(self, user_id: str | None, names: Collection[str]) -> Mapping[str, Any]:
-        """What stands under some keys of a scope, both without its prefix; more may be told.
+        """Return values of some keys of a scope, without prefix; the result may contain more keys.
 
         Args:
-            user_id: whose; None: the tenant's.
-            names: which.
+            user_id: the user; None: the tenant's scope.
+            names: the keys.
         """
         known = self._known.get(user_id)
         version = None if known is None else known.state.version
@@ -125,9 +125,9 @@ class Scopes:
         return known.state.values or {} if known is not None else {}
 
     def _remember(self, user_id: str | None, found: ScopedState) -> None:
-        """Remember what a scope holds, the oldest of others no more, where there is too much of it."""
+        """Cache the state of a scope, and evict the oldest entries if the cache is too large."""
         old = self._known.pop(user_id, None)
-        if old is not None and old.state.version > found.version:  # a slower read than another one
+        if old is not None and old.state.version > found.version:  # a read that was overtaken by another one
             found, size = old
         else:
             size = len(msgspec.json.encode(found.values))
@@ -139,16 +139,16 @@ class Scopes:
     # -- in a turn ---------------------------------------------------------
 
     async def load(self, turn_state: TurnState, user_id: str) -> None:
-        """Read what a turn's session shares with others, as it stands now."""
+        """Read the current shared state of a turn's session."""
         turn_state.set_shared(await self.read_shared(user_id))
 
     async def follow(self, turn_state: TurnState, user_id: str, delta: Mapping[str, Change] | None) -> None:
-        """Read again what a write of the turn has changed of it, where it was read at all."""
+        """Read shared values again that a write of the turn changed, if shared state was loaded."""
         keys = [key for key in delta or () if get_scope(key) in SHARED]
         if keys and turn_state.loaded:
             try:
                 values = await self.read_keys(user_id, keys)
-            except StoreError:  # what was written stands all the same
+            except StoreError:  # the write succeeded nevertheless
                 turn_state.unload_shared()
             else:
                 turn_state.add_shared({key: values.get(key) for key in keys})
@@ -163,21 +163,22 @@ class Scopes:
         expect: Mapping[str, Any] | None = None,
         version: int | None = None,
     ) -> StateChange:
-        """Change a session's state, and what it shares, all or nothing.
+        """Change a session's state, including shared scopes, all or nothing.
 
         Args:
             ref: the session.
-            delta: by key with the prefix of its scope, in order; `temp:` keys are for turns, and are passed over.
-            expect: what must stand under some keys of one scope (None: nothing): compare-and-set. Where that scope is
-                shared, `delta` may have keys of it alone.
-            version: the session's that it must be at.
+            delta: by key with the prefix of its scope, in order; `temp:` keys belong to turns and are ignored.
+            expect: current values of some keys of one scope (None: no value): compare-and-set. If the scope is shared,
+                `delta` may only contain keys of that scope.
+            version: the version that the session must have.
 
         Raises:
-            InvalidRequest: a key, a value, an increment of what is no number, or `expect` names several scopes.
-            TooLarge: a limit would be passed.
-            SessionNotFound: no such session.
-            StaleSession: it is at another version.
-            StaleState: something else stands under a key of `expect`.
+            InvalidRequest: a key or a value is invalid, an incremented value is not a number, or `expect` names several
+                scopes.
+            TooLarge: a limit would be exceeded.
+            SessionNotFound: there is no such session.
+            StaleSession: the session has another version.
+            StaleState: a key of `expect` has another value.
         """
         check_delta(delta)
         kept = {key: change for key, change in delta.items() if get_scope(key) != "temp"}
@@ -199,7 +200,7 @@ class Scopes:
     async def _change_shared(
         self, ref: SessionRef, scope: Scope, delta: Mapping[str, Change], expect: Mapping[str, Any] | None
     ) -> StateChange:
-        session = await self._store.get(ref)  # what names one that is not there is a mistake
+        session = await self._store.get(ref)  # raises an error if there is no such session
         user_id = ref.user_id if scope == "user" else None
         bare_expect = {remove_prefix(key): value for key, value in (expect or {}).items()}
         changed = await self._store.change_state(user_id, delta, timestamp=self._clock(), values=bare_expect or None)
@@ -219,18 +220,18 @@ class Scopes:
         expect: Mapping[str, Any] | None = None,
         version: int | None = None,
     ) -> ScopedState:
-        """Change what a user's sessions share, or all of the tenant; its version then, and what stands under these keys.
+        """Change the shared state of a user or the tenant; return the scope's new version and the new values of these keys.
 
         Args:
-            user_id: whose; None: the tenant's.
+            user_id: the user; None: the tenant's scope.
             delta: by key with the prefix of the scope, in order.
-            expect: what must stand under some of its keys (None: nothing).
-            version: the scope's that it must be at.
+            expect: current values of some of its keys (None: no value).
+            version: the version that the scope must have.
 
         Raises:
-            InvalidRequest: a key of another scope, a value, an increment of what is no number.
-            TooLarge: a limit would be passed.
-            StaleState: it is at another version, or something else stands under a key of `expect`.
+            InvalidRequest: a key belongs to another scope, a value is invalid, or an incremented value is not a number.
+            TooLarge: a limit would be exceeded.
+            StaleState: the scope has another version, or a key of `expect` has another value.
         """
         check_delta(delta)
         scope: Scope = "app" if user_id is None else "user"
@@ -246,14 +247,14 @@ class Scopes:
         return ScopedState(changed.version, add_prefix(changed.values or {}, scope))
 
     async def drop(self, user_id: str | None, *, version: int | None = None) -> int:
-        """Delete all that a scope holds; how many keys there were.
+        """Delete the whole state of a scope, and return how many keys it had.
 
         Args:
-            user_id: whose; None: the tenant's.
-            version: the scope's that it must be at.
+            user_id: the user; None: the tenant's scope.
+            version: the version that the scope must have.
 
         Raises:
-            StaleState: it is at another version.
+            StaleState: it has another version.
         """
         if version is None:
             return await self._store.drop_state(user_id)
@@ -264,13 +265,13 @@ class Scopes:
 
 
 _MIXED: Final = (
-    "what is expected of {scope}: keys goes with changes of {scope}: keys alone, and without the session's version: "
-    "a scope of its own is compared in a write of its own"
+    "expect with {scope}: keys can only be combined with changes of {scope}: keys, and not with a session version, because "
+    "each shared scope is compared in a separate write"
 )
 
 
 def check_scope(keys: Iterable[str], scope: Scope) -> None:
-    """Refuse keys of another scope: a key is spelt in one way, with its prefix, wherever it is named. Raises `InvalidRequest`."""
+    """Check that all keys belong to a scope and have its prefix. Raises `InvalidRequest`."""
     for key in keys:
         if get_scope(key) != scope:
             message = f"the keys of this state begin with {scope}: as everywhere; {key!r:.80} does not"
@@ -278,7 +279,7 @@ def check_scope(keys: Iterable[str], scope: Scope) -> None:
 
 
 def _check_expected(expect: Mapping[str, Any]) -> Scope | None:
-    """The one scope of what is expected; None where nothing is. Raises `InvalidRequest`."""
+    """Return the scope of expected values; None without any. Raises `InvalidRequest` if there are several scopes."""
     check_delta(expect)
     scopes = {get_scope(key) for key in expect}
     if "temp" in scopes:

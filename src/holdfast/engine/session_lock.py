@@ -1,13 +1,13 @@
-"""One turn of a session at a time, in this process and over all servers on one database.
+"""One turn of a session at a time, in this process and on all servers that share a database.
 
-In a process, turns of a session wait in line. Over several servers, a turn *claims* its session: the claim rides on the
-write that opens the turn, and its release on the write that ends it, so a short turn pays nothing for it. Only a turn that
-takes longer than `RENEWED` renews its claim with a write of its own. The claims of a server that dies expire; then whoever
-comes next takes the session over. The clocks of the servers have to agree to within two seconds.
+In a process, turns of a session wait in line. Across servers, a turn *claims* its session: the claim is part of the
+write that opens the turn, and its release part of the write that ends it, so a short turn pays nothing for it. Only a
+turn that takes longer than `RENEWED` renews its claim with a separate write. The claims of a server that dies expire,
+and then the next turn takes the session over. The clocks of the servers must agree to within two seconds.
 
-A turn that arrives while another one runs waits for it, is refused, or interrupts it, as its mode says. An interrupted turn is
-cut while it waits for a model or a tool, never in a write: what has arrived of its reply is stored, as if the caller had
-disconnected. The messages of its request are in the log in any case.
+A turn that arrives while another one runs waits for it, is refused, or interrupts it, depending on its mode. An
+interrupted turn is cut while it waits for a model or a tool, never in a write: the received part of its reply is
+stored, as if the caller had disconnected. The messages of its request are in the log in any case.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ T = TypeVar("T")
 QueueMode = Literal["queue", "reject", "interrupt"]
 MODES: Final[tuple[str, ...]] = get_args(QueueMode)
 Pause = Callable[[float], Awaitable[object]]
-"""Waits for so many seconds."""
+"""Waits for a number of seconds."""
 END: Final = object()
-"""What `SessionLock.read` returns at the end of a stream."""
+"""Returned by `SessionLock.read` at the end of a stream."""
 
 LEASE: Final = 5_000
 """Milliseconds after which a claim that was not renewed expires: a crash on another host blocks a session for this long."""
@@ -56,9 +56,9 @@ RENEWED: Final = 1_500
 AGAIN: Final = 1_000
 """Milliseconds until the next try after the store failed."""
 SHORTEST, LONGEST = 0.05, 1.0
-"""Seconds between two looks at a session that another server's turn holds: they grow."""
+"""Shortest and longest interval in seconds for polling a session that another server's turn holds; the intervals grow."""
 _RACES: Final = 16
-"""Times that a turn tries to write after writes of others, before its claim alone has to protect it."""
+"""Attempts of a turn to write after writes of others, before it relies on its claim alone."""
 _LONGEST_TIMEOUT: Final = 86_400.0
 _log = logging.getLogger("holdfast.turn")
 
@@ -69,7 +69,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     mode: QueueMode = "queue"
     """It waits (`queue`), is refused (`reject`), or ends the running turn (`interrupt`), unless a request says otherwise."""
     timeout: float = 300.0
-    """Seconds that it waits at most."""
+    """Longest time that it waits, in seconds."""
 
     def __post_init__(self) -> None:
         check_mode(self.mode)
@@ -93,12 +93,12 @@ class SessionLock:
     Attributes:
         ref: the session.
         mode: what it does while another turn runs.
-        is_turn: False for work that only waits its turn, for as long as it takes; it is neither counted nor interrupted.
+        is_turn: False for other work, which waits without a limit and is neither counted nor interrupted.
         is_brief: True for a turn that takes no longer than a write, and is never interrupted.
-        interrupted: whether another turn asked for its place.
-        stopped: whether it asked another turn for its place.
-        claimed_until: milliseconds since the epoch, when its claim expires; 0: it has none.
-        is_taken: whether another server took the session over.
+        interrupted: True if another turn asked for its place.
+        stopped: True if it asked another turn for its place.
+        claimed_until: milliseconds since the epoch when its claim expires; 0: it has none.
+        is_taken: True if another server took the session over.
     """
 
     def __init__(
@@ -120,9 +120,9 @@ class SessionLock:
         self._was_cut = False
         self._holder = ""
         self._may_claim = False
-        """Whether there may be a claim that has to be released."""
+        """True if there may be a claim to release."""
         self._claimed: tuple[str | None, int] = (None, 0)
-        """Identity and version of the session after the last write or look."""
+        """Identity and version of the session after the last write or read."""
         self._writing = asyncio.Lock()
         self._is_over = False
 
@@ -131,7 +131,7 @@ class SessionLock:
 
         Raises:
             SessionBusy: it is refused, or has waited for too long.
-            InvalidRequest: this task has a turn of the session open, and would wait for itself.
+            InvalidRequest: a turn of the session is open in this task, which would wait for itself.
         """
         self._deadline = asyncio.get_running_loop().time() + self._locks.settings.timeout
         await self._locks.enter(self)
@@ -153,17 +153,17 @@ class SessionLock:
 
     @property
     def is_first(self) -> bool:
-        """Whether its turn has come in this process."""
+        """True if its turn has come in this process."""
         return bool(self._holder)
 
     def seconds_left(self) -> float:
-        """Seconds that it may still wait."""
+        """Return how many seconds it may still wait."""
         return self._deadline - asyncio.get_running_loop().time()
 
     # -- interruption ------------------------------------------------------
 
     def interrupt(self) -> None:
-        """Cut the turn: now if it waits for a model or a tool, else when it would begin to. Calling it twice changes nothing."""
+        """Cut the turn now if it waits for a model or a tool, otherwise as soon as it does. Calling it twice changes nothing."""
         if not self.is_brief:
             self.interrupted = True
             self._cut()
@@ -175,14 +175,14 @@ class SessionLock:
             task.cancel()
 
     def check(self) -> None:
-        """Raise `TurnInterrupted` or `TurnLost` if the turn should not go on."""
+        """Raise `TurnInterrupted` or `TurnLost` if the turn must not continue."""
         if self.is_taken:
             raise TurnLost(self.ref.id)
         if self.interrupted:
             raise TurnInterrupted(self.ref.id)
 
     async def run_interruptibly(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `work`, which is cancelled if the turn is interrupted. It should not write.
+        """Return the result of `work`, which is cancelled if the turn is interrupted. It must not write.
 
         Raises:
             TurnInterrupted: another turn asked for its place.
@@ -205,21 +205,21 @@ class SessionLock:
                 task.uncancel()
 
     async def read(self, chunks: AsyncIterator[T]) -> T | Any:
-        """Return the next of `chunks`, or `END`. Raises as `interruptible` does."""
+        """Return the next of `chunks`, or `END`. Raises the errors of `run_interruptibly`."""
         return await self.run_interruptibly(partial(anext, chunks, END))
 
     def keep_open_for(self, task: asyncio.Task[Any]) -> None:
-        """Note that a write of the turn was begun, which may outlive its caller."""
+        """Register a write of the turn that may outlive its caller."""
 
     # -- writing under the session's claim -----------------------------------
 
     async def append(self, store: Store, write: Append, *, last: bool = False) -> Appended:
-        """Do a write of the turn. The first one claims the session, later ones renew the claim, the last one releases it.
+        """Write for the turn. The first write claims the session, later ones renew the claim, the last one releases it.
 
         Args:
             store: where the turn writes.
-            write: what it writes; its `timestamp` is now.
-            last: whether it ends the turn.
+            write: the write; its `timestamp` is now.
+            last: True if it ends the turn.
 
         Raises:
             SessionBusy: a turn of another server has the session.
@@ -235,7 +235,7 @@ class SessionLock:
             writing.release()
 
     async def _append(self, store: Store, write: Append, *, last: bool) -> Appended:
-        """Write after the turn's own last write, or after others' that were no turn's, so that nothing of it comes too late."""
+        """Write after the turn's own last write, or after others' writes outside of turns, so that no delayed write of it succeeds."""
         if self.is_taken:
             raise self._lose()
         claimed = self.claimed_until > 0
@@ -258,7 +258,7 @@ class SessionLock:
                 raise self._lose() from exc
             raise
         except (asyncio.CancelledError, StoreError):
-            self._may_claim = True  # it may have been done all the same
+            self._may_claim = True  # the write may have succeeded nevertheless
             raise
         self._follow(appended.session)
         return appended
@@ -284,7 +284,7 @@ class SessionLock:
         self._locks.renewals.stop(self)
 
     def _follow(self, session: Session) -> None:
-        """Take over what a write or a look says of the claim."""
+        """Update the claim from the session as a write or a read returned it."""
         claim = session.claim
         if claim is None or claim.holder != self._holder:
             self._forget_claim()
@@ -297,14 +297,14 @@ class SessionLock:
             self.interrupt()
 
     async def open(self, opening: Callable[[], Awaitable[Session | None]]) -> None:
-        """Open the turn, again if need be, until its session is claimed.
+        """Open the turn, repeatedly if necessary, until its session is claimed.
 
         Args:
-            opening: relates the request to the log and writes what is new, by `append`; returns the session as it found it if it
-                has to be claimed yet, or None if there is nothing to claim it for.
+            opening: compares the request with the log and writes what is new, with `append`; returns the session as it
+                found it if it must still be claimed, or None if there is nothing to claim it for.
 
         Raises:
-            SessionBusy: a turn of another server has the session; it is refused, or has waited for too long.
+            SessionBusy: a turn of another server has the session, and this one is refused or has waited for too long.
             TurnInterrupted: another turn asked for its place meanwhile; the request's messages are in the log.
         """
         while True:
@@ -324,7 +324,7 @@ class SessionLock:
         self.check()
 
     async def _claim(self, session: Session) -> bool:
-        """Claim a session that opening the turn wrote nothing to; False: it has changed, and has to be read again.
+        """Claim a session that opening the turn did not write to. Return False if it has changed and must be read again.
 
         Raises `SessionBusy` if a turn of another server has it.
         """
@@ -336,7 +336,7 @@ class SessionLock:
         return True
 
     async def _release(self) -> None:
-        """Release a claim that no write of the turn has released. If that fails, the claim expires."""
+        """Release a claim that no write of the turn released. If that fails, the claim expires."""
         self._is_over = True
         self._locks.renewals.stop(self)
         async with self._writing:
@@ -352,10 +352,10 @@ class SessionLock:
                 _log.warning("the claim on session %r could not be released: it expires", self.ref.id, exc_info=exc)
 
     async def _release_leftover(self) -> bool:
-        """Release the session's claim if the turn that made it has ended without doing so; return whether that was so.
+        """Release a claim whose turn ended without releasing it, and return True if there was one.
 
-        A turn of this process has ended, or this one would not be first in line: the store failed when it would have released
-        the claim. A turn of a process that has died ended with it.
+        A turn of this process has ended, because otherwise this one would not be first in line: the store failed when
+        it should have released the claim. A turn of a dead process has ended too.
         """
         claim = (await self._locks.store.get(self.ref)).claim
         if claim is None:
@@ -367,10 +367,7 @@ class SessionLock:
         return True
 
     async def _wait_for_claim(self, busy: SessionBusy) -> None:
-        """Wait until no other server's turn has the session, by looking again and again.
-
-        Raises `SessionBusy` when it has waited for too long.
-        """
+        """Poll until no other server's turn has the session. Raises `SessionBusy` after waiting for too long."""
         store, seconds = self._locks.store, SHORTEST
         while True:
             claim, now = (await store.get(self.ref)).claim, self._locks.clock()
@@ -385,10 +382,10 @@ class SessionLock:
             seconds = min(2 * seconds, LONGEST)
 
     async def renew(self) -> int:
-        """Renew the claim if it is time, else look whether another server wants the session.
+        """Renew the claim if it is time, otherwise check whether another server wants the session.
 
         Returns:
-            Milliseconds until the next time; 0: there is nothing to renew any more.
+            Milliseconds until the next time; 0: there is nothing left to renew.
         """
         try:
             async with self._writing:
@@ -398,7 +395,7 @@ class SessionLock:
         except TurnLost:
             self._cut()
             return 0
-        except SessionNotFound:  # deleted: the turn finds out by itself
+        except SessionNotFound:  # deleted: the turn will notice
             return 0
         except StoreError as exc:
             _log.warning("the claim on session %r could not be renewed", self.ref.id, exc_info=exc)
@@ -417,7 +414,7 @@ class SessionLock:
 
 
 class Reservation:
-    """A session that a request was given, until its turn has opened: no other request is given it meanwhile."""
+    """Keeps a session for a request until its turn has opened, so that no other request gets it."""
 
     def __init__(self, reserved: Counter[SessionRef], ref: SessionRef) -> None:
         self._reserved = reserved
@@ -425,7 +422,7 @@ class Reservation:
         reserved[ref] += 1
 
     def release(self) -> None:
-        """Let others have the session. Calling it twice is fine."""
+        """Make the session available to others. Calling it twice is allowed."""
         ref, self._ref = self._ref, None
         if ref is None:
             return
@@ -435,18 +432,18 @@ class Reservation:
 
 
 class _Line:
-    """The locks of one session in the order in which their turn comes: the one that holds it, and those that wait."""
+    """The locks of one session in order: the one that holds it, and those that wait."""
 
     def __init__(self, holder: SessionLock) -> None:
         self.holder = holder
         self.waiting: list[SessionLock] = []
 
     def turns(self) -> list[SessionLock]:
-        """Those of them that are turns."""
+        """Return the locks that are turns."""
         return [lock for lock in (self.holder, *self.waiting) if lock.is_turn]
 
     def join(self, lock: SessionLock) -> None:
-        """Add a lock: at the end, or, if it interrupts, before the turns at the end that only wait."""
+        """Add a lock at the end; a lock that interrupts goes before the turns at the end that only wait."""
         at = len(self.waiting)
         if lock.mode == "interrupt":
             while at and self.waiting[at - 1].is_turn and self.waiting[at - 1].mode != "interrupt":
@@ -462,14 +459,14 @@ class SessionLocks:
     """The locks of one tenant's sessions in this process, and the writes that outlive their callers.
 
     Attributes:
-        settings: what holds for requests that say nothing else.
-        pause: waits for so many seconds; tests replace it.
+        settings: apply to requests without their own.
+        pause: waits for a number of seconds; tests replace it.
 
     Args:
-        store: the tenant's, without steps on writes.
-        clock: milliseconds since the epoch.
+        store: the tenant's store, without steps on writes.
+        clock: returns milliseconds since the epoch.
         settings: see above.
-        process: names this process to the others on the database.
+        process: identifies this process to others that use the database.
     """
 
     def __init__(self, store: Store, clock: Callable[[], int], settings: QueueSettings, process: str) -> None:
@@ -483,20 +480,20 @@ class SessionLocks:
         self._settling: dict[SessionRef, set[asyncio.Task[Any]]] = {}
         self._reserved: Counter[SessionRef] = Counter()
         self.renewals: KeyedRepeater[SessionLock] = KeyedRepeater(SessionLock.renew)
-        """Renews the claims of locks: most turns are over before theirs is due."""
+        """Renews the claims of locks; most turns end before the first renewal."""
 
     # -- places in line ------------------------------------------------------
 
     def turn(self, ref: SessionRef, mode: QueueMode | None = None) -> SessionLock:
-        """Return a lock for a turn; None: the `settings`' mode."""
+        """Return a lock for a turn; None: the mode of `settings`."""
         return SessionLock(self, ref, mode or self.settings.mode)
 
     def between_turns(self, ref: SessionRef, mode: QueueMode) -> SessionLock:
-        """Return a lock for a write that may come between the turns of a session on any server, and not between the writes of one."""
+        """Return a lock for one write between the turns of a session on any server, but not between the writes of one turn."""
         return SessionLock(self, ref, mode, is_brief=True)
 
     def alone(self, ref: SessionRef) -> SessionLock:
-        """Return a lock for work that is no turn, and may not come between the writes of one in this process."""
+        """Return a lock for other work, which must not run between the writes of a turn in this process."""
         return SessionLock(self, ref, "queue", is_turn=False)
 
     def new_holder(self) -> str:
@@ -514,25 +511,25 @@ class SessionLocks:
         return line is not None and bool(line.turns())
 
     def reserve(self, ref: SessionRef) -> Reservation:
-        """Keep a session for a request that was given it, until its turn opens."""
+        """Reserve a session for a request until its turn opens."""
         return Reservation(self._reserved, ref)
 
     def is_reserved(self, ref: SessionRef) -> bool:
-        """Return True if a request was given the session, and its turn has not opened yet."""
+        """Return True if the session is reserved for a request whose turn has not opened yet."""
         return ref in self._reserved
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing runs, waits or is being written."""
+        """True if nothing runs, waits or is being written."""
         return not self._lines and not self._settling
 
     @property
     def has_waiting(self) -> bool:
-        """Whether a lock of any session waits in line."""
+        """True if a lock of any session waits in line."""
         return any(line.waiting for line in self._lines.values())
 
     async def enter(self, lock: SessionLock) -> None:
-        """Wait until a lock is first in line, and what the turn before it left to be written is; see `SessionLock.__aenter__`."""
+        """Wait until a lock is first in line and the writes of the previous turn are done; see `SessionLock.__aenter__`."""
         line = self._lines.get(lock.ref)
         if line is None:
             self._lines[lock.ref] = _Line(lock)
@@ -561,7 +558,7 @@ class SessionLocks:
             await asyncio.wait((lock.given,), timeout=max(0.0, lock.seconds_left()) if lock.is_turn else None)
             came = lock.given.done()
         finally:
-            if not came and lock.given.done():  # cancelled in the moment in which its turn came
+            if not came and lock.given.done():  # cancelled at the moment its turn came
                 self.leave(lock)
             elif not came:
                 line.waiting.remove(lock)
@@ -569,7 +566,7 @@ class SessionLocks:
             raise busy
 
     def leave(self, lock: SessionLock) -> None:
-        """Give the session to the next in line."""
+        """Give the session to the next lock in line."""
         lock.task = None
         line = self._lines[lock.ref]
         if not line.waiting:
@@ -581,17 +578,17 @@ class SessionLocks:
 
     @property
     def every(self) -> int:
-        """Milliseconds between two looks at a claim: interrupting servers should not have to wait for the next renewal."""
+        """Milliseconds between two checks of a claim; shorter with `interrupt`, so that other servers do not wait for the next renewal."""
         return AGAIN if self.settings.mode == "interrupt" else RENEWED
 
     # -- writes that outlive their callers -------------------------------------
 
     async def settle(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> T:
-        """Do `work` to its end even if the caller is cancelled; the session's next turn waits for it."""
+        """Finish `work` even if the caller is cancelled; the session's next turn waits for it."""
         return await asyncio.shield(self.begin(ref, work))
 
     def begin(self, ref: SessionRef, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin `work` as `settle` does, without waiting for it."""
+        """Start `work` like `settle`, without waiting for it."""
         task = asyncio.ensure_future(work)
         self._settling.setdefault(ref, set()).add(task)
         task.add_done_callback(lambda done: self._forget_settled(ref, done))

@@ -1,4 +1,4 @@
-"""Sessions that go: one, those of a user, or those that nobody needs any more; each with a receipt of what was removed."""
+"""Delete sessions: a single one, all of a user, or those unused for long; each with a receipt of what was deleted."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from holdfast.stores.walk import is_unchanged, iterate_readable_entries, iterate
 
 
 async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
-    """Remove a session and all that belongs to it, from memory too; what there was, None when there was nothing.
+    """Delete a session with everything that belongs to it, including cached data. Return a receipt, or None if there was nothing.
 
-    The sessions of agents that were called in it like tools belong to it, and theirs to them.
+    Sessions of agents that were called in it like tools belong to it, and so do theirs.
     """
     children = await list_children(engine, ref)
     receipt = await _remove_one(engine, ref)
@@ -30,16 +30,16 @@ async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
 
 
 async def _remove_one(engine: Engine, ref: SessionRef) -> Receipt | None:
-    """Remove one session, without those that were made from it: for whoever removes these anyway."""
+    """Delete one session without its children, which the caller deletes anyway."""
     engine.forget(ref)
     return await engine.remove_stored(engine.life, ref)
 
 
 async def list_children(engine: Engine, ref: SessionRef) -> list[SessionRef]:
-    """The sessions of agents that were called in one, as its log names them; not those that a copy of it names, too."""
+    """Return the sessions of agents that were called in a session, according to its log. Sessions that a copied log names are excluded."""
     store = engine.store
     try:
-        if not (await store.get(ref)).usage.calls:  # no model has called anything here
+        if not (await store.get(ref)).usage.calls:  # without a model call, there were no agent calls
             return []
         results = [entry async for entry in iterate_readable_entries(store, ref) if _names_child(entry)]
         found: list[SessionRef] = []
@@ -59,7 +59,7 @@ def _names_child(entry: Entry) -> bool:
 
 
 async def remove_user(engine: Engine, user_id: str) -> Receipt:
-    """Remove all sessions of a user, what they share, the user's memories, and all that belongs to them. Of nobody: a receipt of zeros."""
+    """Delete all sessions of a user, their shared state, the user's memories, and everything else. For an unknown user, the receipt is all zeros."""
     total = await _remove_endings(engine, user_id)
     unnamed: list[Session] = []
     while len(sessions := (await engine.store.list(user_id=user_id, limit=PAGE)).sessions) > len(unnamed):
@@ -85,9 +85,10 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
 
 
 async def _remove_endings(engine: Engine, user_id: str) -> Receipt:
-    """Remove the ends of a user's sessions of which hooks were still to be told, and the sessions that waited for that.
+    """Delete pending endings of a user's sessions, and the sessions that were waiting for their hooks.
 
-    A deletion that hooks are just being told of, for the first time, is left to them: they may keep something to delete, too.
+    A deletion whose hooks are being notified for the first time is left to them, because they may have data to delete
+    too.
     """
     store, total, after = engine.life.store, Receipt(), ""
     while ends := await store.endings_of(user_id, after=after, limit=PAGE):
@@ -108,7 +109,7 @@ async def _remove_endings(engine: Engine, user_id: str) -> Receipt:
 async def prune_sessions(
     engine: Engine, older_than: int, *, status: str | None, user_id: str | None, dry_run: bool
 ) -> AsyncGenerator[tuple[Session, Receipt], None]:
-    """Remove sessions that have not changed for long; see `Holdfast.prune`."""
+    """Delete sessions that have not changed for long; see `Holdfast.prune`."""
     check_whole(older_than, "older_than", kind="number of milliseconds")
     until = engine.clock() - older_than
     async for session in iterate_unchanged_sessions(engine.store, until, status=status, user_id=user_id):

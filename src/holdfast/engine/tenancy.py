@@ -1,6 +1,6 @@
-"""Many tenants behind one server: an engine for each that is being served, beside that of the server's own tenant.
+"""Several tenants on one server: an engine for each tenant in use, in addition to the server's own tenant.
 
-Each has memories, queues and counts of its own; models, hooks, the guard and the sweep are everybody's.
+Each engine has its own caches, queues and counters; all of them share models, hooks, the guard and the sweep.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _log = logging.getLogger("holdfast.tenancy")
 
 
 class _Served:
-    """One tenant's engine, and how many are using it."""
+    """A tenant's engine, and how many requests use it."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
@@ -27,12 +27,12 @@ class _Served:
 
 
 class Tenants:
-    """The engines of other tenants: opened on demand, kept for a while, closed when nobody has used them for longest.
+    """The engines of other tenants: opened on demand, kept for a while, and closed in the order of their last use.
 
     Args:
-        own: of the tenant whose server it is.
-        make: makes the engine of another tenant.
-        most: how many are kept; those that are being used are never closed, however many they are.
+        own: the engine of the server's own tenant.
+        make: creates the engine of another tenant.
+        most: how many are kept; engines in use are never closed, however many there are.
     """
 
     def __init__(self, own: Engine, make: Callable[[str], Engine], *, most: int = TENANTS) -> None:
@@ -47,7 +47,7 @@ class Tenants:
 
     @asynccontextmanager
     async def serve_tenant(self, tenant: str) -> AsyncIterator[Engine]:
-        """The engine of a tenant, which stays open while the block runs. Raises `InvalidRequest` for what is no tenant's name."""
+        """Yield the engine of a tenant, which stays open while the block runs. Raises `InvalidRequest` for an invalid name."""
         check_id(tenant, "tenant")
         if tenant == self._own.store.tenant:
             yield self._own
@@ -59,18 +59,18 @@ class Tenants:
         self._served.move_to_end(tenant)
         served.users += 1
         try:
-            self._make_room()
+            self._evict()
             yield served.engine
         finally:
             served.users -= 1
 
     @property
     def engines(self) -> list[Engine]:
-        """Those that are open, without the own one."""
+        """The open engines of other tenants."""
         return [served.engine for served in self._served.values()]
 
-    def _make_room(self) -> None:
-        """Close those that were used longest ago."""
+    def _evict(self) -> None:
+        """Close the engines that have not been used for longest, if there are too many."""
         spare = len(self._served) - self._most
         if spare <= 0:
             return
@@ -81,16 +81,16 @@ class Tenants:
 
     async def _close(self, tenant: str, *, ends: bool) -> None:
         served = self._served.get(tenant)
-        if served is None or (served.users and not ends):  # somebody came in between
+        if served is None or (served.users and not ends):  # a request started to use it meanwhile
             return
         del self._served[tenant]
         self._own.life.release_tenant(tenant)
         try:
             await served.engine.close(ends=ends)
-        except Exception as exc:  # noqa: BLE001 - one that does not close must not keep the others from it
+        except Exception as exc:  # noqa: BLE001 - one that fails to close must not prevent the others from closing
             _log.error("the engine of a tenant did not close well", exc_info=exc)
 
     async def close(self) -> None:
-        """Wait for every write of every tenant, and tell hooks of the end."""
+        """Wait for every write of every tenant, and notify hooks of the end."""
         await asyncio.gather(*(self._close(tenant, ends=True) for tenant in tuple(self._served)))
         await asyncio.gather(*self._closing)

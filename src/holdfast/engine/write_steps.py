@@ -1,8 +1,9 @@
 """The steps that every write passes on its way to the database, as one ordered list.
 
-Each step is a store around the next one. It overrides the few writes that concern it and passes the rest on, so a write passes
-the same steps whoever makes it: turns, the REST API, imports, summaries. A write goes through the list from the end to the
-beginning, and its result comes back from the beginning to the end. The last step, `expire_sessions`, is each tenant's own: `Engine` adds it.
+Each step is a store that wraps the next one. It overrides the few writes that concern it and passes the rest on, so all
+writes pass the same steps: those of turns, the REST API, imports and summaries. A write goes through the list from the
+end to the beginning, and its result comes back in the opposite order. The last step, `expire_sessions`, is different
+for each tenant: `Engine` adds it.
 """
 
 from __future__ import annotations
@@ -34,24 +35,25 @@ def write_steps(
     """Return the steps in order, the one next to the database first.
 
     Args:
-        memories: gives a tenant's store of memories, if they are kept elsewhere.
+        memories: returns a tenant's store of memories, if they are stored elsewhere.
         guard: what happens to secrets; None: nothing.
-        observers: hooks that follow what is written.
-        indexes: the search index; None: there is none, and only the indexes of other processes are told of removals.
-        clock: milliseconds since the epoch.
+        observers: hooks that receive every write.
+        indexes: the search index; None: there is none, and only the indexes of other processes are notified of
+            removals.
+        clock: returns milliseconds since the epoch.
     """
     steps: list[WriteStep] = [
         # Memories go to the store that was given for them.
         partial(separate_memories, opened=memories),
-        # The data of images, audio and files leave the messages, and are kept once a session by their hash.
+        # The data of images, audio and files are detached from messages, and stored once per session by their hash.
         refer_to_media,
     ]
     if guard is not None:
         # Secrets are refused or masked before anything else sees the text.
         steps.append(partial(redact, guard=guard))
-    # Transcripts and the like learn what was written, and what is about to change.
+    # Observers such as transcripts receive what was written, and what is about to change.
     steps.append(partial(observe_store, observers=observers))
-    # The index takes in what is new in the background, and loses what is erased before the write returns.
+    # New messages are indexed in the background; erased ones are removed from the index before the write returns.
     steps.append(partial(mark_removals, clock=clock) if indexes is None else indexes.follow)
     return steps
 

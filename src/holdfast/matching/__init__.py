@@ -1,1 +1,1 @@
-"""Session matching: which session a request belongs to that names none."""
+"""Session matching: find the session of a request that does not name one."""

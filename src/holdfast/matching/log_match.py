@@ -1,8 +1,8 @@
-"""Where a transcript and the logs of its sender agree: in a session that it names, or among all of a user's.
+"""Find where a transcript matches the logs of its sender, in the session that it names or in all of a user's sessions.
 
-Digests of the request's messages are looked up in an index of the store, so it costs what was sent, whatever the
-number of sessions and their length. Three ways lead from one shared message to the next: the chain of digests; an
-alias where a client resends less than it was sent (no media, half of a cut reply); and for a request that leaves out older
+The digests of the request's messages are looked up in an index of the store, so the cost depends on the request, not on
+the number and length of sessions. Three ways lead from one shared message to the next: the chain of digests; an alias
+if a client resends less than it received (no media, half of a cut reply); and for a request that leaves out older
 messages, a run in the middle that is compared word for word.
 """
 
@@ -36,9 +36,9 @@ from holdfast.stores.walk import ENTRIES, read_entries_until
 _ANCHORS: Final = 4
 """Replies of a request, from the last one, that are tried as the end of a run in the middle of a log."""
 _PLACES: Final = 16
-"""Places that are tried for each of them."""
+"""Positions that are tried for each of them."""
 _WINDOW: Final = 32
-"""Messages that are looked for at first behind one that came back changed: twice as many each time that all are there."""
+"""Messages that are first looked up after one that was resent differently; doubled each time that all of them are found."""
 
 
 class Landing(NamedTuple):
@@ -46,7 +46,7 @@ class Landing(NamedTuple):
 
     place: Sighting
     sent: int
-    """How many of the request's messages it comes behind, itself counted."""
+    """How many of the request's messages lead up to and include it."""
     shared: int
     """Visible messages in common."""
 
@@ -69,23 +69,23 @@ class Trail:
         return len(self.messages) > INLINE_MESSAGES
 
     def restrict_to(self, session: SessionRef) -> Trail:
-        """The same request, in one session alone."""
+        """Return the same request, looked up in one session only."""
         trail = Trail(self.store, self.user_id, (), session)
         trail.at, trail.messages = self.at, self.messages
         return trail
 
     def make_landing(self, place: Sighting, count: int, shared: int) -> Landing:
-        """The first `count` visible messages end at `place`."""
+        """Return the landing for the first `count` visible messages, which end at `place`."""
         return Landing(place, self.at[count - 1] + 1, shared)
 
     def list_replies(self, start: int) -> list[int]:
-        """Which of the messages from `start` on are replies."""
+        """Return the indexes of replies among the messages from `start` on."""
         return [at for at in range(start, len(self.messages)) if self.messages[at].role == "assistant"]
 
     async def find_places(
         self, marks: Sequence[bytes], *, alias: bool = False, limit: int = SIGHTINGS, ends: bool = False
     ) -> tuple[Sighting, ...]:
-        """Where the last of `marks` stands that stands anywhere, or at the end of a live path; however many there are."""
+        """Return the positions of the last of `marks` that occurs anywhere, or with `ends` at the end of a live path."""
         if not marks:
             return ()
         for start in range(max(len(marks) - MARKS, 0), -MARKS, -MARKS):
@@ -97,7 +97,7 @@ class Trail:
     async def _find_sightings(
         self, marks: Sequence[bytes], *, alias: bool, limit: int, ends: bool
     ) -> Sequence[Sighting]:
-        """The same for so many; not where agents were called like tools, unless in that very session."""
+        """Return the positions for a limited number of marks. Sessions of called agents are excluded unless the session is given."""
         while marks:
             found = await self.store.sightings(
                 self.user_id, marks, alias=alias, session=self.session, limit=limit, ends=ends
@@ -117,13 +117,13 @@ def _move_place(place: Sighting, by: int) -> Sighting:
 
 
 async def find_landing(store: Store, session: Session, incoming: Sequence[Message], *, whole: bool) -> Landing | None:
-    """Where a request that is meant for `session` leaves what it shares with its log; None: it shares nothing.
+    """Return the end of what a request for `session` shares with its log; None if they share nothing.
 
     Args:
-        store: where it is.
-        session: as it stands.
+        store: the store.
+        session: its current state.
         incoming: the request's messages without the leading system messages.
-        whole: the request is the whole truth: what it leaves out is gone.
+        whole: True if the request is complete: messages that it leaves out were deleted by the client.
     """
     trail = Trail(store, session.user_id, incoming, session.ref)
     prefix = await _find_prefix(trail)
@@ -134,9 +134,9 @@ async def find_landing(store: Store, session: Session, incoming: Sequence[Messag
 
 
 def count_known_messages(session: Session, incoming: Sequence[Message]) -> int | None:
-    """How many of the request's messages `session` has, where nothing but new ones follow; None: look, as `landed` does.
+    """Return how many of the request's messages are in the log, if only new ones follow; None if `find_landing` must decide.
 
-    Proven by digests alone, nothing is read.
+    Uses digests alone; nothing is read.
     """
     digest, sent = GENESIS, None
     for at, message in enumerate(incoming):
@@ -149,7 +149,7 @@ def count_known_messages(session: Session, incoming: Sequence[Message]) -> int |
 
 
 async def read_end(store: Store, session: Session) -> LogRemainder:
-    """What the live path ends with, behind its last visible message."""
+    """Return the end of the live path after its last visible message."""
     if session.tail.last_kind not in {"calls", "result"}:
         return LogRemainder((), None)
     tools, _ = await read_entries_until(store, session.ref, _is_visible, stop=session.tail.next_seq, descending=True)
@@ -157,7 +157,7 @@ async def read_end(store: Store, session: Session) -> LogRemainder:
 
 
 async def read_remainder(store: Store, ref: SessionRef, seq: int) -> LogRemainder:
-    """What the live path has behind `seq`, up to its next visible message."""
+    """Return the live path after `seq`, up to its next visible message."""
     tools, following = await read_entries_until(store, ref, _is_visible, start=seq + 1)
     return LogRemainder(tools, following.seq if following else None)
 
@@ -167,24 +167,24 @@ def _is_visible(entry: Entry) -> bool:
 
 
 class Branch(NamedTuple):
-    """A retired branch that ends at some visible message, and what is needed to go on with it."""
+    """A retired branch that ends at a visible message, with what is needed to continue it."""
 
     entries: Sequence[Entry]
-    """From where it leaves the live path to its end."""
+    """Its entries, from where it leaves the live path to its end."""
     tools: Sequence[Entry]
-    """The tool messages that stood behind that."""
+    """The tool messages after its end."""
     retire_from: int | None
-    """The first live entry behind where it leaves."""
+    """The first live entry after the point where it leaves the live path."""
     ends: bool
-    """Whether nothing visible stood behind its end."""
+    """True if no visible message followed its end."""
 
 
 async def read_branch(store: Store, ref: SessionRef, seq: int) -> Branch:
-    """The branch of the retired entry `seq`. Costs what has been written since it left the live path."""
+    """Return the branch of the retired entry `seq`. The cost depends on what was written since it left the live path."""
     path, joined = await read_entries_until(
         store,
         ref,
-        lambda entry: entry.retired_by is None,  # what is live was live then
+        lambda entry: entry.retired_by is None,  # entries that are live now were live then
         keep=lambda entry: entry.retired_by is not None and entry.retired_by > seq,
         stop=seq + 1,
         descending=True,
@@ -196,7 +196,7 @@ async def read_branch(store: Store, ref: SessionRef, seq: int) -> Branch:
         store,
         ref,
         lambda entry: entry.retired_by == end.retired_by and entry.message.visible,
-        keep=lambda entry: entry.retired_by == end.retired_by,  # not of a branch that was left before
+        keep=lambda entry: entry.retired_by == end.retired_by,  # not of a branch that was retired earlier
         start=seq + 1,
         stop=end.retired_by,
         retired=True,
@@ -209,12 +209,12 @@ async def read_branch(store: Store, ref: SessionRef, seq: int) -> Branch:
 
 
 def _count_covered(trail: Trail, landing: Landing | None) -> int:
-    """How many of the visible messages a landing covers."""
+    """Return how many visible messages a landing covers."""
     return 0 if landing is None else sum(1 for at in trail.at if at < landing.sent)
 
 
 async def _find_prefix(trail: Trail) -> Landing | None:
-    """Within one session: how far the request goes together with it from the beginning on."""
+    """Return how far the request matches the log of one session from the beginning."""
     places, count = await find_shared_places(trail, 0, GENESIS, first=0)
     if not places:
         return None
@@ -223,15 +223,16 @@ async def _find_prefix(trail: Trail) -> Landing | None:
 
 
 async def find_shared_places(trail: Trail, start: int, digest: bytes, *, first: int) -> tuple[Sequence[Sighting], int]:
-    """All places of the last message that is shared, and how many messages lead up to it.
+    """Return all positions of the last shared message, and how many messages lead up to it.
 
-    Each message is chained once, but for a few behind each that the client resends otherwise than it is stored.
+    Each message is chained once, except for a few after each one that the client resends in another form than the
+    stored one.
 
     Args:
         trail: the request.
-        start: the first message to be found.
+        start: the first message to find.
         digest: the chain before it.
-        first: the first message that is a place to stop at.
+        first: the first message at which the search may stop.
     """
     chains, places, count, window = {digest}, tuple[Sighting, ...](), start, len(trail.messages)
     while count < len(trail.messages):
@@ -257,19 +258,19 @@ async def find_shared_places(trail: Trail, start: int, digest: bytes, *, first: 
             break
         strays = [stray for link in chains for stray in _list_strays(trail, count, link, max(count, first))]
         strays.sort(key=lambda one: one[0])
-        told = await trail.find_places([mark for _, mark in strays], alias=True)
-        if not told:
+        aliased = await trail.find_places([mark for _, mark in strays], alias=True)
+        if not aliased:
             break
-        at = strays[told[0].mark][0]
-        told = await _find_seen_places(trail, told, at)
-        if not told:
+        at = strays[aliased[0].mark][0]
+        aliased = await _find_seen_places(trail, aliased, at)
+        if not aliased:
             break
-        places, count, chains, window = told, at + 1, {one.digest for one in told}, _WINDOW
+        places, count, chains, window = aliased, at + 1, {one.digest for one in aliased}, _WINDOW
     return places, count
 
 
 def _compute_chain(trail: Trail, start: int, digest: bytes, count: int) -> list[tuple[int, bytes]]:
-    """The chain over so many messages from `start` on, and what it was when a reply's unspoken parts counted."""
+    """Return the chain over `count` messages from `start` on, also as older versions computed it, with unspoken parts of replies."""
     found, former = [], digest
     for at in range(start, min(start + count, len(trail.messages))):
         message, same = trail.messages[at], former == digest
@@ -282,7 +283,7 @@ def _compute_chain(trail: Trail, start: int, digest: bytes, count: int) -> list[
 
 
 def _list_strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tuple[int, bytes]]:
-    """By what the first message that the client resends otherwise than it is stored would be found, from `start` to `last`."""
+    """Return digests that find the first message, from `start` to `last`, that the client resends in another form than the stored one."""
     found = []
     for at in range(start, min(last + 1, len(trail.messages))):
         message = trail.messages[at]
@@ -295,7 +296,7 @@ def _list_strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tup
 
 
 async def _find_seen_places(trail: Trail, places: Sequence[Sighting], at: int) -> tuple[Sighting, ...]:
-    """Those at which an interrupted reply stands that the client may have seen so much of."""
+    """Keep the positions of interrupted replies of which the client may have seen this much."""
     message = trail.messages[at]
     if message.role != "assistant":
         return tuple(places)
@@ -310,39 +311,39 @@ async def _find_seen_places(trail: Trail, places: Sequence[Sighting], at: int) -
 async def _find_heard_since(
     trail: Trail, start: int, chains: Collection[bytes], last: int
 ) -> tuple[tuple[Sighting, ...], int] | tuple[()]:
-    """The live replies that took the place of retired ones, from `start` to `last`, because less of them was heard.
+    """Return the live replies, from `start` to `last`, that replaced retired ones because less of them was heard.
 
-    A client that was sent all of such a reply, and was not told, goes on behind what stands in its place.
+    A client that received the whole reply, and was not notified, continues after the replacement.
 
     Returns:
-        Their places, and how many messages lead up to them; empty: there are none.
+        Their positions, and how many messages lead up to them; empty if there are none.
     """
     strays = [stray for link in chains for stray in _list_strays(trail, start, link, last)]
     strays = sorted((at, mark) for at, mark in strays if trail.messages[at].role == "assistant")
-    told = await trail.find_places([mark for _, mark in strays], alias=True)
-    if not told:
+    aliased = await trail.find_places([mark for _, mark in strays], alias=True)
+    if not aliased:
         return ()
-    at = strays[told[0].mark][0]
+    at = strays[aliased[0].mark][0]
     kept = []
-    for place in told:
+    for place in aliased:
         entries = await trail.store.entries(place.ref, start=place.seq, stop=place.seq + 1) if place.live else ()
         if entries and "original" in (entries[0].metadata or {}) and is_seen_prefix(entries[0], trail.messages[at]):
             kept.append(place)
     return (tuple(kept), at + 1) if kept else ()
 
 
-# -- what a client left out ---------------------------------------------------------------
+# -- requests that leave out messages -------------------------------------------------------
 
 
 async def find_omitting(trail: Trail, prefix: Landing | None, *, run: int) -> list[Landing]:
-    """Where a request goes on that leaves out older messages, or has made them one; in one session the first such place.
+    """Return where a request continues that leaves out older messages or merged them into one; in one session, the first such position.
 
-    It skips more of the log than it has messages of its own in their place: otherwise it is an edit.
+    It must skip more of the log than it has other messages in that position: otherwise it is an edit.
 
     Args:
         trail: the request.
-        prefix: what it shares with the log from the beginning on; None in a look-up among all sessions.
-        run: messages in common that it takes.
+        prefix: what it shares with the log from the beginning; None for a search in all sessions.
+        run: how many messages in common it needs.
     """
     floor = _count_covered(trail, prefix)
     replies = [(at, mark) for at in trail.list_replies(floor) for mark in _list_reply_digests(trail.messages[at])]
@@ -366,12 +367,12 @@ async def find_omitting(trail: Trail, prefix: Landing | None, *, run: int) -> li
 
 
 def _list_reply_digests(message: Message) -> list[bytes]:
-    """By what a reply is found whatever came before it."""
+    """Return the digests that find a reply whatever came before it."""
     return [mark for mark in (digest_reply(message), digest_reply_with_unspoken(message)) if mark is not None]
 
 
 async def _find_run_landing(trail: Trail, place: Sighting, at: int, prefix: Landing | None, run: int) -> Landing | None:
-    """The landing behind a run that has message `at` at `place`, if it is one."""
+    """Return the landing after a run with message `at` at `place`, if there is one."""
     floor = _count_covered(trail, prefix)
     found = await _read_run(trail, place, at, floor)
     begins = at - len(found) + 1
@@ -385,12 +386,12 @@ async def _find_run_landing(trail: Trail, place: Sighting, at: int, prefix: Land
     place, count = (live[-1], count) if live else (place, at + 1)
     users = any(message.role == "user" for message in trail.messages[begins:count])
     if count - begins < run or (run > 1 and not users) or trail.list_replies(count):
-        return None  # replies that the log should have behind it make it an edit
+        return None  # further replies that the log does not have make it an edit
     return trail.make_landing(place, count, floor + count - begins)
 
 
 async def _find_after_cut(trail: Trail, session: Session, prefix: Landing | None) -> Landing | None:
-    """The landing behind one of the last replies, where it was interrupted: no digest tells how much was seen of it."""
+    """Return the landing after one of the last replies if it was interrupted: no digest shows how much the client saw."""
     at = trail.list_replies(0)[-1]
     page = await trail.store.entries(session.ref, limit=ENTRIES, descending=True)
     visible = [entry for entry in page if entry.message.visible]
@@ -411,7 +412,7 @@ async def _find_after_cut(trail: Trail, session: Session, prefix: Landing | None
 
 
 async def _read_run(trail: Trail, place: Sighting, at: int, floor: int) -> list[Entry]:
-    """The live visible entries, newest first, up to `place` that are the request's messages up to `at`."""
+    """Return the live visible entries up to `place`, newest first, that equal the request's messages up to `at`."""
     expected = iter(trail.messages[floor : at + 1][::-1])
 
     def differs(entry: Entry) -> bool:
@@ -427,7 +428,7 @@ async def _read_run(trail: Trail, place: Sighting, at: int, floor: int) -> list[
 
 
 async def _has_more_between(trail: Trail, ref: SessionRef, after: int, stop: int, most: int) -> bool:
-    """Whether more than `most` visible messages stand on the live path between two places."""
+    """Return True if more than `most` visible messages are on the live path between two positions."""
     numbers = itertools.count(1)
 
     def too_many(entry: Entry) -> bool:

@@ -1,8 +1,9 @@
-"""Requests that are sent again: by official SDKs after a timeout or a failure, and for replies that were finished after their client left.
+"""Recognise repeated requests: retries of official SDKs, and requests whose reply was finished after their client left.
 
-A repeated request says how often it was sent before (`x-stainless-retry-count`) and is found by its body. It joins the turn of the first
-attempt, or gets that turn's reply. A process remembers attempts for ten minutes; over several servers an `Idempotency-Key` does the same.
-A client that asks again for a reply it left before its end is given the reply in the log.
+A retry states how often it was sent before (`x-stainless-retry-count`) and is found by its body. It joins the turn of
+the first attempt, or gets that turn's reply. A process remembers attempts for ten minutes; across servers, an
+`Idempotency-Key` does the same. A client that repeats a request whose reply it did not receive completely gets the
+reply from the log.
 """
 
 from __future__ import annotations
@@ -20,11 +21,11 @@ class Attempt:
     """One attempt at a request.
 
     Attributes:
-        ref: the session that it was given; None: none yet.
+        ref: the session that it was assigned; None: none yet.
         identity: the session's.
         start: `seq` of the first entry after the request's own messages, once they are in the log.
-        is_connected: whether its client may still be there.
-        was_answered: whether its client was sent the whole reply.
+        is_connected: True while its client may still be connected.
+        was_answered: True if its client was sent the whole reply.
     """
 
     def __init__(self, at: int) -> None:
@@ -36,7 +37,7 @@ class Attempt:
         self.was_answered = False
 
     def assign_session(self, ref: SessionRef, identity: str) -> None:
-        """Note which session the request was given."""
+        """Record the session that the request was assigned."""
         self.ref, self.identity = ref, identity
 
 
@@ -44,7 +45,7 @@ class Retries:
     """The attempts of the last ten minutes, by a digest of caller and body.
 
     Args:
-        clock: milliseconds since the epoch.
+        clock: returns milliseconds since the epoch.
     """
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -56,7 +57,7 @@ class Retries:
         return self._count
 
     def begin(self, digest: bytes) -> Attempt:
-        """Note a request that is sent for the first time."""
+        """Record a request that is sent for the first time."""
         self._forget()
         attempt = Attempt(self._clock())
         self._attempts.setdefault(digest, []).append(attempt)
@@ -67,8 +68,8 @@ class Retries:
     def resume(self, digest: bytes) -> Attempt | None:
         """Return the attempt that a request repeats, or None.
 
-        Two callers without names may have sent the same: an attempt whose client has gone comes first, then one that is not
-        answered yet; of these the oldest.
+        Two anonymous callers may have sent the same request: an attempt whose client has disconnected is preferred,
+        then one that is not answered yet; among these, the oldest.
         """
         self._forget()
         placed = [one for one in self._attempts.get(digest, ()) if one.ref is not None]
@@ -81,7 +82,7 @@ class Retries:
         return found
 
     def _forget(self) -> None:
-        """Forget what is too old, and the oldest where there are too many."""
+        """Drop old attempts, and the oldest ones if there are too many."""
         oldest = self._clock() - RETRY_MILLISECONDS
         while self._attempts:
             digest, attempts = next(iter(self._attempts.items()))
@@ -92,9 +93,9 @@ class Retries:
 
 
 class UndeliveredReplies:
-    """What a process remembers of them: of a session the last one, and of the oldest sessions none.
+    """The replies whose client left before their end: the last one of each session, without the oldest sessions.
 
-    An aid for clients that send no `Idempotency-Key`: another server does not know, and answers anew.
+    This helps clients that send no `Idempotency-Key`. Another server does not know these replies, and answers again.
     """
 
     def __init__(self) -> None:
@@ -104,11 +105,11 @@ class UndeliveredReplies:
         return len(self._noted)
 
     def note(self, session: Session, asked: Iterable[Message], key: str | None) -> None:
-        """Remember that nobody was there for the end of the reply.
+        """Record that the client was gone at the end of the reply.
 
         Args:
-            session: as it is behind the reply, which is its last entry.
-            asked: what came with the request, without secrets.
+            session: its state after the reply, which is its last entry.
+            asked: the request's messages, without secrets.
             key: its `Idempotency-Key`.
         """
         self._noted[session.ref] = (session.identity, session.tail.last_seq, _digest(asked, key))
@@ -117,16 +118,16 @@ class UndeliveredReplies:
             self._noted.popitem(last=False)
 
     def has_reply(self, ref: SessionRef) -> bool:
-        """Whether there is one of the session."""
+        """Return True if there is an undelivered reply in the session."""
         return ref in self._noted
 
     def take(self, session: Session, asked: Iterable[Message], key: str | None) -> int | None:
-        """`seq` of the reply that the same request is given again; it counts as heard from now on.
+        """Return the `seq` of the reply for a repeated request, and forget it: it counts as delivered from now on.
 
-        None where the session has gone on, or another request comes: then nobody asks for it any more.
+        None if the session has continued, or if this is another request, after which no client asks for the reply.
         """
         noted = self._noted.pop(session.ref, None)
-        if noted is None:  # forgotten for others' since it was looked whether there is one
+        if noted is None:  # evicted since `has_reply` was called
             return None
         identity, seq, digest = noted
         same = (identity, seq) == (session.identity, session.tail.last_seq) and digest == _digest(asked, key)

@@ -1,9 +1,10 @@
 """Find the session of a user that a request without `session_id` belongs to.
 
-The order is: exact continuation, edit, fork, new session (docs/reconcile.md). Retries are found before, see `holdfast.matching.retries`.
+The order is: exact continuation, edit, fork, new session (docs/reconcile.md). Retries are found earlier, see
+`holdfast.matching.retries`.
 
-Material that a request did not send (tool messages, media, state, artifacts, a system prompt) is hidden: a user that is not identified may
-be anybody. It is used only where every session that the request could mean has the same.
+Material that a request did not send (tool messages, media, state, artifacts, a system prompt) is hidden, because an
+unidentified user may be anyone. It is used only if it is the same in every session that the request could belong to.
 """
 
 from __future__ import annotations
@@ -34,16 +35,16 @@ from holdfast.stores.matching import Sighting
 from holdfast.stores.walk import read_entries_until
 
 _NOT_COMPARABLE: Final = None
-"""Stands for material that is not compared: it counts as different."""
+"""Marks material that is not compared and therefore counts as different."""
 
 
 class Material:
-    """The hidden material of sessions, as one request sees it.
+    """The hidden material of sessions, from the perspective of one request.
 
     Args:
         store: of the tenant.
         incoming: the request's messages without the leading system messages.
-        prompted: whether the request has a system prompt of its own.
+        prompted: True if the request has a system prompt of its own.
     """
 
     def __init__(self, store: Store, incoming: Sequence[Message], *, prompted: bool) -> None:
@@ -52,7 +53,7 @@ class Material:
         self._prompted = prompted
 
     async def is_nothing_else(self, session: Session) -> bool:
-        """Return True if a session without tool messages and state has no artifacts and no system prompt to hide either."""
+        """Return True if a session without tool messages and state also has no artifacts and no system prompt to hide."""
         if session.system_messages and not self._prompted:
             return False
         return not (await self.store.artifacts(session.ref, limit=1)).artifacts
@@ -74,7 +75,7 @@ class Material:
         return (end.digest, _list_tool_messages(kept), session.state, named, prompt)
 
     def was_sent(self, material: tuple[Any, ...] | None) -> bool:
-        """Return True if the request brought all of some material itself."""
+        """Return True if the request itself sent all of this material."""
         if material is None:
             return False
         _, tools, state, artifacts, prompt = material
@@ -88,10 +89,10 @@ async def has_different_material(
 
     Args:
         material: compares.
-        session: the one that the request would continue.
+        session: the session that the request would continue.
         end: its last visible message.
-        aliased: the session's own messages may say more than the request's.
-        digests: of all places at which the same is visible.
+        aliased: True if the session's own messages may contain more than the request's.
+        digests: of all positions with the same visible path.
     """
     others: dict[SessionRef, Sighting] = {}
     for digest in digests:
@@ -114,7 +115,7 @@ async def has_different_material(
 
 
 def _list_tool_messages(messages: Sequence[Message]) -> tuple[tuple[int, bytes], ...]:
-    """Return the tool messages among some, each with how many visible ones come before it; ids of calls do not count."""
+    """Return the tool messages among some, each with the number of visible messages before it; ids of calls are ignored."""
     found, visible = [], 0
     for message in messages:
         visible += message.visible
@@ -126,29 +127,29 @@ def _list_tool_messages(messages: Sequence[Message]) -> tuple[tuple[int, bytes],
 
 
 _RUN: Final = 3
-"""Visible messages in a row that a request has to share with a log whose beginning it leaves out."""
+"""Visible messages in a row that a request must share with a log whose beginning it leaves out."""
 _FIRST_TURNS: Final = 16
-"""Sessions that are compared while their first reply is still under way."""
+"""Sessions that are compared while their first reply is not finished."""
 _LENGTHS: Final = 8
 """Lengths of an exact continuation that are tried, longest first, before the request forks."""
 _RUNNING: Final = 2
-"""Rank of a session in which a turn runs, after those that have another system prompt."""
+"""Rank of a session with a running turn, after sessions with another system prompt."""
 
 Occupancy = Literal["idle", "running", "pending"]
-"""`running`: a turn of the session runs; `pending`: a request was given the session, and its turn has not opened yet."""
+"""`running`: a turn of the session runs; `pending`: the session is reserved for a request whose turn has not opened yet."""
 MatchKind = Literal["continuation", "edit", "fork", "own"]
-"""`fork` copies what is in common; `own` is a new session with nothing but the request's own messages."""
+"""`fork` copies the common part; `own` is a new session with only the request's own messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """Whose request it is, and what is known of the sessions that it may be given.
+    """The sender of a request, and what is known about the sessions that it may get.
 
     Attributes:
         user_id: the user.
-        identified: whether the request named the user; see docs/reconcile.md.
-        occupancy: tells by reference alone whether a session is in use on this server.
-        claimed: tells whether a turn of another server runs in a session.
+        identified: True if the request named the user; see docs/reconcile.md.
+        occupancy: returns how this server uses a session, given its reference.
+        claimed: returns whether a turn of another server runs in a session.
     """
 
     user_id: str
@@ -169,7 +170,7 @@ class Match(NamedTuple):
     session: Session
     landing: Landing
     several: bool = False
-    """Whether other sessions match as well as this one."""
+    """True if other sessions match as well as this one."""
 
 
 class MatchFinder:
@@ -177,7 +178,7 @@ class MatchFinder:
 
     Args:
         store: of the tenant.
-        sender: whose request it is.
+        sender: of the request.
         incoming: the request's messages without the leading system messages.
         system: these; empty: the session's own are used.
         strict: refuse a session with another system prompt.
@@ -204,7 +205,7 @@ class MatchFinder:
         self._several = False
 
     async def find(self) -> Match | None:
-        """Return the match, or None for a new session. Nothing is awaited after the session's occupancy was looked at."""
+        """Return the match, or None for a new session. Nothing is awaited after the last check of the session's occupancy."""
         replies = self._trail.list_replies(0)
         if not replies:
             return await self._find_first_turn()
@@ -230,17 +231,17 @@ class MatchFinder:
         return await self._find_by_beginning(places, count) or exact
 
     def _is_certain(self, exact: Match) -> bool:
-        """Return True if no other session can be meant rather than this one."""
+        """Return True if the request cannot belong to any other session."""
         return not self._trail.list_replies(exact.landing.shared) and not self._is_of_another_prompt(exact)
 
     def _is_of_another_prompt(self, exact: Match) -> bool:
-        """Return True if an identified user's session with the request's own system prompt would be edited instead."""
+        """Return True if an identified user's session with the request's own system prompt should be edited instead."""
         return self._sender.identified and not self._has_same_prompt(exact.session)
 
     def _has_more_shared(self, exact: Match, count: int) -> bool:
-        """Return True if an identified user's other session has further replies of the request: then it is edited.
+        """Return True if another session of an identified user contains further replies of the request: then that one is edited.
 
-        An opening like "Hi" that was never answered further would otherwise take the request away from its conversation.
+        Otherwise, an unanswered opening like "Hi" would take the request away from its conversation.
         """
         further = [at for at in self._trail.list_replies(exact.landing.shared) if at < count]
         return self._sender.identified and bool(further)
@@ -248,7 +249,7 @@ class MatchFinder:
     # -- exact continuation ----------------------------------------------------
 
     async def _find_continuation(self, first: int) -> Match | None:
-        """Find a session whose whole visible live path the request begins with."""
+        """Find a session whose whole visible live path is the beginning of the request."""
         marks = await run_cpu(self._compute_chains, first, long=self._trail.is_long)
         waiting: Match | None = None
         for _ in range(_LENGTHS):
@@ -264,7 +265,7 @@ class MatchFinder:
         return waiting
 
     def _compute_chains(self, first: int) -> list[tuple[int, bytes]]:
-        """Return the chain behind each visible message from `first` on, as it is and as it was in older logs."""
+        """Return the chain after each visible message from `first` on, in its current form and as in older logs."""
         digest, former, found = GENESIS, GENESIS, list[tuple[int, bytes]]()
         for at, message in enumerate(self._trail.messages):
             same = digest == former
@@ -277,7 +278,7 @@ class MatchFinder:
         return found
 
     async def _find_resent(self, exact: Match | None, places: Sequence[Sighting], count: int) -> Match | None:
-        """Find a longer continuation of a log that the client resends otherwise than it is stored."""
+        """Find a longer continuation of a log whose messages the client resends in another form than the stored one."""
         ends = [place for place in places if place.last]
         if not ends or (exact is not None and exact.landing.shared >= count):
             return exact
@@ -303,7 +304,7 @@ class MatchFinder:
         return matches[0] if matches else None
 
     async def _count_shared(self, run: Landing) -> int:
-        """Return what a request shares with a session by a run in its middle, and by its beginning."""
+        """Return how many messages a request shares with a session, in a run in its middle and from its beginning."""
         places, count = await find_shared_places(self._trail.restrict_to(run.place.ref), 0, GENESIS, first=0)
         before = any(place.live and place.seq < run.place.seq for place in places)
         return run.shared + (count if before else 0)
@@ -311,7 +312,7 @@ class MatchFinder:
     # -- edits and forks ---------------------------------------------------------
 
     async def _find_by_beginning(self, places: Sequence[Sighting], count: int) -> Match | None:
-        """Find the session with the longest common beginning; None where so many have it that each would be a guess."""
+        """Find the session with the longest common beginning; None if too many have it, because each would be a guess."""
         if not places or (len(places) >= SIGHTINGS and not any(place.last for place in places)):
             return None
         ranked = sorted(
@@ -327,7 +328,7 @@ class MatchFinder:
         return None
 
     async def _rank_by_prompt(self, ranked: Sequence[Sighting]) -> list[Sighting]:
-        """Return places in sessions with the request's system prompt before others."""
+        """Return positions in sessions with the request's system prompt before others."""
         for place in ranked:
             session = await self._get(place)
             if session is not None and self._has_same_prompt(session):
@@ -335,14 +336,14 @@ class MatchFinder:
         return list(ranked)
 
     def _match_changed(self, session: Session, landing: Landing) -> Match:
-        """Decide what happens to a session that the request would change."""
+        """Return the match for a session that the request would change."""
         if not self._sender.identified:
             kind: MatchKind = "own"
         else:
             kind = "edit" if self._sender.get_occupancy(session) == "idle" else "fork"
         return Match(kind, session, landing, self._several)
 
-    # -- of several ----------------------------------------------------------------
+    # -- choosing one of several -----------------------------------------------------
 
     async def _choose(
         self,
@@ -353,14 +354,14 @@ class MatchFinder:
         others: Sequence[Sighting] | None = None,
         at: Landing | None = None,
     ) -> tuple[Match | None, bool]:
-        """Choose the session to go on with: same system prompt, then idle before busy, then most recently used.
+        """Choose the session to continue: same system prompt, then idle before busy, then most recently used.
 
         Args:
             places: the ends of the sessions, most recently used first.
             count: visible messages of the request that they cover.
-            aliased: the log's own messages may differ from the request's.
-            others: all places where the same is visible; None: those of the same digest.
-            at: the landing, where it is not behind the first `count` messages.
+            aliased: True if the log's own messages may differ from the request's.
+            others: all positions with the same visible path; None: those with the same digest.
+            at: the landing, if it is not after the first `count` messages.
 
         Returns:
             The match, and whether a turn of its session runs.
@@ -396,7 +397,7 @@ class MatchFinder:
         at: Landing | None,
         is_idle: bool,
     ) -> Match | None:
-        """Match one session, if the sender may be given what the log has beyond the request."""
+        """Match one session, if the sender may see what the log contains beyond the request."""
         landing = at or self._trail.make_landing(place, count, count)
         session = await self._get(place)
         if session is None:
@@ -416,7 +417,7 @@ class MatchFinder:
         return Match("continuation", session, landing, self._several)
 
     async def _get(self, place: Sighting) -> Session | None:
-        """Return the session of a place, or None if another one has its name by now."""
+        """Return the session of a position, or None if another session has its name by now."""
         try:
             session = await self._store.get(place.ref)
         except SessionNotFound:
@@ -430,7 +431,7 @@ class MatchFinder:
     # -- the first turn --------------------------------------------------------------
 
     async def _find_first_turn(self) -> Match | None:
-        """Find the session whose first reply is still under way, with tools that the client runs: by the ids of its calls."""
+        """Find the session whose first reply is not finished and has tools that the client runs, by the ids of its calls."""
         marks = self._list_call_marks()
         places = await self._trail.find_places([mark for mark, _, _, _ in marks], alias=True, limit=_FIRST_TURNS)
         found: list[tuple[Sighting, int, int]] = []
@@ -457,7 +458,7 @@ class MatchFinder:
         return None
 
     def _list_call_marks(self) -> list[tuple[bytes, int, int, Message]]:
-        """Return for each message with calls what it is found by, and how many visible and other messages lead up to it."""
+        """Return the digest of each message with calls, and how many visible and other messages lead up to it."""
         digest, at, sent, marks = GENESIS, 0, 0, list[tuple[bytes, int, int, Message]]()
         for place, message in enumerate(self._incoming):
             if message.visible:
@@ -467,7 +468,7 @@ class MatchFinder:
         return marks
 
     async def _find_first_tool(self, place: Sighting) -> int:
-        """Return the first tool message behind the last visible message before a place."""
+        """Return the first tool message after the last visible message before a position."""
         tools, _ = await read_entries_until(
             self._store, place.ref, lambda entry: entry.message.visible, stop=place.seq, descending=True
         )
@@ -475,7 +476,7 @@ class MatchFinder:
 
 
 def _select_one_per_session(places: Iterable[Sighting]) -> list[Sighting]:
-    """Return one place for each session: the live one, else the newest."""
+    """Return one position per session: the live one, otherwise the newest."""
     chosen: dict[SessionRef, Sighting] = {}
     for place in places:
         known = chosen.get(place.ref)
