@@ -315,7 +315,7 @@ def test_it_does_not_matter_where_the_bytes_are_cut(content: list[Json], cuts: l
     """And what is read adds up to the same as one message that is not streamed."""
     upstream = AnthropicUpstream()
     reply = Reply(message={"content": content}, tool_calls=[])
-    data = b"".join(upstream.events(reply, {}, 1))
+    data = b"".join(upstream.format_events(reply, {}, 1))
 
     def read(pieces: list[bytes]) -> Json:
         reader, collector = MessageReader("there", ReplyChunks()), Collector()

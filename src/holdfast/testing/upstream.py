@@ -111,7 +111,7 @@ class Tokenizer:
         )
         if self.window is not None and prompt + wanted > self.window:
             numbers = {"limit": self.window, "prompt": prompt, "reply": wanted, "total": prompt + wanted}
-            refusal = REFUSALS[self.find_refusal]
+            refusal = REFUSALS[self.refusal]
             error = refusal.make_error(over=prompt + wanted - self.window, **numbers)
             if self.in_stream:
                 return Reply(text="never said", error=error, cut_after=1, stream=True)
