@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holdfast.agents import Agent, Llm, Roster
     from holdfast.artifacts import ArtifactSettings
     from holdfast.config.build import from_config
-    from holdfast.consolidation.sweeps import DreamingSettings
+    from holdfast.consolidation.sweeps import ConsolidationSettings
     from holdfast.context.recalled import RecallSettings
     from holdfast.context.settings import ContextSettings
     from holdfast.context.strategies import StrategyFunction, StrategyUnit, forget_strategies, register_strategies
@@ -60,9 +60,9 @@ __all__ = [
     "ArtifactSettings",
     "Budget",
     "CarryOver",
+    "ConsolidationSettings",
     "Context",
     "ContextSettings",
-    "DreamingSettings",
     "EmbedderSettings",
     "EndedSession",
     "Explanation",
@@ -117,7 +117,7 @@ _HOMES = {
     "CarryOver": "holdfast.sessions.carry_over",
     "Context": "holdfast.sessions.context_preview",
     "ContextSettings": "holdfast.context.settings",
-    "DreamingSettings": "holdfast.consolidation.sweeps",
+    "ConsolidationSettings": "holdfast.consolidation.sweeps",
     "EmbedderSettings": "holdfast.embedders",
     "EndedSession": "holdfast.hooks",
     "Explanation": "holdfast.sessions.explanation",
@@ -164,8 +164,12 @@ _HOMES = {
 }
 
 
+_NAMES_OF_0_1 = {"DreamingSettings": "ConsolidationSettings"}
+"""Names that are removed in 0.3, and the new ones."""
+
+
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
+    home = _HOMES.get(_NAMES_OF_0_1.get(name, name))
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, _, attribute = home.partition(":")

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService, ArtifactSettings, open_blobs
 from holdfast.consolidation.proposals import Proposer
-from holdfast.consolidation.sweeps import Consolidation, DreamingSettings
+from holdfast.consolidation.sweeps import Consolidation, ConsolidationSettings
 from holdfast.context.settings import parse, without_recall
 from holdfast.context.strategies import WITHOUT_MODEL, StrategyFunction, forget_strategies, register_strategies
 from holdfast.domain.session import EndReason
@@ -117,7 +117,8 @@ class Holdfast(Sessions):
         memory_store: returns a tenant's store of memories, to use instead of the store. The caller closes it.
         cache_bytes: how much this process caches of sessions between turns, for all tenants; see docs/sizing.md. One
             tenant uses at most half of it.
-        dreaming: when recalled memories are promoted, and which of them sessions see; see docs/dreams.md.
+        consolidation: when recalled memories are promoted, and how many of them sessions see; see docs/consolidation.md.
+        dreaming: name of `consolidation` in 0.1. Removed in 0.3.
     """
 
     _engine: Engine | None = None
@@ -159,7 +160,8 @@ class Holdfast(Sessions):
         workspaces: WorkspaceSettings | None = None,
         memory: MemorySettings | None = None,
         memory_store: Callable[[str], MemoryStore] | None = None,
-        dreaming: DreamingSettings = DreamingSettings(),  # noqa: B008 - it is frozen
+        consolidation: ConsolidationSettings = ConsolidationSettings(),  # noqa: B008 - it is frozen
+        dreaming: ConsolidationSettings | None = None,
         cache_bytes: int = CACHE_BYTES,
     ) -> None:
         _check_kinds(locals())
@@ -185,7 +187,9 @@ class Holdfast(Sessions):
             _resolve_roster(roster, strategy, budget, preset), summarizers or {}, scorers or {}
         )
         self.workspaces = None if workspaces is None else Workspaces.from_settings(workspaces, clock, guard)
-        self._dreaming = Consolidation(dreaming, clock, self.workspaces, self._make_proposer(dreaming.model, clock))
+        consolidation = dreaming or consolidation
+        proposer = self._make_proposer(consolidation.model, clock)
+        self._consolidation = Consolidation(consolidation, clock, self.workspaces, proposer)
         self.clock = clock
         self.new_id = new_id
         self.tool_registry = self._make_tool_registry(
@@ -261,7 +265,7 @@ class Holdfast(Sessions):
             indexer=self._indexer,
             index=None if self._indexes is None else self._indexes.get_service(store),
             memory=self._memory,
-            dreaming=self._dreaming,
+            consolidation=self._consolidation,
             cache=self._cache,
             of=of,
         )
@@ -505,13 +509,14 @@ _KINDS: Final[Mapping[str, Any]] = {
     "workspaces": WorkspaceSettings,
     "memory": MemorySettings,
     "memory_store": Callable,
-    "dreaming": DreamingSettings,
+    "consolidation": ConsolidationSettings,
+    "dreaming": ConsolidationSettings,
     "summarizers": Mapping,
     "scorers": Mapping,
     "strategies": Mapping,
     "cache_bytes": int,
 }
-_NEEDED: Final = frozenset({"hooks", "cache_bytes", "clock", "new_id", "mcp_servers", "dreaming"})
+_NEEDED: Final = frozenset({"hooks", "cache_bytes", "clock", "new_id", "mcp_servers", "consolidation"})
 """Settings that cannot be None."""
 
 

@@ -194,17 +194,18 @@ async def remembered(walk: Walk) -> None:
     await walk("GET", MEMORY, memory=one["id"])
     await walk("PATCH", MEMORY, body={"content": "Ann likes gin", "valid_until": 10**13}, memory=one["id"])
     await walk("DELETE", MEMORY, memory=held["id"])
-    await dreamt(walk)
+    await consolidate(walk)
     await walk("DELETE", MEMORIES, "?user_id=ann&source_session=s")
 
 
-async def dreamt(walk: Walk) -> None:
+async def consolidate(walk: Walk) -> None:
     """A dry run, a sweep, and the diary of it."""
     walk.good = True
     for question in ("gin", "gin+now", "any+other+gin"):
         await walk("GET", MEMORIES, f"?user_id=ann&q={question}")
     for body in ({"user_id": "ann", "dry_run": True}, {"user_id": "ann"}, {"scope": "app"}, {"agent": "desk"}):
-        await walk("POST", f"{MEMORIES}/dream", body=body)
+        await walk("POST", f"{MEMORIES}/consolidate", body=body)
+    await walk("POST", f"{MEMORIES}/dream", body={"scope": "app"})
     for query in ("?user_id=ann&limit=1", "?scope=app", "?agent=desk"):
         await walk("GET", f"{MEMORIES}/diary", query)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 KNOWN = frozenset(
     {"$ref", "additionalProperties", "anyOf", "const", "description", "enum", "exclusiveMaximum", "exclusiveMinimum"}
-    | {"format", "items", "maximum", "minItems", "minLength", "minimum", "properties", "required", "type"}
+    | {"deprecated", "format", "items", "maximum", "minItems", "minLength", "minimum", "properties", "required", "type"}
 )
 TYPES: dict[str, type | tuple[type, ...]] = {
     "object": dict,

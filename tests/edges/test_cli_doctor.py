@@ -110,7 +110,7 @@ def test_what_holds_code_in_is_told() -> None:
 def test_what_does_not_hold_code_in_is_told(monkeypatch: pytest.MonkeyPatch, unsandboxed: str, level: str) -> None:
     """With what the code could do, as the configuration has it."""
     for place in ("holdfast.tools.python.process", "holdfast.tools.python.kernels"):
-        monkeypatch.setattr(f"{place}.supported", lambda: Sandbox(limits=True))
+        monkeypatch.setattr(f"{place}.detect_sandbox", lambda: Sandbox(limits=True))
     Path("holdfast.yaml").write_text(f"python: {{enabled: true, unsandboxed: {unsandboxed}}}", encoding="utf-8")
     told = only(found()["sandbox"])
     assert told[0] == level

@@ -66,7 +66,8 @@ async def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch, tmp_path
     elsewhere |= {(method, USER_STATE, 404) for method in ("GET", "PATCH", "POST", "DELETE")}
     elsewhere |= {("GET", SEARCH, 404)}
     elsewhere |= {(method, MEMORIES, 404) for method in ("GET", "DELETE")}
-    elsewhere |= {("POST", f"{MEMORIES}/dream", status) for status in (404, 412)} | {("GET", f"{MEMORIES}/diary", 404)}
+    elsewhere |= {("POST", f"{MEMORIES}/{name}", status) for name in ("consolidate", "dream") for status in (404, 412)}
+    elsewhere |= {("GET", f"{MEMORIES}/diary", 404)}
     assert described - walk.seen - elsewhere == set()
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.agents import Llm, Roster
 from holdfast.consolidation.proposals import Proposer
-from holdfast.consolidation.sweeps import DreamingSettings
+from holdfast.consolidation.sweeps import ConsolidationSettings
 from holdfast.domain.memory import Memory, MemoryDelta, MemorySource
 from holdfast.errors import InvalidRequest, MemoryNotFound, ModelUnavailable
 from holdfast.limits import MERGE_PAUSE_SECONDS
@@ -25,7 +25,7 @@ from tests.service.memories_kit import ANN, SAID, Days, Merging, Says, everythin
 async def dreaming(place: str, model: Merging, **more: Any) -> AsyncIterator[Days]:
     clock = Clock()
     roster = Roster({"tidy": Llm(name="tidy", model="m", client=model)})
-    settings = {"roster": roster, "dreaming": DreamingSettings(model="tidy"), **more}
+    settings = {"roster": roster, "dreaming": ConsolidationSettings(model="tidy"), **more}
     async with opened(place, clock=clock, **settings) as (hf,):
         yield Days(hf, clock)
 
@@ -57,7 +57,7 @@ async def lisbon(days: Days, **fields: Any) -> tuple[Memory, Memory]:
 
 async def proposal(days: Days) -> Memory:
     """What the next sweep proposes."""
-    (one,) = (await days.hf.dreams.dream(ANN)).report["proposals"]
+    (one,) = (await days.hf.consolidation.consolidate(ANN)).report["proposals"]
     return await days.hf.memories.get(one["memory_id"])
 
 
@@ -99,7 +99,7 @@ async def test_a_proposal_is_not_promoted_however_it_is_asked_for_and_not_made_t
         await here.ask(SAID, "Ann lives in Lisbon?", "Lisbon now?")
         await here.keep(f"Ann likes trams {decision}")
         await here.ask("trams", "Ann likes what", "likes trams")
-        dreamt = await here.hf.dreams.dream(ANN)
+        dreamt = await here.hf.consolidation.consolidate(ANN)
         assert dreamt.written
         assert dreamt.report["proposals"] == []
         assert made.id not in {one["memory_id"] for one in dreamt.report["candidates"]}
@@ -110,12 +110,12 @@ async def test_a_proposal_is_not_promoted_however_it_is_asked_for_and_not_made_t
 async def test_a_model_is_not_asked_about_the_same_again_nor_by_a_dry_run(here: Days, model: Merging) -> None:
     await lisbon(here)
     before = await everything(here.hf)
-    assert (await here.hf.dreams.dream(ANN, dry_run=True)).promotions == 2
+    assert (await here.hf.consolidation.consolidate(ANN, dry_run=True)).promotions == 2
     assert model.asked == []
     assert await everything(here.hf) == before
-    await here.hf.dreams.dream(ANN)
+    await here.hf.consolidation.consolidate(ANN)
     await here.ask("Lisbon")
-    again = await here.hf.dreams.dream(ANN)
+    again = await here.hf.consolidation.consolidate(ANN)
     assert (again.written, again.report["model"]["status"], len(model.asked)) == (True, "same", 1)
 
 
@@ -137,7 +137,7 @@ async def test_a_model_that_fails_costs_its_proposals_alone(
     model.says = says
     one, _ = await lisbon(here)
     with caplog.at_level(logging.DEBUG, "holdfast"):
-        dreamt = await here.hf.dreams.dream(ANN)
+        dreamt = await here.hf.consolidation.consolidate(ANN)
     assert await here.is_promoted(one)
     assert (dreamt.report["model"]["status"], dreamt.report["model"]["code"]) == ("failed", code)
     assert dreamt.report["proposals"] == []
@@ -149,20 +149,20 @@ async def test_a_model_that_fails_costs_its_proposals_alone(
 async def test_an_answer_that_was_cut_off_is_none(here: Days, model: Merging) -> None:
     model.reason = "length"
     await lisbon(here)
-    assert (await here.hf.dreams.dream(ANN)).report["model"]["code"] == "cut_off"
+    assert (await here.hf.consolidation.consolidate(ANN)).report["model"]["code"] == "cut_off"
 
 
 async def test_a_model_that_cannot_be_reached_is_left_alone_for_a_while(here: Days, model: Merging) -> None:
     model.says = lambda _: ModelUnavailable("down")
     await lisbon(here)
-    await here.hf.dreams.dream(ANN)
+    await here.hf.consolidation.consolidate(ANN)
     await here.ask("Lisbon")
-    assert (await here.hf.dreams.dream(ANN)).report["model"]["status"] == "paused"
+    assert (await here.hf.consolidation.consolidate(ANN)).report["model"]["status"] == "paused"
     assert len(model.asked) == 1
     here.clock.now += MERGE_PAUSE_SECONDS * 1000
     model.says = merging
     await here.ask("Ann lives where")
-    assert len((await here.hf.dreams.dream(ANN)).report["proposals"]) == 1
+    assert len((await here.hf.consolidation.consolidate(ANN)).report["proposals"]) == 1
 
 
 async def test_a_model_that_does_not_answer_is_given_up() -> None:
@@ -184,7 +184,7 @@ async def test_memories_that_change_while_the_model_thinks_are_decided_anew_and_
         await here.hf.memories.update(two.id, content="Ann moved to Faro")
 
     model.meanwhile = meanwhile
-    dreamt = await here.hf.dreams.dream(ANN)
+    dreamt = await here.hf.consolidation.consolidate(ANN)
     assert len(model.asked) == 1
     assert dreamt.written
     assert dreamt.report["proposals"] == [], "one of them is superseded by now"
@@ -197,7 +197,7 @@ async def test_what_is_forgotten_is_in_no_proposal(here: Days) -> None:
     assert made.id in await here.hf.memories.forget(one.id)
     with pytest.raises(MemoryNotFound):
         await here.hf.memories.get(made.id)
-    (entry,) = await here.hf.dreams.diary(ANN)
+    (entry,) = await here.hf.consolidation.diary(ANN)
     assert [(told["content"], told["status"]) for told in entry["proposals"]] == [(None, None)]
 
 
@@ -242,14 +242,14 @@ async def test_an_owner_without_room_gets_promotions_and_no_proposal(
 ) -> None:
     monkeypatch.setattr("holdfast.consolidation.proposals.MEMORIES", 2)
     one, _ = await lisbon(here)
-    assert (await here.hf.dreams.dream(ANN)).report["proposals"] == []
+    assert (await here.hf.consolidation.consolidate(ANN)).report["proposals"] == []
     assert await here.is_promoted(one)
 
 
 async def test_without_a_model_that_reads_nothing_is_asked() -> None:
     async with dreaming("memory", Merging(merging), roster=Roster()) as days:
         one, _ = await lisbon(days)
-        assert (await days.hf.dreams.dream(ANN)).report["model"]["status"] == "none"
+        assert (await days.hf.consolidation.consolidate(ANN)).report["model"]["status"] == "none"
         assert await days.is_promoted(one)
 
 
@@ -266,7 +266,9 @@ async def test_scheduled_sweeps_ask_about_so_many_owners_a_pass(
         await days.hf.sweep()
         assert len(model.asked) == 1
         left = [
-            one async for one, _ in days.hf.dreams.owners() if (await days.hf.dreams.diary(one))[0]["model"] is None
+            one
+            async for one, _ in days.hf.consolidation.owners()
+            if (await days.hf.consolidation.diary(one))[0]["model"] is None
         ]
         assert len(left) == 1, "it was swept without"
 

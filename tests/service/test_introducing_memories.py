@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from holdfast.agents import Agent
-from holdfast.consolidation.sweeps import DreamingSettings
+from holdfast.consolidation.sweeps import ConsolidationSettings
 from holdfast.context.recalled import KNOWN_CLOSING as CLOSING
 from holdfast.context.recalled import KNOWN_OPENING as OPENING
 from holdfast.context.recalled import RecallSettings
@@ -147,7 +147,7 @@ async def test_the_turn_and_whoever_looks_back_say_which_it_told() -> None:
 
 
 async def test_it_takes_no_more_than_its_budget() -> None:
-    async with at(Clock(), dreaming=DreamingSettings(inject_budget=200)) as made:
+    async with at(Clock(), consolidation=ConsolidationSettings(inject_budget=200)) as made:
         await put(made, *(promoted(n, f"Fact {n}: " + "word " * 30, score=n / 100) for n in range(1, 20)))
         texts = await asked(made)
         assert 1 < len(texts) < 6
@@ -157,7 +157,7 @@ async def test_it_takes_no_more_than_its_budget() -> None:
 
 
 async def test_nothing_is_told_where_the_budget_is_none() -> None:
-    async with at(Clock(), dreaming=DreamingSettings(inject_budget=0)) as made:
+    async with at(Clock(), consolidation=ConsolidationSettings(inject_budget=0)) as made:
         await put(made, promoted(1, "Ann is allergic to peanuts"))
         assert await asked(made) == []
 

@@ -77,7 +77,7 @@ async def test_the_tokens_of_a_reply_are_a_whole_number(wrong: Any) -> None:
         ("workspaces", "WorkspaceSettings"),
         ("memory", "MemorySettings"),
         ("memory_store", "a function"),
-        ("dreaming", "DreamingSettings"),
+        ("dreaming", "ConsolidationSettings"),
     ],
 )
 def test_a_setting_of_another_kind_is_refused_by_its_name(name: str, words: str) -> None:

@@ -78,7 +78,7 @@ async def test_a_deleted_users_name_is_nowhere(shared_url: str) -> None:
         await hf.memories.remember("likes tea", user_id=NAME)
         await hf.memories.recall("tea?", user_id=NAME)
         await hf.memories.settled()
-        await hf.dreams.dream(Owner("user", NAME))
+        await hf.consolidation.consolidate(Owner("user", NAME))
         assert (await hf.search("order", NAME)).hits
         assert len(await _with_name(shared_url)) > 3
         assert (await hf.delete_user(NAME)).memories == 1

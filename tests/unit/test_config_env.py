@@ -69,7 +69,7 @@ def test_every_kind_of_value() -> None:
         HOLDFAST_GATEWAY__HOST="",
     )
     gateway, llm = found.gateway, found.llms["Fast-1"]
-    assert (found.short_term.max_sessions, found.storage.sessions.retention) == (128, 7 * 86_400)
+    assert (found.sessions.max_sessions, found.storage.sessions.retention) == (128, 7 * 86_400)
     assert (gateway.host, gateway.port, gateway.max_body, gateway.match) == ("127.0.0.1", 9000, 1 << 20, "off")
     assert (gateway.queue_timeout, gateway.allowed_hosts) == (90.0, ("a.example", "b.example"))
     assert found.python.enabled

@@ -29,8 +29,8 @@ mcp_servers: {m: {command: c, args: [--key, sk-not-to-be-seen], env: {A: sk-not-
 SOURCES = {
     "model": "llms.default",
     "store": "preset mistralrs",
-    "short_term.session_ttl": "preset mistralrs",
-    "short_term.max_sessions": "HOLDFAST_SHORT_TERM__MAX_SESSIONS",
+    "sessions.ttl": "preset mistralrs",
+    "sessions.max_sessions": "HOLDFAST_SHORT_TERM__MAX_SESSIONS",
     "gateway.port": "own.yaml:2",
     "gateway.host": "HOLDFAST_HOST",
     "gateway.keep_alive": ".env:2: HOLDFAST_GATEWAY__KEEP_ALIVE",

@@ -17,7 +17,7 @@ from holdfast.config.aliases import DATABASE_IGNORED, DATABASE_KEYS, MEMORY_KEYS
 from holdfast.config.gateway import Auth, Gateway, Jwt, Timeouts, is_loopback
 from holdfast.config.hooks import Redaction, SecretGuard, SecretPattern
 from holdfast.config.llms import LLM
-from holdfast.config.model import NOT_USED_YET, Document, ShortTerm
+from holdfast.config.model import NOT_USED_YET, Document, Sessions
 from holdfast.config.reference import format_table, list_rows
 from holdfast.config.storage import Database, SessionStorage
 from holdfast.context.settings import ContextSettings
@@ -43,8 +43,8 @@ def test_with_no_file_there_is_sqlite_beside_you_and_the_offline_model() -> None
     assert config.resolve_store_url(found) == "sqlite:///holdfast.db"
     assert (upstream.provider, upstream.model, upstream.origin) == ("offline", "offline", "built-in")
     assert found.context == ContextSettings("digest")
-    assert (found.short_term.max_history_turns, found.short_term.max_sessions) == (0, 10_000)
-    assert found.short_term.session_ttl == 86_400
+    assert (found.sessions.max_messages, found.sessions.max_sessions) == (0, 10_000)
+    assert found.sessions.ttl == 86_400
     assert (found.gateway.host, found.gateway.port, found.gateway.max_body) == ("127.0.0.1", 8377, 32 << 20)
     assert config.list_warnings(found) == []
 
@@ -419,7 +419,7 @@ USED = (
         Database,
         SessionStorage,
         ArtifactSettings,
-        ShortTerm,
+        Sessions,
         Agent,
         McpServer,
         Gateway,

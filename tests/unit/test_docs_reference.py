@@ -104,7 +104,8 @@ def list_commands(command: click.Command, path: str) -> Iterator[tuple[str, clic
     yield path, command
     if isinstance(command, click.Group):
         for name, one in command.commands.items():
-            yield from list_commands(one, f"{path} {name}")
+            if not one.hidden:
+                yield from list_commands(one, f"{path} {name}")
 
 
 def test_every_command_and_option_is_there() -> None:

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.consolidation.promotion import (
-    DreamSettings,
     Figures,
     Finding,
+    PromotionSettings,
     Weights,
     compute_figures,
     make_findings,
@@ -59,7 +59,7 @@ def recall(days_ago: float = 0, query: str = "q", score: float = 1.0, session: s
 
 def found(one: Memory, *signals: Signal, now: int = NOW, **settings: object) -> Finding:
     """What a sweep makes of a memory."""
-    (finding,) = make_findings([one], {one.id: signals}, now, DreamSettings(**settings))  # type: ignore[arg-type]
+    (finding,) = make_findings([one], {one.id: signals}, now, PromotionSettings(**settings))  # type: ignore[arg-type]
     return finding
 
 
@@ -104,7 +104,7 @@ def test_figures_are_shares_whatever_was_recorded(scores: list[float], days: flo
 
 
 def test_weights_count_as_they_are_set() -> None:
-    only = DreamSettings(weights=Weights(frequency=0, relevance=1, recency=0, diversity=0, consolidation=0))
+    only = PromotionSettings(weights=Weights(frequency=0, relevance=1, recency=0, diversity=0, consolidation=0))
     (finding,) = make_findings([memory()], {memory().id: [recall(0, "a", 0.42)]}, NOW, only)
     assert finding.score == pytest.approx(0.42)
 
@@ -152,7 +152,7 @@ def test_days_may_be_asked_for() -> None:
 def test_the_best_are_promoted_up_to_the_cap_ties_by_number() -> None:
     memories = [memory(n) for n in (3, 1, 2)]
     signals = {one.id: [recall(day, f"q{day}", number=one.number) for day in range(3)] for one in memories}
-    findings = make_findings(memories, signals, NOW, DreamSettings(max_promotions=2))
+    findings = make_findings(memories, signals, NOW, PromotionSettings(max_promotions=2))
     assert [(one.number, one.verdict) for one in findings] == [(1, "promoted"), (2, "promoted"), (3, "over")]
 
 
@@ -166,7 +166,7 @@ def test_what_is_promoted_is_not_promoted_again() -> None:
 def test_what_does_not_hold_is_left_out() -> None:
     signals = [recall(n, f"q{n}") for n in range(3)]
     for gone in (memory(status="superseded"), memory(status="rejected"), memory(valid_until=NOW)):
-        assert make_findings([gone], {gone.id: signals}, NOW, DreamSettings()) == []
+        assert make_findings([gone], {gone.id: signals}, NOW, PromotionSettings()) == []
 
 
 # -- where it comes from -------------------------------------------------------
@@ -231,11 +231,11 @@ def test_of_a_session_and_day_the_best_recall_counts_in_any_order() -> None:
         (lambda: Weights(frequency=1.5), "weights.frequency"),
         (lambda: Weights(relevance=math.nan), "weights.relevance"),
         (lambda: Weights(frequency=0, relevance=0, recency=0, diversity=0, consolidation=0), "weights"),
-        (lambda: DreamSettings(min_recalls=0), "min_recalls"),
-        (lambda: DreamSettings(min_queries=True), "min_queries"),
-        (lambda: DreamSettings(min_score=2), "min_score"),
-        (lambda: DreamSettings(half_lives={"dream": 1.0}), "half_lives"),
-        (lambda: DreamSettings(half_lives={"user": 0}), "half_lives"),
+        (lambda: PromotionSettings(min_recalls=0), "min_recalls"),
+        (lambda: PromotionSettings(min_queries=True), "min_queries"),
+        (lambda: PromotionSettings(min_score=2), "min_score"),
+        (lambda: PromotionSettings(half_lives={"dream": 1.0}), "half_lives"),
+        (lambda: PromotionSettings(half_lives={"user": 0}), "half_lives"),
     ],
 )
 def test_a_setting_that_cannot_be_is_refused_by_name(made: object, param: str) -> None:

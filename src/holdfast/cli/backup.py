@@ -46,9 +46,9 @@ def backup(file: str, store: str | None, config: str | None, *, force: bool, as_
 @store_options
 @json_option
 def restore(file: str, store: str | None, config: str | None, *, force: bool, as_json: bool) -> None:
-    """Replace an SQLite database with FILE, a copy made by `backup`. No process may use the database.
+    """Replace an SQLite database with a backup.
 
-    The old database is kept next to it under a name that ends with .before-restore. Data that was deleted or erased after the
+    FILE is a copy that `backup` made. No process may use the database. The old database is kept next to it under a name that ends with .before-restore. Data that was deleted or erased after the
     backup exists again. The search index no longer matches, so its file is deleted; the next server builds a new one.
     """
     from holdfast.stores.backup import restore

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.cli.errors import FAILED
-from holdfast.cli.stores import find_session, store_options, user_option
+from holdfast.cli.stores import find_session, store_options
 from holdfast.cli.terminal import format_count, format_line, is_interactive
 from holdfast.errors import HoldfastError, ModelError, SessionNotFound
 
@@ -33,7 +33,7 @@ PROMPT = "you> "
 @click.option(
     "--session", "session_id", metavar="ID", help="Continue this session. It is created if it does not exist."
 )
-@user_option
+@click.option("--user", metavar="ID", help="User who chats.  [default: the user of the session, else `default`]")
 @click.option("--agent", metavar="NAME", help="Agent that answers.  [default: the session's own agent]")
 @click.option("--model", metavar="NAME", help="Model that answers: an llm of the configuration, or a model name.")
 @store_options

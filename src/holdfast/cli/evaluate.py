@@ -62,7 +62,7 @@ def _parse_pair(ctx: click.Context, param: click.Parameter, given: str | None) -
 
 @click.group("eval")
 def evaluate() -> None:
-    """Measure the quality of search, and which statements stay in the prompt."""
+    """Measure the quality of search and of prompts."""
 
 
 @evaluate.command("recall")
@@ -140,7 +140,7 @@ def recall(
     path: str | None,
     as_json: bool,
 ) -> None:
-    """Measure how much of the evidence for a data set's questions is found.
+    """Measure how much of the evidence for questions is found.
 
     DATASET is a file in the format of LoCoMo, REALTALK or BEAM, or {"sessions": [...], "questions": [...]} as JSON or JSON
     lines, or a folder of such files. For each question, recall @N is the share of its evidence turns among the first N results;
@@ -517,7 +517,7 @@ def _check_folder(ctx: click.Context, param: click.Parameter, given: str | None)
 def statements(
     files: Sequence[Path], specs: Sequence[Spec], budgets: Sequence[int], *, asked: bool, output: str | None
 ) -> None:
-    """Measure which statements of a conversation are still in its prompts.
+    """Measure which statements are still in the prompts.
 
     FILE is a conversation with labelled statements as JSON, or a folder of such files; benchmarks/statements/README.md in the
     source describes the format. Each prompt is built as for a real turn, without a model.

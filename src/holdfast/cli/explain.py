@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.cli.stores import find_session, json_option, limit_option, run_with_store, store_options, user_option
+from holdfast.cli.stores import (
+    find_session,
+    json_option,
+    limit_option,
+    run_with_store,
+    session_user_option,
+    store_options,
+)
 from holdfast.cli.terminal import Column, sanitize, show_json, show_table
 
 if TYPE_CHECKING:
@@ -28,13 +35,15 @@ if TYPE_CHECKING:
 @limit_option("messages", most=50, default=10)
 @click.option("--agent", metavar="NAME", help="Prompt of this agent.  [default: the session's agent]")
 @click.option("--model", metavar="NAME", help="Prompt for this model.  [default: the agent's model]")
-@user_option
+@session_user_option
 @store_options
 @json_option
 def explain(
     session_id: str, user: str | None, store: str | None, config: str | None, *, as_json: bool, **query: Any
 ) -> None:
-    """Explain whether messages are in the prompt, in which block, why, since when, and what brings them back.
+    """Explain why messages are in the prompt, or are not.
+
+    Shows the block that contains them, since when they are not in the prompt, and what brings them back.
 
     Without --seq and --text, only the prompt is described.
     """
@@ -67,7 +76,7 @@ _SHOWN = 100
 @click.option("--reset", metavar="ID", multiple=True, help="Undo --pin or --drop.")
 @click.option("--strategy", metavar="NAME", help="Strategy of the prompt.  [default: the session's]")
 @click.option("--budget", type=click.IntRange(1), help="Token budget of the conversation.")
-@user_option
+@session_user_option
 @store_options
 @json_option
 def facts(
@@ -83,7 +92,10 @@ def facts(
     budget: int | None,
     as_json: bool,
 ) -> None:
-    """List the facts that the user of a session stated, and show which are in the prompt. Changes are made first."""
+    """List, pin and drop the facts that a user stated.
+
+    Shows which facts are in the prompt. Changes are made first.
+    """
     wanted: list[tuple[tuple[str, ...], Mapping[Choice, bool]]] = [
         (pin, {"pinned": True}),
         (drop, {"dropped": True}),

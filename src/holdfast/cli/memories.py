@@ -1,10 +1,11 @@
-"""`holdfast memories`: remember, recall, list, show, update, review, forget, dream and diary."""
+"""`holdfast memories`: remember, recall, list, show, update, review, forget, consolidate and diary."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
@@ -103,7 +104,10 @@ async def wait_for_vectors(hf: Holdfast) -> None:
 
 @click.group
 def memories() -> None:
-    """Manage memories: facts kept across sessions, for a user, an agent, or all users."""
+    """Manage memories: facts that are kept across sessions.
+
+    A memory belongs to a user, an agent, or all users.
+    """
 
 
 @memories.command
@@ -149,7 +153,10 @@ def remember(text: Sequence[str], *, store: str | None, config: str | None, as_j
 @owner_options
 @output_options
 def recall(query: Sequence[str], *, store: str | None, config: str | None, as_json: bool, **options: Any) -> None:
-    """Find memories that answer QUERY, of the user, the agent and all users. Consolidation does not count this recall."""
+    """Find memories that answer QUERY.
+
+    Searches the memories of the user, the agent and all users. Consolidation does not count this recall.
+    """
     from holdfast.memory.checks import find_owners
 
     first = parse_owner(options)
@@ -220,7 +227,7 @@ async def _load_page(hf: Holdfast, options: dict[str, Any]) -> Any:
 @click.argument("memory_id", metavar="ID")
 @output_options
 def show(memory_id: str, *, store: str | None, config: str | None, as_json: bool) -> None:
-    """Show a memory: content, sources, and the memories it replaces."""
+    """Show a memory, its sources, and the memories it replaces."""
     one = run_with_store(lambda hf: hf.memories.get(memory_id), store=store, config=config, keep_sessions=True)
     if as_json:
         show_json(_to_json(one))
@@ -264,7 +271,10 @@ def update(memory_id: str, *, store: str | None, config: str | None, as_json: bo
 def forget(
     memory_id: str | None, *, session: str | None, user: str, store: str | None, config: str | None, as_json: bool
 ) -> None:
-    """Delete a memory with its history, or all memories that only come from one session."""
+    """Delete a memory with its history, or those of a session.
+
+    With --session, deletes all memories whose only source is that session.
+    """
     if (memory_id is None) == (session is None):
         raise Misuse("give either a memory ID or --session ID")
 
@@ -294,7 +304,10 @@ def forget(
 def review(
     memory_id: str | None, decision: Any, *, store: str | None, config: str | None, as_json: bool, **options: Any
 ) -> None:
-    """List memories held for review with their sources, or decide about one: ID accept, ID reject."""
+    """List memories that are held for review, or decide about one.
+
+    To decide, write `ID accept` or `ID reject`. The list shows the sources of each memory.
+    """
     if memory_id is None:
         options |= {"status": "quarantined", "kind": None, "tags": (), "after": None}
         page = run_with_store(lambda hf: _load_page(hf, options), store=store, config=config, keep_sessions=True)
@@ -395,7 +408,7 @@ def _describe(one: Memory) -> list[tuple[str, str]]:
     return [(name, value) for name, value in fields.items() if value]
 
 
-# -- dream and diary -------------------------------------------------------------
+# -- consolidate and diary -------------------------------------------------------------
 
 _LINE_CHARACTERS: Final = 80
 """Characters of a memory's content on a line."""
@@ -413,16 +426,19 @@ _WORDS: Final = {
 @click.option("--dry-run", is_flag=True, help="Report the result without writing it.")
 @owner_options
 @output_options
-def dream(
+def consolidate(
     *, all_owners: bool, dry_run: bool, store: str | None, config: str | None, as_json: bool, **options: Any
 ) -> None:
-    """Consolidate memories now: promote those that were recalled often, with good scores and by different queries."""
+    """Consolidate memories now.
+
+    Promotes the memories that were recalled often, with good scores and by different queries.
+    """
     if all_owners and (options["user"] is not None or options["agent"] is not None or options["app"]):
         raise Misuse("--all means all owners: leave out --user, --agent and --app")
 
     async def run(hf: Holdfast) -> list[SweepResult]:
-        owners = [one async for one, _ in hf.dreams.owners()] if all_owners else [parse_owner(options)]
-        return [await hf.dreams.dream(owner, dry_run=dry_run) for owner in owners]
+        owners = [one async for one, _ in hf.consolidation.owners()] if all_owners else [parse_owner(options)]
+        return [await hf.consolidation.consolidate(owner, dry_run=dry_run) for owner in owners]
 
     found = run_with_store(run, store=store, config=config, writes=True, keep_sessions=True, with_models=True)
     if as_json:
@@ -437,14 +453,19 @@ def dream(
         warn_unknown_agent(options["agent"], config)
 
 
+_dream = copy(consolidate)
+_dream.hidden = True
+memories.add_command(_dream, "dream")  # its name in 0.1
+
+
 @memories.command
 @limit_option("runs, newest first", most=100, default=5)
 @owner_options
 @output_options
 def diary(*, limit: int, store: str | None, config: str | None, as_json: bool, **options: Any) -> None:
-    """Show the decisions of past consolidations with their reasons, newest first."""
+    """Show the decisions of past consolidations, newest first."""
     found = run_with_store(
-        lambda hf: hf.dreams.diary(parse_owner(options), limit), store=store, config=config, keep_sessions=True
+        lambda hf: hf.consolidation.diary(parse_owner(options), limit), store=store, config=config, keep_sessions=True
     )
     if as_json:
         show_json(found)

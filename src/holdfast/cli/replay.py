@@ -170,7 +170,9 @@ def replay(
     skip_bad: bool,
     as_json: bool,
 ) -> None:
-    """Replay recorded sessions through strategies and compare the results. No model answers.
+    """Replay recorded sessions through strategies.
+
+    Shows what each strategy keeps, and its cost. No model answers.
 
     FILE contains JSON lines: sessions {"id", "messages": [...]}, lists of messages, or single messages with a session_id.
     "-" is standard input.

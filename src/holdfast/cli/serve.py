@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 @store_options
 @click.pass_context
 def serve(ctx: click.Context, /, **flags: Any) -> None:
-    """Run the server: the OpenAI and Anthropic APIs with memory, and the REST API.
+    """Run the server.
+
+    It serves the OpenAI and Anthropic APIs with memory, and the REST API.
 
     Without an API key in the environment or the configuration, the built-in `offline` model answers.
     """
@@ -90,7 +92,9 @@ def prepare_server(settings: ServerSettings) -> object:
 @config_option
 @json_option
 def show(file: str | None, config: str | None, *, as_json: bool) -> None:
-    """Show every effective value and its source: line, variable, preset or default. Secrets are hidden.
+    """Show every effective value and its source.
+
+    The source is a line, a variable, a preset or the default. Secrets are hidden.
 
     The default FILE is the one that `serve` reads; --config is another way to name it.
     """
@@ -105,7 +109,7 @@ def show(file: str | None, config: str | None, *, as_json: bool) -> None:
 
 @config.command
 def schema() -> None:
-    """Print the JSON Schema of the configuration, for editors that check files while you type."""
+    """Print the JSON Schema of the configuration, for editors."""
     from holdfast.config.reference import build_json_schema
 
     show_json(build_json_schema())

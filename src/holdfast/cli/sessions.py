@@ -16,6 +16,7 @@ from holdfast.cli.stores import (
     json_option,
     limit_option,
     run_with_store,
+    session_user_option,
     store_options,
     user_option,
 )
@@ -102,7 +103,7 @@ def _show_table(listed: Sequence[Session]) -> None:
 
 @sessions.command
 @click.argument("session_id", metavar="ID")
-@user_option
+@session_user_option
 @click.option("--full", is_flag=True, help="Do not shorten long texts, calls and results.")
 @store_options
 @json_option
@@ -132,7 +133,7 @@ def show(
 
 @sessions.command
 @ids_argument
-@user_option
+@session_user_option
 @store_options
 @json_option
 def close(ids: Sequence[str], user: str | None, store: str | None, config: str | None, *, as_json: bool) -> None:
@@ -282,7 +283,7 @@ def _format_text(text: str, *, full: bool) -> Iterator[str]:
 
 @sessions.command
 @click.argument("session_id", metavar="ID")
-@user_option
+@session_user_option
 @click.option("--at-turn", type=click.IntRange(0), help="Last turn to copy.  [default: the last turn]")
 @click.option("--id", "new_id", metavar="ID", help="ID of the new session.  [default: a random one]")
 @store_options
@@ -311,7 +312,7 @@ def fork(
 
 @sessions.command
 @click.argument("session_id", metavar="ID")
-@user_option
+@session_user_option
 @click.option("--to-user", metavar="ID", help="New user of the session.")
 @click.option("--id", "new_id", metavar="ID", help="New ID of the session.  [default: unchanged]")
 @click.option("--agent", metavar="NAME", help="New agent of the session.  [default: unchanged]")
@@ -328,7 +329,7 @@ def move(
     agent: str | None,
     as_json: bool,
 ) -> None:
-    """Move a session with all its data to another user or agent, or give it another ID.
+    """Move a session to another user or agent, or change its ID.
 
     Data that the sessions of a user share stays with that user. If a move is interrupted, run the same command again.
     """
@@ -347,7 +348,7 @@ def move(
 
 @sessions.command
 @click.argument("session_id", metavar="ID")
-@user_option
+@session_user_option
 @click.option("--at-turn", type=click.IntRange(0), required=True, help="Last turn to keep.")
 @store_options
 @json_option
@@ -367,7 +368,7 @@ def rewind(
 @sessions.command
 @click.argument("session_id", metavar="ID")
 @click.argument("seq", type=click.IntRange(0))
-@user_option
+@session_user_option
 @click.option("--upstream", metavar="NAME", help="Only for this upstream.  [default: all that rejected it]")
 @store_options
 @json_option
@@ -427,7 +428,9 @@ def _report(verb: str, session: Session, *, as_json: bool) -> None:
 def delete(
     ids: Sequence[str], user: str | None, store: str | None, config: str | None, *, yes: bool, as_json: bool
 ) -> None:
-    """Delete sessions with all their data, or all data of a user (--user without ID). This cannot be undone.
+    """Delete sessions, or all data of a user.
+
+    Deletes sessions with all their data. With --user and without an ID, deletes all data of that user. This cannot be undone.
 
     If one of the IDs does not exist, nothing is deleted.
     """
@@ -535,7 +538,7 @@ def prune(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Delete sessions that were closed, or last used, before a given time and have not changed since.
+    """Delete sessions that were closed, or last used, long ago.
 
     This cannot be undone. Run it with --dry-run first to see which sessions it would delete.
     """

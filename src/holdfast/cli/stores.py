@@ -32,6 +32,7 @@ config_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 user_option = click.option("--user", metavar="ID", help="Only sessions of this user.")
+session_user_option = click.option("--user", metavar="ID", help="User of the session, if several users have this ID.")
 ids_argument = click.argument("ids", metavar="ID...", nargs=-1, required=True)
 
 
@@ -123,7 +124,7 @@ def _build_overrides(
     instead: dict[str, Any] = {"life": life, "python": None, "mcp_servers": ()}
     if not writes:
         instead |= {"hooks": (), "workspaces": None}
-    if not (with_agents or (with_models and config.dreaming.model)):
+    if not (with_agents or (with_models and config.consolidation.model)):
         instead["roster"] = None
     if index_read_only and (index := build_index_settings(config)) is not None:
         instead["index"] = avoid_creating_file(index, settings.store)

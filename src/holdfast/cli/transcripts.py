@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from holdfast.cli.errors import Failure, Misuse
-from holdfast.cli.stores import config_option, json_option, limit_option, run_with_store, store_options, user_option
+from holdfast.cli.stores import (
+    config_option,
+    json_option,
+    limit_option,
+    run_with_store,
+    session_user_option,
+    store_options,
+    user_option,
+)
 from holdfast.cli.terminal import Column, format_count, format_line, show_json, show_progress, show_table
 from holdfast.errors import HoldfastError, SessionNotFound
 
@@ -28,7 +36,7 @@ MAX_MATCHES = 500
 
 @click.group
 def transcripts() -> None:
-    """List, show and search the transcripts that a server writes, and import them as sessions."""
+    """List, show, search and import the transcripts of a server."""
 
 
 def folder_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -148,7 +156,7 @@ def _summarize(heading: TranscriptHeading) -> dict[str, Any]:
 
 @transcripts.command
 @click.argument("session_id", metavar="ID")
-@user_option
+@session_user_option
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N entries.")
 @click.option("--retired", is_flag=True, help="Include messages that were edited away.")
 @click.option("--full", is_flag=True, help="Do not shorten long texts, calls and results.")
@@ -215,7 +223,9 @@ def _find_transcript(folder: Path, session_id: str, user: str | None) -> Transcr
 def search(
     query: str, user: str | None, limit: int, folder: str | None, config: str | None, *, retired: bool, as_json: bool
 ) -> None:
-    """Search transcripts for a word or phrase, most recently changed transcripts first.
+    """Search transcripts for a word or phrase.
+
+    The most recently changed transcripts come first.
 
     Case, accents and the amount of white space are ignored. There are no search operators.
     """

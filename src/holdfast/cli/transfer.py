@@ -190,7 +190,9 @@ def import_(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Import sessions from JSON lines: exports, recordings, lists of messages, or single messages with a session_id.
+    """Import sessions from JSON lines.
+
+    A line is an export, a recording, a list of messages, or a single message with a session_id.
 
     Each session is imported completely or not at all. An invalid line or an ID that exists stops the import before anything
     is written. Identical stored sessions are skipped, so an interrupted import can be repeated. "-" is standard input;
@@ -351,7 +353,9 @@ def verify(
     everything: bool,
     as_json: bool,
 ) -> None:
-    """Verify stored sessions: order, totals, units and hash chain are computed again from the messages.
+    """Verify stored sessions.
+
+    Order, totals, units and the hash chain are computed again from the messages.
 
     The exit code is 1 if stored data differs from what was written. The error names the first difference.
     """

@@ -17,11 +17,11 @@ from holdfast.config.gateway import Gateway, is_loopback
 from holdfast.config.hooks import Hooks, Redaction, WebhookSettings, WorkspaceGit
 from holdfast.config.llms import LLMSettings
 from holdfast.config.loader import ServerSettings, load_settings
-from holdfast.config.model import Config, Dreaming
+from holdfast.config.model import Config, Consolidation
 from holdfast.config.resolve import resolve_context, resolve_embedder, resolve_llm
 from holdfast.config.storage import IndexStorage, MemoryStorage, make_database_url
-from holdfast.consolidation.promotion import DreamSettings, Weights
-from holdfast.consolidation.sweeps import DreamingSettings
+from holdfast.consolidation.promotion import PromotionSettings, Weights
+from holdfast.consolidation.sweeps import ConsolidationSettings
 from holdfast.context.recalled import RecalledKind, RecallSettings
 from holdfast.context.strategies import forget_strategies, register_strategies
 from holdfast.domain.budget import Budget
@@ -119,11 +119,11 @@ def build_life_settings(config: Config, *, sweep: bool = False) -> LifeSettings:
         config: the configuration.
         sweep: True for a server, which ends expired sessions of all tenants in the background.
     """
-    short = config.short_term
+    sessions = config.sessions
     return LifeSettings(
-        session_ttl=round(short.session_ttl * 1000),
-        max_sessions=short.max_sessions,
-        max_history_turns=short.max_history_turns,
+        session_ttl=round(sessions.ttl * 1000),
+        max_sessions=sessions.max_sessions,
+        max_history_turns=sessions.max_messages,
         retention=round(config.storage.sessions.retention * 1000),
         sweep=sweep,
         all_tenants=sweep,
@@ -167,21 +167,23 @@ def build_workspace_settings(settings: WorkspaceGit | None) -> WorkspaceSettings
     return WorkspaceSettings(path=settings.path, on_secret=settings.on_secret)
 
 
-def build_dreaming_settings(dreaming: Dreaming | None, half_lives: Mapping[str, float]) -> DreamingSettings:
+def build_consolidation_settings(
+    section: Consolidation | None, half_lives: Mapping[str, float]
+) -> ConsolidationSettings:
     """Return the settings of consolidation.
 
     Args:
-        dreaming: the section; None: the defaults.
+        section: the section `consolidation`; None: the defaults.
         half_lives: days by type of memory, as in `storage.memory.half_life`.
     """
-    given = dreaming or Dreaming()
+    given = section or Consolidation()
     names = ("min_recalls", "min_queries", "min_days", "min_score", "max_promotions")
-    decides = DreamSettings(
+    decides = PromotionSettings(
         weights=Weights(**msgspec.structs.asdict(given.weights)),
         half_lives={kind: max(days, _LEAST_HALF_LIFE) for kind, days in half_lives.items()},
         **{name: getattr(given, name) for name in names},
     )
-    return DreamingSettings(
+    return ConsolidationSettings(
         enabled=given.enabled,
         interval=round(given.interval * 1000),
         decides=decides,
@@ -408,7 +410,9 @@ BUILDERS: Final[Mapping[str, Callable[[Config], Any]]] = {
     "cache_bytes": lambda config: config.storage.sessions.cache_bytes,
     "index": build_index_settings,
     "memory": build_memory_settings,
-    "dreaming": lambda config: build_dreaming_settings(config.dreaming, build_memory_settings(config).half_lives),
+    "consolidation": lambda config: build_consolidation_settings(
+        config.consolidation, build_memory_settings(config).half_lives
+    ),
     "workspaces": lambda config: build_workspace_settings(config.hooks.workspace_git),
 }
 """Functions that build a setting of `Holdfast` from a configuration, by the setting's name."""

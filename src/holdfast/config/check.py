@@ -182,9 +182,9 @@ def find_doubts(config: Config) -> Found:
         if f"redaction.{key}" in config.lines and not config.redaction.enabled:
             yield f"redaction.{key}", "redaction is disabled; set `redaction.enabled: true`"
     yield from _find_hook_doubts(config)
-    sessions, key = config.storage.sessions, "short_term.max_sessions"
+    sessions, key = config.storage.sessions, "sessions.max_sessions"
     is_kept = sessions.backend != "inmemory" and not sessions.retention
-    if key in config.lines and config.short_term.max_sessions and is_kept:
+    if key in config.lines and config.sessions.max_sessions and is_kept:
         message = "closes the session that has been idle longest, but keeps it on disk forever"
         yield key, f"{message}: set storage.sessions.retention to limit disk usage"
 
@@ -247,7 +247,7 @@ def _may_be_of_server(config: Config, tool: str) -> bool:
 
 def _find_unknown_models(config: Config) -> Found:
     used = [(f"agents.{name}.llm", agent.llm) for name, agent in config.agents.items()]
-    used.append(("dreaming.model", config.dreaming.model))
+    used.append(("consolidation.model", config.consolidation.model))
     contexts = {f"agents.{name}.context" if name else "context": name for name in (None, *config.agents)}
     options = {path: resolve_context(config, name).options for path, name in contexts.items()}
     used += [(f"{path}.summarizer_llm", given.get("summarizer_llm")) for path, given in options.items()]

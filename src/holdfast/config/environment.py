@@ -188,7 +188,7 @@ def apply_overrides(tree: Section, env: Mapping[str, str], problems: Problems) -
 
 def _reject_slip(rest: str) -> None:
     """Reject a single underscore in place of two. Other variables with the prefix have a different purpose."""
-    for section in sorted(get_fields(Document), key=len, reverse=True):
+    for section in sorted((*get_fields(Document), *Document.ALIASES), key=len, reverse=True):
         if rest.lower() == section:
             raise _NoKeyError(f"is a mapping: name a key in it, like {PREFIX}{section.upper()}{STEP}…")
         if rest.lower().startswith(f"{section}_"):

@@ -15,7 +15,7 @@ from holdfast.config.convert import Converter
 from holdfast.config.environment import Variables, apply_overrides, load_variables
 from holdfast.config.gateway import PRESETS as GATEWAY_PRESETS
 from holdfast.config.llms import LLM
-from holdfast.config.model import Config, Document
+from holdfast.config.model import Config, Document, Sessions
 from holdfast.config.resolve import DEFAULT_STORE, find_store_mistake, find_store_name, resolve_store_url
 from holdfast.config.yaml_tree import Listing, Node, Problems, Scalar, Section, find_kind, parse_yaml
 from holdfast.context.settings import without_recall
@@ -155,7 +155,10 @@ def _apply_preset(found: Document, lines: Mapping[str, int]) -> Document:
     """Return the document with the preset's values for keys that it does not set."""
     if found.preset is None:
         return found
-    life = {name: value / 1000 if name == "session_ttl" else value for name, value in PRESETS[found.preset].items()}
+    life = {
+        Sessions.ALIASES.get(name, name): value / 1000 if name == "session_ttl" else value
+        for name, value in PRESETS[found.preset].items()
+    }
     served = GATEWAY_PRESETS[found.preset]
     sessions = found.storage.sessions
     if sessions.backend is None and sessions.database is None:
@@ -163,7 +166,7 @@ def _apply_preset(found: Document, lines: Mapping[str, int]) -> Document:
     replace = msgspec.structs.replace
     return replace(
         found,
-        short_term=replace(found.short_term, **{k: v for k, v in life.items() if f"short_term.{k}" not in lines}),
+        sessions=replace(found.sessions, **{k: v for k, v in life.items() if f"sessions.{k}" not in lines}),
         storage=replace(found.storage, sessions=sessions),
         gateway=replace(found.gateway, **{k: v for k, v in served.items() if f"gateway.{k}" not in lines}),
         context=without_recall(found.context),

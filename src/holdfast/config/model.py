@@ -15,7 +15,7 @@ from holdfast.config.gateway import Auth, Gateway
 from holdfast.config.hooks import Hooks, Redaction, SecretGuard
 from holdfast.config.llms import LLM
 from holdfast.config.storage import Database, Storage
-from holdfast.consolidation.promotion import DreamWeights
+from holdfast.consolidation.promotion import PromotionWeights
 from holdfast.consolidation.sweeps import LEAST_INTERVAL
 from holdfast.context.settings import ContextSettings
 from holdfast.embedders.settings import EmbedderEntry
@@ -50,51 +50,66 @@ class Python(PythonLimits, frozen=True, kw_only=True):
 _Least = Annotated[int, Meta(ge=1, le=200)]
 
 
-class Dreaming(Settings, frozen=True, kw_only=True):
-    """Consolidation: promotes memories that were recalled often, with good scores and by different queries."""
+class Consolidation(Settings, frozen=True, kw_only=True):
+    """Consolidation: sweeps that promote memories which were recalled often, with good scores and by different questions."""
 
     enabled: bool = True
-    """Consolidate periodically. It can be started manually in any case."""
+    """Run sweeps in the background. A sweep can be requested in any case."""
     interval: Duration = 86_400.0
-    """Interval between two consolidations of an owner; at least a minute."""
-    weights: DreamWeights = DreamWeights()
+    """Time between two sweeps over the memories of an owner; at least a minute."""
+    weights: PromotionWeights = PromotionWeights()
     min_recalls: _Least = 3
-    """Recalls that a memory needs; those of one session and day count once."""
+    """Recalls that a memory needs to be promoted. Recalls in one session on one day count once."""
     min_queries: _Least = 2
-    """Clearly different queries."""
+    """Different questions that a memory needs to be promoted."""
     min_days: _Least = 1
-    """Different days (UTC)."""
+    """Different days (UTC) that a memory needs to be promoted."""
     min_score: Share = 0.35
-    """Minimum score."""
+    """Score that a memory needs to be promoted."""
     max_promotions: Annotated[int, Meta(ge=0, le=MEMORIES_AT_ONCE)] = 20
-    """Maximum promotions of one consolidation, best first."""
+    """Maximum number of promotions in one sweep, best scores first."""
     signals_kept: Duration = 15_552_000.0
-    """Time for which recalls count; at least a day."""
+    """How long a recall counts; at least a day."""
     inject_budget: Annotated[int, Meta(ge=0, le=32_000)] = 800
-    """Tokens of promoted memories at the start of a session of an agent with memory; 0: none."""
+    """Tokens of promoted memories at the start of a session, for agents with memory; 0: none."""
     model: Annotated[str, Meta(min_length=1)] | None = None
-    """An llm, or a model's name, that decides which promoted memories say the same, and proposes merges for review; null: none."""
+    """An llm, or the name of a model, that finds promoted memories which say the same, and proposes merges for review; null: none."""
 
     def find_mistakes(self) -> list[Mistake]:
         short = self.interval * 1000 < LEAST_INTERVAL
-        found: list[Mistake] = [("interval", "expected at least 1m: a consolidation reads all recalls")] * short
+        found: list[Mistake] = [
+            ("interval", "expected at least 1m: a sweep reads everything that was recalled")
+        ] * short
         return found + [("signals_kept", "expected at least 1d")] * (self.signals_kept * 1000 < DAY)
 
 
-class ShortTerm(Settings, frozen=True, kw_only=True):
-    """Lifetime of sessions."""
+class Sessions(Settings, frozen=True, kw_only=True):
+    """When sessions end, and how much of them a strategy sees."""
 
-    max_history_turns: Annotated[int, Meta(ge=0, le=HISTORY_TURNS)] = 0
-    """Maximum number of messages that a strategy sees, newest first; 0: all."""
+    ALIASES: ClassVar[dict[str, str]] = {"session_ttl": "ttl", "max_history_turns": "max_messages"}
+
+    ttl: Duration = 86_400.0
+    """Idle time after which a session ends; 0: never."""
     max_sessions: Count = 10_000
-    """Maximum number of active sessions of a tenant; beyond it, the session idle longest is closed; 0: no limit."""
-    session_ttl: Duration = 86_400.0
-    """Idle seconds after which a session ends; 0: never."""
+    """Maximum number of active sessions of a tenant. When there are more, the one that was idle longest ends. 0: no limit."""
+    max_messages: Annotated[int, Meta(ge=0, le=HISTORY_TURNS)] = 0
+    """Maximum number of messages that a strategy sees, the newest; 0: all."""
+
+    @property
+    def session_ttl(self) -> float:
+        """Name of `ttl` in 0.1. Removed in 0.3."""
+        return self.ttl
+
+    @property
+    def max_history_turns(self) -> int:
+        """Name of `max_messages` in 0.1. Removed in 0.3."""
+        return self.max_messages
 
 
 class Document(Settings, frozen=True, kw_only=True):
-    """All keys of a configuration file."""
+    """Every key of a file."""
 
+    ALIASES: ClassVar[dict[str, str]] = {"short_term": "sessions", "dreaming": "consolidation"}
     IGNORED: ClassVar[dict[str, str]] = {
         "name": "a server has no name; data belongs to the tenant of the caller's key",
         "rate_limiting": "`auth.rate` and `auth.burst` bound the requests of a key",
@@ -102,14 +117,14 @@ class Document(Settings, frozen=True, kw_only=True):
     }
 
     context: ContextSettings = ContextSettings()
-    """Working set of every agent without its own `context`."""
+    """Strategy and budget of all agents that have no `context` of their own."""
     llms: dict[str, LLM] = {}
     databases: dict[str, Database] = {}
     storage: Storage = Storage()
-    short_term: ShortTerm = ShortTerm()
+    sessions: Sessions = Sessions()
     agents: dict[str, Agent] = {}
     mcp_servers: dict[str, McpServer] = {}
-    """MCP servers whose tools agents may use, by name."""
+    """Servers whose tools agents can use, by name."""
     artifacts: Artifacts = Artifacts()
     gateway: Gateway = Gateway()
     python: Python = Python()
@@ -119,14 +134,24 @@ class Document(Settings, frozen=True, kw_only=True):
     auth: Auth = Auth()
     hooks: Hooks = Hooks()
     search: Search = Search()
-    """Search over past conversations for every agent, and for models that are used without an agent."""
+    """Search over past conversations, for every agent and for requests that name a model without an agent."""
     memory: AgentMemory = AgentMemory()
-    """Long-term memory, for the same."""
-    dreaming: Dreaming = Dreaming()
+    """Long-term memory, for every agent and for requests that name a model without an agent."""
+    consolidation: Consolidation = Consolidation()
     telemetry: Hidden | None = None
-    """Any keys; not shown."""
+    """Reserved for a later version."""
     preset: Literal["mistralrs"] | None = None
-    """Another system's defaults for `short_term`, `storage.sessions` and `gateway`; keys in the file win."""
+    """Defaults of `sessions`, `storage.sessions` and `gateway` for users of another system. Keys in the file override them."""
+
+    @property
+    def short_term(self) -> Sessions:
+        """Name of `sessions` in 0.1. Removed in 0.3."""
+        return self.sessions
+
+    @property
+    def dreaming(self) -> Consolidation:
+        """Name of `consolidation` in 0.1. Removed in 0.3."""
+        return self.consolidation
 
 
 class Config(Document, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from msgspec import inspect
 from holdfast.config.convert import join_path
 from holdfast.config.gateway import PRESETS as GATEWAY_PRESETS
 from holdfast.config.loader import ServerSettings, load_settings
-from holdfast.config.model import Config, Document
+from holdfast.config.model import Config, Document, Sessions
 from holdfast.config.resolve import resolve_llm
 from holdfast.context.settings import ContextSettings
 from holdfast.durations import format_duration
@@ -171,4 +171,8 @@ def _list_preset_paths(config: Config) -> set[str]:
     if config.preset is None:
         return set()
     gateway = (f"gateway.{name}" for name in GATEWAY_PRESETS[config.preset])
-    return {"storage.sessions.backend", *(f"short_term.{name}" for name in PRESETS[config.preset]), *gateway}
+    return {
+        "storage.sessions.backend",
+        *(f"sessions.{Sessions.ALIASES.get(name, name)}" for name in PRESETS[config.preset]),
+        *gateway,
+    }

@@ -37,7 +37,7 @@ Verdict = Literal["promoted", "already", "held", "over", "gated"]
 `gated`: not good enough; the gates say why."""
 
 
-class DreamWeights(Settings, frozen=True, kw_only=True):
+class PromotionWeights(Settings, frozen=True, kw_only=True):
     """Weights of the figures of a memory's recalls."""
 
     frequency: Share = 0.24
@@ -59,7 +59,7 @@ class DreamWeights(Settings, frozen=True, kw_only=True):
         )
 
 
-class Weights(DreamWeights, frozen=True, kw_only=True):
+class Weights(PromotionWeights, frozen=True, kw_only=True):
     """Validated weights.
 
     Raises:
@@ -72,7 +72,7 @@ class Weights(DreamWeights, frozen=True, kw_only=True):
             raise InvalidRequest("weights must not all be 0: no memory would have a score", param="weights")
 
 
-class DreamSettings(msgspec.Struct, frozen=True, kw_only=True):
+class PromotionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Requirements for a promotion.
 
     Raises:
@@ -193,7 +193,7 @@ def compute_figures(
 
 
 def make_findings(
-    memories: Iterable[Memory], signals: Mapping[str, Sequence[Signal]], now: int, settings: DreamSettings
+    memories: Iterable[Memory], signals: Mapping[str, Sequence[Signal]], now: int, settings: PromotionSettings
 ) -> list[Finding]:
     """Decide about recalled memories; return the findings, best first, ties by number.
 
@@ -221,7 +221,7 @@ def promote(memory: Memory, finding: Finding, now: int) -> Memory:
     return msgspec.structs.replace(memory, promoted_at=now, score=round(finding.score, 4), updated_at=now)
 
 
-def _make_finding(memory: Memory, figures: Figures, settings: DreamSettings) -> Finding:
+def _make_finding(memory: Memory, figures: Figures, settings: PromotionSettings) -> Finding:
     score = figures.compute_score(settings.weights)
     gates = tuple(_list_failed_gates(figures, score, settings))
     verdict: Verdict = "gated" if gates else "promoted"
@@ -234,7 +234,7 @@ def _make_finding(memory: Memory, figures: Figures, settings: DreamSettings) -> 
     )
 
 
-def _list_failed_gates(figures: Figures, score: float, settings: DreamSettings) -> Iterable[str]:
+def _list_failed_gates(figures: Figures, score: float, settings: PromotionSettings) -> Iterable[str]:
     for name, has, needs in (
         ("recalls", figures.recalls, settings.min_recalls),
         ("different questions", figures.queries, settings.min_queries),

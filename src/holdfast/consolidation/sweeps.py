@@ -34,7 +34,7 @@ from holdfast.consolidation.diary import (
     render_diary,
     render_memory_file,
 )
-from holdfast.consolidation.promotion import DreamSettings, Finding, group_themes, make_findings, promote
+from holdfast.consolidation.promotion import Finding, PromotionSettings, group_themes, make_findings, promote
 from holdfast.consolidation.proposals import Proposer, SweepProposals
 from holdfast.domain.memory import DiaryEntry, Memory, MemoryDelta, Owner, Signal
 from holdfast.domain.session import DEFAULT_USER
@@ -61,7 +61,7 @@ TOLD: Final = 200
 """The most memories in a report, best first."""
 _LONG: Final = 500
 """Number of signals from which deciding is slow enough to need a thread."""
-OnDreamt = Callable[["SweepResult"], Awaitable[None]]
+OnSwept = Callable[["SweepResult"], Awaitable[None]]
 """Called after a sweep that changed something, once the change is durable."""
 
 
@@ -86,7 +86,7 @@ class Consolidator:
     """Sweeps over the memories of one tenant.
 
     Attributes:
-        on_dreamt: called after each sweep that wrote something.
+        on_swept: called after each sweep that wrote something.
 
     Args:
         store: the store of memories.
@@ -101,21 +101,21 @@ class Consolidator:
         self,
         store: MemoryStore,
         clock: Callable[[], int],
-        settings: DreamSettings | None = None,
+        settings: PromotionSettings | None = None,
         *,
         keep: int = 180 * DAY,
         new_id: Callable[[], str] = lambda: f"dream_{uuid.uuid4().hex}",
         proposing: Callable[[], SweepProposals] | None = None,
     ) -> None:
-        self.on_dreamt: list[OnDreamt] = []
-        self.settings = settings or DreamSettings()
+        self.on_swept: list[OnSwept] = []
+        self.settings = settings or PromotionSettings()
         self._store = store
         self._clock = clock
         self._keep = keep
         self._new_id = new_id
         self._proposing = proposing
 
-    async def dream(self, owner: Owner, *, dry_run: bool = False, ask: bool = True) -> SweepResult:
+    async def consolidate(self, owner: Owner, *, dry_run: bool = False, ask: bool = True) -> SweepResult:
         """Sweep over an owner's memories.
 
         Args:
@@ -129,16 +129,20 @@ class Consolidator:
         proposing = self._proposing() if self._proposing is not None and ask and not dry_run else None
         for attempt in range(TRIES):
             try:
-                dreamt = await self._run_sweep(owner, proposing, dry_run=dry_run)
+                swept = await self._run_sweep(owner, proposing, dry_run=dry_run)
             except StaleMemories:
                 if attempt == TRIES - 1:
                     raise
                 await asyncio.sleep(_PAUSE * attempt)  # gives a process with a series of writes time to finish
                 continue
-            if dreamt.written:
-                await self._notify(dreamt)
-            return dreamt
+            if swept.written:
+                await self._notify(swept)
+            return swept
         raise AssertionError("the loop ends before")
+
+    async def dream(self, owner: Owner, *, dry_run: bool = False, ask: bool = True) -> SweepResult:
+        """Name of `consolidate` in 0.1. Removed in 0.3."""
+        return await self.consolidate(owner, dry_run=dry_run, ask=ask)
 
     async def diary(self, owner: Owner, limit: int = 20) -> list[dict[str, Any]]:
         """Return the latest sweeps, newest first, with the texts of memories that still exist; see `show_report`."""
@@ -224,12 +228,12 @@ class Consolidator:
             "through": max((signal.at for signal in signals), default=None),
         }
 
-    async def _notify(self, dreamt: SweepResult) -> None:
-        for told in self.on_dreamt:
+    async def _notify(self, swept: SweepResult) -> None:
+        for told in self.on_swept:
             try:
-                await told(dreamt)
+                await told(swept)
             except Exception as exc:  # noqa: BLE001 - the outermost handler: promotions are durable even if their files are not written
-                _log.error("a listener failed after a sweep over %s memories", dreamt.owner.kind, exc_info=exc)
+                _log.error("a listener failed after a sweep over %s memories", swept.owner.kind, exc_info=exc)
 
 
 def show_report(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
@@ -285,7 +289,7 @@ class MemoryFiles:
     """Keeps the files of a tenant's workspaces in line with its memories.
 
     Args:
-        dreams: the tenant's sweeps.
+        consolidator: of the tenant.
         store: the store of memories.
         workspaces: the workspaces with the files.
         clock: milliseconds since the epoch.
@@ -294,13 +298,13 @@ class MemoryFiles:
 
     def __init__(
         self,
-        dreams: Consolidator,
+        consolidator: Consolidator,
         store: Store,
         workspaces: Workspaces,
         clock: Callable[[], int],
         promoted: PromotedCache,
     ) -> None:
-        self._dreams = dreams
+        self._consolidator = consolidator
         self._store = store
         self._workspaces = workspaces
         self._tenant = store.tenant
@@ -309,13 +313,13 @@ class MemoryFiles:
         self._writing = asyncio.Lock()
         self._seen: OrderedDict[Owner, tuple[int, tuple[tuple[str, int], ...]]] = OrderedDict()
 
-    async def handle_sweep(self, dreamt: SweepResult) -> None:
+    async def handle_sweep(self, swept: SweepResult) -> None:
         """Write the files after a sweep, and commit them with its promotions."""
-        subject = f"dream: {_format_count(dreamt.promotions, 'promotion', 'promotions')}"
-        lines = make_commit_lines(dreamt.report, dreamt.memories)
-        if not _is_shared(dreamt.owner):
-            lines.insert(0, format_fields({"user": dreamt.owner.id}))  # hides the promotions from other users
-        await self._update_files(dreamt.owner, subject, "\n".join(lines))
+        subject = f"dream: {_format_count(swept.promotions, 'promotion', 'promotions')}"
+        lines = make_commit_lines(swept.report, swept.memories)
+        if not _is_shared(swept.owner):
+            lines.insert(0, format_fields({"user": swept.owner.id}))  # hides the promotions from other users
+        await self._update_files(swept.owner, subject, "\n".join(lines))
 
     async def handle_change(self, owner: Owner) -> None:
         """Rewrite the files after a change of memories if it affects them, so that forgotten memories disappear."""
@@ -379,7 +383,7 @@ class MemoryFiles:
         memories: dict[str, Memory] = {}
         for owner in owners:
             some = await self._store.diary(owner, limit=NIGHTS)
-            memories |= await self._dreams.load_named(owner, some)
+            memories |= await self._consolidator.load_named(owner, some)
             entries += some
         entries.sort(key=lambda entry: (-entry.at, entry.id))
         told = [
@@ -430,7 +434,7 @@ LEAST_INTERVAL = 60_000
 """Minimum milliseconds between two sweeps of an owner."""
 
 
-class DreamingSettings(msgspec.Struct, frozen=True, kw_only=True):
+class ConsolidationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """When sweeps run, their requirements, and what a session receives from them.
 
     Raises:
@@ -441,7 +445,7 @@ class DreamingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Whether sweeps run automatically; they can always be requested."""
     interval: int = DAY
     """Milliseconds between two sweeps of an owner."""
-    decides: DreamSettings = DreamSettings()
+    decides: PromotionSettings = PromotionSettings()
     """Weights and gates."""
     signals_kept: int = 180 * DAY
     """Milliseconds after which a recall no longer counts and is deleted."""
@@ -472,7 +476,7 @@ class Consolidation:
 
     def __init__(
         self,
-        settings: DreamingSettings,
+        settings: ConsolidationSettings,
         clock: Callable[[], int],
         workspaces: Workspaces | None,
         proposer: Proposer | None = None,
@@ -487,12 +491,14 @@ class Consolidation:
         """Return the sweeps of a store's tenant, and its files, which follow them; None if there are no workspaces."""
         settings, known = self.settings, promoted or PromotedCache(store)
         proposing = None if self._proposer is None else _make_proposals(self._proposer, store, known)
-        dreams = Consolidator(store, self._clock, settings.decides, keep=settings.signals_kept, proposing=proposing)
+        consolidator = Consolidator(
+            store, self._clock, settings.decides, keep=settings.signals_kept, proposing=proposing
+        )
         if self._workspaces is None:
-            return dreams, None
-        files = MemoryFiles(dreams, store, self._workspaces, self._clock, known)
-        dreams.on_dreamt.append(files.handle_sweep)
-        return dreams, files
+            return consolidator, None
+        files = MemoryFiles(consolidator, store, self._workspaces, self._clock, known)
+        consolidator.on_swept.append(files.handle_sweep)
+        return consolidator, files
 
     def adjust_pace(self, pace: SweepPace) -> SweepPace:
         """Speed up the background pace so that at least four passes fall within the interval."""
@@ -506,7 +512,7 @@ class Consolidation:
             default_interval_seconds=min(pace.default_interval_seconds, often / 1000),
         )
 
-    async def sweep_due(self, dreams: Consolidator, tenant: str, now: int) -> int:
+    async def sweep_due(self, consolidator: Consolidator, tenant: str, now: int) -> int:
         """Sweep over each owner of a tenant whose interval has passed; return the number of sweeps that wrote something.
 
         A failed sweep is left to the next pass and does not affect the others.
@@ -516,11 +522,11 @@ class Consolidation:
         # Owners without writes since one interval before the last pass were already swept by then.
         settled = self._passed.get(tenant, 0) - self.settings.interval
         number = failed = asked = 0
-        async for owner, changed in dreams.owners():
+        async for owner, changed in consolidator.owners():
             if changed < settled:
                 continue
             try:
-                written, called = await self._run_sweep(dreams, owner, now, ask=asked < MERGES_ASKED)
+                written, called = await self._run_sweep(consolidator, owner, now, ask=asked < MERGES_ASKED)
                 number += written
                 asked += called
             except HoldfastError as exc:
@@ -530,13 +536,13 @@ class Consolidation:
             self._passed[tenant] = now
         return number
 
-    async def _run_sweep(self, dreams: Consolidator, owner: Owner, now: int, *, ask: bool) -> tuple[bool, bool]:
+    async def _run_sweep(self, consolidator: Consolidator, owner: Owner, now: int, *, ask: bool) -> tuple[bool, bool]:
         """Sweep over an owner if due; return whether it wrote something, and whether a model was asked."""
-        last = await dreams.get_last_time(owner)
+        last = await consolidator.get_last_time(owner)
         if last is not None and now - last < self.settings.interval:
             return False, False
-        dreamt = await dreams.dream(owner, ask=ask)
-        return dreamt.written, (dreamt.report.get("model") or {}).get("status") in ("asked", "failed")
+        swept = await consolidator.consolidate(owner, ask=ask)
+        return swept.written, (swept.report.get("model") or {}).get("status") in ("asked", "failed")
 
 
 def _make_proposals(proposer: Proposer, store: Store, promoted: PromotedCache) -> Callable[[], SweepProposals]:

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 from holdfast.agents import Roster
 from holdfast.artifacts import ArtifactService
 from holdfast.artifacts.blobs import DatabaseBlobs
-from holdfast.consolidation.sweeps import Consolidation, DreamingSettings
+from holdfast.consolidation.sweeps import Consolidation, ConsolidationSettings
 from holdfast.context.escaping import derive_marker
 from holdfast.context.recalled import RecalledItem, RecalledKind
 from holdfast.domain.session import Session, SessionRef
@@ -76,7 +76,7 @@ class Engine:
         indexer: notified of what turns wrote; None: nothing is.
         index: the search index, which the store updates. None: there is none.
         memory: how memories are found; None: as configured for the index.
-        dreaming: consolidation for all tenants; None: with default settings and without files.
+        consolidation: consolidation of memories, for all tenants; None: with default settings, without files.
         cache: the process's cache of sessions, for all tenants; None: a separate one.
         of: for another tenant, the engine of the server's own tenant, which notifies hooks, sweeps and counts for both.
     """
@@ -96,7 +96,7 @@ class Engine:
         indexer: Indexer | None = None,
         index: IndexService | None = None,
         memory: MemorySettings | None = None,
-        dreaming: Consolidation | None = None,
+        consolidation: Consolidation | None = None,
         cache: SessionCache | None = None,
         of: Engine | None = None,
     ) -> None:
@@ -120,12 +120,12 @@ class Engine:
         self.artifacts = (artifacts or ArtifactService(store, DatabaseBlobs(store, clock), clock)).with_store(
             self.store
         )
-        self.dreaming = dreaming or Consolidation(DreamingSettings(), clock, None)
+        self.consolidation = consolidation or Consolidation(ConsolidationSettings(), clock, None)
         self.clock = clock
         self.sweeper: Sweeper = self._make_sweeper(holder) if of is None else of.sweeper
         self.memories = Memories(self.store, clock, guard=guard, index=lambda: self.index, settings=memory)
         self.promoted = PromotedCache(self.store)
-        self.dreams, files = self.dreaming.create(self.store, self.promoted)
+        self.consolidator, files = self.consolidation.create(self.store, self.promoted)
         if files is not None:
             self.memories.on_changed.append(files.handle_change)
         self.learning = ModelCalibration(store, clock)
@@ -149,7 +149,7 @@ class Engine:
         self.passages.forget(ref)
 
     def _make_sweeper(self, holder: str) -> Sweeper:
-        pace = self.dreaming.adjust_pace(SweepPace())
+        pace = self.consolidation.adjust_pace(SweepPace())
         return Sweeper(
             self.life, self.hook_dispatcher, self.clock, holder, chore=self._clean, remove=self._retire, pace=pace
         )
@@ -170,8 +170,8 @@ class Engine:
 
     async def _clean(self, life: SessionLifecycle, now: int) -> None:
         await self.get_artifacts(life).sweep(now)
-        dreams = self.dreams if life is self.life else self.dreaming.create(life.store)[0]
-        await self.dreaming.sweep_due(dreams, life.store.tenant, now)
+        consolidator = self.consolidator if life is self.life else self.consolidation.create(life.store)[0]
+        await self.consolidation.sweep_due(consolidator, life.store.tenant, now)
 
     async def _retire(self, life: SessionLifecycle, ref: SessionRef) -> bool:
         receipt = await self.remove_stored(life, ref)

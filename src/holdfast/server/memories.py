@@ -423,7 +423,7 @@ _MODEL_FIELDS: Final = ("status", "code", "memories", "prompt_tokens", "completi
 """Fields of the report about a model call that are returned."""
 
 
-class DreamCandidate(Answer):
+class ConsolidationCandidate(Answer):
     """Result of a consolidation for one memory."""
 
     memory_id: MemoryId
@@ -447,7 +447,7 @@ class DreamCandidate(Answer):
     consolidation: Share
 
 
-class DreamTheme(Answer):
+class ConsolidationTheme(Answer):
     """Recalled memories about the same subject."""
 
     terms: list[str]
@@ -459,7 +459,7 @@ class DreamTheme(Answer):
     """Recalls of all of them."""
 
 
-class DreamProposal(Answer):
+class ConsolidationProposal(Answer):
     """A merge proposed by a model."""
 
     memory_id: MemoryId
@@ -471,7 +471,7 @@ class DreamProposal(Answer):
     """`quarantined`: waiting for a review; null: forgotten."""
 
 
-class DreamModel(Answer):
+class ConsolidationModel(Answer):
     """Result of asking a model for merges."""
 
     status: ProposalStatus
@@ -495,16 +495,16 @@ class _Sweep(Answer, kw_only=True):
     """Agent, if the memories belong to one."""
     verdicts: dict[str, Count]
     """Number of memories for each decision."""
-    candidates: list[Annotated[Any, same_as(DreamCandidate)]]
+    candidates: list[Annotated[Any, same_as(ConsolidationCandidate)]]
     """At most 200 memories, best first."""
-    themes: list[Annotated[Any, same_as(DreamTheme)]]
+    themes: list[Annotated[Any, same_as(ConsolidationTheme)]]
     """Subjects recalled on the day before."""
-    proposals: list[Annotated[Any, same_as(DreamProposal)]]
+    proposals: list[Annotated[Any, same_as(ConsolidationProposal)]]
     """Merges waiting for a review."""
-    model: Annotated[JsonObject, same_as(DreamModel)] | None
+    model: Annotated[JsonObject, same_as(ConsolidationModel)] | None
 
 
-class Dream(_Sweep, kw_only=True):
+class ConsolidationResult(_Sweep, kw_only=True):
     """Result of a consolidation."""
 
     dry_run: bool
@@ -526,7 +526,7 @@ class Diary(Page[DiaryEntry, str]):
     """A page of past consolidations."""
 
 
-class DreamRequest(Request, kw_only=True):
+class ConsolidationRequest(Request, kw_only=True):
     """Owner of the memories to consolidate."""
 
     user_id: str | None = None
@@ -552,8 +552,8 @@ class DiaryQuery(Request, kw_only=True):
     ] = 20
 
 
-@routes.add("POST", "/v1/memories/dream", "write", error_statuses=(*BODY, 404, 412, 503))
-async def dream(call: Call, body: DreamRequest) -> Dream:
+@routes.add("POST", "/v1/memories/consolidate", "write", error_statuses=(*BODY, 404, 412, 503))
+async def consolidate(call: Call, body: ConsolidationRequest) -> ConsolidationResult:
     """Consolidate an owner's memories now: promote those recalled often, with good scores and by different queries.
 
     With `dry_run` nothing is written and the answer is what would happen. Memories of agents and of the app need an API key without a
@@ -562,9 +562,15 @@ async def dream(call: Call, body: DreamRequest) -> Dream:
     owner = parse_owner(call, body.scope, body.user_id, body.agent)
     check_writes(call, owner)
     dry_run = bool(body.dry_run)
-    dreamt = await call.hf.dreams.dream(owner, dry_run=dry_run)
-    report = _show_sweep(show_report(dreamt.report, dreamt.memories))
-    return Dream(dry_run=dry_run, written=dreamt.written, promotions=dreamt.promotions, **report)
+    swept = await call.hf.consolidation.consolidate(owner, dry_run=dry_run)
+    report = _show_sweep(show_report(swept.report, swept.memories))
+    return ConsolidationResult(dry_run=dry_run, written=swept.written, promotions=swept.promotions, **report)
+
+
+@routes.add("POST", "/v1/memories/dream", "write", error_statuses=(*BODY, 404, 412, 503))
+async def dream(call: Call, body: ConsolidationRequest) -> ConsolidationResult:
+    """Name of `POST /v1/memories/consolidate` in 0.1. Removed in 0.3."""
+    return await consolidate(call, body)
 
 
 @routes.add("GET", "/v1/memories/diary", "read", error_statuses=(*STORE, 404))
@@ -574,7 +580,7 @@ async def diary(call: Call, query: DiaryQuery) -> Diary:
     Contents are looked up now: `content` is null if the memory was forgotten.
     """
     owner = parse_owner(call, query.scope, query.user_id, query.agent)
-    found = await call.hf.dreams.diary(owner, query.limit + 1)
+    found = await call.hf.consolidation.diary(owner, query.limit + 1)
     entries = [DiaryEntry(id=one["id"], at=one["at"], **_show_sweep(one)) for one in found[: query.limit]]
     return Diary.of(entries, has_more=len(found) > query.limit)
 

@@ -65,9 +65,14 @@ class Sessions:
         return self.engine.memories
 
     @property
+    def consolidation(self) -> Consolidator:
+        """Promotes memories that were recalled often and with good scores; see docs/consolidation.md."""
+        return self.engine.consolidator
+
+    @property
     def dreams(self) -> Consolidator:
-        """Dreams about them: what was recalled often and well is promoted; see docs/dreams.md."""
-        return self.engine.dreams
+        """Name of `consolidation` in 0.1. Removed in 0.3."""
+        return self.engine.consolidator
 
     @property
     def store(self) -> Store:

@@ -407,7 +407,7 @@ async def introduce_memories(engine: Engine, session: Session, responder: Respon
         session: as it stands.
         responder: who speaks; unless memories come into its prompts by themselves, it is told nothing.
     """
-    recalls, budget = responder.recalls.get("memory"), engine.dreaming.settings.inject_budget
+    recalls, budget = responder.recalls.get("memory"), engine.consolidation.settings.inject_budget
     if recalls is None or not recalls.inject or not budget:
         return None
     try:

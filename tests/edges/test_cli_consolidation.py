@@ -1,4 +1,4 @@
-"""`holdfast memories dream` and `diary`: what they promote and say is what a server and the library have."""
+"""`holdfast memories consolidate` and `diary`: what they promote and say is what a server and the library have."""
 
 from __future__ import annotations
 
@@ -53,37 +53,37 @@ def told(url: str, *args: str) -> Any:
 
 
 def test_a_dry_run_says_what_a_sweep_then_does_and_the_diary_tells(store: str) -> None:
-    dry = told(store, "dream", "--user", "ann", "--dry-run")
+    dry = told(store, "consolidate", "--user", "ann", "--dry-run")
     assert (dry["written"], dry["promotions"]) == (False, 1)
     assert told(store, "diary", "--user", "ann") == []
-    done = told(store, "dream", "--user", "ann")
+    done = told(store, "consolidate", "--user", "ann")
     assert (done["written"], done["promotions"]) == (True, 1)
     assert done["candidates"] == dry["candidates"]
     (entry,) = told(store, "diary", "--user", "ann")
     assert entry["candidates"] == done["candidates"]
-    assert told(store, "dream", "--user", "ann")["written"] is False
+    assert told(store, "consolidate", "--user", "ann")["written"] is False
 
 
 def test_it_is_told_in_words_with_the_reasons(store: str) -> None:
-    text = said(store, "dream", "--user", "ann")
+    text = said(store, "consolidate", "--user", "ann")
     assert "1 promoted" in text
     assert "Tea of ann is at five" in text
     assert "1 recall, 1 question, 1 day; 1 of 3 recalls; 1 of 2 different questions" in text
     diary = said(store, "diary", "--user", "ann")
     assert "Kayaks are blue" in diary
     assert "1 promoted" in diary
-    assert "would be promoted" in said(store, "dream", "--user", "bob", "--dry-run")
+    assert "would be promoted" in said(store, "consolidate", "--user", "bob", "--dry-run")
 
 
 def test_all_owners_are_swept_and_each_is_named(store: str) -> None:
-    assert [one["promotions"] for one in told(store, "dream", "--all")] == [1, 1]
-    text = said(store, "dream", "--all")
+    assert [one["promotions"] for one in told(store, "consolidate", "--all")] == [1, 1]
+    text = said(store, "consolidate", "--all")
     assert "user ann:" in text
     assert "user bob:" in text
 
 
 def test_a_forgotten_memory_is_not_told(store: str) -> None:
-    (candidate, _) = told(store, "dream", "--user", "ann")["candidates"]
+    (candidate, _) = told(store, "consolidate", "--user", "ann")["candidates"]
     said(store, "forget", candidate["memory_id"])
     diary = said(store, "diary", "--user", "ann")
     assert "(forgotten)" in diary
@@ -97,7 +97,7 @@ def test_where_there_is_nothing_that_is_said(store: str) -> None:
 
 @pytest.mark.parametrize("whose", [("--user", "ann"), ("--agent", "desk"), ("--app",)])
 def test_all_goes_with_no_other_owner(store: str, whose: tuple[str, ...]) -> None:
-    assert memories(store, "dream", "--all", *whose).exit_code == 2
+    assert memories(store, "consolidate", "--all", *whose).exit_code == 2
 
 
 def test_merges_that_a_model_proposes_are_told_with_how_to_review_them(
@@ -115,7 +115,7 @@ def test_merges_that_a_model_proposes_are_told_with_how_to_review_them(
     monkeypatch.setattr("holdfast.config.build.BUILDERS", {**BUILDERS, "roster": lambda _: roster})
     config = tmp_path / "holdfast.yaml"
     config.write_text("dreaming: {model: tidy}\n")
-    text = said(store, "dream", "--user", "ann", "--config", str(config))
+    text = said(store, "consolidate", "--user", "ann", "--config", str(config))
     found = re.search(r"holdfast memories review (mem_[0-9a-f]{32}) accept", text)
     assert found is not None, text
     assert found[1] in said(store, "review", "--user", "ann")

@@ -1,4 +1,4 @@
-"""Dreams: over several simulated days what is recalled differently is promoted, what comes from outside is not, and the diary says why."""
+"""Consolidator: over several simulated days what is recalled differently is promoted, what comes from outside is not, and the diary says why."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.consolidation.promotion import DreamSettings
-from holdfast.consolidation.sweeps import DreamingSettings
+from holdfast.consolidation.promotion import PromotionSettings
+from holdfast.consolidation.sweeps import ConsolidationSettings
 from holdfast.domain.memory import Memory, MemoryDelta, MemorySource, Owner, Signal
 from holdfast.errors import InvalidRequest, StaleMemories, StoreUnavailable
 from holdfast.lifecycle.settings import LifeSettings
@@ -36,7 +36,7 @@ async def here() -> AsyncIterator[Days]:
 
 async def told(days: Days, one: Memory) -> dict[str, Any]:
     """What the newest entry of the diary says of a memory."""
-    (entry, *_) = await days.hf.dreams.diary(one.owner, limit=1)
+    (entry, *_) = await days.hf.consolidation.diary(one.owner, limit=1)
     return next(candidate for candidate in entry["candidates"] if candidate["memory_id"] == one.id)
 
 
@@ -69,7 +69,7 @@ async def test_what_different_days_and_questions_recall_is_promoted_and_the_diar
     days.pass_(2)
     await days.hf.sweep()
     assert await everything(days.hf) == before, "a second sweep changes nothing"
-    assert not (await days.hf.dreams.dream(ANN)).written
+    assert not (await days.hf.consolidation.consolidate(ANN)).written
     assert await everything(days.hf) == before
 
 
@@ -81,7 +81,7 @@ async def test_two_servers_that_dream_at_once_promote_once(request: pytest.Fixtu
         for question in ("which allergies?", "are peanuts fine?", "allergic to milk or peanuts?"):
             days.pass_()
             await days.ask(question)
-        dreamt = await asyncio.gather(*(hf.dreams.dream(ANN) for hf in servers for _ in range(4)))
+        dreamt = await asyncio.gather(*(hf.consolidation.consolidate(ANN) for hf in servers for _ in range(4)))
         assert sum(one.promotions for one in dreamt if one.written) == 1
         assert (await days.get(one)).promoted_at == clock.now
         assert len(await days.hf.store.diary(ANN, limit=100)) == 1
@@ -99,10 +99,10 @@ async def recalled_on_three_days(days: Days, content: str = "Ann is allergic to 
 async def test_a_dry_run_decides_and_writes_nothing(days: Days) -> None:
     one = await recalled_on_three_days(days)
     before = await everything(days.hf)
-    dreamt = await days.hf.dreams.dream(ANN, dry_run=True)
+    dreamt = await days.hf.consolidation.consolidate(ANN, dry_run=True)
     assert (dreamt.promotions, dreamt.written) == (1, False)
     assert await everything(days.hf) == before
-    assert (await days.hf.dreams.dream(ANN)).report == dreamt.report, "it does what the dry run said"
+    assert (await days.hf.consolidation.consolidate(ANN)).report == dreamt.report, "it does what the dry run said"
     assert await days.is_promoted(one)
 
 
@@ -123,12 +123,12 @@ async def test_dreams_come_by_the_clock_and_not_before_it_is_time(here: Days) ->
 
 async def test_dreams_that_are_turned_off_come_only_when_somebody_asks() -> None:
     clock = Clock()
-    async with opened("memory", clock=clock, dreaming=DreamingSettings(enabled=False)) as (hf,):
+    async with opened("memory", clock=clock, consolidation=ConsolidationSettings(enabled=False)) as (hf,):
         days = Days(hf, clock)
         one = await recalled_on_three_days(days)
         await hf.sweep()
         assert not await days.is_promoted(one)
-        await hf.dreams.dream(ANN)
+        await hf.consolidation.consolidate(ANN)
         assert await days.is_promoted(one)
 
 
@@ -180,7 +180,7 @@ async def test_a_memory_that_changes_while_it_is_decided_on_is_decided_anew(
         return await read(*args, **fields)
 
     monkeypatch.setattr(here.hf.store, "signals", meanwhile, raising=False)
-    dreamt = await here.hf.dreams.dream(ANN)
+    dreamt = await here.hf.consolidation.consolidate(ANN)
     assert (dreamt.promotions, dreamt.written) == (0, False)
 
 
@@ -192,7 +192,7 @@ async def test_a_dream_is_not_kept_from_its_end_by_who_writes_one_thing_after_th
             new = Memory(id=f"mem_{number:032x}", owner=ANN, content=f"fact {number}", created_at=0, updated_at=0)
             await days.hf.store.change_memories(ANN, MemoryDelta(put=(new,)), timestamp=days.clock.now)
 
-    await asyncio.gather(days.hf.dreams.dream(ANN), others())
+    await asyncio.gather(days.hf.consolidation.consolidate(ANN), others())
     assert await days.is_promoted(one)
 
 
@@ -204,7 +204,7 @@ async def test_whoever_is_always_too_late_is_told(here: Days, monkeypatch: pytes
 
     monkeypatch.setattr(here.hf.store, "change_memories", stale, raising=False)
     with pytest.raises(StaleMemories):
-        await here.hf.dreams.dream(ANN)
+        await here.hf.consolidation.consolidate(ANN)
 
 
 # -- what is not promoted --------------------------------------------------------------
@@ -213,11 +213,11 @@ async def test_whoever_is_always_too_late_is_told(here: Days, monkeypatch: pytes
 @pytest.mark.parametrize("origin", ["tool", "web", "import"])
 async def test_what_comes_from_outside_is_held_until_it_is_reviewed(here: Days, origin: Any) -> None:
     one = await recalled_on_three_days(here, origin=origin)
-    await here.hf.dreams.dream(ANN)
+    await here.hf.consolidation.consolidate(ANN)
     assert not await here.is_promoted(one)
     assert (await told(here, one))["verdict"] == "held"
     await here.hf.memories.review(one.id, "accept")
-    await here.hf.dreams.dream(ANN)
+    await here.hf.consolidation.consolidate(ANN)
     assert await here.is_promoted(one)
 
 
@@ -227,7 +227,7 @@ async def test_one_session_cannot_promote_what_it_repeats(here: Days) -> None:
     await here.ask(*(f"peanuts allergic number{n}" for n in range(20)), session="s")
     here.pass_()
     await here.ask(*(f"peanuts allergic number{n}" for n in range(20, 40)), session="s")
-    await here.hf.dreams.dream(ANN)
+    await here.hf.consolidation.consolidate(ANN)
     assert not await here.is_promoted(one)
 
 
@@ -236,7 +236,7 @@ async def test_what_was_superseded_or_holds_no_longer_is_not_promoted(here: Days
     new = (await here.hf.memories.update(old.id, content="Ann's favourite colour is green")).memory
     over = await recalled_on_three_days(here, "The train leaves at nine", valid_until=here.clock.now + 3 * DAY + 1)
     here.pass_(1)
-    await here.hf.dreams.dream(ANN)
+    await here.hf.consolidation.consolidate(ANN)
     assert [await here.is_promoted(one) for one in (old, new, over)] == [False, False, False]
 
 
@@ -245,8 +245,8 @@ async def test_what_was_superseded_or_holds_no_longer_is_not_promoted(here: Days
 
 async def test_no_more_than_the_cap_in_one_sweep_and_the_rest_in_the_next() -> None:
     clock = Clock()
-    settings = DreamingSettings(decides=DreamSettings(max_promotions=2))
-    async with opened("memory", clock=clock, dreaming=settings) as (hf,):
+    settings = ConsolidationSettings(decides=PromotionSettings(max_promotions=2))
+    async with opened("memory", clock=clock, consolidation=settings) as (hf,):
         days = Days(hf, clock)
         kept = [await days.keep(f"Code word {word}") for word in ("zephyr", "quartz", "walnut")]
         for ask in ("the word {}", "{} it is", "what is {}"):
@@ -261,10 +261,10 @@ async def test_no_more_than_the_cap_in_one_sweep_and_the_rest_in_the_next() -> N
 
 async def test_a_forgotten_memory_is_in_no_word_of_the_diary(here: Days) -> None:
     one = await recalled_on_three_days(here)
-    await here.hf.dreams.dream(ANN)
-    assert "peanut" in str(await here.hf.dreams.diary(ANN))
+    await here.hf.consolidation.consolidate(ANN)
+    assert "peanut" in str(await here.hf.consolidation.diary(ANN))
     await here.hf.memories.forget(one.id)
-    diary = await here.hf.dreams.diary(ANN)
+    diary = await here.hf.consolidation.diary(ANN)
     assert "peanut" not in str(diary)
     assert diary[0]["candidates"][0]["content"] is None
     assert "peanut" not in str(await here.hf.store.diary(ANN))
@@ -272,12 +272,12 @@ async def test_a_forgotten_memory_is_in_no_word_of_the_diary(here: Days) -> None
 
 async def test_old_signals_go_with_the_next_sweep() -> None:
     clock = Clock()
-    async with opened("memory", clock=clock, dreaming=DreamingSettings(signals_kept=30 * DAY)) as (hf,):
+    async with opened("memory", clock=clock, consolidation=ConsolidationSettings(signals_kept=30 * DAY)) as (hf,):
         days = Days(hf, clock)
         one = await recalled_on_three_days(days)
         days.pass_(31)
         await days.ask("peanuts, still?")
-        await hf.dreams.dream(ANN)
+        await hf.consolidation.consolidate(ANN)
         assert not await days.is_promoted(one)
         assert len(await hf.store.signals(ANN)) == 1
 
@@ -288,7 +288,7 @@ async def test_a_report_of_many_memories_is_bounded(here: Days) -> None:
         await here.hf.store.change_memories(ANN, MemoryDelta(put=tuple(new[start : start + 150])), timestamp=1)
     signals = tuple(Signal(memory_id=one.id, at=here.clock.now, query=b"q", score=1.0) for one in new)
     await here.hf.store.change_memories(ANN, MemoryDelta(signals=signals), timestamp=1)
-    report = (await here.hf.dreams.dream(ANN)).report
+    report = (await here.hf.consolidation.consolidate(ANN)).report
     assert report["verdicts"] == {"gated": 300}
     assert len(report["candidates"]) == 200
 
@@ -299,5 +299,5 @@ async def test_a_report_of_many_memories_is_bounded(here: Days) -> None:
 )
 def test_a_setting_that_cannot_be_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        DreamingSettings(**fields)
+        ConsolidationSettings(**fields)
     assert caught.value.param == param

@@ -5,25 +5,25 @@ from __future__ import annotations
 import pytest
 
 from holdfast import config
-from holdfast.config.build import build_dreaming_settings, build_memory_settings
-from holdfast.consolidation.promotion import DreamSettings, Weights
-from holdfast.consolidation.sweeps import DreamingSettings
+from holdfast.config.build import build_consolidation_settings, build_memory_settings
+from holdfast.consolidation.promotion import PromotionSettings, Weights
+from holdfast.consolidation.sweeps import ConsolidationSettings
 from holdfast.errors import ConfigError
 from holdfast.memory.ranking import DAY, HALF_LIVES
 
 
-def settings(text: str) -> DreamingSettings:
+def settings(text: str) -> ConsolidationSettings:
     found = config.load(text, env={})
-    return build_dreaming_settings(found.dreaming, build_memory_settings(found).half_lives)
+    return build_consolidation_settings(found.consolidation, build_memory_settings(found).half_lives)
 
 
 def test_without_it_all_is_as_the_library_has_it() -> None:
     made = settings("")
-    plain = DreamingSettings()
+    plain = ConsolidationSettings()
     assert (made.enabled, made.interval, made.signals_kept, made.inject_budget) == (True, DAY, 180 * DAY, 800)
     assert (made.interval, made.signals_kept) == (plain.interval, plain.signals_kept)
     for name in ("weights", "min_recalls", "min_queries", "min_days", "min_score", "max_promotions"):
-        assert getattr(made.decides, name) == getattr(DreamSettings(), name), name
+        assert getattr(made.decides, name) == getattr(PromotionSettings(), name), name
 
 
 def test_what_it_says_counts() -> None:

@@ -28,7 +28,7 @@ async def good(served: Served, owner: Owner = ANN) -> str:
 
 
 async def dream(served: Served, body: dict[str, Any], **headers: str) -> Any:
-    return await served.http.post("/v1/memories/dream", json=body, headers=headers)
+    return await served.http.post("/v1/memories/consolidate", json=body, headers=headers)
 
 
 async def test_a_dry_run_then_a_sweep_then_the_diary_and_a_second_sweep() -> None:
@@ -128,7 +128,7 @@ async def test_memories_that_change_all_the_time_are_a_conflict(monkeypatch: pyt
         async def stale(*_: Any, **__: Any) -> Any:
             raise StaleMemories(expected=1, version=2)
 
-        monkeypatch.setattr(served.hf.dreams, "dream", stale)
+        monkeypatch.setattr(served.hf.consolidation, "consolidate", stale)
         assert (await dream(served, {"user_id": "ann"})).status_code == 412
 
 
