@@ -19,7 +19,7 @@ OPEN = {"tenants", "ping", "close"}
 """Methods that are of the whole database, or of the handle."""
 PROTOCOLS = (base, log, tenants)
 """Modules whose prose is in paragraphs of these names; what the others say, the page has under one heading each."""
-WITHOUT_CHECKS = {"Time", "Foreign errors", "Appending"}
+WITHOUT_CHECKS = {"Time", "Driver errors", "Appending"}
 """Of what they promise there is nothing to ask, nothing that can be asked of any store alike, or it stands under Writing."""
 
 
