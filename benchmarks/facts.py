@@ -68,7 +68,7 @@ def _make_log(length: int) -> list[Entry]:
 
 def _time_steps(entries: list[Entry], length: int, *, facts: bool) -> Block:
     strategy, room = make_strategy(ContextSettings("digest", {"budget": BUDGET, "facts": facts})), Room(BUDGET, STORED)
-    state = FoldedView(strategy, room, None, (), entries[:length]).state()
+    state = FoldedView(strategy, room, None, (), entries[:length]).to_state()
     kept = [entries[seq] for seq in state.keep]
     if facts and length > LENGTHS[0]:
         assert len(decode_candidates(bytes(state.candidates)).statements) == CANDIDATES

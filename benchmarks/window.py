@@ -278,7 +278,7 @@ def _add_summary(request: Request, log: Sequence[Entry]) -> ViewState:
     text = "\n".join(corpus.make_text(at) for at in range(8))
     summary = make_compaction(text, first=1, last=last.seq, total=last.total, count=request.count, marker="qwertzui")
     room = request.make_room(request.compute_limit(request.count_overhead()))
-    return make_summarized_view(request.strategy, room, summary, [log[0], *log[-RECENT:]], anchor=0).state()
+    return make_summarized_view(request.strategy, room, summary, [log[0], *log[-RECENT:]], anchor=0).to_state()
 
 
 async def _store_views(sample: SampleSession, path: Path, length: int, views: dict[str, StrategyView]) -> None:

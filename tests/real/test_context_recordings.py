@@ -162,7 +162,7 @@ def test_an_agent_alone_is_sent_what_was_ever_sent(
             if isinstance(plain, BudgetTooSmall) or isinstance(made, BudgetTooSmall):
                 assert str(plain) == str(made)
                 continue
-            assert (made.hash, made.tokens, made.decisions()) == (plain.hash, plain.tokens, plain.decisions())
+            assert (made.hash, made.tokens, made.list_decisions()) == (plain.hash, plain.tokens, plain.list_decisions())
             assert encode_state(made.state) == encode_state(plain.state)
 
 

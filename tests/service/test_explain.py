@@ -100,7 +100,7 @@ async def test_a_window_of_messages_is_not_said_to_be_full(strategy: str) -> Non
         session = await hf.session("s", user_id="ada")
         await session.append("And now?")
         found = (await look(hf, explain=True)).built
-    told, sent = found.explanation(), [run for run in found.decisions() if run.decision == "kept"]
+    told, sent = found.explain(), [run for run in found.list_decisions() if run.decision == "kept"]
     assert told["frontier"] == sent[0].first
     assert told["prefix"]["broken"]["why"].endswith(": newer messages took the place of older ones")
 
@@ -123,7 +123,7 @@ async def test_looking_compares_with_what_was_sent_last() -> None:
         await talk(hf, 2)
         session = await hf.session("s", user_id="ada")
         await session.append("And now?")
-        prefix = (await look(hf, explain=True)).built.explanation()["prefix"]
+        prefix = (await look(hf, explain=True)).built.explain()["prefix"]
         assert prefix["whole"]
         assert prefix["before"] == prefix["messages"] < len((await look(hf)).built.messages)
 

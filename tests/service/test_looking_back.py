@@ -60,7 +60,7 @@ async def test_after_an_undo_all_ways_to_look_agree() -> None:
                 await (await at.session()).drop_compaction(live[0].id)
             plain, explained = await look(at), await look(at, explain=True)
             assert plain.built.hash == explained.built.hash
-            assert plain.built.explanation()["compactions"] == explained.built.explanation()["compactions"]
+            assert plain.built.explain()["compactions"] == explained.built.explain()["compactions"]
         assert len(await at.found("dropped")) > 2
         await seen_again(at)
 
@@ -75,7 +75,7 @@ async def test_a_summary_that_was_asked_for_stays_with_any_strategy(strategy: st
         assert made is not None
         await at.talk(20)
         built = (await look(at)).built
-        laid = built.explanation()["compactions"][0]
+        laid = built.explain()["compactions"][0]
         assert laid | {"tokens": 0, "source_tokens": 0} == {
             "kind": "summary",
             "from": made.first,

@@ -108,7 +108,7 @@ async def test_what_was_sent_is_made_again_by_every_agents_view(strategy: str, t
             assert found.call is not None
             assert found.built.hash == found.call.hash.hex()
             assert len(prompts[at]) == len(found.built.messages)
-            assert sum(run.tokens for run in found.built.decisions() if run.decision != "cut") > 0
+            assert sum(run.tokens for run in found.built.list_decisions() if run.decision != "cut") > 0
 
 
 def _question(at: int) -> str:
@@ -144,7 +144,7 @@ async def test_warm_and_cold_views_of_a_transfer_are_the_same(tmp_path: Path) ->
             )
             warm[name] = found.built.hash
             log = await bench.log()
-            covered = [seq for run in found.built.decisions() for seq in range(run.first, run.last + 1)]
+            covered = [seq for run in found.built.list_decisions() for seq in range(run.first, run.last + 1)]
             assert covered == [entry.seq for entry in log]
         assert len(set(warm.values())) == 3
     async with Holdfast(url, roster=Roster(agents=TEAM)) as hf:

@@ -209,7 +209,7 @@ def check_decisions(request: Request, built: WorkingSet, entries: Sequence[Entry
     """Runs in order, over each live entry once, with reasons and the log's tokens. Returns the decision by `seq`."""
     decided: dict[int, str] = {}
     place = -1
-    for run in built.decisions():
+    for run in built.list_decisions():
         assert place < run.first <= run.last
         place = run.last
         covered = [entry for entry in entries if run.first <= entry.seq <= run.last]
@@ -229,12 +229,12 @@ def check_decisions(request: Request, built: WorkingSet, entries: Sequence[Entry
         laid is None or d == "compacted" for seq, d in decided.items() if d in GONE - behind and seq not in unseen
     )
     sent = sum(decision in SENT for decision in decided.values())
-    mute = sum(run.reason == NO_CONTENT for run in built.decisions())
+    mute = sum(run.reason == NO_CONTENT for run in built.list_decisions())
     ends = int(laid is not None)  # a summary may end between two messages that are gone
-    assert len(built.decisions()) <= 2 * (sent + mute) + 1 + ends, "telling does not grow with the log"
+    assert len(built.list_decisions()) <= 2 * (sent + mute) + 1 + ends, "telling does not grow with the log"
     assert mute <= LEFT_OUT_EXPLAINED
     sums: dict[str, int] = {}
-    for run in built.decisions():
+    for run in built.list_decisions():
         sums[run.decision] = sums.get(run.decision, 0) + run.tokens
     if laid is None:
         assert built.sum_decisions() == sums, "the short form is the sum of the runs"
@@ -255,7 +255,7 @@ def _check_unseen(
     unseen = [entry.seq for entry in entries if entry.seq not in visible]
     frontier = built.window.units[0].first if built.window.units else 0
     mute = {group[0].seq for group in groups_of(entries) if is_mute(request, group)}
-    for run in built.decisions():
+    for run in built.list_decisions():
         covered = [seq for seq in unseen if run.first <= seq <= run.last]
         if run.reason in (UNSEEN, NO_CONTENT):
             assert len(covered) == sum(run.first <= entry.seq <= run.last for entry in entries)

@@ -362,7 +362,7 @@ def _check_cut_value(sent: Any, original: Any, seq: int) -> None:
 
 def check_cut_counts(request: Request, built: WorkingSet, decided: dict[int, str], sent: dict[int, Message]) -> None:
     """A cut message is told with what is sent of it, and none is cut far below the least."""
-    for run in built.decisions():
+    for run in built.list_decisions():
         if run.decision != "cut":
             continue
         assert run.first == run.last

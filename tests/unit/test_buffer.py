@@ -78,7 +78,7 @@ def check_told(made: WorkingSet, entries: Sequence[Entry], visible: Sequence[Ent
     """Each live entry has one decision with the log's tokens, and what is not to be seen says why."""
     live, left = [entry.seq for entry in entries], {e.seq for e in entries} - {e.seq for e in visible}
     told: list[int] = []
-    for run in made.decisions():
+    for run in made.list_decisions():
         covered = [entry for entry in entries if run.first <= entry.seq <= run.last]
         told += [entry.seq for entry in covered]
         assert ({entry.seq for entry in covered} <= left) == (run.reason in (OUTSIDE, NO_CONTENT))
@@ -166,7 +166,7 @@ def test_the_reason_is_told() -> None:
     request = buffered(Request(strategy=rule, count=STORED, input_budget=UNLIMITED), 4)
     entries = _numbered(10)
     built = build(request, None, [], entries)
-    runs = [(run.first, run.last, run.decision, run.reason) for run in built.decisions()]
+    runs = [(run.first, run.last, run.decision, run.reason) for run in built.list_decisions()]
     assert runs == [
         (0, 0, "anchored", "the task"),
         (1, 5, "evicted", OUTSIDE),
@@ -175,7 +175,7 @@ def test_the_reason_is_told() -> None:
         (9, 9, "kept", "recent"),
     ]
     assert built.sum_decisions()["evicted"] == sum(entry.tokens for entry in entries[1:6])
-    assert built.explanation()["policy"] == {
+    assert built.explain()["policy"] == {
         "strategy": "none",
         "facts": False,
         "recall": False,
@@ -249,9 +249,9 @@ def test_a_view_says_how_much_it_holds_and_whether_a_build_of_it_is_long() -> No
     plain = Request(strategy=rule, count=STORED, input_budget=UNLIMITED)
     entries = _numbered(300)
     whole = build(plain, None, [], entries).view
-    assert whole.entries() == entries
+    assert whole.list_entries() == entries
     assert not whole.is_slow
     for history, long in ((200, False), (201, True)):
         view = build(buffered(plain, history), None, [], entries).view
-        assert view.entries() == [entries[0], *entries[-history:]]
+        assert view.list_entries() == [entries[0], *entries[-history:]]
         assert view.is_slow == long

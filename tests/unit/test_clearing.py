@@ -121,5 +121,5 @@ def test_what_is_cleared_is_not_cleared_again() -> None:
 def test_a_marker_says_what_stood_there(tool: str, loads: bool, said: str) -> None:
     """Under the call that it answers; and how it is loaded, to a model that can."""
     window = rule().clear_results(window_of([Result(tool), Result()], loads=loads))
-    marker = window.messages()[2]
+    marker = window.list_messages()[2]
     assert (marker.role, marker.tool_call_id, marker.text) == ("tool", "c0", said)

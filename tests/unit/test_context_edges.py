@@ -55,7 +55,7 @@ def windowed(budget: int, **options: object) -> Request:
 
 def decided(built: WorkingSet) -> dict[int, str]:
     """The decision by `seq`."""
-    return {seq: run.decision for run in built.decisions() for seq in range(run.first, run.last + 1)}
+    return {seq: run.decision for run in built.list_decisions() for seq in range(run.first, run.last + 1)}
 
 
 def test_the_budget_to_the_token() -> None:
@@ -182,7 +182,7 @@ def test_the_current_message_is_found_wherever_it_stands() -> None:
             built = build(request, None, [], entries)
             at = built.window.find_current()
             assert at is not None
-            assert built.window.messages()[at] == entries[len(talk)].message
+            assert built.window.list_messages()[at] == entries[len(talk)].message
     nobody = build(request, None, [], log_of([Event("assistant", 5)]).entries)
     assert nobody.window.find_current() is None
 
@@ -227,10 +227,10 @@ def test_a_policy_is_pure(rule: Strategy, room: int, history: list[Event]) -> No
     for unit in group_units(log_of(history).entries):
         window.grow(unit)
     assume(window.units)
-    before = (window.messages(), window.tokens, list(window.units), window.head, window.cuts, window.compaction)
+    before = (window.list_messages(), window.tokens, list(window.units), window.head, window.cuts, window.compaction)
     made, again = rule(window), rule(window)
-    assert before == (window.messages(), window.tokens, window.units, window.head, window.cuts, window.compaction)
-    assert (made.messages(), made.tokens) == (again.messages(), again.tokens)
+    assert before == (window.list_messages(), window.tokens, window.units, window.head, window.cuts, window.compaction)
+    assert (made.list_messages(), made.tokens) == (again.list_messages(), again.tokens)
 
 
 def test_a_question_answered_leaves_a_count_window() -> None:
@@ -279,7 +279,7 @@ def test_what_is_chosen_stays() -> None:
     newest = max(seq for seq in range(len(entries)) if seq not in kept)
     assert kept >= {seq for seq in range(newest) if seq % 3 == 0}
     assert not any(seq % 3 for seq in kept if seq < newest)
-    assert built.explanation()["policy"] == {
+    assert built.explain()["policy"] == {
         "strategy": "token_window",
         "budget": 600,
         "preserve_recent": 5,

@@ -40,7 +40,7 @@ def agree(made: WorkingSet | None, kept: reference.Kept, budget: int | None, ent
         return
     assert made is not None
     event("dropped some" if len(kept.seqs) < len(entries) else "kept all")
-    sent = [run for run in made.decisions() if run.decision not in GONE]
+    sent = [run for run in made.list_decisions() if run.decision not in GONE]
     assert [e.seq for e in entries if any(run.first <= e.seq <= run.last for run in sent)] == kept.seqs
     assert list(made.messages) == [entry.message for entry in entries if entry.seq in kept.seqs]
     assert made.tokens == kept.tokens
@@ -101,7 +101,7 @@ def test_clearing(rounds: list[tuple[int, int]], trigger: int, keep: int, clear_
     marker = STORED.message(Message(role="tool", content=text, tool_call_id="c0"))
     gone = reference.cleared(entries, trigger=trigger, keep=keep, clear_at_least=clear_at_least, marker=marker)
     event(f"cleared {min(len(gone), 3)}")
-    told = {seq for run in made.decisions() if run.decision == "cleared" for seq in range(run.first, run.last + 1)}
+    told = {seq for run in made.list_decisions() if run.decision == "cleared" for seq in range(run.first, run.last + 1)}
     assert told == gone
 
 

@@ -116,7 +116,7 @@ def test_an_empty_log_builds() -> None:
     """Without a message the working set is the system prompt."""
     request = Request(strategy=make_strategy(ContextSettings()), count=STORED, input_budget=1000)
     built = build(request, None, [], [])
-    assert (built.messages, built.tokens, built.decisions()) == ((), 0, [])
+    assert (built.messages, built.tokens, built.list_decisions()) == ((), 0, [])
     assert decode_state(encode_state(built.state)) == built.state == ViewState()
 
 
@@ -182,7 +182,7 @@ def test_folding_in_pieces_gives_the_same_bytes(name: str, data: st.DataObject) 
     event(f"carried on: {carried.state.frontier > 0}, retired: {retired}")
     assert carried.messages == once.messages
     assert carried.hash == once.hash
-    assert carried.decisions() == once.decisions()
+    assert carried.list_decisions() == once.list_decisions()
     assert view.saved == encode_state(once.state)
     assert (carried.tokens, carried.total_tokens) == (once.tokens, once.total_tokens)
 

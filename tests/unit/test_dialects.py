@@ -273,7 +273,7 @@ def test_a_prompt_without_refused_messages_is_legal(name: str, data: st.DataObje
     assert violations(built.messages, request.dialect) == []
     assert built.window.current not in built.refused
     gone = {seq for seq in built.list_seqs() if seq is not None} & built.refused.keys()
-    runs = [run for run in built.decisions() if run.decision == "refused"]
+    runs = [run for run in built.list_decisions() if run.decision == "refused"]
     told = {seq for seq in seqs if any(run.first <= seq <= run.last for run in runs)}
     assert told == gone, "what is left out is explained"
 

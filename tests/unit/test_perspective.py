@@ -369,7 +369,7 @@ def test_what_is_not_seen_is_told_as_such() -> None:
         said("assistant", "theirs", "bob", **aside),
     )
     made = built(entries, branch="panel.ada")
-    runs = [(run.first, run.last, run.decision, run.reason) for run in made.decisions()]
+    runs = [(run.first, run.last, run.decision, run.reason) for run in made.list_decisions()]
     assert runs == [
         (0, 0, "anchored", "the task"),
         (1, 2, "evicted", UNSEEN),

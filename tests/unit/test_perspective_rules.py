@@ -84,7 +84,7 @@ def test_folding_in_pieces_gives_the_same_bytes(name: str, data: st.DataObject) 
         return
     event(f"carried on: {carried.state.frontier > 0}, buffered: {bool(buffered)}")
     assert carried.messages == once.messages
-    assert carried.decisions() == once.decisions()
+    assert carried.list_decisions() == once.list_decisions()
     assert (carried.tokens, carried.total_tokens) == (once.tokens, once.total_tokens)
     assert buffered or view.saved == encode_state(once.state)
 
@@ -160,7 +160,7 @@ def test_alone_nothing_changes(name: str, data: st.DataObject) -> None:
         assert str(made) == str(before)
         return
     assert (made.messages, made.hash, made.sum_decisions()) == (before.messages, before.hash, before.sum_decisions())
-    assert made.decisions() == before.decisions()
+    assert made.list_decisions() == before.list_decisions()
     assert encode_state(made.state) == encode_state(before.state)
 
 
@@ -227,7 +227,7 @@ def test_the_reference_keeps_the_same(
         return
     assert made is not None
     event("dropped some" if len(kept.seqs) < len(counted) else "kept all")
-    sent = [run for run in made.decisions() if run.decision not in GONE]
+    sent = [run for run in made.list_decisions() if run.decision not in GONE]
     assert [e.seq for e in entries if any(run.first <= e.seq <= run.last for run in sent)] == kept.seqs
     assert list(made.messages) == messages_of(request, entries, kept.seqs)
     assert made.tokens == kept.tokens

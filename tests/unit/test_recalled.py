@@ -305,7 +305,7 @@ def test_a_window_that_is_too_small_does_without() -> None:
     assert len({*sizes}) > 3
     assert sizes[0] > sizes[-1] == 0
     assert made.to_record().missed == (NO_ROOM,)
-    assert made.explanation()["recalled"] == {"missed": [NO_ROOM]}
+    assert made.explain()["recalled"] == {"missed": [NO_ROOM]}
 
 
 def test_no_message_of_a_user_no_block() -> None:
@@ -320,9 +320,9 @@ def test_what_takes_the_room_adds_up() -> None:
         made = built(log_of(TALK).entries, [ITEM], system=(system,), budget=budget)
         assert made.recalled_tokens > 0
         overhead = made.request.count_overhead()
-        assert made.to_record().overhead == made.explanation()["budget"]["system_and_tools"] == overhead
+        assert made.to_record().overhead == made.explain()["budget"]["system_and_tools"] == overhead
         assert made.total_tokens == overhead + made.tokens + made.recalled_tokens
-        assert made.explanation()["budget"]["recalled"] == min(400, (budget - overhead) // 4)
+        assert made.explain()["budget"]["recalled"] == min(400, (budget - overhead) // 4)
 
 
 def test_what_was_recalled_is_recorded_by_id() -> None:
@@ -333,7 +333,7 @@ def test_what_was_recalled_is_recorded_by_id() -> None:
     assert record.recalled_tokens == made.recalled_tokens > 0
     assert b"ferry" not in encode_record(record)
     assert decode_record(encode_record(record)) == record
-    explained = made.explanation()
+    explained = made.explain()
     assert explained["recalled"] == {"ids": ["s#1"], "tokens": made.recalled_tokens}
     assert explained["budget"]["recalled"] == 400
     old = msgspec.json.encode(msgspec.json.decode(encode_record(record))[:9])

@@ -326,11 +326,11 @@ def test_a_log_folded_in_pieces_gives_the_same_block(cut: int, strategy: str) ->
     entries, room = log_of(*messages), Room(1000, STORED)
     whole = FoldedView(made, room, None, (), entries)
     first = FoldedView(made, room, None, (), entries[: 2 * cut])
-    state = decode_state(encode_state(first.state()))
+    state = decode_state(encode_state(first.to_state()))
     assert state is not None
     kept = [entries[seq] for seq in state.keep]
     again = FoldedView(made, room, state, kept, entries[state.frontier :])
-    assert again.state() == whole.state()
+    assert again.to_state() == whole.to_state()
 
 
 def test_the_block_does_not_change_between_two_steps() -> None:
@@ -340,7 +340,7 @@ def test_the_block_does_not_change_between_two_steps() -> None:
     for entry in log_of(*messages):
         view.extend([entry])
         if entry.message.role == "user":  # a model is called after one
-            window = view.window(Room(1000, STORED))
+            window = view.make_window(Room(1000, STORED))
             blocks.setdefault(window.units[0].first, set()).add(window.facts.text if window.facts else "")
     assert len(blocks) > 1
     assert all(len(texts) == 1 for texts in blocks.values())
@@ -356,8 +356,8 @@ def test_the_statements_survive_a_summary_whatever_was_read_for_it() -> None:
     carried = FoldedView(made, room, None, (), entries)
     assert carried.lay_summary(summary)
     whole = make_summarized_view(made, room, summary, entries, anchor=0)
-    assert carried.state() == whole.state()
-    assert "I prefer oak to pine in every room." in [*carried.window(room).messages()][1].text
+    assert carried.to_state() == whole.to_state()
+    assert "I prefer oak to pine in every room." in [*carried.make_window(room).list_messages()][1].text
 
 
 @pytest.mark.slow

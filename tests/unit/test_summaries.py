@@ -78,7 +78,7 @@ def room_of(tokens: int) -> Room:
 def window_of(entries: Sequence[Entry], made: Strategy, tokens: int) -> Window:
     """Everything, as it is before anything is made shorter."""
     still = Strategy(name="none", bounded=False, anchored=made.anchored)
-    return FoldedView(still, room_of(tokens), None, (), entries).window(room_of(tokens))
+    return FoldedView(still, room_of(tokens), None, (), entries).make_window(room_of(tokens))
 
 
 def planned(entries: Sequence[Entry], tokens: int = 1000, **options: Any) -> Plan | None:
@@ -192,10 +192,10 @@ def test_the_view_goes_on_with_task_summary_pins_and_the_recent_messages() -> No
     made = buffer(budget=1000)
     entries = entries_of(*talk(20), pinned=[5])
     carried, summary = laid(entries, made, 1000)
-    said = [message.text for message in carried.window(room_of(1000)).messages()]
+    said = [message.text for message in carried.make_window(room_of(1000)).list_messages()]
     rest = [entry.message.text for entry in entries if entry.seq > summary.last]
     assert said == [entries[0].message.text, summary.text, entries[5].message.text, *rest]
-    assert carried.window(room_of(1000)).tokens <= 700
+    assert carried.make_window(room_of(1000)).tokens <= 700
 
 
 def test_a_summary_is_known_by_its_text() -> None:
@@ -212,12 +212,12 @@ def test_a_saved_view_is_read_back_the_same() -> None:
     made = buffer(budget=1000)
     entries = entries_of(*talk(20), pinned=[5])
     carried, summary = laid(entries, made, 1000)
-    state = decode_state(encode_state(carried.state()))
+    state = decode_state(encode_state(carried.to_state()))
     assert state is not None
     kept = [entry for entry in entries if entry.seq in state.keep]
     behind = [entry for entry in entries if entry.seq >= state.frontier]
     again = FoldedView(made, room_of(1000), state, kept, behind)
-    assert again.window(room_of(1000)).messages() == carried.window(room_of(1000)).messages()
+    assert again.make_window(room_of(1000)).list_messages() == carried.make_window(room_of(1000)).list_messages()
     assert state.frontier == summary.last + 1
 
 
@@ -228,31 +228,31 @@ def test_the_view_is_the_same_whatever_was_read() -> None:
     carried, summary = laid(entries, made, 1000)
     some = [entry for entry in entries if entry.seq > summary.last or entry.seq in (0, 5)]
     again = make_summarized_view(made, room_of(1000), summary, some, anchor=0)
-    assert again.window(room_of(1000)).messages() == carried.window(room_of(1000)).messages()
+    assert again.make_window(room_of(1000)).list_messages() == carried.make_window(room_of(1000)).list_messages()
 
 
 def test_a_long_task_is_a_stub_before_a_summary() -> None:
     made = buffer(budget=1000)
     carried, _ = laid(entries_of(user("long task " * 200), *talk(20)), made, 1000)
-    anchor = carried.window(room_of(1000)).messages()[0]
+    anchor = carried.make_window(room_of(1000)).list_messages()[0]
     assert anchor.text.startswith("[original task: ")
     assert STORED.message(anchor) <= 250
     entries = entries_of(user("long task " * 200), *talk(2))
     summary = make_compaction("They spoke.", first=0, last=2, total=entries[2].total, count=STORED, marker=MARKER)
-    small = make_summarized_view(buffer(), room_of(200), summary, entries, anchor=0).window(room_of(200))
-    assert STORED.message(small.messages()[0]) <= 50, "a quarter of a small room, too"
+    small = make_summarized_view(buffer(), room_of(200), summary, entries, anchor=0).make_window(room_of(200))
+    assert STORED.message(small.list_messages()[0]) <= 50, "a quarter of a small room, too"
 
 
 def test_the_next_plan_begins_behind_the_last_summary_and_takes_it_in() -> None:
     made = buffer(budget=1000)
     entries = entries_of(*talk(20))
     carried, summary = laid(entries, made, 1000)
-    window = carried.window(room_of(1000))
+    window = carried.make_window(room_of(1000))
     assert plan_summary(window, made) is None, "not again at once"
     assert carried.lay_summary(summary) is False, "what it has already is not laid again"
     more = entries_of(*talk(40))
     still = Strategy(name="none", bounded=False)
-    longer = make_summarized_view(still, room_of(1000), summary, more, anchor=0).window(room_of(1000))
+    longer = make_summarized_view(still, room_of(1000), summary, more, anchor=0).make_window(room_of(1000))
     found = certain(plan_summary(longer, made))
     assert found.earlier == summary
     assert found.gap is None
@@ -266,7 +266,7 @@ def test_what_left_is_told_up_to_where_the_summary_ends_and_behind_it() -> None:
     entries = entries_of(*talk(20))
     _, summary = laid(entries, made, 1000)
     more = entries_of(*talk(60))
-    window = make_summarized_view(made, room_of(1000), summary, more, anchor=0).window(room_of(1000))
+    window = make_summarized_view(made, room_of(1000), summary, more, anchor=0).make_window(room_of(1000))
     sent = window.units[0].first
     runs = list_decisions(window, made)
     assert [(run.first, run.last, run.decision, run.reason) for run in runs[:3]] == [
@@ -283,14 +283,16 @@ def test_what_the_digest_covered_is_read_again() -> None:
     made = buffer(budget=1000)
     entries = entries_of(*talk(60))
     carried = FoldedView(made, room_of(1000), None, (), entries)
-    state = carried.state()
+    state = carried.to_state()
     digest = state.compaction
     assert digest is not None
     more = [*entries, *extend_by(entries, talk(8))]
     still = Strategy(name="none", bounded=False)
     kept = [entry for entry in more if entry.seq in state.keep]
     behind = [entry for entry in more if entry.seq >= state.frontier]
-    found = certain(plan_summary(FoldedView(still, room_of(1000), state, kept, behind).window(room_of(1000)), made))
+    found = certain(
+        plan_summary(FoldedView(still, room_of(1000), state, kept, behind).make_window(room_of(1000)), made)
+    )
     assert found.gap == (0, state.frontier)
     assert found.digest == digest
     before = entries[state.frontier].total - entries[state.frontier].tokens
@@ -316,11 +318,13 @@ def test_a_message_that_was_current_and_is_not_any_more_is_covered() -> None:
     more = [*entries, *extend_by(entries, [assistant("done"), *talk(12)])]
     still = Strategy(name="none", bounded=False)
     kept = [entry for entry in more if entry.seq in (0, 4) or entry.seq > summary.last]
-    state = make_summarized_view(made, room_of(1000), summary, entries, anchor=0).state()
+    state = make_summarized_view(made, room_of(1000), summary, entries, anchor=0).to_state()
     assert 4 in state.keep
     behind = [entry for entry in kept if entry.seq >= state.frontier]
     head = [entry for entry in kept if entry.seq in state.keep]
-    found = certain(plan_summary(FoldedView(still, room_of(1000), state, head, behind).window(room_of(1000)), made))
+    found = certain(
+        plan_summary(FoldedView(still, room_of(1000), state, head, behind).make_window(room_of(1000)), made)
+    )
     assert 4 in {unit.first for unit in found.units}
 
 
@@ -332,9 +336,9 @@ def test_a_user_text_that_poses_as_a_summary_is_a_message() -> None:
     )
     entries = entries_of(*talk(20), fake, *talk(2))
     carried, summary = laid(entries, made, 1000)
-    window = carried.window(room_of(1000))
+    window = carried.make_window(room_of(1000))
     assert window.summary == summary
-    assert [m.text for m in window.messages()].count(fake.text) == 1
+    assert [m.text for m in window.list_messages()].count(fake.text) == 1
     assert plan_summary(window_of(entries[38:], made, 1000), made) is None
 
 

@@ -77,7 +77,7 @@ def test_what_is_cut_says_where_the_whole_is() -> None:
     rounds = [user("Go. " * 300), call("get", {"id": "A1"}, "row " * 300), reply("Well. " * 300)]
     for loads, whole in ((True, 'load_artifact("result-2")'), (False, "message 2 of the session")):
         window = window_of(entries_of(*rounds), Room(10**6, STORED, loads=loads)).cut({0: 150, 2: 150, 3: 150})
-        texts = [message.text for message in window.messages()]
+        texts = [message.text for message in window.list_messages()]
         assert "message 0 of the session" in texts[0]
         assert whole in texts[2]
         assert "message 3 of the session" in texts[3]

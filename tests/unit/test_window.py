@@ -48,7 +48,7 @@ def seqs(entries: Sequence[Entry | None]) -> list[int | None]:
 
 def consistent(window: Window) -> bool:
     """Whether what it reckons is what its messages take."""
-    return window.tokens == sum(map(STORED.message, window.messages()))
+    return window.tokens == sum(map(STORED.message, window.list_messages()))
 
 
 def test_what_must_stay_moves_to_the_head_when_it_is_dropped() -> None:
@@ -77,12 +77,12 @@ def test_compactions_stand_before_the_current_message_and_behind_the_task() -> N
     window = window_of().drop(6).with_digest(Block(DIGEST, EMPTY, most=9, last=9))
     window.summary = SUMMARY
     said = ["task", SUMMARY.text, DIGEST.text, "now", "c"]
-    assert [message.text for message in window.messages()] == said
+    assert [message.text for message in window.list_messages()] == said
     assert seqs(window.list_sources()) == [0, None, None, 6, 7]
     assert window.find_current() == 3
     assert window.tokens - window.body == DIGEST.tokens
     assert window.body - window.head_tokens - window.tail_tokens == SUMMARY.tokens
-    assert [message.text for message in window.without_summary().messages()] == [said[0], *said[2:]]
+    assert [message.text for message in window.without_summary().list_messages()] == [said[0], *said[2:]]
     assert window.without_summary().find_current() == 2
 
 
@@ -94,7 +94,7 @@ def test_the_current_message_is_found_where_it_stands() -> None:
     alone = window_of([user("task"), reply("a"), call("get", {}, "ok"), reply("b")])
     assert alone.find_current() == 0
     laid = alone.drop(3).with_digest(Block(DIGEST, EMPTY, most=9, last=9))
-    assert [message.text for message in laid.messages()] == ["task", DIGEST.text, "b"]
+    assert [message.text for message in laid.list_messages()] == ["task", DIGEST.text, "b"]
     assert laid.find_current() == 0
     assert window_of([reply("a"), reply("b")]).find_current() is None
     assert Window(Room(9, STORED)).find_current() is None
@@ -148,15 +148,15 @@ def test_messages_longer_than_a_floor_can_be_cut() -> None:
 def test_a_copy_grows_by_itself() -> None:
     """And so does a window whose messages were looked at before."""
     window = window_of()
-    before, said = window.tokens, window.messages()
+    before, said = window.tokens, window.list_messages()
     grown = window.copy()
     unit = window_of([*ROUNDS, user("more")]).units[-1]
     grown.grow(unit)
-    assert (window.tokens, window.messages()) == (before, said)
+    assert (window.tokens, window.list_messages()) == (before, said)
     assert grown.tokens == before + STORED.message(unit.entries[0].message)
     assert grown.current == unit.first != window.current
     window.grow(unit)
-    assert window.messages() == grown.messages() == [*said, unit.entries[0].message]
+    assert window.list_messages() == grown.list_messages() == [*said, unit.entries[0].message]
     assert consistent(window)
     assert window.find_current() == grown.find_current() == len(said)
 

@@ -233,7 +233,7 @@ class BudgetGauge:
 
     def read(self, built: WorkingSet) -> str:
         """Return the bar, and the messages that left the prompt since the last call."""
-        runs = built.decisions()
+        runs = built.list_decisions()
         left, self._before = list(find_new_removals(self._before, runs)), runs
         told = [format_bar(built.tokens, built.budget)]
         if left:

@@ -259,7 +259,7 @@ class WorkingSet:
     @cached_property
     def state(self) -> ViewState:
         """The state of the view, to be saved with the session. Read it before the view is updated again."""
-        return self.view.state()
+        return self.view.to_state()
 
     @property
     def hash(self) -> str:
@@ -312,7 +312,7 @@ class WorkingSet:
             passages=() if self.recalled is None else self.recalled.passages,
         )
 
-    def decisions(self) -> list[Run]:
+    def list_decisions(self) -> list[Run]:
         """Return the decision on every entry of the live path, as runs in order. Their number depends on the window, not on the log."""
         return explain.list_decisions(self.window, self.request.strategy, self.refused)
 
@@ -320,7 +320,7 @@ class WorkingSet:
         """Return the tokens by decision: the short form for a response, without the runs."""
         return explain.sum_decisions(self.window, self.request.strategy, self.refused)
 
-    def explanation(self) -> dict[str, Any]:
+    def explain(self) -> dict[str, Any]:
         """Return how the working set was built: strategy, budget, frontier, compactions and common prefix with the previous prompt."""
         recalled = self.describe_recalled()
         strategy = explain.describe_strategy(self.request.strategy)
@@ -331,14 +331,14 @@ class WorkingSet:
             "overhead": self.overhead.to_wire(self.recalled_tokens),
             **({"recalled": recalled} if recalled else {}),
             "frontier": self._mark.frontier,
-            "compactions": [one.to_wire() for one in self.compactions()],
+            "compactions": [one.to_wire() for one in self.list_compactions()],
             "prefix": describe_prefix(self.prefix, self.broken),
             "hash": self.hash,
         }
 
-    def compactions(self) -> list[CompactionSize]:
+    def list_compactions(self) -> list[CompactionSize]:
         """Return the compactions in the prompt, with the size of what they replace."""
-        return explain.measure_compactions(self.window, self.decisions())
+        return explain.measure_compactions(self.window, self.list_decisions())
 
     def describe_recalled(self) -> dict[str, Any]:
         """Return the ids of what is recalled, and why something may be missing; empty if neither applies."""
@@ -487,7 +487,7 @@ def draft_from_view(request: Request, view: FoldedView, *, reduced: bool = True)
 
 
 def _make_draft(request: Request, view: FoldedView, limit: int, overhead: Overhead) -> Draft:
-    return Draft(request, fit(view.window(request.make_room(limit)), request, limit), view, limit, overhead)
+    return Draft(request, fit(view.make_window(request.make_room(limit)), request, limit), view, limit, overhead)
 
 
 def _place_recalled(request: Request, fitted: FittedWindow, room: int, own: int) -> PlacedBlock | None:
@@ -534,7 +534,7 @@ def _render_window(window: Window, request: Request) -> FittedWindow:
     refused: Mapping[int, str] = {}
     if window.refused or request.without:
         refused = find_refused(window, request.upstream, request.without)
-    conversation = without_refused(window, refused, request.marker) if refused else window.messages()
+    conversation = without_refused(window, refused, request.marker) if refused else window.list_messages()
     if request.dialect != "openai":
         conversation = adapt_messages(conversation, request.dialect, request.marker)
     if request.dialect == "openai" and request.count.exact and request.count.factor == 1.0 and not refused:

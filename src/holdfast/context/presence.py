@@ -69,7 +69,7 @@ class PromptContents:
         self._refused = built.refused
         self._whole = built.window.list_whole_seqs()
         self._blocks = _map_blocks(built.window)
-        self._runs: Sequence[Run] = built.decisions()
+        self._runs: Sequence[Run] = built.list_decisions()
         self._firsts = [run.first for run in self._runs]
         self._sent: dict[int, list[Message]] = {}
         for seq, message in zip(built.list_seqs(), built.messages, strict=True):

@@ -205,7 +205,7 @@ def without_refused(window: Window, refused: Mapping[int, str], marker: str = ""
         refused: reasons by `seq`.
         marker: the session's marker, for the notes.
     """
-    messages = window.messages()
+    messages = window.list_messages()
     if not refused:
         return messages
     calls: dict[str | None, int] = {}

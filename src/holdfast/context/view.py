@@ -117,7 +117,7 @@ class FoldedView:
         """True if a build blocks others noticeably, even if few entries are new."""
         return False
 
-    def entries(self) -> list[Entry]:
+    def list_entries(self) -> list[Entry]:
         """Return the entries that it holds."""
         units = (*self._window.head, *self._window.units)
         return [*(entry for unit in units for entry in unit.entries), *self._open]
@@ -156,7 +156,7 @@ class FoldedView:
             self._window = self._strategy(self._window)
             self.steps += 1
 
-    def window(self, room: Room) -> Window:
+    def make_window(self, room: Room) -> Window:
         """Return the window for a build, the newest unit included. A changed room only takes effect when the window has to change."""
         self._window.room = room
         window = self._window.copy() if self._open else self._window
@@ -186,7 +186,7 @@ class FoldedView:
         window.units = [unit.with_importances(importances) for unit in window.units]
         self._open = [entry for unit in group_units(self._open) for entry in unit.with_importances(importances).entries]
 
-    def state(self) -> ViewState:
+    def to_state(self) -> ViewState:
         """Return the state to save, without the newest unit while it can still change."""
         window = self._window
         return ViewState(
@@ -287,7 +287,7 @@ class BufferedView(FoldedView):
         """True if it sees many messages: each build processes all of them."""
         return self._messages > LONG
 
-    def entries(self) -> list[Entry]:
+    def list_entries(self) -> list[Entry]:
         units = [entry for unit in (*self._staying, *self._units) for entry in unit.entries]
         return [*units, *(entry for entry in self._newest if not units or entry.seq > units[-1].seq)]
 
@@ -336,13 +336,13 @@ class BufferedView(FoldedView):
             or any(entry.pinned for entry in unit.entries)
         )
 
-    def window(self, room: Room) -> Window:
+    def make_window(self, room: Room) -> Window:
         """Return the window that a log with only the visible messages would have at its end."""
         if self._made is None or self._made[0] != room:
             made = FoldedView(self._strategy, room, None, (), ())
             made.take([*self._staying, *self._units])
             self._made = (room, made)
-        window = self._made[1].window(room).copy()
+        window = self._made[1].make_window(room).copy()
         window.beyond = self._beyond
         window.left_out = self._passed.left_out
         if self._units and self._units[0].first:
@@ -362,7 +362,7 @@ class BufferedView(FoldedView):
         )
         self._made = None
 
-    def state(self) -> ViewState:
+    def to_state(self) -> ViewState:
         """Return the state to save: where it begins, and what stays from before."""
         return ViewState(
             frontier=self.frontier,

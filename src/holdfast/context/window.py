@@ -403,7 +403,7 @@ class Window:
 
     # -- messages ----------------------------------------------------------
 
-    def messages(self) -> list[Message]:
+    def list_messages(self) -> list[Message]:
         """Return the conversation: system messages in force, task, compactions, rest; see `_compute_layout`."""
         if self._said is None:
             # Cached while units are only added at the end, so that a build between two steps only copies lists.
@@ -417,14 +417,14 @@ class Window:
         return [*front, *self._said[included:]]
 
     def list_seqs(self) -> list[int | None]:
-        """Return for each of `messages` the `seq` of its entry; None if it has none."""
+        """Return for each message of `list_messages` the `seq` of its entry; None if it has none."""
         before, laid, after, tasks = self._compute_layout()
         first_part = [seq for unit in (*before, *self.units[:tasks]) for seq, _ in self._list_unit_messages(unit)]
         rest = [seq for unit in (*after, *self.units[tasks:]) for seq, _ in self._list_unit_messages(unit)]
         return [*first_part, *(None for _ in laid), *rest]
 
     def find_current(self) -> int | None:
-        """Return the index of the current user message in `messages`; None if there is none."""
+        """Return the index of the current user message in `list_messages`; None if there is none."""
         if self.current is None:
             return None
         seqs = self.list_seqs()
@@ -440,7 +440,7 @@ class Window:
         return self._compute_layout().laid
 
     def list_sources(self) -> list[Entry | None]:
-        """Return for each of `messages` the entry that it represents.
+        """Return for each message of `list_messages` the entry that it represents.
 
         None for a compaction, a result that was never recorded, and the stub of a task.
         """

@@ -452,7 +452,7 @@ class TenantCache:
 
     def _admit_all(self, cached: CachedSession) -> None:
         """Add all entries that the views of a session use, and its last entries, to its size."""
-        entries = {entry.seq: entry for view in cached.views.values() for entry in view.folded.entries()}
+        entries = {entry.seq: entry for view in cached.views.values() for entry in view.folded.list_entries()}
         entries |= {entry.seq: entry for entry in cached.last}
         for seq in sorted(entries):
             self._admit(cached, entries[seq])

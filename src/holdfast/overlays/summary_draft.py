@@ -114,10 +114,10 @@ def _make_full_window(made: Strategy, room: Room, read: ReadView) -> Window:
     )
     if read.state is None and read.live is not None:
         summary = load_compaction(read.live, room.count, room.marker)
-        return make_summarized_view(unbounded, room, summary, read.entries, anchor=read.session.tail.anchor).window(
-            room
-        )
-    return FoldedView(unbounded, room, read.state, read.head, read.entries).window(room)
+        return make_summarized_view(
+            unbounded, room, summary, read.entries, anchor=read.session.tail.anchor
+        ).make_window(room)
+    return FoldedView(unbounded, room, read.state, read.head, read.entries).make_window(room)
 
 
 async def read_source(store: Store, job: Job, seen: Source) -> SummaryInput:
@@ -197,7 +197,7 @@ def compose(
     anchor, room = seen.session.tail.anchor, job.room(job.request.strategy)
     candidates = seen.window.candidates
     view = make_summarized_view(job.request.strategy, room, summary, seen.entries, anchor=anchor, candidates=candidates)
-    state = view.state()
+    state = view.to_state()
     return new, SavedView(state.frontier, encode_state(state), state.keep, seen.session.version)
 
 

@@ -185,7 +185,7 @@ class SessionSummaries:
         if self._wait:
             return None
         strategy, entries = self._request.strategy, log[state.frontier if state else 0 :]
-        window = FoldedView(_make_unbounded(strategy), self._room, state, kept, entries).window(self._room)
+        window = FoldedView(_make_unbounded(strategy), self._room, state, kept, entries).make_window(self._room)
         planned = plan_summary(window, strategy)
         if planned is None:
             return None
@@ -210,7 +210,7 @@ class SessionSummaries:
         view = make_summarized_view(
             strategy, self._room, summary, [*kept, *entries], anchor=anchor, candidates=candidates
         )
-        return view.state()
+        return view.to_state()
 
     def _make_input(self, planned: Plan, log: Sequence[Entry]) -> SummaryInput:
         """Return the summarizer's input: the range to be covered, the range of the digest as far as it can be read, the earlier summary."""

@@ -122,7 +122,7 @@ class Preview(NamedTuple):
 
     def explain(self) -> dict[str, Any]:
         """How it came about. Of a past call the budget is the recorded one, whose shares of the window are not kept."""
-        explained = self.built.explanation()
+        explained = self.built.explain()
         if self.record is not None:
             arithmetic = {"input": self.record.input_budget, "system_and_tools": self.record.overhead}
             kept = {name: explained["budget"][name] for name in ("conversation", "used", "counter")}
@@ -358,7 +358,7 @@ def to_context(found: Preview) -> Context:
         total_tokens=built.total_tokens,
         budget=built.budget,
         hash=built.hash,
-        decisions=built.decisions(),
+        decisions=built.list_decisions(),
         system=system,
         provider_count=built.describe_count(found.provider).to_wire(),
         sent_hash=found.call.hash.hex() if found.call else None,

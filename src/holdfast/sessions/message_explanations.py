@@ -197,7 +197,7 @@ def _build_explanation(
         tokens=built.tokens,
         budget=built.budget,
         frontier=built.window.units[0].first if built.window.units else 0,
-        compactions=tuple(built.compactions()),
+        compactions=tuple(built.list_compactions()),
         messages=tuple(messages),
     )
 

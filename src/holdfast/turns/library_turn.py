@@ -227,9 +227,9 @@ class OpenTurn:
         known = built.request.introduction
         told = f"known since before: {', '.join(known.ids)}" if known else ""
         missed = "; ".join(f"not recalled: {why}" for why in built.request.recall.missed)
-        laid = "\n".join(map(str, built.compactions()))
+        laid = "\n".join(map(str, built.list_compactions()))
         return "\n".join(
-            filter(None, [head, laid, told, had, missed, broke, *(_format_run(run) for run in built.decisions())])
+            filter(None, [head, laid, told, had, missed, broke, *(_format_run(run) for run in built.list_decisions())])
         )
 
     def explanation(self) -> dict[str, Any]:
@@ -237,7 +237,7 @@ class OpenTurn:
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
         counted = built.describe_count(self._turn.provider_count).to_wire()
-        return {**built.explanation(), "counted": counted, "decisions": [run.to_wire() for run in built.decisions()]}
+        return {**built.explain(), "counted": counted, "decisions": [run.to_wire() for run in built.list_decisions()]}
 
 
 async def get_prompt(turn: Turn) -> list[dict[str, Any]]:

@@ -301,7 +301,7 @@ class _SentText:
     """What a prompt says already in other forms: in compactions, and in messages that are cut."""
 
     def __init__(self, window: Window) -> None:
-        said = zip(window.messages(), window.list_seqs(), strict=True)
+        said = zip(window.list_messages(), window.list_seqs(), strict=True)
         texts = (message.text for message, seq in said if seq is None or (seq in window.cuts and seq != window.current))
         self._text = _fold_words("\n".join(texts))
 
