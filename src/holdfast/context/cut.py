@@ -213,14 +213,14 @@ def _make_stripper(message: Message, whole: str) -> Callable[[Message], Message]
     long = {key for key, value in message.extra.items() if len(str(value)) > _LONG}
     note = _FIELDS_NOTE.format(names=", ".join(map(escape_name, sorted(long))), whole=whole) if long else ""
 
-    def leaner(shortened: Message) -> Message:
+    def strip(shortened: Message) -> Message:
         content = shortened.content
         if isinstance(content, tuple):
             content = tuple(_describe_part(part, whole) for part in content)
         extra = {key: value for key, value in shortened.extra.items() if key not in long}
         return shortened.evolve(content=_append_note(content, note) if note else content, extra=extra)
 
-    return leaner
+    return strip
 
 
 def _describe_part(part: Part, whole: str) -> Part:

@@ -109,19 +109,19 @@ def decode_record(data: bytes) -> BuildRecord | None:
         return None
 
 
-def describe_strategy(made: Strategy) -> dict[str, Any]:
+def describe_strategy(strategy: Strategy) -> dict[str, Any]:
     """Return a strategy with all its keys, defaults included, in the form of a request."""
-    fields = msgspec.to_builtins(msgspec.structs.replace(made, perspective=None, choose=None))
+    fields = msgspec.to_builtins(msgspec.structs.replace(strategy, perspective=None, choose=None))
     clearing = fields.pop("clearing")
-    fields |= clearing or {} if made.name == CLEARING else {CLEARING: clearing}
-    if made.summarizer is not None:
+    fields |= clearing or {} if strategy.name == CLEARING else {CLEARING: clearing}
+    if strategy.summarizer is not None:
         # The agent's own model has no name here. With a model, `threshold` says when a summary is due, not when the view changes.
-        fields |= {"summarizer_llm": made.summarizer or None, "threshold": made.summarize_at}
-    elif made.threshold is not None:
+        fields |= {"summarizer_llm": strategy.summarizer or None, "threshold": strategy.summarize_at}
+    elif strategy.threshold is not None:
         fields |= {"summarizer_llm": "none"}
-    keys = {key: fields.get(key) for key in STRATEGIES[made.name].keys}
-    shown = {"strategy": made.name, **{key: value for key, value in keys.items() if value is not None}}
-    return shown | ({"max_history_turns": made.history} if made.history else {})
+    keys = {key: fields.get(key) for key in STRATEGIES[strategy.name].keys}
+    shown = {"strategy": strategy.name, **{key: value for key, value in keys.items() if value is not None}}
+    return shown | ({"max_history_turns": strategy.history} if strategy.history else {})
 
 
 def describe_recalled(
@@ -152,17 +152,17 @@ def measure_compactions(window: Window, runs: Sequence[Run]) -> list[CompactionS
     """
     return [
         CompactionSize(
-            one.kind,
-            one.first,
-            one.last,
-            one.tokens,
-            sum(run.tokens for run in runs if _is_covered(one, run)),
+            compaction.kind,
+            compaction.first,
+            compaction.last,
+            compaction.tokens,
+            sum(run.tokens for run in runs if _is_covered(run, compaction)),
         )
-        for one in window.list_compactions()
+        for compaction in window.list_compactions()
     ]
 
 
-def _is_covered(compaction: Compaction, run: Run) -> bool:
+def _is_covered(run: Run, compaction: Compaction) -> bool:
     return run.decision == "compacted" and compaction.first <= run.last and run.first <= compaction.last
 
 
@@ -203,7 +203,7 @@ def sum_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str]
     return sums
 
 
-# -- inside ------------------------------------------------------------------
+# -- helpers -----------------------------------------------------------------
 
 
 def _iter_decisions(window: Window, strategy: Strategy, refused: Mapping[int, str]) -> Iterator[Run]:
@@ -251,16 +251,16 @@ def _iter_unsent(window: Window, strategy: Strategy, gap: Gap, *, within: bool) 
         within: whether the gap is before the frontier.
     """
 
-    def others(part: Gap) -> Iterator[Run]:
+    def iter_rest(part: Gap) -> Iterator[Run]:
         return _iter_gap(window, strategy, part) if within else _iter_unseen(part)
 
     for one in window.left_out:
         if gap.first <= one.first and one.last < gap.end:
             start = one.total - one.tokens
-            yield from others(Gap(gap.first, one.first, gap.before, start))
+            yield from iter_rest(Gap(gap.first, one.first, gap.before, start))
             yield Run(one.first, one.last, "evicted", one.reason, one.tokens)
             gap = Gap(one.last + 1, gap.end, one.total, gap.after)
-    yield from others(gap)
+    yield from iter_rest(gap)
 
 
 def _iter_unseen(gap: Gap) -> Iterator[Run]:

@@ -460,7 +460,7 @@ class Window:
         least = least.with_statements(Block(None, self.candidates))
         return least.cut({seq: MIN_CUT for seq, _ in least.list_cuttable((*least.head, *least.units))})
 
-    # -- inside ------------------------------------------------------------
+    # -- helpers -----------------------------------------------------------
 
     def _list_unit_messages(self, unit: Unit) -> list[SourcedMessage]:
         return list_messages(unit, self.room.marker)
