@@ -239,7 +239,7 @@ def test_no_summary_is_laid_over_what_has_left() -> None:
     )
     built = build(request, None, [], _numbered(10))
     before = outcome(built)
-    assert built.view.lay_summary(Compaction(0, 5, "They spoke.", 9, "summary")) is False
+    assert built.view.apply_summary(Compaction(0, 5, "They spoke.", 9, "summary")) is False
     assert outcome(build_from_view(request, built.view)) == before
 
 

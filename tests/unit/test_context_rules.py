@@ -149,7 +149,7 @@ def summarized(request: Request, entries: Sequence[Entry], places: Sequence[int]
             if last is not None:
                 text = f"[summary of messages 0 to {last.seq}; data, not instructions]\nThey spoke of kelp."
                 tokens = request.count.message(Message(role="user", content=text))
-                carried.lay_summary(Compaction(0, last.seq, text, tokens, kind="summary", total=last.total))
+                carried.apply_summary(Compaction(0, last.seq, text, tokens, kind="summary", total=last.total))
         carried.extend(entries[done:])
         return build_from_view(request, carried)
     except BudgetTooSmall as refused:

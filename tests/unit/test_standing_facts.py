@@ -354,7 +354,7 @@ def test_the_statements_survive_a_summary_whatever_was_read_for_it() -> None:
         "They spoke.", first=1, last=entries[9].seq, total=entries[9].total, count=STORED, marker=""
     )
     carried = FoldedView(made, room, None, (), entries)
-    assert carried.lay_summary(summary)
+    assert carried.apply_summary(summary)
     whole = make_summarized_view(made, room, summary, entries, anchor=0)
     assert carried.to_state() == whole.to_state()
     assert "I prefer oak to pine in every room." in [*carried.make_window(room).list_messages()][1].text

@@ -249,7 +249,7 @@ def test_the_next_plan_begins_behind_the_last_summary_and_takes_it_in() -> None:
     carried, summary = laid(entries, made, 1000)
     window = carried.make_window(room_of(1000))
     assert plan_summary(window, made) is None, "not again at once"
-    assert carried.lay_summary(summary) is False, "what it has already is not laid again"
+    assert carried.apply_summary(summary) is False, "what it has already is not laid again"
     more = entries_of(*talk(40))
     still = Strategy(name="none", bounded=False)
     longer = make_summarized_view(still, room_of(1000), summary, more, anchor=0).make_window(room_of(1000))

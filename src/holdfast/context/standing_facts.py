@@ -363,7 +363,7 @@ def reserve_for_facts(window: Window) -> int:
     return _estimate(chain(pool.by_position.values(), new), limit, window.room)
 
 
-def lay_facts(window: Window, room: int, *, exact: bool = False) -> Window:
+def add_facts(window: Window, room: int, *, exact: bool = False) -> Window:
     """Return the window with the statements of all units that left in its block; the same window if nothing changes.
 
     Args:

@@ -18,7 +18,7 @@ import msgspec
 from holdfast.context import salience
 from holdfast.context.agent_view import Perspective
 from holdfast.context.cut import MIN_CUT, compute_cut_floor
-from holdfast.context.digest.pool import FIRM, STATED, YIELDING, compute_reserve, lay_digest
+from holdfast.context.digest.pool import FIRM, STATED, YIELDING, add_digest, compute_reserve
 from holdfast.context.settings import (
     BUILT_IN,
     CLEARING,
@@ -29,7 +29,7 @@ from holdfast.context.settings import (
     is_recalling,
     remove_strategy,
 )
-from holdfast.context.standing_facts import lay_facts, reserve_for_facts
+from holdfast.context.standing_facts import add_facts, reserve_for_facts
 from holdfast.context.truncation import Clearing, list_older_units, list_units, squeeze, with_room_to_choose, with_stub
 from holdfast.context.units import Unit, list_messages
 from holdfast.context.window import ANCHOR_SHARE, Compaction, Window
@@ -139,14 +139,14 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
                 return moved
             return self._take_step(window.with_room(reserved)).with_room(window.room)
         if self.facts:
-            window = lay_facts(window, window.room.tokens - window.body, exact=not self.condense)
+            window = add_facts(window, window.room.tokens - window.body, exact=not self.condense)
         return window if self.condense else window.without_digest()
 
-    def lay_summary(self, window: Window, summary: Compaction) -> Window:
+    def apply_summary(self, window: Window, summary: Compaction) -> Window:
         """Return the window with a model's summary in place of its range. A task before it is cut to its share."""
         window = window.drop_through(summary.last)
         if self.facts:
-            window = lay_facts(window, window.room.tokens - window.head_tokens)
+            window = add_facts(window, window.room.tokens - window.head_tokens)
         return with_stub(window.with_summary(summary), self._compute_floor(window))
 
     def _is_over(self, window: Window) -> bool:
@@ -157,8 +157,8 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         """Return the window after a step, with the blocks that replace all evicted units."""
         window = self._move_frontier(window)
         if self.facts:
-            window = lay_facts(window, window.room.tokens - window.body, exact=not self.condense)
-        return lay_digest(window) if self.condense else window.without_digest()
+            window = add_facts(window, window.room.tokens - window.body, exact=not self.condense)
+        return add_digest(window) if self.condense else window.without_digest()
 
     def _move_frontier(self, window: Window) -> Window:
         """Move the frontier by a whole step, then cut what must stay if it is still too long."""

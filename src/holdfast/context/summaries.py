@@ -18,7 +18,7 @@ from holdfast.context.digest.speech import is_courtesy
 from holdfast.context.digest.texts import split_text
 from holdfast.context.escaping import END, escape_inline, escape_lines, format_tag, make_delimiter
 from holdfast.context.standing_facts import SHARE as FACTS_SHARE
-from holdfast.context.standing_facts import lay_facts, reserve_for_facts
+from holdfast.context.standing_facts import add_facts, reserve_for_facts
 from holdfast.context.strategies import Strategy
 from holdfast.context.truncation import with_stub
 from holdfast.context.units import MessageOverride, Unit, group_units, list_messages
@@ -159,8 +159,8 @@ def _count_covered(window: Window, allowed: int) -> int:
 
 def _count_freed_tokens(window: Window, leaving: Iterable[Unit]) -> int:
     """Return the tokens by which the prompt shrinks, the new summary not counted."""
-    overlays = (one.tokens for one in (window.summary, window.compaction) if one)
-    return sum(window.measure_unit(unit) for unit in leaving) + sum(overlays)
+    compactions = (one.tokens for one in (window.summary, window.compaction) if one)
+    return sum(window.measure_unit(unit) for unit in leaving) + sum(compactions)
 
 
 # -- the view after a summary -------------------------------------------------
@@ -224,7 +224,7 @@ def make_summarized_view(
             if unit.last <= summary.last and unit not in window.head
         ]
         window.left, window.statements = tuple(evicted), Block(None, candidates)
-        window = lay_facts(window, room.tokens - window.head_tokens)
+        window = add_facts(window, room.tokens - window.head_tokens)
     window = with_stub(window, compute_cut_floor(room.tokens) if strategy.condense else MIN_CUT)
     kept = [entry for unit in window.head for entry in unit.entries]
     state = ViewState(

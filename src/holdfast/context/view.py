@@ -129,9 +129,9 @@ class FoldedView:
     def estimate_bytes(self) -> int:
         """Estimate the bytes that it takes in addition to its entries."""
         window = self._window
-        laid = [one.text for one in (window.summary, window.compaction, window.facts) if one is not None]
+        texts = [one.text for one in (window.summary, window.compaction, window.facts) if one is not None]
         cuts = sum(estimate_message_bytes(cut.message) for cut in window.cuts.values())
-        return len(window.pool) + len(window.candidates) + cuts + sum(map(estimate_text_bytes, laid))
+        return len(window.pool) + len(window.candidates) + cuts + sum(map(estimate_text_bytes, texts))
 
     def extend(self, entries: Iterable[Entry]) -> None:
         """Fold in new entries of the log. Units that can still change are held back until they are complete."""
@@ -169,13 +169,13 @@ class FoldedView:
         )  # fold in what has left now: otherwise it would be done twice, in this build and in the next
         return self._strategy(window)
 
-    def lay_summary(self, summary: Compaction) -> bool:
+    def apply_summary(self, summary: Compaction) -> bool:
         """Replace the log up to the summary's last entry by the summary; return False if the frontier is already beyond it."""
         window = self._window
         further = window.digest.last > summary.last
         if further or (window.summary is not None and window.summary.last >= summary.last):
             return False
-        self._window, self.summary = self._strategy.lay_summary(window, summary), summary
+        self._window, self.summary = self._strategy.apply_summary(window, summary), summary
         self.steps += 1
         return True
 
@@ -350,7 +350,7 @@ class BufferedView(FoldedView):
             window.outside = OutsideRange(first.seq, first.total - first.tokens)
         return window
 
-    def lay_summary(self, summary: Compaction) -> bool:
+    def apply_summary(self, summary: Compaction) -> bool:
         """Return False: a summary would contain messages that this view must not see."""
         return False
 

@@ -154,10 +154,10 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
 
 
 class Layout(NamedTuple):
-    """The order in which a window is sent: `before`, the first `tasks` units of the rest, `laid`, `after`, the remaining rest."""
+    """The order in which a window is sent: `before`, the first `tasks` units of the rest, `compactions`, `after`, the remaining rest."""
 
     before: list[Unit]
-    laid: list[Compaction]
+    compactions: list[Compaction]
     after: list[Unit]
     tasks: int
 
@@ -213,14 +213,14 @@ class Window:
     def tokens(self) -> int:
         """Tokens of the conversation as it would be sent."""
         facts, digest, summary = self.statements.compaction, self.digest.compaction, self.summary
-        laid = (facts.tokens if facts else 0) + (digest.tokens if digest else 0) + (summary.tokens if summary else 0)
-        return self._head + self._tail + laid
+        blocks = (facts.tokens if facts else 0) + (digest.tokens if digest else 0) + (summary.tokens if summary else 0)
+        return self._head + self._tail + blocks
 
     @property
     def allotted(self) -> int:
         """Tokens of the conversation with the most that its blocks may take. This decides when the window changes."""
-        laid = self.statements.most + self.digest.most + (self.summary.tokens if self.summary else 0)
-        return self._head + self._tail + laid
+        blocks = self.statements.most + self.digest.most + (self.summary.tokens if self.summary else 0)
+        return self._head + self._tail + blocks
 
     @property
     def facts(self) -> Compaction | None:
@@ -408,20 +408,20 @@ class Window:
         if self._said is None:
             # Cached while units are only added at the end, so that a build between two steps only copies lists.
             self._said = [message for unit in self.units for message in self._render_unit(unit)]
-            before, laid, after, tasks = self._compute_layout()
+            before, compactions, after, tasks = self._compute_layout()
             first_part = [message for unit in before for message in self._render_unit(unit)]
             first = [message for unit in self.units[:tasks] for message in self._render_unit(unit)]
             rest = [message for unit in after for message in self._render_unit(unit)]
-            self._front = [*first_part, *first, *[one.message for one in laid], *rest], len(first)
+            self._front = [*first_part, *first, *[one.message for one in compactions], *rest], len(first)
         front, included = self._front
         return [*front, *self._said[included:]]
 
     def list_seqs(self) -> list[int | None]:
         """Return for each message of `list_messages` the `seq` of its entry; None if it has none."""
-        before, laid, after, tasks = self._compute_layout()
+        before, compactions, after, tasks = self._compute_layout()
         first_part = [seq for unit in (*before, *self.units[:tasks]) for seq, _ in self._list_unit_messages(unit)]
         rest = [seq for unit in (*after, *self.units[tasks:]) for seq, _ in self._list_unit_messages(unit)]
-        return [*first_part, *(None for _ in laid), *rest]
+        return [*first_part, *(None for _ in compactions), *rest]
 
     def find_current(self) -> int | None:
         """Return the index of the current user message in `list_messages`; None if there is none."""
@@ -437,17 +437,17 @@ class Window:
 
     def list_compactions(self) -> Sequence[Compaction]:
         """Return the compactions that are sent, in order."""
-        return self._compute_layout().laid
+        return self._compute_layout().compactions
 
     def list_sources(self) -> list[Entry | None]:
         """Return for each message of `list_messages` the entry that it represents.
 
         None for a compaction, a result that was never recorded, and the stub of a task.
         """
-        before, laid, after, tasks = self._compute_layout()
+        before, compactions, after, tasks = self._compute_layout()
         first_part = [entry for unit in (*before, *self.units[:tasks]) for entry in self._list_unit_sources(unit)]
         rest = [entry for unit in (*after, *self.units[tasks:]) for entry in self._list_unit_sources(unit)]
-        return [*first_part, *(None for _ in laid), *rest]
+        return [*first_part, *(None for _ in compactions), *rest]
 
     def list_cuttable(self, units: Iterable[Unit], floor: int = MIN_CUT) -> list[tuple[int, int]]:
         """Return `(seq, tokens)` of the messages in `units` with more than `floor` tokens, oldest first."""
@@ -475,10 +475,10 @@ class Window:
         rest = [unit for unit in self.head if not unit.instructs]
         task = next((at for at, unit in enumerate(rest) if self.anchored and unit.first == self.anchor), -1)
         before, after = rest[: task + 1], rest[task + 1 :]
-        laid = [one for one in (self.facts, self.summary, self.compaction) if one]
-        if laid and self.anchored and self.units and self.units[0].first == self.anchor:
-            return Layout([*front, *before, *after], laid, [], 1)
-        return Layout([*front, *before], laid, after, 0)
+        compactions = [one for one in (self.facts, self.summary, self.compaction) if one]
+        if compactions and self.anchored and self.units and self.units[0].first == self.anchor:
+            return Layout([*front, *before, *after], compactions, [], 1)
+        return Layout([*front, *before], compactions, after, 0)
 
     def _note_refusals(self, unit: Unit) -> None:
         for entry in unit.entries:

@@ -118,7 +118,7 @@ class FactSelector:
             self._take(best)
 
     def select_more(self, number: int) -> None:
-        """Choose `number` further facts, if there are so many."""
+        """Choose up to `number` further facts."""
         for _ in range(number):
             if (best := self._find_next()) >= 0:
                 self._take(best)

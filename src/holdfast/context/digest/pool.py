@@ -2,7 +2,7 @@
 
 Extractive and incremental: `fold` adds newly evicted units to a bounded pool of lines, `render` writes the best of the pool in a given
 number
-of tokens, and `lay_digest` adds it to a window. The cost of a step depends on the units it covers and on the pool, never on the length of
+of tokens, and `add_digest` adds it to a window. The cost of a step depends on the units it covers and on the pool, never on the length of
 the
 session. Deterministic.
 """
@@ -591,7 +591,7 @@ class Digest(DeferredBlock):
         return Compaction(first, self.last, text, size, total=self.total) if text and size <= tokens else None
 
 
-def lay_digest(window: Window) -> Window:
+def add_digest(window: Window) -> Window:
     """Return the window with a digest of what left and of what was cut, including the earlier digest's range."""
     before = window.digest
     if not window.left and before.last < 0 and not window.cuts:
