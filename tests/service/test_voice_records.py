@@ -76,7 +76,9 @@ def check(built: WorkingSet, entries: Sequence[Entry]) -> None:
         check_words(message, entry)
     assert len(places) == len(set(places)), "none twice"
     told_sent = {"kept", "pinned", "anchored", "cut", "cleared"}
-    sent = {seq for run in built.list_decisions() if run.decision in told_sent for seq in range(run.first, run.last + 1)}
+    sent = {
+        seq for run in built.list_decisions() if run.decision in told_sent for seq in range(run.first, run.last + 1)
+    }
     stubbed = {entry.seq for entry in entries if entry.seq not in places and entry.seq in sent & known.keys()}
     assert stubbed <= {built.window.anchor}, "what is sent has its fields, but for a stub"
 
