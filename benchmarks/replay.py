@@ -114,12 +114,12 @@ def _make_columns() -> list[Column]:
 def _measure_strategy(sessions: Sequence[Recording], name: str, budget: int) -> dict[str, Figure]:
     report(f"replay: {name}, {budget:,} tokens, {len(sessions)} sessions")
     if name == TRIM:
-        return _make_row(_play(sessions, lambda system: _TrimmingPlayer(system, budget)).result(name, budget))
+        return _make_row(_play(sessions, lambda system: _TrimmingPlayer(system, budget)).make_result(name, budget))
     spec = parse_spec(name)
     if spec.summarizer == SCRIPTED:
         with SummaryWriter(make_scripted_llm()) as writer:
             return _make_row(play(sessions, spec, budget, writer=writer).result)
-    return _make_row(_play(sessions, lambda system: _make_player(spec, budget, system)).result(spec.label, budget))
+    return _make_row(_play(sessions, lambda system: _make_player(spec, budget, system)).make_result(spec.label, budget))
 
 
 def _make_row(result: Result) -> dict[str, Figure]:
@@ -153,7 +153,7 @@ def _play(sessions: Sequence[Recording], make: Make) -> Tally:
 
 
 def _make_player(spec: Spec, budget: int, system: tuple[Message, ...]) -> Player:
-    player = Player(spec.policy(budget), budget, system)
+    player = Player(spec.make_strategy(budget), budget, system)
     player.count = CachingCounter()
     return player
 
@@ -162,7 +162,7 @@ class _TrimmingPlayer(Player):
     """A player whose working sets are the prompts of `trim_messages`."""
 
     def __init__(self, system: tuple[Message, ...], budget: int) -> None:
-        super().__init__(parse_spec("none").policy(budget), budget, system)
+        super().__init__(parse_spec("none").make_strategy(budget), budget, system)
         self.count = CachingCounter()
         self._room = budget + sum(STORED.message(message) for message in system)
         self._trimmer = Trimmer(system, remember=True)

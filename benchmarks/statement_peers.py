@@ -51,7 +51,7 @@ async def measure(run: Run) -> list[Table]:
     budgets = BUDGETS[1:3] if run.quick else BUDGETS
     conversations = read_conversations([FOLDER])
     specs = parse_specs([DEFAULT_STRATEGIES])
-    runs = [StrategyRun(spec.label, budget, spec.settings(budget)) for budget in budgets for spec in specs]
+    runs = [StrategyRun(spec.label, budget, spec.make_settings(budget)) for budget in budgets for spec in specs]
     report(f"statements: {len(runs)} strategies and budgets, {len(conversations)} conversations")
     figures = await measure_statements(conversations, runs, asked=not run.quick)
     figures += await asyncio.to_thread(_measure_peers, conversations, budgets, run.folder, asked=not run.quick)

@@ -261,7 +261,7 @@ _AT = (("short", ENDS[0]), ("long", ENDS[1]))
 
 def _make_view(sample: SampleSession, name: str, length: int) -> StrategyView:
     """Return a strategy's view, built from the task and the newest entries."""
-    strategy = parse_spec(name).policy(SMALL, written=True)
+    strategy = parse_spec(name).make_strategy(SMALL, written=True)
     request = Request(strategy=strategy, count=STORED, input_budget=LLM.compute_budget().input, system=(SYSTEM,))
     log = sample.entries[:length]
     if strategy.summarizer is not None:

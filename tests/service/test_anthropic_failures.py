@@ -67,7 +67,7 @@ async def test_an_error_in_mid_stream(kind: str, error: type[ModelError], status
         assert len(upstream.requests) == 1
     assert caught.value.status == status
     assert KEY not in str(caught.value)
-    assert collector.partial()["choices"][0]["message"]["content"] == "Hello there, "
+    assert collector.build_partial()["choices"][0]["message"]["content"] == "Hello there, "
 
 
 @pytest.mark.parametrize("events", range(8))

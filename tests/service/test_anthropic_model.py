@@ -191,7 +191,7 @@ def test_what_a_compaction_says_is_kept() -> None:
         {"type": "content_block_delta", "delta": {"type": "compaction_delta", "content": "So far: kelp."}},
         {"type": "content_block_stop"},
     ]
-    chunks = [chunk for event in events for chunk in reply.chunks(event)]
+    chunks = [chunk for event in events for chunk in reply.convert(event)]
     assert chunks[-1]["choices"][0]["delta"]["content_blocks"] == [
         {"type": "compaction", "content": "So far: kelp.", "index": 0}
     ]
@@ -324,7 +324,7 @@ def test_it_does_not_matter_where_the_bytes_are_cut(content: list[Json], cuts: l
                 collector.add(chunk)
         for chunk in () if reader.done else reader.end():
             collector.add(chunk)
-        return collector.completion()
+        return collector.build_completion()
 
     pieces, rest = [], data
     for size in cuts:

@@ -70,7 +70,7 @@ async def counter_at(
 async def test_anthropic_is_asked_in_its_own_shape() -> None:
     async with ScriptedUpstream(counts=lambda body: 1_234) as upstream:
         async with counter_at(upstream, provider="anthropic", headers={"x-team": "a"}) as (counter, _):
-            assert await counter.prompt_tokens(BODY) == 1_234
+            assert await counter.count_prompt(BODY) == 1_234
             assert counter.failure is None
         asked = upstream.counted[0]
     assert asked.path == "/v1/messages/count_tokens"
@@ -85,7 +85,7 @@ async def test_anthropic_is_asked_in_its_own_shape() -> None:
 async def test_gemini_is_asked_in_its_own_shape() -> None:
     async with ScriptedUpstream(counts=lambda body: 99) as upstream:
         async with counter_at(upstream, provider="gemini") as (counter, _):
-            assert await counter.prompt_tokens(BODY | {"model": "gemini-2.5-flash"}) == 99
+            assert await counter.count_prompt(BODY | {"model": "gemini-2.5-flash"}) == 99
         asked = upstream.counted[0]
     assert asked.path == "/v1/models/gemini-2.5-flash:countTokens"
     assert asked.headers["x-goog-api-key"] == KEY
@@ -97,7 +97,7 @@ async def test_gemini_is_asked_in_its_own_shape() -> None:
 async def test_openai_is_asked_with_the_items_of_its_responses() -> None:
     async with ScriptedUpstream(counts=lambda body: 7) as upstream:
         async with counter_at(upstream) as (counter, _):
-            assert await counter.prompt_tokens(BODY) == 7
+            assert await counter.count_prompt(BODY) == 7
         asked = upstream.counted[0]
     assert asked.path == "/v1/responses/input_tokens"
     assert asked.headers["authorization"] == f"Bearer {KEY}"
@@ -136,7 +136,7 @@ async def test_openai_is_asked_with_the_items_of_its_responses() -> None:
 )
 def test_where_a_model_is_counted(base_url: str, model: str, url: str) -> None:
     endpoint = find_count_endpoint(base_url, KEY, model)
-    assert endpoint.address({}) == url
+    assert endpoint.make_url({}) == url
     assert ("authorization" in endpoint.headers) == ("anthropic.com" not in url and "googleapis" not in url)
 
 
@@ -146,9 +146,9 @@ def test_where_a_model_is_counted(base_url: str, model: str, url: str) -> None:
 async def test_the_same_prompt_is_asked_for_once() -> None:
     async with ScriptedUpstream(counts=lambda body: len(body["input"])) as upstream, counter_at(upstream) as (c, _):
         assert [
-            await c.prompt_tokens(HI),
-            await c.prompt_tokens(HI | {"temperature": 1}),
-            await c.prompt_tokens(BODY),
+            await c.count_prompt(HI),
+            await c.count_prompt(HI | {"temperature": 1}),
+            await c.count_prompt(BODY),
         ] == [
             1,
             1,
@@ -170,15 +170,15 @@ async def test_the_same_prompt_is_asked_for_once() -> None:
 )
 async def test_who_cannot_count_is_left_alone_for_a_while(counted: int | Reply, pause: int) -> None:
     async with ScriptedUpstream(counts=lambda body: counted) as upstream, counter_at(upstream) as (counter, clock):
-        assert await counter.prompt_tokens(HI) is None
+        assert await counter.count_prompt(HI) is None
         assert "count endpoint" in (counter.failure or "")
         assert KEY not in (counter.failure or "")
         assert KEY not in repr(counter)
         clock.now = max(0, pause - 1)
-        assert await counter.prompt_tokens(HI) is None
+        assert await counter.count_prompt(HI) is None
         assert len(upstream.counted) == (1 if pause else 2)
         clock.now = pause + 1
-        assert await counter.prompt_tokens(HI) is None
+        assert await counter.count_prompt(HI) is None
         assert len(upstream.counted) == (2 if pause else 3)
 
 
@@ -188,7 +188,7 @@ async def test_a_turn_does_not_wait_for_long() -> None:
         ScriptedUpstream(counts=lambda body: Reply(hold=gate)) as upstream,
         counter_at(upstream, seconds=0.05) as (counter, _),
     ):
-        assert await counter.prompt_tokens(HI) is None
+        assert await counter.count_prompt(HI) is None
         assert counter.failure == "openai's count endpoint: no answer within 0.05 s"
 
 
@@ -196,7 +196,7 @@ async def test_nobody_there_is_no_count() -> None:
     async with ScriptedUpstream() as upstream:
         pass
     async with counter_at(upstream) as (counter, _):
-        assert await counter.prompt_tokens(HI) is None
+        assert await counter.count_prompt(HI) is None
         assert "ClientConnectorError" in (counter.failure or "")
 
 
@@ -205,16 +205,16 @@ async def test_nobody_there_is_no_count() -> None:
 )
 async def test_a_prompt_without_a_form_is_no_count(body: dict[str, Any]) -> None:
     async with ScriptedUpstream(counts=lambda body: 1) as upstream, counter_at(upstream) as (counter, _):
-        assert await counter.prompt_tokens(body) is None
+        assert await counter.count_prompt(body) is None
         assert "cannot be expressed" in (counter.failure or "")
-        assert await counter.prompt_tokens(HI) == 1
+        assert await counter.count_prompt(HI) == 1
 
 
 async def test_an_llm_asks_only_if_it_is_told_to() -> None:
     async with ScriptedUpstream(counts=lambda body: 5) as upstream, counter_at(upstream) as (counter, _):
-        assert await Llm(name="m", model="m", client=OfflineModel()).prompt_tokens(HI) is None
-        assert await Llm(name="m", model="m", client=OfflineModel(), count=counter).prompt_tokens(HI) == 5
-        await asyncio.gather(*(counter.prompt_tokens(HI) for _ in range(20)))
+        assert await Llm(name="m", model="m", client=OfflineModel()).count_prompt(HI) is None
+        assert await Llm(name="m", model="m", client=OfflineModel(), count=counter).count_prompt(HI) == 5
+        await asyncio.gather(*(counter.count_prompt(HI) for _ in range(20)))
 
 
 # -- the upstream that counts like a provider --------------------------------------------------

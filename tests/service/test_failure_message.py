@@ -49,7 +49,7 @@ def completed(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     collector = Collector()
     for chunk in chunks:
         collector.add(chunk)
-    return collector.completion()
+    return collector.build_completion()
 
 
 def noted(entry: Entry) -> dict[str, Any]:

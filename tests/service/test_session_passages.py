@@ -323,5 +323,6 @@ async def test_what_is_older_than_the_table_goes_back_comes_from_the_index(monke
                 await hf.engine.index.settled()
             assert ("Kittiwake" in str(await ask(session))) == finds
             assert (
-                hf.engine.passages.of(hf.engine.store, session.ref, (await session.info()).identity).table.begins > 20
+                hf.engine.passages.get_table(hf.engine.store, session.ref, (await session.info()).identity).table.begins
+                > 20
             )

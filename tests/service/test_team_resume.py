@@ -201,7 +201,7 @@ async def _drained(chunks: Any) -> dict[str, Any]:
     collector = Collector()
     async for chunk in chunks:
         collector.add(chunk)
-    return collector.completion()
+    return collector.build_completion()
 
 
 async def test_a_transfer_to_one_that_does_not_keep_it_is_done_all_the_same_after_a_crash() -> None:

@@ -298,7 +298,7 @@ async def test_a_failure_message_stands_in_place_of_the_reply(whose: str, said_b
             return
         async for chunk in respond(turn):
             collector.add(chunk)
-        assert content(collector.completion()) == "Sorry!"
+        assert content(collector.build_completion()) == "Sorry!"
         last = (await desk.log())[-1]
         assert (last.agent, (last.metadata or {})["source"]) == (said_by, "llm_failure")
         assert "step" not in (last.metadata or {})

@@ -70,7 +70,7 @@ class Bench:
         collector = Collector()
         async for chunk in respond(self.turn(*messages, **fields)):
             collector.add(chunk)
-        return collector.completion()
+        return collector.build_completion()
 
     async def log(self) -> list[Entry]:
         return list(await self.hf.store.entries(REF))

@@ -19,7 +19,7 @@ from holdfast.errors import (
 )
 from holdfast.models.answer import AnswerReader
 from holdfast.models.collect import Collector
-from holdfast.models.failures import find_error_object, is_retryable, make_upstream_error, retry_after, scrub
+from holdfast.models.failures import find_error_object, is_retryable, make_upstream_error, parse_retry_after, scrub
 from holdfast.models.sse import Event, EventReader, EventTooLong
 
 # -- events -----------------------------------------------------------------------
@@ -68,7 +68,7 @@ def collected(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     collector = Collector()
     for chunk in chunks:
         collector.add(chunk)
-    return collector.completion()
+    return collector.build_completion()
 
 
 def answer(data: bytes, step: int = 0) -> list[dict[str, Any]]:
@@ -229,7 +229,7 @@ def test_the_upstreams_word_on_retrying_is_believed() -> None:
     ],
 )
 def test_when_to_come_again_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
-    assert retry_after(headers) == seconds
+    assert parse_retry_after(headers) == seconds
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def collected(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     collector = Collector()
     for chunk in chunks:
         collector.add(chunk)
-    return collector.completion()
+    return collector.build_completion()
 
 
 @given(completions(), st.data())
@@ -167,10 +167,10 @@ def test_what_arrived_of_a_cut_stream_is_a_beginning(completion: dict[str, Any],
     for chunk in chunks[: data.draw(st.integers(0, len(chunks)))]:
         collector.add(chunk)
     whole = {choice["index"]: choice["message"] for choice in completion["choices"]}
-    for choice in collector.partial()["choices"]:
+    for choice in collector.build_partial()["choices"]:
         content = choice["message"]["content"] or ""
         assert (whole[choice["index"]]["content"] or "").startswith(content)
-    assert collector.partial() == collector.partial()
+    assert collector.build_partial() == collector.build_partial()
 
 
 # -- providers that do it their own way -----------------------------------------
@@ -262,10 +262,10 @@ def test_a_message_so_far_beside_the_delta_is_not_added_twice() -> None:
 def test_a_stream_without_a_choice_is_no_answer_but_has_a_partial() -> None:
     collector = Collector()
     collector.add({"choices": None, "usage": None})
-    assert collector.partial()["choices"] == []
+    assert collector.build_partial()["choices"] == []
     assert not collector.finished
     with pytest.raises(ModelProtocolError):
-        collector.completion()
+        collector.build_completion()
 
 
 async def test_collect_folds_an_asynchronous_stream() -> None:
@@ -281,7 +281,7 @@ def test_collecting_a_long_answer_takes_time_in_proportion() -> None:
     collector = Collector()
     for _ in range(100_000):
         collector.add({"choices": [{"index": 0, "delta": {"content": "0123456789"}}]})
-    assert len(collector.partial()["choices"][0]["message"]["content"]) == 1_000_000
+    assert len(collector.build_partial()["choices"][0]["message"]["content"]) == 1_000_000
 
 
 # -- and those that do it in no way at all --------------------------------------
@@ -308,5 +308,5 @@ def test_nonsense_is_collected_without_an_accident(chunks: list[dict[str, Any]])
     collector = Collector()
     for chunk in chunks:
         collector.add(chunk)
-        assert isinstance(collector.partial()["choices"], list)
+        assert isinstance(collector.build_partial()["choices"], list)
     assert chunks == before

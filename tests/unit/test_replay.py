@@ -292,7 +292,7 @@ def test_the_cached_share_is_that_of_the_common_prefix() -> None:
 def test_an_unknown_strategy_is_refused() -> None:
     """With the names that are known."""
     with pytest.raises(InvalidRequest, match="token_window"):
-        Spec("tokenwindow").settings(500)
+        Spec("tokenwindow").make_settings(500)
 
 
 # -- where values were said ----------------------------------------------------------
@@ -326,7 +326,7 @@ def test_rows_of_sessions_add_up() -> None:
     """The whole is the sum of the sessions, of which one has no value to judge and one no call."""
     talk = Recording("talk", (user("Hi"), Message(role="assistant", content="Hello")))
     played = play([RECORDED, talk, Recording("empty", ())], Spec("none"), 10_000)
-    rows = played.rows()
+    rows = played.list_rows()
     assert [(row.id, row.calls, row.recall, row.refused) for row in rows] == [
         ("by hand", 3, 1.0, 0),
         ("talk", 1, None, 0),
@@ -350,7 +350,7 @@ def tally(*, found: int, cost: float, used: int = 4, calls: int = 2, refused: in
 
 def played(*tallies: Tally) -> PlayResult:
     """What a strategy did in these sessions."""
-    return PlayResult(Tally.of(tallies).result("s", 1), tuple((str(at), one) for at, one in enumerate(tallies)))
+    return PlayResult(Tally.sum_up(tallies).result("s", 1), tuple((str(at), one) for at, one in enumerate(tallies)))
 
 
 def test_comparing_is_session_by_session() -> None:
@@ -404,7 +404,7 @@ def test_a_picture_is_the_same_each_time() -> None:
 
 def test_a_picture_of_nothing() -> None:
     """No calls, no values, no cost: an empty frame."""
-    assert plots.draw_plot([Tally().result("$x_{1}$", 5)], "svg")
+    assert plots.draw_plot([Tally().make_result("$x_{1}$", 5)], "svg")
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

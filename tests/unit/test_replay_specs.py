@@ -58,7 +58,7 @@ def test_specs(text: str, spec: Spec, label: str) -> None:
     assert parse_spec(text) == spec
     assert parse_spec(text).label == label
     assert parse_spec(label).label == label
-    assert parse_spec(label).policy(900) == spec.policy(900)
+    assert parse_spec(label).make_strategy(900) == spec.make_strategy(900)
 
 
 @pytest.mark.parametrize(

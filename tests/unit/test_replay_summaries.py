@@ -89,7 +89,7 @@ def test_a_summary_is_made_behind_the_call_that_passes_the_threshold_and_laid_be
     pen = Pen(lambda _: "Bookings from QX0000 on were looked up; the code word is kelp.")
     prompts = []
     with SummaryWriter(Llm(name="pen", model="gpt-4o", client=pen)) as writer:
-        player = Player(parse_spec("summary_buffer").policy(700, written=True), 700, writer=writer)
+        player = Player(parse_spec("summary_buffer").make_strategy(700, written=True), 700, writer=writer)
         for before, message in pairwise(rounds(12).messages[1:]):
             player.append(before)
             if before.role == "assistant":
@@ -142,7 +142,7 @@ async def test_the_service_makes_the_same_summaries_and_prompts(monkeypatch: pyt
 def _prompts(talk: Sequence[Message]) -> tuple[list[tuple[Message, ...]], SessionSummaries]:
     found = []
     with SummaryWriter(make_scripted_llm()) as writer:
-        player = Player(parse_spec("summary_buffer").policy(700, written=True), 700, writer=writer)
+        player = Player(parse_spec("summary_buffer").make_strategy(700, written=True), 700, writer=writer)
         for asked, said in zip(talk[::2], talk[1::2], strict=True):
             player.append(asked)
             player.prepare()

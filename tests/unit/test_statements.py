@@ -271,7 +271,7 @@ def test_a_refused_prompt_has_no_statement(tmp_path: Path) -> None:
 
 
 def runs(*labels: str, budget: int) -> list[Run]:
-    return [Run(label, budget, parse_spec(label).settings(budget)) for label in labels]
+    return [Run(label, budget, parse_spec(label).make_settings(budget)) for label in labels]
 
 
 async def test_everything_is_there_where_everything_is_sent(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def chunks_of(content: list[Json]) -> list[Json]:
     }
     reader = ReplyChunks()
     reader.begin_part()
-    return [chunk for event in _make_events(message) for chunk in reader.chunks(event)]
+    return [chunk for event in _make_events(message) for chunk in reader.convert(event)]
 
 
 def accumulated(events: list[Json]) -> Json:
@@ -115,7 +115,7 @@ def collected(chunks: list[Json]) -> Json:
     collector = Collector()
     for chunk in chunks:
         collector.add(chunk)
-    return collector.completion()
+    return collector.build_completion()
 
 
 def joined(content: list[Json]) -> list[Json]:

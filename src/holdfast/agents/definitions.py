@@ -101,7 +101,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest(message, param="max_tokens") from exc
         return budget if learned.ceiling is None else budget.cap_input(learned.ceiling)
 
-    async def prompt_tokens(self, body: Mapping[str, Any]) -> int | None:
+    async def count_prompt(self, body: Mapping[str, Any]) -> int | None:
         """Return the provider's own count of a prompt that is about to be sent; None if it is not asked or gives no answer.
 
         Never raises, and takes a few seconds at most.
@@ -109,7 +109,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             body: the Chat Completions request, with `model`, `messages` and `tools` as they will be sent.
         """
-        return None if self.count is None else await self.count.prompt_tokens(body)
+        return None if self.count is None else await self.count.count_prompt(body)
 
     def measure(self, learned: Learned) -> Measure:
         """Return how far this model's counter is from its provider's."""

@@ -140,7 +140,7 @@ class Chat:
             return False
         try:
             before = self._session.handle.ref
-            for text_line in self._run(self._session.command(name, rest)):
+            for text_line in self._run(self._session.run_command(name, rest)):
                 click.echo(text_line)
             if self._session.handle.ref != before:
                 self._gauge = BudgetGauge()

@@ -558,7 +558,7 @@ def _make_runs(specs: Sequence[Spec], budgets: Sequence[int]) -> list[Run]:
     for budget in budgets:
         for spec in specs:
             own = spec.budget or budget
-            settings = spec.settings(own)
+            settings = spec.make_settings(own)
             if spec.has_summaries:  # no model writes summaries here, so the digest is used
                 settings = ContextSettings(settings.strategy, {**settings.options, "summarizer_llm": "none"})
             runs.setdefault((spec.label, own), Run(spec.label, own, settings))

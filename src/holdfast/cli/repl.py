@@ -72,39 +72,39 @@ class ChatSession:
             printer.end()
             self.working_set = turn.working_set
 
-    async def command(self, name: str, rest: str) -> list[str]:
+    async def run_command(self, name: str, rest: str) -> list[str]:
         """Run a command and return its output lines.
 
         Raises:
             InvalidRequest: there is no such command.
         """
         commands: Mapping[str, Callable[[str], Awaitable[Iterable[str]]]] = {
-            "context": self._context,
-            "explain": self._explain,
-            "history": self._history,
+            "context": self._show_context,
+            "explain": self._show_explanation,
+            "history": self._show_history,
             "pin": self._pin,
             "unpin": self._unpin,
-            "new": self._new,
-            "help": self._help,
+            "new": self._start_new,
+            "help": self._list_commands,
         }
         if name not in commands:
             raise InvalidRequest(f"unknown command /{name}; /help lists the commands")
         return list(await commands[name](rest))
 
-    async def _context(self, rest: str) -> Iterable[str]:
+    async def _show_context(self, rest: str) -> Iterable[str]:
         built = await self.handle.context()
         head = f"{format_count(len(built.messages), 'message')}, {built.tokens:,} of {built.budget:,} tokens"
         overhead = built.total_tokens - built.tokens
         return [f"{head}, plus {overhead:,} outside the conversation", *map(_format_message, built.messages)]
 
-    async def _explain(self, rest: str) -> Iterable[str]:
+    async def _show_explanation(self, rest: str) -> Iterable[str]:
         if rest:
             explanation = await self.handle.explain(seq=_parse_number(rest, "/explain N"))
             return sanitize(str(explanation)).splitlines()
         built = await self.handle.context()
         return [f"{built.tokens:,} of {built.budget:,} tokens", *map(_format_run, built.decisions)]
 
-    async def _history(self, rest: str) -> Iterable[str]:
+    async def _show_history(self, rest: str) -> Iterable[str]:
         from holdfast.cli.sessions import format_transcript
 
         count = _parse_number(rest, "/history N") if rest else DEFAULT_MESSAGES
@@ -122,14 +122,14 @@ class ChatSession:
         await self._hf.store.annotate(self.handle.ref, seq, pinned=False)
         return [f"unpinned {seq}"]
 
-    async def _new(self, rest: str) -> Iterable[str]:
+    async def _start_new(self, rest: str) -> Iterable[str]:
         old = await self.handle.info()
         session = await self._hf.create(user_id=old.user_id, agent=old.agent, greet=False)
         self.handle = SessionHandle(self._hf.engine, session.ref, self.handle.responder)
         self.working_set = None
         return []
 
-    async def _help(self, rest: str) -> Iterable[str]:
+    async def _list_commands(self, rest: str) -> Iterable[str]:
         return [f"  {name:<13} {about}" for name, about in HELP.items()]
 
 
@@ -152,7 +152,7 @@ class ReplyPrinter:
 
     def finish(self) -> None:
         """Print the tool calls of the complete reply. Nothing here runs them."""
-        choices = self._collector.completion()["choices"]
+        choices = self._collector.build_completion()["choices"]
         for call in choices[0]["message"].get("tool_calls") or []:
             function = call.get("function") or {}
             self.end()

@@ -374,7 +374,7 @@ def _to_row(played: PlayResult, *, per_session: bool) -> dict[str, Any]:
     import msgspec
 
     row = msgspec.structs.asdict(played.result)
-    return {**row, "sessions": played.rows()} if per_session else row
+    return {**row, "sessions": played.list_rows()} if per_session else row
 
 
 def _draw(played: Sequence[PlayResult], path: Path) -> None:
@@ -426,7 +426,7 @@ def _describe_summaries(result: Result, writer: str | None) -> str:
 def show_sessions(played: Sequence[PlayResult]) -> None:
     """Print a table of sessions for each strategy and budget."""
     for one in played:
-        sessions = one.rows()
+        sessions = one.list_rows()
         names = _select_columns(_SESSION, sessions)
         click.echo(f"\n{format_line(one.result.strategy)} at {one.result.budget:,}")
         rows = [[session.id, *_format_cells(session, names)] for session in sessions]
@@ -455,7 +455,7 @@ def show_comparison(comparison: Comparison) -> None:
 
 def show_compared_sessions(a: PlayResult, b: PlayResult) -> None:
     """Print a row for each session with the figures of both strategies."""
-    first, second = a.rows(), b.rows()
+    first, second = a.list_rows(), b.list_rows()
     names = _select_columns(_PAIRED, [*first, *second])
     heads = [_COLUMNS[name][0].head.partition("\n")[0] for name in names]
     columns = [Column("session"), Column("calls", number=True)]

@@ -37,11 +37,11 @@ class _StateTarget(NamedTuple):
             raise Misuse("name one owner: --session ID, --user ID or --app")
 
         async def run(hf: Holdfast) -> T:
-            return await what(await self._state(hf))
+            return await what(await self._get_state(hf))
 
         return run_with_store(run, store=self.store, config=self.config, writes=writes)
 
-    async def _state(self, hf: Holdfast) -> StateHandle:
+    async def _get_state(self, hf: Holdfast) -> StateHandle:
         from holdfast.sessions.state import SessionState
 
         if self.app:
@@ -60,7 +60,7 @@ def _refuse_temporary(*keys: str) -> None:
             raise Misuse(f"{key!r} exists only during a turn: keys that begin with temp: cannot be changed here")
 
 
-def _options(command: F) -> F:
+def _add_options(command: F) -> F:
     """Add the options that all commands of the group take."""
     session = click.option("--session", metavar="ID", help="State of this session, with the state it shares.")
     user = click.option(
@@ -77,7 +77,7 @@ def state() -> None:
 
 @state.command
 @click.argument("key", metavar="[KEY]", required=False)
-@_options
+@_add_options
 def get(key: str | None, *, as_json: bool, **target: Any) -> None:
     """Show the value of a key, or of all keys."""
     place = _StateTarget(**target)
@@ -108,7 +108,7 @@ def _show_all(values: Mapping[str, Any], *, as_json: bool) -> None:
 @click.argument("key", metavar="KEY")
 @click.argument("value", metavar="VALUE")
 @click.option("--text", is_flag=True, help="Treat VALUE as text even if it is valid JSON.")
-@_options
+@_add_options
 def set_(key: str, value: str, *, text: bool, as_json: bool, **target: Any) -> None:
     """Set a key to VALUE: JSON, or else text. Put -- before a VALUE that begins with -."""
     _refuse_temporary(key)
@@ -121,7 +121,7 @@ def set_(key: str, value: str, *, text: bool, as_json: bool, **target: Any) -> N
 
 @state.command
 @click.argument("keys", metavar="KEY...", nargs=-1, required=True)
-@_options
+@_add_options
 def unset(keys: Sequence[str], *, as_json: bool, **target: Any) -> None:
     """Delete keys."""
     _refuse_temporary(*keys)
@@ -133,7 +133,7 @@ def unset(keys: Sequence[str], *, as_json: bool, **target: Any) -> None:
 @state.command
 @click.argument("key", metavar="KEY")
 @click.option("--by", metavar="NUMBER", default="1", show_default=True, help="Amount to add; may be negative.")
-@_options
+@_add_options
 def increment(key: str, by: str, *, as_json: bool, **target: Any) -> None:
     """Add to the number stored under a key and show the result. A missing key counts as 0."""
     _refuse_temporary(key)
@@ -148,7 +148,7 @@ def increment(key: str, by: str, *, as_json: bool, **target: Any) -> None:
 @click.argument("key", metavar="KEY")
 @click.argument("values", metavar="VALUE...", nargs=-1, required=True)
 @click.option("--text", is_flag=True, help="Treat each VALUE as text even if it is valid JSON.")
-@_options
+@_add_options
 def append(key: str, values: Sequence[str], *, text: bool, as_json: bool, **target: Any) -> None:
     """Append values to the list stored under a key. A missing key counts as an empty list. Put -- before a VALUE with -."""
     _refuse_temporary(key)

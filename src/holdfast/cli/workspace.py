@@ -33,7 +33,7 @@ def workspace() -> None:
     """Show, commit and purge the workspace of an agent. `default` is the workspace of sessions without an agent."""
 
 
-def _options(command: F) -> F:
+def _add_options(command: F) -> F:
     """Add the argument and options that all commands of the group take."""
     agent = click.argument("agent", metavar="AGENT")
     tenant = click.option("--tenant", metavar="ID", default="default", help="Tenant of the agent.  [default: default]")
@@ -70,7 +70,7 @@ def _run(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, con
 @workspace.command
 @limit_option("commits", most=100, default=10)
 @click.option("--diff", is_flag=True, help="Also show the changes between the oldest and the newest of them.")
-@_options
+@_add_options
 def history(agent: str, tenant: str, config: str | None, *, limit: int, diff: bool, as_json: bool) -> None:
     """List commits, newest first."""
     found = _run(lambda one: one.history(limit, include_diff=diff), agent, tenant, config)
@@ -101,7 +101,7 @@ def _show(found: History) -> None:
 
 @workspace.command
 @click.option("--note", metavar="TEXT", help="Reason, in one line.")
-@_options
+@_add_options
 def checkpoint(agent: str, tenant: str, config: str | None, *, note: str | None, as_json: bool) -> None:
     """Commit the current files of the workspace."""
     from holdfast.tools.workspace import describe_outcome
@@ -116,7 +116,7 @@ def checkpoint(agent: str, tenant: str, config: str | None, *, note: str | None,
 
 @workspace.command
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@_options
+@_add_options
 def purge(agent: str, tenant: str, config: str | None, *, yes: bool, as_json: bool) -> None:
     """Delete the history of a workspace. Its current files become the only commit."""
     if not yes:

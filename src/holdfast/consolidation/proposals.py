@@ -403,7 +403,7 @@ async def _call_model(llm: Llm, messages: list[dict[str, Any]]) -> tuple[str, tu
             size += sum(len(str((one.get("delta") or {}).get("content") or "")) for one in chunk.get("choices") or ())
             if size > ANSWER_CHARS:
                 raise AskFailed("too_long")
-    completion = collector.partial()
+    completion = collector.build_partial()
     choice: Mapping[str, Any] = next(iter(completion.get("choices") or []), {})
     content, tokens = (choice.get("message") or {}).get("content"), read_usage(completion.get("usage"))
     if choice.get("finish_reason") in ("length", "content_filter"):

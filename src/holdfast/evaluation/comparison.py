@@ -95,8 +95,8 @@ def resample(differences: Sequence[tuple[float, ...]]) -> list[Difference]:
     ]
     outside = int(RESAMPLES * _OUTSIDE)
     columns = zip(zip(*differences, strict=True), zip(*means, strict=True), strict=True)
-    return [_difference(sum(column) / count, sorted(drawn), outside) for column, drawn in columns]
+    return [_make_difference(sum(column) / count, sorted(drawn), outside) for column, drawn in columns]
 
 
-def _difference(mean: float, drawn: Sequence[float], outside: int) -> Difference:
+def _make_difference(mean: float, drawn: Sequence[float], outside: int) -> Difference:
     return Difference(round(mean, DIGITS), round(drawn[outside], DIGITS), round(drawn[-1 - outside], DIGITS))

@@ -48,7 +48,7 @@ class Direct:
         knows = self._embedder is None or can_read_language(self._embedder, question.language)
         ranking = Ranking(question, found, similar, self.weights, floor, knows=knows)
         missing = ranking.list_missing(len(space.candidates))
-        ranking.fill(space.near(missing), missing)
+        ranking.fill(space.list_turns(missing), missing)
         turns = [hit.candidate.seq for hit in ranking.list_hits()]
         return SearchResult(turns, list_sessions(space.sample, turns))
 
@@ -57,7 +57,7 @@ class Direct:
         if not space.vectors:
             space.vectors = b"".join(await self._embedder.embed(space.texts))
         (vector,) = await make_query_vectors(self._embedder, [text])
-        return space.nearest(compute_similarities(vector, space.vectors, len(vector) // 4))
+        return space.find_nearest(compute_similarities(vector, space.vectors, len(vector) // 4))
 
 
 class _Space:
@@ -98,13 +98,13 @@ class _Space:
         frequencies = {term: len(self._holders.get(term, ())) for term in question.terms}
         return Candidates(found, len(self.candidates), self._length, frequencies)
 
-    def nearest(self, numbers: Sequence[float]) -> list[Similar]:
+    def find_nearest(self, numbers: Sequence[float]) -> list[Similar]:
         """Return what an index returns for these similarities: the nearest turns, and their neighbours."""
         order = sorted(range(len(numbers)), key=lambda at: -numbers[at])[:NEAREST]
         kept = {near for at in order for near in range(at - NEAR, at + NEAR + 1) if 0 <= near < len(numbers)}
         return [Similar(self.candidates[at], numbers[at]) for at in sorted(kept)]
 
-    def near(self, places: Sequence[tuple[int, int]]) -> Iterator[Candidate]:
+    def list_turns(self, places: Sequence[tuple[int, int]]) -> Iterator[Candidate]:
         """Return the turns at these positions."""
         return (self._by_place[place] for place in places if place in self._by_place)
 

@@ -183,9 +183,9 @@ class _Words:
     def is_in(self, contents: Contents, part: str | None = None) -> bool:
         """Return True if a line of a part matches; without `part`, a line of any part."""
         lines = (line for name in PARTS if part in (None, name) for line in contents.parts[name])
-        return any(self._matches(line) for line in lines)
+        return any(self._is_match(line) for line in lines)
 
-    def _matches(self, line: str) -> bool:
+    def _is_match(self, line: str) -> bool:
         has = _list_terms(line, self._language)
         return any(
             text in line or (bool(terms) and len(terms & has) >= TERMS_SHARE * len(terms))

@@ -27,7 +27,7 @@ from holdfast.domain.session import EndReason, Entry, Session
 from holdfast.errors import HookFailed, InvalidRequest
 from holdfast.hooks.registry import ENDS, EndedSession
 from holdfast.limits import WEBHOOK_BYTES
-from holdfast.models.failures import retry_after
+from holdfast.models.failures import parse_retry_after
 from holdfast.models.http import check_headers, find_proxy
 from holdfast.secrets import Redactor
 from holdfast.wire.voice import make_records
@@ -115,7 +115,7 @@ class Webhook:
             fields = {"webhook": self._where, "status": status}
             _log.error("a webhook answered 410 Gone and is not called any more", extra={"fields": fields})
         elif not 200 <= status < 300:
-            wait = retry_after(response, now=self._clock() / 1000)
+            wait = parse_retry_after(response, now=self._clock() / 1000)
             raise HookFailed(f"{self._where} answered {status}", retry_after=wait)
 
     # -- what is sent --------------------------------------------------------

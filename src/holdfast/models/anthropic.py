@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 from holdfast.accounting import run_cpu
 from holdfast.models.answer import AnswerReader
-from holdfast.models.anthropic_access import HOST, credentials_of, headers_of, path_of
+from holdfast.models.anthropic_access import HOST, make_credentials, make_headers, normalize_path
 from holdfast.models.anthropic_stream import Json, MessageReader, ReplyChunks
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
-from holdfast.models.http import address_of, check_headers
+from holdfast.models.http import check_headers, parse_base_url
 from holdfast.wire.anthropic_requests import build_body, list_betas
 
 MAX_CONTINUATIONS: Final = 10
@@ -55,9 +55,9 @@ class AnthropicModel(UpstreamClient):
         clock: Callable[[], float] = time.time,
         **options: Unpack[Options],
     ) -> None:
-        url, where = address_of(base_url, lambda path: f"{path_of(path)}/messages")
+        url, where = parse_base_url(base_url, lambda path: f"{normalize_path(path)}/messages")
         self._host = urlsplit(url).hostname or ""
-        own = headers_of(self._host, api_key)
+        own = make_headers(self._host, api_key)
         super().__init__(url, where, model=model, headers=own | check_headers(headers or {}), **options)
         self._max_tokens = max_tokens
         self._clock = clock
@@ -104,7 +104,7 @@ def _convert_credentials(host: str, headers: Mapping[str, str]) -> dict[str, str
     kind, _, token = headers.get("authorization", "").partition(" ")
     if "x-api-key" in headers or kind.lower() != "bearer":
         return {name: value for name, value in headers.items() if name in _CREDENTIALS}
-    return credentials_of(host, token.strip())
+    return make_credentials(host, token.strip())
 
 
 def _drop_headers(headers: Mapping[str, str], names: frozenset[str]) -> dict[str, str]:

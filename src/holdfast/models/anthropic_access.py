@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from holdfast.models.http import key_of
+from holdfast.models.http import check_api_key
 
 HOST: Final = "api.anthropic.com"
 VERSION: Final = "2023-06-01"
@@ -15,17 +15,17 @@ _LOGIN: Final = "sk-ant-oat"
 _VERSIONED: Final = re.compile(r"/v\d+[a-z0-9]*$")
 
 
-def headers_of(host: str, api_key: str | None) -> dict[str, str]:
+def make_headers(host: str, api_key: str | None) -> dict[str, str]:
     """Return the headers that every request to an Anthropic-compatible API at `host` needs: the API version and the key.
 
     Raises:
         InvalidRequest: The key is invalid.
     """
     version = {"anthropic-version": VERSION}
-    return version | (credentials_of(host, key_of(api_key)) if api_key else {})
+    return version | (make_credentials(host, check_api_key(api_key)) if api_key else {})
 
 
-def credentials_of(host: str, key: str) -> dict[str, str]:
+def make_credentials(host: str, key: str) -> dict[str, str]:
     """Return the headers in which an Anthropic-compatible API at `host` accepts a key.
 
     Tokens of a login are sent as bearer tokens. Routers accept their own keys in either header, so they get both.
@@ -36,7 +36,7 @@ def credentials_of(host: str, key: str) -> dict[str, str]:
     return {"x-api-key": key} if host == HOST else {"x-api-key": key, **bearer}
 
 
-def path_of(path: str) -> str:
+def normalize_path(path: str) -> str:
     """Return the path of the API from the path of an address, which may end with the version or not, as both are usual."""
     plain = path.rstrip("/").removesuffix("/messages")
     return plain if _VERSIONED.search(plain) else f"{plain}/v1"

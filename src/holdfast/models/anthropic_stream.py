@@ -91,7 +91,7 @@ class MessageReader(AnswerReader):
         if not isinstance(kind, str):
             raise ModelProtocolError(f"{self._where} sent an event that is not part of Anthropic's Messages API")
         try:
-            chunks = list(self.reply.chunks(event))
+            chunks = list(self.reply.convert(event))
         except (AttributeError, KeyError, TypeError, msgspec.MsgspecError, ValueError) as exc:
             raise ModelProtocolError(f"{self._where} sent a malformed {kind}") from exc
         self._finished[0] = self.reply.finished
@@ -146,7 +146,7 @@ class ReplyChunks:
         self._parts.append(_Usage())
         self.finished = self.paused = False
 
-    def chunks(self, event: Json) -> Iterator[Json]:
+    def convert(self, event: Json) -> Iterator[Json]:
         """Yield the chunks for an event; events of unknown types yield none.
 
         Raises:
@@ -170,20 +170,20 @@ class ReplyChunks:
         self._parts[-1].add(message.get("usage"))
         if len(self._parts) == 1:
             self._head |= {"id": str(message.get("id") or ""), "model": str(message.get("model") or "")}
-            yield self._chunk({"role": "assistant"})
+            yield self._make_chunk({"role": "assistant"})
 
     def _start_block(self, given: Json) -> Iterator[Json]:
         block = dict(given)
         self._block, self._pieces = block, []
         kind, index = block["type"], len(self.blocks)
         if kind == "text" and block.get("text"):
-            yield from self._text(block["text"])
+            yield from self._emit_text(block["text"])
         elif kind == "thinking":
             self._pieces.append(text := str(block.get("thinking") or ""))
             shown = {"reasoning_content": text} if text else {}
-            yield self._chunk({**shown, "thinking_blocks": [{**block, "thinking": text, "index": index}]})
+            yield self._make_chunk({**shown, "thinking_blocks": [{**block, "thinking": text, "index": index}]})
         elif kind == "redacted_thinking":
-            yield self._chunk({"thinking_blocks": [{**block, "index": index}]})
+            yield self._make_chunk({"thinking_blocks": [{**block, "index": index}]})
         elif kind == "tool_use":
             extra = {name: block[name] for name in _CALL if block.get(name)}
             function = {"name": block["name"], "arguments": ""}
@@ -192,16 +192,16 @@ class ReplyChunks:
     def _extend_block(self, delta: Json) -> Iterator[Json]:
         kind, index = delta["type"], len(self.blocks)
         if kind == "text_delta":
-            yield from self._text(delta["text"])
+            yield from self._emit_text(delta["text"])
         elif kind == "thinking_delta":
             text = _require_string(delta["thinking"])
             self._pieces.append(text)
             block = {"type": "thinking", "thinking": text, "index": index}
-            yield self._chunk({"reasoning_content": text, "thinking_blocks": [block]})
+            yield self._make_chunk({"reasoning_content": text, "thinking_blocks": [block]})
         elif kind == "signature_delta":
             self._block["signature"] = str(self._block.get("signature") or "") + delta["signature"]
             block = {"type": "thinking", "signature": delta["signature"], "index": index}
-            yield self._chunk({"thinking_blocks": [block]})
+            yield self._make_chunk({"thinking_blocks": [block]})
         elif kind == "input_json_delta":
             self._pieces.append(_require_string(delta["partial_json"]))
             if self._block["type"] == "tool_use" and delta["partial_json"]:
@@ -245,7 +245,7 @@ class ReplyChunks:
         indexed = list(enumerate(self.blocks))[0 if first else -1 :]
         sent = [{**one, "index": at} for at, one in indexed if one["type"] != "tool_use"]
         if sent:
-            yield self._chunk({BLOCKS: sent})
+            yield self._make_chunk({BLOCKS: sent})
 
     def _handle_message_delta(self, delta: Json, usage: Any) -> Iterator[Json]:
         self._parts[-1].add(usage)
@@ -267,16 +267,16 @@ class ReplyChunks:
         container = {"container": about["container"]} if about.get("container") else {}
         return {**self._head, **container, "choices": [choice]}
 
-    def _chunk(self, delta: Json) -> Json:
+    def _make_chunk(self, delta: Json) -> Json:
         return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
 
-    def _text(self, text: Any) -> Iterator[Json]:
+    def _emit_text(self, text: Any) -> Iterator[Json]:
         self._pieces.append(_require_string(text))
         self._spoke = True
-        yield self._chunk({"content": text})
+        yield self._make_chunk({"content": text})
 
     def _call(self, fields: Json) -> Json:
-        return self._chunk({"tool_calls": [{"index": self._calls, **fields}]})
+        return self._make_chunk({"tool_calls": [{"index": self._calls, **fields}]})
 
 
 def _split_message(message: Json, content: list[Any]) -> Iterator[Json]:

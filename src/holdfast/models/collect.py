@@ -43,7 +43,7 @@ async def collect(chunks: AsyncIterable[dict[str, Any]]) -> dict[str, Any]:
     collector = Collector()
     async for chunk in chunks:
         collector.add(chunk)
-    return collector.completion()
+    return collector.build_completion()
 
 
 def has_content(chunk: dict[str, Any]) -> bool:
@@ -137,7 +137,7 @@ class Collector:
             elif key not in STREAM_ONLY and key != "object" and (value is None or self._top.get(key) != value):
                 self._add_top(key, value)
 
-    def completion(self) -> dict[str, Any]:
+    def build_completion(self) -> dict[str, Any]:
         """Return the complete answer.
 
         Raises:
@@ -145,9 +145,9 @@ class Collector:
         """
         if not self._choices:
             raise ModelProtocolError("the model's stream ended without an answer in it")
-        return self.partial()
+        return self.build_partial()
 
-    def partial(self) -> dict[str, Any]:
+    def build_partial(self) -> dict[str, Any]:
         """Return what has arrived so far, in the form of a completion.
 
         `choices` may be empty, a `finish_reason` None, and the arguments of the last tool call incomplete JSON.

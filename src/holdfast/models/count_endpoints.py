@@ -15,7 +15,7 @@ from holdfast.context.dialects import Dialect, adapt_messages
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidRequest
 from holdfast.models import anthropic_access
-from holdfast.models.http import key_of
+from holdfast.models.http import check_api_key
 from holdfast.numbers import is_whole
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.openai import messages_from, split_system
@@ -37,11 +37,11 @@ class Endpoint(NamedTuple):
     model: str
     """Model for requests that name none."""
 
-    def address(self, body: Body) -> str:
+    def make_url(self, body: Body) -> str:
         """Return the URL that counts the prompt of `body`."""
         return self.url.replace("{model}", quote(self._get_model(body).removeprefix("models/"), safe=""))
 
-    def request(self, body: Body) -> dict[str, Any]:
+    def make_request(self, body: Body) -> dict[str, Any]:
         """Return the counting request for the prompt of `body`, a Chat Completions request.
 
         Raises:
@@ -53,7 +53,7 @@ class Endpoint(NamedTuple):
         model = body.get("model")
         return model if isinstance(model, str) and model else self.model
 
-    def answer(self, data: Any) -> int | None:
+    def parse_answer(self, data: Any) -> int | None:
         """Return the number of tokens in a response, or None if it contains none."""
         name = "totalTokens" if self.kind == "gemini" else "input_tokens"
         tokens = data.get(name) if isinstance(data, Mapping) else None
@@ -83,7 +83,7 @@ def find_count_endpoint(base_url: str, api_key: str | None, model: str, *, provi
         # Gemini's OpenAI-compatible API is in a subfolder of its own.
         path = f"{path.removesuffix('/openai') or '/v1beta'}/models/{{model}}:countTokens"
     elif provider == "anthropic":
-        path = f"{anthropic_access.path_of(path)}/messages/count_tokens"
+        path = f"{anthropic_access.normalize_path(path)}/messages/count_tokens"
     else:
         path = f"{path or '/v1'}/{'messages/count_tokens' if kind == 'anthropic' else 'responses/input_tokens'}"
     url = urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
@@ -92,10 +92,10 @@ def find_count_endpoint(base_url: str, api_key: str | None, model: str, *, provi
 
 def _build_headers(kind: Kind, host: str, api_key: str | None) -> dict[str, str]:
     if kind == "anthropic":
-        return anthropic_access.headers_of(host, api_key)
+        return anthropic_access.make_headers(host, api_key)
     if not api_key:
         return {}
-    key = key_of(api_key)
+    key = check_api_key(api_key)
     own = {"x-goog-api-key": key} if kind == "gemini" else {}
     bearer = {} if host in _HOSTS else {"authorization": f"Bearer {key}"}
     return own | bearer

@@ -59,7 +59,7 @@ class PromptCounter(Protocol):
     def failure(self) -> str | None:
         """The reason why the last count failed, for reports; None if it succeeded."""
 
-    async def prompt_tokens(self, body: Mapping[str, Any]) -> int | None:
+    async def count_prompt(self, body: Mapping[str, Any]) -> int | None:
         """Return the tokens of a Chat Completions request's prompt, tools and media included, or None if there is no count.
 
         Never raises except for cancellation, and never takes longer than a few seconds.
@@ -111,10 +111,10 @@ class ProviderCounter:
         """The reason why the last count failed, without any key; None if it succeeded."""
         return self._failure
 
-    async def prompt_tokens(self, body: Mapping[str, Any]) -> int | None:
+    async def count_prompt(self, body: Mapping[str, Any]) -> int | None:
         """Return the tokens of a request's prompt, from the cache or the provider, or None. Never raises."""
         try:
-            data = msgspec.json.encode(self._endpoint.request(body))
+            data = msgspec.json.encode(self._endpoint.make_request(body))
         except (HoldfastError, msgspec.MsgspecError, TypeError, ValueError, AttributeError, RecursionError) as exc:
             # One unusual prompt is no reason to stop using the endpoint.
             self._failure = f"the prompt cannot be expressed in {self._endpoint.kind}'s format: {exc}"
@@ -127,7 +127,7 @@ class ProviderCounter:
         if self._closed or self._clock() < self._silent_until:
             return None
         try:
-            tokens = await self._ask(self._endpoint.address(body), data)
+            tokens = await self._ask(self._endpoint.make_url(body), data)
         except _NoCountError as exc:
             self._record_failure(exc)
             return None
@@ -170,7 +170,7 @@ class ProviderCounter:
                 outcome, LONG_PAUSE if status in _FINAL else 0.0 if status in _PROMPT_REJECTED else PAUSE
             )
         try:
-            tokens = self._endpoint.answer(msgspec.json.decode(answer))
+            tokens = self._endpoint.parse_answer(msgspec.json.decode(answer))
         except (msgspec.MsgspecError, ValueError, RecursionError):
             tokens = None
         if tokens is None:

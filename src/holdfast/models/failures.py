@@ -45,7 +45,7 @@ def make_upstream_error(
     status = status if status is not None else _find_status(body)
     summary = f"{where} answered {status}" if status else f"{where} reported an error"
     message = f"{summary}: {words[:MESSAGE_CHARS]}" if words else summary
-    wait = retry_after(headers or {})
+    wait = parse_retry_after(headers or {})
     overflow = None if status == 429 else parse_overflow(" ".join([words, _find_quoted(body)]), body or {})
     if overflow is not None:
         limit, requested = overflow
@@ -57,7 +57,7 @@ def make_upstream_error(
             f"{summary}, a redirect; redirects are not followed, because the key would be sent along", status=status
         )
     refused = status is not None and 400 <= status < 500 and status not in TRY_LATER
-    kind = ModelRejected if refused or (status is None and _blames_request(body)) else ModelUnavailable
+    kind = ModelRejected if refused or (status is None and _is_request_error(body)) else ModelUnavailable
     return kind(message, status=status, body=body, retry_after=wait)
 
 
@@ -92,7 +92,7 @@ def is_retryable(error: ModelError, headers: Mapping[str, str]) -> bool:
     return isinstance(error, ModelUnavailable) and not HOPELESS.intersection(_list_labels(error.body))
 
 
-def retry_after(headers: Mapping[str, str], *, now: float | None = None) -> float | None:
+def parse_retry_after(headers: Mapping[str, str], *, now: float | None = None) -> float | None:
     """Return the pause in seconds that the upstream asked for in `retry-after-ms` or `retry-after`, or None.
 
     Args:
@@ -199,7 +199,7 @@ def _find_status(body: dict[str, Any] | None) -> int | None:
     return None
 
 
-def _blames_request(body: dict[str, Any] | None) -> bool:
+def _is_request_error(body: dict[str, Any] | None) -> bool:
     return any("invalid" in label or "BadRequest" in label for label in _list_labels(body))
 
 

@@ -63,10 +63,10 @@ class Upstream:
         if self._until is None or call is self._probe or call.started > self._since:
             self._in_a_row, self._since = self._in_a_row + 1, now
             pause = min(COOL_DOWN_FIRST_SECONDS * 2 ** min(self._in_a_row - 1, 32), COOL_DOWN_SECONDS)
-            self._until = now + _milliseconds(asked or pause)
+            self._until = now + _to_milliseconds(asked or pause)
         elif asked is not None:
             # It ran when an earlier call failed, so this is the same failure, but its pause may be longer.
-            self._until = max(self._until, now + _milliseconds(asked))
+            self._until = max(self._until, now + _to_milliseconds(asked))
 
     def end(self, call: Call) -> None:
         """Record the end of a call, successful or not."""
@@ -107,5 +107,5 @@ def _is_down(error: ModelError) -> bool:
     return isinstance(error, ModelUnavailable) and not isinstance(error, ModelBusy) and not of_caller
 
 
-def _milliseconds(seconds: float) -> int:
+def _to_milliseconds(seconds: float) -> int:
     return round(1000 * min(seconds, COOL_DOWN_ASKED_SECONDS))

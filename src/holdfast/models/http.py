@@ -20,7 +20,7 @@ _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 
 
-def key_of(api_key: str) -> str:
+def check_api_key(api_key: str) -> str:
     """Return the key without surrounding spaces; raise `InvalidRequest` if it cannot be sent in a header."""
     key = api_key.strip()
     if not _HEADER_VALUE.fullmatch(key):
@@ -31,7 +31,7 @@ def key_of(api_key: str) -> str:
     return key
 
 
-def address_of(base_url: str, path: Callable[[str], str]) -> tuple[str, str]:
+def parse_base_url(base_url: str, path: Callable[[str], str]) -> tuple[str, str]:
     """Return the URL to post to, and its name in errors: without path and query, which may contain a key.
 
     Args:

@@ -9,7 +9,7 @@ from holdfast.errors import ModelError
 from holdfast.models.answer import AnswerReader
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
 from holdfast.models.failures import find_error_object, is_error, make_upstream_error, scrub
-from holdfast.models.http import address_of, check_headers, key_of
+from holdfast.models.http import check_api_key, check_headers, parse_base_url
 
 _LARGE: Final = 64 * 1024
 """Size in bytes above which a response cannot be an error object."""
@@ -44,8 +44,8 @@ class PostingClient(UpstreamClient):
         mark: bytes,
         **options: Unpack[Options],
     ) -> None:
-        url, where = address_of(base_url, path)
-        own = {"authorization": f"Bearer {key_of(api_key)}"} if api_key else {}
+        url, where = parse_base_url(base_url, path)
+        own = {"authorization": f"Bearer {check_api_key(api_key)}"} if api_key else {}
         sent = {"accept": "application/json", **own, **check_headers(headers)}
         self._mark = mark
         super().__init__(url, where, model=model, headers=sent, **options)

@@ -87,14 +87,14 @@ class OfflineModel:
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Yield the answer word by word; never raises."""
         # Counting the whole prompt takes long, so it is done in a thread; a real provider does it remotely.
-        for chunk in to_chunks(await run_cpu(self._completion, request), by_word=True):
+        for chunk in to_chunks(await run_cpu(self._build_completion, request), by_word=True):
             await anyio.lowlevel.checkpoint()
             yield chunk
 
     async def close(self) -> None:
         """Do nothing: there are no connections."""
 
-    def _completion(self, request: Request) -> dict[str, Any]:
+    def _build_completion(self, request: Request) -> dict[str, Any]:
         prompt = _Prompt(request, self._count)
         message = _build_reply(prompt)
         completion_tokens = self._count(message)
@@ -126,7 +126,7 @@ class _Prompt:
         encoded = msgspec.json.encode([self.messages, self.tools], order="sorted")
         self.digest = hashlib.blake2b(encoded, digest_size=8).hexdigest()
 
-    def texts(self, *roles: str) -> list[str]:
+    def list_texts(self, *roles: str) -> list[str]:
         """Return the texts of all messages in these roles, except generated ones: condensed parts and recalled memories."""
         return [
             text
@@ -159,7 +159,7 @@ class _Prompt:
 
 def _build_reply(prompt: _Prompt) -> dict[str, Any]:
     """Return the assistant message for a prompt."""
-    user_texts = prompt.texts("user")
+    user_texts = prompt.list_texts("user")
     last = user_texts[-1] if user_texts else ""
     if prompt.messages and prompt.messages[-1].get("role") == "tool":
         lines = list(_describe_results(prompt))
@@ -182,7 +182,7 @@ def _write_report(prompt: _Prompt, user_texts: list[str]) -> Iterator[str]:
     roles = Counter(str(message.get("role")) for message in prompt.messages)
     counted = ", ".join(f"{number} {role}" for role, number in roles.items())
     yield f"I was given {_format_count(len(prompt.messages), 'message')} ({counted or 'none'}), about {prompt.tokens:,} tokens."
-    system = prompt.texts("system", "developer")
+    system = prompt.list_texts("system", "developer")
     if system:
         yield f"The system prompt begins: {_quote(system[0].strip().partition(chr(10))[0])}"
     if prompt.tools:

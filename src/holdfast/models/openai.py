@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from holdfast.models.answer import AnswerReader
 from holdfast.models.client import Options, PreparedRequest, UpstreamClient
-from holdfast.models.http import address_of, check_headers, key_of
+from holdfast.models.http import check_api_key, check_headers, parse_base_url
 
 
 class OpenAIModel(UpstreamClient):
@@ -34,8 +34,8 @@ class OpenAIModel(UpstreamClient):
         headers: Mapping[str, str] | None = None,
         **options: Unpack[Options],
     ) -> None:
-        url, where = address_of(base_url, _build_path)
-        own = {"authorization": f"Bearer {key_of(api_key)}"} if api_key else {}
+        url, where = parse_base_url(base_url, _build_path)
+        own = {"authorization": f"Bearer {check_api_key(api_key)}"} if api_key else {}
         super().__init__(url, where, model=model, headers=own | check_headers(headers or {}), **options)
 
     def _build_request(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> PreparedRequest:

@@ -115,7 +115,7 @@ class Compactor:
 
     # -- when --------------------------------------------------------------
 
-    def after_turn(self, ref: SessionRef, responder: Responder, built: WorkingSet, session: Session) -> None:
+    def compact_after_turn(self, ref: SessionRef, responder: Responder, built: WorkingSet, session: Session) -> None:
         """Make a summary in the background if one is due. Reads nothing, and costs the same for every session.
 
         Args:
@@ -388,7 +388,7 @@ class Compactor:
         if seen is None:
             self._postpone(job, self.pace.look_again)
             return "nothing"
-        if job.trigger == "after" and _was_dropped(compactions, seen.window):
+        if job.trigger == "after" and _is_range_dropped(compactions, seen.window):
             self._postpone(job, self.pace.look_again)
             return "waiting"
         return seen
@@ -471,7 +471,7 @@ def _list_failures(compactions: Sequence[StoredCompaction]) -> list[StoredCompac
     return failures
 
 
-def _was_dropped(compactions: Sequence[StoredCompaction], window: Window) -> bool:
+def _is_range_dropped(compactions: Sequence[StoredCompaction], window: Window) -> bool:
     """Return True if the window begins in a range whose summary was dropped."""
     dropped = max((one.last for one in compactions if one.status == "dropped"), default=-1)
     return bool(window.units) and window.units[0].first <= dropped

@@ -208,7 +208,7 @@ class PassageTables:
         if not task.cancelled():
             task.exception()  # marks it as retrieved, so that asyncio does not log it: the caller gets it
 
-    def of(self, store: Store, ref: SessionRef, identity: str) -> SessionPassages:
+    def get_table(self, store: Store, ref: SessionRef, identity: str) -> SessionPassages:
         """Return the table of a session, creating it if there is none with that identity."""
         key = ("passages", ref)
         found = self._cache.find(key)

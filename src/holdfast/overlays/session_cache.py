@@ -138,7 +138,7 @@ class CachedSession(CacheItem):
         self.own_bytes = estimate_session_bytes(session)
         self.metadata_bytes = 0
 
-    def holds(self, session: Session) -> bool:
+    def is_at(self, session: Session) -> bool:
         """Return True if this is the same session at the same version; a new one with the same name has another identity."""
         return (self.session.identity, self.session.version) == (session.identity, session.version)
 
@@ -228,7 +228,7 @@ class SessionCache:
         while self.size > self.max_bytes:
             filled = [tenant for tenant in self._tenants if len(tenant)]
             share = self.max_bytes / len(filled)
-            min((tenant for tenant in filled if tenant.size > share), key=TenantCache.last_used).evict()
+            min((tenant for tenant in filled if tenant.size > share), key=TenantCache.get_last_use).evict()
 
 
 class TenantCache:
@@ -292,7 +292,7 @@ class TenantCache:
         """
         found = self._items.get(session.ref)
         self.drop(session.ref)
-        cached = found if isinstance(found, CachedSession) and found.holds(session) else CachedSession(session, last)
+        cached = found if isinstance(found, CachedSession) and found.is_at(session) else CachedSession(session, last)
         cached.read = None
         cached.views.pop(key, None)
         cached.views[key] = CachedView(view, saved)
@@ -332,12 +332,12 @@ class TenantCache:
             for view in cached.views.values():
                 view.rate(importances)
 
-    def follow(self, before: Session, after: Session) -> None:
+    def apply_change(self, before: Session, after: Session) -> None:
         """Replace `before` with `after`, a version in which this process changed only the session's own fields, not the log."""
         cached = self._items.get(before.ref)
         if not isinstance(cached, CachedSession):
             return
-        if cached.holds(before) and (after.identity, after.version) == (before.identity, before.version + 1):
+        if cached.is_at(before) and (after.identity, after.version) == (before.identity, before.version + 1):
             cached.session, cached.own_bytes, cached.read = after, estimate_session_bytes(after), None
             self._measure(cached)
             self._enforce_limits(before.ref, cached)
@@ -386,7 +386,7 @@ class TenantCache:
             item.kept.clear()
         item.close()
 
-    def last_used(self) -> int:
+    def get_last_use(self) -> int:
         """Return the time of the last use of the item that will be evicted next."""
         return next(iter(self._items.values())).used
 
@@ -538,7 +538,7 @@ async def read_view(store: Store, ref: SessionRef, key: str) -> ReadView:
     raise Conflict(f"session {ref.id!r} changed repeatedly while it was read; try again")
 
 
-def view_to_save(built: WorkingSet, frontier: int, version: int) -> SavedView | None:
+def choose_view_to_save(built: WorkingSet, frontier: int, version: int) -> SavedView | None:
     """Return the view to save, or None: a view is worth a write only if the build moved its frontier.
 
     Args:

@@ -229,7 +229,7 @@ async def _call_model(
             if chars > tokens * _RUNAWAY:
                 runaway = True
                 break
-    answer = _parse_answer(collector.partial(), runaway=runaway)
+    answer = _parse_answer(collector.build_partial(), runaway=runaway)
     spent.calls += 1
     spent.prompt_tokens += answer.prompt_tokens
     spent.completion_tokens += answer.completion_tokens

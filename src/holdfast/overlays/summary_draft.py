@@ -68,7 +68,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     trigger: Trigger
     preview: bool = False
 
-    def room(self, strategy: Strategy) -> Room:
+    def compute_room(self, strategy: Strategy) -> Room:
         """Return the tokens that a window may use.
 
         Raises:
@@ -98,7 +98,7 @@ async def find_source(store: Store, job: Job) -> Source | None:
         SessionNotFound: The session does not exist any more.
     """
     read = await read_view(store, job.ref, job.key)
-    room = job.room(job.how)
+    room = job.compute_room(job.how)
     window = await run_cpu(lambda: _make_full_window(job.request.strategy, room, read), long=is_heavy(read.entries))
     planned = plan_summary(window, job.how, forced=job.trigger == "asked")
     if planned is None:
@@ -194,7 +194,7 @@ def compose(
         source_tokens=sum(entry.tokens for unit in read.units for entry in unit.entries) + earlier,
         report=_make_report(seen, read, draft),
     )
-    anchor, room = seen.session.tail.anchor, job.room(job.request.strategy)
+    anchor, room = seen.session.tail.anchor, job.compute_room(job.request.strategy)
     candidates = seen.window.candidates
     view = make_summarized_view(job.request.strategy, room, summary, seen.entries, anchor=anchor, candidates=candidates)
     state = view.to_state()

@@ -77,7 +77,7 @@ class Tally:
         self.summaries = self.summaries_failed = self.read = self.written = 0
 
     @classmethod
-    def of(cls, parts: Iterable[Tally]) -> Tally:
+    def sum_up(cls, parts: Iterable[Tally]) -> Tally:
         """Return the sum of several tallies."""
         whole = cls()
         for part in parts:
@@ -90,7 +90,7 @@ class Tally:
         """Number of calls for which a prompt was built."""
         return self.calls - self.refused
 
-    def result(self, name: str, budget: int) -> Result:
+    def make_result(self, name: str, budget: int) -> Result:
         """Return the totals as shares and means."""
         sent = max(1, self.sent)
         return Result(
@@ -119,7 +119,7 @@ class Tally:
         self.written += summaries.spent.completion_tokens
         self.cost += SUMMARY_READ * summaries.spent.prompt_tokens + SUMMARY_WRITTEN * summaries.spent.completion_tokens
 
-    def session(self, session_id: str) -> SessionResult:
+    def make_session_result(self, session_id: str) -> SessionResult:
         """Return the figures of one session."""
         return SessionResult(
             id=session_id,
@@ -141,9 +141,9 @@ class PlayResult(msgspec.Struct, frozen=True):
     sessions: tuple[tuple[str, Tally], ...]
     """Ids and tallies, in the order in which the sessions were played."""
 
-    def rows(self) -> list[SessionResult]:
+    def list_rows(self) -> list[SessionResult]:
         """Return one row per session."""
-        return [tally.session(session_id) for session_id, tally in self.sessions]
+        return [tally.make_session_result(session_id) for session_id, tally in self.sessions]
 
 
 def play(
@@ -164,15 +164,15 @@ def play(
         on_session: Called after each session, to show progress.
         writer: Writes summaries for strategies that have them. None: the digest is used instead.
     """
-    rule = spec.policy(budget, written=writer is not None)
+    rule = spec.make_strategy(budget, written=writer is not None)
     tallies = []
     for session in sessions:
         tally = Tally()
         _play_session(session, Player(rule, budget, split_system(session.messages)[0], writer), tally)
         tallies.append((session.id, tally))
         on_session()
-    whole = Tally.of(tally for _, tally in tallies)
-    return PlayResult(whole.result(spec.label, budget), tuple(tallies))
+    whole = Tally.sum_up(tally for _, tally in tallies)
+    return PlayResult(whole.make_result(spec.label, budget), tuple(tallies))
 
 
 # -- one session -------------------------------------------------------------

@@ -65,7 +65,7 @@ class Spec(msgspec.Struct, frozen=True):
         named = self.options.get(_SUMMARIZER)
         return str(named) if self.summarizes and named is not None else None
 
-    def settings(self, budget: int, *, where: str = WHERE) -> ContextSettings:
+    def make_settings(self, budget: int, *, where: str = WHERE) -> ContextSettings:
         """Return its settings at a budget, if the strategy takes one.
 
         Raises:
@@ -75,14 +75,14 @@ class Spec(msgspec.Struct, frozen=True):
         given = {"strategy": self.strategy, **self.options}
         return parse({**given, **({_BUDGET: budget} if takes else {})}, where=where)
 
-    def policy(self, budget: int, *, written: bool = False) -> Strategy:
-        """Its policy at a budget.
+    def make_strategy(self, budget: int, *, written: bool = False) -> Strategy:
+        """Return its strategy at a budget.
 
         Args:
-            budget: where it takes one.
-            written: whether somebody writes its summaries; otherwise the digest stands in for them.
+            budget: Used if the strategy takes one.
+            written: True if a model writes its summaries; otherwise the digest is used instead.
         """
-        settings = self.settings(budget)
+        settings = self.make_settings(budget)
         if self.has_summaries and not (written and self.summarizes):
             settings = ContextSettings(settings.strategy, {**settings.options, _SUMMARIZER: "none"})
         return make_strategy(settings)
@@ -131,7 +131,7 @@ def parse_spec(text: str) -> Spec:
     *before, last = [_parse_piece(part) for part in _split(text, "+")]
     if before:
         last = _compose(text, before, last)
-    make_strategy(last.settings(last.budget or 1, where=""))
+    make_strategy(last.make_settings(last.budget or 1, where=""))
     if _SCORER in last.options:
         raise InvalidRequest(
             f"{_SCORER} cannot be used here: replay rates messages by the built-in signals", param=_SCORER
@@ -217,7 +217,7 @@ def _compose(text: str, before: Sequence[Spec], last: Spec) -> Spec:
     """
     for spec in (*before, last):
         if spec.strategy:
-            Spec(spec.strategy).settings(1, where="")  # reports an unknown strategy
+            Spec(spec.strategy).make_settings(1, where="")  # reports an unknown strategy
     if not all(spec.strategy for spec in (*before, last)):
         raise InvalidRequest(f"{text!r}: `+` must be between two strategies", param="strategy")
     wrong = next((spec.strategy for spec in before if spec.strategy != CLEARING), None)

@@ -94,7 +94,7 @@ class SummaryWriter:
         """Return the maximum tokens of a summary by this model, given the available tokens."""
         return compute_summary_tokens(self._llm, tokens)
 
-    def room(self, reading: SummaryInput) -> int:
+    def compute_room(self, reading: SummaryInput) -> int:
         """Return the tokens of the conversation that the model reads for one summary.
 
         Raises:
@@ -121,7 +121,7 @@ class _CountingModel:
             async for chunk in chunks:
                 collector.add(chunk)
                 yield chunk
-        completion = collector.partial()
+        completion = collector.build_partial()
         if not completion.get("usage"):
             prompt_tokens = sum(STORED.message(message_from(message)) for message in request["messages"])
             text = next((choice["message"].get("content") for choice in completion.get("choices") or ()), None)
@@ -228,7 +228,7 @@ class SessionSummaries:
         )
         if planned.gap is None:
             return reading
-        gap = _select_newest(log[planned.gap[0] : planned.gap[1]], self._writer.room(reading))
+        gap = _select_newest(log[planned.gap[0] : planned.gap[1]], self._writer.compute_room(reading))
         whole = len(gap) == planned.gap[1] - planned.gap[0]
         units = group_units(entry for entry in gap if entry.seq not in planned.apart)
         texts = [reading.earlier, None if whole or planned.digest is None else planned.digest.text]

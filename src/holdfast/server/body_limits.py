@@ -64,7 +64,7 @@ class BodyRoom:
     async def take(self, held: BodyReservation, size: int) -> None:
         """Reserve `size` bytes for an arriving body. Wait until they are available."""
         self._arriving.setdefault(held)
-        if self._may_take(held, size):
+        if self._can_take(held, size):
             self.add(held, size)
             return
         place = (held, size, anyio.Event())
@@ -96,12 +96,12 @@ class BodyRoom:
         """Wake waiting bodies whose bytes are available now."""
         for place in list(self._waiting):
             held, size, event = place
-            if self._may_take(held, size):
+            if self._can_take(held, size):
                 self._waiting.remove(place)
                 self.add(held, size)
                 event.set()
 
-    def _may_take(self, held: BodyReservation, size: int) -> bool:
+    def _can_take(self, held: BodyReservation, size: int) -> bool:
         owner, most = held.owner, self.size * 3 // 4
         first = next((one for one in self._arriving if one.owner == owner), held) is held
         oldest = next(iter(self._arriving), held) is held
@@ -153,7 +153,7 @@ class BodyLimits:
             raise self._make_size_error()
         pieces: list[bytes] = []
         arrival = _Arrival(self.limits.body_timeout)
-        async for piece in arrival.pieces(request):
+        async for piece in arrival.read_pieces(request):
             if arrival.size > self.limits.body:
                 raise self._make_size_error()
             await self._make_room(held, len(piece), arrival)
@@ -209,12 +209,12 @@ class _Arrival:
             self._end += waited
             self._window_end += waited
 
-    async def pieces(self, request: Request) -> AsyncIterator[bytes]:
+    async def read_pieces(self, request: Request) -> AsyncIterator[bytes]:
         """Yield the pieces of a body as they arrive. Raise `Refused` if it is too slow."""
         stream = request.stream()
         async with aclosing(stream):
             while True:
-                with anyio.CancelScope(deadline=self._deadline()) as waiting:
+                with anyio.CancelScope(deadline=self._compute_deadline()) as waiting:
                     piece = await anext(stream, None)
                 if waiting.cancelled_caught:
                     raise self._make_timeout_error()
@@ -228,7 +228,7 @@ class _Arrival:
                     self._begin_window()
                 yield piece
 
-    def _deadline(self) -> float:
+    def _compute_deadline(self) -> float:
         # If this window has its bytes already, the next window decides.
         if self.size <= _SMALL or self._in_window >= BODY_STALL_BYTES:
             return min(self._end, self._window_end + BODY_STALL_SECONDS) if self.size > _SMALL else self._end

@@ -26,7 +26,7 @@ from holdfast.media.store import take_media_out
 from holdfast.numbers import check_whole
 from holdfast.server.apis.api_format import ApiFormat, ParsedRequest
 from holdfast.server.body_limits import BodyLimits, BodyReservation
-from holdfast.server.http import Call, refuse_unknown, without_secrets
+from holdfast.server.http import Call, mask_secrets, refuse_unknown
 from holdfast.server.repeated_request import RepeatedRequest, digest_attempt
 from holdfast.server.replies import make_failure_reply, respond
 from holdfast.server.requester import (
@@ -289,7 +289,7 @@ async def _compute_fingerprint(call: Call, sent: Mapping[str, Any], parsed: Pars
     """Return the hash that an idempotency key is bound to, or nothing without a key. Raise `SecretBlocked`."""
     hf, body, messages = call.hf, parsed.body, parsed.messages
     whole = {**body, "messages": find_records(sent)[0], **({"system": sent["system"]} if "system" in sent else {})}
-    cleaned = await without_secrets(hf, whole, messages, hashed=keyed)
+    cleaned = await mask_secrets(hf, whole, messages, hashed=keyed)
     if not keyed:
         return b""
     hashed = {name: value for name, value in cleaned.items() if name not in _DELIVERY_FIELDS}

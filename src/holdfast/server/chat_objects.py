@@ -161,7 +161,7 @@ class TurnSummary(Answer, kw_only=True):
 # -- requests --------------------------------------------------------------------
 
 
-def _one_of(*words: Any) -> Any:
+def _make_enum(*words: Any) -> Any:
     return json_schema(enum=[*words, None])
 
 
@@ -184,7 +184,7 @@ class SessionFields(OpenObject, kw_only=True):
     """Strategy of this prompt; one of `gateway.allowed_strategies`, or the agent's own."""
     budget: Annotated[int | None, json_schema(minimum=1)] = None
     """Token budget of the conversation in this prompt; not more than the agent's or the key's."""
-    recall: Annotated[Any, _one_of("auto", "on", "off", True, False)] = None
+    recall: Annotated[Any, _make_enum("auto", "on", "off", True, False)] = None
     """Search the session for messages that are no longer in the prompt."""
     interrupt: JsonObject | None = None
     """What the user heard of the last reply: `content`, `chars`, or `ms` and `total_ms`; `timestamp`, `turn_id`."""

@@ -158,7 +158,7 @@ async def home(call: Call) -> Reply:
     """Return an overview: HTML for browsers, JSON for programs."""
     shown = (
         docs_page.render_home("Holdfast", __version__)
-        if _wants_page(call.get_header("accept") or "")
+        if _prefers_html(call.get_header("accept") or "")
         else Reply(Home())
     )
     return msgspec.structs.replace(shown, headers={**shown.headers, "vary": "Accept"})
@@ -171,7 +171,7 @@ async def metrics(call: Call) -> Reply:
     return Reply(counted.render(), headers={"content-type": "text/plain; version=0.0.4; charset=utf-8"})
 
 
-def _wants_page(accept: str) -> bool:
+def _prefers_html(accept: str) -> bool:
     """Return True if `Accept` prefers HTML to JSON. Programs send `*/*` or nothing."""
     kinds = [kind.partition(";")[0].strip().lower() for kind in accept.split(",")]
     named = [kind for kind in kinds if kind in ("text/html", "application/xhtml+xml", "application/json")]

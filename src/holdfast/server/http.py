@@ -265,7 +265,7 @@ async def get_session_by_id(hf: Holdfast, session_id: str, user_id: str | None) 
         return await hf.store.find(session_id)
 
 
-async def without_secrets(
+async def mask_secrets(
     hf: Holdfast, body: dict[str, Any], messages: Sequence[Message], *, hashed: bool
 ) -> dict[str, Any]:
     """Return `body` with secrets in its messages masked, so that it can be hashed. Raise `SecretBlocked`.

@@ -18,7 +18,7 @@ from holdfast.domain.participants import with_speaker
 from holdfast.engine.entries import count_tokens, make_entries
 from holdfast.limits import INLINE_BODY_BYTES
 from holdfast.media.outgoing import restore_entries
-from holdfast.server.http import Call, without_secrets
+from holdfast.server.http import Call, mask_secrets
 from holdfast.server.routes import BODY, ETAG, KEY, MATCH, OF_SESSION, Routes, SeqPageQuery, SessionQuery
 from holdfast.server.schema import make_ref
 from holdfast.sessions.annotations import annotate as annotate_message
@@ -109,7 +109,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryLis
     if speaker is not None:
         fields = [{**own, "metadata": with_speaker(own.get("metadata"), speaker)} for own in fields]
     key = call.get_header("idempotency-key") or None
-    clean = await without_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
+    clean = await mask_secrets(call.hf, {"messages": given}, messages, hashed=key is not None)
     write = Append(
         entries=await make_entries(messages, fields, timestamp=call.hf.clock()),
         timestamp=call.hf.clock(),

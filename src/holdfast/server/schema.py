@@ -53,8 +53,8 @@ def _collect(kind: Any, found: dict[str, type[msgspec.Struct]]) -> None:
 def make_parameters_schema(kind: type[msgspec.Struct]) -> Mapping[str, Schema]:
     """Return the schema of each query parameter of a struct, without docstrings."""
     _, found = msgspec.json.schema_components([kind], ref_template=REF)
-    fields: dict[str, Schema] = _tidy(found[kind.__name__])["properties"]
-    return {name: _without_null(schema) for name, schema in fields.items()}
+    fields: dict[str, Schema] = _simplify(found[kind.__name__])["properties"]
+    return {name: _drop_null(schema) for name, schema in fields.items()}
 
 
 def _format_name(kind: str) -> str:
@@ -70,7 +70,7 @@ def _list_subclasses(kind: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct
 
 def _describe(kind: type[msgspec.Struct], schema: Schema) -> Schema:
     """Return the schema of a struct with its docstrings. Fields that are always present are required."""
-    schema = _tidy(schema)
+    schema = _simplify(schema)
     texts, fields = list_docstrings(kind), msgspec.structs.fields(kind)
     for one in fields:
         if one.name in texts:
@@ -84,21 +84,21 @@ def list_docstrings(kind: type) -> dict[str, str]:
     """Return the docstring of each field of a class, by its name."""
     found: dict[str, str] = {}
     for one in reversed(kind.__mro__):
-        found |= _module_docstrings(one.__module__).get(one.__name__, {})
+        found |= _list_module_docstrings(one.__module__).get(one.__name__, {})
     return found
 
 
 @cache
-def _module_docstrings(module: str) -> dict[str, dict[str, str]]:
+def _list_module_docstrings(module: str) -> dict[str, dict[str, str]]:
     """Return the docstrings of fields by class and name; empty without source code."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError):
         return {}
-    return {node.name: dict(_field_docstrings(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
+    return {node.name: dict(_list_field_docstrings(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
-def _field_docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+def _list_field_docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
     for field, text in zip(node.body, node.body[1:], strict=False):
         if (
             isinstance(field, ast.AnnAssign)
@@ -112,15 +112,15 @@ def _field_docstrings(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
 # -- simplification --------------------------------------------------------------
 
 
-def _tidy(schema: Any) -> Any:
+def _simplify(schema: Any) -> Any:
     """Return a schema without titles and defaults, with null as an additional type."""
     if isinstance(schema, list):
-        return [_tidy(one) for one in schema]
+        return [_simplify(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    tidy = {name: _tidy(one) for name, one in schema.items() if name not in ("title", "default", "properties")}
+    tidy = {name: _simplify(one) for name, one in schema.items() if name not in ("title", "default", "properties")}
     if "properties" in schema:
-        tidy["properties"] = {name: _tidy(one) for name, one in schema["properties"].items()}
+        tidy["properties"] = {name: _simplify(one) for name, one in schema["properties"].items()}
     if isinstance(place := tidy.get("$ref"), str):
         return {"$ref": _format_name(place), **({"description": tidy["description"]} if "description" in tidy else {})}
     if not tidy.get("required", True):
@@ -130,10 +130,10 @@ def _tidy(schema: Any) -> Any:
     if tidy.get("type") == "object" and "properties" not in tidy:
         tidy.setdefault("additionalProperties", True)
     either = tidy.get("anyOf", ())
-    return _with_null(tidy, either[0]) if len(either) == 2 and either[1] == {"type": "null"} else tidy
+    return _add_null(tidy, either[0]) if len(either) == 2 and either[1] == {"type": "null"} else tidy
 
 
-def _with_null(outer: Schema, inner: Schema) -> Schema:
+def _add_null(outer: Schema, inner: Schema) -> Schema:
     """Merge `inner` and null into one schema if it has a type or values."""
     rest = {name: one for name, one in outer.items() if name != "anyOf"}
     if isinstance(inner.get("type"), str):
@@ -141,7 +141,7 @@ def _with_null(outer: Schema, inner: Schema) -> Schema:
     return {**inner, **rest, "enum": [*inner["enum"], None]} if "enum" in inner else outer
 
 
-def _without_null(schema: Schema) -> Schema:
+def _drop_null(schema: Schema) -> Schema:
     kinds, values = schema.get("type"), schema.get("enum")
     alone = {"type": kinds[0]} if isinstance(kinds, list) else {}
     return {**schema, **alone, **({"enum": [one for one in values if one is not None]} if values else {})}

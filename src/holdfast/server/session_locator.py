@@ -91,7 +91,7 @@ class SessionLocator:
         match = await self._find_match(own=own or self._tries > REMATCHES)
         if match is not None and match.kind == "continuation":
             return self._make_placement(match.session, "continuation", match)
-        if match is not None and await self._knows_key(match.session):
+        if match is not None and await self._has_key(match.session):
             return self._make_placement(match.session, "retry", match)
         if match is not None and match.kind == "edit":
             if self._request.interrupts or not self._is_in_use(match.session.ref):
@@ -145,7 +145,7 @@ class SessionLocator:
             may_edit=self._request.identified,
         )
 
-    async def _knows_key(self, session: Session) -> bool:
+    async def _has_key(self, session: Session) -> bool:
         """Return True if the session has already answered this idempotency key. Nothing is written."""
         request = self._request
         if request.key is None:

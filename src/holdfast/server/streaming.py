@@ -265,7 +265,7 @@ async def _send_whole(client: Client, turn: Turn) -> None:
             async for chunk in chunks:
                 collector.add(chunk)
                 await client.let_cancel()
-        content = _encoder.encode(client.convert_reply(collector.completion(), turn))
+        content = _encoder.encode(client.convert_reply(collector.build_completion(), turn))
     except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
         await client.refuse(exc)
         return

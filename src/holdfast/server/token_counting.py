@@ -67,7 +67,7 @@ async def _count_prompt(hf: Holdfast, llm: Llm, messages: Sequence[Message], fie
     sent = [show_to_model(message, llm.inputs) for message in adapted_messages]
     sent = [drop_anthropic_fields(convert_parts(message)) for message in sent] if others else sent
     prompt = {"model": llm.model, "messages": [message_to(message) for message in sent]}
-    provider = await llm.prompt_tokens({**prompt, **({"tools": tools} if tools else {})}) if llm.count else None
+    provider = await llm.count_prompt({**prompt, **({"tools": tools} if tools else {})}) if llm.count else None
     measure = llm.measure(await hf.engine.learning.get(llm))
     return measure.describe(total, margin=llm.counter.margin, provider=provider)
 

@@ -30,7 +30,7 @@ from holdfast.errors import HoldfastError, InvalidRequest
 from holdfast.limits import PAGE
 from holdfast.media.outgoing import prepare_for_model
 from holdfast.numbers import check_whole
-from holdfast.overlays.session_cache import PREVIEW, read_view, view_to_save
+from holdfast.overlays.session_cache import PREVIEW, choose_view_to_save, read_view
 from holdfast.recall.passages import Passage
 from holdfast.stores.log import Append
 from holdfast.turns.prompt import build_instruction, count_by_provider, draft_from, introduce_memories, make_request
@@ -192,7 +192,7 @@ async def _build_current(engine: Engine, ref: SessionRef, responder: Responder, 
     key = turns_key if of_turns else PREVIEW + turns_key
     read = await read_view(engine.store, ref, key)
     built = await _add_recall(engine, read.session, await run_cpu(draft_from, request, read))
-    if not of_turns and not built.reduced and (view := view_to_save(built, read.saved, read.session.version)):
+    if not of_turns and not built.reduced and (view := choose_view_to_save(built, read.saved, read.session.version)):
         write = Append(timestamp=engine.clock(), identity=read.session.identity, views={key: view})
         with suppress(HoldfastError):  # nothing depends on it
             await engine.store.append(ref, write)

@@ -330,7 +330,7 @@ class SessionHandle(ExplainedSession):
         collector = Collector()
         async for chunk in respond(Turn(self._engine, request)):
             collector.add(chunk)
-        return collector.completion()
+        return collector.build_completion()
 
     def _request(
         self,

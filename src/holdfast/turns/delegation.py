@@ -104,7 +104,7 @@ async def _run_turn(turn: Turn) -> str:
             collector.add(chunk)
     if turn.failure is not None:
         raise InvalidRequest(f"the agent did not answer: {turn.failure['message']}")
-    said = collector.completion()["choices"][0]["message"].get("content")
+    said = collector.build_completion()["choices"][0]["message"].get("content")
     return said if isinstance(said, str) and said.strip() else _NOTHING
 
 

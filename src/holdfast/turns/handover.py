@@ -77,7 +77,7 @@ async def _find_answering_agent(turn: Turn, team: Team[Agent], session: Session,
 async def _read_pages(turn: Turn, session: Session, plan: Plan) -> AsyncIterator[Iterable[Entry]]:
     """Yield the live entries before the turn's own, newest first: from the cache, then a bounded number from the store."""
     stop, warm = plan.retire_from, turn.engine.warm.get(turn.request.ref)
-    if stop is None and warm is not None and warm.holds(session) and warm.last:
+    if stop is None and warm is not None and warm.is_at(session) and warm.last:
         yield reversed(warm.last)
         stop = warm.last[0].seq
         if len(warm.last) >= session.messages:

@@ -107,7 +107,7 @@ async def _add_recall(turn: Turn, session: Session, drafted: Draft) -> WorkingSe
 async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> WorkingSet | None:
     """Build from the cached view; return None if there is none or it does not fit, and a cold build may."""
     warm = turn.engine.warm.get(turn.request.ref)
-    view = None if warm is None or turn.branched or not warm.holds(session) else warm.find_view(key)
+    view = None if warm is None or turn.branched or not warm.is_at(session) else warm.find_view(key)
     if view is None:
         return None
     try:
@@ -126,7 +126,7 @@ async def _build_cold(turn: Turn, session: Session, made: Request, key: str) -> 
     """Build from what the store has, and remember the view for the next turn."""
     ref, engine = turn.request.ref, turn.engine
     warm = engine.warm.get(ref)
-    read = None if warm is None or turn.branched or not warm.holds(session) else warm.take_read(key)
+    read = None if warm is None or turn.branched or not warm.is_at(session) else warm.take_read(key)
     if read is None:
         read = engine.warm.share(await read_view(engine.store, ref, key))
     if read.session.identity != session.identity:  # that of the turn was deleted
@@ -166,7 +166,7 @@ async def count_by_provider(engine: Engine, ref: SessionRef, llm: Llm, built: Wo
         return None
     tools = {"tools": built.request.tools} if built.request.tools else {}
     messages = await to_sendable(engine, ref, llm, built)
-    return await llm.prompt_tokens({"model": llm.model, "messages": messages, **tools})
+    return await llm.count_prompt({"model": llm.model, "messages": messages, **tools})
 
 
 async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> list[dict[str, Any]]:

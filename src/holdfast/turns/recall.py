@@ -182,7 +182,7 @@ async def _find_passages(engine: Engine, session: Session, drafted: Draft, secon
     query = _find_current_text(window)[:QUERY_CHARS]
     if (least := choose_threshold(query)) is None:
         return []
-    passages = engine.passages.of(engine.store, ref, session.identity)
+    passages = engine.passages.get_table(engine.store, ref, session.identity)
     held = window.list_whole_seqs() | ({window.current} if window.current is not None else set())
 
     async def search(boosts: Mapping[int, float]) -> list[Finding]:
@@ -220,7 +220,7 @@ def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
     """Start to analyse, in the background, what will leave a window that is half full."""
     window = drafted.fitted.window
     if drafted.request.strategy.recall and window.tokens * 2 > window.room.tokens and window.units:
-        passages = engine.passages.of(engine.store, session.ref, session.identity)
+        passages = engine.passages.get_table(engine.store, session.ref, session.identity)
         if (stop := window.units[-1].first) - passages.table.through >= _AT_ONCE:
             passages.fill(stop)
 

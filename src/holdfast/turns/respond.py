@@ -188,9 +188,9 @@ class ModelRound:
     async def _record(self) -> None:
         turn, assembler, collector = self._turn, self._assembler, self._collector
         if not self.is_whole and not collector.finished:
-            await self._record_part(collector.partial())
+            await self._record_part(collector.build_partial())
             return
-        completion = collector.completion()
+        completion = collector.build_completion()
         reply, metadata = assembler.record_reply(_make_reply(completion), collector.usage)
         call = make_call_record(turn, completion.get("model"), completion.get("usage"))
         text = read_reply_text([reply])

@@ -89,7 +89,7 @@ def compact(turn: Turn) -> None:
     if turn.working_set is not None:
         prompts[turn.key] = (turn.request.responder, turn.working_set)
     for responder, built in prompts.values():
-        turn.engine.compactor.after_turn(ref, responder, built, turn.session)
+        turn.engine.compactor.compact_after_turn(ref, responder, built, turn.session)
         if built.request.strategy.scorer is not None:
             turn.engine.scoring.schedule(ref, built.request.strategy.scorer)
 

@@ -35,7 +35,7 @@ from holdfast.engine.redacting_store import mask_messages
 from holdfast.engine.session_lock import QueueMode, SessionLock
 from holdfast.limits import INLINE_MESSAGES, TURN_WARNINGS
 from holdfast.media.store import has_media, take_media_out
-from holdfast.overlays.session_cache import view_to_save
+from holdfast.overlays.session_cache import choose_view_to_save
 from holdfast.stores.log import Append, Appended, SavedView
 from holdfast.tools.context import TurnState
 from holdfast.tools.tool import get_tool_name
@@ -450,7 +450,7 @@ class Turn:
             frontier: as the store has it.
             version: of the session that it was built from.
         """
-        if (view := view_to_save(built, frontier, version)) is not None:
+        if (view := choose_view_to_save(built, frontier, version)) is not None:
             self._view = (key, view)
 
 

@@ -450,7 +450,7 @@ async def remember_client(turn: Turn) -> None:
     except HoldfastError as exc:
         _log.info("the mode of a client could not be remembered: %s", exc)
         return
-    turn.engine.warm.follow(session, turn.session)
+    turn.engine.warm.apply_change(session, turn.session)
 
 
 def _read_clients(session: Session) -> list[str]:

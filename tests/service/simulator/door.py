@@ -100,7 +100,7 @@ class Answer:
         for event in self.events:
             if "error" not in event:
                 collector.add(event)
-        completion = collector.completion() if collector.finished else collector.partial()
+        completion = collector.build_completion() if collector.finished else collector.build_partial()
         return dict(completion["choices"][0]["message"])
 
 

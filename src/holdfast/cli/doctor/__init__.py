@@ -45,7 +45,7 @@ def doctor(ctx: click.Context, store: str | None, config: str | None, *, as_json
     if as_json:
         show_json({"ok": not broken, "findings": found})
     else:
-        click.echo(_summary(found))
+        click.echo(_summarize(found))
     ctx.exit(FAILED if broken else 0)
 
 
@@ -56,7 +56,7 @@ def _show(finding: Finding) -> None:
         click.echo(f"{'':16}  -> {format_line(finding.remedy)}")
 
 
-def _summary(found: Sequence[Finding]) -> str:
+def _summarize(found: Sequence[Finding]) -> str:
     levels = Counter(finding.level for finding in found)
     if levels["fail"]:
         return f"{format_count(levels['fail'], 'failure')}, {format_count(levels['warn'], 'warning')}"

@@ -97,14 +97,14 @@ def check_workspaces(config: Config) -> Iterator[Finding]:
     if settings is None:
         return
     try:
-        version = anyio.run(_git_version, settings)
+        version = anyio.run(_read_git_version, settings)
     except HoldfastError as error:
         yield fail(WORKSPACES, str(error), "sessions work without it, but nothing is committed")
     else:
         yield ok(WORKSPACES, f"{settings.path}: {version}")
 
 
-async def _git_version(settings: WorkspaceSettings) -> str:
+async def _read_git_version(settings: WorkspaceSettings) -> str:
     """Return the version of git. Raise if workspaces cannot use it."""
     from holdfast.holdfast import milliseconds
     from holdfast.workspace import Workspaces

@@ -162,11 +162,11 @@ def _find_others() -> Iterator[Distribution]:
         canonical = re.sub(r"[-_.]+", "-", name).lower()
         if canonical == distribution.NAME:
             continue
-        if canonical == distribution.FORMER_NAME or _provides_package(found):
+        if canonical == distribution.FORMER_NAME or _has_package(found):
             yield found
 
 
-def _provides_package(found: Distribution) -> bool:
+def _has_package(found: Distribution) -> bool:
     top_level = (found.read_text("top_level.txt") or "").split()
     return "holdfast" in top_level or _PACKAGE.search(found.read_text("RECORD") or "") is not None
 

@@ -139,8 +139,8 @@ def _fetch_status(llm: LLMSettings) -> int:
     sent = {"user-agent": "holdfast", **({"authorization": f"Bearer {llm.api_key}"} if llm.api_key else {})}
     if llm.provider == "anthropic":
         path, sent = (
-            anthropic_access.path_of(path),
-            {"user-agent": "holdfast", **anthropic_access.headers_of(parts.hostname or "", llm.api_key)},
+            anthropic_access.normalize_path(path),
+            {"user-agent": "holdfast", **anthropic_access.make_headers(parts.hostname or "", llm.api_key)},
         )
     path, sent = f"{path}/models", {**sent, **llm.headers}
     request = Request(urlunsplit((parts.scheme, parts.netloc, path, parts.query, "")), headers=sent)  # noqa: S310  # http(s), as configured

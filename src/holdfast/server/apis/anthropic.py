@@ -165,7 +165,7 @@ class AnthropicErrorMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or not _uses_anthropic(scope):
+        if scope["type"] != "http" or not _is_anthropic_request(scope):
             await self._app(scope, receive, send)
             return
         scope.setdefault("state", {})["shaped"] = to_anthropic_error
@@ -179,7 +179,7 @@ class AnthropicErrorMiddleware:
         await self._app(scope, receive, send_with_id)
 
 
-def _uses_anthropic(scope: Scope) -> bool:
+def _is_anthropic_request(scope: Scope) -> bool:
     path: str = scope["path"]
     if path == PATH or path.startswith(f"{PATH}/"):
         return True
