@@ -1,9 +1,11 @@
-"""What is done with sessions from outside of their turns.
+"""Operations on sessions from outside of turns.
 
-catalogue    those of a tenant: made, found, searched, removed     handle     one session, as a user of the library holds it
-exporting    exported and imported                         forking    forked, and taken back to an earlier turn
-moving       given to another user, agent or id            carry_over what a new one knows of an earlier one
-looking      a working set without a call                  history    what user and assistant said
-interrupting a reply of which only a part was heard        speaking   what the agent says by itself
-state        what stands in the state                      facts      standing facts: listed, pinned, dropped
+catalogue        create, find, search and delete sessions      handle          one session, for users of the library
+transfer         export and import                             forks           fork, and rewind to an earlier turn moves
+give a session another user, agent or id      carry_over      what a new session knows of an earlier one context_preview
+a working set without a model call            history         the messages of user and assistant interruption     a
+reply of which only a part was heard        speech          what an agent says outside of turns state            session
+state                                 facts           standing facts: list, pin, drop annotations      pins, importance
+and refusals                 erasure         erase messages for good explanation      explanations, and how they are
+printed        message_explanations  explain messages of a session
 """

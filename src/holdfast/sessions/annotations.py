@@ -1,4 +1,4 @@
-"""Pins, importance and refusals of messages, set by a caller."""
+"""Set pins, importance and refusals of messages."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ async def annotate(store: Store, ref: SessionRef, seq: int, *, refused_by: objec
     """Set a message's pin or importance, and the upstreams whose prompts leave it out.
 
     Args:
-        store: where the session is.
-        ref: which one.
-        seq: which message.
+        store: the store.
+        ref: the session.
+        seq: the message.
         refused_by: a list of names, empty for none; None leaves it unchanged.
         changes: `pinned` and `importance`, as `Store.annotate` takes them.
 
     Raises:
         EntryNotFound: the live log has no such message.
-        InvalidMessage: `refused_by` is no list of names.
+        InvalidMessage: `refused_by` is not a list of names.
     """
     if refused_by is None:
         return await store.annotate(ref, seq, **changes)

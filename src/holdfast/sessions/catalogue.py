@@ -1,4 +1,4 @@
-"""What can be done with the sessions of a tenant: make, find, end, move and remove them."""
+"""Operations on the sessions of a tenant: create, find, end, move and delete them."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from holdfast.wire.sendable import Sendable, check_flag, check_text
 
 
 class Sessions:
-    """The sessions of one tenant. `Holdfast` is one, and owns what they live in.
+    """The sessions of one tenant. `Holdfast` is a subclass, and owns the engine.
 
     Attributes:
-        engine: what turns share.
+        engine: the services that turns share.
         roster: agents and models.
-        clock: milliseconds since the epoch.
-        new_id: makes ids for sessions that are not given one.
+        clock: returns milliseconds since the epoch.
+        new_id: creates ids for sessions that are not given one.
     """
 
     roster: Roster
@@ -56,12 +56,12 @@ class Sessions:
 
     @property
     def engine(self) -> Engine:
-        """What turns share."""
+        """The services that turns share."""
         raise NotImplementedError
 
     @property
     def memories(self) -> Memories:
-        """What is remembered across sessions: remember, recall, update, review, forget."""
+        """Facts that are remembered across sessions: remember, recall, update, review, forget."""
         return self.engine.memories
 
     @property
@@ -71,7 +71,7 @@ class Sessions:
 
     @property
     def dreams(self) -> Consolidator:
-        """Name of `consolidation` in 0.1. Removed in 0.3."""
+        """Consolidation of memories: those that were recalled often and well are promoted; see docs/dreams.md."""
         return self.engine.consolidator
 
     @property
@@ -88,20 +88,20 @@ class Sessions:
         system: str | Sequence[Any] | None = None,
         carry_over: CarryOver | Mapping[str, Any] | str | None = None,
     ) -> SessionHandle:
-        """The session of that id, made if there is none yet.
+        """Return the session with that id, and create it if there is none.
 
         Args:
-            session_id: None makes a new one.
-            user_id: whose session; two users may have sessions of one id.
-            agent: who answers in a new session; an existing one keeps its own unless this names another.
-            system: the system prompt: a text, or several, or system messages. An existing session takes over a changed one;
-                None leaves it as it is.
-            carry_over: an earlier session that a new one is to know of: its id, or a `CarryOver`. It gets one more system
-                message with a summary of that one, or its last messages.
+            session_id: None creates a new session.
+            user_id: its user; two users may have sessions with the same id.
+            agent: the agent of a new session; an existing one keeps its own unless this names another.
+            system: the system prompt: a text, or several, or system messages. An existing session takes over a changed
+                one; None leaves it unchanged.
+            carry_over: an earlier session to carry over into a new one: its id, or a `CarryOver`. The new session gets
+                one more system message with a summary of that session, or its last messages.
 
         Raises:
-            InvalidRequest: an unknown agent, or an id that cannot be one.
-            SessionNotFound: there is no session to carry over; then none is made.
+            InvalidRequest: the agent is unknown, or the id is invalid.
+            SessionNotFound: there is no session to carry over; then none is created.
         """
         check_text(session_id, "session_id", none=True)
         check_text(user_id, "user_id")
@@ -119,7 +119,7 @@ class Sessions:
         return self.handle(found, agent=agent)
 
     async def _update_system(self, session: Session, messages: Sequence[Message]) -> Session:
-        """Store a changed system prompt; what was carried over from an earlier session stays after it."""
+        """Store a changed system prompt; text carried over from an earlier session stays after it."""
         carried = find_carried_message(session)
         wanted = (*await mask_messages(self.engine.guard, messages), *([carried] if carried else []))
         if wanted == session.system_messages:
@@ -136,7 +136,7 @@ class Sessions:
         greet: bool = False,
         carry_over: CarryOver | None = None,
     ) -> Session:
-        """The session of that id, made if there is none yet, with its agent's greeting if `greet`. See `session`."""
+        """Return the session with that id, created if there is none, with its agent's greeting if `greet`. See `session`."""
         if session_id is not None:
             with suppress(SessionNotFound):
                 return await self.store.get(SessionRef(user_id, session_id))
@@ -151,7 +151,7 @@ class Sessions:
                 system_messages=system_messages,
             )
         except SessionExists:
-            # Somebody made it in between: theirs is as good.
+            # It was created meanwhile; that one is as good.
             return await self.store.get(SessionRef(user_id, str(session_id)))
 
     async def create(
@@ -170,19 +170,19 @@ class Sessions:
         """Create a session.
 
         Args:
-            session_id: None makes a new one.
+            session_id: None creates an id.
             user_id: its owner.
             greet: write the agent's greeting, if the agent has one.
-            carry_over: an earlier session that this one is to know of.
-            agent: which agent answers; its initial state is added.
+            carry_over: an earlier session to carry over into this one.
+            agent: the agent that answers; its initial state is added.
             system_messages: the system prompt: a text, or a list of texts, dicts or messages.
             state: initial state; keys with `user:` and `app:` are written to those scopes.
             metadata: any JSON object.
-            ttl: milliseconds of idleness after which the session ends; 0: never; None: the server's setting.
+            ttl: milliseconds of idle time after which the session ends; 0: never; None: the server's setting.
 
         Raises:
             InvalidRequest: a value has the wrong type or range; nothing is written.
-            SessionExists: there is one of that id.
+            SessionExists: there is a session with that id.
             SessionNotFound: there is no session to carry over.
         """
         check_text(user_id, "user_id")
@@ -200,41 +200,41 @@ class Sessions:
         return await create_with_greeting(self.engine, new, self.roster.agents.get(new.agent or "") if greet else None)
 
     async def close_session(self, ref: SessionRef) -> Session:
-        """End a session; see `SessionHandle.close`."""
+        """End a session, as `SessionHandle.close` does."""
         return await self.engine.end(_check_session_ref(ref))
 
     async def delete(self, ref: SessionRef) -> bool:
-        """Remove a session and all that belongs to it, from memory too; whether there was one."""
+        """Delete a session with everything that belongs to it, including cached data, and return whether there was one."""
         return await self.remove(ref) is not None
 
     async def remove(self, ref: SessionRef) -> Receipt | None:
-        """The same; what there was, counted as it went, or None when there was nothing."""
+        """Delete a session like `delete`, and return a receipt of what was deleted, or None if there was nothing."""
         return await remove_session(self.engine, _check_session_ref(ref))
 
     async def delete_user(self, user_id: str) -> Receipt:
-        """Remove all sessions of a user, what they share, and all that belongs to them. Of nobody: a receipt of zeros."""
+        """Delete all sessions of a user, their shared state, and everything that belongs to them. For an unknown user, the receipt is all zeros."""
         return await remove_user(self.engine, user_id)
 
     def prune(
         self, older_than: int, *, status: str | None = "closed", user_id: str | None = None, dry_run: bool = False
     ) -> AsyncGenerator[tuple[Session, Receipt], None]:
-        """Remove sessions that have not changed for long, one after the other: each as it was, with its receipt.
+        """Delete sessions that have not changed for long, one after the other, and yield each with its receipt.
 
         Args:
-            older_than: milliseconds since it was ended, or since an active one was used, and since it was changed last.
+            older_than: milliseconds since it ended, or since an active one was used, and since its last change.
             status: `closed` or `active`; None: both.
-            user_id: only this user's; None: everybody's.
-            dry_run: remove nothing; the receipts are empty.
+            user_id: only this user's; None: those of all users.
+            dry_run: delete nothing; the receipts are empty.
         """
         check_flag(dry_run, "dry_run")
         return prune_sessions(self.engine, older_than, status=status, user_id=user_id, dry_run=dry_run)
 
-    # -- sessions that move ------------------------------------------------
+    # -- export, import, fork, move ------------------------------------------
 
     async def export(
         self, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
     ) -> dict[str, Any]:
-        """A session whole, as JSON can carry it; see `holdfast.sessions.transfer.export_session`."""
+        """Return a whole session as JSON data; see `holdfast.sessions.transfer.export_session`."""
         for name, value in (("retired", retired), ("calls", calls), ("digests", digests)):
             check_flag(value, name)
         return await export_session(self.store, _check_session_ref(ref), retired=retired, calls=calls, digests=digests)
@@ -247,18 +247,18 @@ class Sessions:
         user_id: str | None = None,
         replace: bool = False,
     ) -> ImportResult:
-        """Install a session from an export, a recording or `{"messages": […]}`, all of it or nothing.
+        """Install a session from an export, a recording or `{"messages": […]}`, all or nothing.
 
-        One that is there already, just so, is left as it is.
+        An identical existing session stays unchanged.
 
         Args:
-            data: what `export` gave, or something like it.
+            data: the result of `export`, or something similar.
             session_id: its id; None: the one in `data`, else a new one.
-            user_id: whose; None: the one in `data`, else `default`.
-            replace: whether another session of that name, or this one as it went on, makes room with all that it holds.
+            user_id: its user; None: the one in `data`, else `default`.
+            replace: True replaces an existing session with that name that differs, with everything that belongs to it.
 
         Raises:
-            SessionExists: there is one of that name that differs, and it is not to be replaced.
+            SessionExists: there is a different session with that name, and `replace` is False.
             InvalidRequest: it cannot be imported; says what is wrong, and where.
         """
         check_flag(replace, "replace")
@@ -279,7 +279,7 @@ class Sessions:
         at_turn: int | None = None,
         id: str | None = None,  # noqa: A002 - what it is called
     ) -> SessionHandle:
-        """A new session with the live path up to and with a turn; see `holdfast.sessions.forks.fork_session`. An `id` of None makes one."""
+        """Create a session with the live path up to and including a turn; see `holdfast.sessions.forks.fork_session`. An `id` of None creates one."""
         responder = self.find_responder(await self.store.get(_check_session_ref(ref)))
         session = await fork_session(self.engine, ref, at_turn=at_turn, new_id=id)
         return SessionHandle(self.engine, session.ref, responder)
@@ -292,9 +292,9 @@ class Sessions:
         id: str | None = None,  # noqa: A002 - what it is called
         agent: str | None | UnsetType = UNSET,
     ) -> SessionHandle:
-        """Make a session another user's, or another agent's, or give it another id; see `holdfast.sessions.moves.move_session`."""
+        """Give a session another user, another agent or another id; see `holdfast.sessions.moves.move_session`."""
         if not isinstance(agent, UnsetType):
-            self.roster.find_responder(agent=agent)  # refuses one that nobody knows
+            self.roster.find_responder(agent=agent)  # refuses an unknown agent
         ref = _check_session_ref(ref)
         target = SessionRef(ref.user_id if user_id is None else user_id, ref.id if id is None else id)
         return self.handle(await move_session(self.engine, ref, target, agent=agent))
@@ -304,7 +304,7 @@ class Sessions:
         return (await erase_everywhere(self.engine, _check_session_ref(ref), seq, tokens=tokens)).entry
 
     async def sessions(self, **filters: Any) -> SessionPage:
-        """A page of sessions, newest first; see `Store.list` for the filters."""
+        """Return a page of sessions, newest first; see `Store.list` for the filters."""
         return await self.store.list(**filters)
 
     async def search(
@@ -326,28 +326,29 @@ class Sessions:
         session_level: bool = False,
         rerank: bool = True,
     ) -> SearchResults:
-        """Search what was said in a user's sessions; nothing of anybody else's is ever found.
+        """Search a user's conversations. Users never see each other's data.
 
         Args:
-            query: a question, or words; nothing in it is syntax. Where it asks for nothing but a time ("What did I ask about
-                yesterday?"), all that was said then is found, newest first.
-            user_id: whose sessions.
-            mode: `keyword`, `vector` or `hybrid`; None: what the index is for. `hybrid` is `keyword` without an embedder.
-            limit, after: hits, from 1 to 100; the `cursor` of the page before.
+            query: a question, or words; there is no query syntax. If it only asks for a time ("What did I ask about
+                yesterday?"), everything that was said then is found, newest first.
+            user_id: the user.
+            mode: `keyword`, `vector` or `hybrid`; None: the index's own. `hybrid` is `keyword` without an embedder.
+            limit, after: number of hits, from 1 to 100; the `cursor` of the previous page.
             session_id: only in this session.
             agent: only what this agent said.
-            role: only `user`'s, `assistant`'s, or results of tools (`tool`), which are not found otherwise.
+            role: only messages of the `user` or the `assistant`, or results of tools (`tool`), which are not found
+                otherwise.
             since, until: only from then on; only before then. Milliseconds since the epoch.
-            time: what a time in the question does. `auto`: what was said then, or about it, goes first. `filter`: nothing else is found,
-                where the question asks for what was said then. `off`: it is words like others.
-            tz: the time zone (IANA) that days begin in.
-            neighbours: messages before and behind each hit, at most 10.
+            time: what a time in the question does. `auto`: messages from then, or about then, come first. `filter`:
+                only these are found, if the question asks for what was said then. `off`: it is treated as words.
+            tz: the time zone (IANA) in which days begin.
+            neighbours: messages before and after each hit, at most 10.
             session_level: only the best hit of each session.
-            rerank: False: the reranker, if there is one, is not asked.
+            rerank: False does not use the reranker, if there is one.
 
         Raises:
-            InvalidRequest: one of these cannot be, or there is no index; or no embedder for `vector`.
-            EmbeddingFailed: `vector`, and the query could not be embedded.
+            InvalidRequest: an argument is invalid, there is no index, or no embedder for `vector`.
+            EmbeddingFailed: with `vector`, the query could not be embedded.
         """
         check_flag(session_level, "session_level")
         check_flag(rerank, "rerank")
@@ -369,12 +370,12 @@ class Sessions:
         return await search_conversations(self.engine, user_id, query, asked)
 
     def handle(self, session: Session, *, agent: str | None = None, model: str | None = None) -> SessionHandle:
-        """A handle on a session that is known to be there."""
+        """Return a handle for a session that is known to exist."""
         check_kind(session, "session", Session, "a Session")
         return SessionHandle(self.engine, session.ref, self.find_responder(session, agent=agent, model=model))
 
     def find_responder(self, session: Session, *, agent: str | None = None, model: str | None = None) -> Responder:
-        """Who answers in a session: the agent that is asked for, else the session's own."""
+        """Return the responder of a session: the requested agent, otherwise the session's own."""
         for name, value in (("agent", agent), ("model", model)):
             check_text(value, name, none=True)
         if agent is None and model in self.roster.agents:
@@ -383,7 +384,7 @@ class Sessions:
 
 
 def _check_session_ref(ref: SessionRef) -> SessionRef:
-    """The same. Raises `InvalidRequest` for what names no session: its id alone may be several users'."""
+    """Return the reference. Raises `InvalidRequest` for anything else, because an id alone may belong to several users' sessions."""
     given: object = ref
     if not isinstance(given, SessionRef):
         raise InvalidRequest(f"ref must be a SessionRef, not {type(given).__name__}", param="ref")

@@ -1,8 +1,9 @@
-"""Looking at a session: a working set without calling a model, as the log stands or as a model saw it in some turn.
+"""Preview a session's context: build a working set without calling a model, for the current log or for a past turn.
 
-What was sent is not kept, it is made again: the view is folded over the log with the frozen budget of each recorded
-call, and the summaries that were laid between them. The hash that was recorded says whether it is the same. State is not
-kept as it was: an instruction that names some is made of what stands now, and where that is something else the hash differs.
+Sent prompts are not stored but rebuilt: the view is replayed over the log with the recorded budget of each call, and
+with the summaries that were made between calls. The recorded hash shows whether the result is the same. Old values of
+the state are not stored: an instruction that refers to state is built from the current values, and if these differ, the
+hash does too.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from holdfast.wire.anthropic import MARK
 from holdfast.wire.openai import message_to, move_media_after_results
 
 RECENT_CALLS: Final = 16
-"""Newest model calls among which one of a view says that turns go on from it."""
+"""Newest model calls that are checked for one of the view, which shows that turns use the view."""
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -82,7 +83,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a look-only working set is built for: nothing is called and nothing stored."""
+    """What to build a preview for; no model is called."""
 
     responder: Responder
     settings: ContextSettings
@@ -90,38 +91,38 @@ class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: Sequence[Mapping[str, Any]] = ()
     dialect: Dialect = "openai"
     at_turn: int | None = None
-    """As the model saw the session at its last call in that turn; None: as it stands."""
+    """Build it as the model saw the session at its last call in that turn; None: the current state."""
     touch: bool = True
-    """Whether the session is in use by that. Looking back, or for an explanation, never is."""
+    """True to count as use of the session. A look at the past, or for an explanation, never does."""
     explain: bool = False
-    """Whether to compare it with the prompt that was sent last: that one is built again from the log."""
+    """True to compare it with the prompt that was sent last, which is rebuilt from the log."""
     trace: frozenset[int] = frozenset()
-    """Messages whose departures from the recorded prompts are looked for, where these are built again."""
+    """Messages whose departures to find in the recorded prompts, if these are rebuilt."""
 
 
 class Preview(NamedTuple):
-    """What a look found."""
+    """The result of a preview."""
 
     built: WorkingSet
     call: ModelCall | None = None
-    """The recorded call that it was built for again; None: for none."""
+    """The recorded call that it was rebuilt for; None: none."""
     record: BuildRecord | None = None
-    """What was recorded with it of the build."""
+    """The record of how that call's prompt was built."""
     summaries: dict[str, Any] | None = None
-    """To explain: which summary is live, and why and until when none can be made."""
+    """For an explanation: the live summary, or why and until when none can be made."""
     provider: int | None = None
-    """Tokens of the prompt by its provider's own count, where the model is configured so and it answered."""
+    """Tokens of the prompt according to its provider, if the model is configured for it and the provider answered."""
     sent: Sequence[Message] = ()
-    """Its messages as they are sent: with their media, as far as the model takes them."""
+    """Its messages in the form in which they are sent: with media, if the model accepts them."""
     marked: bool = True
-    """Whether they are marked for Anthropic's prompt cache."""
+    """True if they are marked for Anthropic's prompt cache."""
     entries: Sequence[Entry] = ()
-    """The live path, where it was read to build past prompts again."""
+    """The live path, if it was read to rebuild past prompts."""
     departures: Mapping[int, Departure] = {}
-    """Of the messages of `Look.trace`."""
+    """Departures of the messages in `PreviewRequest.trace`."""
 
     def explain(self) -> dict[str, Any]:
-        """How it came about. Of a past call the budget is the recorded one, whose shares of the window are not kept."""
+        """Return how it was built. For a past call, the budget is the recorded one, without its shares of the window."""
         explained = self.built.explain()
         if self.record is not None:
             arithmetic = {"input": self.record.input_budget, "system_and_tools": self.record.overhead}
@@ -133,12 +134,12 @@ class Preview(NamedTuple):
 
 
 async def preview_context(engine: Engine, ref: SessionRef, look: PreviewRequest) -> Preview:
-    """Build the working set that `look` asks for, and store nothing.
+    """Build the working set for a preview request, and store nothing.
 
     Raises:
         InvalidRequest: the session has no turn `at_turn`.
-        MissingState: the agent's instruction needs state, or an artifact, that is not there now.
-        BudgetTooSmall: no legal working set fits.
+        MissingState: the agent's instruction needs state, or an artifact, that does not exist.
+        BudgetTooSmall: no valid working set fits.
     """
     found = await rebuild_context(engine, ref, look)
     responder = look.responder
@@ -151,7 +152,7 @@ async def preview_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
 
 
 async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest) -> Preview:
-    """Build what `looked` returns, without the provider's count and the messages as they are sent. Raises as it does."""
+    """Build the result of `preview_context` without the provider's count and the messages in sent form. Raises the same errors."""
     _check_turn(look.at_turn)
     responder = msgspec.structs.replace(look.responder, context=look.settings)
     asked = TurnRequest(
@@ -186,7 +187,7 @@ def _check_turn(turn_id: Any) -> None:
 
 
 async def _build_current(engine: Engine, ref: SessionRef, responder: Responder, request: Request) -> WorkingSet:
-    """Build from the view that turns have saved, else from one that is saved here: the first time reads the whole log."""
+    """Build from the view that turns have saved, otherwise from one that is saved here: the first preview reads the whole log."""
     turns_key = responder.view_key
     of_turns = request.strategy.summarizer is not None or await _has_turns(engine, ref, turns_key)
     key = turns_key if of_turns else PREVIEW + turns_key
@@ -194,38 +195,38 @@ async def _build_current(engine: Engine, ref: SessionRef, responder: Responder, 
     built = await _add_recall(engine, read.session, await run_cpu(draft_from, request, read))
     if not of_turns and not built.reduced and (view := choose_view_to_save(built, read.saved, read.session.version)):
         write = Append(timestamp=engine.clock(), identity=read.session.identity, views={key: view})
-        with suppress(HoldfastError):  # nothing depends on it
+        with suppress(HoldfastError):  # saving the view is optional
             await engine.store.append(ref, write)
     return built
 
 
 async def _has_turns(engine: Engine, ref: SessionRef, key: str) -> bool:
-    """Return True if one of the newest model calls was of the view: then turns keep it up to date."""
+    """Return True if one of the newest model calls used the view, so that turns keep it up to date."""
     return any(call.view == key for call in await engine.store.calls(ref, limit=RECENT_CALLS))
 
 
 async def _add_recall(engine: Engine, session: Session, drafted: Draft) -> WorkingSet:
-    """Add to a prompt what it recalls of the session itself."""
+    """Add to a prompt what it recalls from the session itself."""
     found = await recall_session(engine, session, drafted)
     return drafted.finish(found.items, found.missed)
 
 
-# -- what was sent, made again -------------------------------------------------
+# -- rebuilding sent prompts ---------------------------------------------------
 
 
 class Past(NamedTuple):
-    """All that past prompts of a view were made of."""
+    """The sources of a view's past prompts."""
 
     entries: Sequence[Entry]
     """The live path."""
     calls: Sequence[tuple[ModelCall, BuildRecord]]
-    """Recorded calls of the view, oldest first; of a very long session the newest, and those of the turn that is asked for."""
+    """Recorded calls of the view, oldest first; for a very long session, the newest ones and those of the requested turn."""
     summaries: Sequence[StoredCompaction]
-    """Those that were laid and can still be read, in order, whatever became of them."""
+    """Summaries that can still be read, in order, whatever their status."""
 
     @property
     def live(self) -> StoredCompaction | None:
-        """The one that is sent now."""
+        """The summary that is sent now."""
         return next((one for one in reversed(self.summaries) if one.status == "live"), None)
 
 
@@ -241,9 +242,9 @@ async def _read_past(engine: Engine, ref: SessionRef, key: str, turn_id: int | N
 
 
 class _PromptReplay:
-    """A view folded over the past, call by call.
+    """A view replayed over the past, call by call.
 
-    Each call says which summary it had: one may have been laid while another call was under way, and taken away again.
+    Each call records which summary it used: one may have been made during another call, and dropped again.
     """
 
     def __init__(self, request: Request, past: Past, ref: SessionRef) -> None:
@@ -259,17 +260,19 @@ class _PromptReplay:
         self._summaries = {compaction.mark: one for compaction, one in laid}
 
     def advance(self, seq: int, summary: str, marker: str) -> None:
-        """Take entries in up to `seq`, with that marker, and stand on the summary of that mark; empty: on none."""
+        """Add entries up to `seq` with this marker, and use the summary with this mark; an empty mark means none."""
         self._extend(seq)
         now = self.view.summary.mark if self.view.summary else ""
-        moved = marker != self._request.marker  # imported since: all that was sent had the marker of where it was
+        moved = (
+            marker != self._request.marker
+        )  # the session was imported since: earlier prompts had the marker of the original
         if moved:
             self._prepare(self._request.with_marker(marker))
         if now != summary or moved:
             self._apply_summary(self._summaries.get(summary))
 
     def _apply_summary(self, one: StoredCompaction | None) -> None:
-        """Go on from a summary, as whoever laid it did, or from the beginning of the log."""
+        """Continue from a summary, as the original view did, or from the beginning of the log."""
         strategy, room, before = self._request.strategy, self._room, self.view
         entries = self._past.entries[: self._entry]
         if one is None:
@@ -282,10 +285,10 @@ class _PromptReplay:
         self.view.prefix_tracker, self.view.mark = before.prefix_tracker, before.mark
 
     def rebuild_call(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
-        """The working set that was built for `call`: by its frozen budget."""
+        """Return the working set that was built for `call`, with its recorded budget."""
         self.advance(call.through, record.summary, record.marker)
         asked = self._request
-        # What else was recalled is not kept: the room that it had is not the conversation's.
+        # Other recalled items are not stored, and their room does not belong to the conversation.
         frozen = msgspec.structs.replace(
             asked,
             input_budget=record.limit + asked.count_overhead(),
@@ -295,7 +298,7 @@ class _PromptReplay:
         return build_from_view(frozen, self.view)
 
     def _rebuild_recall(self, record: BuildRecord) -> Recall:
-        """Make the block again of what was recalled of the session itself; words that were erased since are marked."""
+        """Rebuild the block of passages recalled from the session itself; erased words are marked."""
         if not record.passages:
             return Recall()
         entries = {entry.seq: entry for entry in self._past.entries}
@@ -314,7 +317,7 @@ class _PromptReplay:
 
 
 def _draft_after_last(request: Request, past: Past, ref: SessionRef, log: DepartureLog) -> Draft:
-    """The working set as the log stands, which knows the prompt that was sent last."""
+    """Return the working set for the current log, compared with the last prompt that was sent."""
     replay = _PromptReplay(request, past, ref)
     for call, record in past.calls:
         log.note(call, replay.rebuild_call(call, record))
@@ -324,7 +327,7 @@ def _draft_after_last(request: Request, past: Past, ref: SessionRef, log: Depart
 
 
 def _rebuild_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, log: DepartureLog) -> Preview:
-    """What the last call of a turn was sent; where none was recorded, what it would be sent now."""
+    """Return the prompt of a turn's last call; if none was recorded, the prompt that it would get now."""
     before = _select_entries(past.entries, turn_id)
     upto = [(call, record) for call, record in past.calls if call.turn_id <= turn_id]
     if not upto or upto[-1][0].turn_id != turn_id:
@@ -337,7 +340,7 @@ def _rebuild_turn(request: Request, past: Past, turn_id: int, ref: SessionRef, l
 
 
 def _select_entries(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
-    """The entries that the model had at its last call in a turn: without the reply that ended it."""
+    """Return the entries that the model had at its last call in a turn, without the reply that ended it."""
     before = [entry for entry in entries if entry.turn_id <= turn_id]
     if not before or before[-1].turn_id != turn_id:
         last = entries[-1].turn_id if entries else None
@@ -349,7 +352,7 @@ def _select_entries(entries: Sequence[Entry], turn_id: int) -> Sequence[Entry]:
 
 
 def to_context(found: Preview) -> Context:
-    """A working set as it is shown and sent."""
+    """Convert a preview to its public form."""
     built = found.built
     system, messages = _to_dialect(built.request.dialect, found.sent, marked=found.marked)
     return Context(
@@ -368,7 +371,7 @@ def to_context(found: Preview) -> Context:
 def _to_dialect(
     dialect: Dialect, sent: Sequence[Message], *, marked: bool
 ) -> tuple[list[dict[str, Any]] | dict[str, Any] | None, list[dict[str, Any]]]:
-    """System prompt, where it stands apart, and messages of a working set in the shape of its dialect."""
+    """Return the system prompt, if it is separate, and the messages in the format of the dialect."""
     match dialect:
         case "anthropic":
             request = anthropic.build_request(sent, cache=MARK if marked else None)

@@ -1,4 +1,4 @@
-"""Messages erased for good: in their session, and in every session of the user that shares them."""
+"""Erase messages for good, in their session and in every session of the user that shares them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ class ErasedMessage(NamedTuple):
 async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens: int | None = None) -> ErasedMessage:
     """Erase a message's content in every session of the user that shares it, and forget memories made from it alone.
 
-    Each session is one transaction. The message that was named goes last, and then copies that a fork made meanwhile: an erasure
-    that fails in between is finished by repeating it.
+    Each session is one transaction. The named message is erased last, followed by copies that a fork made meanwhile: if
+    the erasure fails in between, repeating it finishes it.
 
     Args:
         engine: of the store.
-        ref: which session.
-        seq: which message.
-        tokens: of what stays; None keeps the old count.
+        ref: the session.
+        seq: the message.
+        tokens: of what is left; None keeps the old count.
 
     Raises:
-        SessionNotFound: no such session.
+        SessionNotFound: there is no such session.
         EntryNotFound: it has no such message.
     """
     store, user_id = engine.store, ref.user_id
@@ -55,7 +55,7 @@ async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens:
 
 
 async def _find_shared_entries(store: Store, user_id: str, origin: EntryOrigin) -> set[tuple[str, int]]:
-    """Return id and `seq` of all entries with that origin in sessions that share some."""
+    """Return id and `seq` of all entries with that origin."""
     sharing = await store.sharing(user_id, origin.source)
     return {(session_id, at) for session_id, ranges in sharing.items() for at in find_copies(ranges, origin)}
 

@@ -1,4 +1,4 @@
-"""What an explanation of messages says, and how it is printed."""
+"""Explanations of messages, and how they are printed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.context.recalled import format_time
 
 RemedyKind = Literal["pin", "budget", "window_size", "history", "summary", "recall", "send", "append"]
 _SHOWN: Final = 100
-"""Characters of a message, or of words of it, in a line."""
+"""Characters of a message, or of an excerpt, per line."""
 _STATES: Final = {"whole": "in the prompt, whole", "part": "in the prompt in part", "no": "not in the prompt"}
 _EXACT: Final = {
     True: ", rebuilt as it was sent",
@@ -29,18 +29,18 @@ class Remedy(msgspec.Struct, frozen=True, gc=False):
     text: str
     """What to do, and what it costs."""
     budget: int | None = None
-    """Of `budget`: tokens that were tried and are enough; None: more than now, how much is not known."""
+    """For `budget`: a number of tokens that was tried and is enough; None: more than now, but it is not known how much."""
 
 
 class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What became of one message."""
+    """How a prompt contains one message, and why."""
 
     seq: int
     turn_id: int
     role: str
     timestamp: int
     tokens: int
-    """Of the message, as stored."""
+    """Stored tokens of the message."""
     text: str
     """Its first characters; empty if it was erased."""
     state: State
@@ -48,11 +48,11 @@ class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     decision: str
     reason: str
     block: str | None
-    """Where the message itself is; None if it is not sent as a message."""
+    """The block with the message itself; None if it is not sent as a message."""
     excerpts: tuple[Excerpt, ...]
-    """If it is there in part: its words, character for character."""
+    """If it is there in part: its exact words."""
     departure: Departure | None
-    """When it left; None if it is there, never was there whole, or no recorded call tells."""
+    """When it left; None if it is there, was never there whole, or no recorded call shows it."""
     remedies: tuple[Remedy, ...]
     redacted: bool
     """True if secrets in it were replaced before it was stored."""
@@ -62,33 +62,33 @@ class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """A prompt in short, and what it has of some messages."""
+    """A short description of a prompt, and how it contains some messages."""
 
     object: Literal["explanation"] = "explanation"
     session_id: str
     turn: int | None = None
-    """The turn whose last prompt it is; None: the one that would be built now."""
+    """The turn whose last prompt it is; None: the prompt that would be built now."""
     exact: bool | None
-    """For a turn: whether the prompt that was rebuilt is the one that was sent; None: no call of the turn is recorded."""
+    """For a turn: whether the rebuilt prompt equals the one that was sent; None: no call of the turn is recorded."""
     strategy: str
     tokens: int
-    """Of the conversation."""
+    """Tokens of the conversation."""
     budget: int
-    """Tokens that the conversation may have."""
+    """Maximum of `tokens`."""
     frontier: int
-    """`seq` of the first message that is sent for being recent."""
+    """`seq` of the first message that is sent because it is recent."""
     compactions: tuple[CompactionSize, ...]
     messages: tuple[MessageExplanation, ...]
     before: int | None = None
-    """With a text: as `before` it gives the messages further back; None: there are none."""
+    """With a text: the `before` that returns earlier messages; None: there are none."""
     has_more: bool = False
-    """There may be more messages further back."""
+    """True if there may be earlier messages."""
 
     def __str__(self) -> str:
         return "\n".join(_format_explanation(self))
 
 
-# -- as text -------------------------------------------------------------------
+# -- formatting ----------------------------------------------------------------
 
 
 def _format_explanation(explanation: Explanation) -> Iterator[str]:

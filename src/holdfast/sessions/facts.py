@@ -1,4 +1,4 @@
-"""A session's standing facts: listed with what the prompt has of them, pinned, dropped."""
+"""A session's standing facts: list them with their place in the prompt, pin and drop them."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from holdfast.wire.objects import Answer, Count, Id, Time
 
 _ID: Final = re.compile(r"([0-9]{1,15})\.([0-9]{1,3})")
 _NEVER: Final = 10**15
-"""Place of no message."""
+"""A position that no message has."""
 _MOST: Final[dict[Choice, int]] = {"pinned": FACT_PINS, "dropped": FACT_DROPS}
 
 
 class SessionFacts:
-    """Standing facts of a session: `await session.facts()` lists them; `pin`, `drop` and `reset` choose.
+    """Standing facts of a session: `await session.facts()` lists them; `pin`, `drop` and `reset` change them.
 
-    A choice holds for every view of the session, from its next prompt on.
+    A choice applies to every view of the session, from its next prompt on.
     """
 
     def __init__(self, engine: Engine, ref: SessionRef, responder: Responder) -> None:
@@ -46,55 +46,55 @@ class SessionFacts:
         return f"<facts of session {self._ref.id!r}>"
 
     async def __call__(self, strategy: str | None = None, **options: Any) -> list[Fact]:
-        """Return the user's statements that the prompt has or may have, in the order of the log.
+        """Return the user's statements that the prompt contains or could contain, in the order of the log.
 
         Args:
-            strategy: whose prompt; None: the agent's.
+            strategy: the strategy of the prompt; None: the agent's.
             options: the strategy's keys, for example `budget=8000`.
 
         Raises:
             InvalidRequest: an unknown strategy or key.
-            SessionNotFound: no such session.
-            BudgetTooSmall: no legal working set fits.
+            SessionNotFound: there is no such session.
+            BudgetTooSmall: no valid working set fits.
         """
         given = {**({"strategy": strategy} if strategy else {}), **options}
         settings = parse(given, where="", base=self._responder.context) if given else self._responder.context
         return await list_facts(self._engine, self._ref, self._responder, settings)
 
     async def pin(self, fact_id: str) -> None:
-        """Keep a statement in the block, before all others. Raises as `choose` does."""
+        """Keep a statement in the block, before all others. Raises the errors of `choose`."""
         await choose(self._engine.store, self._ref, fact_id, {"pinned": True})
 
     async def drop(self, fact_id: str) -> None:
-        """Keep a statement out of the block. Raises as `choose` does."""
+        """Keep a statement out of the block. Raises the errors of `choose`."""
         await choose(self._engine.store, self._ref, fact_id, {"dropped": True})
 
     async def reset(self, fact_id: str) -> None:
-        """Undo `pin` or `drop`. Raises as `choose` does."""
+        """Undo `pin` or `drop`. Raises the errors of `choose`."""
         await choose(self._engine.store, self._ref, fact_id, {"pinned": False, "dropped": False})
 
 
 async def list_facts(engine: Engine, ref: SessionRef, responder: Responder, settings: ContextSettings) -> list[Fact]:
-    """Return the statements that a view of the session knows; see `SessionFacts`."""
+    """Return the statements in a view of the session; see `SessionFacts`."""
     found = await preview_context(engine, ref, PreviewRequest(responder=responder, settings=settings, touch=False))
     return await run_cpu(collect_facts, found.built.window, long=True)
 
 
 async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Choice, bool]) -> Statement:
-    """Pin or drop a statement of the user, or undo that. Reads the log to hold the limits.
+    """Pin or drop a statement of the user, or undo that. Reads the log to enforce the limits.
 
     Args:
-        store: where the session is.
-        ref: which session.
-        fact_id: `message.sentence`, as the list of facts has it.
-        change: True makes that choice, in place of the other one; False undoes it if it was made.
+        store: the store.
+        ref: the session.
+        fact_id: `message.sentence`, as in the list of facts.
+        change: True makes that choice instead of the other one; False undoes it.
 
     Returns:
         The statement with its choice.
 
     Raises:
         FactNotFound: no live message of the user has such a statement.
-        TooLarge: as many statements of the session are pinned, or dropped, as may be.
+        TooLarge: the session already has the maximum of pinned, or dropped, statements.
     """
     check_kind(fact_id, "fact_id", str, "a text like '4.1'")
     named = _ID.fullmatch(fact_id)
@@ -118,7 +118,7 @@ async def choose(store: Store, ref: SessionRef, fact_id: str, change: Mapping[Ch
 
 
 async def _count_choices(store: Store, ref: SessionRef) -> Counter[Choice]:
-    """Count the pinned and the dropped statements of the live log, a page at a time."""
+    """Count the pinned and dropped statements of the live log, page by page."""
     found: Counter[Choice] = Counter()
     start = 0
     while page := await store.entries(ref, start=start, limit=PAGE):

@@ -1,4 +1,4 @@
-"""The fields of a session that callers may set: the same checks for the library and for REST."""
+"""Validation of the fields of a session that callers may set, for the library and for REST."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sessions forked, and taken back to an earlier turn."""
+"""Fork sessions, and rewind them to an earlier turn."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from holdfast.stores.sessions import NewSession
 async def fork_session(
     engine: Engine, ref: SessionRef, *, at_turn: int | None = None, new_id: str | None = None
 ) -> Session:
-    """Make a new session of the same user, with the live path up to and with a turn, and the session state as of that turn.
+    """Create a session of the same user with the live path up to and including a turn, and with the session state as of that turn.
 
-    Keys of the state that were written later are left out: their earlier values are not kept. The original is unchanged.
-    Artifacts, summaries, usage and what had left the live path stay with it. Costs what is copied.
+    Keys of the state that were written later are left out, because their earlier values are not stored. The original is
+    unchanged. Artifacts, summaries, usage and retired messages stay with it. The cost depends on what is copied.
 
     Args:
         engine: of the store.
-        ref: what is forked.
-        at_turn: the last turn that is copied; None: all of them.
-        new_id: of the new session; None makes one.
+        ref: the session to fork.
+        at_turn: the last turn to copy; None: all of them.
+        new_id: id of the new session; None creates one.
 
     Raises:
-        SessionNotFound: no such session.
-        SessionExists: there is a session of the new id.
+        SessionNotFound: there is no such session.
+        SessionExists: there is a session with the new id.
         InvalidRequest: there is no such turn.
     """
     for _ in range(TRIES):
@@ -51,13 +51,13 @@ async def fork_session(
 
 
 async def fork_for_request(engine: Engine, session: Session, stop: int, *, new_id: str | None = None) -> Session:
-    """Fork a session for a request that may not change it: the live path before `stop`, and nothing that came later.
+    """Fork a session for a request that may not change it: the live path before `stop`, and nothing later.
 
     Session state, metadata, artifacts, summaries and pins stay with the parent.
 
     Raises:
-        SessionNotFound: the parent is gone.
-        SessionExists: there is a session of the new id.
+        SessionNotFound: the parent was deleted.
+        SessionExists: there is a session with the new id.
         StaleSession: the parent was edited since it was matched.
     """
     kept = {name: session.metadata[name] for name in (CARRIED_FROM,) if name in session.metadata}
@@ -74,7 +74,7 @@ async def copy_entries(
     new_id: str | None = None,
     pins: bool = True,
 ) -> Session:
-    """Make a new session of the same user, with the live path before `stop`; see `forked`.
+    """Create a session of the same user with the live path before `stop`; see `fork_session`.
 
     Its entries are copies that keep their origin, see `holdfast.domain.origins`.
 
@@ -109,33 +109,33 @@ async def copy_entries(
         return fork
     if after.identity != session.identity or after.reshaped <= session.version:
         return fork
-    # What was erased meanwhile must not come back by the copy.
+    # The copy must not bring back content that was erased meanwhile.
     await store.remove(fork.ref)
     raise StaleSession(ref.id, expected=session.version, version=after.version)
 
 
 def _remove_pins(entry: Entry) -> Entry:
-    """Return an entry without its pin, and without those of its statements."""
+    """Return an entry without its pin and without the pins of its statements."""
     return evolve(entry, pinned=False, metadata=with_choices(entry.metadata, {}))
 
 
 async def rewind_session(
     engine: Engine, ref: SessionRef, at_turn: int, *, expect: int | None = None
 ) -> tuple[Session, int]:
-    """Go back to a turn: what came after it leaves the live path. It stays in the log, and the state stays as it is.
+    """Go back to a turn: later messages leave the live path. They stay in the log, and the state is unchanged.
 
     Args:
         engine: of the store.
-        ref: which session.
+        ref: the session.
         at_turn: the last turn that stays.
-        expect: the version that it must be at; None: any.
+        expect: the version that it must have; None: any.
 
     Returns:
-        The session, and how many messages left its live path; 0: it was there already, and nothing was written.
+        The session, and how many messages left its live path; 0: nothing was later, and nothing was written.
 
     Raises:
-        SessionNotFound: no such session.
-        StaleSession: it is not at `expect`.
+        SessionNotFound: there is no such session.
+        StaleSession: it is not at version `expect`.
         InvalidRequest: there is no such turn, or a turn is open in this task.
     """
     async with engine.lock_between_turns(ref):
@@ -149,7 +149,7 @@ async def rewind_session(
             write = Append(retire_from=stop, timestamp=engine.clock(), expect=session.version)
             try:
                 after = (await engine.store.append(ref, write)).session
-            except StaleSession:  # another process wrote in between: look again
+            except StaleSession:  # another process wrote meanwhile: read again
                 continue
             engine.warm.forget(ref)
             return after, session.messages - after.messages
@@ -157,7 +157,7 @@ async def rewind_session(
 
 
 async def _find_turn_end(store: Store, session: Session, at_turn: Any) -> int:
-    """The place behind a turn of the live path, and behind the unit that it ends with. Costs a few small reads."""
+    """Return the position after a turn of the live path, including the unit that it ends with. Takes a few small reads."""
     check_whole(at_turn, "at_turn")
     low, high = 0, session.tail.next_seq
     last: Entry | None = None
@@ -175,7 +175,7 @@ async def _find_turn_end(store: Store, session: Session, at_turn: Any) -> int:
 
 
 async def _find_unit_end(store: Store, ref: SessionRef, stop: int) -> int:
-    """`stop`, or the place behind the results right there that answer calls before it."""
+    """Return `stop`, or the position after results there that answer calls before it."""
     while True:
         page = await store.entries(ref, start=stop, limit=100)
         for entry in page:

@@ -1,4 +1,4 @@
-"""What a user of the library holds: one session."""
+"""The handle of one session, for users of the library."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ _MODES: Final[tuple[str, ...]] = get_args(Mode)
 
 
 class SessionHandle(ExplainedSession):
-    """One session of a `Holdfast`. Cheap: it holds no log, every method reads or writes the store."""
+    """One session of a `Holdfast`. It holds no log; every method reads or writes the store."""
 
     def __init__(self, engine: Engine, ref: SessionRef, responder: Responder) -> None:
         self._engine, self.ref, self.responder = engine, ref, responder
@@ -68,7 +68,7 @@ class SessionHandle(ExplainedSession):
 
     @property
     def user_id(self) -> str:
-        """Whose session it is."""
+        """The session's owner."""
         return self.ref.user_id
 
     @property
@@ -78,24 +78,24 @@ class SessionHandle(ExplainedSession):
 
     @property
     def state(self) -> SessionState:
-        """Its state, and what it shares: `await session.state["user:theme"]`; see `holdfast.sessions.state`."""
+        """Its state, including shared scopes: `await session.state["user:theme"]`; see `holdfast.sessions.state`."""
         return SessionState(self._engine, self.ref)
 
     @property
     def facts(self) -> SessionFacts:
-        """What its user said that still holds: `await session.facts()` lists it; pin, drop, reset."""
+        """What its user said that still applies: `await session.facts()` lists the facts; pin, drop, reset."""
         return SessionFacts(self._engine, self.ref, self.responder)
 
     async def info(self) -> Session:
-        """The session without its log: version, counts, usage, state. Raises `SessionNotFound`."""
+        """Return the session without its log: version, counts, usage, state. Raises `SessionNotFound`."""
         return await self._engine.store.get(self.ref)
 
     async def messages(self) -> list[dict[str, Any]]:
-        """The whole live path as Chat Completions messages."""
+        """Return the live path as Chat Completions messages."""
         return [message_to(entry.message) for entry in await self.entries()]
 
     async def entries(self, *, retired: bool = False) -> tuple[Entry, ...]:
-        """The log with all that is known of each message; with the retired branches if asked. Media are read with it."""
+        """Return the log with everything that is known about each message, including media, and retired branches if `retired`."""
         store = self._engine.store
         return await restore_entries(store, self.ref, await store.entries(self.ref, retired=retired))
 
@@ -111,14 +111,14 @@ class SessionHandle(ExplainedSession):
 
         Args:
             messages: one or several; a dict may have `pinned`, `importance` (0 to 1), `timestamp` (milliseconds) and
-                `metadata` beside Chat Completions' own fields.
-            expect: the version the log must be at; None: any.
-            idempotency_key: a key seen before writes nothing and answers what it wrote then.
-            fingerprint: what the key stands for.
+                `metadata` in addition to Chat Completions' own fields.
+            expect: the version that the log must have; None: any.
+            idempotency_key: if this key was used before, nothing is written, and the earlier result is returned.
+            fingerprint: identifies the request that the key belongs to.
 
         Raises:
-            InvalidMessage: one of them is no message.
-            StaleSession: the log is not at `expect`.
+            InvalidMessage: one of them is not a valid message.
+            StaleSession: the log is not at version `expect`.
             IdempotencyConflict: the key was used with another fingerprint.
         """
         with self._engine.mask_errors():
@@ -134,7 +134,7 @@ class SessionHandle(ExplainedSession):
         idempotency_key: str | None = None,
         fingerprint: bytes = b"",
     ) -> Appended:
-        """Write entries that are made already; see `append`."""
+        """Write entries that exist already; arguments and errors as in `append`."""
         check_entries(entries)
         await self._engine.ensure_present(self.ref)
         write = Append(
@@ -154,17 +154,18 @@ class SessionHandle(ExplainedSession):
         importance: float | None | UnsetType = UNSET,
         refused_by: Collection[str] | None = None,
     ) -> Entry:
-        """Pin a message, so that it never leaves the working set, or say how much it matters to `salience`, from 0 to 1.
+        """Pin a message, so that it never leaves the working set, or set its importance for `salience`, from 0 to 1.
 
         Args:
-            seq: which message.
-            pinned: None leaves it as it is.
-            importance: None takes it back.
+            seq: the message.
+            pinned: None leaves it unchanged.
+            importance: None removes it.
             refused_by: the upstreams whose prompts leave the message out; empty: it is sent to all of them again.
 
         Raises:
             EntryNotFound: the live log has no such message.
-            InvalidMessage: `importance` is no number from 0 to 1, `pinned` neither True nor False, or `refused_by` no list of names.
+            InvalidMessage: `importance` is not a number from 0 to 1, `pinned` is not a boolean, or `refused_by` is not
+                a list of names.
         """
         own = parse_own_fields({"pinned": pinned, **({} if importance is UNSET else {"importance": importance})})
         given = UNSET if importance is UNSET else own.get("importance")
@@ -182,11 +183,11 @@ class SessionHandle(ExplainedSession):
         """Change the session's own fields; fields that are not given stay unchanged.
 
         Args:
-            agent: which agent answers.
+            agent: the agent that answers.
             system_messages: replaces the system prompt: a text, or a list of texts, dicts or messages.
             metadata: replaces all of it.
             state: keys to set; a value of None deletes its key.
-            ttl: milliseconds of idleness after which the session ends; 0: never; None: the server's setting.
+            ttl: milliseconds of idle time after which the session ends; 0: never; None: the server's setting.
 
         Raises:
             InvalidRequest: a value has the wrong type or range; nothing is written.
@@ -213,16 +214,16 @@ class SessionHandle(ExplainedSession):
 
         Args:
             strategy: its name; None: the agent's.
-            model: whose window and tokenizer count; None: the agent's.
-            dialect: whose messages they are: openai, anthropic, gemini.
-            at_turn: as the model saw the session in that turn.
+            model: the model whose window and tokenizer apply; None: the agent's.
+            dialect: the format of the messages: openai, anthropic, gemini.
+            at_turn: build it as the model saw the session in that turn.
             tools: tool schemas that will be sent too.
-            touch: whether the session is in use by that, so that it does not expire; with `at_turn` it never is.
+            touch: True counts as use of the session, which delays its expiry; never with `at_turn`.
             options: the strategy's keys, for example `budget=8000`.
 
         Raises:
-            InvalidRequest: an unknown strategy, key or dialect, or no such turn.
-            BudgetTooSmall: no legal working set fits.
+            InvalidRequest: an unknown strategy, key or dialect, or there is no such turn.
+            BudgetTooSmall: no valid working set fits.
         """
         given = {**({"strategy": strategy} if strategy else {}), **options}
         settings = parse(given, where="", base=self.responder.context) if given else self.responder.context
@@ -252,24 +253,25 @@ class SessionHandle(ExplainedSession):
         recall: str | bool | None = None,
         **body: Any,
     ) -> LibraryTurn:
-        """One turn: what came is in the log before the block begins, what was added before it ends.
+        """Begin a turn: new messages are in the log before the block begins, added ones before it ends.
 
         Args:
-            messages: the user's text, or messages: new ones, results of open calls, or a whole transcript; a dict may have what
-                one of `append` may.
-            mode: how they relate to the log: a whole transcript, or new messages alone; see docs/reconcile.md.
-            session_queue: while another turn of the session runs: wait (`queue`), raise (`reject`) or `interrupt` it; None:
-                as the `Holdfast` was told.
+            messages: the user's text, or messages: new ones, results of open calls, or a whole transcript; a dict may
+                have the same fields as in `append`.
+            mode: how they relate to the log: a whole transcript, or only new messages; see docs/reconcile.md.
+            session_queue: while another turn of the session runs: wait (`queue`), raise an error (`reject`) or
+                `interrupt` it; None: the setting of the `Holdfast`.
             interrupt: what was heard of the last reply, as parameters of `interrupt`, for example `{"chars": 22}`.
-            strategy: how this turn's working set is made, with the strategy's defaults; None: as the session's agent has it.
+            strategy: the strategy of this turn's working set, with its defaults; None: the agent's.
             budget: tokens of the conversation in it; None: the strategy's.
-            recall: whether it recalls what left it: `auto`, `on` or `off`; None: as the session's agent has it.
-            body: what else the model call will have, because it takes room: `tools`, `max_tokens`.
+            recall: whether it recalls what has left the prompt: `auto`, `on` or `off`; None: the agent's setting.
+            body: other fields of the model call that take room: `tools`, `max_tokens`.
 
         Raises:
-            TypeError: a keyword that no model call has.
+            TypeError: a keyword that is not a field of a model call.
             SessionBusy: another turn runs, and this one is refused, or has waited for too long.
-            TurnInterrupted: another one asked for its place before the block began, or since: then `add` and `next` raise it.
+            TurnInterrupted: another turn asked for its place before the block began, or later: then `add` and `next`
+                raise it.
             TurnLost: another server took the session over; what was added since the last write is not in the log.
         """
 
@@ -287,7 +289,7 @@ class SessionHandle(ExplainedSession):
         body: dict[str, Any],
         *choices: Any,
     ) -> Turn:
-        """Return a turn that is about to begin. `choices` are its strategy, budget and recall. Raises as `turn` does."""
+        """Return a turn that is about to begin. `choices` are its strategy, budget and recall. Raises the errors of `turn`."""
         check_mode(session_queue)
         if mode not in _MODES:
             raise InvalidRequest(f"mode must be one of {', '.join(_MODES)}, not {mode!r:.80}", param="mode")
@@ -313,14 +315,16 @@ class SessionHandle(ExplainedSession):
         recall: str | bool | None = None,
         **body: Any,
     ) -> dict[str, Any]:
-        """A whole turn with the session's own model and tools: the completion, as Chat Completions has it.
+        """Run a whole turn with the session's own model and tools, and return the completion in Chat Completions format.
 
         Args:
-            messages, session_queue, interrupt, strategy, budget, recall: as in `turn`. All else is the rest of the request.
+            messages, session_queue, interrupt, strategy, budget, recall: as in `turn`. All other arguments are the rest
+                of the request.
 
         Raises:
             ModelError: the model did not answer; the user's message is in the log.
-            SessionBusy, TurnInterrupted, TurnLost: as in `turn`; what had arrived of an interrupted reply is in the log.
+            SessionBusy, TurnInterrupted, TurnLost: as in `turn`; the received part of an interrupted reply is in the
+                log.
         """
         check_mode(session_queue)
         responder = self._engine.roster.with_request(self.responder, strategy, budget, recall=recall)
@@ -355,10 +359,10 @@ class SessionHandle(ExplainedSession):
     def _read(
         self, given: Sendable | Sequence[Sendable], mode: Mode, interrupt: Mapping[str, Any] | None
     ) -> tuple[tuple[Message, ...], SentMessages]:
-        """Return what a turn is given: its leading system messages, and the other ones.
+        """Return the leading system messages of a turn's input, and the other messages.
 
         Raises:
-            InvalidMessage: one of them is no message.
+            InvalidMessage: one of them is not a valid message.
         """
         with self._engine.mask_errors():
             messages, own = to_messages(given), get_own_fields(given)
@@ -372,19 +376,19 @@ class SessionHandle(ExplainedSession):
     async def compact(
         self, *, preview: bool = False, wait: bool = True, **options: Any
     ) -> StoredCompaction | NewCompaction | None:
-        """Summarize the older part of the session now, whether or not a summary is due.
+        """Summarize the older part of the session now, even if no summary is due.
 
         Args:
-            preview: store nothing; what would have been laid is returned.
-            wait: False returns None at once; the summary is made in the background.
-            options: keys of `summary_buffer` that hold for this one: `budget`, `target`, `summarizer_llm`, `prompt`.
+            preview: store nothing, and return the summary that would be stored.
+            wait: False returns None at once; the summary is written in the background.
+            options: keys of `summary_buffer` for this summary: `budget`, `target`, `summarizer_llm`, `prompt`.
 
         Returns:
-            What was laid, or the attempt that failed, with its `error`; None when there is nothing to compact.
+            The stored compaction, or the failed attempt with its `error`; None if there is nothing to compact.
 
         Raises:
-            InvalidRequest: an unknown key, or nobody can write summaries.
-            Conflict: the session is being summarized by somebody else.
+            InvalidRequest: a key is unknown, or no model can write summaries.
+            Conflict: the session is being summarized elsewhere.
         """
         engine = self._engine
         session, learned = await engine.store.get(self.ref), await engine.learning.get(self.responder.llm)
@@ -399,23 +403,27 @@ class SessionHandle(ExplainedSession):
         return await engine.compactor.compact(self.ref, self.responder, request, options, preview=preview)
 
     async def compactions(self) -> tuple[StoredCompaction, ...]:
-        """Its compactions in order: those in use, those that were, and attempts that failed."""
+        """Return its compactions in order: current ones, former ones, and failed attempts."""
         return await self._engine.store.compactions(self.ref)
 
     async def drop_compaction(self, compaction_id: int) -> StoredCompaction:
-        """Undo a compaction: its range is verbatim again, or under the one that it had superseded.
+        """Undo a compaction: its range is sent verbatim again, or covered by the compaction that it had superseded.
 
         Raises:
-            CompactionNotFound: there is none of that id that is in use.
+            CompactionNotFound: there is no current compaction with that id.
         """
         return await self._engine.compactor.drop(self.ref, compaction_id)
 
     async def export(self) -> list[dict[str, Any]]:
-        """The live path with all of Holdfast's own fields."""
+        """Return the live path with all of Holdfast's own fields."""
         return [entry_to(entry) for entry in await self.entries()]
 
     async def history(self, *, view: Literal["voice", "plain"] = "voice") -> list[dict[str, Any]]:
-        """What user and assistant said: as voice records, or role and content alone (`make_plain_records`). No tools, no system messages."""
+        """Return what user and assistant said, without tools and system messages.
+
+        Args:
+            view: `voice` returns voice records, `plain` only role and content.
+        """
         if view not in ("voice", "plain"):
             raise InvalidRequest("view must be voice or plain", param="view")
         agent, team = self.responder.agent, self.responder.team
@@ -436,25 +444,25 @@ class SessionHandle(ExplainedSession):
         timestamp: int | None = None,
         turn_id: int | None = None,
     ) -> Interruption:
-        """Stop the turn that runs, if one does, and keep of the last reply what was heard; see `holdfast.sessions.interruption.interrupt_reply`.
+        """Stop a running turn, and keep only what was heard of the last reply; see `holdfast.sessions.interruption.interrupt_reply`.
 
         Args:
-            content: the text that was heard; without it, `chars` and `ms`: all that there is.
+            content: the text that was heard; without it, `chars` and `ms`, all of it was heard.
             chars: how many characters of it were heard.
             ms: for how many milliseconds it was heard.
-            total_ms: how many milliseconds the whole would have taken.
-            timestamp: when that was, milliseconds since the epoch; None: now.
-            turn_id: the turn that the reply must be of.
+            total_ms: how many milliseconds the whole reply would have taken.
+            timestamp: when it was interrupted, in milliseconds since the epoch; None: now.
+            turn_id: the turn that the reply must belong to.
 
         Raises:
-            NoReply: there is none, or it is of another turn.
-            HeardMismatch: `content` is no beginning of it.
-            InvalidRequest: a parameter is not one, or a turn of the session is open in this task.
-            SessionBusy: the turn that runs has not ended for too long.
+            NoReply: there is no reply, or it belongs to another turn.
+            HeardMismatch: the reply does not begin with `content`.
+            InvalidRequest: a parameter is invalid, or a turn of the session is open in this task.
+            SessionBusy: the running turn did not end in time.
         """
-        said = {"content": content, "chars": chars, "ms": ms, "total_ms": total_ms}
+        report = {"content": content, "chars": chars, "ms": ms, "total_ms": total_ms}
         with self._engine.mask_errors():
-            heard = parse_heard({**said, "timestamp": timestamp, "turn_id": turn_id})
+            heard = parse_heard({**report, "timestamp": timestamp, "turn_id": turn_id})
         return await interrupt_reply(self._engine, self.ref, heard)
 
     async def speak(
@@ -465,35 +473,35 @@ class SessionHandle(ExplainedSession):
         source: SpeechSource = "command",
         interruptable: bool = True,
     ) -> SpeechResult:
-        """Have the agent say something, in a turn of its own; see `holdfast.sessions.speech.deliver_speech`.
+        """Have the agent say something in a turn of its own; see `holdfast.sessions.speech.deliver_speech`.
 
         Args:
-            text: what; None: the agent's own words for a `greeting` or a `silence`.
-            priority: stop a turn that runs (`INTERRUPT`), wait for it (`APPEND`), or then say nothing (`IGNORE`).
+            text: what to say; None: the agent's own text for a `greeting` or a `silence`.
+            priority: stop a running turn (`INTERRUPT`), wait for it (`APPEND`), or say nothing in that case (`IGNORE`).
             source: `command`, `greeting` or `silence`.
-            interruptable: whether the user may interrupt it: it is told to an upstream that knows voice records.
+            interruptable: whether the user may interrupt it; sent to upstreams that support voice records.
 
         Raises:
-            InvalidRequest: a parameter is not one, or a turn of the session is open in this task.
-            SessionBusy: the turn that runs has not ended for too long.
+            InvalidRequest: a parameter is invalid, or a turn of the session is open in this task.
+            SessionBusy: the running turn did not end in time.
             CallsOpen: with `APPEND`: tool calls wait for their results.
         """
         speech = Speech(text=text, priority=priority, source=source, interruptable=interruptable)
         return await deliver_speech(self._engine, self.ref, self.responder, speech)
 
     async def close(self) -> Session:
-        """End the session; as it is then. The next message opens it again, but in memory, where it is gone.
+        """End the session and return it. The next message opens it again, unless it was in memory, where it is deleted.
 
-        One that has ended already stays as it is. Turns of it in this process are waited for.
+        A session that has ended already stays unchanged. Running turns of it in this process are waited for.
 
         Raises:
-            SessionNotFound: no such session.
-            InvalidRequest: this task has a turn of the session open.
+            SessionNotFound: there is no such session.
+            InvalidRequest: a turn of the session is open in this task.
         """
         return await self._engine.end(self.ref)
 
     async def delete(self) -> bool:
-        """Remove the session and all that belongs to it; whether there was one."""
+        """Delete the session with everything that belongs to it, and return whether there was one."""
         return await remove_session(self._engine, self.ref) is not None
 
     async def fork(
@@ -501,14 +509,14 @@ class SessionHandle(ExplainedSession):
         at_turn: int | None = None,
         id: str | None = None,  # noqa: A002 - what it is called
     ) -> SessionHandle:
-        """A new session that goes on from the end of a turn; this one stays as it is. See `holdfast.sessions.forks.fork_session`."""
+        """Create a session that continues from the end of a turn; this one is unchanged. See `holdfast.sessions.forks.fork_session`."""
         session = await fork_session(self._engine, self.ref, at_turn=at_turn, new_id=id)
         return SessionHandle(self._engine, session.ref, self.responder)
 
     async def rewind(self, at_turn: int, *, expect: int | None = None) -> Session:
-        """Go back to the end of a turn: what came after it is retired, not lost. See `holdfast.sessions.forks.rewind_session`."""
+        """Go back to the end of a turn: later messages are retired, not lost. See `holdfast.sessions.forks.rewind_session`."""
         return (await rewind_session(self._engine, self.ref, at_turn, expect=expect))[0]
 
     async def verify(self) -> int:
-        """Re-derive the log's order, totals and digest chain; how many entries were read. Raises `StoreCorrupt`."""
+        """Recompute the log's order, totals and digest chain, and return how many entries were read. Raises `StoreCorrupt`."""
         return await verify(self._engine.store, self.ref)

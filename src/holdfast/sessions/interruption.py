@@ -1,7 +1,7 @@
-"""A reply that is interrupted: what was heard of it stays, marked.
+"""Interrupt a reply: the part that was heard stays, marked.
 
-It takes its session's place in the queue as a turn does, on whichever server, so that it does not come between the writes of one;
-and it is one write, all or nothing.
+The interruption takes its place in the session's line like a turn, on any server, so it never comes between the writes
+of a turn. It is one write, all or nothing.
 """
 
 from __future__ import annotations
@@ -27,39 +27,41 @@ from holdfast.stores.log import Append, Appended
 from holdfast.turns.interruptions import LastReply, find_cut, find_last_reply
 
 TRIES: Final = 8
-"""Times that something is read or written again because somebody else wrote in between."""
+"""Attempts to read or write while others write in between."""
 Writer = Callable[[Append], Awaitable[Appended]]
 
 
 class Interruption(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a reply that was interrupted."""
+    """The result of an interruption."""
 
     session: Session
-    """As it is then."""
+    """The session afterwards."""
     entry: Entry | None
-    """The reply, or what was delivered of it; None: nothing of it was heard, or there is none."""
+    """The reply, or the part of it that was delivered; None: nothing of it was heard, or there is none."""
     interrupted: bool
-    """Whether it was interrupted: not where all of it was heard."""
+    """False if all of it was heard."""
     stopped: bool
-    """Whether a turn was running, and was asked to stop."""
+    """True if a turn was running and was asked to stop."""
 
 
 async def interrupt_reply(engine: Engine, ref: SessionRef, heard: HeardReport) -> Interruption:
-    """Stop the session's turn if one runs, and keep of its last reply what was heard.
+    """Stop a running turn of the session, and keep what was heard of the last reply.
 
-    The reply leaves the live path; what was delivered stands in its place, marked, with what was generated beside it, and what
-    came behind it follows. A reply of which nothing was heard leaves nothing. It can be done again, and then only shorten.
+    The reply leaves the live path. The delivered part replaces it, marked, with the generated text in its metadata, and
+    later messages follow it. A reply of which nothing was heard leaves nothing. Repeated interruptions can only shorten
+    it.
 
     Args:
         engine: of the store.
-        ref: which session.
-        heard: how much. With a `turn_id`, a later turn that runs meanwhile is left alone.
+        ref: the session.
+        heard: how much was heard. With a `turn_id`, a later turn that is running is not stopped.
 
     Raises:
-        SessionNotFound: no such session.
-        SessionBusy: the turn that runs has not ended for too long.
-        NoReply: there is none, or it is of another turn than `turn_id`; a turn that ran was stopped all the same.
-        HeardMismatch: the reply does not begin with `content`; the same holds.
+        SessionNotFound: there is no such session.
+        SessionBusy: the running turn did not end in time.
+        NoReply: there is no reply, or it belongs to another turn than `turn_id`; a running turn was stopped
+            nevertheless.
+        HeardMismatch: the reply does not begin with `content`; a running turn was stopped nevertheless.
         InvalidRequest: a turn of the session is open in this task.
     """
     await engine.ensure_present(ref)
@@ -74,11 +76,11 @@ async def interrupt_reply(engine: Engine, ref: SessionRef, heard: HeardReport) -
 
 
 async def _mask_heard(engine: Engine, heard: HeardReport) -> HeardReport:
-    """What was heard as the log has it: without secrets."""
+    """Return the heard text without secrets, as the log has it."""
     if heard.content is None or engine.guard is None:
         return heard
-    (told,) = await mask_messages(engine.guard, [Message(role="assistant", content=heard.content)])
-    return evolve(heard, content=told.text)
+    (masked,) = await mask_messages(engine.guard, [Message(role="assistant", content=heard.content)])
+    return evolve(heard, content=masked.text)
 
 
 async def _record_interruption(
@@ -107,7 +109,7 @@ async def _record_interruption(
                     retire_from=cut.head.seq,
                 )
             )
-        except StaleSession:  # somebody wrote without a turn: look again
+        except StaleSession:  # there was a write outside of turns: read again
             continue
         engine.warm.forget(ref)
         entry = appended.entries[0] if cut.message is not None else None
@@ -116,7 +118,7 @@ async def _record_interruption(
 
 
 def _check_turn(session: Session, said: LastReply, heard: HeardReport, *, stopped: bool) -> None:
-    """Refuse where there is no reply, or it is of another turn. Raises `NoReply`."""
+    """Raise `NoReply` if there is no reply, or it belongs to another turn."""
     if not said.rounds:
         if not stopped:
             raise NoReply(f"session {session.id!r} has no reply that could be interrupted")
@@ -133,9 +135,10 @@ def _check_turn(session: Session, said: LastReply, heard: HeardReport, *, stoppe
 
 
 async def _check_heard(store: Store, session: Session, said: LastReply, heard: HeardReport) -> None:
-    """Refuse to go on to an earlier reply where the last one is gone because nothing of it was heard. Raises `NoReply`.
+    """Raise `NoReply` if the last reply was deleted because nothing of it was heard, instead of changing an earlier one.
 
-    Whoever says so twice, because the first answer was lost, means the same one. Reads what stands behind the reply.
+    A client that repeats the interruption, because it did not receive the answer, means the same reply. Reads the
+    entries after the reply.
     """
     turns = {entry.turn_id for entry in said.behind}
     if not said.rounds or not turns or heard.turn_id is not None:
@@ -151,7 +154,7 @@ async def _check_heard(store: Store, session: Session, said: LastReply, heard: H
 
 
 async def build_replacement(cut: Cut, behind: Sequence[Entry]) -> list[NewEntry]:
-    """What stands in the place of a reply that was cut, and of what came behind it."""
+    """Return the entries that replace a cut reply and what followed it."""
     entries = [to_new_entry(entry) for entry in (*cut.results, *behind)]
     if cut.message is None:
         return entries

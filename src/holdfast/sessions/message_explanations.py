@@ -1,4 +1,4 @@
-"""Explain messages of a session: whether a prompt has them, where, why, since when not, and what would bring them back."""
+"""Explain messages of a session: whether a prompt contains them, where, why, since when not, and what would bring them back."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from holdfast.tools.search import SEARCH
 from holdfast.wire.sendable import check_text
 
 MATCHES: Final = 10
-"""Messages that are explained unless the caller says how many."""
+"""Default number of messages to explain."""
 _PAGE: Final = 200
-"""Messages that are read at once while a text is looked for."""
+"""Messages that are read at once in a search for text."""
 _REDACTED: Final = "[REDACTED:"
 _GONE: Final = frozenset({"erased", "retired"})
-"""Decisions about messages that no setting brings into a prompt."""
+"""Decisions that no setting can change."""
 
 
 class ExplainedSession:
@@ -60,26 +60,26 @@ class ExplainedSession:
     ) -> Explanation:
         """Explain whether messages are in the prompt whole, in part or not: where, why, since when, and what brings them back.
 
-        Without `seq` and `text` it tells of the prompt alone. Print it to read it.
+        Without `seq` and `text`, it only describes the prompt. Print the result to read it.
 
         Args:
             seq: the message.
-            text: words that the messages contain, instead of `seq`; case and white space do not count.
-            turn: the prompt of that turn's last model call; None: the one that would be built now.
-            before: with `text`, only messages before that `seq`: `Explanation.before` of the page before.
+            text: words that the messages contain, instead of `seq`; case and white space are ignored.
+            turn: use the prompt of that turn's last model call; None: the prompt that would be built now.
+            before: with `text`, only messages before that `seq`: `Explanation.before` of the previous page.
             limit: with `text`, the most messages, 1 to `EXPLAIN_MATCHES`; the newest come first.
 
         Raises:
-            InvalidRequest: an argument is not one, or the session has no such turn.
+            InvalidRequest: an argument is invalid, or the session has no such turn.
             EntryNotFound: it has no message `seq`.
-            BudgetTooSmall: no legal prompt fits.
+            BudgetTooSmall: no valid prompt fits.
         """
         wanted = ExplainQuery(seq=seq, text=text, turn=turn, before=before, limit=limit)
         return await explain_messages(self._engine, self.ref, self.responder, wanted)
 
 
 class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which messages are explained, for which prompt; see `ExplainedSession.explain`."""
+    """The messages and the prompt to explain; see `ExplainedSession.explain`."""
 
     seq: int | None = None
     text: str | None = None
@@ -88,7 +88,7 @@ class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True):
     limit: int = MATCHES
 
     def check(self) -> None:
-        """Refuse what is out of bounds. Raises `InvalidRequest`."""
+        """Check the bounds. Raises `InvalidRequest`."""
         check_text(self.text, "text", none=True)
         for name in ("seq", "turn", "before"):
             if (value := getattr(self, name)) is not None:
@@ -104,7 +104,7 @@ class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder, wanted: ExplainQuery) -> Explanation:
-    """Explain messages of a session; store nothing, and do not count as use. See `ExplainedSession.explain`."""
+    """Explain messages of a session; nothing is stored, and it does not count as use. See `ExplainedSession.explain`."""
     wanted.check()
     session = await engine.store.get(ref)
     if wanted.turn is not None and wanted.turn >= session.turns:
@@ -131,11 +131,11 @@ async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder
     return msgspec.structs.replace(explanation, messages=tuple(messages))
 
 
-# -- which messages ------------------------------------------------------------
+# -- finding messages ------------------------------------------------------------
 
 
 async def _find_entries(engine: Engine, ref: SessionRef, wanted: ExplainQuery) -> tuple[list[Entry], int | None]:
-    """Return the messages that are explained, and before which one the search for more goes on; None: there are no more."""
+    """Return the messages to explain, and the `seq` before which to search for more; None: there are no more."""
     if wanted.seq is not None:
         found = await engine.store.entries(ref, start=wanted.seq, stop=wanted.seq + 1, retired=True)
         if not found:
@@ -169,7 +169,7 @@ def _fold(text: str) -> str:
     return " ".join(text.split()).casefold()
 
 
-# -- what became of them -------------------------------------------------------
+# -- explaining messages -------------------------------------------------------
 
 
 def _build_explanation(
@@ -181,7 +181,7 @@ def _build_explanation(
     *,
     with_budget: bool,
 ) -> Explanation:
-    """Explain a prompt, and what it has of some entries."""
+    """Explain a prompt, and how it contains some entries."""
     call, built = found.call, found.built
     contents = PromptContents(built, _find_recalled(found.record, ref))
     messages = []
@@ -258,7 +258,7 @@ def _suggest_budget(found: Preview, seq: int, *, search: bool) -> list[Remedy]:
     if search and found.entries:
         entries = [entry for entry in found.entries if entry.seq <= built.through]
         request = built.request
-        if found.record is not None:  # it was rebuilt with the budget that it had
+        if found.record is not None:  # it was rebuilt with its original budget
             request = msgspec.structs.replace(request, input_budget=found.record.input_budget)
         budget = find_least_budget(request, entries, seq, built.budget)
     if budget is not None:
@@ -278,13 +278,13 @@ def _suggest_recall(engine: Engine, responder: Responder) -> Remedy:
     return Remedy("recall", "search: with an index and an agent with `search` it is recalled when asked about")
 
 
-# -- when they left --------------------------------------------------------------
+# -- departures --------------------------------------------------------------------
 
 
 async def _add_departures(
     engine: Engine, ref: SessionRef, key: str, wanted: ExplainQuery, explained: Sequence[MessageExplanation]
 ) -> Sequence[MessageExplanation]:
-    """Add the departures that rebuilt prompts do not tell, from the frontiers that were recorded with the calls."""
+    """Add departures that rebuilt prompts do not show, from the frontiers that were recorded with the calls."""
     open_ = [one for one in explained if _is_departure_unknown(one)]
     if not open_:
         return explained
@@ -293,7 +293,9 @@ async def _add_departures(
     found: dict[int, Departure | None] = {}
     for one in open_:
         left = find_first_beyond(calls, one.seq)
-        if len(recorded) == PAGE and left == find_first_beyond(calls[:1], one.seq):  # it left before what was read
+        if len(recorded) == PAGE and left == find_first_beyond(
+            calls[:1], one.seq
+        ):  # it left before the calls that were read
             left = await _search_turns(engine, ref, key, one, left) if wanted.seq is not None else None
         found[one.seq] = left
     return [msgspec.structs.replace(one, departure=found.get(one.seq, one.departure)) for one in explained]
@@ -304,7 +306,7 @@ def _is_departure_unknown(one: MessageExplanation) -> bool:
 
 
 def _decode(calls: Sequence[ModelCall], key: str, turn: int | None = None) -> list[tuple[ModelCall, BuildRecord]]:
-    """Return the calls of a view up to a turn, oldest first, with what was recorded of their prompts."""
+    """Return the calls of a view up to a turn, oldest first, with the records of their prompts."""
     own = [call for call in reversed(calls) if call.view == key and (turn is None or call.turn_id <= turn)]
     return [(call, record) for call in own if (record := decode_record(call.build)) is not None]
 
@@ -312,7 +314,7 @@ def _decode(calls: Sequence[ModelCall], key: str, turn: int | None = None) -> li
 async def _search_turns(
     engine: Engine, ref: SessionRef, key: str, one: MessageExplanation, known: Departure | None
 ) -> Departure | None:
-    """Find the first turn whose prompts began after a message, before the calls that were read: by halves."""
+    """Find the first turn whose prompts began after a message, before the calls that were read, by bisection."""
     low = one.turn_id
     while known is not None and known.turn_id - low > 1:
         middle = (low + known.turn_id) // 2

@@ -1,7 +1,7 @@
-"""A session that changes hands: all that it is becomes another user's, or gets another id.
+"""Move a session to another user or to another id.
 
-What stands under the new name is written first, then the old one goes. Whoever dies in between leaves both, and the same move
-finishes it: a copy is known by the session's identity and by having nothing to say of its own.
+The copy under the new name is written first, then the original is deleted. If a process dies in between, both exist,
+and repeating the move finishes it: a copy is recognised by the session's identity and by having no changes of its own.
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 
 CLAIMED: Final = 120_000
-"""Milliseconds for which a move keeps turns out, unless it ends before."""
+"""Milliseconds for which a move keeps turns out, unless it ends earlier."""
 
 
 async def move_session(
     engine: Engine, ref: SessionRef, target: SessionRef, *, agent: str | None | UnsetType = UNSET
 ) -> Session:
-    """Make a session another user's, or another agent's, or give it another id; as it is then.
+    """Give a session another user, another agent or another id, and return it.
 
-    All of it goes: log with what left the live path, system messages, state of its own, metadata, usage and model calls, live
-    compactions, media, artifacts with their versions, times and identity; the sessions of agents that were called in it, too.
-    What its user's sessions share (`user:`) stays with that user. Idempotency keys are forgotten. Costs what is copied; with
-    the same user and id only the agent changes.
+    Everything is moved: the log with retired messages, system messages, its own state, metadata, usage and model calls,
+    live compactions, media, artifacts with their versions, times and identity; also the sessions of agents that were
+    called in it. State that its user's sessions share (`user:`) stays with that user. Idempotency keys are forgotten.
+    The cost depends on what is copied; with the same user and id, only the agent changes.
 
     Args:
         engine: of the store.
-        ref: which session.
-        target: what it is to be.
-        agent: whose it is then; None: nobody's. UNSET: as before.
+        ref: the session.
+        target: its new user and id.
+        agent: its new agent; None: no agent. UNSET: unchanged.
 
     Raises:
-        SessionNotFound: no such session.
+        SessionNotFound: there is no such session.
         SessionBusy: a turn of it runs.
-        SessionExists: there is another one of that user and id.
-        InvalidRequest: the target is no name.
+        SessionExists: there is another session with that user and id.
+        InvalidRequest: the target is invalid.
         Conflict: a move was interrupted, and both sessions were written to since.
     """
     check_ref(target)
@@ -67,7 +67,7 @@ async def move_session(
 
 @asynccontextmanager
 async def _hold_alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
-    """A block during which no turn of the session runs, on this server or another one; whose claim that is. Raises `SessionBusy`."""
+    """Yield the holder of a claim while no turn of the session can run, on this server or another one. Raises `SessionBusy`."""
     store, holder = engine.store, f"{new_holder()}-move"
     session = (await store.get(ref)).require_intact()
     if engine.is_busy(ref):
@@ -81,7 +81,7 @@ async def _hold_alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
         finally:
             try:
                 await store.append(ref, Append(timestamp=engine.clock(), release=holder))
-            except SessionNotFound:  # it is called otherwise now
+            except SessionNotFound:  # it has its new name now
                 pass
 
 
@@ -94,7 +94,7 @@ async def _hand_over(
     engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType, holder: str
 ) -> None:
     for _ in range(TRIES):
-        # Copies may take longer than a claim holds; a turn that has begun then writes, and the session stays.
+        # Copying may take longer than the claim lasts. If a turn writes then, the original is kept.
         await _claim(engine, ref, holder)
         version = await _write_copy(engine, ref, target, agent)
         held = await _copy_artifacts(engine, ref, target)
@@ -102,13 +102,13 @@ async def _hand_over(
         await _move_endings(engine, ref, target)
         try:
             gone = await engine.store.remove(ref, expect=version, artifacts=len(held))
-        except Conflict:  # somebody wrote to it meanwhile
+        except Conflict:  # it was written to meanwhile
             continue
         break
     else:
         raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
     await engine.artifacts.discard(held)
-    if gone is None:  # somebody deleted it meanwhile, and meant all of it
+    if gone is None:  # it was deleted meanwhile, so the copy must be deleted too
         await remove_session(engine, target)
         raise SessionNotFound(ref.id)
     for keeper in engine.hooks.keepers:
@@ -124,7 +124,7 @@ async def _move_children(engine: Engine, ref: SessionRef, target: SessionRef) ->
 
 
 async def _write_copy(engine: Engine, ref: SessionRef, target: SessionRef, agent: str | None | UnsetType) -> int:
-    """Put the session with its log under its new name; the version that it was copied at."""
+    """Write the session with its log under its new name, and return the version that was copied."""
     store = engine.store
     session, entries = await read_log(store, ref, retired=True)
     fresh = not await _check_target(engine, session, entries, target)
@@ -162,11 +162,11 @@ def _to_new_compaction(one: CompactionFields) -> NewCompaction:
 
 
 async def _check_target(engine: Engine, session: Session, entries: Sequence[Entry], target: SessionRef) -> bool:
-    """Whether a move of the session to `target` was begun before.
+    """Return True if an earlier attempt to move the session to `target` was interrupted.
 
     Raises:
-        SessionExists: what is there is another session.
-        Conflict: it was written to since.
+        SessionExists: the target is another session.
+        Conflict: the copy was written to since.
     """
     try:
         there, copied = await read_log(engine.store, target, retired=True)
@@ -176,7 +176,7 @@ async def _check_target(engine: Engine, session: Session, entries: Sequence[Entr
         raise SessionExists(target.id)
     pairs = list(zip(copied, entries, strict=False))
     same = len(pairs) == len(copied) and all(new.digest == old.digest for new, old in pairs)
-    # Erased in the copy alone: it must not come back. Its own state and fields say by their time that they were changed.
+    # Content that was erased only in the copy must not come back. Changes of state and fields show in `updated_at`.
     if not same or there.updated_at > session.updated_at or any(new.erased and not old.erased for new, old in pairs):
         raise Conflict(
             f"a move of session {session.id!r} was interrupted, and the copy was written to since:"
@@ -186,7 +186,7 @@ async def _check_target(engine: Engine, session: Session, entries: Sequence[Entr
 
 
 async def _copy_artifacts(engine: Engine, ref: SessionRef, target: SessionRef) -> Sequence[Artifact]:
-    """Every version of every artifact, under the number that it has; those that were copied."""
+    """Copy every version of every artifact under its number, and return the originals."""
     there = {(one.name, one.version) for one in await engine.artifacts.list_all(target)}
     held = sorted(await engine.artifacts.list_all(ref), key=lambda one: (one.name, one.version))
     for one in held:
@@ -196,7 +196,7 @@ async def _copy_artifacts(engine: Engine, ref: SessionRef, target: SessionRef) -
 
 
 async def _copy_artifact(engine: Engine, one: Artifact, target: SessionRef) -> None:
-    # Numbers are given in order: in place of versions that were deleted others are, and go when theirs is there.
+    # Version numbers are assigned in order, so placeholders fill the gaps of deleted versions until the copy exists.
     instead = []
     while (version := (await engine.artifacts.copy(one, target)).version) < one.version:
         instead.append(version)
@@ -205,7 +205,7 @@ async def _copy_artifact(engine: Engine, one: Artifact, target: SessionRef) -> N
 
 
 async def _update_parent(engine: Engine, child: SessionRef, parent: SessionRef) -> None:
-    """The session of an agent that was called in another one names that by its id."""
+    """Update the id of the calling session in the session of a called agent."""
     session = await engine.store.get(child)
     said: Any = session.metadata.get(PARENT)
     if isinstance(said, dict) and said.get("session_id") != parent.id:
@@ -214,7 +214,7 @@ async def _update_parent(engine: Engine, child: SessionRef, parent: SessionRef) 
 
 
 async def _move_endings(engine: Engine, ref: SessionRef, target: SessionRef) -> None:
-    """Hooks that are still to be told of an end of the session find it under its new name."""
+    """Move pending endings, so that hooks find the session under its new name."""
     store, after = engine.life.store, ""
     while found := await store.endings_of(ref.user_id, after=after):
         after = found[-1].id

@@ -1,4 +1,4 @@
-"""What an agent says from outside of turns, its greeting included: each in one write, in its place between the turns."""
+"""Let an agent say something outside of turns, including its greeting, in one write between the turns."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _ALL: Final = HeardReport()
 
 
 class Speech(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that the agent says from outside. Raises `InvalidRequest` for what cannot be said."""
+    """Something that the agent says outside of a turn. Raises `InvalidRequest` for invalid values."""
 
     text: str | None = None
-    """None: the agent's own words for its `source`, a greeting or a silence."""
+    """None: the agent's own text for its `source`, a greeting or a silence."""
     priority: Priority = "INTERRUPT"
     source: SpeechSource = "command"
     interruptable: bool = True
 
     def __post_init__(self) -> None:
-        text: Any = self.text  # whoever calls a constructor may pass anything
+        text: Any = self.text  # callers of a constructor may pass anything
         if text is not None and not (isinstance(text, str) and text.strip()):
             raise InvalidRequest("text must be what is to be said, a string with words in it", param="text")
         if self.priority not in tuple(_MODES):
@@ -64,7 +64,7 @@ class Speech(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidRequest("text is missing: what is to be said", param="text")
 
     def get_words(self, agent: Agent | None) -> str:
-        """What is said. Raises `InvalidRequest` where the agent has no words of its own."""
+        """Return what is said. Raises `InvalidRequest` if neither the speech nor the agent has a text."""
         if self.text is not None:
             return self.text
         own = agent and (agent.greeting if self.source == "greeting" else agent.silence_message)
@@ -75,36 +75,36 @@ class Speech(msgspec.Struct, frozen=True, kw_only=True):
         raise InvalidRequest(f"text is missing, and {who}", param="text")
 
     def check_size(self, most: int) -> None:
-        """Refuse a text of more than `most` bytes in UTF-8. Raises `TooLarge`."""
+        """Raise `TooLarge` if the text has more than `most` bytes in UTF-8."""
         size = len((self.text or "").encode(errors="surrogatepass"))
         if size > most:
             raise TooLarge(f"text has {size} bytes; gateway.max_speech is {most}", param="text")
 
 
 class SpeechResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a speech."""
+    """The result of a speech."""
 
     session: Session
-    """As it is then."""
+    """The session afterwards."""
     entry: Entry | None
-    """What was said; None: nothing was, because a turn was running that was not to be disturbed."""
+    """What was said; None: nothing, because a running turn was not to be disturbed."""
     stopped: bool
-    """Whether a turn was running, and was asked to stop."""
+    """True if a turn was running and was asked to stop."""
 
 
 async def deliver_speech(engine: Engine, ref: SessionRef, responder: Responder, speech: Speech) -> SpeechResult:
-    """Have the agent say something, in a turn of its own.
+    """Have the agent say something in a turn of its own.
 
     Args:
         engine: of the store.
-        ref: in which session.
-        responder: who says it.
-        speech: what, and whether a turn that runs is stopped for it (`INTERRUPT`), waited for (`APPEND`), or a reason to say
-            nothing (`IGNORE`).
+        ref: the session.
+        responder: the agent that says it.
+        speech: what it says, and whether it stops a running turn (`INTERRUPT`), waits for it (`APPEND`), or says
+            nothing in that case (`IGNORE`).
 
     Raises:
-        SessionNotFound: no such session.
-        SessionBusy: a turn that runs has not ended for too long.
+        SessionNotFound: there is no such session.
+        SessionBusy: a running turn did not end in time.
         CallsOpen: with `APPEND`: tool calls wait for their results.
         InvalidRequest: there is nothing to say, or a turn of the session is open in this task.
     """
@@ -158,7 +158,7 @@ async def _write_speech(
         )
         try:
             appended = await lock.append(engine.store, write, last=True)
-        except StaleSession:  # somebody wrote without a turn: look again
+        except StaleSession:  # there was a write outside of turns: read again
             continue
         engine.warm.take(ref, appended, write)
         return SpeechResult(session=appended.session, entry=appended.entries[-1], stopped=stopped)
@@ -169,7 +169,7 @@ async def _write_speech(
 
 
 async def create_with_greeting(engine: Engine, new: NewSession, agent: Agent | None) -> Session:
-    """Make a session that begins with its agent's greeting, if that has one, in the write that makes it. Raises `SessionExists`."""
+    """Create a session that begins with its agent's greeting, if there is one, in a single write. Raises `SessionExists`."""
     if agent is None or not agent.greeting:
         return await engine.store.create(new)
     words = await fill_template(engine, new, agent.greeting, agent)
@@ -191,7 +191,7 @@ async def create_with_greeting(engine: Engine, new: NewSession, agent: Agent | N
 
 
 async def _create_with_entry(engine: Engine, new: NewSession, greeting: NewEntry) -> Session:
-    """Make a session with its first entry, and write what its state brings to shared scopes; none where that is refused."""
+    """Create a session with its first entry, then write its shared state; delete the session again if that is refused."""
     own = {key: value for key, value in new.state.items() if get_scope(key) not in SHARED}
     session = (await engine.store.replace(evolve(new, state=own), [greeting], fresh=True)).session
     if len(own) == len(new.state):

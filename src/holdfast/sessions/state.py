@@ -1,4 +1,4 @@
-"""What a user of the library holds of the state: a session's over all scopes, or one scope that sessions share."""
+"""Access to session state for users of the library: all scopes of a session, or one scope that sessions share."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ from holdfast.errors import InvalidRequest, StaleState
 
 
 class StateHandle(ABC):
-    """Reads and writes of some state, each by itself and at once. Cheap: it holds nothing, every method asks the store.
+    """Reads and writes some state, one operation at a time. It holds no data; every method asks the store.
 
-    Keys are spelt with the prefix of their scope: none for a session's own, `user:`, `app:`. Values are JSON, and what is read
-    is a copy. None deletes a key.
+    Keys have the prefix of their scope: none for a session's own, `user:`, `app:`. Values are JSON, and reads return
+    copies. None deletes a key.
     """
 
     async def __getitem__(self, key: str) -> Any:
-        """What stands under a key: `await session.state["user:theme"]`. Raises `KeyError` where nothing does."""
+        """Return the value of a key: `await session.state["user:theme"]`. Raises `KeyError` if it has none."""
         value = await self.get(key)
         if value is None:
             raise KeyError(key)
         return value
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """The same, or `default`."""
+        """Return the value of a key, or `default`."""
         check_key(key)
         value = await self._read(key)
         return default if value is None else copy.deepcopy(value)
 
     async def all(self) -> dict[str, Any]:
-        """All of it, by key."""
+        """Return the whole state by key."""
         return copy.deepcopy(await self._read_all())
 
     async def set(self, key: str, value: Any) -> None:
-        """Have `value` stand under a key; of others nothing changes. Raises as `update` does."""
+        """Set the value of a key, without changing others. Raises the errors of `update`."""
         check_key(key)
         await self._change({key: value})
 
     async def update(self, values: Mapping[str, Any]) -> None:
-        """Change several keys, all of them or none; None deletes one.
+        """Change several keys, all or none; None deletes a key.
 
         Raises:
-            InvalidRequest: a key or a value cannot be one.
-            TooLarge: a limit would be passed.
-            SessionNotFound: no such session.
+            InvalidRequest: a key or a value is invalid.
+            TooLarge: a limit would be exceeded.
+            SessionNotFound: there is no such session.
         """
         if not isinstance(values, Mapping):
             raise InvalidRequest(
@@ -58,32 +58,32 @@ class StateHandle(ABC):
         await self._change(values)
 
     async def delete(self, key: str) -> None:
-        """Have nothing stand under a key."""
+        """Delete a key."""
         check_key(key)
         await self._change({key: None})
 
     async def increment(self, key: str, by: float = 1) -> int | float:
-        """Add to the number under a key, to 0 where there is none; what it is then. None is lost, whoever else adds to it.
+        """Add to the number under a key, or to 0 if there is none, and return the result. Concurrent increments are never lost.
 
         Raises:
-            InvalidRequest: something else stands there, or `by` is no number.
+            InvalidRequest: the value is not a number, or `by` is not.
         """
         check_key(key)
         number: int | float = _get_new_value(await self._change({key: Increment(by)}), key, by)
         return number
 
     async def append(self, key: str, *values: Any) -> int:
-        """Add values to the end of the list under a key, of an empty one where there is none; how long it is then.
+        """Append values to the list under a key, or to an empty one, and return its length.
 
         Raises:
-            InvalidRequest: something else stands there.
-            TooLarge: the list would be.
+            InvalidRequest: the value is not a list.
+            TooLarge: the list would be too large.
         """
         check_key(key)
         return len(_get_new_value(await self._change({key: Extend(values)}), key, values))
 
     async def compare_and_set(self, key: str, expected: Any, value: Any) -> bool:
-        """Have `value` stand under a key if `expected` does (None: nothing); whether it did. Of several at once one does."""
+        """Set the value of a key if it equals `expected` (None: no value), and return whether it did. Of several at once, one succeeds."""
         check_key(key)
         try:
             await self._change({key: value}, expect={key: expected})
@@ -93,21 +93,21 @@ class StateHandle(ABC):
 
     @abstractmethod
     async def _read(self, key: str) -> Any:
-        """What stands under a key, or None."""
+        """Return the value of a key, or None."""
 
     @abstractmethod
     async def _read_all(self) -> dict[str, Any]:
-        """All of it; it may be somebody else's."""
+        """Return the whole state; callers must not modify it."""
 
     @abstractmethod
     async def _change(self, delta: Mapping[str, Change], *, expect: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Change it; what stands under the keys of `delta` then."""
+        """Change the state, and return the new values of the keys of `delta`."""
 
 
 class SessionState(StateHandle):
-    """The state of a session, with what its user's sessions (`user:`) and all of the tenant (`app:`) share.
+    """The state of a session, including what its user's sessions (`user:`) and all of the tenant (`app:`) share.
 
-    Outside of a turn there are no `temp:` keys: those that are written are dropped.
+    Outside of a turn there are no `temp:` keys: writes to them are dropped.
     """
 
     def __init__(self, engine: Engine, ref: SessionRef) -> None:
@@ -131,7 +131,7 @@ class SessionState(StateHandle):
 
 
 class SharedState(StateHandle):
-    """State that sessions share: a user's (its keys begin with `user:`), or the tenant's (`app:`)."""
+    """State that sessions share: of a user (keys begin with `user:`) or of the tenant (`app:`)."""
 
     def __init__(self, engine: Engine, user_id: str | None) -> None:
         self._engine = engine
@@ -142,11 +142,11 @@ class SharedState(StateHandle):
         return "<state of all sessions>" if self._user_id is None else f"<state of user {self._user_id!r}>"
 
     async def version(self) -> int:
-        """How often it was changed so far."""
+        """Return how often it was changed so far."""
         return (await self._engine.scopes.read(self._user_id)).version
 
     async def clear(self) -> int:
-        """Delete all of it; how many keys there were."""
+        """Delete all of it, and return how many keys it had."""
         return await self._engine.scopes.drop(self._user_id)
 
     async def _read(self, key: str) -> Any:
@@ -162,5 +162,5 @@ class SharedState(StateHandle):
 
 
 def _get_new_value(values: Mapping[str, Any], key: str, alone: Any) -> Any:
-    """What stands under a key that was changed; of one that holds a secret, and is kept under another name, what it was given."""
+    """Return the new value of a changed key; the given one if the key itself contained a secret and was stored under another name."""
     return values.get(key, alone)

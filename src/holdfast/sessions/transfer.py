@@ -1,4 +1,4 @@
-"""Sessions exported, and imported."""
+"""Export and import sessions."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ from holdfast.tokens import STORED
 from holdfast.wire.exports import Imported, build_export, is_same, parse_export
 
 TRIES: Final = 8
-"""Times that something is read or written again because somebody else wrote in between."""
+"""Attempts to read or write while others write in between."""
 
 
 async def export_session(
     store: Store, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
 ) -> dict[str, Any]:
-    """A session whole, as it was at one moment; see `holdfast.wire.exports`.
+    """Return a whole session as it was at one moment; see `holdfast.wire.exports`.
 
     Args:
-        store: where it is.
-        ref: which one.
-        retired: with the messages that left the live path.
-        calls: with its model calls, which name messages by their place: so with `retired` alone.
-        digests: with those that stand for what was erased. With one, a guess of what was erased can be confirmed; without it,
-            a client that sends the erased message again is not recognised in the copy.
+        store: the store.
+        ref: the session.
+        retired: include messages that left the live path.
+        calls: include its model calls, which refer to messages by position, so this needs `retired`.
+        digests: include the digests of erased content. With a digest, a guess of the content can be confirmed; without
+            it, the copy does not recognise a client that sends the erased message again.
 
     Raises:
-        SessionNotFound: no such session.
+        SessionNotFound: there is no such session.
         InvalidRequest: `calls` without `retired`.
-        Conflict: it is written to so fast that no moment of it could be read.
+        Conflict: it is written to so fast that no consistent state could be read.
     """
     if calls and not retired:
         raise InvalidRequest("calls needs retired too: a call names messages by their place in the log", param="calls")
@@ -61,7 +61,7 @@ async def export_session(
 
 
 async def read_log(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Session, Sequence[Entry]]:
-    """A session and its log, seen at one moment."""
+    """Return a session and its log at one moment."""
     if not retired:
         rows = await store.window(ref, None)
         return rows.session, rows.entries
@@ -74,7 +74,7 @@ async def read_log(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Ses
 
 
 async def read_calls(store: Store, session: Session) -> list[ModelCall]:
-    """All of them, oldest first: the newest at once, and where there are more, turn by turn."""
+    """Return all model calls, oldest first: the newest in one read, and if there are more, turn by turn."""
     found = await store.calls(session.ref, limit=PAGE)
     if len(found) < PAGE:
         return list(reversed(found))
@@ -83,7 +83,7 @@ async def read_calls(store: Store, session: Session) -> list[ModelCall]:
 
 
 async def _list_artifacts(store: Store, ref: SessionRef) -> list[Artifact]:
-    """The newest version of each of a session's own."""
+    """Return the newest version of each of a session's own artifacts."""
     found: list[Artifact] = []
     while True:
         page = await store.artifacts(ref, limit=PAGE, after=found[-1].name if found else None)
@@ -92,26 +92,26 @@ async def _list_artifacts(store: Store, ref: SessionRef) -> list[Artifact]:
             return found
 
 
-# -- in ----------------------------------------------------------------------
+# -- import ------------------------------------------------------------------
 
 
 class ImportResult(NamedTuple):
-    """What became of an import."""
+    """The result of an import."""
 
     session: Session
     changed: bool
-    """False: it was there already, just so."""
+    """False if an identical session existed already."""
     replaced: bool
-    """Whether another one of that name had to make room."""
+    """True if another session with that name was replaced."""
 
 
 async def find_existing(store: Store, ref: SessionRef, read: Imported) -> tuple[Session, bool] | None:
-    """The session that an import would replace, and whether that would change anything; None when there is none."""
+    """Return the session that an import would replace, and whether the import would change it; None if there is none."""
     try:
         session = await store.get(ref)
         if session.damaged or (not read.has_retired and session.messages != len(read.messages)):
             return session, True
-        calls = "calls" in read.given_past  # then it was exported with what was retired, if anything was
+        calls = "calls" in read.given_past  # then retired messages were exported too, if there were any
         found = await export_session(store, ref, retired=read.has_retired or calls, calls=calls, digests=True)
     except SessionNotFound:
         return None
@@ -119,29 +119,29 @@ async def find_existing(store: Store, ref: SessionRef, read: Imported) -> tuple[
 
 
 def check_import(ref: SessionRef, read: Imported) -> None:
-    """Refuse what could not be imported, before anything is written. Raises `InvalidRequest`, which says where."""
+    """Check an import before anything is written. Raises `InvalidRequest`, which says where the mistake is."""
     check_new_session(_make_new_session(ref, read, 0), past=True)
     messages = take_out_data(read.messages, {})
-    said = zip(messages, read.fields, strict=True)
-    entries = [OldEntry(message=one, **{"tokens": 0, "timestamp": 0, **own}) for one, own in said]
+    pairs = zip(messages, read.fields, strict=True)
+    entries = [OldEntry(message=one, **{"tokens": 0, "timestamp": 0, **own}) for one, own in pairs]
     encode_payloads(entries)
     rebuild_log(entries)
 
 
 async def import_session(engine: Engine, ref: SessionRef, read: Imported, *, fresh: bool = False) -> ImportResult:
-    """Install a session as an export or a recording says, in place of one of that name; all of it or nothing.
+    """Install a session from an export or a recording, replacing a session with that name; all or nothing.
 
-    One that is there already, just so, is left alone: its version, views and artifacts stay.
+    An identical existing session stays unchanged, with its version, views and artifacts.
 
     Args:
         engine: of the store.
-        ref: what it is to be.
-        read: what it is.
-        fresh: whether one of that name that differs is left alone, and told by an error.
+        ref: user and id of the session.
+        read: its content.
+        fresh: True raises an error instead of replacing a different session.
 
     Raises:
-        SessionExists: another one of that name is there, and it is not to be replaced.
-        InvalidRequest: what it says cannot be stored; says what.
+        SessionExists: another session has that name, and `fresh` is True.
+        InvalidRequest: the content cannot be stored; says what is wrong.
     """
     found = await find_existing(engine.store, ref, await clean_import(engine.guard, read))
     if found is not None and not found[1]:
