@@ -19,7 +19,7 @@ from holdfast.media.store import refer_to_media
 from holdfast.secrets import Guard
 from holdfast.stores.base import Store
 from holdfast.stores.memories import MemoryStore
-from holdfast.stores.memories_elsewhere import separate_memories
+from holdfast.stores.separate_memories import separate_memories
 
 WriteStep = Callable[[Store], Store]
 
@@ -44,7 +44,7 @@ def write_steps(
     """
     steps: list[WriteStep] = [
         # Memories go to the store that was given for them.
-        partial(separate_memories, opened=memories),
+        partial(separate_memories, get_memory_store=memories),
         # The data of images, audio and files are detached from messages, and stored once per session by their hash.
         refer_to_media,
     ]

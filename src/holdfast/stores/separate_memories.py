@@ -12,22 +12,22 @@ from holdfast.stores.wrapper import StoreWrapper
 _METHODS: Final = frozenset(name for name in vars(MemoryStore) if not name.startswith("_"))
 
 
-class SeparateMemoryStore(StoreWrapper):
+class StoreWithSeparateMemories(StoreWrapper):
     """Passes methods of `MemoryStore` on to a separate memory store, and all others to the store.
 
     Args:
         inner: the store.
-        opened: returns a tenant's memory store; the caller that opened that store closes it.
+        get_memory_store: returns the memory store of a tenant; its opener closes it.
     """
 
-    def __init__(self, inner: Store, opened: Callable[[str], MemoryStore]) -> None:
+    def __init__(self, inner: Store, get_memory_store: Callable[[str], MemoryStore]) -> None:
         super().__init__(inner)
-        self._opened = opened
-        self._memories = opened(inner.tenant)
+        self._get_memory_store = get_memory_store
+        self._memories = get_memory_store(inner.tenant)
 
     def wrap(self, inner: Store) -> Self:
         """Return the same wrapper for another tenant."""
-        return type(self)(inner, self._opened)
+        return type(self)(inner, self._get_memory_store)
 
     def __getattribute__(self, name: str) -> Any:
         """Look up methods of `MemoryStore` in the separate memory store."""
@@ -36,6 +36,6 @@ class SeparateMemoryStore(StoreWrapper):
         return super().__getattribute__(name)
 
 
-def separate_memories(store: Store, opened: Callable[[str], MemoryStore] | None) -> Store:
-    """Return `store` with its memories in the stores that `opened` returns; None: `store` itself."""
-    return store if opened is None else SeparateMemoryStore(store, opened)  # type: ignore[abstract]  # the rest is passed on
+def separate_memories(store: Store, get_memory_store: Callable[[str], MemoryStore] | None) -> Store:
+    """Return `store` with its memories in the stores that `get_memory_store` returns; None: `store` itself."""
+    return store if get_memory_store is None else StoreWithSeparateMemories(store, get_memory_store)  # type: ignore[abstract]  # the rest is passed on
