@@ -14,7 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 
 from holdfast.domain.messages import Message
 from holdfast.tokens import STORED
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 
 BUDGET = 8_000
 LIMIT = 40
@@ -104,7 +104,7 @@ def open_agents_session(path: Path, name: str = "s") -> SQLiteSession:
 
 def to_items(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """Convert messages to items of the Agents SDK, which stores any object as JSON."""
-    return [message_to(message) for message in messages]
+    return [to_chat_message(message) for message in messages]
 
 
 async def run_agents_turn(session: SQLiteSession, user: str, answer: str, *, limit: int | None) -> None:
@@ -161,7 +161,7 @@ class PlainStore:
         total, rows = 0, []
         for seq, (message, tokens) in enumerate(zip(messages, counts, strict=True)):
             total += tokens
-            rows.append((name, seq, total, json.dumps(message_to(message))))
+            rows.append((name, seq, total, json.dumps(to_chat_message(message))))
         self.raw.executemany("INSERT INTO log (session, seq, total, message) VALUES (?, ?, ?, ?)", rows)
         self.commit()
 

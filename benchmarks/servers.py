@@ -22,7 +22,7 @@ from benchmarks.turn import ANSWER
 from holdfast.domain.messages import Message
 from holdfast.holdfast import Holdfast
 from holdfast.tokens import STORED
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 
 TASKS = 50
 LENGTHS = (10, 1_000, 10_000)
@@ -147,7 +147,7 @@ async def _open_plain(sample: SampleSession) -> AsyncIterator[Candidate]:
                 total, rows = 0, []
                 for seq, new in enumerate(sample.new[:ENTRIES]):
                     total += new.tokens
-                    rows.append((f"s{number}", seq, total, json.dumps(message_to(new.message))))
+                    rows.append((f"s{number}", seq, total, json.dumps(to_chat_message(new.message))))
                 await pool.copy_records_to_table("log", records=rows)
 
             async def put(session: str, role: str, text: str) -> None:

@@ -12,7 +12,7 @@ from benchmarks.run import Run
 from benchmarks.tables import Column, Figure, Table, format_count, format_ratio
 from benchmarks.timing import report
 from holdfast.holdfast import Holdfast
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 
 MESSAGES = 10_000
 SESSIONS = 100
@@ -38,7 +38,7 @@ async def _measure_sizes(run: Run, sessions: int) -> list[dict[str, Figure]]:
     files = {name: run.folder / f"stored-{at}-{sessions}.db" for at, name in enumerate(_FILL)}
     for name, path in files.items():
         await _FILL[name](run, path, sessions, each)
-    payload = sessions * sum(len(msgspec.json.encode(message_to(new.message))) for new in run.sample.new[:each])
+    payload = sessions * sum(len(msgspec.json.encode(to_chat_message(new.message))) for new in run.sample.new[:each])
     sizes = {"JSON only": payload, **{name: path.stat().st_size for name, path in files.items()}}
     return [
         {"sessions": sessions, "what": name, "bytes": size, "per_message": size / MESSAGES, "ratio": size / payload}

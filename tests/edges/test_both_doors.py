@@ -10,7 +10,7 @@ from holdfast.domain.log import to_sent_message
 from holdfast.domain.messages import GENESIS, chain, chain_with_unspoken
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 from tests.edges.doors import CLAUDE, Doors, doors
 
 THOUGHT = {"type": "thinking", "thinking": "Oslo is in Norway.", "signature": "c2lnbmVk"}
@@ -168,7 +168,7 @@ async def test_logs_whose_reasoning_counted_are_found(monkeypatch: pytest.Monkey
             await handle.append(old)
         (_, first, *_) = await handle.entries()
         told = to_sent_message(first.message, first.metadata)
-        assert first.digest != chain(chain(GENESIS, message_from(old[0])), told)
+        assert first.digest != chain(chain(GENESIS, parse_message(old[0])), told)
         assert await handle.verify() == 4
         for words, more in (("And now?", []), ("And then?", [("And now?", "Yes.")])):
             history = [*old]

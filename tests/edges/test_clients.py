@@ -21,7 +21,7 @@ import pytest
 
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply, ScriptedUpstream
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 from tests.edges.server import CLIENT_KEY, UPSTREAM_KEY, Served, gateway
 
 # What litellm does inside is its own affair.
@@ -179,7 +179,7 @@ async def sessions(served: Served) -> list[str]:
 async def log(served: Served, session_id: str) -> list[Data]:
     """The live path of a session."""
     entries = await served.hf.store.entries(SessionRef("default", session_id))
-    return [message_to(entry.message) for entry in entries]
+    return [to_chat_message(entry.message) for entry in entries]
 
 
 def user(content: Any) -> Data:

@@ -21,7 +21,7 @@ from holdfast.errors import ConfigError, HoldfastError
 from holdfast.models.sse import Event, EventReader, EventTooLong
 from holdfast.wire.exports import is_same as imports_same
 from holdfast.wire.exports import parse_export
-from holdfast.wire.openai import OWN_FIELDS, message_from, message_to, messages_from
+from holdfast.wire.openai import OWN_FIELDS, parse_message, parse_messages, to_chat_message
 from holdfast.wire.strict_json import decode_json
 from holdfast.wire.transcripts import BadLine, Recording, read_recordings
 
@@ -61,14 +61,14 @@ def check_message(data: bytes) -> None:
     """A message comes back as it was sent, through the wire's form and the store's."""
     value = _json(data)
     try:
-        message = message_from(value)
+        message = parse_message(value)
     except HoldfastError:
         return
-    out = message_to(message)
+    out = to_chat_message(message)
     assert same(out, normal(value)), (value, out)
-    assert message_from(out) == message
+    assert parse_message(out) == message
     assert decode_payload(encode_payload(message)) == message
-    assert encode_canonical(message_from(out)) == encode_canonical(message)
+    assert encode_canonical(parse_message(out)) == encode_canonical(message)
     assert isinstance(message.text, str)
 
 
@@ -95,8 +95,8 @@ def check_import(data: bytes) -> None:
     if any("stands_for" in own for own in read.fields):
         return  # what was erased is not what was sent
     sent = value["messages"][len(value["messages"]) - len(read.messages) :]
-    assert all(same(message_to(m), normal(item)) for m, item in zip(read.messages, sent, strict=True))
-    assert [*messages_from(sent)] == [*read.messages]
+    assert all(same(to_chat_message(m), normal(item)) for m, item in zip(read.messages, sent, strict=True))
+    assert [*parse_messages(sent)] == [*read.messages]
 
 
 def check_recordings(data: bytes) -> None:

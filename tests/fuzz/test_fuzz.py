@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import HoldfastError
 from holdfast.wire.exports import parse_export, parse_own_fields, parse_system_messages
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 from tests.amounts import examples
 from tests.fuzz.guided import inputs, traced
 from tests.fuzz.targets import TARGETS, check_import, check_message, check_recordings, check_sse, check_yaml
@@ -126,7 +126,7 @@ def test_messages(value: Any) -> None:
     """As JSON, and as a library's caller hands them in: floats that are none, huge numbers, halves of characters."""
     led("message", json.dumps(value).encode())
     try:
-        message_from(value)
+        parse_message(value)
     except HoldfastError as exc:
         str(exc).encode()  # it can be told
 

@@ -19,7 +19,7 @@ from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import BudgetTooSmall
 from holdfast.replay import chain_sessions, has_orphan, has_task
 from holdfast.tokens import STORED, TokenCounter, get_counter
-from holdfast.wire.openai import messages_from, split_system
+from holdfast.wire.openai import parse_messages, split_system
 from holdfast.wire.transcripts import Recording
 from tests.amounts import sampling_step
 from tests.unit.context_rules import check_refusal, check_rules
@@ -33,7 +33,7 @@ ESTIMATE = get_counter("claude")
 @pytest.fixture(scope="session")
 def sessions(recordings: list[dict[str, Any]]) -> list[Recording]:
     """All of them."""
-    return [Recording(item["id"], tuple(messages_from(item["messages"]))) for item in recordings]
+    return [Recording(item["id"], tuple(parse_messages(item["messages"]))) for item in recordings]
 
 
 @pytest.fixture(scope="session")

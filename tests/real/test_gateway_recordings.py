@@ -12,7 +12,7 @@ import pytest
 from holdfast.domain.session import SessionRef
 from holdfast.testing import Reply
 from holdfast.tokens import get_counter
-from holdfast.wire.openai import message_from, message_to
+from holdfast.wire.openai import parse_message, to_chat_message
 from tests.amounts import sampling_step
 from tests.edges.server import Served, gateway
 
@@ -85,7 +85,7 @@ class Recorded:
             assert prompt[-len(newest) :] == newest
             return
         assert [message["role"] for message in prompt[-len(newest) :]] == [message["role"] for message in newest]
-        assert sum(self._count.message(message_from(message)) for message in prompt[1:]) <= self._budget
+        assert sum(self._count.message(parse_message(message)) for message in prompt[1:]) <= self._budget
 
 
 async def play(served: Served, upstream: Recorded, recording: Data, *, stream: bool) -> None:
@@ -131,6 +131,6 @@ async def test_the_log_is_the_recording(
         for recording in chosen:
             entries = await served.hf.store.entries(SessionRef("default", recording["id"]))
             wanted = [message for sent, answer in rounds(recording["messages"]) for message in (*sent, answer)]
-            assert [message_to(entry.message) for entry in entries] == wanted
+            assert [to_chat_message(entry.message) for entry in entries] == wanted
         assert script.prompts == len(upstream.requests) == sum(1 for r in chosen for _ in rounds(r["messages"]))
         assert (script.cut > 0) == (budget is not None)

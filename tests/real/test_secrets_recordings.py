@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.secrets import Guard, make_redactor
-from holdfast.wire.openai import messages_from
+from holdfast.wire.openai import parse_messages
 
 
 def test_no_rule_hits_ordinary_conversation(recordings: list[dict[str, Any]]) -> None:
     redactor = make_redactor()
     guard = Guard(redactor)
     for recording in recordings:
-        messages = messages_from(recording["messages"])
+        messages = parse_messages(recording["messages"])
         told = guard.mask_messages(messages)
         assert all(new is old for new, old in zip(told, messages, strict=True)), recording["id"]
     assert redactor.hits == {}

@@ -11,7 +11,7 @@ from holdfast.errors import ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 from tests.clocks import Clock
 from tests.service.told_model import REF, ToldModel
 
@@ -50,7 +50,7 @@ async def house(
 async def ask(hf: Holdfast, text: str = "hi", **fields: Any) -> tuple[str, Turn]:
     """A turn of `s`: what was said, and the turn."""
     model = fields.pop("model", None)
-    incoming = (message_from({"role": "user", "content": text}),)
+    incoming = (parse_message({"role": "user", "content": text}),)
     turn = Turn(
         hf.engine, TurnRequest(ref=REF, responder=hf.roster.find_responder(model=model), incoming=incoming, **fields)
     )

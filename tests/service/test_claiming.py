@@ -28,7 +28,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.session_changes import STALLED
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 from tests.clocks import Clock
 from tests.other_process import LINUX, OtherProcess, other_process
 from tests.service.turns_kit import (
@@ -433,7 +433,7 @@ async def _left_early(hf: Holdfast, stage: Stage) -> None:
 
 
 async def _closed_early(hf: Holdfast, stage: Stage) -> None:
-    message = message_from({"role": "user", "content": "a"}, "message")
+    message = parse_message({"role": "user", "content": "a"}, "message")
     chunks = respond(Turn(hf.engine, TurnRequest(ref=REF, responder=hf.roster.find_responder(), incoming=(message,))))
     await anext(chunks)
     await chunks.aclose()
@@ -455,7 +455,7 @@ async def _block_left(hf: Holdfast, stage: Stage) -> None:
 
 
 async def _replayed(hf: Holdfast, stage: Stage) -> None:
-    message = message_from({"role": "user", "content": "a"}, "message")
+    message = parse_message({"role": "user", "content": "a"}, "message")
     request = TurnRequest(ref=REF, responder=hf.roster.find_responder(), incoming=(message,), idempotency_key="k")
     for _ in range(2):
         async for _ in respond(Turn(hf.engine, request)):

@@ -25,7 +25,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import COOL_DOWN_FIRST_SECONDS
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 from tests.clocks import Clock
 from tests.service.failover_kit import DOWN, Spoken, ask, house, log, long_talk
 from tests.service.told_model import REF, chunks_of
@@ -163,7 +163,7 @@ async def test_what_failed_is_let_go_of_at_once(models: int) -> None:
         raise ModelUnavailable("down")
 
     async def one() -> weakref.ref[Turn]:
-        responder, incoming = hf.roster.find_responder(), (message_from({"role": "user", "content": "hi"}),)
+        responder, incoming = hf.roster.find_responder(), (parse_message({"role": "user", "content": "hi"}),)
         turn = Turn(hf.engine, TurnRequest(ref=REF, responder=responder, incoming=incoming))
         try:
             async for _ in respond(turn):

@@ -23,7 +23,7 @@ from holdfast.models import OpenAIModel
 from holdfast.secrets import Guard, make_redactor
 from holdfast.stores.log import Append
 from holdfast.testing import ScriptedUpstream
-from holdfast.wire.openai import message_from, message_to
+from holdfast.wire.openai import parse_message, to_chat_message
 from tests.unit.media_kit import THEIRS, VIDEO, anthropic, b64, image_url, png
 
 PICTURE, OTHER = png(size=20_000), png(320, 200, size=9_000, seed=3)
@@ -228,7 +228,7 @@ async def test_logs_from_before_are_what_they_say(monkeypatch: pytest.MonkeyPatc
         with monkeypatch.context() as patched:
             patched.setattr("holdfast.domain.log.chain", once)
             await session.append([small, ALL[1], small])
-        assert (await session.entries())[0].digest != chain(GENESIS, message_from(small))
+        assert (await session.entries())[0].digest != chain(GENESIS, parse_message(small))
         await session.append([small, ALL[1]])
         assert await session.verify() == 5
         fork = await session.fork()
@@ -248,8 +248,8 @@ async def test_hooks_get_marks_unless_they_ask_for_more() -> None:
         await session.close()
         await hf.engine.hook_dispatcher.wait_until_idle()
     marked, read_whole = told
-    assert message_to(read_whole[0]) == SEE
-    assert "[image/png, 640x480, 20 kB, sha256:" in message_to(marked[0])["content"][1]["image_url"]["url"]
+    assert to_chat_message(read_whole[0]) == SEE
+    assert "[image/png, 640x480, 20 kB, sha256:" in to_chat_message(marked[0])["content"][1]["image_url"]["url"]
 
 
 async def test_what_transcripts_write_down_has_marks() -> None:

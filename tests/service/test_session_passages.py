@@ -11,7 +11,7 @@ from holdfast.agents import Agent, Llm, Roster
 from holdfast.context.recalled import RecallSettings, is_recalled
 from holdfast.errors import InvalidRequest, StoreUnavailable
 from holdfast.sessions.handle import SessionHandle
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 from tests.service.recall_kit import Letters
 from tests.service.told_model import ToldModel
 
@@ -36,7 +36,7 @@ async def fill(session: SessionHandle, *facts: str, days: int = 80) -> None:
 
 def blocks(messages: Any) -> list[str]:
     """The recalled blocks of a prompt."""
-    return [one["content"] for one in messages if is_recalled(message_from(one))]
+    return [one["content"] for one in messages if is_recalled(parse_message(one))]
 
 
 async def ask(session: SessionHandle, text: str = ASKED, **given: Any) -> list[dict[str, Any]]:

@@ -15,7 +15,7 @@ from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.limits import SPEAKER_BEHIND
 from holdfast.models import Collector
 from holdfast.turns.respond import respond
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 from tests.service.team_kit import TEAM, TeamBench, over, team
 from tests.service.told_model import REF
 from tests.service.tools_kit import THEIRS, content, said
@@ -294,7 +294,7 @@ async def test_a_request_that_the_resumed_agent_cannot_answer_is_refused_before_
 
 async def _researched(bench: TeamBench) -> None:
     reply = {"role": "assistant", "content": "Found."}
-    made = await make_entries([message_from(reply)], [{}], timestamp=bench.hf.clock())
+    made = await make_entries([parse_message(reply)], [{}], timestamp=bench.hf.clock())
     await bench.session.write([msgspec.structs.replace(made[0], agent="researcher")])
     await bench.ask("and?")
 

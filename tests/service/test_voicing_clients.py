@@ -11,7 +11,7 @@ import holdfast
 from holdfast.domain.messages import Message
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 from tests.service.matching_kit import landing_of
 from tests.service.turns_kit import REF, SHARED, log, on_stage, say
 from tests.service.voicing_kit import HEARD, MEMORY, NOW, calls, opened, opened_both, result, said, told, user
@@ -107,7 +107,7 @@ async def test_a_retry_finds_its_reply_behind_one_that_was_cut_since() -> None:
         session = hf.handle(await hf.store.get(REF))
 
         async def ask() -> str:
-            responder, incoming = hf.roster.find_responder(), (message_from(user("b")),)
+            responder, incoming = hf.roster.find_responder(), (parse_message(user("b")),)
             request = TurnRequest(
                 ref=REF, responder=responder, incoming=incoming, idempotency_key="k", fingerprint=b"b"
             )

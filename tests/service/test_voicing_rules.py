@@ -22,7 +22,7 @@ from holdfast.stores.verify import verify
 from holdfast.testing import anthropic_rules
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 from tests.amounts import examples
 from tests.clocks import Clock
 from tests.service.turns_kit import REF, SHARED, at_once, line_of, looked
@@ -147,7 +147,7 @@ class World:
             said = self.word("u")
             self.put("user", said)
             sent = [{"role": "user", "content": said}]
-        incoming = tuple(message_from(one) for one in sent)
+        incoming = tuple(parse_message(one) for one in sent)
         first = self.servers[0]
         request = TurnRequest(ref=REF, responder=self.handle(0).responder, incoming=incoming, mode=mode)
 

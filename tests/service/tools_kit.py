@@ -16,7 +16,7 @@ from holdfast.sessions.handle import SessionHandle
 from holdfast.tools.tool import ToolLimits
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 from tests.service.told_model import REF, ToldModel
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15, "prompt_tokens_details": {"cached_tokens": 4}}
@@ -60,7 +60,7 @@ class Bench:
 
     def turn(self, *messages: str | dict[str, Any], agent: str | None = None, **fields: Any) -> Turn:
         incoming = tuple(
-            message_from({"role": "user", "content": one} if isinstance(one, str) else one) for one in messages
+            parse_message({"role": "user", "content": one} if isinstance(one, str) else one) for one in messages
         )
         responder = self.hf.roster.find_responder(agent=agent)
         return Turn(self.hf.engine, TurnRequest(ref=REF, responder=responder, incoming=incoming, **fields))

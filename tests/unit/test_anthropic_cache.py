@@ -23,7 +23,7 @@ from holdfast.testing.anthropic_rules import check_request
 from holdfast.testing.anthropic_upstream import CacheUse
 from holdfast.tokens import STORED
 from holdfast.wire.anthropic_requests import build_body
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 from tests.amounts import examples
 
 Json = dict[str, Any]
@@ -83,7 +83,7 @@ def calls(request: Request, session: list[tuple[int, list[int], str]]) -> Iterat
 
 
 def body_of(built: WorkingSet, **fields: Any) -> Json:
-    messages = [message_to(message) for message in built.messages]
+    messages = [to_chat_message(message) for message in built.messages]
     return {"model": "claude-sonnet-4-5", "tools": TOOLS, "messages": messages, **fields}
 
 

@@ -24,7 +24,7 @@ from holdfast.domain.session import Entry
 from holdfast.errors import BudgetTooSmall
 from holdfast.tokens import STORED
 from holdfast.wire import anthropic, gemini
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 from tests.amounts import examples
 from tests.unit import dialect_rules
 from tests.unit.context_units import callable_behind, visible_of
@@ -148,7 +148,7 @@ def wire(messages: Sequence[Message], dialect: Dialect) -> Json:
         case "gemini":
             return gemini.build_request(messages)
         case _:
-            return {"messages": [message_to(message) for message in messages]}
+            return {"messages": [to_chat_message(message) for message in messages]}
 
 
 def violations(messages: Sequence[Message], dialect: Dialect) -> list[str]:

@@ -26,14 +26,14 @@ from holdfast.domain.messages import (
 from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import MEDIA_INLINE, Limits
 from holdfast.tokens import STORED, get_counter, restrict_counter
-from holdfast.wire.openai import convert_parts, message_from, message_to
+from holdfast.wire.openai import convert_parts, parse_message, to_chat_message
 from tests.unit.media_kit import THEIRS, VIDEO, anthropic, b64, image_url, png
 
 MODELS = ("gpt-4o", "gpt-5-mini", "claude-3-5-sonnet", "gemini-2.0-flash", "somebody-elses")
 
 
 def said(*parts: dict[str, Any], role: str = "user") -> Message:
-    return message_from({"role": role, "content": [{"type": "text", "text": "see"}, *parts]})
+    return parse_message({"role": role, "content": [{"type": "text", "text": "see"}, *parts]})
 
 
 def apart(message: Message) -> tuple[Message, dict[bytes, bytes]]:
@@ -127,7 +127,7 @@ def test_what_comes_leaves_again(parts: list[dict[str, Any]]) -> None:
     told, kept = apart(message)
     back = restore_data(told, kept)
     assert back == message
-    assert json.dumps(message_to(back)) == json.dumps(message_to(message))
+    assert json.dumps(to_chat_message(back)) == json.dumps(to_chat_message(message))
     assert decode_payload(encode_payload(told)) == told
     assert set(list_hashes([told])) == set(kept)
     assert encode_canonical(told) == encode_canonical(message)
@@ -229,7 +229,7 @@ def test_how_media_were_told_before() -> None:
 def test_a_mark_tells_what_is_kept() -> None:
     """And is no base64: nobody takes it for the data."""
     told, kept = apart(said(image_url(png(size=30_952))))
-    url = message_to(told)["content"][1]["image_url"]["url"]
+    url = to_chat_message(told)["content"][1]["image_url"]["url"]
     (sha256,) = kept
     assert url == f"data:image/png;base64,[image/png, 640x480, 31 kB, sha256:{sha256.hex()}]"
     assert decode_base64(url.partition(",")[2]) is None
@@ -321,7 +321,7 @@ LEFT = [
 def test_parts_of_other_dialects_are_translated(part: dict[str, Any], made: dict[str, Any]) -> None:
     """They say the same, also by their digest, where they are media."""
     message = convert_parts(said(part))
-    assert message_to(message)["content"][1] == made
+    assert to_chat_message(message)["content"][1] == made
     assert made["type"] == "text" or encode_canonical(message) == encode_canonical(said(part))
 
 
@@ -329,13 +329,13 @@ def test_a_video_of_frames_is_told_in_words() -> None:
     """Chat Completions have no such part."""
     part = {"type": "video", "fps": 1.0, "frames": [b64(png())]}
     expected = {"type": "text", "text": "[video: 1 frames: Chat Completions take no such video]"}
-    assert message_to(convert_parts(said(part)))["content"][1] == expected
+    assert to_chat_message(convert_parts(said(part)))["content"][1] == expected
 
 
 @pytest.mark.parametrize("part", LEFT, ids=[one["type"] + str(at) for at, one in enumerate(LEFT)])
 def test_what_is_theirs_or_cannot_be_said_is_left(part: dict[str, Any]) -> None:
     """Nothing is lost."""
-    assert message_to(convert_parts(said(part)))["content"][1] == part
+    assert to_chat_message(convert_parts(said(part)))["content"][1] == part
 
 
 # -- limits ------------------------------------------------------------------

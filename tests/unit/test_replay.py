@@ -350,7 +350,9 @@ def tally(*, found: int, cost: float, used: int = 4, calls: int = 2, refused: in
 
 def played(*tallies: Tally) -> PlayResult:
     """What a strategy did in these sessions."""
-    return PlayResult(Tally.sum_up(tallies).result("s", 1), tuple((str(at), one) for at, one in enumerate(tallies)))
+    return PlayResult(
+        Tally.sum_up(tallies).make_result("s", 1), tuple((str(at), one) for at, one in enumerate(tallies))
+    )
 
 
 def test_comparing_is_session_by_session() -> None:

@@ -16,7 +16,7 @@ from holdfast.domain.messages import Message, Part, ToolCall, decode_payload, en
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.testing import anthropic_rules as rules
 from holdfast.wire.anthropic import build_request, convert_tools, parse_messages, parse_system
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 
 Json = dict[str, Any]
 MARK = {"cache_control": {"type": "ephemeral"}}
@@ -178,7 +178,7 @@ def attempted(data: Any) -> str:
 
 def sent(*messages: Json) -> Json:
     """What is sent for Chat Completions messages."""
-    made = [message_from(message) for message in messages]
+    made = [parse_message(message) for message in messages]
     front = [message for message in made[:1] if message.role == "system"]
     return build_request([*front, *adapt_messages(made[len(front) :], "anthropic")])
 
@@ -493,4 +493,4 @@ def test_an_input_is_taken_as_the_client_has_it(given_: Any) -> None:
     (made,) = parse_messages([{"role": "assistant", "content": [use]}])
     function = {"name": "f", "arguments": json.dumps(given_)}
     said = {"role": "assistant", "tool_calls": [{"id": "a", "type": "function", "function": function}]}
-    assert encode_canonical(made) == encode_canonical(message_from(said))
+    assert encode_canonical(made) == encode_canonical(parse_message(said))

@@ -24,7 +24,7 @@ from holdfast.wire.anthropic_requests import (
     parse_fields,
     to_plain_prompt,
 )
-from holdfast.wire.openai import convert_parts, message_from, message_to, move_media_after_results
+from holdfast.wire.openai import convert_parts, move_media_after_results, parse_message, to_chat_message
 
 Json = dict[str, Any]
 
@@ -167,12 +167,12 @@ def test_what_a_client_resends_is_what_was_said(content: list[Json], by_stream: 
     chunks = chunks_of(content)
     completion = collected(chunks)
     data = completion["choices"][0]["message"]
-    stored = message_from({**data, "role": "assistant"})
+    stored = parse_message({**data, "role": "assistant"})
     sent = streamed(chunks) if by_stream else make_message(completion)
     (again,) = parse_messages([{"role": "assistant", "content": sent["content"]}]) or (stored,)
     assert encode_canonical(again) == encode_canonical(stored)
     plain = {name: data[name] for name in ("role", "content", "tool_calls") if name in data}
-    assert encode_canonical(message_from(plain)) == encode_canonical(stored)
+    assert encode_canonical(parse_message(plain)) == encode_canonical(stored)
 
 
 @given(contents(), st.booleans())
@@ -180,7 +180,7 @@ def test_a_stored_reply_is_told_again_as_it_was(content: list[Json], by_word: bo
     """For a request that is answered a second time."""
     first = collected(chunks_of(content))
     again = {**first, "choices": [{**first["choices"][0]}]}
-    stored = message_to(message_from({**first["choices"][0]["message"], "role": "assistant"}))
+    stored = to_chat_message(parse_message({**first["choices"][0]["message"], "role": "assistant"}))
     again["choices"][0]["message"] = stored
     assert joined(streamed(list(to_chunks(again)))["content"]) == joined(bare(make_message(first)["content"]))
 
@@ -310,14 +310,14 @@ def test_usage() -> None:
 def test_unspoken_parts_do_not_count(content: list[Json]) -> None:
     """But did: digests of that time are known, and only those that differ."""
     said = [block for block in content if block["type"] != "tool_use"]
-    message = message_from({"role": "assistant", "content": said})
-    spoken = message_from({"role": "assistant", "content": [block for block in said if block["type"] == "text"]})
+    message = parse_message({"role": "assistant", "content": said})
+    spoken = parse_message({"role": "assistant", "content": [block for block in said if block["type"] == "text"]})
     assert encode_canonical(message) == encode_canonical(spoken)
     former = list_former_chains(GENESIS, message)
     assert (len(former) == 1) == (len(said) > len(spoken.content or ()))
     assert chain_with_unspoken(GENESIS, message) == next(iter(former), chain(GENESIS, message))
     assert chain(GENESIS, message) not in former
-    user = message_from({"role": "user", "content": said})
+    user = parse_message({"role": "user", "content": said})
     assert not list_former_chains(GENESIS, user)
 
 
@@ -365,7 +365,7 @@ def test_others_are_sent_no_null_but_beside_calls() -> None:
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]},
         ]
     )
-    assert [message_to(drop_anthropic_fields(message))["content"] for message in messages] == [
+    assert [to_chat_message(drop_anthropic_fields(message))["content"] for message in messages] == [
         ELSEWHERE.format(type="unknown"),
         None,
         "",
@@ -376,14 +376,14 @@ def test_what_others_cannot_read_is_named() -> None:
     """In its place, and a search result in its own words."""
     found = {"type": "search_result", "title": "T", "source": "S", "content": [{"type": "text", "text": "words"}]}
     parts = [found, {"type": "container_upload", "file_id": "f"}, {"type": "text", "text": "x", "citations": []}]
-    told = message_to(drop_anthropic_fields(message_from({"role": "user", "content": parts})))
+    told = to_chat_message(drop_anthropic_fields(parse_message({"role": "user", "content": parts})))
     assert [part["text"] for part in told["content"]] == [
         "T\nS\nwords",
         "[a part of type container_upload is left out here: only Anthropic can read it]",
         "x",
     ]
     assert all(set(part) == {"type", "text"} for part in told["content"])
-    same = message_from({"role": "user", "content": [{"type": "text", "text": "x"}]})
+    same = parse_message({"role": "user", "content": [{"type": "text", "text": "x"}]})
     assert drop_anthropic_fields(same) is same
 
 
@@ -414,11 +414,11 @@ special = st.sampled_from(
 
 @given(plain, special)
 def test_what_is_plain_goes_as_it_is(one: Json, other: Json) -> None:
-    message = message_from(one)
-    assert to_plain_prompt([message]) == [message_to(message)] == [one]
+    message = parse_message(one)
+    assert to_plain_prompt([message]) == [to_chat_message(message)] == [one]
     assert drop_anthropic_fields(convert_parts(message)) is message
     assert move_media_after_results([message]) == (message,)
-    assert to_plain_prompt([message, message_from(other), message]) is None
+    assert to_plain_prompt([message, parse_message(other), message]) is None
 
 
 @given(contents())

@@ -9,7 +9,7 @@ import pytest
 from holdfast.context.dialects import adapt_messages
 from holdfast.errors import InvalidRequest
 from holdfast.wire.gemini import SKIP_SIGNATURE, build_request, convert_tools
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 
 Json = dict[str, Any]
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
@@ -21,7 +21,7 @@ def call(name: str, arguments: str = "{}", **extra: Any) -> Json:
 
 def sent(*messages: Json) -> Json:
     """What is sent for Chat Completions messages."""
-    made = [message_from(message) for message in messages]
+    made = [parse_message(message) for message in messages]
     front = [message for message in made[:1] if message.role == "system"]
     return build_request([*front, *adapt_messages(made[len(front) :], "gemini")])
 

@@ -20,7 +20,7 @@ from holdfast.domain.log import extend
 from holdfast.domain.messages import Message, Part, ToolCall, decode_payload, encode_payload
 from holdfast.domain.session import Entry, NewEntry, Tail
 from holdfast.errors import InvalidMessage
-from holdfast.wire.openai import OWN_FIELDS, entry_to, message_from, message_to, messages_from, split_system
+from holdfast.wire.openai import OWN_FIELDS, parse_message, parse_messages, split_system, to_chat_message, to_entry_json
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 json_values: SearchStrategy[Any] = st.recursive(
@@ -84,23 +84,23 @@ messages = (
 def test_a_round_trip_loses_nothing(data: dict[str, Any]) -> None:
     """Every field at every level leaves as it came, also after it was stored; what came is left alone."""
     before = copy.deepcopy(data)
-    message = message_from(data)
-    assert message_to(message) == data == before
+    message = parse_message(data)
+    assert to_chat_message(message) == data == before
     assert decode_payload(encode_payload(message)) == message
 
 
 @given(messages, st.dictionaries(st.sampled_from(sorted(OWN_FIELDS)), json_values, min_size=1))
 def test_own_fields_are_never_kept_or_sent(data: dict[str, Any], own: dict[str, Any]) -> None:
     """What Holdfast gives an entry is recognised when it comes back, and goes no further."""
-    message = message_from({**own, **data})
-    assert message == message_from(data)
-    assert not OWN_FIELDS & set(message_to(message))
+    message = parse_message({**own, **data})
+    assert message == parse_message(data)
+    assert not OWN_FIELDS & set(to_chat_message(message))
 
 
 @given(messages)
 def test_a_message_is_nobody_elses(data: dict[str, Any]) -> None:
     """Changing the dict afterwards changes no message."""
-    message = message_from(data)
+    message = parse_message(data)
     kept = copy.deepcopy(message)
     for value in data.values():
         if isinstance(value, dict | list):
@@ -113,7 +113,7 @@ def test_anything_is_a_message_or_an_error_with_its_place(data: Any) -> None:
     """No JSON makes it fail in any other way."""
     made = attempted(data)
     if isinstance(made, Message):
-        assert message_from(message_to(made)) == made
+        assert parse_message(to_chat_message(made)) == made
     else:
         assert str(made).startswith("messages[3]")
         assert (made.param or "").startswith("messages[3]")
@@ -122,7 +122,7 @@ def test_anything_is_a_message_or_an_error_with_its_place(data: Any) -> None:
 def attempted(data: Any) -> Message | InvalidMessage:
     """The message in `data`, or why it is none."""
     try:
-        return message_from(data, "messages[3]")
+        return parse_message(data, "messages[3]")
     except InvalidMessage as error:
         return error
 
@@ -169,7 +169,7 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{
 def test_errors_name_the_place(data: Any, place: str) -> None:
     """`param` is the path of what is wrong, and the message begins with it."""
     with pytest.raises(InvalidMessage) as caught:
-        messages_from([{"role": "user", "content": "fine"}, data])
+        parse_messages([{"role": "user", "content": "fine"}, data])
     assert caught.value.param == f"messages[1]{place}"
     assert str(caught.value).startswith(f"messages[1]{place}")
 
@@ -178,7 +178,7 @@ def test_errors_name_the_place(data: Any, place: str) -> None:
 def test_a_list_is_wanted(data: Any) -> None:
     """One message is not a list of messages, and neither is a text."""
     with pytest.raises(InvalidMessage, match="messages must be a list"):
-        messages_from(data)
+        parse_messages(data)
 
 
 def test_too_deep_is_an_error() -> None:
@@ -187,15 +187,15 @@ def test_too_deep_is_an_error() -> None:
     for _ in range(100_000):
         deep = [deep]
     with pytest.raises(InvalidMessage, match="message is nested too deeply"):
-        message_from({"role": "user", "content": "x", "odd": deep})
+        parse_message({"role": "user", "content": "x", "odd": deep})
 
 
 def test_messages_of_the_sdk() -> None:
     """The official client's message objects are taken as they are, whole or inside a dict, unknown fields included."""
     data = {"role": "assistant", "content": None, "tool_calls": [CALL], "reasoning_content": "because"}
     reply = ChatCompletionMessage.model_validate(data)
-    assert message_to(message_from(reply)) == data
-    again = message_from({"role": "assistant", "content": reply.content, "tool_calls": reply.tool_calls})
+    assert to_chat_message(parse_message(reply)) == data
+    again = parse_message({"role": "assistant", "content": reply.content, "tool_calls": reply.tool_calls})
     assert again.tool_calls == (ToolCall("c", "f", "{}"),)
 
 
@@ -207,7 +207,7 @@ def test_messages_of_the_sdk() -> None:
 def test_arguments_become_a_text(given: Any, kept: str) -> None:
     """Parsed arguments are written as the text that providers want; a text stays as it is."""
     call = {"id": "c", "function": {"name": "f", "arguments": given}}
-    message = message_from({"role": "assistant", "tool_calls": [call]})
+    message = parse_message({"role": "assistant", "tool_calls": [call]})
     assert message.tool_calls == (ToolCall("c", "f", kept),)
     assert message.content is UNSET
 
@@ -219,15 +219,15 @@ def test_parts_keep_their_kind() -> None:
         {"type": "refusal", "refusal": "no"},
         {"type": "image_url", "image_url": {"url": "data:,"}},
     ]
-    message = message_from({"role": "assistant", "content": data})
+    message = parse_message({"role": "assistant", "content": data})
     assert message.text == "ano"
     assert message.media == (Part("image_url", extra={"image_url": {"url": "data:,"}}),)
-    assert message_to(message)["content"] == data
+    assert to_chat_message(message)["content"] == data
 
 
 def test_leading_system_messages_are_split_off() -> None:
     """Only those in front: one inside the conversation stays where it is."""
-    given = messages_from([{"role": role, "content": role} for role in ("system", "developer", "user", "system")])
+    given = parse_messages([{"role": role, "content": role} for role in ("system", "developer", "user", "system")])
     system, rest = split_system(given)
     assert [message.role for message in system] == ["system", "developer"]
     assert [message.role for message in rest] == ["user", "system"]
@@ -257,13 +257,13 @@ def entry(**changes: Any) -> Entry:
 )
 def test_an_entry_shows_what_it_has(changes: dict[str, Any], shown: dict[str, Any]) -> None:
     """An entry is its message with Holdfast's fields, those without a value left out; read back it is the message again."""
-    data = entry_to(entry(**changes))
+    data = to_entry_json(entry(**changes))
     always = {"seq": 0, "turn_id": 0, "role": "user", "content": "hi", "odd": 1, "timestamp": 17, "tokens": 5}
     assert data == {**always, **shown}
-    assert message_from(json.loads(json.dumps(data))) == entry().message
+    assert parse_message(json.loads(json.dumps(data))) == entry().message
 
 
 def test_retired_entries_say_so() -> None:
     """The log's view names what took an entry's place."""
     retired = msgspec.structs.replace(entry(), retired_by=4)
-    assert entry_to(retired) == {**entry_to(entry()), "retired_by": 4}
+    assert to_entry_json(retired) == {**to_entry_json(entry()), "retired_by": 4}

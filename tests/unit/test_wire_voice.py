@@ -16,7 +16,7 @@ from holdfast.domain.messages import Message, Part, ToolCall
 from holdfast.domain.session import NewEntry, Tail
 from holdfast.errors import InvalidMessage, InvalidMetadata
 from holdfast.wire.exports import parse_export, parse_own_fields
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 from holdfast.wire.voice import SOURCES, check_metadata, make_plain_records, make_records
 from tests.unit.seed_voice import CONTENTS, PLAIN
 
@@ -32,7 +32,7 @@ GOOD = {
 def entries(*messages: dict[str, Any]) -> Any:
     """A log of such messages, read as the REST API reads them."""
     new = [
-        NewEntry(message=message_from(one), tokens=1, **{"timestamp": 5, **parse_own_fields(one, f"messages[{at}]")})
+        NewEntry(message=parse_message(one), tokens=1, **{"timestamp": 5, **parse_own_fields(one, f"messages[{at}]")})
         for at, one in enumerate(messages)
     ]
     return extend(Tail(), new)[0]

@@ -25,7 +25,7 @@ from holdfast.errors import InvalidRequest
 from holdfast.models import Model, OfflineModel, PromptCounter
 from holdfast.tokens import STORED, TokenCounter, get_counter, restrict_counter
 from holdfast.tools.tool import Toolset
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 
 DEFAULT = "default"
 """The name of the model that answers by default."""
@@ -341,4 +341,4 @@ def offline() -> Llm:
 
 def _count_tokens(data: dict[str, Any]) -> int:
     """Return the tokens of a message or of a tool schema."""
-    return STORED.message(message_from(data)) if "role" in data else STORED.tools([data])
+    return STORED.message(parse_message(data)) if "role" in data else STORED.tools([data])

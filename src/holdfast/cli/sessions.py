@@ -398,9 +398,9 @@ def lift(
 
     entry = run_with_store(do, store=store, config=config, writes=True)
     if as_json:
-        from holdfast.wire.openai import entry_to
+        from holdfast.wire.openai import to_entry_json
 
-        show_json(entry_to(entry))
+        show_json(to_entry_json(entry))
     else:
         click.echo(f"Message {seq} will be sent again.")
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage
 from holdfast.hooks.transcript_files import RETIRED, parse_line, read_lines, to_message
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 
 CONTEXT_CHARACTERS: Final = 60
 """Characters shown on both sides of a match."""
@@ -46,7 +46,7 @@ class TranscriptEntry(NamedTuple):
     def message(self) -> Message | None:
         """The message, or None if the entry is not a valid one."""
         try:
-            return message_from(to_message(self.data))
+            return parse_message(to_message(self.data))
         except InvalidMessage:
             return None
 

@@ -29,7 +29,7 @@ from holdfast.limits import RECORDING_LINE_BYTES
 from holdfast.safe_names import is_safe_name, make_safe_name
 from holdfast.secrets import Redactor
 from holdfast.wire.exports import Imported, parse_export, parse_old_fields, parse_own_fields
-from holdfast.wire.openai import entry_to, message_from, message_to
+from holdfast.wire.openai import parse_message, to_chat_message, to_entry_json
 
 DEFAULT: Final = "default"
 """The tenant and the user whose sessions' files have the plain session id as their name."""
@@ -128,7 +128,7 @@ def encode_header(session: Session, redactor: Redactor | None = None) -> bytes:
         "user_id": session.user_id,
     }
     more = {
-        "system_messages": [message_to(message) for message in session.system_messages],
+        "system_messages": [to_chat_message(message) for message in session.system_messages],
         "state": session.state,
         "metadata": session.metadata,
     }
@@ -139,7 +139,7 @@ def encode_header(session: Session, redactor: Redactor | None = None) -> bytes:
 
 def encode_entry(entry: Entry, redactor: Redactor | None = None) -> bytes:
     """Return an entry's line."""
-    data = entry_to(entry)
+    data = to_entry_json(entry)
     data.pop("retired_by", None)
     extra = {name: data.pop(name) for name in entry.message.extra if name in _LINE_FIELDS}
     line = {"type": "entry", "timestamp": format_timestamp(data.pop("timestamp")), "role": data.pop("role")}
@@ -363,7 +363,7 @@ def to_message(data: Mapping[str, Any]) -> dict[str, Any]:
 def _is_valid_entry(data: Mapping[str, Any]) -> bool:
     try:
         message = to_message(data)
-        message_from(message)
+        parse_message(message)
         parse_own_fields(message, voice=False)
         parse_old_fields(message, "message")
     except (InvalidMessage, InvalidRequest):

@@ -18,7 +18,7 @@ from holdfast.models import anthropic_access
 from holdfast.models.http import check_api_key
 from holdfast.numbers import is_whole
 from holdfast.wire import anthropic, gemini
-from holdfast.wire.openai import messages_from, split_system
+from holdfast.wire.openai import parse_messages, split_system
 
 Kind = Literal["openai", "anthropic", "gemini"]
 _HOSTS: Final[dict[str, Kind]] = {anthropic_access.HOST: "anthropic", "generativelanguage.googleapis.com": "gemini"}
@@ -105,7 +105,7 @@ def _build_headers(kind: Kind, host: str, api_key: str | None) -> dict[str, str]
 
 
 def _convert_messages(body: Body, dialect: Dialect) -> list[Message]:
-    front, rest = split_system(messages_from(list(body.get("messages") or ())))
+    front, rest = split_system(parse_messages(list(body.get("messages") or ())))
     return [*front, *adapt_messages(rest, dialect)]
 
 

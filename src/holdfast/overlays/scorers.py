@@ -16,7 +16,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 from holdfast.errors import HoldfastError
 from holdfast.models import TokenUsage, closing, collect, read_usage
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 
 Scorer = Callable[[Sequence[dict[str, Any]]], "Sequence[float] | Awaitable[Sequence[float]]"]
 """Rates a batch of messages in Chat Completions format: a number from 0 to 1 for each. Synchronous scorers run in a thread."""
@@ -56,7 +56,7 @@ async def rate_by_callable(scorer: Scorer, batch: Sequence[Entry]) -> list[float
     Raises:
         InvalidRatings: The answer is not a number from 0 to 1 for each message.
     """
-    messages = [message_to(entry.message) for entry in batch]
+    messages = [to_chat_message(entry.message) for entry in batch]
     if inspect.iscoroutinefunction(scorer) or inspect.iscoroutinefunction(type(scorer).__call__):
         answer: Any = scorer(messages)
     else:
@@ -134,7 +134,7 @@ def _build_prompt(llm: Llm, batch: Sequence[Entry]) -> tuple[list[dict[str, Any]
             )
             messages = [Message(role="system", content=PROMPT), Message(role="user", content=question)]
             if number == 1 or sum(count.message(message) for message in messages) <= room:
-                return [message_to(message) for message in messages], number
+                return [to_chat_message(message) for message in messages], number
         number //= 2
 
 

@@ -30,7 +30,7 @@ from holdfast.context.units import Unit, list_messages
 from holdfast.domain.messages import Message
 from holdfast.errors import ContextTooLong, InvalidRequest, ModelError, ModelRejected, ModelUnavailable
 from holdfast.models import Collector, closing, read_usage
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -261,7 +261,7 @@ def _parse_answer(completion: Mapping[str, Any], *, runaway: bool) -> Answer:
 
 async def _write_by_function(writer: Summarizer, reading: SummaryInput, spent: SummaryCost, seconds: float) -> Draft:
     """Return the summary of a user-defined function, checked like a model's answer."""
-    messages = [message_to(message) for unit in reading.units for _, message in list_messages(unit)]
+    messages = [to_chat_message(message) for unit in reading.units for _, message in list_messages(unit)]
     text = "\n".join(iter_records(reading.units))
     task = Task(text=text, earlier=reading.earlier, tokens=reading.tokens, prompt=reading.prompt)
     async with _convert_errors(writer.name, seconds):

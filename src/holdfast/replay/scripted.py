@@ -16,7 +16,7 @@ from holdfast.agents import Llm
 from holdfast.context.summaries import WORDS_A_TOKEN
 from holdfast.models import to_chunks
 from holdfast.tokens import STORED
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 
 SCRIPTED: Final = "scripted"
 WINDOW: Final = 128_000
@@ -57,7 +57,7 @@ class ScriptedModel:
         """Yield the summary of a request's task; never raises."""
         texts = [str(message["content"]) for message in request["messages"]]
         text = summarize("\n".join(texts))
-        prompt = sum(STORED.message(message_from(message)) for message in request["messages"])
+        prompt = sum(STORED.message(parse_message(message)) for message in request["messages"])
         usage = {"prompt_tokens": prompt, "completion_tokens": STORED.text(text)}
         message = {"role": "assistant", "content": text}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}

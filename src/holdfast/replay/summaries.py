@@ -40,7 +40,7 @@ from holdfast.overlays.summarizers import (
     write_summary,
 )
 from holdfast.tokens import STORED
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 
 SECONDS: Final = 120.0
 """Timeout of a model for one answer, in seconds."""
@@ -123,7 +123,7 @@ class _CountingModel:
                 yield chunk
         completion = collector.build_partial()
         if not completion.get("usage"):
-            prompt_tokens = sum(STORED.message(message_from(message)) for message in request["messages"])
+            prompt_tokens = sum(STORED.message(parse_message(message)) for message in request["messages"])
             text = next((choice["message"].get("content") for choice in completion.get("choices") or ()), None)
             yield {
                 "choices": [],

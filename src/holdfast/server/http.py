@@ -21,7 +21,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import PARAMETERS
 from holdfast.server.body_limits import BodyLimits, BodyReservation
 from holdfast.server.permissions import Refused
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 
 
 class Caller:
@@ -281,7 +281,7 @@ async def mask_secrets(
     clean = await mask_messages(hf.guard, messages)
     if all(new is old for new, old in zip(clean, messages, strict=True)):
         return body
-    return {**body, "messages": [message_to(message) for message in clean]}
+    return {**body, "messages": [to_chat_message(message) for message in clean]}
 
 
 def parse_query(raw: bytes) -> dict[str, str]:

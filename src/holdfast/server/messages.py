@@ -26,7 +26,7 @@ from holdfast.sessions.erasure import erase_everywhere
 from holdfast.stores.log import Append
 from holdfast.wire.exports import parse_own_fields
 from holdfast.wire.objects import Count, JsonObject, Page, Request, json_schema
-from holdfast.wire.openai import entry_to, messages_from
+from holdfast.wire.openai import parse_messages, to_entry_json
 from holdfast.wire.sessions import Entry, EntryJson, ErasedEntry, Importance, NewMessage
 from holdfast.wire.voice import find_records
 
@@ -85,7 +85,7 @@ async def list_messages(call: Call, query: MessagesQuery) -> EntryList:
         session.ref, start=start, stop=stop, limit=query.limit + 1, descending=descending, retired=query.retired
     )
     has_more = len(found) > query.limit
-    items = [entry_to(entry) for entry in await restore_entries(call.hf.store, session.ref, found[: query.limit])]
+    items = [to_entry_json(entry) for entry in await restore_entries(call.hf.store, session.ref, found[: query.limit])]
     return EntryList.of(items, has_more=has_more, by="seq", version=session.version)
 
 
@@ -120,7 +120,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryLis
         else b"",
     )
     written = await call.hf.store.append(session.ref, write)
-    items = [entry_to(entry) for entry in await restore_entries(call.hf.store, session.ref, written.entries)]
+    items = [to_entry_json(entry) for entry in await restore_entries(call.hf.store, session.ref, written.entries)]
     version = written.session.version
     call.set_etag(version)
     return EntryList.of(items, has_more=False, by="seq", version=version)
@@ -128,7 +128,7 @@ async def append(call: Call, query: SessionQuery, body: NewMessages) -> EntryLis
 
 def _read_messages(given: Any, name: str) -> tuple[list[Message], list[dict[str, Any]]]:
     """Parse the messages of a body and Holdfast's fields in them. Raise `InvalidRequest` if there are none."""
-    messages = messages_from(given, name)
+    messages = parse_messages(given, name)
     if not messages:
         raise errors.InvalidRequest(f"{name} is empty", param=name)
     return messages, [parse_own_fields(item, f"{name}[{at}]") for at, item in enumerate(given)]
@@ -163,7 +163,7 @@ async def annotate(call: Call, query: SessionQuery, body: Annotation) -> JsonObj
         importance=UNSET if body.importance is UNSET else own.get("importance"),
         refused_by=body.refused_by,
     )
-    return entry_to((await restore_entries(call.hf.store, session.ref, [entry]))[0])
+    return to_entry_json((await restore_entries(call.hf.store, session.ref, [entry]))[0])
 
 
 @routes.add("DELETE", _MESSAGE, "write", error_statuses=OF_SESSION, answer=ErasedEntry)
@@ -179,4 +179,4 @@ async def erase(call: Call, query: SessionQuery) -> JsonObject:
     tokens = (await count_tokens([erase_content(found[0].message)]))[0]
     done = await erase_everywhere(call.hf.engine, ref, seq, tokens=tokens)
     copies = [{"session_id": session_id, "seq": at} for session_id, at in done.copies]
-    return {**entry_to(done.entry), "deleted": True, "copies": copies}
+    return {**to_entry_json(done.entry), "deleted": True, "copies": copies}

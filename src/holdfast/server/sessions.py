@@ -34,7 +34,7 @@ from holdfast.sessions.forks import fork_session, rewind_session
 from holdfast.stores.checks import check_id
 from holdfast.stores.sessions import SessionPage, SessionPatch
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, Page, Request, json_schema
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 from holdfast.wire.sessions import (
     MessageJson,
     Metadata,
@@ -142,7 +142,7 @@ async def get_short(call: Call, query: SessionQuery) -> ShortSessionWhole:
     """Return a session in the short form, with messages and state, shared state included."""
     session = await call.get_session()
     entries = await call.hf.store.entries(session.ref)
-    messages = [message_to(entry.message) for entry in await restore_entries(call.hf.store, session.ref, entries)]
+    messages = [to_chat_message(entry.message) for entry in await restore_entries(call.hf.store, session.ref, entries)]
     state = await call.hf.engine.scopes.read_all(session)
     return ShortSessionWhole.from_session(session, messages=messages, state=state)
 

@@ -22,7 +22,7 @@ from holdfast.server.http import Call
 from holdfast.server.routes import BODY, Routes
 from holdfast.wire.anthropic_requests import convert_fields, drop_anthropic_fields
 from holdfast.wire.objects import JsonObject, Request
-from holdfast.wire.openai import convert_parts, message_to, split_system
+from holdfast.wire.openai import convert_parts, split_system, to_chat_message
 
 routes = Routes("chat")
 _FORMAT: Final = Messages()
@@ -66,7 +66,7 @@ async def _count_prompt(hf: Holdfast, llm: Llm, messages: Sequence[Message], fie
     total = await run_cpu(_sum_tokens, llm, adapted_messages, tools)
     sent = [show_to_model(message, llm.inputs) for message in adapted_messages]
     sent = [drop_anthropic_fields(convert_parts(message)) for message in sent] if others else sent
-    prompt = {"model": llm.model, "messages": [message_to(message) for message in sent]}
+    prompt = {"model": llm.model, "messages": [to_chat_message(message) for message in sent]}
     provider = await llm.count_prompt({**prompt, **({"tools": tools} if tools else {})}) if llm.count else None
     measure = llm.measure(await hf.engine.learning.get(llm))
     return measure.describe(total, margin=llm.counter.margin, provider=provider)

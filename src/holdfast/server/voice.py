@@ -28,7 +28,7 @@ from holdfast.wire.objects import (
     json_schema,
     same_as,
 )
-from holdfast.wire.openai import entry_to
+from holdfast.wire.openai import to_entry_json
 from holdfast.wire.sessions import EntryJson
 from holdfast.wire.voice import SOURCES, make_attributed_records, make_plain_records
 
@@ -229,4 +229,4 @@ async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
 
 async def _show(call: Call, ref: SessionRef, entry: Entry | None) -> JsonObject | None:
     """Convert an entry with its media to JSON."""
-    return None if entry is None else entry_to((await restore_entries(call.hf.store, ref, [entry]))[0])
+    return None if entry is None else to_entry_json((await restore_entries(call.hf.store, ref, [entry]))[0])

@@ -39,7 +39,7 @@ from holdfast.turns.recall import make_item, recall_session
 from holdfast.turns.turn import TurnRequest
 from holdfast.wire import anthropic, gemini
 from holdfast.wire.anthropic import MARK
-from holdfast.wire.openai import message_to, move_media_after_results
+from holdfast.wire.openai import move_media_after_results, to_chat_message
 
 RECENT_CALLS: Final = 16
 """Newest model calls that are checked for one of the view, which shows that turns use the view."""
@@ -380,4 +380,4 @@ def _to_dialect(
             request = gemini.build_request(sent)
             return request.get("systemInstruction"), request["contents"]
         case _:
-            return None, [message_to(message) for message in sent]
+            return None, [to_chat_message(message) for message in sent]

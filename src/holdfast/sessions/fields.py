@@ -11,7 +11,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.participants import check_participants
 from holdfast.errors import InvalidRequest
 from holdfast.wire.exports import parse_milliseconds, parse_system_messages
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 from holdfast.wire.sendable import check_text, to_message
 
 
@@ -43,7 +43,7 @@ def to_system_messages(value: Any) -> tuple[Message, ...]:
     """Return system messages given as one text, or a list of texts, dicts or `Message`s. Raises `InvalidMessage`."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         items = [to_message(item, f"system_messages[{at}]", text_role="system") for at, item in enumerate(value)]
-        value = [message_to(item) for item in items]
+        value = [to_chat_message(item) for item in items]
     return parse_system_messages(value)
 
 

@@ -44,7 +44,7 @@ from holdfast.turns.prompt import build_instruction, introduce_memories, make_re
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.exports import parse_own_fields
-from holdfast.wire.openai import entry_to, message_to, split_system
+from holdfast.wire.openai import split_system, to_chat_message, to_entry_json
 from holdfast.wire.request_fields import check_keywords
 from holdfast.wire.sendable import Sendable, check_text, get_own_fields, to_messages
 from holdfast.wire.voice import make_attributed_records, make_plain_records
@@ -92,7 +92,7 @@ class SessionHandle(ExplainedSession):
 
     async def messages(self) -> list[dict[str, Any]]:
         """Return the live path as Chat Completions messages."""
-        return [message_to(entry.message) for entry in await self.entries()]
+        return [to_chat_message(entry.message) for entry in await self.entries()]
 
     async def entries(self, *, retired: bool = False) -> tuple[Entry, ...]:
         """Return the log with everything that is known about each message, including media, and retired branches if `retired`."""
@@ -416,7 +416,7 @@ class SessionHandle(ExplainedSession):
 
     async def export(self) -> list[dict[str, Any]]:
         """Return the live path with all of Holdfast's own fields."""
-        return [entry_to(entry) for entry in await self.entries()]
+        return [to_entry_json(entry) for entry in await self.entries()]
 
     async def history(self, *, view: Literal["voice", "plain"] = "voice") -> list[dict[str, Any]]:
         """Return what user and assistant said, without tools and system messages.

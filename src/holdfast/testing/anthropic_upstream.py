@@ -19,7 +19,7 @@ from holdfast.models.collect import WORDS
 from holdfast.testing.anthropic_rules import check_request
 from holdfast.testing.upstream import Received, Reply, ScriptedUpstream
 from holdfast.wire.anthropic import parse_messages, parse_system
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 
 Json = dict[str, Any]
 MAX_LOOK_BACK: Final = 20
@@ -64,7 +64,7 @@ class AnthropicUpstream(ScriptedUpstream):
 
     def to_chat(self, body: Json) -> Mapping[str, Any]:
         messages = [*parse_system(body.get("system")), *parse_messages(body["messages"])]
-        return {**body, "messages": [message_to(message) for message in messages]}
+        return {**body, "messages": [to_chat_message(message) for message in messages]}
 
     def format_failure(self, reply: Reply) -> bytes:
         if isinstance(reply.error, Mapping) and "type" in reply.error:

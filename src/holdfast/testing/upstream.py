@@ -26,7 +26,7 @@ from holdfast.models.collect import to_chunks
 from holdfast.testing.gates import Bell, Gate
 from holdfast.testing.refusals import REFUSALS
 from holdfast.tokens import get_counter
-from holdfast.wire.openai import message_from
+from holdfast.wire.openai import parse_message
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -100,7 +100,7 @@ class Tokenizer:
     def count_prompt_tokens(self, body: Mapping[str, Any]) -> int:
         """Return the tokens of a request's prompt by its own count."""
         count = get_counter(str(body.get("model")))
-        messages = sum(count.message(message_from(message)) for message in body.get("messages") or ())
+        messages = sum(count.message(parse_message(message)) for message in body.get("messages") or ())
         return round(self.ratio * (PRIMING + messages + count.tools(body.get("tools") or ())))
 
     def reply(self, body: Mapping[str, Any], reply: Reply) -> Reply:

@@ -37,7 +37,7 @@ from holdfast.turns.recall import keep_recalled, prepare_recall, recall_other_se
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire import anthropic_requests
 from holdfast.wire.anthropic_requests import drop_anthropic_fields, to_plain_prompt
-from holdfast.wire.openai import message_to, move_media_after_results
+from holdfast.wire.openai import move_media_after_results, to_chat_message
 
 _RECOUNTS = 3
 """Times that a prompt is built anew because the provider's own count of it is over the budget."""
@@ -179,7 +179,7 @@ async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingS
         if plain is not None:
             return plain
     told = await prepare_for_model(engine.store, ref, built.messages, llm.inputs, as_chat=as_chat)
-    return await run_cpu(lambda: [*map(message_to, to_acceptable(llm, told) if as_chat else told)], long=many)
+    return await run_cpu(lambda: [*map(to_chat_message, to_acceptable(llm, told) if as_chat else told)], long=many)
 
 
 def to_acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:

@@ -23,7 +23,7 @@ from holdfast.limits import ARTIFACTS_NAMED, METADATA_BYTES
 from holdfast.numbers import is_number
 from holdfast.tools.tool import relax_choice
 from holdfast.turns.turn import Turn
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 
 STOPPED: Final = (
     "[stopped: the model called tools {rounds} times in a row, and once more where it was asked for an answer]"
@@ -284,7 +284,7 @@ def _make_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
 
 
 def _to_wire_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
-    told = message_to(Message(role="assistant", tool_calls=tuple(calls)))["tool_calls"]
+    told = to_chat_message(Message(role="assistant", tool_calls=tuple(calls)))["tool_calls"]
     return [{"index": at, **call} for at, call in enumerate(told)]
 
 

@@ -37,7 +37,7 @@ from holdfast.turns.scope import TurnScope
 from holdfast.turns.tool_loop import record_calls_not_run, run_tools
 from holdfast.turns.turn import Turn
 from holdfast.turns.workflow import hand_over_reply, run_workflow
-from holdfast.wire.openai import message_from, message_to
+from holdfast.wire.openai import parse_message, to_chat_message
 
 
 async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
@@ -221,7 +221,7 @@ def _make_reply(completion: Mapping[str, Any]) -> Message:
         if isinstance(call, dict) and not call.get("id"):
             call["id"] = f"call_{at}"
     try:
-        return message_from({**data, "role": "assistant"}, "the model's reply")
+        return parse_message({**data, "role": "assistant"}, "the model's reply")
     except InvalidMessage as exc:
         raise ModelProtocolError(f"the model answered with something that is no message: {exc}") from exc
 
@@ -259,6 +259,6 @@ async def _repeat_reply(turn: Turn, stored: Entry) -> list[dict[str, Any]]:
         "object": "chat.completion",
         "created": entry.timestamp // 1000,
         "model": turn.request.responder.llm.model,
-        "choices": [{"index": 0, "message": message_to(message), "finish_reason": reason}],
+        "choices": [{"index": 0, "message": to_chat_message(message), "finish_reason": reason}],
     }
     return list(to_chunks(completion))

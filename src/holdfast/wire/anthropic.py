@@ -34,7 +34,7 @@ from holdfast.context.dialects import (
 from holdfast.context.recalled import is_recalled
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import InvalidMessage, InvalidRequest
-from holdfast.wire.openai import Media, dump_model, message_from, read_medium, split_system
+from holdfast.wire.openai import Media, dump_model, parse_message, read_medium, split_system
 
 Block = dict[str, Any]
 CACHE_MARKS: Final = 4
@@ -428,7 +428,7 @@ def parse_message_groups(data: Any, where: str = "messages") -> list[list[Messag
 
 def parse_system(data: Any, where: str = "system") -> list[Message]:
     """Return the `system` field of an Anthropic request, text or text blocks, as a list of at most one system message."""
-    return [message_from({"role": "system", "content": data}, where)] if data else []
+    return [parse_message({"role": "system", "content": data}, where)] if data else []
 
 
 def _parse_message(data: Any, where: str) -> list[Message]:
@@ -437,14 +437,14 @@ def _parse_message(data: Any, where: str) -> list[Message]:
         raise InvalidMessage(f"{where} must be an object with a role, user or assistant, and content", param=where)
     role, content = data["role"], data.get("content")
     if isinstance(content, str):
-        return [message_from({"role": role, "content": content}, where)]
+        return [parse_message({"role": role, "content": content}, where)]
     if not isinstance(content, Sequence) or isinstance(content, bytes):
         raise InvalidMessage(f"{where}.content must be a string or a list of blocks", param=f"{where}.content")
     tools, rest = _separate_tools(role, content, f"{where}.content")
     if role == "assistant":
         return [_parse_reply(tools, rest, where)]
     results = [_parse_result(block, place) for block, place in tools]
-    left = [message_from({"role": role, "content": rest}, where)] if rest or not tools else []
+    left = [parse_message({"role": role, "content": rest}, where)] if rest or not tools else []
     return [*results, *left]
 
 
@@ -469,7 +469,7 @@ def _parse_reply(calls: Sequence[tuple[Any, str]], rest: list[Any], where: str) 
     data: dict[str, Any] = {"role": "assistant", "content": rest or None}
     if calls:
         data["tool_calls"] = [_parse_call(block, place) for block, place in calls]
-    return message_from(data, where)
+    return parse_message(data, where)
 
 
 def _parse_call(block: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -493,4 +493,4 @@ def _parse_result(block: Mapping[str, Any], where: str) -> Message:
         )
     rest = {key: value for key, value in block.items() if key not in {"type", "tool_use_id", "content"}}
     content = block.get("content")
-    return message_from({"role": "tool", "content": content, "tool_call_id": block["tool_use_id"], **rest}, where)
+    return parse_message({"role": "tool", "content": content, "tool_call_id": block["tool_use_id"], **rest}, where)

@@ -17,7 +17,7 @@ from holdfast.context.dialects import THINKING, Thought, parse_arguments, parse_
 from holdfast.domain.messages import UNSPOKEN_PARTS
 from holdfast.numbers import is_whole
 from holdfast.wire.anthropic import BLOCKS
-from holdfast.wire.openai import find_continued_call, message_from
+from holdfast.wire.openai import find_continued_call, parse_message
 
 Block = dict[str, Any]
 Event = dict[str, Any]
@@ -70,7 +70,7 @@ def make_blocks(message: Mapping[str, Any]) -> list[Block]:
     blocks = _get_native_blocks(message)
     if not blocks:
         blocks = [
-            *map(_convert_thought, parse_field_thoughts(message_from({**message, "role": "assistant"}))),
+            *map(_convert_thought, parse_field_thoughts(parse_message({**message, "role": "assistant"}))),
             *_convert_content(message),
         ]
     return [*blocks, *(_convert_call(call, at) for at, call in enumerate(message.get("tool_calls") or ()))]

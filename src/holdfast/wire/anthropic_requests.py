@@ -24,7 +24,7 @@ from holdfast.domain.budget import Budget
 from holdfast.domain.messages import SERVER_TOOL_PARTS, UNSPOKEN_PARTS, Message, Part, ToolCall
 from holdfast.errors import InvalidRequest
 from holdfast.wire.anthropic import MARK, build_request, convert_tools, to_tool_name
-from holdfast.wire.openai import message_to, messages_from, split_system
+from holdfast.wire.openai import parse_messages, split_system, to_chat_message
 
 Body = Mapping[str, Any]
 CHAT_ONLY: Final = frozenset(
@@ -96,7 +96,7 @@ def build_body(body: Body, *, max_tokens: int | None = None) -> dict[str, Any]:
         InvalidRequest: The body contains something that Anthropic does not support, as in `check`.
     """
     check(body)
-    front, rest = split_system(messages_from(list(body.get("messages") or ())))
+    front, rest = split_system(parse_messages(list(body.get("messages") or ())))
     tools, choice = _select_tools(body)
     converted: dict[str, Any] = {name: value for name, value in body.items() if name not in CHAT_ONLY | REWRITTEN}
     converted.update(
@@ -411,7 +411,7 @@ def to_plain_prompt(messages: Sequence[Message]) -> list[dict[str, Any]] | None:
         and not (one.tool_calls or one.extra)
         and one.tool_call_id is None
         and one.name is None
-        else message_to(one)
+        else to_chat_message(one)
         if _is_plain(one)
         else None
         for one in messages

@@ -27,7 +27,7 @@ from holdfast.errors import InvalidMessage, InvalidRequest, TooLarge
 from holdfast.limits import METADATA_BYTES
 from holdfast.numbers import check_whole, is_number, is_whole
 from holdfast.wire.artifacts import ArtifactObject
-from holdfast.wire.openai import dump_model, entry_to, message_from, messages_from, read_medium, split_system
+from holdfast.wire.openai import dump_model, parse_message, parse_messages, read_medium, split_system, to_entry_json
 from holdfast.wire.sessions import SessionObject
 from holdfast.wire.voice import INTERNAL, check_metadata, find_records
 
@@ -48,7 +48,7 @@ def export_entry(entry: Entry, *, digests: bool = False) -> dict[str, Any]:
         digests: If True, erased entries include the digest of their content. The digest has no key, so anyone who has
             it can check a guess of what the message said.
     """
-    return {**entry_to(entry), "digest": entry.digest.hex()} if digests and entry.erased else entry_to(entry)
+    return {**to_entry_json(entry), "digest": entry.digest.hex()} if digests and entry.erased else to_entry_json(entry)
 
 
 def export_call(call: ModelCall) -> dict[str, Any]:
@@ -337,7 +337,7 @@ def parse_export(data: Mapping[str, Any], *, now: int = 0, own: bool = False) ->
         data = put_back_media(data)
     if "messages" not in data:
         raise InvalidRequest("messages is missing: an imported session must have messages", param="messages")
-    messages = messages_from(data["messages"], name)
+    messages = parse_messages(data["messages"], name)
     raw = [dump_model(item) for item in data["messages"]]
     placed_items = [(item, f"{name}[{at}]") for at, item in enumerate(raw)]
     fields = [
@@ -458,7 +458,7 @@ def parse_system_messages(value: Any) -> tuple[Message, ...]:
     if not isinstance(value, Sequence):
         raise InvalidRequest("system_messages must be a list of messages or texts", param="system_messages")
     texts = [{"role": "system", "content": item} if isinstance(item, str) else item for item in value]
-    messages = tuple(message_from(item, f"system_messages[{at}]") for at, item in enumerate(texts))
+    messages = tuple(parse_message(item, f"system_messages[{at}]") for at, item in enumerate(texts))
     for at, message in enumerate(messages):
         if message.role not in ("system", "developer"):
             place = f"system_messages[{at}].role"

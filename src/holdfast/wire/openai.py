@@ -153,7 +153,7 @@ _PLAIN_ROLES = frozenset(ROLES) - {"tool"}
 _NAMED = frozenset({"role", "content", "tool_calls", "tool_call_id", "name"}) | OWN_FIELDS
 
 
-def message_from(data: Any, where: str = "message") -> Message:
+def parse_message(data: Any, where: str = "message") -> Message:
     """Parse a message from a decoded JSON object, or an object with `model_dump` (a message of the SDK).
 
     Args:
@@ -183,7 +183,7 @@ def message_from(data: Any, where: str = "message") -> Message:
     return message
 
 
-def messages_from(data: Any, where: str = "messages") -> list[Message]:
+def parse_messages(data: Any, where: str = "messages") -> list[Message]:
     """Parse a list of messages.
 
     Raises:
@@ -191,7 +191,7 @@ def messages_from(data: Any, where: str = "messages") -> list[Message]:
     """
     if not isinstance(data, Sequence) or isinstance(data, str | bytes):
         raise InvalidMessage(f"{where} must be a list of messages", param=where)
-    return [message_from(item, f"{where}[{at}]") for at, item in enumerate(data)]
+    return [parse_message(item, f"{where}[{at}]") for at, item in enumerate(data)]
 
 
 def split_system(messages: Sequence[Message]) -> tuple[tuple[Message, ...], list[Message]]:
@@ -202,7 +202,7 @@ def split_system(messages: Sequence[Message]) -> tuple[tuple[Message, ...], list
     return tuple(messages[:at]), list(messages[at:])
 
 
-def message_to(message: Message) -> dict[str, Any]:
+def to_chat_message(message: Message) -> dict[str, Any]:
     """Return `message` in Chat Completions format: role and content first, unknown fields last.
 
     Media that are stored separately are represented by a mark; callers that need their data restore it before
@@ -221,9 +221,9 @@ def message_to(message: Message) -> dict[str, Any]:
     return {**data, **message.extra} if message.extra else data
 
 
-def entry_to(entry: Entry) -> dict[str, Any]:
+def to_entry_json(entry: Entry) -> dict[str, Any]:
     """Return `entry` with all its fields, as in Holdfast's own routes and exports."""
-    data = {"seq": entry.seq, "turn_id": entry.turn_id, **message_to(entry.message), "timestamp": entry.timestamp}
+    data = {"seq": entry.seq, "turn_id": entry.turn_id, **to_chat_message(entry.message), "timestamp": entry.timestamp}
     if entry.agent is not None:
         data["agent"] = entry.agent
     if entry.metadata:

@@ -8,7 +8,7 @@ from typing import Any
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.wire.exports import check_turns, parse_own_fields
-from holdfast.wire.openai import message_from, message_to
+from holdfast.wire.openai import parse_message, to_chat_message
 from holdfast.wire.voice import find_records
 
 Sendable = str | Mapping[str, Any] | Message | Any
@@ -65,13 +65,13 @@ def to_message(given: Sendable, where: str, *, text_role: str) -> Message:
         InvalidMessage: The message is invalid.
     """
     if isinstance(given, str):
-        return message_from({"role": text_role, "content": given}, where)
+        return parse_message({"role": text_role, "content": given}, where)
     if isinstance(given, Message):
         try:
-            return message_from(message_to(given), where)
+            return parse_message(to_chat_message(given), where)
         except (AttributeError, TypeError) as exc:
             raise InvalidMessage(f"{where} is a Message with fields of wrong types: {exc}", param=where) from exc
-    return message_from(given, where)
+    return parse_message(given, where)
 
 
 def check_text(value: Any, name: str, *, none: bool = False) -> None:

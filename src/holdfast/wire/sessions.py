@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 from holdfast.domain.session import EndReason, Session
 from holdfast.limits import METADATA_BYTES, STATE_BYTES, SYSTEM_BYTES
 from holdfast.wire.objects import Answer, Count, Id, JsonObject, NonEmpty, OpenObject, Time, json_schema, same_as
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 
 State = Annotated[JsonObject, json_schema(description=f"free, at most {STATE_BYTES} bytes")]
 Metadata = Annotated[JsonObject, json_schema(description=f"free, at most {METADATA_BYTES} bytes")]
@@ -206,7 +206,7 @@ class SessionObject(Answer, kw_only=True):
             session,
             message_count=session.messages,
             usage=SessionUsage.from_fields(session.usage),
-            system_messages=[message_to(message) for message in session.system_messages],
+            system_messages=[to_chat_message(message) for message in session.system_messages],
             damaged=list(session.damaged) or UNSET,
             **more,
         )

@@ -13,7 +13,7 @@ import msgspec
 from holdfast.domain.messages import Message
 from holdfast.errors import InvalidMessage, InvalidRequest
 from holdfast.limits import RECORDING_LINE_BYTES
-from holdfast.wire.openai import message_from, messages_from
+from holdfast.wire.openai import parse_message, parse_messages
 from holdfast.wire.voice import find_records
 
 
@@ -63,17 +63,17 @@ def read_recordings(lines: Iterable[bytes], source: str) -> Iterator[Recording |
 def _parse_recording(line: bytes, name: str) -> Recording | tuple[str, Message]:
     data = _decode(line)
     if isinstance(data, list):
-        return Recording(name, tuple(messages_from(data)))
+        return Recording(name, tuple(parse_messages(data)))
     if not isinstance(data, dict):
         raise InvalidMessage(
             "a line must be an object with messages, a list of messages, or a message with a session_id"
         )
     if "messages" in data or "contents" in data:
         given, where = _find_records(data)
-        return Recording(_get_name(data, name), tuple(messages_from(given, where)))
+        return Recording(_get_name(data, name), tuple(parse_messages(given, where)))
     if "role" in data and "session_id" in data:
         message = {key: value for key, value in data.items() if key != "session_id"}
-        return str(data["session_id"]), message_from(message)
+        return str(data["session_id"]), parse_message(message)
     raise InvalidMessage("the object has neither messages nor a role with a session_id")
 
 

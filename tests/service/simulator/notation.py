@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 
 Data = dict[str, Any]
 _WORD = re.compile(r"(tc|t|u|a|r|sys)(.*)")
@@ -45,7 +45,7 @@ def words(entries: Iterable[Any]) -> str:
 
 
 def _word(one: Any) -> str:
-    data = one if isinstance(one, dict) else message_to(one.message)
+    data = one if isinstance(one, dict) else to_chat_message(one.message)
     if data.get("tool_calls"):
         return "tc" + "+".join(json.loads(call["function"]["arguments"])["number"] for call in data["tool_calls"])
     if data["role"] == "tool":

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast.errors import ModelUnavailable
 from holdfast.models import to_chunks
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 from tests.service.simulator.door import CHAT, Answer, Door
 from tests.unit.dialect_rules import openai as refused
 
@@ -249,7 +249,7 @@ async def check_sessions(door: Door) -> int:
     assert not page.has_more
     for session in page.sessions:
         entries = await door.log(session.id, session.user_id, retired=session.user_id == "default")
-        words = [message_to(entry.message) for entry in entries]
+        words = [to_chat_message(entry.message) for entry in entries]
         assert {message["role"] for message in words} >= {"user", "assistant"}, f"an empty session: {words}"
         assert len(owners(words) - {session.user_id}) <= 1, f"several clients in one session: {words}"
     return len(page.sessions)

@@ -11,7 +11,7 @@ from holdfast.agents import Llm, Roster
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from holdfast.matching.retries import UndeliveredReplies
-from holdfast.wire.openai import message_to
+from holdfast.wire.openai import to_chat_message
 from tests.service.simulator.door import Answer, Door, Speaker
 from tests.service.simulator.reference import Entry, Landing, Log, land, said, text, visible
 from tests.unit.dialect_rules import openai as refused
@@ -135,7 +135,7 @@ class World:
         if len(landings) == 1:
             return landings[0]
         tenant, user = person.owner
-        live = [said(message_to(entry.message)) for entry in await self.doors[tenant].log(session_id, user)]
+        live = [said(to_chat_message(entry.message)) for entry in await self.doors[tenant].log(session_id, user)]
         known = {log.id for log in self.logs[person.owner]}
         there = [one for one in landings if (session_id not in known if one.log is None else one.log.id == session_id)]
         fits = [
@@ -204,11 +204,11 @@ class World:
         door = self.doors[tenant]
         entries = await door.log(log.id, user, retired=True)
         assert [entry.seq for entry in entries] == list(range(len(entries)))
-        there = {entry.seq: message_to(entry.message) for entry in entries}
+        there = {entry.seq: to_chat_message(entry.message) for entry in entries}
         for seq, entry in log.entries.items():
             assert there.get(seq) == entry.message, f"{seq} is lost or changed"
         live = [entry for entry in entries if entry.retired_by is None]
-        found = [said(message_to(entry.message)) for entry in live]
+        found = [said(to_chat_message(entry.message)) for entry in live]
         wanted = [said(message) for message in landing.live]
         replied = said(
             {"role": "assistant", **({"content": self.reply} if isinstance(self.reply, str) else self.reply)}
@@ -228,7 +228,7 @@ class World:
         for at, entry in enumerate(live):
             if entry.seq not in log.entries:
                 cut = bool((entry.metadata or {}).get("interrupted"))
-                log.entries[entry.seq] = Entry(entry.seq, message_to(entry.message), log.live[: at + 1], cut)
+                log.entries[entry.seq] = Entry(entry.seq, to_chat_message(entry.message), log.live[: at + 1], cut)
         log.used = self.clock
 
     def _check_prompt(self, prompts: list[list[Data]], ask: Ask, landing: Landing) -> None:

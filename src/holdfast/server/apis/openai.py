@@ -12,7 +12,7 @@ from holdfast.server.replies import Reply
 from holdfast.turns.model_call import PROGRESS
 from holdfast.turns.reply_assembler import Progress
 from holdfast.wire.exports import parse_record_fields
-from holdfast.wire.openai import messages_from
+from holdfast.wire.openai import parse_messages
 from holdfast.wire.voice import find_records
 
 _encoder = msgspec.json.Encoder()
@@ -25,7 +25,7 @@ class ChatCompletions:
 
     def parse(self, body: dict[str, Any], headers: Mapping[str, str]) -> ParsedRequest:
         given, name = find_records(body)
-        messages = messages_from(given, name) if given else []
+        messages = parse_messages(given, name) if given else []
         fields = {key: value for key, value in body.items() if key not in ("messages", "contents")}
         return ParsedRequest(fields, messages, parse_record_fields(given or (), name))
 
