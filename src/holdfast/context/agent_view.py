@@ -8,13 +8,13 @@ Words, calls and results of another agent become text with the user role, under 
     [agent researcher's tool search returned #qwertzui]: 3 pages
     [agent researcher handed the conversation over to writer #qwertzui]: They want a poem.
 
-The heading contains the session's marker, and the quoted text is made inert; see `holdfast.context.escaping`. Every further line of a
-quote is indented, whatever kind of line break precedes it, so that no quoted line can look like a heading. No strategy treats a quoted
-message as a user message: it is never the task, the current message or an instruction.
+The heading contains the session's marker, and the quoted text is made inert; see `holdfast.context.escaping`. Every further line of a quote
+is indented, whatever kind of line break precedes it, so that no quoted line can look like a heading. No strategy treats a quoted message as
+a user message: it is never the task, the current message or an instruction.
 
-Agents that run in parallel write in branches, for example `panel.optimist` and `panel.pessimist`; each entry stores its branch. A view
-sees its own branch, the enclosing ones and those inside it, and no others. This is decided for each unit from the unit alone, so that
-folding a log at once or in pieces gives the same result.
+Agents that run in parallel write in branches, for example `panel.optimist` and `panel.pessimist`; each entry stores its branch. A view sees
+its own branch, the enclosing ones and those inside it, and no others. This is decided for each unit from the unit alone, so that folding a
+log at once or in pieces gives the same result.
 """
 
 from __future__ import annotations

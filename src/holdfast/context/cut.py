@@ -1,8 +1,8 @@
 """Shortening one message in the middle, with a visible note, so that required messages fit into a working set.
 
-The head and the tail of a text stay; the note between them says how much is missing and where the whole text is. The texts of a message
-are shortened, and in an assistant message with tool calls also the strings inside the arguments. Arguments stay JSON, and their first
-key says that they were cut. Media and long unknown fields cannot be shortened: they are replaced by a text that names them.
+The head and the tail of a text stay; the note between them says how much is missing and where the whole text is. The texts of a message are
+shortened, and in an assistant message with tool calls also the strings inside the arguments. Arguments stay JSON, and their first key says
+that they were cut. Media and long unknown fields cannot be shortened: they are replaced by a text that names them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from holdfast.domain.messages import Content, Message, Part, ToolCall
 MIN_CUT = 128
 """Tokens below which no message is cut; see `compute_cut_floor` for small rooms."""
 LEAST_CUT, FLOOR = 32, 8
-"""If a digest repeats what was cut, the floor is this fraction (1/`FLOOR`) of the room, and at least `LEAST_CUT` tokens, most of which are
-the note. With `MIN_CUT`, three messages would fill a room of 512 tokens and leave no room for the digest."""
+"""If a digest repeats what was cut, the floor is this fraction (1/`FLOOR`) of the room, and at least `LEAST_CUT` tokens, most of which are the
+note. With `MIN_CUT`, three messages would fill a room of 512 tokens and leave no room for the digest."""
 USERS_LEAST = 48
 """The floor for user messages, which no digest repeats as well."""
 NOTE = "\n[… {missing} of {size} characters cut, {whole} …]\n"
 _CUT_KEY = "[cut, see {whole}]"
-"""First key in the arguments of a call that was cut. It contains the session's marker, so a model cannot take it for an argument of the
-tool, and no tool call with shortened arguments can be repeated by mistake."""
+"""First key in the arguments of a call that was cut. It contains the session's marker, so a model cannot take it for an argument of the tool,
+and no tool call with shortened arguments can be repeated by mistake."""
 STUB = "[original task{tag}: {text}]"
 """Replaces a task anchor that takes more than a quarter of the room."""
 STUB_LEAST = 66

@@ -171,10 +171,8 @@ def adapt_messages(messages: Sequence[Message], dialect: Dialect, marker: str = 
     """Return the conversation, without the system prompt, as `dialect` requires it.
 
     OpenAI accepts it unchanged. Anthropic and Gemini require that the user begins and ends, and that system messages come first. No user
-    message
-    may be empty, arguments must be a JSON object, part types must be known, and each tool-call id may occur once in the prompt. Anthropic
-    also
-    requires that an assistant's turn begins with its signed reasoning.
+    message may be empty, arguments must be a JSON object, part types must be known, and each tool-call id may occur once in the prompt.
+    Anthropic also requires that an assistant's turn begins with its signed reasoning.
 
     Args:
         messages: the conversation.

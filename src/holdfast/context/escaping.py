@@ -5,8 +5,8 @@ quotes users, tools and models. Three measures keep the two apart:
 
 - Every such text contains the session's **marker**, eight letters after a `#`. It is derived from a secret of the store, so that no user,
   tool or client can know or compute it. It stays the same for the lifetime of the session.
-- Quoted text is made inert. Tokens of chat templates, labels like Holdfast's, speaker names at the beginning of a line, characters that
-  are invisible or reverse the writing direction, and the marker itself are rewritten in a readable form.
+- Quoted text is made inert. Tokens of chat templates, labels like Holdfast's, speaker names at the beginning of a line, characters that are
+  invisible or reverse the writing direction, and the marker itself are rewritten in a readable form.
 - Lists of findings are JSON lines, in which brackets, line ends and invisible characters are escaped.
 
 The log is never changed. All functions are pure.

@@ -1,7 +1,7 @@
 """Finds out whether a message of the log is in a prompt: whole, in part or not at all, in which block, and why.
 
-The words of a message that is not sent whole are searched in the text of every block that is not verbatim, whatever created the block,
-so that new kinds of compaction need no change here.
+The words of a message that is not sent whole are searched in the text of every block that is not verbatim, whatever created the block, so
+that new kinds of compaction need no change here.
 """
 
 from __future__ import annotations

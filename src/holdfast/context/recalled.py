@@ -1,7 +1,7 @@
 """The block of recalled text in a prompt: its content, its format, and why nothing in it can pass for more than data.
 
-The block is one message with the user role just before the current user message; it is in no log. Each item is one line of JSON between
-an opening and a closing line that contain the session's marker. Line ends, brackets and angle brackets in recalled text are escaped (see
+The block is one message with the user role just before the current user message; it is in no log. Each item is one line of JSON between an
+opening and a closing line that contain the session's marker. Line ends, brackets and angle brackets in recalled text are escaped (see
 `holdfast.context.escaping`), so that it can neither end the block nor begin anything. The same items and room give the same bytes.
 """
 

@@ -2,12 +2,12 @@
 
 A unit is worth what no other remaining unit says. Its values are weighed by their form (identifiers before dates before numbers before
 words). They count more if they were used again, if their key is the name of an argument of some call, and the later that was. Of many
-values of one form in a unit, each further one adds less, and worth is set against size, so that a listing does not crowd out what is
-short and definite. The user's messages count by their words, whatever they are. Only form and place decide, never meaning: it works the
-same for prose and code, logs and JSON, in any script.
+values of one form in a unit, each further one adds less, and worth is set against size, so that a listing does not crowd out what is short
+and definite. The user's messages count by their words, whatever they are. Only form and place decide, never meaning: it works the same for
+prose and code, logs and JSON, in any script.
 
-Rating all units of a window costs as much as reading them. After that, a unit's importance only rises, when other units that say the
-same leave.
+Rating all units of a window costs as much as reading them. After that, a unit's importance only rises, when other units that say the same
+leave.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from holdfast.context.window import Window
 from holdfast.domain.messages import Message
 
 FORMS = {IDENTIFIER: 2.0, NUMBERED: 2.0, DATE: 2.0, DIGITS: 1.3, NAME: 0.65, SHORT: 0.5, WORD: 0.12}
-"""What a value promises, by the weight of its form in a digest; other forms count as in a digest. A whole unit contains many plain words,
-and all of them stay with it, so they count for less here."""
+"""What a value promises, by the weight of its form in a digest; other forms count as in a digest. A whole unit contains many plain words, and
+all of them stay with it, so they count for less here."""
 USERS_WORD = 0.3
 """The least that a word of the user counts: instructions and corrections are mostly plain words."""
 CROWD, USERS_CROWD, CROWDING = 1.5, 10.0, 1.5

@@ -1,7 +1,7 @@
 """The strategies and their keys: one table of everything that may be set under `context:` and in a request, and its validation.
 
-`holdfast.context.strategies` implements the strategies. This module knows names, types, ranges and defaults, and what requests and API
-keys may ask for.
+`holdfast.context.strategies` implements the strategies. This module knows names, types, ranges and defaults, and what requests and API keys
+may ask for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT_STRATEGY: Final = "digest"
 CLEARING: Final = "clear_tool_results"
 """A strategy of its own, and a key of all others: it is applied before them."""
 RECALL: Final = "recall"
-"""The key that says whether a prompt recalls messages of its own session that it no longer contains. Choosing another strategy keeps it."""
+"""The key that says whether a prompt recalls evicted messages of its own session. It stays in force if a request names another strategy."""
 RECALLING: Final = frozenset({"digest", "summary_buffer", "salience", CLEARING})
 """Strategies that recall by default."""
 
@@ -35,10 +35,8 @@ class Key(msgspec.Struct, frozen=True):
 
     kind: Literal["integer", "share", "text", "texts", "flag", "switch", "clearing"]
     """A `share` is a number between 0 and 1, exclusive: 1.0 would leave no room for the next message. A `switch` is `auto`, `on` or `off`;
-    YAML
-    reads the last two as true and false. `clearing` is a mapping with the keys of `clear_tool_results`, or true for their defaults, or
-    false
-    to switch it off."""
+    YAML reads the last two as true and false. `clearing` is a mapping with the keys of `clear_tool_results`, or true for their defaults, or
+    false to switch it off."""
     default: Any
     """The default value; None if `about` describes the default."""
     about: str
@@ -94,8 +92,8 @@ def _make_budget_key(default: int | None, about: str = "tokens of the conversati
 
 
 MAX_WINDOW: Final = 200_000
-"""Tokens of a model's window that are used if no budget is given: in a window of a million tokens no message would ever leave, and models
-find less in long prompts."""
+"""Tokens of a model's window that are used if no budget is given: in a window of a million tokens no message would ever leave, and models find
+less in long prompts."""
 _MAX_WINDOW = Key("integer", MAX_WINDOW, "most tokens of the model's window that are used if `budget` is unset", low=1)
 
 
@@ -423,8 +421,7 @@ class RequestSettings(msgspec.Struct, frozen=True):
         """Return the settings for the request; the agent's own object if nothing changes.
 
         A strategy without a budget is replaced by `token_window` if there is a budget to keep, because an agent that takes over in the
-        middle of
-        a turn can no longer reject the request.
+        middle of a turn can no longer reject the request.
         """
         strategy, least = self.strategy or settings.strategy, self._get_smallest_budget(settings)
         if strategy == settings.strategy and least == get_budget(settings) and self.recall is None:

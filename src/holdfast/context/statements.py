@@ -1,9 +1,9 @@
 """Statements: the sentences in which a user states facts or wishes. They are found and rated without a model. Pure.
 
-Quoted and pasted text is removed from a message, and the rest is split into sentences. Each is rated by cue words and by its form, with
-the weights of a logistic regression over labelled conversations (`benchmarks/statements`, the six kinds under `dev`). What people want to
-have remembered is rather a full sentence of a longer message than its first sentence, its only one, or a question. The weight of length
-was set by hand to less than the learned value, so that short instructions stay; that cost one statement in a hundred.
+Quoted and pasted text is removed from a message, and the rest is split into sentences. Each is rated by cue words and by its form, with the
+weights of a logistic regression over labelled conversations (`benchmarks/statements`, the six kinds under `dev`). What people want to have
+remembered is rather a full sentence of a longer message than its first sentence, its only one, or a question. The weight of length was set
+by hand to less than the learned value, so that short instructions stay; that cost one statement in a hundred.
 """
 
 # ruff: noqa: RUF001 (punctuation of other scripts is what some patterns are about; lists of words stay readable)
@@ -183,8 +183,8 @@ _WORKED_ON: Final = re.compile(
     r"|quote|following|below|traceback|data|code|was|got)\b(?=[^\n:：]{0,80}[:：][ \t]*\n)|[^\n:：]{0,60}\berror\b(?=[^\n:：]{0,80}[:：][ \t]*\n)|[^\n:：]{0,40}(?:下面|以下|次の|下記))[^\n:：]{0,80}[:：](?=\s|请)[\s\S]*",
     _I | re.MULTILINE,
 )
-"""A request to work on a text, or the announcement of one: everything after the colon is that text. A sentence with `always` or `never` is
-an instruction."""
+"""A request to work on a text, or the announcement of one: everything after the colon is that text. A sentence with `always` or `never` is an
+instruction."""
 _PASTED: Final = re.compile(
     r"^[ \t]*(?P<fence>~~~|'''|\"\"\").*?(?:^[ \t]*(?P=fence)|\Z)"
     r"|^[ \t]*(?P<rule>[-=_*+]{3,})[ \t]*\n.*?(?:^[ \t]*(?P=rule)[-=_*+]*[ \t]*$|\Z)|^[ \t]*(?P<lead>[-=_*+]{2,})[ \t]+\w[^\n]{0,60}(?P=lead)[ \t]*\n.*?(?:^[ \t]*(?P=lead)[^\n]*|\Z)"
@@ -288,8 +288,8 @@ WEIGHTS: Final[Mapping[str, float]] = {
 }
 """What each cue adds, at most twice. The last two were set by hand: what harms a person, and what matters only at its moment."""
 QUESTION, ASKING_WORD, ONLY, FIRST, LENGTH, BASE = -1.7, -0.4, -0.5, -1.15, 1.0, -4.65
-"""Added for a question mark, for a first word that asks, for the only and for the first sentence of a message, for the logarithm of its
-words, and for every sentence."""
+"""Added for a question mark, for a first word that asks, for the only and for the first sentence of a message, for the logarithm of its words,
+and for every sentence."""
 LEAST_CONTENT: Final = 2
 """Least words of a sentence with a courtesy in addition to it, not counting words that say nothing by themselves."""
 LEAST_WORDS: Final = 3

@@ -40,8 +40,8 @@ from holdfast.errors import InvalidRequest
 RECENT_LEAST = 0.5
 """Least share of `target` of the room, the digest not counted, for the newest messages."""
 REPLY_PART, REPLY_LEAST_ROOM = 8, 768
-"""Fraction (1/`REPLY_PART`) of a room that the reply may take which the newest message answers; and the smallest room, in tokens, with a
-place for that reply."""
+"""Largest fraction (1/`REPLY_PART`) of a room for the reply that the newest message answers; and the smallest room, in tokens, with a place
+for that reply."""
 NO_CONTENT = "no content: providers refuse such a message"
 """Why a reply or a system message is left out; see `holdfast.context.units`."""
 WITHOUT_MODEL = frozenset({"none", "offline"})
@@ -413,8 +413,7 @@ def register_strategies(functions: Mapping[Any, Any]) -> None:
     """Register functions as strategies of this process.
 
     `holdfast.open(strategies=…)` registers its functions until it is closed. Strategies are looked up by name in the whole process, so a
-    name
-    can refer to only one function at a time.
+    name can refer to only one function at a time.
 
     Raises:
         InvalidRequest: a name is built in, is not an identifier, or is registered for another function; or a value is not a function.

@@ -1,7 +1,7 @@
 """Units: the messages that a working set keeps or drops together, and their conversion to messages that providers accept.
 
-A log may contain what no provider accepts: calls whose results were lost in a crash, results without a call, ids used twice. It is
-repaired here, when messages are made from entries, and nowhere else. The log stays unchanged.
+A log may contain what no provider accepts: calls whose results were lost in a crash, results without a call, ids used twice. It is repaired
+here, when messages are made from entries, and nowhere else. The log stays unchanged.
 """
 
 from __future__ import annotations
@@ -113,8 +113,7 @@ class Unit(msgspec.Struct, frozen=True, gc=False):
     """A plain message, or an assistant message with tool calls together with all its results.
 
     A result without a call that arrived while other results were pending belongs to the unit too, so a unit is always one contiguous piece
-    of
-    the live path.
+    of the live path.
     """
 
     entries: tuple[Entry, ...]

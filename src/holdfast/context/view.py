@@ -1,8 +1,8 @@
 """A view: one agent's working state of a session, updated from build to build.
 
-The log is folded unit by unit: each unit is added, and when the window has to change, the strategy changes it. The result is a
-`ViewState`, saved with the session, so that a build reads only new entries and those that are sent. Folding a log at once or in pieces
-gives the same state, which makes builds deterministic.
+The log is folded unit by unit: each unit is added, and when the window has to change, the strategy changes it. The result is a `ViewState`,
+saved with the session, so that a build reads only new entries and those that are sent. Folding a log at once or in pieces gives the same
+state, which makes builds deterministic.
 """
 
 from __future__ import annotations

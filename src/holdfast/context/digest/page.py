@@ -20,13 +20,12 @@ from holdfast.context.escaping import escape_inline
 from holdfast.context.values import COLONS, Words, split_words, weigh_words
 
 USER_LEAST, SMALL_TEXT, STEEP = 1.0, 420, 3.0
-"""Share of the best fact's score that the user's words need to come before it in a text of `SMALL_TEXT` tokens, and the exponent with which
-it falls in a longer one. A small text has no room for "Sure, my order is K-113" if it contains K-113 anyway; in a larger one, the user's
+"""Share of the best fact's score that the user's words need to come before it in a text of `SMALL_TEXT` tokens, and the exponent with which it
+falls in a longer one. A small text has no room for "Sure, my order is K-113" if it contains K-113 anyway; in a larger one, the user's
 wishes are worth more than the last of forty rows."""
 CROWD_FREE, CROWD = 3, 4
 """Rows of one source, or values of one key in it, with full worth. Each `CROWD` further ones add 1 to the divisor of the worth, so that a
-listing
-of forty rows does not fill the text."""
+listing of forty rows does not fill the text."""
 SAID_FREE = 4
 """Sentences of one message with full worth; as many further ones halve it, so that a long message leaves room for others."""
 ELSEWHERE, SAME = 0.4, 0.05

@@ -1,10 +1,8 @@
 """The digest: messages that left the working set, condensed without a model.
 
 Extractive and incremental: `fold` adds newly evicted units to a bounded pool of lines, `render` writes the best of the pool in a given
-number
-of tokens, and `add_digest` adds it to a window. The cost of a step depends on the units it covers and on the pool, never on the length of
-the
-session. Deterministic.
+number of tokens, and `add_digest` adds it to a window. The cost of a step depends on the units it covers and on the pool, never on the
+length of the session. Deterministic.
 """
 
 from __future__ import annotations
@@ -318,8 +316,7 @@ def _attach_answer(reply: Line, asked: Line | None) -> bool:
     """Append an answer like "yes" to its question, with the sentences that follow it; return True if the reply contains nothing else.
 
     Neither says anything without the other. The question may have left long before, because the user's last message stays. The sentences
-    after
-    the "yes" may limit it; if they are too long for an answer, nothing is attached.
+    after the "yes" may limit it; if they are too long for an answer, nothing is attached.
     """
     if asked is None or not asked.facts:
         return False

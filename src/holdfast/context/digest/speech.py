@@ -1,8 +1,7 @@
 """Speech: sentences of users and assistants, with quoted words of others separated from the user's own.
 
 Sentences that say nothing worth keeping, and promises, are recognised by their form and a few words of several languages. Whatever the
-lists
-do not contain is kept.
+lists do not contain is kept.
 """
 
 # ruff: noqa: RUF001, SIM905 (punctuation of other scripts is what some patterns are about; lists of words stay readable)
@@ -165,8 +164,7 @@ def has_promise(text: str) -> bool:
 
 LONGER, USUAL = 0.6, 12.0
 """Exponent with which the weight of a user's sentence grows with its length, and the usual length: of two sentences, the longer one is rarely
-a
-mere phrase."""
+a mere phrase."""
 STATED = 10.0
 """Least weight of a sentence that its user certainly wants to keep."""
 QUOTED, LEAST_QUOTED = 0.5, 5.0

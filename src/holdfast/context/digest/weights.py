@@ -1,8 +1,8 @@
 """Weighing: the worth of each fact of a pool by itself, independent of which other facts are chosen.
 
 A fact is worth more the more its form promises, the more often it or its object was mentioned, and the later. Every step looks at every
-fact of
-the pool, so its properties are stored in lists: creating an object for each fact would take longer than everything that is done with it.
+fact of the pool, so its properties are stored in lists: creating an object for each fact would take longer than everything that is done
+with it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from holdfast.context.values import MAX_KEY, QUESTION, SHORT, split_pieces, spli
 
 USER_SHARE, PEOPLE = 0.2, 0.75
 """Share of the text for messages of people and conclusions, if there are any, when nearly all of the pool is from tools; and what is added to
-it
-when nothing is from tools. Both refer to estimated tokens, which are below the count."""
+it when nothing is from tools. Both refer to estimated tokens, which are below the count."""
 HALF_LIFE = 24
 """Messages after which the worth of an unused fact halves towards `OLD`."""
 OLD = 0.7
