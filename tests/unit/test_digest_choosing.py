@@ -189,10 +189,10 @@ class Fixed(FactSelector):
     def __init__(self, order: list[ChosenFact], costs: list[float]) -> None:
         self.order, self.costs, self.reached, self.wanted = order, costs, 0, 0
 
-    def reach(self, limit: float) -> None:
+    def select_up_to(self, limit: float) -> None:
         self.reached += 1
 
-    def take(self, number: int) -> None:
+    def select_more(self, number: int) -> None:
         self.wanted = number
 
 

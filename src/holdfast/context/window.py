@@ -207,7 +207,7 @@ class Window:
         self._tail = 0
         self._head = 0
 
-    # -- what a strategy asks ------------------------------------------------
+    # -- queries -----------------------------------------------------------
 
     @property
     def tokens(self) -> int:
