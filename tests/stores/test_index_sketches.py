@@ -15,7 +15,7 @@ from holdfast.recall.vectors import compute_similarities, to_vector
 from holdfast.stores import sqlite_nearest
 from holdfast.stores.indexes import open_index
 from holdfast.stores.sqlite_connection import VECTORS
-from holdfast.stores.sqlite_nearest import Nearest
+from holdfast.stores.sqlite_nearest import NearestSearch
 from tests.amounts import examples
 from tests.contract.index_kit import SPACE, batch, digest_of, document
 
@@ -76,14 +76,14 @@ class Bench:
 def searched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Sketches of few vectors, read in small parts; whether each search went by them."""
     ran: list[bool] = []
-    inner = Nearest.find
+    inner = NearestSearch.find
 
-    def watched(self: Nearest, params: Any) -> Any:
+    def watched(self: NearestSearch, params: Any) -> Any:
         rows = inner(self, params)
         ran.append(rows is not None)
         return rows
 
-    monkeypatch.setattr(Nearest, "find", watched)
+    monkeypatch.setattr(NearestSearch, "find", watched)
     monkeypatch.setattr(sqlite_nearest, "LARGE", 100)
     monkeypatch.setattr(sqlite_nearest, "_READ", 70)
     monkeypatch.setattr(sqlite_nearest, "COMPARED", 1000)  # all: what is missed then is not there

@@ -104,11 +104,11 @@ async def _apply(connection: Connection, number: int, name: str, checksum: str, 
 
 async def _backfill(connection: Connection, number: int) -> None:
     """Run the backfill of a migration, if it has one. Each batch is committed, so a restart continues after the last one."""
-    fill, place = BACKFILLS.get(number, (None, None))
-    while fill is not None and place is not None:
+    run_batch, position = BACKFILLS.get(number, (None, None))
+    while run_batch is not None and position is not None:
         await connection.begin(writing=True)
         try:
-            place = await run_steps(connection, fill(place))
+            position = await run_steps(connection, run_batch(position))
         except BaseException:
             await connection.rollback()
             raise

@@ -48,10 +48,10 @@ _SETUP: Final = (
 
 # Error numbers. Those from 1900 on exist only in MariaDB or only in MySQL.
 _LOST = {0, 1040, 1053, 1152, 1158, 1159, 1160, 1161, 1203, 1927, 2002, 2003, 2006, 2013, 2014, 2055, 3169, 4031}
-_AGAIN = {1020, 1062, 1213, 1586}
+_RETRYABLE = {1020, 1062, 1213, 1586}
 _RANGE = {1264, 1367, 1690}
 _CORRUPT = {126, 127, 145, 1034, 1194, 1195, 1712}
-_WORDS: Final = (
+_MESSAGES: Final = (
     ({1021, 1030, 1114}, "its disk or table is full; nothing was stored. Free some space, then retry"),
     ({1037, 1038, 1041, 1203, 1226}, "it has run out of memory, connections or another resource. Retry later"),
     ({1290, 1792, 1836}, "it is read-only, perhaps a replica; nothing was stored"),
@@ -77,14 +77,14 @@ def translate_error(exc: Exception, name: str) -> Exception:
         return StoreUnavailable(f"{name} did not answer in time")
     if isinstance(exc, OSError | EOFError) or code in _LOST:
         return ConnectionLost(f"{type(exc).__name__} {code}")
-    if code in _AGAIN:
+    if code in _RETRYABLE:
         return Retryable(f"error {code}")
     if code in _RANGE:
         return InvalidRequest("a number does not fit into 64 bits")
     details = f"MySQL: {type(exc).__name__} {code}"
-    words = next((words for codes, words in _WORDS if code in codes), None)
-    if words is not None:
-        return StoreUnavailable(f"{name}: {words} ({details})")
+    message = next((message for codes, message in _MESSAGES if code in codes), None)
+    if message is not None:
+        return StoreUnavailable(f"{name}: {message} ({details})")
     return StoreCorrupt(f"{name}: damaged ({details})") if code in _CORRUPT else StoreError(f"{name}: {details}")
 
 

@@ -214,12 +214,12 @@ async def _migrate(connection: Connection, schema: str, name: str) -> None:
 
 async def _backfill(connection: Connection, number: int) -> None:
     """Run the backfill of a migration, if it has one."""
-    fill, place = BACKFILLS.get(number, (None, None))
-    if fill is not None:
+    run_batch, position = BACKFILLS.get(number, (None, None))
+    if run_batch is not None:
         # The planner has no statistics of the new column and would sort the whole table for each batch.
         await connection.execute("SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off")
-        while place is not None:
-            place = await run_steps(connection, fill(place))
+        while position is not None:
+            position = await run_steps(connection, run_batch(position))
 
 
 _RANKING: Final = (

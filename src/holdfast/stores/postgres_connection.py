@@ -28,8 +28,8 @@ SCHEMA: Final = "holdfast"
 """Default schema of the tables. It keeps them apart from other programs' tables in a shared database."""
 _LOST = ("08", "57P01", "57P02", "57P03", "25P03", "53300")
 _CORRUPT = ("XX001", "XX002")
-_AGAIN = ("40001", "40P01", "23505")
-_WORDS: Final = (
+_RETRYABLE = ("40001", "40P01", "23505")
+_MESSAGES: Final = (
     ("53100", "its disk is full; nothing was stored. Free some space, then retry"),
     ("53", "it has run out of memory, connections or another resource; nothing was stored. Retry later"),
     ("25006", "it is read-only, perhaps a standby; nothing was stored"),
@@ -64,12 +64,12 @@ def translate_error(exc: Exception, name: str, *, is_disconnected: bool = True) 
     lost = (OSError, asyncpg.InternalClientError, *((asyncpg.InterfaceError,) if is_disconnected else ()))
     if isinstance(exc, lost) or state.startswith(_LOST):
         return ConnectionLost(f"{type(exc).__name__}")
-    if state in _AGAIN:
+    if state in _RETRYABLE:
         return Retryable(type(exc).__name__)
     details = f"PostgreSQL: {type(exc).__name__} {state}"
-    words = next((words for begin, words in _WORDS if state.startswith(begin)), None)
-    if words is not None:
-        return StoreUnavailable(f"{name}: {words} ({details})")
+    message = next((message for begin, message in _MESSAGES if state.startswith(begin)), None)
+    if message is not None:
+        return StoreUnavailable(f"{name}: {message} ({details})")
     return StoreCorrupt(f"{name}: damaged ({details})") if state in _CORRUPT else StoreError(f"{name}: {details}")
 
 

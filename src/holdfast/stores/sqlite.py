@@ -33,7 +33,7 @@ SCRUBBING: Final = 0.25
 that until it has finished."""
 
 
-class Work(msgspec.Struct, frozen=True, gc=False):
+class Operation(msgspec.Struct, frozen=True, gc=False):
     """One operation for a connection.
 
     `steps` creates the steps of the operation. It is called again if a batch fails, because its operations are then run one
@@ -61,10 +61,10 @@ class _Runner:
         self._path = path
         self._is_index = index
 
-    def _run_one(self, work: Work) -> Outcome:
-        """Return the result or the error of `work`; the caller manages the transaction."""
+    def _run_one(self, operation: Operation) -> Outcome:
+        """Return the result or the error of `operation`; the caller manages the transaction."""
         try:
-            return self._connection.run_steps(work.steps()), None
+            return self._connection.run_steps(operation.steps()), None
         except Exception as exc:  # noqa: BLE001  # it is raised for the caller of the operation, not in this thread
             return None, self._translate(exc)
 
@@ -86,14 +86,14 @@ class _Reader(_Runner):
         if index:
             self._connection.prepare_index()
 
-    def run(self, works: Sequence[Work]) -> list[Outcome]:
+    def run(self, operations: Sequence[Operation]) -> list[Outcome]:
         try:
             self._connection.execute("BEGIN")
         except apsw.Error as exc:
-            return [(None, self._translate(exc)) for _ in works]
+            return [(None, self._translate(exc)) for _ in operations]
         outcomes = []
-        for work in works:
-            outcomes.append(self._run_one(work))
+        for operation in operations:
+            outcomes.append(self._run_one(operation))
             if outcomes[-1][1] is None:
                 self._connection.busy_handler.gave_up = False
         self._connection.rollback()
@@ -115,23 +115,25 @@ class _Writer(_Runner):
             self._connection.raw.close()
             raise
 
-    def run(self, works: Sequence[Work]) -> list[Outcome]:
-        outcomes = self._run_batch(works)
+    def run(self, operations: Sequence[Operation]) -> list[Outcome]:
+        outcomes = self._run_batch(operations)
         if outcomes is None:
-            outcomes = [outcome for work in works for outcome in self._run_batch([work], alone=True) or ()]
-        removed = [work for work in works if work.scrub]
+            outcomes = [
+                outcome for operation in operations for outcome in self._run_batch([operation], alone=True) or ()
+            ]
+        removed = [operation for operation in operations if operation.scrub]
         if removed or self._unscrubbed:
             self._scrub(SCRUBBING if removed else 0.0)
         return outcomes
 
-    def _run_batch(self, works: Sequence[Work], *, alone: bool = False) -> list[Outcome] | None:
+    def _run_batch(self, operations: Sequence[Operation], *, alone: bool = False) -> list[Outcome] | None:
         """Run operations in one transaction and return their outcomes.
 
         An operation checks first and then writes, so nearly every one that raises has changed nothing. The others can then be
         committed without the cost of a savepoint for each.
 
         Args:
-            works: the operations.
+            operations: the operations.
             alone: True if there is only one operation.
 
         Returns:
@@ -142,9 +144,9 @@ class _Writer(_Runner):
         try:
             raw.execute("BEGIN IMMEDIATE")
             connection.busy_handler.gave_up = False
-            for work in works:
+            for operation in operations:
                 changes = raw.total_changes()
-                outcome = self._run_one(work)
+                outcome = self._run_one(operation)
                 outcomes.append(outcome)
                 if outcome[1] is not None and (not raw.in_transaction or raw.total_changes() != changes):
                     connection.rollback()
@@ -152,19 +154,19 @@ class _Writer(_Runner):
             raw.execute("COMMIT")
         except apsw.Error as exc:
             connection.rollback()
-            return [(None, self._translate(exc)) for _ in works]
+            return [(None, self._translate(exc)) for _ in operations]
         return outcomes
 
     def _scrub(self, seconds: float) -> None:
         """Clear deleted content from the write-ahead log; if a reader prevents it for `seconds`, the next batch tries again."""
-        patience = self._connection.busy_handler
-        patience.seconds = seconds
+        busy_handler = self._connection.busy_handler
+        busy_handler.seconds = seconds
         try:
             busy = self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")[0][0]
         except apsw.Error:
             busy = 1
         finally:
-            patience.seconds = None
+            busy_handler.seconds = None
         self._unscrubbed = bool(busy)
 
 
@@ -212,7 +214,7 @@ class _Database:
 
     def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> Awaitable[T]:
         """Run `steps` on one snapshot and return their result."""
-        return self._reader.submit(Work(steps))
+        return self._reader.submit(Operation(steps))
 
     def write(
         self,
@@ -224,7 +226,7 @@ class _Database:
         light: bool = False,
     ) -> Awaitable[T]:
         """Run `steps`, commit, and return their result. With a single writer, `queue`, `later_queues` and `light` have no effect."""
-        return self._writer.submit(Work(steps, scrub))
+        return self._writer.submit(Operation(steps, scrub))
 
     def stop(self) -> None:
         """Accept no more operations."""

@@ -21,7 +21,7 @@ from holdfast.stores.sql.address import MEMORY
 from holdfast.stores.sql.mark_backfill import BACKFILLS
 from holdfast.stores.sql.statements import load_statements
 from holdfast.stores.sql.upgrade import TABLE, list_pending, make_foreign_error
-from holdfast.stores.sqlite_nearest import LOG, Nearest
+from holdfast.stores.sqlite_nearest import LOG, NearestSearch
 
 T = TypeVar("T")
 PATIENCE: Final = 29.0
@@ -53,7 +53,7 @@ _UNAVAILABLE = (
 _CORRUPT = (apsw.CorruptError, apsw.NotADBError, apsw.ConstraintError, msgspec.MsgspecError)
 
 
-_WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (
+_MESSAGES: Final[tuple[tuple[type[Exception], str], ...]] = (
     (apsw.FullError, "the disk is full; nothing was stored. Free some space, then retry"),
     (apsw.ReadOnlyError, "the database or its folder is read-only; nothing was stored"),
     (
@@ -81,8 +81,8 @@ def translate_error(exc: Exception, path: str | None = None) -> HoldfastError:
     """
     if isinstance(exc, HoldfastError):
         return exc
-    words = next((f"{words} (SQLite: {exc})" for kind, words in _WORDS if isinstance(exc, kind)), f"SQLite: {exc}")
-    message = f"{path}: {words}" if path else words
+    text = next((f"{text} (SQLite: {exc})" for kind, text in _MESSAGES if isinstance(exc, kind)), f"SQLite: {exc}")
+    message = f"{path}: {text}" if path else text
     if isinstance(exc, OverflowError):
         error: HoldfastError = InvalidRequest("a number does not fit into 64 bits")
     elif isinstance(exc, _UNAVAILABLE):
@@ -120,14 +120,14 @@ class Connection:
         # Detect a damaged page when it is read, not when its content causes an error later.
         self.execute("PRAGMA cell_size_check=ON")
         self._statements = load_statements("sqlite")
-        self._nearest: Nearest | None = None
+        self._nearest: NearestSearch | None = None
 
     def prepare_index(self) -> None:
         """Set the page cache and load the vector extension, which only an index needs."""
         self.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
         if sqlite_extra.has(VECTORS):
             sqlite_extra.load(self.raw, VECTORS)
-            self._nearest = Nearest(self.raw)
+            self._nearest = NearestSearch(self.raw)
 
     def log_vectors(self) -> None:
         """Create the log of vector changes that `sqlite_nearest` needs, unless it exists."""
@@ -294,9 +294,9 @@ def _migrate(connection: Connection, path: str, known: Sequence[Migration]) -> N
     applied = dict(connection.execute("SELECT number, checksum FROM holdfast_migrations"))
     for migration in list_pending(path, known, applied):
         connection.execute(migration.sql)
-        fill, place = BACKFILLS.get(migration.number, (None, None))
-        while fill is not None and place is not None:
-            place = connection.run_steps(fill(place))
+        run_batch, position = BACKFILLS.get(migration.number, (None, None))
+        while run_batch is not None and position is not None:
+            position = connection.run_steps(run_batch(position))
         row = (migration.number, migration.name, migration.checksum)
         connection.raw.execute("INSERT INTO holdfast_migrations VALUES (?, ?, ?)", row)
 

@@ -81,7 +81,7 @@ class _SpaceSketches:
         self.complete = False
 
 
-class Nearest:
+class NearestSearch:
     """Finds the nearest vectors on one connection to an index, in the caller's transaction.
 
     Args:

@@ -111,7 +111,7 @@ def compute_slot(tag: bytes) -> int:
 
 _INNER: Final = re.compile(r"\b(OOM|MISCONF|WRONGTYPE|READONLY|NOREPLICAS|NOPERM|CLUSTERDOWN|MASTERDOWN)\b")
 """Finds the actual error code in the error of a script."""
-_WORDS: Final = {
+_MESSAGES: Final = {
     "OOM": "its memory is full (maxmemory); nothing was stored. Free some memory, then retry",
     "MISCONF": "it cannot write to its disk; nothing was stored. Free some space, then retry",
     "READONLY": "it is read-only, perhaps a replica; nothing was stored",
@@ -147,9 +147,9 @@ def parse_error_reply(text: str) -> ErrorReply:
 
 def translate_error_reply(exc: ErrorReply, name: str) -> HoldfastError:
     """Convert an error reply to a `HoldfastError`. Known errors omit the server's text, because it may quote a key."""
-    words = _WORDS.get(exc.code)
-    if words is not None:
-        return StoreUnavailable(f"{name}: {words} (Redis: {exc.code})")
+    message = _MESSAGES.get(exc.code)
+    if message is not None:
+        return StoreUnavailable(f"{name}: {message} (Redis: {exc.code})")
     if exc.code == "WRONGTYPE":
         return StoreCorrupt(f"{name}: another program wrote to a key of this store (Redis: {exc.code})")
     return StoreError(f"{name}: Redis: {exc}")

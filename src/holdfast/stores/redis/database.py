@@ -586,7 +586,7 @@ class Database:
                 self._tenants.clear()
             self._tenants.add(tenant)
         if self.nodes.is_cluster and transaction.keys.user_id:
-            await self.outbox.note_user(transaction.keys)
+            await self.outbox.mark_user(transaction.keys)
 
     def _encode_commit(
         self, transaction: Transaction, record: bytes, mark: bytes

@@ -67,15 +67,15 @@ class MemoryMethods(Handle):
         descending: bool = False,
     ) -> OwnedMemories:
         filters: dict[str, Any] = {"ids": ids, "numbers": numbers, "since": since, "status": status}
-        asked = MemoryQuery(**filters, after=after, limit=limit, descending=descending)
-        memory_checks.check_query(owner, asked)
-        head, found = await _find_numbers(tx, asked)
+        query = MemoryQuery(**filters, after=after, limit=limit, descending=descending)
+        memory_checks.check_query(owner, query)
+        head, found = await _find_numbers(tx, query)
         if head is None:
             return OwnedMemories(0, ())
-        rows = await _read_rows(tx, found[: asked.limit + 1])
-        memories, damaged = _decode_rows(owner, rows[: asked.limit])
+        rows = await _read_rows(tx, found[: query.limit + 1])
+        memories, damaged = _decode_rows(owner, rows[: query.limit])
         totals = _OwnerTotals(*unpack_list(head))
-        return OwnedMemories(totals.version, memories, totals.memories, len(rows) > asked.limit, damaged)
+        return OwnedMemories(totals.version, memories, totals.memories, len(rows) > query.limit, damaged)
 
     @read_transaction()
     async def find_memory(self, tx: Transaction, memory_id: str) -> Memory:
@@ -114,9 +114,9 @@ class MemoryMethods(Handle):
                 )
         forgotten = {id_: own_numbers.pop(id_) for id_ in dict.fromkeys(delta.forget) if id_ in own_numbers}
         first = totals.next_memory if totals.version else max(totals.next_memory, floor + 1)
-        fresh = count(first)
-        numbers = [memory.number or next(fresh) for memory in delta.put]
-        new = next(fresh) - first
+        new_numbers = count(first)
+        numbers = [memory.number or next(new_numbers) for memory in delta.put]
+        new = next(new_numbers) - first
         if new and totals.memories + new - len(forgotten) > MEMORIES:
             raise TooLarge(f"the owner has {totals.memories} memories; the limit is {MEMORIES}", param="put")
         version = (totals.version or floor) + 1 if delta.put or forgotten else totals.version
@@ -193,11 +193,11 @@ class MemoryMethods(Handle):
         while len(owners) < limit:
             begin = b"(" + place if place else b"-"
             (found,) = await tx.read((b"ZRANGEBYLEX", key, begin, b"+", b"LIMIT", 0, limit))
-            named = [Owner(*decode_names(member)) for member in found]  # type: ignore[arg-type]  # its kind
-            heads = await tx.read(*((b"HGET", self.database.keys.owner(self.tenant, one).head, b"m") for one in named))
+            listed = [Owner(*decode_names(member)) for member in found]  # type: ignore[arg-type]  # its kind
+            heads = await tx.read(*((b"HGET", self.database.keys.owner(self.tenant, one).head, b"m") for one in listed))
             owners += [
                 (one, _OwnerTotals(*unpack_list(head)).updated_at)
-                for one, head in zip(named, heads, strict=True)
+                for one, head in zip(listed, heads, strict=True)
                 if head
             ]
             if len(found) < limit:
@@ -235,17 +235,17 @@ class MemoryMethods(Handle):
 # -- reading -----------------------------------------------------------------
 
 
-async def _find_numbers(tx: Transaction, asked: MemoryQuery) -> tuple[bytes | None, list[int]]:
+async def _find_numbers(tx: Transaction, query: MemoryQuery) -> tuple[bytes | None, list[int]]:
     """Return the owner's head, and the numbers of the requested memories in order."""
-    keys, after = tx.keys, asked.after
+    keys, after = tx.keys, query.after
     head: Command = (b"HGET", keys.head, b"m")
-    if asked.ids is not None or asked.numbers is not None or (asked.since or 0) > 0:
-        return await _select(tx, head, asked)
-    part = encode_name(asked.status or "")
-    first = b"[" + part if after is None or asked.descending else b"(" + part + encode_number(_clamp(after))
-    last = b"(" + part + (_END if after is None or not asked.descending else encode_number(_clamp(after)))
-    name, ends = (b"ZREVRANGEBYLEX", (last, first)) if asked.descending else (b"ZRANGEBYLEX", (first, last))
-    stored, found = await tx.read(head, (name, keys.places, *ends, b"LIMIT", 0, asked.limit + 1))
+    if query.ids is not None or query.numbers is not None or (query.since or 0) > 0:
+        return await _select(tx, head, query)
+    part = encode_name(query.status or "")
+    first = b"[" + part if after is None or query.descending else b"(" + part + encode_number(_clamp(after))
+    last = b"(" + part + (_END if after is None or not query.descending else encode_number(_clamp(after)))
+    name, ends = (b"ZREVRANGEBYLEX", (last, first)) if query.descending else (b"ZRANGEBYLEX", (first, last))
+    stored, found = await tx.read(head, (name, keys.places, *ends, b"LIMIT", 0, query.limit + 1))
     return stored, [decode_number(member[len(part) :]) for member in found]
 
 
@@ -253,26 +253,26 @@ def _clamp(number: int) -> int:
     return max(-ENDLESS, min(number, ENDLESS))
 
 
-async def _select(tx: Transaction, head: Command, asked: MemoryQuery) -> tuple[bytes | None, list[int]]:
+async def _select(tx: Transaction, head: Command, query: MemoryQuery) -> tuple[bytes | None, list[int]]:
     """Return the owner's head, and the numbers of memories that match a query by ids, numbers or `since`, in order."""
-    keys, since = tx.keys, min(asked.since or 0, ENDLESS)
-    if asked.ids is not None:
-        stored, *parts = await tx.read(head, *split_command(b"HMGET", keys.ids, keep_possible_ids(asked.ids)))
+    keys, since = tx.keys, min(query.since or 0, ENDLESS)
+    if query.ids is not None:
+        stored, *parts = await tx.read(head, *split_command(b"HMGET", keys.ids, keep_possible_ids(query.ids)))
         numbers = {int(number) for some in parts for number in some if number is not None}
-    elif asked.numbers is not None:
-        (stored,), numbers = await tx.read(head), {*asked.numbers}
+    elif query.numbers is not None:
+        (stored,), numbers = await tx.read(head), {*query.numbers}
     else:
         stored, found = await tx.read(head, (b"ZRANGEBYSCORE", keys.versions, b"(%d" % since, b"+inf"))
         numbers = {int(number) for number in found}
-    if asked.ids is not None and asked.numbers is not None:
-        numbers &= {*asked.numbers}
-    if asked.after is not None:
-        numbers = {one for one in numbers if (one < asked.after if asked.descending else one > asked.after)}
-    ordered = sorted((one for one in numbers if 0 < one < ENDLESS), reverse=asked.descending)
+    if query.ids is not None and query.numbers is not None:
+        numbers &= {*query.numbers}
+    if query.after is not None:
+        numbers = {one for one in numbers if (one < query.after if query.descending else one > query.after)}
+    ordered = sorted((one for one in numbers if 0 < one < ENDLESS), reverse=query.descending)
     fitting: list[int] = []
     for number, meta in (await tx.read_fields(keys.metas, ordered)).items():
         _, version, status = unpack_list(meta)
-        if version > since and asked.status in (None, status):
+        if version > since and query.status in (None, status):
             fitting.append(number)
     return stored, fitting
 

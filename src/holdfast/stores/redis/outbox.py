@@ -21,7 +21,7 @@ from holdfast.stores.redis.keys import Keys, ScopeKeys
 from holdfast.stores.redis.nodes import Nodes, load_script
 from holdfast.stores.redis.records import pack, unpack_list
 
-NOTED: Final = 600.0
+MARKED_SECONDS: Final = 600.0
 """Seconds for which a process does not mark a user again."""
 KEPT: Final = 3600
 """Seconds for which a user stays marked at least."""
@@ -50,7 +50,7 @@ class Outbox:
     def __init__(self, nodes: Nodes, keys: Keys) -> None:
         self._nodes = nodes
         self._keys = keys
-        self._noted: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._marked: OrderedDict[tuple[str, str], float] = OrderedDict()
         self._tidied: dict[str, float] = {}
         self._tidying: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -59,16 +59,16 @@ class Outbox:
 
     # -- a write -----------------------------------------------------------------
 
-    async def note_user(self, scope: ScopeKeys) -> None:
+    async def mark_user(self, scope: ScopeKeys) -> None:
         """Mark the user in the tenant's keys before a write, unless that was done recently."""
         name, now = (scope.tenant, scope.user_id), monotonic()
-        if self._noted.get(name, 0.0) > now - NOTED:
+        if self._marked.get(name, 0.0) > now - MARKED_SECONDS:
             return
         await self._nodes.run(_MARK, [self._keys.tenant(scope.tenant).dirty], [scope.user_id], once=False)
-        self._noted[name] = now
-        self._noted.move_to_end(name)
-        if len(self._noted) > MOST:
-            self._noted.popitem(last=False)
+        self._marked[name] = now
+        self._marked.move_to_end(name)
+        if len(self._marked) > MOST:
+            self._marked.popitem(last=False)
 
     async def deliver(self, scope: ScopeKeys, number: bytes, news: Sequence[News]) -> None:
         """Deliver the news of a write to the tenant's indexes.
@@ -154,7 +154,7 @@ class Outbox:
         dirty = self._keys.tenant(tenant).dirty
         at = 0
         while users := await self._nodes.call(dirty, (b"ZRANGE", dirty, at, at + PAGE - 1)):
-            empty = await self._empty_outboxes(tenant, [user.decode() for user in users])
+            empty = await self._deliver_outboxes(tenant, [user.decode() for user in users])
             if empty:
                 await self._nodes.run(_UNMARK, [dirty], [KEPT, *empty], once=False)
             left = await self._nodes.call(dirty, (b"ZRANGE", dirty, at, at + PAGE - 1))
@@ -163,7 +163,7 @@ class Outbox:
                 break
         self._tidied[tenant] = monotonic()
 
-    async def _empty_outboxes(self, tenant: str, users: Sequence[str]) -> list[str]:
+    async def _deliver_outboxes(self, tenant: str, users: Sequence[str]) -> list[str]:
         """Deliver the contents of some users' outboxes; return the users whose outbox was empty."""
         scopes = [self._keys.user(tenant, user) for user in users]
         found = await asyncio.gather(*(self._nodes.call(scope.outbox, (b"HGETALL", scope.outbox)) for scope in scopes))

@@ -16,12 +16,12 @@ Position = tuple[str, int, int]
 START: Final[Position] = ("live", 0, 0)
 
 
-def mark_batch(place: Position) -> Steps[Position | None]:
-    """Mark the next entries after `place` and return where to continue, or None if all are marked.
+def mark_batch(position: Position) -> Steps[Position | None]:
+    """Mark the next entries after `position` and return where to continue, or None if all are marked.
 
     Entries that already have a mark do not change.
     """
-    which, session, seq = place
+    which, session, seq = position
     rows = yield Query(f"unmarked_{which}", (session, seq, BATCH))
     if not rows:
         return ("retired", 0, 0) if which == "live" else None

@@ -51,7 +51,7 @@ class Connection(Protocol):
     """A connection that runs SQL text."""
 
     async def fetch(self, sql: str, params: Row) -> Rows:
-        """One statement's rows."""
+        """Run SQL text and return its rows."""
         ...
 
     async def execute(self, sql: str, *, patience: float | None = None) -> None:
