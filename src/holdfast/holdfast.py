@@ -24,7 +24,7 @@ from holdfast.engine.session_lock import QueueMode, QueueSettings
 from holdfast.engine.tenancy import Tenants
 from holdfast.engine.write_steps import add_steps, write_steps
 from holdfast.errors import InvalidRequest, StoreClosed
-from holdfast.hooks.registry import ENDS, F, Hook, Hooks
+from holdfast.hooks.registry import ENDS, F, Hook, HookRegistry
 from holdfast.hooks.registry import make_callback_hook as as_hook
 from holdfast.hooks.workspace import WorkspaceGit
 from holdfast.indexes.service import IndexService
@@ -199,7 +199,7 @@ class Holdfast(Sessions):
         self.queueing = QueueSettings(mode=session_queue, timeout=queue_timeout)
         self.life = _life_settings(life, preset, lifetimes)
         self.roster.max_history_turns = self.life.max_history_turns
-        self.hooks = Hooks()
+        self.hooks = HookRegistry()
         for hook in (*hooks, *([] if self.workspaces is None else [WorkspaceGit(self.workspaces)])):
             self.add_hook(hook)
 

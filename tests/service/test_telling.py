@@ -15,7 +15,7 @@ from holdfast.domain.session import EndReason
 from holdfast.errors import InvalidRequest
 from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
-from holdfast.hooks.registry import Hooks
+from holdfast.hooks.registry import HookRegistry
 from holdfast.limits import HOOKS
 from tests.clocks import Clock
 from tests.service.life_kit import MEMORY, Ear, due, ended, file, life, patience, ref, state, talk
@@ -82,7 +82,7 @@ def test_what_cannot_be_told_is_refused(callback: Any, more: dict[str, Any], sai
 
 
 def test_there_is_an_end_to_how_many_hooks_there_may_be() -> None:
-    hooks = Hooks()
+    hooks = HookRegistry()
     for number in range(HOOKS):
         hooks.add(Ear(f"ear {number}"))
     with pytest.raises(InvalidRequest, match=str(HOOKS)):

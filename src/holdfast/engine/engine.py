@@ -23,7 +23,7 @@ from holdfast.engine.model_calibration import ModelCalibration
 from holdfast.engine.scoped_state import Scopes
 from holdfast.engine.session_lock import QueueSettings, SessionLock, SessionLocks
 from holdfast.errors import SessionExists, SessionNotFound
-from holdfast.hooks.registry import Hooks
+from holdfast.hooks.registry import HookRegistry
 from holdfast.indexes.service import IndexService
 from holdfast.lifecycle.expiry import SessionLifecycle, expire_sessions
 from holdfast.lifecycle.hook_delivery import HookDispatcher
@@ -91,7 +91,7 @@ class Engine:
         artifacts: ArtifactService | None = None,
         new_id: Callable[[], str] = make_session_id,
         life: LifeSettings | None = None,
-        hooks: Hooks | None = None,
+        hooks: HookRegistry | None = None,
         queueing: QueueSettings | None = None,
         indexer: Indexer | None = None,
         index: IndexService | None = None,
@@ -100,7 +100,7 @@ class Engine:
         cache: SessionCache | None = None,
         of: Engine | None = None,
     ) -> None:
-        hooks, holder = Hooks() if hooks is None else hooks, new_holder()
+        hooks, holder = HookRegistry() if hooks is None else hooks, new_holder()
         self._of = of
         self.warm = (cache or SessionCache()).open_tenant()
         self.passages = PassageTables(self.warm)

@@ -159,7 +159,7 @@ class CallbackHook:
             await result
 
 
-class Hooks:
+class HookRegistry:
     """All hooks of one `Holdfast`, in order of registration."""
 
     def __init__(self) -> None:

@@ -385,7 +385,7 @@ class Transcripts:
             if not await run_in_thread(file.has_start, encode_header_start(ended.session)):
                 return False
             if ended.reason != "delete":
-                await revise_file(file, ended.session, partial(_entries, ended), self._redactor, sync=sync)
+                await revise_file(file, ended.session, partial(_read_entries, ended), self._redactor, sync=sync)
                 return True
             await run_in_thread(file.remove)
         if sync:
@@ -431,7 +431,7 @@ class Transcripts:
         self._lagging[key] = max(how, self._lagging.get(key), key=_SERIOUS.__getitem__)
         if self._workers < _WORKERS:
             self._workers += 1
-            self._start(self._work())
+            self._start(self._run_worker())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)
@@ -444,15 +444,15 @@ class Transcripts:
         if not task.cancelled():
             task.exception()  # a waiting caller gets it; without one, asyncio must not log it
 
-    async def _work(self) -> None:
+    async def _run_worker(self) -> None:
         """Update files until none is out of date, apart from those that another worker is updating."""
         try:
             while (key := next((one for one in self._lagging if one not in self._busy), None)) is not None:
-                await self._work_at(key, self._lagging.pop(key))
+                await self._process(key, self._lagging.pop(key))
         finally:
             self._workers -= 1
 
-    async def _work_at(self, key: _Key, how: Change | None) -> None:
+    async def _process(self, key: _Key, how: Change | None) -> None:
         self._busy.add(key)
         try:
             await self._update(key, how)
@@ -469,10 +469,10 @@ class Transcripts:
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
         pause = min(_LONGEST_PAUSE, self._pause * 2 ** min(failures, 16))
-        timer = asyncio.get_running_loop().call_later(pause, self._again, key)
+        timer = asyncio.get_running_loop().call_later(pause, self._retry, key)
         self._waiting[key] = (timer, how)
 
-    def _again(self, key: _Key) -> None:
+    def _retry(self, key: _Key) -> None:
         _, how = self._waiting.pop(key)
         self._note(key, how)
 
@@ -528,7 +528,7 @@ class Transcripts:
                 self._note(key, how)
             async for tenant in iterate_tenants(store):
                 await self._check_recent_sessions(store.for_tenant(tenant))
-        except Exception as exc:  # noqa: BLE001 - as in `_work`; the next write, or the end, updates a file
+        except Exception as exc:  # noqa: BLE001 - as in `_run_worker`; the next write, or the end, updates a file
             _log.warning(
                 "transcripts could not be checked after the start", extra={"fields": {"error": type(exc).__name__}}
             )
@@ -586,7 +586,7 @@ class Transcripts:
         return path.with_name(f"{path.name.removesuffix(SUFFIX)}.{self._mine}{_STALE}")
 
 
-def _entries(ended: EndedSession, start: int) -> AsyncIterator[Entry]:
+def _read_entries(ended: EndedSession, start: int) -> AsyncIterator[Entry]:
     return ended.entries(start=start, retired=True)
 
 

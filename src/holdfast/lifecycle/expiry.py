@@ -20,7 +20,7 @@ from holdfast.background import KeyedRepeater
 from holdfast.domain.artifact import Scope
 from holdfast.domain.session import Ending, EndReason, NewEntry, RemovalCounts, Session, SessionRef
 from holdfast.errors import AmbiguousSession, SessionExists, SessionExpired, SessionNotFound, StoreError
-from holdfast.hooks.registry import Hooks
+from holdfast.hooks.registry import HookRegistry
 from holdfast.lifecycle.hook_delivery import HookDispatcher
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.limits import SERVED
@@ -71,7 +71,7 @@ class SessionLifecycle:
         self,
         store: Store,
         settings: LifeSettings,
-        hooks: Hooks,
+        hooks: HookRegistry,
         hook_dispatcher: HookDispatcher,
         clock: Callable[[], int],
         *,

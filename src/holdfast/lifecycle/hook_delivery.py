@@ -21,7 +21,7 @@ import msgspec
 
 from holdfast.domain.session import Ending
 from holdfast.errors import EndingNotFound, HookFailed, SessionNotFound, StoreError
-from holdfast.hooks.registry import EndedSession, Hook, Hooks, describe_failure
+from holdfast.hooks.registry import EndedSession, Hook, HookRegistry, describe_failure
 from holdfast.stores.base import Store
 from holdfast.stores.lease import acquire_lease
 
@@ -87,7 +87,7 @@ class HookDispatcher:
 
     def __init__(
         self,
-        hooks: Hooks,
+        hooks: HookRegistry,
         clock: Callable[[], int],
         holder: str,
         *,

@@ -30,7 +30,7 @@ STALLED: Final = 25_000
 """Milliseconds for which an expired claim still holds if its process is running on this host."""
 
 
-def new_session(tenant: str, new: NewSession) -> Session:
+def make_session(tenant: str, new: NewSession) -> Session:
     """Return a session with an empty log."""
     state = merge_delta({}, new.state)
     return Session(
@@ -55,7 +55,7 @@ def install_session(
     tenant: str, new: NewSession, past: Past, before: Session | None, tail: Tail, *, live: int, size: int
 ) -> Session:
     """Return a session that replaces `before`, with `live` entries on the live path and `size` bytes."""
-    session = new_session(tenant, new)
+    session = make_session(tenant, new)
     return evolve(
         session,
         version=0 if before is None else before.version + 1,
@@ -84,10 +84,10 @@ def patch_session(old: Session, patch: SessionPatch, timestamp: int) -> Session:
         version=old.version + 1,
         updated_at=timestamp,
         accessed_at=timestamp,
-        agent=unless_unset(patch.agent, old.agent),
-        ttl=unless_unset(patch.ttl, old.ttl),
-        system_messages=unless_unset(patch.system_messages, old.system_messages),
-        metadata=unless_unset(patch.metadata, old.metadata),
+        agent=fill_unset(patch.agent, old.agent),
+        ttl=fill_unset(patch.ttl, old.ttl),
+        system_messages=fill_unset(patch.system_messages, old.system_messages),
+        metadata=fill_unset(patch.metadata, old.metadata),
         state=state,
         state_turns=date_keys(old.state_turns, old.state, state, old.tail.turn_id) if delta else old.state_turns,
         damaged=(),
@@ -194,7 +194,7 @@ def check_expected(expected: Mapping[str, Any] | None, state: Mapping[str, Any],
             )
 
 
-def unless_unset(value: Any, old: Any) -> Any:
+def fill_unset(value: Any, old: Any) -> Any:
     """Return `value`, or `old` if it is UNSET."""
     return old if isinstance(value, UnsetType) else value
 

@@ -57,12 +57,12 @@ from holdfast.stores.matching import make_scope
 from holdfast.stores.session_changes import (
     advance_session,
     check_version,
+    fill_unset,
     install_session,
-    new_session,
+    make_session,
     patch_session,
     refuse_stale,
     resolve_claim,
-    unless_unset,
 )
 from holdfast.stores.sessions import NewSession, SessionPatch
 
@@ -91,7 +91,7 @@ def create_session(tenant: str, new: NewSession) -> Steps[Session]:
     """Create a session with an empty log. Raises `SessionExists`."""
     if (yield Query("session_get", (tenant, new.id, new.user_id, ""))):
         raise SessionExists(new.id)
-    session = new_session(tenant, new)
+    session = make_session(tenant, new)
     plans = yield from state_steps.plan_changes(tenant, new.user_id, new.state)
     yield from _insert_session(session)
     yield from state_steps.write_plans(plans, new.timestamp)
@@ -282,7 +282,7 @@ def annotate_entry(
     entry = evolve(
         old,
         pinned=old.pinned if pinned is None else pinned,
-        importance=unless_unset(importance, old.importance),
+        importance=fill_unset(importance, old.importance),
         metadata=metadata if facts is None else with_choices(metadata, facts),
     )
     changed = (1 if entry.pinned else 0, entry.importance, encode_metadata(entry.metadata))

@@ -25,7 +25,7 @@ from holdfast.stores.redis.connection import Command, Key
 from holdfast.stores.redis.database import MAX_ARGUMENTS, Transaction
 from holdfast.stores.redis.handle import Handle, read_transaction, resolve_session_keys, write_transaction
 from holdfast.stores.redis.keys import SessionKeys
-from holdfast.stores.session_changes import advance_session, refuse_stale, resolve_claim, unless_unset
+from holdfast.stores.session_changes import advance_session, fill_unset, refuse_stale, resolve_claim
 
 LOOKBACK: Final = 16
 """Entries that are read per round trip when searching from the end."""
@@ -64,7 +64,7 @@ class LogMethods(Handle):
         entry = evolve(
             old,
             pinned=old.pinned if pinned is None else pinned,
-            importance=unless_unset(importance, old.importance),
+            importance=fill_unset(importance, old.importance),
             metadata=metadata,
         )
         stored = None if entry.metadata is None else records.to_json(entry.metadata)

@@ -34,7 +34,7 @@ from holdfast.stores.redis.log import write_calls, write_entries
 from holdfast.stores.redis.matching import store_origins
 from holdfast.stores.redis.media import compute_totals, load_media_uses, store_media
 from holdfast.stores.redis.records import build_session
-from holdfast.stores.session_changes import check_version, install_session, new_session, patch_session
+from holdfast.stores.session_changes import check_version, install_session, make_session, patch_session
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 
 PAGE: Final = 500
@@ -53,7 +53,7 @@ class SessionMethods(Handle):
     @write_transaction(_resolve_new_keys)
     async def create(self, tx: Transaction, new: NewSession) -> Session:
         checks.check_new_session(new)
-        session = new_session(self.tenant, new)
+        session = make_session(self.tenant, new)
         await tx.read()
         if tx.record is not None:
             raise SessionExists(new.id)
