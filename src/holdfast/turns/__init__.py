@@ -1,15 +1,11 @@
-"""One turn, from what came to the reply: `flow` is the onion, and each of its layers is a file.
+"""One turn, from the request to the reply. `respond` is the entry point; each step has its own module.
 
-flow         the layers, in their order                    turn         what all of them hold in hand
-opening      how a turn opens, a retry of one too          reconciling  what came, related to the log and written ahead
-handover     which agent answers                           workflow     agents that speak in another one's place
-delegating   agents that are called like tools             library_turn a turn whose model the library's user calls
-prompting    the prompt of the next call                   instructing  what the agent is told
-recalling    what a prompt recalls: recalling_conversations, recalling_memories; introducing_memories at a session's start
-session_passages  what it recalls of the session itself
-calling      one call of a model                           failover     what is done where it does not answer
-tooling      the tools of a turn                           showing      the reply as the client sees it
-replying     the reply, written                            reply_artifacts  the artifacts that it is about
-failing      what is said in place of a reply              voice_records  what an upstream for voice is sent besides
-afterwards   what comes after a turn
+turn             the state and the writes of a turn        scope            what a turn holds while it runs
+turn_start       opening a turn, also for a retry          placement        how a request was matched to a session
+handover         which agent answers                       workflow         agents that answer in another one's place
+delegation       agents that are called like tools         library_turn     turns whose model the library's user calls
+prompt           the prompt of the next call               recall           what a prompt recalls
+model_call       one call of a model, with failover        tool_loop        running the tools of a turn
+reply_assembler  the reply as the client sees it           replies          writing replies and failure messages
+interruptions    replies of which only a part was heard
 """

@@ -1,9 +1,9 @@
-"""An agent that another one calls like a tool: a whole turn in a session of its own, linked to the one it is called from.
+"""Run an agent that another one calls like a tool: a whole turn in a separate session, linked to the calling one.
 
-    asked by a call -> a session is made -> respond -> what changed of its state goes back with the result -> the session ends
+    call -> create a session -> respond -> return changes of its state with the result -> end the session
 
-That session is its user's like any other. It is named apart from those that clients go on with, so that no transcript is taken
-for one of it, and it goes with the session that it was called from.
+That session belongs to the same user. Its id is of a special form, so that no transcript is matched with it, and it is
+deleted together with the calling session.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ _NOTHING: Final = "the agent said nothing"
 
 
 async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -> str:
-    """Have another agent do a task in a session of its own, and return its reply.
+    """Have another agent do a task in a separate session, and return its reply.
 
     Args:
-        turn: in which it is called.
-        context: of the call. What the agent changed of the session's own state is written to its state; it notes the session.
-        agent: its name.
-        request: what is wanted.
+        turn: the calling turn.
+        context: of the call. The agent's changes of the session's own state are written to its state, and it records
+            the session.
+        agent: the agent's name.
+        request: the task.
 
     Raises:
-        InvalidRequest: it cannot be called from here, or its failure message stands in place of a reply.
+        InvalidRequest: the agent cannot be called from here, or its failure message replaced the reply.
         HoldfastError: its turn failed.
     """
     responder = turn.roster.find_responder(agent=agent)
@@ -104,14 +105,14 @@ async def _run_turn(turn: Turn) -> str:
             collector.add(chunk)
     if turn.failure is not None:
         raise InvalidRequest(f"the agent did not answer: {turn.failure['message']}")
-    said = collector.build_completion()["choices"][0]["message"].get("content")
-    return said if isinstance(said, str) and said.strip() else _NOTHING
+    content = collector.build_completion()["choices"][0]["message"].get("content")
+    return content if isinstance(content, str) and content.strip() else _NOTHING
 
 
 async def _end_child(turn: Turn, ref: SessionRef) -> None:
-    """End the session of a call. Where that fails, it ends by itself when it has been idle for long enough.
+    """End the session of a call. If that fails, it expires by itself.
 
-    It is removed where the one that it is called from was meanwhile: no log will name it.
+    If the calling session was deleted meanwhile, it is deleted too, because no log refers to it.
     """
     engine = turn.engine
     try:
@@ -130,6 +131,6 @@ async def _is_gone(engine: Engine, session: Session) -> bool:
 
 
 def _find_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of a state that changed; the value None means that the key is gone."""
+    """Return the changed keys of a state; None means that the key was deleted."""
     changed = {key: value for key, value in after.items() if key not in before or not is_same_json(before[key], value)}
     return {**changed, **{key: None for key in before if key not in after}}

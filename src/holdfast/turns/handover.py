@@ -1,9 +1,9 @@
-"""Who answers: the agent that was asked, the one that spoke last in its place, or the one that a model hands the conversation over to.
+"""Which agent answers: the requested one, the one that answered last in its place, or the one that takes over during the turn.
 
     resume -> build_call -> call_model -> run_tools (transfer) -> hand_over -> build_call …
 
-Who spoke last is read from the end of the live log and nowhere kept beside it: an edit, a rewind, a fork and a crash in the middle
-of a turn leave it right by themselves.
+The agent that answered last is read from the end of the live log and stored nowhere else, so it stays right after an
+edit, a rewind, a fork, or a crash during a turn.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn
 
 _PAGE: Final = 16
-"""Entries that are looked at first where nothing is remembered of a session."""
+"""Entries that are read first if nothing is cached of the session."""
 _SPEECHES: Final = frozenset({"greeting", "command", "silence"})
-"""Sources of what is said outside of turns: nobody takes the conversation over by it."""
+"""Sources of messages outside of turns, which never transfer the conversation."""
 
 
 # -- the next turn ---------------------------------------------------------------
 
 
 async def resume(turn: Turn, session: Session, plan: Plan) -> None:
-    """Let the agent answer that spoke last below the one that was asked for, before the turn writes anything.
+    """Let the agent below the requested one answer that answered last, before the turn writes anything.
 
     Args:
         turn: about to open.
-        session: as it stands.
-        plan: what its messages do to the log.
+        session: its current state.
+        plan: what the turn's messages do to the log.
 
     Raises:
         InvalidRequest: that agent cannot answer the request; see `check_body`.
@@ -61,7 +61,7 @@ async def resume(turn: Turn, session: Session, plan: Plan) -> None:
 
 
 async def _find_answering_agent(turn: Turn, team: Team[Agent], session: Session, plan: Plan) -> str:
-    """Return the name of the agent that answers, going by the log before the turn's own messages."""
+    """Return the name of the agent that answers, according to the log before the turn's own messages."""
     newest, unfinished = [*plan.restore[::-1]], not any(message.role == "user" for message in plan.append)
     found = _find_speaker(team, newest, unfinished=unfinished)
     if found is None:
@@ -93,12 +93,12 @@ async def _read_pages(turn: Turn, session: Session, plan: Plan) -> AsyncIterator
 
 
 def _find_speaker(team: Team[Agent], newest: Iterable[Entry], *, unfinished: bool) -> str | None:
-    """Return the agent that has the conversation by these entries, newest first; None if they do not say.
+    """Return the agent that has the conversation according to these entries, newest first; None if they do not show it.
 
     Args:
-        team: whose.
+        team: the agents of the session.
         newest: live entries.
-        unfinished: whether what is asked belongs to the turn that they end with: a result, or the same once more.
+        unfinished: True if the request belongs to the last turn of the log: it brings a result, or is repeated.
     """
     for entry in newest:
         metadata = entry.metadata or {}
@@ -117,18 +117,18 @@ def _find_speaker(team: Team[Agent], newest: Iterable[Entry], *, unfinished: boo
     return None
 
 
-# -- in the middle of a turn -------------------------------------------------------
+# -- during a turn -----------------------------------------------------------------
 
 
 async def transfer(turn: Turn, name: str) -> None:
-    """Note that another agent answers after the results of the current tool calls.
+    """Register another agent to answer after the results of the current tool calls.
 
     Args:
-        turn: whose agent hands over.
-        name: to whom; one that it can reach.
+        turn: the turn of the agent that transfers the conversation.
+        name: the other agent, which it can reach.
 
     Raises:
-        InvalidRequest: it cannot take over, in words for the model.
+        InvalidRequest: that agent cannot take over; the message is written for the model.
     """
     team = turn.request.responder.team
     assert team is not None, "somebody can be reached"
@@ -144,14 +144,14 @@ async def transfer(turn: Turn, name: str) -> None:
         check_body(responder, turn.request.body, learned)
     except InvalidRequest as exc:
         raise InvalidRequest(f"{name} cannot take over: {exc}") from exc
-    if turn.handover.next is not None:  # behind the last await: calls of a message run side by side
+    if turn.handover.next is not None:  # checked after the last await, because calls of a message run concurrently
         taken = turn.handover.next[0].agent
         raise InvalidRequest(f"{taken.name if taken else 'another agent'} takes over already; only one can")
     turn.handover.next = responder, learned
 
 
 def hand_over(turn: Turn) -> bool:
-    """Let the agent answer that takes over, if there is one; return whether there is. The results of its call are in the log."""
+    """Let the registered agent answer, and return whether there is one. The results of the transfer are in the log."""
     if turn.handover.next is None:
         return False
     (responder, learned), turn.handover.next = turn.handover.next, None

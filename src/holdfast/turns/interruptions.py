@@ -1,10 +1,10 @@
-"""The last reply of a log, and what stays of it if only a part was heard.
+"""The last reply of a log, and what is kept of it if only a part was heard.
 
-A chat request can say so too: by a voice record of that reply with `interrupted`, or by its field `interrupt`. The reply is
-then corrected in the same write that brings the user's new words.
+A chat request can report this too: with a voice record of that reply with `interrupted`, or with its field `interrupt`.
+The reply is then corrected in the same write that adds the user's new words.
 
-Upstreams of `vendor: custom` are sent voice records next to Chat Completions' own fields; no other upstream is. A prompt's hash covers the
-messages without these fields, for every vendor alike: they are added when a request leaves.
+Only upstreams of `vendor: custom` receive voice records, next to Chat Completions' own fields. A prompt's hash never
+includes these fields: they are added when a request is sent.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ async def find_last_reply(
     """Return the last reply, reading only the reply and what follows it.
 
     Args:
-        store: where it is.
+        store: the store.
         session: its current state.
         stop: the reply must come before this `seq`; None: anywhere.
-        unsaid: a turn was stopped; one that had said nothing has no reply.
+        unsaid: True if a turn was stopped; if it had said nothing, there is no reply.
 
     Raises:
-        NoReply: it stands too far back.
+        NoReply: it is too far back.
     """
     if session.messages == 0 or (unsaid and session.tail.last_kind in ("user", "system")):
         return LastReply((), ())
@@ -86,11 +86,11 @@ def _belongs_to_reply(entry: Entry, following: Entry) -> bool:
 
 
 def find_cut(session: Session, said: LastReply, heard: HeardReport, now: int) -> Cut | None:
-    """Return how the last reply is to be cut; None if it stays whole, or there is none.
+    """Return how to cut the last reply; None if it stays whole, or there is none.
 
     Raises:
-        NoReply: it is erased, and what was heard of it nobody can tell.
-        HeardMismatch: it does not begin with what is said to have been heard.
+        NoReply: its content was erased, so the heard part cannot be determined.
+        HeardMismatch: it does not begin with the reported content.
     """
     if not said.rounds:
         return None
@@ -100,20 +100,20 @@ def find_cut(session: Session, said: LastReply, heard: HeardReport, now: int) ->
     return cut_reply(said.rounds, count_heard_chars(text, heard), now if heard.timestamp is None else heard.timestamp)
 
 
-# -- said by a chat request ---------------------------------------------------------
+# -- interruptions reported by chat requests ----------------------------------------
 
 
 class SentMessages(msgspec.Struct, frozen=True):
-    """The messages of a request, as they are compared with the log."""
+    """The messages of a request in the form in which they are compared with the log."""
 
     messages: tuple[Message, ...]
-    """Replies that were interrupted are whole, as the log may still have them; those of which nothing was heard are left out."""
+    """Interrupted replies are whole, as the log may still have them; those of which nothing was heard are left out."""
     own: tuple[Mapping[str, object], ...]
     heard: Mapping[int, Message]
-    """What was heard of the interrupted ones, by their place in `messages`: this is what is written if the log has no such reply."""
+    """The heard part of interrupted replies, by index in `messages`; it is written if the log has no such reply."""
     mode: Mode
     interruption: HeardReport | None = None
-    """What the request says of the last reply without having it among its messages."""
+    """What the request reports about the last reply without including it in its messages."""
 
 
 def separate_heard(
@@ -122,16 +122,16 @@ def separate_heard(
     mode: Mode,
     interruption: HeardReport | None = None,
 ) -> SentMessages:
-    """Separate what was generated from what was heard, in voice records of replies that were interrupted.
+    """Separate the generated text from the heard text in voice records of interrupted replies.
 
     Args:
         messages: of a request, without leading system messages.
         own: Holdfast's own fields of each; empty if there are none.
         mode: how the request wants them to be read.
-        interruption: what the request says of the last reply in a field of its own.
+        interruption: what the request reports about the last reply in a separate field.
     """
     if interruption is not None and mode == "auto" and not any(message.role == "assistant" for message in messages):
-        mode = "delta"  # it speaks of a reply that it does not send, so its messages come after that
+        mode = "delta"  # it refers to a reply that it does not send, so its messages follow that reply
     if not any(own) or not any(_is_cut(fields) for fields in own):
         return SentMessages(tuple(messages), tuple(own), {}, mode, interruption)
     kept: list[tuple[Message, Mapping[str, object]]] = []
@@ -149,7 +149,7 @@ def separate_heard(
         kept.append((message, fields))
     if silent is not None and mode == "auto" and not any(message.role == "assistant" for message, _ in kept):
         if silent:
-            mode = "transcript"  # it was one, before its only reply was left out
+            mode = "transcript"  # it was a transcript before its only reply was left out
         elif interruption is None:
             interruption = HeardReport(chars=0)
     return SentMessages(tuple(m for m, _ in kept), tuple(f for _, f in kept), heard, mode, interruption)
@@ -165,26 +165,26 @@ def _is_cut(fields: Mapping[str, object]) -> bool:
 
 
 def is_interrupting(request: TurnRequest) -> bool:
-    """Return True if a request says how much of the last reply was heard."""
+    """Return True if a request reports how much of the last reply was heard."""
     return request.interruption is not None or (bool(request.heard) and _find_last_reply_in(request) in request.heard)
 
 
 def _find_last_reply_in(request: TurnRequest) -> int:
-    """Return the position of the request's last assistant message; -1 if it has none."""
+    """Return the index of the request's last assistant message; -1 if it has none."""
     places = (at for at in range(len(request.incoming) - 1, -1, -1) if request.incoming[at].role == "assistant")
     return next(places, -1)
 
 
 async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
-    """Return the plan with the last reply cut to what the user heard of it, if the request says so.
+    """Return the plan with the last reply cut to what the user heard of it, if the request reports that.
 
     Args:
-        turn: whose request it is.
-        session: as the plan was made for it.
+        turn: the turn of the request.
+        session: the state that the plan was made for.
         plan: what the request's messages do to the log.
 
     Raises:
-        NoReply: the field `interrupt` means a reply that is not the last one, or there is none.
+        NoReply: the field `interrupt` refers to a reply that is not the last one, or there is none.
         HeardMismatch: the reply does not begin with the `content` of that field.
     """
     request = turn.request
@@ -192,15 +192,15 @@ async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
     if heard is None or plan.restore:
         return plan
     if heard.content is not None:
-        (told,) = await mask_messages(turn.engine.guard, [Message(role="assistant", content=heard.content)])
-        heard = evolve(heard, content=told.text)
+        (masked,) = await mask_messages(turn.engine.guard, [Message(role="assistant", content=heard.content)])
+        heard = evolve(heard, content=masked.text)
     said = await find_last_reply(turn.engine.store, session, stop=plan.retire_from)
     try:
         _check_reply(said, heard, session)
         cut = find_cut(session, said, heard, turn.engine.clock())
     except (HeardMismatch, NoReply):
         if request.interruption is None or request.interruption.chars == 0:
-            return plan  # a record is a report, not a command: what the log has is right
+            return plan  # a record is a report, not a command, so the log is not changed
         raise
     if cut is None:
         return plan
@@ -212,8 +212,8 @@ async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
 
 
 def _find_heard(request: TurnRequest, plan: Plan) -> HeardReport | None:
-    """Return what a voice record says was heard of the last reply, if the log has that reply."""
-    if not request.heard:  # nearly always, and a request may have 100,000 messages
+    """Return what a voice record reports about the last reply, if the log has that reply."""
+    if not request.heard:  # the usual case, and a request may have 100,000 messages
         return None
     at = _find_last_reply_in(request)
     if at not in request.heard or at >= len(request.incoming) - len(plan.append):
@@ -223,7 +223,7 @@ def _find_heard(request: TurnRequest, plan: Plan) -> HeardReport | None:
 
 
 def _check_reply(said: LastReply, heard: HeardReport, session: Session) -> None:
-    """Refuse where there is no reply, or it is of another turn. Raises `NoReply`."""
+    """Raise `NoReply` if there is no reply, or it belongs to another turn."""
     if not said.rounds:
         raise NoReply(f"session {session.id!r} has no reply that could be interrupted")
     turn_id = said.rounds[-1].head.turn_id
@@ -232,11 +232,11 @@ def _check_reply(said: LastReply, heard: HeardReport, session: Session) -> None:
 
 
 REQUEST_FIELDS: Final = frozenset({"turn_id", "timestamp", INTERRUPTABLE})
-"""Fields of a request that only such an upstream knows: another one would refuse the request for their sake."""
+"""Fields of a request that only such an upstream knows; others would refuse the request because of them."""
 
 
 def check_interruptable(body: Mapping[str, Any]) -> None:
-    """Refuse an `interruptable` that is neither true nor false. Raises `InvalidRequest`."""
+    """Raise `InvalidRequest` if `interruptable` is neither true nor false."""
     value = body.get(INTERRUPTABLE)
     if value is not None and not isinstance(value, bool):
         raise InvalidRequest(f"{INTERRUPTABLE} must be true or false, not {value!r}"[:300], param=INTERRUPTABLE)
@@ -245,14 +245,14 @@ def check_interruptable(body: Mapping[str, Any]) -> None:
 def address_model(
     body: dict[str, Any], llm: Llm, built: WorkingSet, *, turn_id: int, now: Callable[[], int]
 ) -> dict[str, Any]:
-    """Return a request in the form that its model takes: with voice records, or without them.
+    """Return a request in the form that its model accepts, with or without voice records.
 
     Args:
-        body: the Chat Completions request; its `messages` are those of `built`, in their order.
-        llm: who is asked.
+        body: the Chat Completions request; its `messages` are those of `built`, in order.
+        llm: the model.
         built: the working set.
         turn_id: the turn that the reply belongs to.
-        now: milliseconds since the epoch; asked only where they are told.
+        now: returns milliseconds since the epoch; only called for voice records.
     """
     plain = {name: value for name, value in body.items() if name not in REQUEST_FIELDS}
     if not llm.records:
@@ -262,21 +262,21 @@ def address_model(
         message if entry is None else {**message, **_make_record_fields(entry, sent.role)}
         for message, entry, sent in zip(body["messages"], sources, built.messages, strict=True)
     ]
-    told = {"turn_id": turn_id, "timestamp": now(), INTERRUPTABLE: _is_interruptable(body, sources)}
-    return {**plain, "messages": messages, **told}
+    voice_fields = {"turn_id": turn_id, "timestamp": now(), INTERRUPTABLE: _is_interruptable(body, sources)}
+    return {**plain, "messages": messages, **voice_fields}
 
 
 def _make_record_fields(entry: Entry, role: str) -> dict[str, Any]:
-    """Return a record's fields besides the message. What another agent said has no source of its own."""
-    told = entry.message.role == "assistant" and role != "assistant"
-    metadata = {"agent": entry.agent} if told else make_metadata(entry)
+    """Return a record's fields other than the message. Messages of other agents have no source of their own."""
+    is_other_agent = entry.message.role == "assistant" and role != "assistant"
+    metadata = {"agent": entry.agent} if is_other_agent else make_metadata(entry)
     return {"turn_id": entry.turn_id, "timestamp": entry.timestamp, "metadata": metadata}
 
 
 def _is_interruptable(body: Mapping[str, Any], sources: Iterable[Entry | None]) -> bool:
-    """False where the request says so, or the last reply that is sent was not to be interrupted."""
-    said = body.get(INTERRUPTABLE)
-    if said is not None:
-        return said is not False
-    spoken = [entry for entry in sources if entry is not None and entry.message.role == "assistant"]
-    return not spoken or (spoken[-1].metadata or {}).get(INTERRUPTABLE) is not False
+    """Return False if the request says so, or if the last reply in the prompt must not be interrupted."""
+    requested = body.get(INTERRUPTABLE)
+    if requested is not None:
+        return requested is not False
+    replies = [entry for entry in sources if entry is not None and entry.message.role == "assistant"]
+    return not replies or (replies[-1].metadata or {}).get(INTERRUPTABLE) is not False

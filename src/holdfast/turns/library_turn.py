@@ -1,4 +1,4 @@
-"""A turn under way in the hands of a library's user, who calls the model."""
+"""A turn for users of the library, who call the model themselves."""
 
 from __future__ import annotations
 
@@ -58,12 +58,13 @@ class LibraryTurn:
 
 
 class OpenTurn:
-    """A turn under way.
+    """A turn in progress.
 
     Attributes:
-        messages: the working set, ready to send; made anew by `next`.
-        state: the session's state, a mapping; what is written is committed with what was added, by `next` and at the end of
-            the turn. Before `user:` and `app:` keys are read, `load_state` has to be awaited; writing them needs nothing.
+        messages: the working set, ready to send; rebuilt by `next`.
+        state: the session's state, a mapping; changes are written together with added messages, by `next` and at the
+            end of the turn. Await `load_state` before reading `user:` and `app:` keys; writing them needs no
+            preparation.
     """
 
     def __init__(self, turn: Turn, messages: list[dict[str, Any]]) -> None:
@@ -81,12 +82,12 @@ class OpenTurn:
 
     @property
     def session(self) -> Session:
-        """The session as it was after the last write."""
+        """The session after the last write."""
         return self._turn.session
 
     @property
     def agent(self) -> str | None:
-        """The agent that answers: the session's, or the one below it that spoke last; None: no agent does."""
+        """The agent that answers: the session's, or the one below it that answered last; None: no agent."""
         return self._turn.agent
 
     @property
@@ -97,18 +98,19 @@ class OpenTurn:
         return built
 
     def add(self, message: Sendable, *, usage: Any = None) -> None:
-        """Take a reply or a tool result in; it is written by `next`, and at the end of the turn.
+        """Add a reply or a tool result, which `next` or the end of the turn writes.
 
         Args:
-            message: a dict, one of the SDK's own messages, or text, which is an assistant's.
-            usage: of a reply: what the provider said it used, as Chat Completions has it, a dict or the SDK's own; the
-                session's usage counts it, and the model's counts are calibrated by it.
+            message: a dict, a message of an SDK, or text, which counts as an assistant's.
+            usage: of a reply: the usage that the provider reported, in Chat Completions format, as a dict or the SDK's
+                object. It is added to the session's usage, and calibrates token counts.
 
         Raises:
-            InvalidMessage: it is no message.
-            SecretBlocked: a user's message holds a secret, and such are refused.
+            InvalidMessage: it is not a valid message.
+            SecretBlocked: a user's message contains a secret, and the guard refuses secrets.
             InvalidRequest: the turn has ended.
-            TurnInterrupted: another turn asked for its place: what was added before is written when the block ends, this is not.
+            TurnInterrupted: another turn asked for its place: earlier messages are written when the block ends, this
+                one is not.
             TurnLost: another server took the session over; what was not written yet will not be.
         """
         if self._ended:
@@ -120,7 +122,7 @@ class OpenTurn:
         if engine.guard is not None:
             engine.guard.mask_messages(
                 [made], place="added"
-            )  # what cannot be written must not come to the end of the turn
+            )  # refuse it now, because a refusal at the end of the turn would be too late
         self._added.append(made)
         if usage is not None:
             self._usage = usage.model_dump() if hasattr(usage, "model_dump") else usage
@@ -135,7 +137,7 @@ class OpenTurn:
 
         Raises:
             TurnInterrupted, TurnLost: as in `add`.
-            InvalidRequest: the store refuses what was written to `state`; the messages are in the log without it.
+            InvalidRequest: the store refuses the changes of `state`; the messages are in the log without them.
         """
         self._turn.lock.check()
         await self._turn.engine.settle(self._turn.request.ref, self.flush())
@@ -146,24 +148,24 @@ class OpenTurn:
         return self.messages
 
     def end(self) -> None:
-        """Take nothing more in."""
+        """Accept nothing more."""
         self._ended = True
         self.state.seal()
 
     @property
     def interrupted(self) -> bool:
-        """Whether another turn waits for this one to stop; from then on `add` and `next` raise."""
+        """True if another turn waits for this one to stop; from then on `add` and `next` raise errors."""
         return self._turn.lock.interrupted
 
     async def settle(self) -> None:
-        """Write what is left to its end, whatever happens to the caller. Raises as `flush` does."""
+        """Write what is left even if the caller is cancelled. Raises the errors of `flush`."""
         await self._turn.settle(self.flush(last=True))
 
     async def flush(self, *, last: bool = False) -> None:
-        """Write what was added so far, and to the state; the `last` write ends the turn.
+        """Write added messages and state changes; the `last` write ends the turn.
 
         Raises:
-            InvalidRequest: the store refuses what was written to the state; the messages are written without it.
+            InvalidRequest: the store refuses the changes of the state; the messages are written without them.
         """
         added, self._added = self._added, []
         delta = self.state.take()
@@ -190,7 +192,7 @@ class OpenTurn:
     async def _write_without_state(
         self, added: Sequence[Message], calls: Sequence[ModelCall], delta: dict[str, Change], *, last: bool
     ) -> None:
-        """Write the messages alone, after the store has refused changes of the state."""
+        """Write only the messages, after the store refused changes of the state."""
         if not added:
             return
         try:
@@ -215,7 +217,7 @@ class OpenTurn:
         return []
 
     def explain(self) -> str:
-        """Return what the last working set kept and left out, and why, one line per run of messages."""
+        """Return what the last working set contains and leaves out, and why, one line per run of messages."""
         built = self._turn.working_set
         assert built is not None, "a turn begins with a working set"
         head = f"{len(built.messages)} messages, {built.tokens} of {built.budget} tokens"

@@ -2,13 +2,14 @@
 
     build_call -> (settle -> call -> recover)*
 
-**Failover.** Before anything of a reply was said, a prompt that is too long is built smaller, and a model that does not answer is
-replaced by one that stands in for it. Each model has a view of its own: its window, its counter, its dialect. The prompt for a
-stand-in is built from the log as for any turn, so the usual model's view is neither used nor changed.
+**Failover.** Before any part of a reply was received, a prompt that is too long is built smaller, and a model that does
+not answer is replaced by a fallback. Each model has a view of its own: its window, its counter, its dialect. The prompt
+for a fallback is built from the log as for any turn, so the usual model's view is neither used nor changed.
 
-**Refused messages.** A provider answers 400 to a whole prompt because of one message: a broken image, a part that it does not know.
-If its error names the message, or one call without the likeliest message succeeds, that message is left out of prompts for this
-upstream until a caller lifts that, and the log says so. The current user message is never left out: then the client gets the error.
+**Refused messages.** A provider answers 400 to a whole prompt because of one message: a broken image, a part that it
+does not know. If its error names the message, or one call without the likeliest message succeeds, that message is left
+out of prompts for this upstream until a caller lifts that, and the log says so. The current user message is never left
+out: then the client gets the error.
 """
 
 from __future__ import annotations
@@ -50,20 +51,20 @@ from holdfast.wire.openai import FROM_RESULT
 
 _log = logging.getLogger("holdfast.models")
 PROGRESS = "include_progress"
-"""What asks in a request's `stream_options` to be told what the tools are doing; it does not travel upstream."""
+"""Option in a request's `stream_options` that asks for progress of tools; it is not sent upstream."""
 _MODEL_NAME = 100
-"""Characters of a model's name, as it tells it, that are recorded."""
+"""Characters of a model's name, as reported by its provider, that are recorded."""
 
 
 async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     """Call the model and yield its chunks as they arrive.
 
-    A prompt that the model finds too long is built smaller and sent again; if the model does not answer, those that stand in
-    for it are asked. Once something of the reply was said, neither is done.
+    A prompt that the model finds too long is built smaller and sent again; if the model does not answer, its fallbacks
+    are called. Neither is done after part of the reply was received.
 
     Raises:
         ContextTooLong: it found every prompt too long; says which were tried.
-        ModelError: nobody answered, or not to the end.
+        ModelError: no model answered, or not to the end.
         InvalidRequest: the model's client cannot send the request.
     """
     recovery = Recovery(turn)
@@ -96,13 +97,13 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
                 if error is not None:
                     raise error from exc
             finally:
-                del error  # else this frame and the error hold each other, and the prompt with them
+                del error  # breaks a reference cycle of this frame and the error, which would keep the prompt in memory
         finally:
             call.end()
 
 
 async def _read_opening(turn: Turn, chunks: AsyncIterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Read the first chunks of a reply, up to one that says something; empty if the stream has none.
+    """Read the first chunks of a reply, up to one with content; empty if the stream has none.
 
     Some upstreams send a role, or a filter's verdict, before they find a prompt too long.
     """
@@ -115,7 +116,7 @@ async def _read_opening(turn: Turn, chunks: AsyncIterator[dict[str, Any]]) -> li
 
 
 def _record_failure(turn: Turn, call: Call, error: ModelError | InvalidRequest) -> None:
-    """Log a failure, without the upstream's words: they may quote what was said. And remember it of the upstream."""
+    """Log a failure and record it for the upstream. The upstream's message is not logged, because it may quote the conversation."""
     if not isinstance(error, ModelError):
         return
     error.handed = bool(turn.request.headers)
@@ -171,25 +172,25 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
 
 
 def make_cache_key(session: Session) -> str:
-    """Names a session's prompts to a provider's cache without naming tenant, user or session."""
+    """Return a key for a session's prompts in a provider's cache that does not reveal tenant, user or session."""
     said = msgspec.json.encode([session.tenant, session.user_id, session.id])
     return f"hf-{hashlib.blake2b(said, digest_size=16).hexdigest()}"
 
 
 STEPS_DOWN = 3
-"""Times that a prompt is made smaller because the provider found it too long."""
+"""Attempts to make a prompt smaller because the provider found it too long."""
 PASSED_OVER: Final = "passed_over"
-"""The code of an upstream that was not asked, because it cools down."""
+"""The code of an upstream that was skipped because it is cooling down."""
 OF_KEY: Final = frozenset({401, 402, 403})
-"""Refusals of a key, or of what it may do or has paid for."""
+"""Statuses that refuse a key, because of its permissions or payment."""
 OF_OWNER: Final = OF_KEY | {404, 405, 407, 410}
-"""Refusals that the server's owner can mend, by configuring an upstream right, and no client by asking otherwise."""
+"""Statuses that only the server's owner can fix, by correcting the configuration of an upstream."""
 
 
 def fails_over(error: HoldfastError) -> bool:
-    """Return True if another model may be asked after `error`: the request itself is not at fault.
+    """Return True if another model may be called after `error`, because the request itself is not at fault.
 
-    A caller's own key that is refused is the caller's affair.
+    If the caller's own key is refused, the caller must fix it.
     """
     if isinstance(error, ModelUnavailable | ModelProtocolError | ContextTooLong):
         return True
@@ -198,7 +199,7 @@ def fails_over(error: HoldfastError) -> bool:
 
 
 async def build_call(turn: Turn) -> None:
-    """Build the prompt of the turn's next call, for a stand-in if the model's upstream is cooling down."""
+    """Build the prompt of the turn's next call, for a fallback if the model's upstream is cooling down."""
     own = turn.request.responder
     if len(turn.responders) > 1 and not _is_available(turn, own):
         if await _switch_to_stand_in(turn, own, ()):
@@ -208,7 +209,7 @@ async def build_call(turn: Turn) -> None:
 
 
 async def _switch_to_stand_in(turn: Turn, own: Responder, asked: Sequence[Responder]) -> bool:
-    """Build the prompt for another model in place of one that is cooling down; return whether there is one."""
+    """Build the prompt for another model in place of one that is cooling down, and return whether there is one."""
     for responder in _find_stand_ins(turn, [*asked, own]):
         if _is_available(turn, responder) and await _build_for(turn, responder) is None:
             turn.roster.find_upstream(own.llm).failovers += 1
@@ -226,18 +227,18 @@ class _Failed(NamedTuple):
 
 
 class Recovery:
-    """One call of a turn, from failure to failure until a model answers."""
+    """One call of a turn, across failures until a model answers."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._refused: list[int] = []
-        """Tokens of the prompts that the model found too long."""
+        """Tokens of each prompt that the model found too long."""
         self._asked: list[Responder] = []
         self._failed: list[_Failed] = []
         self.refusals = Refusals(turn)
 
     async def settle(self) -> None:
-        """Decide which model is called next: a stand-in if this one's upstream is cooling down by now."""
+        """Decide which model is called next: a fallback if this one's upstream is cooling down by now."""
         turn, own = self._turn, self._turn.request.responder
         if len(turn.responders) == 1 or _is_available(turn, own) or await _switch_to_stand_in(turn, own, self._asked):
             return
@@ -246,22 +247,23 @@ class Recovery:
             await build_prompt(turn)
 
     async def recover(self, error: ModelError | InvalidRequest) -> HoldfastError | None:
-        """None when the prompt of another call is built; else what the call as a whole ends with.
+        """Prepare another call after an error and return None, or return the error that ends the call.
 
-        That is the error of the usual model where it failed, else of the first that did, with the others named.
+        That is the error of the usual model if it failed, otherwise that of the first one that did, with the others
+        named.
         """
-        told: HoldfastError = error
-        if isinstance(error, ModelError) and await self.refusals.is_sent_without(error):
+        final: HoldfastError = error
+        if isinstance(error, ModelError) and await self.refusals.leave_out_refused(error):
             return None
         if isinstance(error, ContextTooLong):
             smaller = await self._make_smaller(error)
             if smaller is None:
                 return None
-            told = smaller
-        return None if await self._ask_next(told) else self._explain_failure(told)
+            final = smaller
+        return None if await self._ask_next(final) else self._explain_failure(final)
 
     async def _make_smaller(self, refusal: ContextTooLong) -> ContextTooLong | None:
-        """None when the prompt is built again, smaller; the error where it cannot be."""
+        """Build a smaller prompt and return None, or return the error if that is impossible."""
         turn = self._turn
         assert turn.working_set is not None, "a prompt was refused"
         self._refused.append(turn.working_set.total_tokens)
@@ -274,16 +276,16 @@ class Recovery:
         return None
 
     async def _ask_next(self, error: HoldfastError) -> bool:
-        """Build the prompt for the next model; return False if there is none. Upstreams that cool down come last."""
+        """Build the prompt for the next model, and return False if there is none. Upstreams that are cooling down come last."""
         turn, own = self._turn, self._turn.request.responder
-        # What one that stands in refuses may be right for the next.
+        # A request that one fallback refuses may be valid for the next.
         if len(turn.responders) == 1 or not (fails_over(error) or own is not turn.responders[0]):
             return False
         self._record_failure(own, error)
         for responder in sorted(
             _find_stand_ins(turn, self._asked), key=lambda responder: not _is_available(turn, responder)
         ):
-            if isinstance(error, ContextTooLong) and not await _switch_to_wider(turn, responder, own, error):
+            if isinstance(error, ContextTooLong) and not await _has_more_room(turn, responder, own, error):
                 continue
             why = await _build_for(turn, responder)
             if why is None:
@@ -311,7 +313,7 @@ class Recovery:
 
 
 async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
-    """Build the prompt again: for what the refusal teaches of the window, and a tenth below the one that was refused."""
+    """Build the prompt again with what the refusal taught about the window, and a tenth below the refused prompt."""
     refused, llm = turn.working_set, turn.request.responder.llm
     assert refused is not None, "a prompt was refused"
     assert refused.request.budget is not None, "a turn's prompt has a budget"
@@ -321,11 +323,11 @@ async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
     await build_prompt(turn)
 
 
-# -- who ---------------------------------------------------------------------------
+# -- choosing a model --------------------------------------------------------------
 
 
 def _find_stand_ins(turn: Turn, asked: Sequence[Responder]) -> list[Responder]:
-    """Return the models that may be asked besides these, in order. A caller's own key is sent only where it was meant for."""
+    """Return the other models that may be called, in order. A caller's own key is sent only to the provider that it was meant for."""
     place = get_upstream_origin(turn.responders[0].llm.client)
     handed = bool(turn.request.headers)
     return [
@@ -340,14 +342,14 @@ def _is_available(turn: Turn, responder: Responder) -> bool:
     return turn.roster.find_upstream(responder.llm).is_available(turn.engine.clock())
 
 
-async def _switch_to_wider(turn: Turn, responder: Responder, own: Responder, refusal: ContextTooLong) -> bool:
-    """Switch to a model with more room than the `own` one, which refused every prompt; return whether it has more."""
+async def _has_more_room(turn: Turn, responder: Responder, own: Responder, refusal: ContextTooLong) -> bool:
+    """Return True if a model has more room than `own`, which refused every prompt."""
     window = refusal.context_limit or own.llm.compute_budget().context_window
     return responder.llm.compute_budget(learned=await turn.engine.learning.get(responder.llm)).context_window > window
 
 
 async def _build_for(turn: Turn, responder: Responder) -> HoldfastError | None:
-    """Build the prompt for another model; why it cannot be."""
+    """Build the prompt for another model, and return None, or the error if that is impossible."""
     await _speak_as(turn, responder)
     try:
         check_body(responder, turn.request.body, turn.learned)
@@ -362,10 +364,10 @@ async def _speak_as(turn: Turn, responder: Responder) -> None:
 
 
 def _note_failed(turn: Turn, responder: Responder, code: str, status: int | None) -> None:
-    """Have the reply tell who did not answer; once of each way, however many rounds there are."""
-    told = {"model": responder.llm.name, "code": code, "status": status}
-    if told not in turn.failed:
-        turn.failed.append(told)
+    """Record for the response that a model did not answer, once per model, code and status."""
+    failure = {"model": responder.llm.name, "code": code, "status": status}
+    if failure not in turn.failed:
+        turn.failed.append(failure)
 
 
 def _copy_error(error: HoldfastError, message: str | None = None) -> HoldfastError:
@@ -377,7 +379,7 @@ def _copy_error(error: HoldfastError, message: str | None = None) -> HoldfastErr
 
 _STATUS: Final = frozenset({400, 415, 422})
 _SCANNED: Final = 4_000
-"""Characters of an error that are searched for the name of a message."""
+"""Characters of an error that are searched for the position of a message."""
 _NAMED: Final = re.compile(r"\bmessages(?:\.?\[|\.|', ?)(\d{1,6})\]?(?:[.\]', ]+content(?:\.?\[|\.|', ?)(\d{1,6}))?")
 """`messages[3]` and `messages.[3].content.[0]` (OpenAI), `messages.3.content.0` (Anthropic), `'messages', 3, 'content'` (vLLM)."""
 _OF_MESSAGES: Final = re.compile(
@@ -398,7 +400,7 @@ class Suspect(msgspec.Struct, frozen=True):
     seq: int
     reason: str
     named: bool
-    """Whether the error named it; else this call is the turn's one probe."""
+    """True if the error named it; otherwise this call is the turn's only probe."""
 
 
 class Refusals:
@@ -408,12 +410,12 @@ class Refusals:
         self._turn = turn
         self._suspect: Suspect | None = None
         self._misnamed: set[int] = set()
-        """Messages that errors named, though they were left out already."""
+        """Messages that errors named although they were already left out."""
 
-    async def is_sent_without(self, error: ModelError) -> bool:
-        """Return True if the prompt is built again without the message that `error` is about.
+    async def leave_out_refused(self, error: ModelError) -> bool:
+        """Build the prompt again without the message that caused the error, and return True.
 
-        False where it is about something else, about the current user message, or a probe was made already.
+        Returns False if the error is about something else or the current user message, or if a probe was made already.
         """
         turn = self._turn
         probed, self._suspect = self._suspect, None
@@ -424,7 +426,7 @@ class Refusals:
             return False
         suspect = await self._find_suspect(error)
         if suspect is not None and suspect.named and (suspect.seq in left_out or suspect.seq in self._misnamed):
-            self._misnamed.add(suspect.seq)  # a router numbers messages otherwise
+            self._misnamed.add(suspect.seq)  # a router may number messages differently
             left_out.pop(suspect.seq, None)
             suspect = await self._guess_suspect(error)
         if suspect is None or (turn.probed and not suspect.named):
@@ -436,7 +438,7 @@ class Refusals:
         return True
 
     async def confirm(self) -> None:
-        """Note the message in the log, because the call without it was answered. Never fails."""
+        """Record the refused message in the log, because the call without it was answered. Never fails."""
         suspect, self._suspect = self._suspect, None
         if suspect is None:
             return
@@ -501,7 +503,8 @@ class Refusals:
     async def _find_likeliest(self) -> int | None:
         """Return a suspicious message since the last prompt that was answered, media and unknown parts first.
 
-        That is the oldest, if no user message came after them. A turn whose probe does not help adds one, so the next turn tries another.
+        That is the oldest, if no user message came after them. A turn whose probe does not help adds one, so the next
+        turn tries another.
         """
         turn = self._turn
         built = turn.working_set
@@ -512,20 +515,20 @@ class Refusals:
         units = (*built.window.head, *built.window.units)
         new = [entry for unit in units for entry in unit.entries if entry.seq in left and entry.seq > through]
         odd = [entry for entry in new if _is_odd(entry)]
-        given = [entry for entry in new if entry.message.role != "assistant"]  # not what the model said itself
+        given = [entry for entry in new if entry.message.role != "assistant"]  # not the model's own messages
         found = odd or (given if calls else [])
         tried = sum(entry.seq > odd[-1].seq and entry.message.role == "user" for entry in new) if odd else 0
         return found[tried % len(found)].seq if found else None
 
 
 def _is_odd(entry: Entry) -> bool:
-    """Return True for a message with anything but text and calls in it."""
+    """Return True for a message that contains anything but text and calls."""
     content = entry.message.content
     return isinstance(content, tuple) and any(part.type not in TEXT_PARTS for part in content)
 
 
 def _is_moved(message: dict[str, Any]) -> bool:
-    """Return True for the media of tool results that are sent as a message of their own."""
+    """Return True for the media of tool results that are sent as a separate message."""
     content = message.get("content")
     first = content[0] if message["role"] == "user" and isinstance(content, list) and content else {}
     return str(first.get("text", "")).startswith(FROM_RESULT.partition("{")[0])
@@ -538,14 +541,14 @@ def _read_words(error: ModelError) -> str:
 
 
 def _read_reason(error: ModelError) -> str:
-    """Return the status and the error's code: the upstream's own words may quote the message or name its address."""
+    """Return the status and the error's code. The upstream's own message may quote the conversation or contain its address."""
     labels = [error.body.get(key) for key in ("code", "type")] if error.body else []
     code = next((label for label in labels if isinstance(label, str) and _CODE.fullmatch(label)), None)
     return f"{error.status} {code}" if code else f"{error.status}"
 
 
 def _is_about_messages(error: ModelError, text: str) -> bool:
-    """Return True if the error is about what messages say, and not about tools, sampling, keys or money."""
+    """Return True if the error is about the content of messages, and not about tools, sampling, keys or money."""
     param = error.body.get("param") if error.body else None
     if (
         isinstance(param, str)

@@ -1,4 +1,4 @@
-"""How a request that names no session came to the one it was given, and what it may do there."""
+"""How a request without a session id was matched to its session, and what it may do there."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ PlacementKind = Literal["continuation", "edit", "fork", "own", "new", "retry"]
 
 
 class MatchLost(Exception):
-    """The session went on otherwise while the request waited for it: the request is matched again. Nothing was written."""
+    """The session changed while the request waited for it, so the request is matched again. Nothing was written."""
 
 
 class Placement:
-    """The session that a request was given.
+    """The session that a request was matched to.
 
     Attributes:
-        session: as it was then.
-        kind: why.
-        attempt: what is known of the request's attempts; None: it cannot be recognized when it is sent again.
-        several: whether other sessions matched as well.
-        may_edit: whether the request may retire messages of the session, as long as no one else has written to it.
+        session: its state at that time.
+        kind: the kind of match.
+        attempt: the request's attempts; None: it cannot be recognised when it is sent again.
+        several: True if other sessions matched as well.
+        may_edit: True if the request may retire messages of the session, as long as no other client has written to it.
 
     Args:
         session: see above.
         kind: see above.
-        reservation: keeps the session until the turn has opened.
-        find_again: gives the request another place; True: a session of its own, since the log, unchanged, does not continue so.
+        reservation: reserves the session until the turn has opened.
+        find_again: finds another session; True: create a new session, because the unchanged log does not match.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ class Placement:
         self._find_again = find_again
 
     def check(self, session: Session, retire_from: int | None) -> None:
-        """Raise `MatchLost` if the request would retire messages of a session that it was not given for that.
+        """Raise `MatchLost` if the request would retire messages of a session without being allowed to.
 
-        A client that is not identified loses its match with every change: a turn that ran meanwhile may have been another client's
-        with equal words, and the log has the results of its tools now.
+        An unidentified client loses its match with every change: a turn that ran meanwhile may have been another
+        client's with the same words, and the log now contains the results of its tools.
         """
         if self._find_again is None or self.kind == "retry":
             return
@@ -67,7 +67,7 @@ class Placement:
             raise MatchLost
 
     async def find_again(self) -> Placement:
-        """Find another place for the request."""
+        """Return another placement for the request."""
         assert self._find_again is not None, "only a request that was matched can lose its match"
         self.release()
         placed = await self._find_again(self._is_unchanged)
@@ -77,6 +77,6 @@ class Placement:
         return placed
 
     def release(self) -> None:
-        """Let other requests be given the session. Twice is fine."""
+        """Make the session available to other requests. Calling it twice is allowed."""
         if self._reservation is not None:
             self._reservation.release()

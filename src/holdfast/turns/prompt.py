@@ -1,8 +1,8 @@
 """Build the prompt of a turn's next call, from the cached session or from the store.
 
-The agent's instruction is a template, filled with values of the session's state and with artifacts. A text that names none costs
-nothing; one that does costs one read of just those shared keys, and of just those artifacts. Agents that remember also get what is
-known of promoted memories since before the session.
+The agent's instruction is a template, filled with values of the session's state and with artifacts. A text without
+placeholders costs nothing; others cost one read of exactly those shared keys and artifacts. Agents that recall memories
+also get promoted memories from before the session.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from holdfast.wire.anthropic_requests import drop_anthropic_fields, to_plain_pro
 from holdfast.wire.openai import move_media_after_results, to_chat_message
 
 _RECOUNTS = 3
-"""Times that a prompt is built anew because the provider's own count of it is over the budget."""
+"""Attempts to rebuild a prompt because the provider's own count exceeds the budget."""
 
 
 async def build_prompt(turn: Turn) -> WorkingSet:
     """Build the working set for the next call from the current log, and its instruction from the state.
 
     Raises:
-        MissingState: the instruction needs state, or an artifact, that is not there.
-        BudgetTooSmall: no legal working set fits.
+        MissingState: the instruction needs state, or an artifact, that does not exist.
+        BudgetTooSmall: no valid working set fits.
     """
     session, responder = turn.session, turn.request.responder
     turn.instruction = await build_instruction(turn.engine, session, responder, turn.temp)
@@ -65,7 +65,7 @@ async def build_prompt(turn: Turn) -> WorkingSet:
 
 
 async def _add_summary(turn: Turn, built: WorkingSet) -> bool:
-    """Make a summary if the digest had to move the frontier for this call to fit; return whether one was made."""
+    """Write a summary if the digest had to move the frontier for this call to fit, and return whether one was written."""
     if built.request.strategy.summarizer is None:
         return False
     if not await turn.engine.compactor.compact_inline(turn.request.ref, turn.request.responder, built.request):
@@ -105,7 +105,7 @@ async def _add_recall(turn: Turn, session: Session, drafted: Draft) -> WorkingSe
 
 
 async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> WorkingSet | None:
-    """Build from the cached view; return None if there is none or it does not fit, and a cold build may."""
+    """Build from the cached view; return None if there is none, or if it does not fit and a cold build may."""
     warm = turn.engine.warm.get(turn.request.ref)
     view = None if warm is None or turn.branched or not warm.is_at(session) else warm.find_view(key)
     if view is None:
@@ -123,13 +123,13 @@ async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> 
 
 
 async def _build_cold(turn: Turn, session: Session, made: Request, key: str) -> WorkingSet:
-    """Build from what the store has, and remember the view for the next turn."""
+    """Build from the store, and cache the view for the next turn."""
     ref, engine = turn.request.ref, turn.engine
     warm = engine.warm.get(ref)
     read = None if warm is None or turn.branched or not warm.is_at(session) else warm.take_read(key)
     if read is None:
         read = engine.warm.share(await read_view(engine.store, ref, key))
-    if read.session.identity != session.identity:  # that of the turn was deleted
+    if read.session.identity != session.identity:  # the turn's session was deleted
         raise SessionNotFound(ref.id)
     drafted = await run_cpu(lambda: draft_from(made, read), long=made.strategy.history > 0 or is_heavy(read.entries))
     built = await _add_recall(turn, read.session, drafted)
@@ -147,7 +147,7 @@ def draft_from(made: Request, read: ReadView) -> Draft:
 
 
 async def _recount(turn: Turn, built: WorkingSet) -> WorkingSet:
-    """`built`, counted by the provider too; built anew as long as that is more than the budget has."""
+    """Count a working set with the provider too, and rebuild it while the count exceeds the budget."""
     llm, learning = turn.request.responder.llm, turn.engine.learning
     for _ in range(_RECOUNTS):
         turn.provider_count = await count_by_provider(turn.engine, turn.request.ref, llm, built)
@@ -161,7 +161,7 @@ async def _recount(turn: Turn, built: WorkingSet) -> WorkingSet:
 
 
 async def count_by_provider(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> int | None:
-    """Tokens of a prompt by its provider's own count; None where that is not asked, or does not say."""
+    """Return the tokens of a prompt according to its provider; None if it is not asked, or gives no answer."""
     if llm.count is None:
         return None
     tools = {"tools": built.request.tools} if built.request.tools else {}
@@ -170,7 +170,7 @@ async def count_by_provider(engine: Engine, ref: SessionRef, llm: Llm, built: Wo
 
 
 async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingSet) -> list[dict[str, Any]]:
-    """Return a prompt as Chat Completions messages, ready to send, with its media as far as the model takes them."""
+    """Convert a prompt to Chat Completions messages, ready to send, with the media that the model accepts."""
     as_chat = llm.dialect == "openai"
     many = len(built.messages) > INLINE_MESSAGES
     if as_chat:
@@ -183,11 +183,13 @@ async def to_sendable(engine: Engine, ref: SessionRef, llm: Llm, built: WorkingS
 
 
 def to_acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
-    """Return a prompt in Chat Completions without what only other providers take: Anthropic's own fields, media in tool results."""
-    if "claude" in llm.model.lower():  # whoever routes to Claude knows all that it takes
+    """Remove what only other providers accept from a Chat Completions prompt: Anthropic's own fields, media in tool results."""
+    if "claude" in llm.model.lower():  # routers to Claude accept everything that Claude accepts
         return messages
-    told = [drop_anthropic_fields(message) for message in messages]
-    return told if llm.records else move_media_after_results(told)  # a record stands for one message of the log
+    converted = [drop_anthropic_fields(message) for message in messages]
+    return (
+        converted if llm.records else move_media_after_results(converted)
+    )  # a record stands for one message of the log
 
 
 def make_request(
@@ -204,14 +206,14 @@ def make_request(
     """Return the request for a turn's working set: the agent's instruction, then the system messages of the request or session.
 
     Args:
-        request: the turn's.
-        session: as it stands.
-        instruction: what the agent is told, as `holdfast.turns.prompt` makes it.
+        request: the turn's request.
+        session: its current state.
+        instruction: the agent's instruction, from `build_instruction`.
         marker: the session's, see `holdfast.engine.engine`.
-        learned: what is known of the model from its provider's answers.
+        learned: calibration of the model.
         input_budget: tokens for the whole prompt; None: what the model's window leaves.
-        recall: what may be recalled in it; None: nothing was looked for, and its room is kept free.
-        introduction: what is known since before the session, as `holdfast.turns.prompt` makes it.
+        recall: what it may recall; None: nothing was searched, and its room is kept free.
+        introduction: promoted memories, from `introduce_memories`.
     """
     responder, body = request.responder, request.body
     tools = (
@@ -236,11 +238,12 @@ def make_request(
 
 
 def check_body(responder: Responder, body: Mapping[str, Any], learned: Learned | None = None) -> None:
-    """Refuse what no working set can be built for, before anything is written.
+    """Check, before anything is written, that a working set can be built for a request.
 
     Raises:
-        InvalidRequest: `tools` are none, `interruptable` is neither true nor false, the agent names others that are not there, the tools
-            that run here do not go with the request, or `max_tokens` leaves no room for a prompt.
+        InvalidRequest: `tools` is not a list of tools, `interruptable` is not a boolean, the agent refers to agents
+            that do not exist, the tools that run here do not fit the request, or `max_tokens` leaves no room for a
+            prompt.
     """
     tools = _read_tools(body)
     check_interruptable(body)
@@ -257,7 +260,7 @@ def check_body(responder: Responder, body: Mapping[str, Any], learned: Learned |
 
 
 def _check_steps(responder: Responder, body: Mapping[str, Any]) -> None:
-    """Refuse what one of those cannot serve that speak in the place of `responder`. Raises `InvalidRequest`."""
+    """Check the request for each agent that answers in the place of `responder`. Raises `InvalidRequest`."""
     if (body.get("n") or 1) != 1:
         raise InvalidRequest("n must be 1 where several agents speak: only one reply can go on", param="n")
     for step in responder.steps:
@@ -279,12 +282,12 @@ def _read_tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def read_reply_tokens(body: Mapping[str, Any]) -> int | None:
-    """Tokens that a request allows the reply; None where it does not say."""
+    """Return how many tokens a request allows the reply; None if it does not say."""
     return body.get("max_completion_tokens") or body.get("max_tokens")
 
 
 _BETWEEN: Final = "\n\n"
-"""Between the parts of an instruction."""
+"""Separates the parts of an instruction."""
 
 
 async def build_instruction(
@@ -292,20 +295,21 @@ async def build_instruction(
 ) -> tuple[Message, ...]:
     """Return the system messages of the agent's model, then the agent's instruction.
 
-    That is `global_instruction` of those above it and its own, then its `instruction`, in one system message.
+    That is one system message with the `global_instruction` of the agents above it and its own, then its `instruction`.
 
     Args:
         engine: of the store.
-        session: as it stands.
-        responder: whose it is.
-        temp: what the turn has under `temp:` keys; None: it is none, and all of these may be missing.
+        session: its current state.
+        responder: the responder with the instruction.
+        temp: the turn's `temp:` values; None: there is no turn, and all of these may be missing.
 
     Returns:
         The messages; empty if there are none.
 
     Raises:
-        MissingState: it needs state, or an artifact, that is not there; says which, and whose instruction it is.
-        InvalidRequest: an artifact that it names is no text, or too long for an instruction.
+        MissingState: it needs state, or an artifact, that does not exist; says which, and which agent's instruction
+            needs it.
+        InvalidRequest: an artifact in it is not text, or too long for an instruction.
     """
     parts = responder.instructions
     if not parts:
@@ -314,28 +318,28 @@ async def build_instruction(
     values = await _read_values(engine, session.ref, session.state, templates, temp or {})
     if temp is None:
         values = {key: "" for one in templates for key in one.keys if key.startswith(TEMP)} | values
-    told = [
+    rendered = [
         template.render(values, agent=part.agent, what=part.what)
         for part, template in zip(parts, templates, strict=True)
     ]
-    text = _BETWEEN.join(one for one in told if one)
-    told_agent = (Message(role="system", content=text),) if text else ()
-    return (*responder.llm.system_messages, *told_agent)
+    text = _BETWEEN.join(part for part in rendered if part)
+    instruction = (Message(role="system", content=text),) if text else ()
+    return (*responder.llm.system_messages, *instruction)
 
 
 async def fill_template(
     engine: Engine, session: Session | NewSession, text: str, agent: Agent, temp: Mapping[str, Any] | None = None
 ) -> str:
-    """Return a text that an agent says itself, a greeting or a failure message. Names in it may be missing, as if each had a `?`.
+    """Return a text that the agent itself says, such as a greeting or a failure message. Missing values are left empty.
 
-    Nobody could mend it in the moment in which it is said, and a greeting without a name is better than none.
+    Nobody could fix a missing value at that moment, and a greeting without a name is better than none.
 
     Args:
         engine: of the store.
-        session: in which; of one that is about to be made, what its state brings to shared scopes counts too.
+        session: the session; for a new one, its own values of shared scopes count too.
         text: the template.
-        agent: whose it is.
-        temp: what the turn has under `temp:` keys.
+        agent: the agent.
+        temp: the turn's `temp:` values.
     """
     template = parse_template(text)
     values = await _read_values(engine, session.ref, session.state, [template], temp or {}, strict=False)
@@ -351,7 +355,7 @@ async def _read_values(
     *,
     strict: bool = True,
 ) -> dict[str, Any]:
-    """Return the values of the names in some templates; missing ones are left out."""
+    """Return the values of the placeholders in some templates; missing ones are left out."""
     keys = {key: None for one in templates for key in one.keys}
     values = {key: temp.get(key) if key.startswith(TEMP) else state.get(key) for key in keys}
     values |= await engine.scopes.read_keys(ref.user_id, [key for key in keys if values[key] is None])
@@ -365,13 +369,13 @@ def _redact_value(engine: Engine, ref: SessionRef, key: str, value: Any) -> Any:
     if engine.guard is None or not key.startswith((TEMP, ARTIFACT)):
         return value
     sweep = engine.guard.sweep()
-    told = sweep.clean_value(value, key, sent=False)
+    cleaned = sweep.clean_value(value, key, sent=False)
     engine.guard.record(sweep.findings, ref.id)
-    return told
+    return cleaned
 
 
 async def _read_artifact(engine: Engine, ref: SessionRef, name: str, *, strict: bool) -> str | None:
-    """Return the text of an artifact; None if there is none. Raises as `_read_artifact_text` if `strict`."""
+    """Return the text of an artifact; None if there is none. Raises the errors of `_read_artifact_text` if `strict`."""
     try:
         return await _read_artifact_text(engine, ref, name)
     except ArtifactNotFound:
@@ -404,8 +408,8 @@ async def introduce_memories(engine: Engine, session: Session, responder: Respon
 
     Args:
         engine: of the store.
-        session: as it stands.
-        responder: who speaks; unless memories come into its prompts by themselves, it is told nothing.
+        session: its current state.
+        responder: the responder; it gets none unless memories are injected into its prompts.
     """
     recalls, budget = responder.recalls.get("memory"), engine.consolidation.settings.inject_budget
     if recalls is None or not recalls.inject or not budget:
@@ -413,10 +417,10 @@ async def introduce_memories(engine: Engine, session: Session, responder: Respon
     try:
         user = None if is_shared(session.metadata) else session.ref.user_id
         found = [await engine.promoted.get(owner) for owner in find_owners(user, responder.agent_name)]
-    except StoreUnavailable as exc:  # no turn fails for the sake of what it might know
+    except StoreUnavailable as exc:  # no turn may fail because of memories
         _log.warning("a session was told of no promoted memories: %s", exc.code)
         return None
-    # The model's own window, and not what a provider has taught of it: that would change the block within a session.
+    # Use the model's own window, not the calibrated one, which would change the block within a session.
     room = min(budget, responder.llm.compute_budget(None).input // SHARE)
     memories = [one for some in found for one in some.memories]
     marker = await engine.markers.derive(session)

@@ -1,11 +1,12 @@
 """Recall for a turn: search once, before its first call, and use the same result in all of its prompts.
 
-Past conversations and memories are searched concurrently, for a moment. A search that is late, or fails, is left out: the record of
-the call says so, and the turn goes on. Recalled text is data: `holdfast.context.recalled` puts it into the prompt.
+Past conversations and memories are searched concurrently, for a moment. A search that is late or fails is left out: the
+record of the call says so, and the turn continues. Recalled text is data: `holdfast.context.recalled` puts it into the
+prompt.
 
-Passages of the session itself that have left the prompt come from a table in memory (`holdfast.overlays.passage_tables`), by words
-alone unless there are vectors; from the index if they are older than the table, or not analysed yet. Each passage is read from the
-log again, so erased or edited text is not recalled.
+Passages of the session itself that have left the prompt come from a table in memory
+(`holdfast.overlays.passage_tables`), by words alone unless there are vectors; from the index if they are older than the
+table, or not analysed yet. Each passage is read from the log again, so erased or edited text is not recalled.
 """
 
 from __future__ import annotations
@@ -59,13 +60,13 @@ from holdfast.wire.strict_json import parse_time
 
 _log: Final = logging.getLogger("holdfast.recall")
 Recalling = Callable[[Turn], Awaitable[Sequence[RecalledItem]]]
-"""Gives what answers the turn's message (`asked_in`), of one kind; see `Engine.recalling`."""
+"""Returns what answers the turn's message, of one kind; see `Engine.recalling`."""
 _LOOKED_BACK: Final = 64
-"""Messages in which the one is looked for that a turn answers, where its request has none."""
+"""Messages that are searched for the user's message if the request has none."""
 
 
 async def recall_other_sessions(turn: Turn) -> None:
-    """Find what the turn's prompts are to have recalled, unless that is known."""
+    """Search for what the turn's prompts recall, unless that is known already."""
     name, budgets = turn.request.responder.agent_name, turn.request.responder.recall_budgets
     if not budgets or name in turn.recalls:
         return
@@ -86,20 +87,20 @@ async def _recall_kind(
     found: dict[RecalledKind, Sequence[RecalledItem]],
     missed: list[str],
 ) -> None:
-    """Ask for one kind, for a moment."""
+    """Search for one kind of recall, for a limited time."""
     try:
         with anyio.fail_after(RECALL_SECONDS):
             found[kind] = await recalling(turn)
     except TimeoutError:
         missed.append(f"{kind}: late")
-    except Exception as exc:  # noqa: BLE001 - the last place: no turn fails for the sake of what it might recall
+    except Exception as exc:  # noqa: BLE001 - no turn may fail because of recall
         missed.append(f"{kind}: failed")
-        # Neither the message nor what was found is in the log: only the kind of the error.
+        # The log line must not contain the message or what was found, so it only names the type of the error.
         _log.warning("nothing recalled of kind %s in session %r: %s", kind, turn.request.ref.id, type(exc).__name__)
 
 
 def keep_recalled(turn: Turn, built: WorkingSet) -> None:
-    """Have the turn's further prompts recall what the first one did."""
+    """Keep what the first prompt recalled for the turn's other prompts."""
     recall = built.request.recall
     turn.recalls[turn.request.responder.agent_name] = msgspec.structs.replace(
         recall, items=(), block=built.recalled, searched=True, spare=False
@@ -116,35 +117,35 @@ async def find_user_text(turn: Turn) -> str:
 
 
 def is_shared(turn: Turn) -> bool:
-    """Return True if users other than the owner take part or sent the request: the owner's other sessions are not for them."""
+    """Return True if users other than the owner take part or sent the request: they may not see the owner's other sessions."""
     return turn.request.guest or read_by_others(turn.session.metadata)
 
 
 LATE: Final = "recall: late"
 FAILED: Final = "recall: failed"
 ERASED: Final = "(erased)"
-"""Stands for a passage in a prompt that is passage_shown again, where its words are not in the log any more."""
+"""Replaces a passage in a rebuilt prompt if its words are no longer in the log."""
 _AT_ONCE: Final = 16
-"""Entries that are analysed at once in advance: half as many as a prompt would wait for."""
+"""Entries that are analysed together in advance: half as many as a prompt would wait for."""
 _GAP: Final = 4
-"""Entries that lie so near to each other are read at once, with those between them."""
+"""Entries this close to each other are read together, including those between them."""
 _HITS: Final = 12
 """Entries that the index is asked for."""
 _COVERED: Final = 0.6
-"""Part of what a question holds from which a passage of the table is an answer, and the index is not asked for older ones."""
+"""Share of a question's terms from which a passage of the table counts as an answer, so that the index is not searched."""
 _STRETCH: Final = 12
-"""Characters of which two texts hardly have as many in common by accident."""
+"""Length in characters of a common text that is hardly accidental."""
 _SAID: Final = 0.75
-"""Part of a sentence that is in the prompt if the sentence is: a digest shortens, and writes marks in another way."""
+"""Share of a sentence that must be in the prompt for the sentence to count as included: a digest shortens and reformats text."""
 _WORDS: Final = re.compile(r"\w+")
 
 
 Search = Callable[[Mapping[int, float]], Awaitable[list[Finding]]]
-"""Searches the table for the current message, with what entries count on top, by `seq`."""
+"""Searches the table for the current message, with a bonus per entry, by `seq`."""
 
 
 class Recollection(NamedTuple):
-    """What was found of the session itself, and why there may be more."""
+    """What was found in the session itself, and why there may be more."""
 
     items: Sequence[RecalledItem] = ()
     missed: tuple[str, ...] = ()
@@ -153,11 +154,11 @@ class Recollection(NamedTuple):
 async def recall_session(
     engine: Engine, session: Session, drafted: Draft, *, seconds: float | None = None
 ) -> Recollection:
-    """Find what the current user message of a prompt asks about, in what the prompt does not show as it was said.
+    """Find what the current user message asks about, in parts of the session that the prompt does not contain verbatim.
 
     Args:
         engine: of the session.
-        session: whose prompt it is.
+        session: the session of the prompt.
         drafted: the prompt, without what it recalls of the session.
         seconds: how long to wait; None: as long as a turn waits, `SESSION_RECALL_SECONDS`.
     """
@@ -165,14 +166,14 @@ async def recall_session(
         return Recollection()
     if seconds is None:
         seconds = SESSION_RECALL_SECONDS
-    # What is late ends by itself: a thread cannot be stopped.
+    # A late search is left to end by itself, because a thread cannot be stopped.
     task = engine.passages.run(_find_passages(engine, session, drafted, seconds))
     done, _ = await asyncio.wait({task}, timeout=seconds)
     if not done or task.cancelled():
         return Recollection(missed=(LATE,))
     try:
         return Recollection(task.result())
-    except Exception as exc:  # noqa: BLE001 - the last place: no prompt fails for the sake of what it might recall
+    except Exception as exc:  # noqa: BLE001 - no prompt may fail because of recall
         _log.warning("nothing of the session recalled: %s", type(exc).__name__)
         return Recollection(missed=(FAILED,))
 
@@ -191,7 +192,7 @@ async def _find_passages(engine: Engine, session: Session, drafted: Draft, secon
 
     boosts, found = await _catch_up(engine, ref, passages, window, query, search=search, seconds=seconds)
     entries: dict[int, Entry] = {}
-    for again in (False, True):  # once more if the log does not show any more what was found
+    for again in (False, True):  # again if found passages are no longer in the log
         if again or not found:
             found = await search(boosts)
         if not found:
@@ -211,13 +212,13 @@ async def _find_passages(engine: Engine, session: Session, drafted: Draft, secon
 
 
 async def _answer_by_words(search: Search) -> list[Finding]:
-    """Return what the table has of a question, if it is so much that the index need not be asked for older passages; else nothing."""
+    """Return the table's answers if they cover the question so well that the index is not needed; otherwise nothing."""
     found = await search({})
     return found if any(one.passage.covered >= _COVERED for one in found) else []
 
 
 def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
-    """Start to analyse, in the background, what will leave a window that is half full."""
+    """Start analysing, in the background, what will leave a window that is half full."""
     window = drafted.fitted.window
     if drafted.request.strategy.recall and window.tokens * 2 > window.room.tokens and window.units:
         passages = engine.passages.get_table(engine.store, session.ref, session.identity)
@@ -226,7 +227,7 @@ def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
 
 
 def _find_current_text(window: Window) -> str:
-    """Return what the current user message says."""
+    """Return the text of the current user message."""
     units = (unit for unit in (*window.head, *window.units) if unit.first == window.current)
     return next((unit.entries[0].message.text for unit in units), "")
 
@@ -244,7 +245,7 @@ async def _catch_up(
     """Analyse the entries that have left the window and are not in the table yet.
 
     Returns:
-        How near entries are by vectors, by `seq`; and what the table answers, if it was searched for that as it is now.
+        How near entries are by vectors, by `seq`; and the table's answers, if its current state was searched.
     """
     missing = _find_first_whole(window) - passages.table.through
     task, index = passages.fill(window.units[-1].first if window.units else 0), engine.index
@@ -263,11 +264,11 @@ async def _catch_up(
     if task is not None and missing > 0 and not near:
         await asyncio.shield(task)
         found = []
-    return ({} if index.embedder is None else near), found  # by words the table ranks better
+    return ({} if index.embedder is None else near), found  # the table ranks words better
 
 
 def _find_first_whole(window: Window) -> int:
-    """Return from which `seq` on everything is sent as it was said."""
+    """Return the `seq` from which on everything is sent verbatim."""
     cuts = (seq + 1 for seq, cut in window.cuts.items() if not (cut.whole or cut.cleared or seq == window.current))
     return max([window.units[0].first if window.units else 0, *cuts])
 
@@ -275,7 +276,7 @@ def _find_first_whole(window: Window) -> int:
 async def _look_up(
     engine: Engine, ref: SessionRef, passages: SessionPassages, query: str, patience: float
 ) -> dict[int, float]:
-    """Ask the index, and have the table hold what it finds."""
+    """Search the index, and add what it finds to the table."""
     asked = SearchOptions(session_id=ref.id, limit=_HITS, time="off", bare=True, patience=patience)
     try:
         seqs = await rank_session(engine, ref, query, asked)
@@ -288,7 +289,7 @@ async def _look_up(
 
 
 async def _read(engine: Engine, ref: SessionRef, seqs: Collection[int]) -> dict[int, Entry]:
-    """Read entries of the live path, those near each other at once."""
+    """Read entries of the live path; entries near each other are read together."""
     ranges = group_ranges(sorted(seqs), gap=_GAP)
     read = await asyncio.gather(*(engine.store.entries(ref, start=start, stop=stop) for start, stop in ranges))
     return {entry.seq: entry for entries in read for entry in entries if entry.seq in seqs}
@@ -298,7 +299,7 @@ async def _read(engine: Engine, ref: SessionRef, seqs: Collection[int]) -> dict[
 
 
 class _SentText:
-    """What a prompt says already in other forms: in compactions, and in messages that are cut."""
+    """Text that a prompt contains in other forms: in compactions, and in messages that are cut."""
 
     def __init__(self, window: Window) -> None:
         said = zip(window.list_messages(), window.list_seqs(), strict=True)
@@ -306,7 +307,7 @@ class _SentText:
         self._text = _fold_words("\n".join(texts))
 
     def has(self, text: str) -> bool:
-        """Return True if nearly all of a text is there, a stretch of `_STRETCH` characters at a time."""
+        """Return True if the prompt contains nearly all of a text, compared in stretches of `_STRETCH` characters."""
         text = _fold_words(text)
         starts = range(0, len(text) - _STRETCH + 1, _STRETCH // 2)
         return bool(starts) and sum(text[at : at + _STRETCH] in self._text for at in starts) >= _SAID * len(starts)
@@ -319,7 +320,7 @@ def _fold_words(text: str) -> str:
 def _make_items(
     ref: SessionRef, found: Sequence[Finding], entries: Mapping[int, Entry], held: Collection[int], sent: _SentText
 ) -> Iterator[RecalledItem]:
-    """Yield the passages as items, each part of an entry once; before an answer its question, and before both what was said later instead."""
+    """Yield the passages as items, without duplicates; an answer follows its question, and both follow a later correction."""
     taken: list[Passage] = []
 
     def is_known(one: Passage) -> bool:
@@ -349,9 +350,9 @@ def make_item(
 
     Args:
         ref: of the session.
-        entry: as it stands in the log; None: it does not any more.
-        passage: which part of its words.
-        size: characters that are passage_shown of that; -1: all.
+        entry: from the log; None: it is no longer there.
+        passage: the part of its text.
+        size: characters to show of it; -1: all.
         score: see `RecalledItem.score`.
     """
     words = "" if entry is None else extract_words(entry)
@@ -373,13 +374,13 @@ def make_item(
 
 
 _SPARE: Final = 2
-"""How many times as many hits are looked up as are wanted, as some may be in the prompt already."""
+"""How many times as many hits are searched as are wanted, because some may already be in the prompt."""
 _MANY: Final = 20
-"""Hits where a message asks for a list or a count."""
+"""Number of hits if a message asks for a list or a count."""
 _MANY_CHARS: Final = 400
 """Characters of each of these."""
 LEAST_SHARE: Final = 0.5
-"""Part of the best hit's score below which a hit has too little to do with the message to come into its prompt by itself."""
+"""Share of the best hit's score below which a hit is not relevant enough to be injected."""
 _DEFAULT: Final = RecallSettings()
 
 
@@ -390,12 +391,12 @@ async def recall_conversations(turn: Turn) -> list[RecalledItem]:
         return []
     own, since, tail = turn.request.ref.id, _find_first_sent(turn), turn.session.tail.turn_id
     many = is_asking_for_many(query)
-    most = max(settings.max_results, _MANY) if many else settings.max_results  # the block's budget is what bounds them
+    most = max(settings.max_results, _MANY) if many else settings.max_results  # the budget of the block limits them
     asked = SearchOptions(
         limit=most * (_SPARE if since is None else 1),
         session_id=own if is_shared(turn) else None,
         zone=settings.zone,
-        not_session=own if since == 0 else None,  # else its own messages might be all that an index gives of a subject
+        not_session=own if since == 0 else None,  # otherwise an index might return only its own messages on a subject
         width=_MANY_CHARS if many else RECALLED_CHARS,
         fresh=RECALL_FRESH_SECONDS,
         known=turn.request.ref,
@@ -421,7 +422,7 @@ def _search_settings(turn: Turn) -> RecallSettings:
 
 
 def _find_first_sent(turn: Turn) -> int | None:
-    """From which `seq` on the session itself is in the prompt, so that there is nothing to look up; None: it is not known here."""
+    """Return the `seq` from which on the session is in the prompt and need not be searched; None: it is not known here."""
     if turn.plan is not None and turn.session.messages == len(turn.plan.append):
         return 0
     warm = turn.engine.warm.get(turn.request.ref)
@@ -449,7 +450,7 @@ def _name_author(hit: SearchHit) -> str:
 
 
 def has_foreign_quotes(turn: Turn) -> bool:
-    """Return True if the turn's prompt has something recalled that users other than its own said."""
+    """Return True if the turn's prompt recalls something that other users said."""
     block, user = turn.working_set.recalled if turn.working_set else None, turn.request.ref.user_id
     return block is not None and any(
         one.kind == "conversation" and not is_from_user(one.author, user) for one in block.items
@@ -457,7 +458,7 @@ def has_foreign_quotes(turn: Turn) -> bool:
 
 
 async def read_text_at(turn: Turn, session_id: str, identity: str, seq: int) -> str | None:
-    """Return the text of an entry in one of the user's sessions; None if it is gone."""
+    """Return the text of an entry in one of the user's sessions; None if it was deleted."""
     ref = SessionRef(turn.request.ref.user_id, session_id)
     try:
         if (await turn.engine.store.get(ref)).identity != identity:
@@ -472,10 +473,10 @@ async def read_text_at(turn: Turn, session_id: str, identity: str, seq: int) -> 
 
 
 async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessage]:
-    """Return what the tool `search_conversations` finds for the turn's user and the prompt does not have.
+    """Return the results of the tool `search_conversations` for the turn's user, without those that the prompt contains.
 
     Raises:
-        InvalidRequest: something that cannot be asked.
+        InvalidRequest: the search request is invalid.
     """
     settings, built = _search_settings(turn), turn.working_set
     sent = built.window.list_whole_seqs() if built else set()
@@ -517,14 +518,14 @@ async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessag
 
 
 LEAST_SCORE: Final = 0.12
-"""Score below which a memory has too little to do with the message; above `holdfast.memory.lookup.UNASKED`."""
+"""Score below which a memory is not relevant enough for the message; above `holdfast.memory.lookup.UNASKED`."""
 USUAL: Final = 5
 
 
 async def recall_memories(turn: Turn) -> list[RecalledItem]:
-    """Return the memories of the user, the agent and the app that match the turn's message, none that is held for review.
+    """Return the memories of the user, the agent and the app that match the turn's message, except those in quarantine.
 
-    Where several users take part the owner's are not for them, as past conversations are not.
+    If several users take part, the owner's memories are excluded, like past conversations.
     """
     query = (await find_user_text(turn))[:QUERY_CHARS]
     if not query.strip():

@@ -1,8 +1,8 @@
 """Write what an agent says: the model's reply, or the agent's failure message.
 
-The reply's text is also stored under the agent's `output_key`, in the same write. A failure message replaces the reply when no model
-answers and nothing was said yet: a voice agent cannot show an error, and its user would hear silence. It is in the log like any
-reply, marked.
+The reply's text is also stored under the agent's `output_key`, in the same write. A failure message replaces the reply
+if no model answers and nothing was said yet: a voice agent cannot show an error, and its user would hear silence. It is
+in the log like any reply, marked.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ async def append_reply(
 ) -> Appended:
     """Write the messages that end the reply of the turn's agent.
 
-    Where the state refuses the text (it is too long for a value, say), the reply is written without it: it must not be lost
-    for that. A log line tells.
+    If the state refuses the text, for example because it is too long for a value, the reply is written without it, so
+    that it is not lost, and this is logged.
 
     Args:
-        turn: whose agent replies.
-        messages: the reply, and what is written with it.
-        text: of the whole reply; None, or nothing: it is none that is kept.
+        turn: the turn of the agent.
+        messages: the reply, and other messages to write with it.
+        text: the text of the whole reply; None or empty: no text is stored in the state.
         state_delta: other changes of the state.
-        how: see `Turn.append`.
+        how: other arguments of `Turn.append`.
 
     Raises:
         InvalidRequest: the store refuses the messages, or the other changes.
@@ -71,7 +71,7 @@ async def append_reply(
 
 
 def read_reply_text(messages: Sequence[Message]) -> str | None:
-    """Return the text of the last whole reply among these messages, an assistant's without calls; None if there is none."""
+    """Return the text of the last whole reply among these messages, from an assistant without calls; None if there is none."""
     last = next((one for one in reversed(messages) if one.role == "assistant"), None)
     return None if last is None or last.tool_calls else last.text
 
@@ -82,10 +82,10 @@ _AGAIN: Final = "no model answered when this was asked first"
 
 
 async def make_failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelError) -> str | None:
-    """Return the failure message of the turn's agent after `error`; None if it has none.
+    """Return the failure message of the turn's agent after `error`; None if there is none to say.
 
-    It has to have one, and nothing may have been said yet. A caller's own key that the model's provider refuses is the caller's
-    to mend, so it is told.
+    The agent must have one, and nothing may have been said yet. If a provider refuses a caller's own key, the caller
+    gets the error, because only the caller can fix it.
     """
     agent = turn.request.responder.agent
     own_key = error.handed and isinstance(error, ModelRejected) and error.status in OF_KEY
@@ -96,12 +96,12 @@ async def make_failure_text(turn: Turn, assembler: ReplyAssembler, error: ModelE
 
 
 async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: tuple[str, str]) -> list[dict[str, Any]]:
-    """Record the failure message as the end of the reply, and return the chunks that say it.
+    """Record the failure message as the end of the reply, and return its chunks.
 
     Args:
-        turn: whose agent has one.
+        turn: the turn of an agent with a failure message.
         assembler: its reply so far.
-        text: as `failure_text` gives it.
+        text: from `make_failure_text`.
         error: code and message of the error.
     """
     agent, (code, message) = turn.request.responder.agent, error
@@ -110,7 +110,7 @@ async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: t
     metadata = with_artifacts(turn, {**(assembler.metadata or {}), "source": SOURCE, "error": code})
     turn.failure = {"code": code, "message": _make_error_text(turn, message)}
     turn.engine.failures[code] += 1
-    # Without the upstream's words: they may quote what was said.
+    # The upstream's message is not logged, because it may quote the conversation.
     fields = {"session_id": turn.request.ref.id, "agent": agent.name, "code": code}
     _log.error("no model answered: the agent's failure message was said", extra={"fields": fields})
     reply = Message(role="assistant", content=text)
@@ -121,7 +121,7 @@ async def say_failure(turn: Turn, assembler: ReplyAssembler, text: str, error: t
 
 
 def read_failure(entry: Entry) -> dict[str, str] | None:
-    """Return what a response reports of a repeated failure message; None for any other reply."""
+    """Return what a response reports about a repeated failure message; None for any other reply."""
     metadata = entry.metadata or {}
     if metadata.get("source") != SOURCE:
         return None
@@ -129,7 +129,7 @@ def read_failure(entry: Entry) -> dict[str, str] | None:
 
 
 def _make_error_text(turn: Turn, words: str) -> str:
-    """Return an error's message without secrets, cut to the longest that is allowed."""
+    """Return an error's message without secrets, cut to the maximum length."""
     guard = turn.engine.guard
-    told = words if guard is None else guard.mask_text(words)
-    return told if len(told) <= ERROR_CHARS else told[:ERROR_CHARS] + "…"
+    masked = words if guard is None else guard.mask_text(words)
+    return masked if len(masked) <= ERROR_CHARS else masked[:ERROR_CHARS] + "…"

@@ -1,6 +1,6 @@
 """Assemble a turn's reply as the client sees it: one message over all rounds of tools, without the calls that run here.
 
-A reply also names artifacts: those that the turn's tools have saved, and those that its text mentions as `artifact:NAME`.
+A reply also names artifacts: those that the turn's tools saved, and those that its text mentions as `artifact:NAME`.
 """
 
 from __future__ import annotations
@@ -28,40 +28,40 @@ from holdfast.wire.openai import to_chat_message
 STOPPED: Final = (
     "[stopped: the model called tools {rounds} times in a row, and once more where it was asked for an answer]"
 )
-"""The reply where there is none; see `ToolLimits.rounds`."""
+"""The reply if there is no other; see `ToolLimits.rounds`."""
 _NUMBERED: Final = ("thinking_blocks", "content_blocks")
-"""Lists of a delta whose items are told apart by their `index`, which begins anew in each round."""
+"""Lists of a delta whose items have an `index`, which starts again in each round."""
 _ROUND: Final = 10_000
-"""What is added to it, a round."""
+"""Added to the index for each round."""
 _HEAD: Final = ("id", "object", "created", "model")
 """Fields that all chunks of a reply have in common."""
 _UNSAID: Final = frozenset({"role", "reasoning", "reasoning_content", "reasoning_details", "thinking_blocks"})
-"""Fields of a delta that are no part of what a reply says: who speaks, and what the model thought before."""
+"""Fields of a delta that are not part of the reply's text: the role, and the model's reasoning."""
 
 
 class Progress(dict[str, Any]):
-    """A chunk that says what a tool, or an agent of a workflow, is doing. No plain client may see one: they are made where `Turn.progress` asks for them."""
+    """A chunk that reports what a tool, or an agent of a workflow, is doing. Plain clients must not receive it: see `Turn.progress`."""
 
     @property
     def comment(self) -> str:
-        """The same in a line, for people."""
+        """The same in one line, for people."""
         told = self["holdfast"]
         return f"{'tool' if 'tool' in told else 'agent'} {told.get('tool') or told['agent']} {told['status']}"
 
 
 class ReplyAssembler:
-    """A turn's reply as the client is sent it: one message over all its rounds, without the calls that run here.
+    """A turn's reply as the client receives it: one message over all its rounds, without the calls that run here.
 
     Attributes:
-        calls: those of the last message that run here.
-        returned: those of the last message that are the client's.
-        preface: what the client was sent before that message: the texts that stood with calls.
-        has_spoken: whether the client was sent anything that the last message says.
+        calls: calls of the last message that run here.
+        returned: calls of the last message that the client runs.
+        preface: what the client received before that message: the texts next to calls.
+        has_spoken: True if the client received anything of the last message.
 
     Args:
-        turn: whose reply.
-        used: what others used that spoke before in the same turn.
-        before: what the client was sent already, by an agent that handed the conversation over.
+        turn: the turn of the reply.
+        used: usage of agents that answered earlier in the same turn.
+        before: what the client received already, from an agent that transferred the conversation.
     """
 
     def __init__(self, turn: Turn, used: dict[str, Any] | None = None, before: ReplyAssembler | None = None) -> None:
@@ -75,7 +75,7 @@ class ReplyAssembler:
         self.returned: tuple[ToolCall, ...] = ()
         self.preface: str = before.preface if before else ""
         self.has_spoken = False
-        self._rounds: int = before._rounds if before else 0  # noqa: SLF001 - its own kind
+        self._rounds: int = before._rounds if before else 0  # noqa: SLF001 - of this class
         self._head: dict[str, Any] = before._head if before else {}  # noqa: SLF001
         self._held: list[dict[str, Any]] = []
         self._said = False
@@ -86,9 +86,10 @@ class ReplyAssembler:
 
     @property
     def tool_choice(self) -> Any:
-        """The next call's; None: as the request has it. What was forced is forced once, and behind the last round nothing runs.
+        """The `tool_choice` of the next call; None: the request's own. A forced choice applies once, and after the last round no tool runs.
 
-        What the client forced is not forced on the next agent; what that one's own model is configured to, it is.
+        A choice that the client forced does not apply to the next agent; one in the configuration of that agent's model
+        does.
         """
         if self._at_bound:
             return "none"
@@ -97,7 +98,7 @@ class ReplyAssembler:
         return relax_choice(self._choice)
 
     def switch_responder(self, responder: Responder) -> None:
-        """Another agent answers from here on, with its own tools; what the client sees stays one reply."""
+        """Continue with another agent and its tools; for the client, it stays one reply."""
         self._tools, self._first = responder.tools, True
         self._choice = {**responder.llm.params, **self._turn.request.body}.get("tool_choice")
 
@@ -105,10 +106,10 @@ class ReplyAssembler:
     def _at_bound(self) -> bool:
         return self._rounds >= (self._tools.limits.rounds or 1)
 
-    # -- what a round said ---------------------------------------------------
+    # -- replies of the model ------------------------------------------------
 
     def record_reply(self, message: Message, usage: Any) -> tuple[Message, dict[str, Any] | None]:
-        """Return the model's whole reply as the log has it, and its metadata. From now on it is known which calls run here."""
+        """Return the model's whole reply in the form of the log, with its metadata. From now on `calls` and `returned` are set."""
         if self._alone:
             return message, None
         self._first = False
@@ -128,11 +129,11 @@ class ReplyAssembler:
     @property
     def metadata(self) -> dict[str, Any] | None:
         """Metadata of the message that ends the reply, whole or cut: the text that the client received before it."""
-        too_long = len(self.preface) > METADATA_BYTES // 8  # of its JSON a character takes at most six bytes
+        too_long = len(self.preface) > METADATA_BYTES // 8  # a character takes at most six bytes in JSON
         return {"preface": self.preface} if self.preface and not too_long else None
 
     def _without_calls(self, message: Message) -> Message:
-        """Return the reply of a model that calls tools when it may not: its text, or a note that it was stopped."""
+        """Return the reply of a model that calls tools although it may not: its text, or a note that it was stopped."""
         self._reason = "length"
         if not message.text.strip():
             note = STOPPED.format(rounds=self._rounds)
@@ -140,10 +141,10 @@ class ReplyAssembler:
             message = message.evolve(content=note)
         return message.evolve(tool_calls=())
 
-    # -- what the client is sent ---------------------------------------------
+    # -- chunks for the client -----------------------------------------------
 
     def add(self, chunk: dict[str, Any], *, finished: bool) -> Sequence[dict[str, Any]]:
-        """Return what of a chunk of the model can be sent on now. From the one that says why the reply ended, all are held back."""
+        """Return what can be sent of a chunk of the model now. Chunks from the one with the finish reason on are held back."""
         shown = chunk if self._alone else self._filter_chunk(chunk)
         if shown is None:
             return ()
@@ -156,7 +157,7 @@ class ReplyAssembler:
         return (shown,)
 
     def start_round(self) -> Iterator[dict[str, Any]]:
-        """Yield what was held back of a message that does not end the reply, without its finish reason, and begin the next round."""
+        """Yield held-back chunks of a message that does not end the reply, without its finish reason, and begin the next round."""
         held, self._held = self._held, []
         self.preface += self._text
         self._rounds += 1
@@ -167,7 +168,7 @@ class ReplyAssembler:
                 yield {**chunk, "choices": choices}
 
     def end(self) -> Iterator[dict[str, Any]]:
-        """Yield the end of the reply: the client's calls, what was held back, and the usage of all rounds."""
+        """Yield the end of the reply: the client's calls, held-back chunks, and the usage of all rounds."""
         if self._alone:
             yield from self._held
             return
@@ -196,8 +197,8 @@ class ReplyAssembler:
         """Yield the end of a reply that consists of calls for the client, which has received nothing of that message.
 
         Args:
-            used: what all that spoke in the turn used together.
-            before: what the client was sent already; mostly nothing.
+            used: usage of all agents of the turn together.
+            before: what the client received already; usually nothing.
         """
         self._head = before._head or self._head
         begun = {} if before._rounds else {"role": "assistant", "content": None}
@@ -207,15 +208,15 @@ class ReplyAssembler:
             yield {**self._head, "choices": [], "usage": used}
 
     def separate_text(self, text: str) -> str:
-        """`text` in place of the last message, set apart from what the client was sent before; noted in `preface`."""
+        """Return `text` in place of the last message, separated from earlier text; the separator is added to `preface`."""
         return self._separate(text)
 
     def end_with_text(self, text: str, head: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield the end of a reply that has no other: `text`, the finish reason, and the usage of the rounds before.
+        """Yield the end of a reply that consists of `text`, with the finish reason and the usage of earlier rounds.
 
         Args:
-            text: as `apart` gave it.
-            head: what the chunks have in common, where no round before has said.
+            text: from `separate_text`.
+            head: the common fields of the chunks, if there were none before.
         """
         self._head = self._head or dict(head)
         yield self._make_chunk({"role": "assistant", "content": text} if not self._rounds else {"content": text})
@@ -224,7 +225,7 @@ class ReplyAssembler:
         yield {**self._head, "choices": [], "usage": self._usage or unused}
 
     def report_progress(self, call: ToolCall, status: str) -> Iterator[Progress]:
-        """Yield what a tool is doing; nothing for a tool that does not exist, whose name may be anything."""
+        """Yield the status of a tool; nothing for a tool that does not exist, whose name may be anything."""
         if call.name in self._tools.tools:
             told = {"tool": call.name, "call_id": call.id, "status": status}
             yield Progress({**self._head, "choices": [], "holdfast": told})
@@ -235,7 +236,7 @@ class ReplyAssembler:
     def _filter_chunk(self, chunk: dict[str, Any]) -> dict[str, Any] | None:
         """Return a chunk without calls and usage, with the head of the first one; None if nothing is left."""
         before = chunk.get("choices") or ()
-        if before and not self._head:  # some upstreams send notes ahead that are no chunks of the reply
+        if before and not self._head:  # some upstreams first send chunks that do not belong to the reply
             self._head = {key: chunk[key] for key in _HEAD if key in chunk}
         choices = [told for choice in before if (told := self._filter_choice(choice)) is not None]
         if not choices and (before or chunk.get("usage")):
@@ -274,11 +275,11 @@ class ReplyAssembler:
         return APART + content
 
 
-# -- shapes ----------------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------------
 
 
 def _make_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
-    """Return the calls with distinct ids: their results arrive in any order."""
+    """Return the calls with distinct ids, because their results arrive in any order."""
     used: set[str] = set()
     return tuple(msgspec.structs.replace(call, id=make_distinct_id(call.id, used)) for call in calls)
 
@@ -289,7 +290,7 @@ def _to_wire_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
 
 
 def _renumber_blocks(blocks: Any, rounds: int) -> Any:
-    """Return a later round's blocks with indexes of their own, so that clients do not merge them into earlier ones."""
+    """Return a later round's blocks with new indexes, so that clients do not merge them into earlier ones."""
     if not isinstance(blocks, list):
         return blocks
     return [
@@ -301,18 +302,18 @@ def _renumber_blocks(blocks: Any, rounds: int) -> Any:
 
 
 def _has_words(choice: Mapping[str, Any], *, beside: Collection[str] = ()) -> bool:
-    """Return True if a choice's delta has anything besides the fields in `beside`."""
+    """Return True if a choice's delta has any field other than those in `beside`."""
     said = choice.get("delta", choice.get("message"))
     return isinstance(said, dict) and any(value for name, value in said.items() if name not in beside)
 
 
 def _with_finish_reason(choice: dict[str, Any], reason: str | None) -> dict[str, Any]:
-    """Return a choice with the reason why the reply ended in place of the model's own."""
+    """Return a choice with this finish reason instead of the model's own."""
     return choice if reason is None or choice.get("finish_reason") is None else {**choice, "finish_reason": reason}
 
 
 def add_usage(before: dict[str, Any] | None, usage: Any) -> dict[str, Any] | None:
-    """Return the usage of two calls together: numbers are added at any depth."""
+    """Return the total usage of two calls: numbers are added at any depth."""
     if not isinstance(usage, Mapping):
         return before
     if before is None:
@@ -330,15 +331,15 @@ def _add_numbers(one: Any, other: Any) -> Any:
 
 _MENTION: Final = re.compile(r"\bartifact:((?:user:)?[^\s\"'`<>\[\]{}|\\^*]+)")
 _BEHIND: Final = ".,;:!?)"
-"""What may stand behind a name and is no part of it, unless there is an artifact that is called so."""
+"""Characters after a name that are not part of it, unless there is an artifact with them in its name."""
 
 
 async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return `metadata` with the artifacts that the end of a reply names; unchanged if it names none.
+    """Return the metadata with the artifacts that the end of a reply names; unchanged if it names none.
 
     Args:
-        turn: whose reply.
-        text: of it.
+        turn: the turn of the reply.
+        text: the reply's text.
         metadata: so far.
     """
     for candidates in _find_mentions(text or ""):
@@ -347,12 +348,12 @@ async def with_named_artifacts(turn: Turn, text: str | None, metadata: dict[str,
 
 
 def with_artifacts(turn: Turn, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Return `metadata` with the artifacts that are known by now."""
+    """Return the metadata with the artifacts that are known by now."""
     return {**(metadata or {}), "artifacts": format_versions(turn.artifacts)} if turn.artifacts else metadata
 
 
 def take_artifacts(turn: Turn, entry: Entry) -> None:
-    """Take over the artifacts of a reply that is repeated."""
+    """Take over the artifacts of a repeated reply."""
     for one in (entry.metadata or {}).get("artifacts", ()):
         turn.artifacts[one["name"]] = one["version"]
 
@@ -372,7 +373,7 @@ def _find_mentions(text: str) -> Iterator[list[str]]:
 
 
 async def _note_artifact(turn: Turn, candidates: list[str]) -> None:
-    """Note the first of these artifacts that exists. If the store fails, none is noted: the reply is more important."""
+    """Record the first of these artifacts that exists. If the store fails, none is recorded, because the reply is more important."""
     for name in candidates:
         try:
             whole = check_name(name)

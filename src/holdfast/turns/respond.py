@@ -1,12 +1,12 @@
-"""Answer a turn: call the model, run its tools, call it again, and write each part down before anything that follows from it.
+"""Answer a turn: call the model, run its tools, call it again, and store each part before anything that follows from it.
 
     respond: TurnScope (lock, open) -> speak -> end of the reply
-    speak:   build_call -> call_model -> Round.record -> run_tools -> build_call ...
+    speak:   build_call -> call_model -> ModelRound.record -> run_tools -> build_call ...
 
-Streaming is the only path inside. Nothing is locked or held open in a database while a model is thinking. What must not be lost
-is written before the next step: the user's message before the model is called, a message with calls before they run, each result
-before the next call, the reply before its last chunk leaves; and the part of a reply that arrived is written even when the caller
-has disconnected.
+Internally, every reply is streamed. While a model is thinking, nothing is locked or held open in a database. What must
+not be lost is written before the next step: the user's message before the model is called, a message with calls before
+they run, each result before the next call, the reply before its last chunk is sent; and the received part of a reply is
+written even if the caller has disconnected.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     """Answer a turn: yield the reply as Chat Completions chunks. The last ones are sent when the reply is in the log.
 
     Raises:
-        SessionNotFound: no such session.
+        SessionNotFound: there is no such session.
         SessionBusy: another turn of it runs; this one is refused, or has waited for too long.
-        TurnInterrupted: another one asked for its place; what arrived is in the log.
-        TurnLost: another server took the session over; what arrived is not in the log.
-        BudgetTooSmall: no legal prompt fits; the user's message is in the log.
-        MissingState: the agent's instruction needs state, or an artifact, that is not there; the same holds.
-        ModelError: the model did not answer, or not to the end; what arrived is in the log. Where nothing did, an agent with a
-            failure message says that instead.
+        TurnInterrupted: another turn asked for its place; the received part of the reply is in the log.
+        TurnLost: another server took the session over; the received part of the reply is not in the log.
+        BudgetTooSmall: no valid prompt fits; the user's message is in the log.
+        MissingState: the agent's instruction needs state, or an artifact, that does not exist; the user's message is in
+            the log.
+        ModelError: the model did not answer, or not to the end; the received part is in the log. If nothing was
+            received, an agent with a failure message says that instead.
     """
     async with TurnScope(turn):
         if turn.on_open is not None:
@@ -71,7 +72,7 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
                 return
             if not turn.request.responder.steps:
                 break
-            speaking = run_workflow(turn, speak, assembler)  # the agent that spoke handed the conversation over to one
+            speaking = run_workflow(turn, speak, assembler)  # the conversation was transferred to a workflow
         turn.closed = True
         for chunk in assembler.end():
             yield _set_completion_id(chunk, completion_id)
@@ -105,15 +106,15 @@ async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[st
 
 
 class ModelRound:
-    """One reply of the model: passed on as it comes, and written down at its end, whole or as far as it arrived.
+    """One reply of the model: streamed as it arrives, and stored at its end, whole or as far as it arrived.
 
-    The chunks from the one that says why the reply ended are held back: they may leave when the reply is durable.
+    Chunks from the one with the finish reason on are held back until the reply is stored.
 
     Attributes:
         chunks: the model's.
-        is_over: whether nothing more of them is read.
-        is_whole: whether the reply came to its end.
-        failure_message: chunks that say the agent's failure message, where the model said nothing and failed.
+        is_over: True if no more chunks are read.
+        is_whole: True if the reply came to its end.
+        failure_message: chunks of the agent's failure message, if the model failed without saying anything.
     """
 
     def __init__(self, turn: Turn, assembler: ReplyAssembler) -> None:
@@ -146,7 +147,7 @@ class ModelRound:
         return isinstance(error, ModelError) and await self._say_instead(error)
 
     async def _say_instead(self, error: ModelError) -> bool:
-        """Record the agent's failure message as the reply; False if there is none to say, or some of the reply is in the log."""
+        """Record the agent's failure message as the reply; return False if there is none to say, or part of the reply is in the log."""
         turn, assembler = self._turn, self._assembler
         wrote = turn.session is not self._session
         if turn.share is not None:  # the workflow says the failure message of one of its agents
@@ -159,7 +160,7 @@ class ModelRound:
         return True
 
     def add(self, chunk: dict[str, Any]) -> Sequence[dict[str, Any]]:
-        """Add a chunk; return what can be sent on now."""
+        """Add a chunk, and return what can be sent now."""
         self._collector.add(chunk)
         finished = self._collector.finished
         self._trailing += finished
@@ -167,9 +168,10 @@ class ModelRound:
         return self._assembler.add(chunk, finished=finished)
 
     async def _record_to_end(self) -> None:
-        """Write the reply even if the caller is cancelled.
+        """Store the reply even if the caller is cancelled.
 
-        The caller may disconnect while the chunks after the last word are still on their way: the reply is whole all the same.
+        The caller may disconnect while the chunks after the last word are still arriving: the reply is whole
+        nevertheless.
         """
         recording = self._turn.begin(self._record())
         try:
@@ -180,7 +182,7 @@ class ModelRound:
             raise
 
     async def _record_calls_not_run(self, recording: asyncio.Task[None]) -> None:
-        """Write, after a reply whose calls no one is there to run, that they were not run."""
+        """Record that calls were not run, after a reply whose caller has disconnected."""
         await asyncio.wait((recording,))
         if not recording.exception() and self._assembler.calls:
             await record_calls_not_run(self._turn, self._assembler)
@@ -202,7 +204,7 @@ class ModelRound:
             await record_calls_not_run(turn, assembler)
 
     async def _record_part(self, completion: dict[str, Any]) -> None:
-        """Write the text that arrived of a cut reply, if any did: half a tool call is of no use to anyone."""
+        """Store the received text of a cut reply, if there is any: half a tool call is of no use."""
         turn, choices = self._turn, completion.get("choices") or [{}]
         if not (choices[0].get("message") or {}).get("content"):
             return
@@ -214,7 +216,7 @@ class ModelRound:
 
 
 def _make_reply(completion: Mapping[str, Any]) -> Message:
-    """Return the first choice's message. Raises `ModelProtocolError` if it is none."""
+    """Return the first choice's message. Raises `ModelProtocolError` if it is not valid."""
     choices = completion.get("choices") or [{}]
     data = dict(choices[0].get("message") or {})
     for at, call in enumerate(data.get("tool_calls") or []):
@@ -227,14 +229,14 @@ def _make_reply(completion: Mapping[str, Any]) -> Message:
 
 
 def _set_completion_id(chunk: dict[str, Any], completion_id: str | None) -> dict[str, Any]:
-    """Return a chunk with the completion id of its request, if that has one."""
+    """Return a chunk with the completion id of its request, if there is one."""
     return chunk if completion_id is None or isinstance(chunk, Progress) else {**chunk, "id": completion_id}
 
 
 def _make_keyed_id(turn: Turn) -> str | None:
-    """Return the completion id of a request with an idempotency key; the same for each answer to it. None without a key.
+    """Return the completion id for a request with an idempotency key, equal for each answer to it. None without a key.
 
-    An id made of the key needs no storing, and is known before the first chunk of the first answer.
+    An id that is derived from the key need not be stored, and is known before the first chunk of the first answer.
     """
     key = turn.request.idempotency_key
     if key is None:
@@ -243,7 +245,7 @@ def _make_keyed_id(turn: Turn) -> str | None:
 
 
 async def _repeat_reply(turn: Turn, stored: Entry) -> list[dict[str, Any]]:
-    """Return the stored reply as chunks, as the client was sent it, for a request that is answered a second time."""
+    """Return the stored reply as chunks in the form in which the client received it, for a repeated request."""
     turn.failure = read_failure(stored)
     take_artifacts(turn, stored)
     (entry,) = await restore_entries(turn.engine.store, turn.request.ref, [stored])

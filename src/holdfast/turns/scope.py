@@ -1,11 +1,11 @@
-"""What a turn holds while it runs, and what comes after it.
+"""What a turn holds while it runs, and what follows it.
 
-A turn holds its session's lock, and keeps its session from expiring. However it ends (answered, failed, interrupted, or left by
-its caller) the steps after it run:
+A turn holds its session's lock, and keeps its session from expiring. However it ends (answered, failed, interrupted, or
+abandoned by its caller), these steps follow:
 
     index -> compact -> clear_temp
 
-Each step begins its work in the background and waits for nothing. A step that fails does not keep the others from running.
+Each step starts its work in the background and waits for nothing. If a step fails, the others still run.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _log = logging.getLogger("holdfast.turn")
 class TurnScope:
     """A turn from its opening to its end: `async with TurnScope(turn)`.
 
-    Entering it waits for the session, relates the request to the log, and writes what is new of it. If the request was matched to
-    a session that another request changed meanwhile, the turn moves to another session.
+    Entering it waits for the session, compares the request with the log, and writes what is new. If the request was
+    matched to a session that another request changed meanwhile, the turn moves to another session.
 
     Args:
-        turn: what runs.
-        revive: make a session in memory anew, empty, that has expired since its handle was made.
+        turn: the turn.
+        revive: create an in-memory session again, empty, if it has expired since its handle was created.
     """
 
     def __init__(self, turn: Turn, *, revive: bool = False) -> None:
@@ -39,7 +39,7 @@ class TurnScope:
         self._in_use = False
 
     async def __aenter__(self) -> None:
-        """Open the turn. Raises as `open_turn` and `SessionLock.__aenter__` do."""
+        """Open the turn. Raises the errors of `open_turn` and `SessionLock.__aenter__`."""
         turn = self._turn
         while True:
             await turn.lock.__aenter__()
@@ -67,7 +67,7 @@ class TurnScope:
             for step in STEPS:
                 try:
                     step(turn)
-                except Exception as exc:  # noqa: BLE001 - the last place: the turn is over, and its reply is what counts
+                except Exception as exc:  # noqa: BLE001 - the turn is over, and its reply must not fail because of a later step
                     message = "%s: not done after a turn of session %r"
                     _log.error(message, step.__name__, turn.request.ref.id, exc_info=exc)
         finally:
@@ -75,15 +75,15 @@ class TurnScope:
 
 
 def index(turn: Turn) -> None:
-    """Have what the turn wrote indexed, in the background."""
+    """Schedule indexing of what the turn wrote, in the background."""
     if turn.wrote:
         turn.engine.indexing.schedule(turn.request.ref, turn.session)
 
 
 def compact(turn: Turn) -> None:
-    """Have a summary made of each view that is due for one, and new messages rated, in the background.
+    """Schedule a summary of each view that is due for one, and ratings of new messages, in the background.
 
-    Nothing happens where no prompt was built.
+    Does nothing if no prompt was built.
     """
     ref, prompts = turn.request.ref, dict(turn.prompts)
     if turn.working_set is not None:

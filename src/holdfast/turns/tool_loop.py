@@ -1,4 +1,4 @@
-"""Run the tools that a model calls: which calls run here, how their results get into the log, and what a tool can reach of the turn."""
+"""Run the tools that a model calls: which calls run here, how results get into the log, and what tools can access."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ from holdfast.turns.turn import Turn
 
 
 async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[str, Any], None]:
-    """Run the calls that run here, side by side. Each result is in the log before the next call of the model.
+    """Run the calls that run here concurrently. Each result is in the log before the next call of the model.
 
-    Left before its end, it cancels what still runs: what has a result by then is stored with it, the rest with an error.
+    If the generator is closed early, running tools are cancelled: existing results are stored, the other calls get an
+    error.
     """
     running = _RunningCalls(turn, assembler)
     try:
@@ -48,7 +49,7 @@ async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dic
 
 
 async def record_calls_not_run(turn: Turn, assembler: ReplyAssembler) -> None:
-    """Write that the calls of a message never ran, because the turn ended before."""
+    """Record that the calls of a message never ran because the turn had ended."""
     await turn.append([make_failure(call, NOT_RUN).message for call in assembler.calls], last=True)
 
 
@@ -56,7 +57,7 @@ class _RunningCalls:
     """The calls of a message while they run.
 
     Attributes:
-        left: those whose results are not being written yet, in the order of the calls.
+        left: calls whose results are not being written yet, in order.
     """
 
     def __init__(self, turn: Turn, assembler: ReplyAssembler) -> None:
@@ -84,12 +85,12 @@ class _RunningCalls:
                 self._read = True
 
     async def wait_for_some(self) -> list[asyncio.Task[Outcome]]:
-        """Those that are done, as soon as there are any."""
+        """Return finished calls as soon as there are any."""
         done, _ = await asyncio.wait(self.left, return_when=asyncio.FIRST_COMPLETED)
         return [task for task in self.left if task in done]
 
     async def write(self, done: Iterable[asyncio.Task[Outcome]]) -> list[Outcome]:
-        """Write the results of calls that are done. Raises what came out of a tool that is no `Exception`."""
+        """Write the results of finished calls. Raises what a tool raised, if it is not an `Exception`."""
         errors = [task for task in done if task.cancelled() or task.exception() is not None]
         outcomes = [_read_outcome(task, self.left.pop(task)) for task in done]
         last = self._returned and not self.left
@@ -99,7 +100,7 @@ class _RunningCalls:
         return outcomes
 
     async def give_up(self) -> None:
-        """Cancel those that still run, and write what has come of all of them."""
+        """Cancel calls that still run, and write the results of all of them."""
         left, self.left = self.left, {}
         for task in left:
             task.cancel()
@@ -115,7 +116,7 @@ class _RunningCalls:
                     await self._write_or_tell(outcome, last=last and at == len(outcomes) - 1)
 
     async def _write_or_tell(self, outcome: Outcome, *, last: bool) -> None:
-        """Write a result, or, where the store refuses it or what was written to the state with it, why."""
+        """Write a result; if the store refuses it or its state changes, write the reason instead."""
         try:
             await self._write([outcome], last=last)
         except InvalidRequest as exc:
@@ -171,7 +172,7 @@ def make_context(turn: Turn, call: ToolCall) -> ToolContext:
 
 
 def _open_memories(turn: Turn) -> SessionMemories:
-    """Return the memories that a tool may reach: those that the turn's user and agent may see."""
+    """Return the memories that the turn's user and agent may access."""
     ref, settings = turn.request.ref, turn.request.responder.recalls.get("memory")
 
     def is_in_prompt(content: str) -> bool:

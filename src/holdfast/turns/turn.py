@@ -1,6 +1,6 @@
 """A turn in progress: its immutable request, its state, and its writes.
 
-`holdfast.turns.respond` answers it; everything that takes part in that works on this state.
+`holdfast.turns.respond` answers it; all steps of answering share this state.
 """
 
 from __future__ import annotations
@@ -50,59 +50,59 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     ref: SessionRef
     responder: Responder
     incoming: tuple[Message, ...]
-    """Without the leading system messages."""
+    """Its messages without the leading system messages."""
     own: tuple[Mapping[str, Any], ...] = ()
-    """Holdfast's own fields of each of `incoming`, as `NewEntry` has them; empty: nobody says anything of them."""
+    """Holdfast's own fields of each of `incoming`, as `NewEntry` has them; empty: none."""
     heard: Mapping[int, Message] = {}
-    """What was heard of interrupted replies, by their place in `incoming`, which has them whole; see `holdfast.turns.interruptions`."""
+    """The heard part of interrupted replies, by index in `incoming`, which contains them whole; see `holdfast.turns.interruptions`."""
     interruption: HeardReport | None = None
-    """What was heard of the session's last reply, if the request says so in a field of its own."""
+    """How much was heard of the session's last reply, if the request says so in a separate field."""
     media: Mapping[bytes, bytes] = {}
-    """Contents that were taken out of `incoming` already, by their SHA-256; see `holdfast.media.store.taken_apart`."""
+    """Contents that were already detached from `incoming`, by their SHA-256; see `holdfast.media.store`."""
     system: tuple[Message, ...] = ()
-    """The request's own leading system messages; without any, the session's hold."""
+    """The request's own leading system messages; if there are none, the session's apply."""
     mode: Mode = "auto"
     client: str = ""
-    """Short name of the client program, for what `auto` remembers of it; empty: nothing is remembered."""
+    """Short name of the client program, for which `auto` remembers a mode; empty: nothing is remembered."""
     queue: QueueMode | None = None
-    """What becomes of it while another turn of the session runs; None: what holds for all."""
+    """What happens to it while another turn of the session runs; None: the default mode."""
     settings: RequestSettings = RequestSettings()
-    """Strategy and budget that it asks for, within what is allowed; of every agent that answers in the turn."""
+    """Requested strategy and budget, within the allowed limits, for every agent that answers in the turn."""
     body: Mapping[str, Any] = {}
-    """The rest of the request: tools, sampling, fields nobody here knows. Travels upstream."""
+    """The rest of the request: tools, sampling, unknown fields. Sent upstream."""
     dialect: Dialect | None = None
-    """Whose rules the prompt keeps; None: its model's."""
+    """The API whose rules the prompt follows; None: that of its model."""
     idempotency_key: str | None = None
     fingerprint: bytes = b""
     headers: Mapping[str, str] = {}
-    """Sent with the call, stronger than the model's own: a client's key, which is never kept."""
+    """Sent with the call, overriding the model's own: a client's key, which is never stored."""
     tools_elsewhere: bool = False
-    """Whether whoever asks calls the model, and runs its tools: none run here, whichever agent answers."""
+    """True if the caller calls the model and runs its tools: then no tools run here, whichever agent answers."""
     speaker: str | None = None
-    """Whose `incoming` is, of several users of the session; None: nobody says."""
+    """The author of `incoming`, if the session has several users; None: not specified."""
     guest: bool = False
-    """Whether `speaker` only takes part in the session: what others said in it is not theirs to take back."""
+    """True if `speaker` is only a participant, who may not retire what others said in the session."""
     identified: bool = True
-    """Whether it is known which user asks; see `holdfast.server.requester`. A library names its users itself."""
+    """True if the user is known; see `holdfast.server.requester`. A program that uses the library names its users itself."""
     warnings: tuple[TurnWarning, ...] = ()
-    """What the response warns of, as far as it is known before the turn begins."""
+    """Warnings for the response that are known before the turn begins."""
     api: Dialect = "openai"
-    """Whose API `body` was written for; a model with another one is sent what means the same there."""
+    """The API that `body` was written for; for a model with another one, the fields are converted."""
 
 
 class Handover(msgspec.Struct):
-    """Who was asked in a turn, and who takes over from whom."""
+    """Which agent was asked in a turn, and which one takes over."""
 
     asked: Responder
-    """Who was asked, whoever answers."""
+    """The responder that was asked, whichever answers."""
     next: tuple[Responder, Learned] | None = None
-    """Who answers from the next call on, with what is known of the model; None: whoever does now."""
+    """The responder from the next call on, with its model's calibration; None: no change."""
     transfers: int = 0
-    """How often it was handed over."""
+    """How often the conversation was transferred."""
 
 
 class _Log(msgspec.Struct):
-    """The session as it was after the turn's last write, for all that speak in the turn."""
+    """The session after the turn's last write, shared by all parts of the turn."""
 
     session: Session | None = None
 
@@ -111,25 +111,25 @@ class Turn:
     """One turn in progress, and what is known of it so far."""
 
     probed = False
-    """Whether a call was made without a message that the upstream's error did not name: once in a turn."""
+    """True if a call was made without a message that the upstream's error did not name; at most once per turn."""
     introduction: Introduction | None = None
-    """What the session is told of promoted memories in the next call."""
+    """The promoted memories that the next prompt contains."""
     placement: Placement | None = None
-    """How a request of the gateway came to its session; None: its caller named the session."""
+    """How a request of the gateway was matched to its session; None: its caller named the session."""
     root: str | None = None
-    """Id of the session in which the first agent was called like a tool that led to it; None: none was."""
+    """Id of the session in which the first agent of a chain of agent calls was called; None: this is not such a call."""
     is_whole = False
-    """Whether the request was found to hold the session's whole conversation, from its first message on."""
+    """True if the request contains the session's whole conversation, from its first message on."""
     wrote = False
-    """Whether anything of it is in the log."""
+    """True if anything of the turn is in the log."""
     _admitted = False
     on_open: Callable[[], None] | None = None
-    """Called when the turn has begun: what its request brought is in the log."""
+    """Called when the turn has begun: the request's messages are in the log."""
 
     def __init__(self, engine: Engine, request: TurnRequest) -> None:
         self.engine = engine
         self.roster = engine.roster.copy()
-        """Agents and models as they were when it began: a new configuration is for turns after it."""
+        """Agents and models when the turn began; a new configuration applies to later turns."""
         self.request = request
         self.lock = engine.locks.turn(request.ref, request.queue)
         """Its place in line, and its claim on the session."""
@@ -139,107 +139,107 @@ class Turn:
         self.working_set: WorkingSet | None = None
         self.answered: Entry | None = None
         self.closed = False
-        """The reply is in the log."""
+        """True if the reply is in the log."""
         self.input_budget: int | None = None
-        """Tokens for the whole prompt, once the provider found one too long."""
+        """Limit of the whole prompt in tokens, after the provider found one too long."""
         self.learned = Learned()
-        """What is known of the model from its provider's answers."""
+        """Calibration of the model from its provider's answers."""
         self.provider_count: int | None = None
-        """Tokens of the prompt by the provider's own count, where it was asked and answered."""
+        """Tokens of the prompt according to the provider, if it was asked and answered."""
         self.failed: list[dict[str, Any]] = []
-        """Models that did not answer where another one was asked: `model`, `code` and `status`."""
+        """Models that did not answer and were replaced by another one: `model`, `code` and `status`."""
         self.failure: dict[str, str] | None = None
-        """Why the agent's failure message stands in place of a reply: `code` and `message`; None: it does not."""
+        """Why the agent's failure message replaced the reply: `code` and `message`; None: it did not."""
         self.tool_choice: Any = None
-        """The next call's; None: the request's own."""
+        """The `tool_choice` of the next call; None: the request's own."""
         self.temp: dict[str, Any] = {}
-        """What stands under `temp:` keys of the state, prefix included: never stored, and gone when the turn has ended."""
+        """Values of `temp:` keys of the state, with prefix: never stored, and dropped when the turn ends."""
         self.turn_state = TurnState({}, self.temp, "await turn.load_state() first")
-        """What stands in the state of all scopes; what sessions share is read when somebody asks for it."""
+        """The state of all scopes; shared scopes are read on demand."""
         self.instruction: tuple[Message, ...] = ()
-        """What its agent is told in the next call."""
+        """The agent's instruction for the next call."""
         self.prompts: dict[str, tuple[Responder, WorkingSet]] = {}
-        """The last prompt of each view that a reply came from, and whose it is."""
+        """The last prompt of each view that led to a reply, with its responder."""
         self.artifacts: dict[str, int] = {}
-        """Artifacts that its tools have saved, or its reply names: the newest version of each name."""
+        """Artifacts that its tools saved or its reply names: the newest version of each name."""
         self.handover = Handover(request.responder)
-        """Who has the conversation."""
+        """Which agent has the conversation."""
         self.depth = 0
-        """How many agents have called each other like tools to come to it."""
+        """Number of nested agent calls that led to this turn."""
         self.progress = False
-        """Whether the reply's chunks have what the tools are doing among them."""
+        """True if the reply's chunks report what the tools are doing."""
         self.recalls: dict[str | None, Recall] = {}
-        """By the agent's name, what its prompts may have recalled, once that is known: the same in all calls of the turn."""
+        """What the prompts of each agent recall, once it is known: the same in all calls of the turn."""
         self.warnings = TurnWarnings(request.ref, request.warnings)
-        """What the response warns of; any part of the turn may add to it."""
+        """Warnings for the response; any part of the turn may add some."""
         self.share: Share | None = None
-        """Its part of a turn that others speak in, too; None: it is the whole."""
+        """Its part of a turn in which other agents answer too; None: it is the whole turn."""
         self._log = _Log()
         self._view: tuple[str, SavedView] | None = None
 
     @property
     def branched(self) -> bool:
-        """Whether other parts of the turn write to the log at the same time."""
+        """True if other parts of the turn write to the log at the same time."""
         return self.share is not None and bool(self.share.branch)
 
     @cached_property
     def without(self) -> dict[str, dict[int, str]]:
-        """By upstream and `seq`, why messages are left out of its prompts from now on: it refused them."""
+        """By upstream and `seq`, why messages are left out of prompts from now on: the upstream refused them."""
         return {}
 
     @cached_property
     def key(self) -> str:
-        """Names the view that its prompts are built from."""
+        """Key of the view that its prompts are built from."""
         return self.request.responder.view_key
 
     @cached_property
     def responders(self) -> tuple[Responder, ...]:
-        """Voices that may answer: the one that was asked for, then its stand-ins."""
+        """The responders that may answer: the requested one, then its fallbacks."""
         responder = self.request.responder
         return (responder, *self.roster.make_fallbacks(responder)) if responder.llm.fallbacks else (responder,)
 
     def speak_as(self, responder: Responder, learned: Learned) -> None:
-        """Have another of its `responders` make the next call, whose prompt is to be built from a view of its own."""
+        """Let another of its `responders` make the next call, whose prompt is built from a separate view."""
         self.request = msgspec.structs.replace(self.request, responder=self._with_request_context(responder))
         self.learned, self.input_budget, self.provider_count = learned, None, None
         vars(self).pop("key", None)
 
     def _with_request_context(self, responder: Responder) -> Responder:
-        """Return the responder with what the request says of strategy and budget."""
+        """Return the responder with the request's strategy and budget."""
         return self.roster.with_context(responder, self.request.settings.apply(responder.context))
 
     def give_to(self, responder: Responder, learned: Learned) -> None:
-        """Have another agent answer from the next call on, with its own model and those that stand in for it."""
+        """Let another agent answer from the next call on, with its own model and fallbacks."""
         self.speak_as(responder, learned)
         vars(self).pop("responders", None)
 
     @property
     def agent(self) -> str | None:
-        """The name of the agent that answers, or has answered a request that came again; None: no agent does."""
+        """Name of the agent that answers, or that answered a repeated request; None: no agent."""
         if self.answered is not None and self.closed:
             return self.answered.agent
         return self.request.responder.agent_name
 
     @property
     def client_tools(self) -> set[str | None]:
-        """Names of the tools that the client declared: it runs them itself."""
+        """Names of the tools that the client declared and runs itself."""
         return {get_tool_name(tool) for tool in self.request.body.get("tools") or ()}
 
     def make_part(self, responder: Responder, share: Share, lock: SessionLock, body: Mapping[str, Any]) -> Turn:
-        """Return the part of another voice in this turn: the log is shared; prompts, model and tools are its own.
+        """Return another agent's part of this turn: the log is shared; prompts, model and tools are separate.
 
         Args:
-            responder: who speaks.
-            share: which part it is.
+            responder: the agent's responder.
+            share: describes the part.
             lock: its part of the turn's lock.
-            body: what of the request is meant for it.
+            body: the fields of the request that apply to it.
         """
         made = copy(self)
         responder = self._with_request_context(responder)
         made.request = msgspec.structs.replace(self.request, responder=responder, body=body)
         made.share, made.lock, made.handover = share, lock, Handover(responder)
         made.learned, made.input_budget, made.provider_count = Learned(), None, None
-        made.working_set = made.tool_choice = made._view = None  # noqa: SLF001 - its own kind
+        made.working_set = made.tool_choice = made._view = None  # noqa: SLF001 - of this class
         for cached in ("key", "responders"):
             vars(made).pop(cached, None)
         return made
@@ -253,25 +253,25 @@ class Turn:
         self.learned = Learned()
 
     def note_opened(self, start: int) -> None:
-        """Note that what came is in the log, and that its reply begins at `start`."""
+        """Record that the request's messages are in the log, and that its reply begins at `start`."""
         if self.placement is not None:
             self.placement.release()
             if self.placement.attempt is not None:
                 self.placement.attempt.start = start
 
     async def settle(self, work: Coroutine[Any, Any, T]) -> T:
-        """Do a write to its end, whatever happens to the caller; the session's next turn waits for it."""
+        """Finish a write even if the caller is cancelled; the session's next turn waits for it."""
         return await asyncio.shield(self.begin(work))
 
     def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Begin a write as `settle` does, without waiting for it."""
+        """Start a write like `settle`, without waiting for it."""
         task = self.engine.locks.begin(self.request.ref, work)
         self.lock.keep_open_for(task)
         return task
 
     @property
     def session(self) -> Session:
-        """The session as it was after the last write."""
+        """The session after the last write."""
         assert self._log.session is not None, "the turn has not begun"
         return self._log.session
 
@@ -283,18 +283,18 @@ class Turn:
     def summarize(self) -> dict[str, Any]:
         """Return what a response reports about the session."""
         tail = self.session.tail
-        told: dict[str, Any] = {"turn": tail.turn_id, "version": self.session.version}
+        summary: dict[str, Any] = {"turn": tail.turn_id, "version": self.session.version}
         if self.agent is not None:
-            told["agent"] = self.agent
+            summary["agent"] = self.agent
         if self.plan is not None:
             forked = self.placement is not None and self.placement.kind in ("fork", "own")
-            told["reconciled"] = "forked" if forked else self.plan.relation
+            summary["reconciled"] = "forked" if forked else self.plan.relation
             if self.plan.retire_from is not None:
-                told["edited_at"] = self.plan.retire_from
+                summary["edited_at"] = self.plan.retire_from
         if self.working_set is not None:
             built = self.working_set
             by_decision = built.sum_decisions()
-            told["working_set"] = {
+            summary["working_set"] = {
                 "conversation_tokens": built.tokens,
                 "total_tokens": built.total_tokens,
                 "budget": built.budget,
@@ -303,34 +303,34 @@ class Turn:
                 "tokens": built.tokens,  # names of 0.1, until 0.3
                 "kept": by_decision,
             }
-            told["overhead"] = built.overhead.to_wire(built.recalled_tokens)
+            summary["overhead"] = built.overhead.to_wire(built.recalled_tokens)
             if recalled := built.describe_recalled():
-                told["recalled"] = recalled
+                summary["recalled"] = recalled
         if self.artifacts:
-            told["artifacts"] = format_versions(self.artifacts)
+            summary["artifacts"] = format_versions(self.artifacts)
         if warnings := self.warnings.to_wire():
-            told["warnings"] = warnings
+            summary["warnings"] = warnings
         if self.failure is not None:
-            told["failure"] = self.failure
+            summary["failure"] = self.failure
         if self.failed:
             answered = {} if self.failure is not None else {"model": self.request.responder.llm.name}
-            told["upstream"] = {**answered, "failed": [*self.failed]}
-        return told
+            summary["upstream"] = {**answered, "failed": [*self.failed]}
+        return summary
 
     async def admit(self) -> None:
-        """Look at what came as a log would have it: without secrets, media apart from it. Raises `SecretBlocked`."""
-        if self._admitted:  # a turn that had to wait for another server's looks at the log again, not at what came
+        """Convert the request's messages to the form of the log: without secrets, media detached. Raises `SecretBlocked`."""
+        if self._admitted:  # a turn that waited for another server reads the log again, but not its own messages
             return
         request = self.request
         is_short = len(request.incoming) <= INLINE_MESSAGES
         if self.engine.guard is None and is_short and not has_media(request.incoming):
             self._admitted = True
             return
-        told = await mask_messages(self.engine.guard, (*request.system, *request.incoming))
-        system, incoming = told[: len(request.system)], told[len(request.system) :]
+        masked = await mask_messages(self.engine.guard, (*request.system, *request.incoming))
+        system, incoming = masked[: len(request.system)], masked[len(request.system) :]
         apart, media = await take_media_out(incoming)
         same = zip(request.incoming, incoming, apart, strict=True)
-        self._sent = tuple(moved if told is sent else sent for sent, told, moved in same)
+        self._sent = tuple(moved if clean is sent else sent for sent, clean, moved in same)
         self._media = {**request.media, **media}
         self.request = msgspec.structs.replace(request, system=system, incoming=apart, media={})
         self._admitted = True
@@ -361,9 +361,9 @@ class Turn:
         keyed: bool = True,
         last: bool = False,
     ) -> Appended:
-        """Write messages to the log, with what the view has worked out; the `last` write of the turn ends its claim.
+        """Write messages to the log, with pending changes of the view; the `last` write of the turn releases its claim.
 
-        `metadata` is that of each message, or one for all.
+        `metadata` is a list with one item per message, or one dict for all.
         """
         request, now = self.request, self.engine.clock()
         opening = plan is not None
@@ -406,8 +406,8 @@ class Turn:
     def _select_own_fields(self, plan: Plan, number: int) -> Sequence[Mapping[str, Any]]:
         """Return Holdfast's own fields of the last `number` messages of the request.
 
-        Turns of a log never go back, and a user's message opens one. If the turns that the request names do not go on with the
-        log's, for example because its client counts otherwise, the log numbers all of them.
+        Turns of a log never go back, and a user's message begins one. If the turns that the request names do not
+        continue those of the log, for example because its client counts differently, the log numbers all of them.
         """
         own = self.request.own[len(self.request.own) - number :] if number else ()
         if not any(own):
@@ -418,7 +418,7 @@ class Turn:
         return [{name: value for name, value in one.items() if name != "turn_id"} for one in own]
 
     def _can_follow(self, plan: Plan, turn_id: int | None) -> bool:
-        """Return True if the first message that a plan appends can be of that turn."""
+        """Return True if the first message that a plan appends can belong to that turn."""
         if turn_id is None:
             return False
         if plan.relation == "replaced":
@@ -428,26 +428,26 @@ class Turn:
         if plan.restore:
             last, user_said = plan.restore[-1].turn_id, plan.restore[-1].kind == "user"
         elif plan.retire_from is not None:
-            return False  # which turn the log ends with then is not known here
+            return False  # the turn that the log will end with is not known here
         opens = plan.append[0].role == "user" and not user_said
         return turn_id > last if opens else turn_id >= last
 
     @property
     def stepped(self) -> bool:
-        """Whether the last build moved the view's frontier and that is not saved yet."""
+        """True if the last build moved the view's frontier and that is not saved yet."""
         return self._view is not None
 
     def forget_step(self) -> None:
-        """Do not save where the last build moved the frontier: the view is built anew."""
+        """Do not save the frontier of the last build, because the view is built again."""
         self._view = None
 
     def remember(self, key: str, built: WorkingSet, frontier: int, version: int) -> None:
-        """Save the view with the next write, where a build moved its frontier: nothing else is worth a write.
+        """Save the view with the next write if a build moved its frontier; otherwise a write is not worth it.
 
         Args:
-            key: names the view.
+            key: of the view.
             built: the build.
-            frontier: as the store has it.
+            frontier: the frontier in the store.
             version: of the session that it was built from.
         """
         if (view := choose_view_to_save(built, frontier, version)) is not None:
@@ -457,7 +457,7 @@ class Turn:
 def _own_metadata(
     metadata: dict[str, Any] | Sequence[dict[str, Any] | None] | None, messages: Sequence[Message]
 ) -> Sequence[Mapping[str, Any]]:
-    """Return the metadata of each message as its own fields; one dict is for all of them."""
+    """Return the metadata of each message as its own fields; one dict applies to all of them."""
     if metadata is None:
         return [{}] * len(messages)
     if isinstance(metadata, dict):
@@ -469,7 +469,7 @@ _log = logging.getLogger("holdfast.turn")
 
 
 class TurnWarning(msgspec.Struct, frozen=True):
-    """One warning, as `session.warnings` of a response has it."""
+    """One warning in `session.warnings` of a response."""
 
     code: str
     """A word for programs, for example `unknown_field`."""
@@ -489,7 +489,7 @@ class TurnWarnings:
 
     Args:
         ref: the session of the turn.
-        warnings: those that are known from the beginning.
+        warnings: warnings that are known from the beginning.
     """
 
     def __init__(self, ref: SessionRef, warnings: Iterable[TurnWarning] = ()) -> None:
@@ -499,7 +499,7 @@ class TurnWarnings:
             self.add(warning)
 
     def add(self, warning: TurnWarning) -> None:
-        """Keep a warning for the response and log it. The same warning again, or one over the limit, is dropped."""
+        """Keep a warning for the response and log it. Duplicates and warnings over the limit are dropped."""
         if warning in self._kept or len(self._kept) >= TURN_WARNINGS:
             return
         self._kept.append(warning)

@@ -1,15 +1,18 @@
-"""Open a turn: relate the request to the log, write what is new of it ahead, and claim the session.
+"""Open a turn: compare the request with the log, write what is new, and claim the session.
 
-The same request may come again, because its client never got the end of the reply:
+The same request may be sent again because its client never received the end of the reply:
 
-- After a turn that ended between tools, the turn goes on from the stored results.
-- A crash, or a client that disconnected, leaves a log that ends in tool messages: the calls of a reply without an end. No tool runs
-  again for such a call; one without a result is reported as such in the prompt.
-- After a turn that ended whole, but without its client, the stored reply is the answer (see `holdfast.matching.retries`).
+- After a turn that ended between tools, the turn continues from the stored results.
+- A crash, or a client that disconnected, leaves a log that ends in tool messages: the calls of an unfinished reply. No
+tool runs
+  again for such a call; a call without a result is reported as such in the prompt.
+- After a turn that ended whole, but without its client, the stored reply is the answer (see
+`holdfast.matching.retries`).
 
-`session_mode: auto` remembers which client programs send a session's whole conversation with each request: a single user message may
-be new, or a whole conversation whose first message was edited, and only what the client sent before can decide that. The memory is
-part of the session's metadata, so every server reads it with the session. It is written once per session and client.
+`session_mode: auto` remembers which client programs send a session's whole conversation with each request: a single
+user message may be new, or a whole conversation whose first message was edited, and only what the client sent before
+can decide that. The memory is part of the session's metadata, so every server reads it with the session. It is written
+once per session and client.
 """
 
 from __future__ import annotations
@@ -39,16 +42,16 @@ from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn, TurnWarning
 
 _PAGE: Final = 64
-"""Entries that are read at a time on the way back to what was asked."""
+"""Entries that are read at a time on the way back to the user's message."""
 
 
 async def open_turn(turn: Turn) -> None:
-    """Open a turn that has come up in this process (`turn.lock`).
+    """Open a turn that is first in line in this process (`turn.lock`).
 
     Raises:
-        SessionNotFound: no such session.
+        SessionNotFound: there is no such session.
         SessionBusy: a turn of another server has it; this one is refused, or has waited for too long.
-        TurnInterrupted: another turn asked for its place; what came is in the log.
+        TurnInterrupted: another turn asked for its place; the request's messages are in the log.
     """
     await turn.lock.open(partial(_relate, turn))
 
@@ -75,7 +78,7 @@ async def _relate(turn: Turn) -> Session | None:
 
 
 async def _repeat_undelivered(turn: Turn) -> bool:
-    """Answer with the log's last reply if it answered this request and never reached its client."""
+    """Answer with the log's last reply if it answers this request and its client never received it."""
     await turn.admit()
     store, request = turn.engine.store, turn.request
     session = (await store.get(request.ref)).require_intact()
@@ -89,7 +92,7 @@ async def _repeat_undelivered(turn: Turn) -> bool:
 
 
 async def _join_attempt(turn: Turn) -> bool:
-    """Open the turn where the first attempt at its request ended; False where that is not known, or the turn never opened."""
+    """Open the turn where the first attempt at its request ended; return False if that is unknown, or the turn never opened."""
     placement, request = turn.placement, turn.request
     if (
         placement is None
@@ -115,7 +118,7 @@ async def _join_attempt(turn: Turn) -> bool:
 
 
 async def _is_asked_again(turn: Turn) -> bool:
-    """Open the turn where the log ends in tools that ran for just these messages; False where it does not."""
+    """Open the turn if the log ends in tools that ran for exactly these messages; otherwise return False."""
     request = turn.request
     if not request.incoming:
         return False
@@ -135,7 +138,7 @@ async def _is_asked_again(turn: Turn) -> bool:
 
 
 async def _has_unanswered(turn: Turn, session: Session, incoming: Sequence[Message]) -> bool:
-    """Return True if the log ends with `incoming`, followed by nothing but calls that ran here and their results."""
+    """Return True if the log ends with `incoming`, followed only by calls that ran here and their results."""
     tail: list[Entry] = []
     while True:
         stop = tail[0].seq if tail else None
@@ -147,7 +150,7 @@ async def _has_unanswered(turn: Turn, session: Session, incoming: Sequence[Messa
             before = [entry for unit in units for entry in unit.entries][-len(incoming) :]
             if _is_same(before, incoming):
                 return True
-        begun = len(units) == 1 and units[0].entries[0].kind == "result"  # its calls are on the page before
+        begun = len(units) == 1 and units[0].entries[0].kind == "result"  # its calls are on the previous page
         if (units and not begun) or len(page) < _PAGE:
             return False
 
@@ -189,16 +192,16 @@ async def _answer_after(turn: Turn, first: Entry) -> None:
 
 
 def _is_ready(turn: Turn, unit: Unit) -> bool:
-    """Return True if every call of a message that ran here has a result, so that the client was given its own calls."""
+    """Return True if every call of a message that ran here has a result, so that the client received its own calls."""
     answered = {entry.message.tool_call_id for entry in unit.entries[1:]}
     return all(call.id in answered for call in unit.entries[0].message.tool_calls if call.name not in turn.client_tools)
 
 
 NOTHING = "messages is empty, and so is the session: there is nothing to answer"
 _RACES = 16
-"""Times a transcript is reconciled anew because somebody else appended in between."""
+"""Attempts to reconcile a transcript while others append in between."""
 _MOVED = 64
-"""Entries among which a message is looked for that was written once more."""
+"""Entries that are searched for a message that was written again."""
 
 
 async def reconcile(turn: Turn) -> None:
@@ -218,7 +221,7 @@ async def reconcile(turn: Turn) -> None:
         expected = session.version if transcript or plan.retire_from is not None else None
         try:
             await write_opening(turn, session, plan, expect=expected)
-        except (StaleSession, SessionNotFound):  # of one that is gone the next look says so
+        except (StaleSession, SessionNotFound):  # if it was deleted, the next read raises the error
             continue
         warn_of_retired(turn, session)
         await remember_client(turn)
@@ -227,7 +230,7 @@ async def reconcile(turn: Turn) -> None:
 
 
 async def _reconcile_warm(turn: Turn) -> bool:
-    """Open the turn by what is remembered of the session; False when that is not enough, or not true any more."""
+    """Open the turn using the cached session; return False if the cache is not enough or outdated."""
     request = turn.request
     if is_interrupting(request) or not request.incoming or request.responder.steps:
         return False
@@ -246,7 +249,7 @@ async def _reconcile_warm(turn: Turn) -> bool:
 
 
 async def _read_session(turn: Turn) -> CachedSession:
-    """Read all that the turn needs of its session at once: its last entries, and the view that its prompt is built from."""
+    """Read what the turn needs of its session at once: its last entries, and the view that its prompt is built from."""
     read = await read_view(turn.engine.store, turn.request.ref, turn.key)
     read.session.require_intact()
     return turn.engine.warm.put_read(read, turn.key)
@@ -286,7 +289,7 @@ async def _plan_delta(turn: Turn, session: Session) -> Plan:
 
 
 async def _plan_transcript(turn: Turn, session: Session) -> Plan:
-    """Plan for a whole conversation, as `holdfast.domain.reconcile` does. The common part is found by digests; only what follows it is read."""
+    """Return the plan for a whole conversation. The common part is found by digests; only what follows it is read."""
     store, incoming = turn.engine.store, turn.request.incoming
     if session.messages == 0:
         turn.is_whole = True
@@ -306,12 +309,12 @@ async def _plan_transcript(turn: Turn, session: Session) -> Plan:
 
 
 async def _revive(turn: Turn, session: Session, seq: int, sent: int) -> Plan:
-    """Plan for a request that continues a retired branch: the branch is written again, its tool messages included."""
+    """Return the plan for a request that continues a retired branch: the branch is written again, including its tool messages."""
     incoming = turn.request.incoming
     old = await read_branch(turn.engine.store, session.ref, seq)
     if any(
         entry.erased for entry in old.entries
-    ):  # not to be had again: what the client still has of it takes its place
+    ):  # erased content cannot be restored, so the client's version replaces the branch
         visible = [at for at, message in enumerate(incoming[:sent]) if message.visible]
         begin = visible[-sum(entry.message.visible for entry in old.entries)]
         return Plan("edited", incoming[begin:], retire_from=old.retire_from)
@@ -328,7 +331,7 @@ async def _revive(turn: Turn, session: Session, seq: int, sent: int) -> Plan:
 
 
 async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int | None) -> None:
-    """Write ahead: what came is durable before the model is called."""
+    """Write the request's messages before the model is called."""
     if turn.placement is not None:
         turn.placement.check(session, plan.retire_from)
     if turn.request.guest and plan.retire_from is not None:
@@ -349,7 +352,7 @@ async def write_opening(turn: Turn, session: Session, plan: Plan, *, expect: int
 
 
 async def _check_own(turn: Turn, start: int) -> None:
-    """Refuse to take back from `start` on what others said, or what they were answered. Raises `Conflict`."""
+    """Raise `Conflict` if retiring from `start` on would retire what other users said, or the replies to them."""
     store, ref, speaker = turn.engine.store, turn.request.ref, turn.request.speaker
 
     def others(entry: Entry) -> bool:
@@ -358,7 +361,7 @@ async def _check_own(turn: Turn, start: int) -> None:
 
     _, found = await read_entries_until(store, ref, others, keep=lambda _: False, start=start)
     if found is None:
-        # Where the reply alone goes: to whose words it is.
+        # Only a reply is retired: find whose message it answers.
         _, asked = await read_entries_until(
             store, ref, lambda one: one.message.role == "user", stop=start + 1, descending=True
         )
@@ -387,7 +390,7 @@ def _is_moved(asked: Entry, entry: Entry) -> bool:
 
 
 async def answer_again(turn: Turn, start: int) -> None:
-    """Find the reply that the first attempt at the same request got. What arrived of a cut one makes room."""
+    """Find the reply to the first attempt at the same request. The received part of a cut reply is retired."""
     behind = await turn.engine.store.entries(turn.request.ref, start=start, limit=2)
     if not behind or behind[0].message.role != "assistant":
         return
@@ -403,7 +406,7 @@ _log = logging.getLogger("holdfast.turn")
 
 
 def is_transcript(turn: Turn, session: Session) -> bool:
-    """Return True if the request's messages are to be read as the session's whole conversation."""
+    """Return True if the request's messages are the session's whole conversation."""
     request = turn.request
     if detect_mode(request.incoming, request.mode) == "transcript":
         return True
@@ -411,7 +414,7 @@ def is_transcript(turn: Turn, session: Session) -> bool:
 
 
 def is_remembered_transcript(turn: Turn, session: Session) -> bool:
-    """Return True if only the memory of the client makes a transcript of the request: it has user messages alone."""
+    """Return True if only the memory of the client makes the request a transcript: it has user messages alone."""
     request = turn.request
     if request.mode != "auto" or not request.incoming or request.client not in _read_clients(session):
         return False
@@ -419,7 +422,7 @@ def is_remembered_transcript(turn: Turn, session: Session) -> bool:
 
 
 def warn_of_retired(turn: Turn, session: Session) -> None:
-    """Add a warning where a remembered mode, and nothing in the request, made messages leave the live path."""
+    """Add a warning if messages were retired because of a remembered mode, and not because of the request itself."""
     plan = turn.plan
     if plan is None or plan.retire_from is None or not is_remembered_transcript(turn, session):
         return
@@ -431,10 +434,10 @@ def warn_of_retired(turn: Turn, session: Session) -> None:
 
 
 async def remember_client(turn: Turn) -> None:
-    """Remember that the client sends whole conversations, where this request shows it and it is not known yet.
+    """Remember that the client sends whole conversations, if this request shows it and it is not known yet.
 
-    The turn does not depend on it: a write that fails is left to the next request. A repeated request, which brings nothing
-    new, writes nothing here either.
+    The turn does not depend on it: after a failed write, the next request tries again. A repeated request, which adds
+    nothing new, writes nothing here either.
     """
     request, session = turn.request, turn.session
     if turn.plan is None or not turn.plan.append:
@@ -454,7 +457,7 @@ async def remember_client(turn: Turn) -> None:
 
 
 def _read_clients(session: Session) -> list[str]:
-    """Return the clients that are remembered; metadata is free, so anything may be there."""
+    """Return the remembered clients; metadata is free, so the value may be anything."""
     found = session.metadata.get(TRANSCRIPT_CLIENTS)
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 
@@ -463,7 +466,7 @@ def find_unasked_result(session: Session | None, messages: Sequence[Message]) ->
     """Return the first of the leading results in `messages` whose call is not open in the session.
 
     Args:
-        session: as it is; None: a new one.
+        session: its current state; None: a new one.
         messages: new messages, to be written after its log.
     """
     open_calls = session.tail.open_calls if session else ()
@@ -482,7 +485,7 @@ def make_result_error(message: Message) -> InvalidMessage:
 
 
 async def check_results(store: Store, session: Session, messages: Sequence[Message]) -> None:
-    """Refuse results whose call is not in the session. A result that comes late, or once more, is taken.
+    """Check that results have calls in the session. Late and repeated results are accepted.
 
     Raises:
         InvalidMessage: the call is not among the last `limits.CALL_LOOKBACK` messages.

@@ -1,12 +1,12 @@
-"""Agents that speak in another one's place, one after the other or side by side, in one turn of its session.
+"""Run agents that answer in another agent's place, one after the other or in parallel, in one turn of its session.
 
     run_workflow -> aside … -> reply
-    aside: one agent | each of a sequence | side_by_side
-    reply: one agent | the last of a sequence | side_by_side -> joined
+    aside: one agent | each of a sequence | in parallel
+    reply: one agent | the last of a sequence | in parallel -> joined
 
-Each speaks with its own model, view and tools. What all but the last say is in the log and not the client's: it ends with a call
-that nobody made, `hand_over`, so that it is treated as tools' traffic is wherever transcripts are told or recognised. A turn that
-died on the way goes on behind those whose texts are handed over.
+Each agent has its own model, view and tools. The texts of all but the last are in the log, but are not sent to the
+client: each ends with an artificial call, `hand_over`, so that it is treated like tool messages wherever transcripts
+are returned or matched. After a crash, the turn continues after the agents whose texts are complete.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from holdfast.turns.turn import Turn
 
 Chunks = AsyncGenerator[dict[str, Any], None]
 Speak = Callable[[Turn, ReplyAssembler], Chunks]
-"""Has the agent of a turn, or of a part of it, answer: all but the end of the reply."""
+"""Lets the agent of a turn, or of a part of it, answer, and yields all but the end of the reply."""
 HANDED_OVER: Final = "[handed over]"
-"""What stands as the result of `HAND_OVER`."""
+"""The result of `HAND_OVER`."""
 SILENT: Final = "[agent {agent} did not answer: {code}]"
-"""What stands in the place of an agent of a `parallel` that failed where others did not."""
+"""Replaces the text of an agent of a `parallel` that failed while others did not."""
 PLACE: Final = "**{agent}**\n\n{text}"
-"""How a reply that joins several has each of them."""
+"""The format of each text in a reply that joins several."""
 _ITS_OWN: Final = (ModelError, BudgetTooSmall, InvalidRequest)
-"""What may keep one agent from answering, and no other."""
+"""Errors that keep one agent from answering, but not the others."""
 _OF_THE_REPLY: Final = frozenset({"n", "response_format", "tool_choice"})
-"""Fields of a request that are meant for the reply, which is the last agent's."""
+"""Fields of a request that apply to the reply, which the last agent writes."""
 _OF_TOOLS: Final = frozenset({"tools", "functions", "function_call", "parallel_tool_calls"})
 
 
@@ -56,7 +56,7 @@ class _Place(NamedTuple):
 
     lock: SessionLock
     names: tuple[str, ...] = ()
-    """The branch: workflows and their agents, from outside in."""
+    """The branch: workflows and their agents, from the outside in."""
     joined: bool = False
 
     @property
@@ -64,13 +64,13 @@ class _Place(NamedTuple):
         return ".".join(name.replace("%", "%25").replace(".", "%2E") for name in self.names)
 
     def enter(self, workflow: str, agent: str, lock: SessionLock) -> _Place:
-        """Return the place of an agent inside a `parallel` that is at this place."""
+        """Return the position of an agent inside a `parallel` at this position."""
         around = self.names if self.names[-1:] == (workflow,) else (*self.names, workflow)
         return self._replace(lock=lock, names=(*around, agent))
 
 
 class _Failed(NamedTuple):
-    """Who did not answer."""
+    """An agent that did not answer."""
 
     part: Turn
     assembler: ReplyAssembler
@@ -83,11 +83,11 @@ async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Chun
     Args:
         turn: of the session.
         speak: see `Speak`.
-        before: what the client was sent before the workflow was handed the conversation; mostly nothing.
+        before: what the client received before the conversation was transferred to the workflow; usually nothing.
 
     Raises:
-        ModelError: an agent of a sequence, or each of those side by side, did not answer; the first one's. Where nothing was
-            said yet, the workflow's failure message is said in its place, else that agent's.
+        ModelError: an agent of a sequence, or every agent in parallel, did not answer; the first one's error. If
+            nothing was said yet, the failure message of the workflow, or else of that agent, replaces the error.
     """
     workflow = _Workflow(turn, speak, await _read_finished(turn), before)
     try:
@@ -110,12 +110,12 @@ async def run_workflow(turn: Turn, speak: Speak, before: ReplyAssembler) -> Chun
 
 
 class _Workflow:
-    """A workflow under way.
+    """A workflow in progress.
 
     Args:
         turn: of the session.
         speak: see `Speak`.
-        said: the texts that are handed over already, by agent; those that come are added.
+        said: texts of agents that finished earlier, by agent; new ones are added.
         before: see `run_workflow`.
     """
 
@@ -133,7 +133,7 @@ class _Workflow:
     # -- the reply -----------------------------------------------------------
 
     async def run_reply(self, responder: Responder) -> Chunks:
-        """Have `responder` end the turn's reply."""
+        """Let `responder` end the turn's reply."""
         place = _Place(self._turn.lock)
         if _get_agent(responder).parallel:
             speaking = self._run_joined(responder, place._replace(joined=True))
@@ -157,7 +157,7 @@ class _Workflow:
                 yield chunk
 
     async def _run_last(self, responder: Responder, place: _Place) -> Chunks:
-        """One agent, whose words are the client's as they come."""
+        """Run one agent whose text is streamed to the client."""
         part = await self._make_part(responder, place, Share(ends=True), self._turn.request.body)
         assembler = ReplyAssembler(part, self._used, self._before)
         try:
@@ -173,25 +173,25 @@ class _Workflow:
             yield chunk
 
     async def _run_joined(self, responder: Responder, place: _Place) -> Chunks:
-        """Agents side by side, whose texts are one reply."""
+        """Run agents in parallel, and join their texts to one reply."""
         async with closing(self._run_side_by_side(responder, place)) as chunks:
             async for chunk in chunks:
                 yield chunk
         part = await self._make_part(responder, place, Share(ends=True), self._turn.request.body)
         text, llm = self._collect_text(responder), responder.llm
         assembler = ReplyAssembler(part, self._used, self._before)
-        told = assembler.separate_text(text)
-        said = Message(role="assistant", content=text)
-        await part.settle(part.append([said], metadata=assembler.metadata, last=True))
+        separated = assembler.separate_text(text)
+        reply = Message(role="assistant", content=text)
+        await part.settle(part.append([reply], metadata=assembler.metadata, last=True))
         self._turn.request = msgspec.structs.replace(self._turn.request, responder=responder)
-        for chunk in assembler.end_with_text(told, self._make_head(llm.model)):
+        for chunk in assembler.end_with_text(separated, self._make_head(llm.model)):
             yield chunk
             self._turn.closed = True
 
-    # -- those before it -------------------------------------------------------
+    # -- agents before the last ------------------------------------------------
 
     async def _run_aside(self, responder: Responder, place: _Place) -> Chunks:
-        """Run a voice after which others speak: it yields only progress and calls of the client's tools."""
+        """Run an agent that others follow: it yields only progress and calls of the client's tools."""
         if _get_agent(responder).parallel:
             speaking = self._run_side_by_side(responder, place)
         elif responder.steps:
@@ -205,7 +205,7 @@ class _Workflow:
                 yield chunk
 
     async def _run_in_turn(self, steps: Sequence[Responder], place: _Place) -> Chunks:
-        """Have these speak one after the other, until one of them ends the turn by a call of the client's."""
+        """Run agents one after the other, until one of them ends the turn by calling a tool of the client."""
         for step in steps:
             async with closing(self._run_aside(step, place)) as chunks:
                 async for chunk in chunks:
@@ -214,7 +214,7 @@ class _Workflow:
                 return
 
     async def _run_one(self, responder: Responder, place: _Place) -> Chunks:
-        """One agent, whose text is handed over."""
+        """Run one agent whose text is handed over."""
         name, left_out = _get_agent(responder).name, _OF_THE_REPLY | (_OF_TOOLS if place.names else frozenset())
         body = {key: value for key, value in self._turn.request.body.items() if key not in left_out}
         if "tools" in body and (choice := relax_choice(self._turn.request.body.get("tool_choice"))) is not None:
@@ -242,19 +242,19 @@ class _Workflow:
         else:
             self._said[name] = assembler.text
 
-    # -- side by side ----------------------------------------------------------
+    # -- agents in parallel ----------------------------------------------------
 
     async def _run_side_by_side(self, responder: Responder, place: _Place) -> Chunks:
-        """Have the agents of a `parallel` speak at once; where one fails and another does not, its place says so."""
-        told: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
+        """Run the agents of a `parallel` at once; if one fails and another does not, a note replaces its text."""
+        queue: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
         places = [self._make_place(responder, step, place) for step in responder.steps]
         tasks = [
-            asyncio.ensure_future(self._run_branch(step, own, told))
+            asyncio.ensure_future(self._run_branch(step, own, queue))
             for step, own in zip(responder.steps, places, strict=True)
         ]
         try:
             for _ in tasks:
-                while (chunk := await place.lock.run_interruptibly(told.get)) is not None:
+                while (chunk := await place.lock.run_interruptibly(queue.get)) is not None:
                     yield chunk
                 for task in tasks:
                     if task.done() and not isinstance(task.exception(), (type(None), *_ITS_OWN)):
@@ -275,22 +275,22 @@ class _Workflow:
         lock = Branch(place.lock, self._turn.engine.locks, self._arbiter)
         return place.enter(_get_agent(responder).name, _get_agent(step).name, lock)
 
-    async def _run_branch(self, step: Responder, place: _Place, told: asyncio.Queue[dict[str, Any] | None]) -> None:
+    async def _run_branch(self, step: Responder, place: _Place, queue: asyncio.Queue[dict[str, Any] | None]) -> None:
         """Run one of several parallel branches to the end of its writes; its progress goes to a queue, None at the end."""
-        assert isinstance(place.lock, Branch), "whoever speaks beside others has a branch"
+        assert isinstance(place.lock, Branch), "an agent in parallel has a branch"
         try:
             async with closing(self._run_aside(step, place)) as chunks:
                 async for chunk in chunks:
-                    told.put_nowait(chunk)
+                    queue.put_nowait(chunk)
         finally:
             ending = self._turn.engine.locks.begin(self._turn.request.ref, place.lock.end())
             try:
                 await asyncio.shield(ending)
             finally:
-                asyncio.get_running_loop().call_soon(told.put_nowait, None)  # when its task is done
+                asyncio.get_running_loop().call_soon(queue.put_nowait, None)  # after its task is done
 
     async def _record_silence(self, responder: Responder, place: _Place, error: HoldfastError) -> None:
-        """Hand over, in place of an agent that failed, that it did."""
+        """Record that an agent failed, in place of its text."""
         name = _get_agent(responder).name
         share = Share(step=name, joined=place.joined, branch=place.branch)
         part = await self._make_part(responder, place, share, {})
@@ -300,7 +300,7 @@ class _Workflow:
         )
         await part.settle(part.append(messages, metadata=noted))
 
-    # -- all of them -----------------------------------------------------------
+    # -- all agents ------------------------------------------------------------
 
     async def _make_part(self, responder: Responder, place: _Place, share: Share, body: Mapping[str, Any]) -> Turn:
         if not responder.steps and not may_share_key(self._turn, responder):
@@ -313,7 +313,7 @@ class _Workflow:
         return part
 
     def _collect_text(self, responder: Responder) -> str:
-        """Return the text that an agent, or its stand-in, has said."""
+        """Return the text of an agent, or of the agents in its place."""
         if _get_agent(responder).parallel:
             places = ((_get_agent(step).name, self._collect_text(step)) for step in responder.steps)
             return "\n\n".join(PLACE.format(agent=name, text=text) for name, text in places)
@@ -324,14 +324,14 @@ class _Workflow:
         )
 
     def _make_progress(self, part: Turn, status: str) -> Progress:
-        """Return a chunk that says what an agent is doing."""
+        """Return a chunk that reports what an agent is doing."""
         responder = part.request.responder
-        told = {
+        status_fields = {
             "agent": _get_agent(responder).name,
             "status": status,
             **({"branch": responder.branch} if responder.branch else {}),
         }
-        return Progress({**self._make_head(responder.llm.model), "choices": [], "holdfast": told})
+        return Progress({**self._make_head(responder.llm.model), "choices": [], "holdfast": status_fields})
 
     def _make_head(self, model: str) -> dict[str, Any]:
         name = f"chatcmpl-{self._turn.session.id}-{self._turn.session.tail.last_seq}"
@@ -339,7 +339,10 @@ class _Workflow:
         return {"id": name, "object": "chat.completion.chunk", "created": created, "model": model}
 
     async def make_closing_part(self, error: ModelError) -> tuple[Turn, ReplyAssembler, str | None]:
-        """Return the failure message after `error`, and whose it is: the workflow's own, else that of the first agent that failed."""
+        """Return the failure message after `error`, with the part of the turn that says it.
+
+        It is the workflow's own, otherwise that of the first agent that failed.
+        """
         failed = next(one for one in self._failed if one.error is error)
         aside = failed.part.share is not None and failed.part.share.step is not None
         assembler = ReplyAssembler(failed.part, self._used, self._before) if aside else failed.assembler
@@ -349,7 +352,7 @@ class _Workflow:
         return closer, assembler, await make_failure_text(closer, assembler, error)
 
     def finish(self) -> None:
-        """Do what follows a turn, for each voice that spoke in it."""
+        """Schedule the steps after a turn, for each agent that answered in it."""
         for part in self._parts:
             self._turn.wrote = self._turn.wrote or part.wrote
             if part.request is not self._turn.request:
@@ -357,7 +360,7 @@ class _Workflow:
 
 
 async def _cancel_tasks(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel those that still speak; what has arrived of each is in the log then."""
+    """Cancel running agents; the received part of each text is in the log afterwards."""
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
@@ -376,7 +379,7 @@ def _get_agent(responder: Responder) -> Agent:
 def hand_over_reply(
     turn: Turn, reply: Message, metadata: dict[str, Any] | None
 ) -> tuple[list[Message], list[dict[str, Any] | None]]:
-    """Return the messages that end a reply, and the metadata of each: a call and its result if other agents speak after it."""
+    """Return the messages that end a reply, and the metadata of each: a call and its result if other agents follow."""
     if turn.share is None or turn.share.step is None:
         return [reply], [metadata]
     call = ToolCall(f"{HAND_OVER}_{turn.share.step}", HAND_OVER, "{}")
@@ -386,7 +389,7 @@ def hand_over_reply(
 
 
 async def _read_finished(turn: Turn) -> dict[str, str]:
-    """Return the texts that a first attempt at this turn handed over, by agent. Cut ones are retired."""
+    """Return the texts that a first attempt at this turn completed, by agent. Cut ones are retired."""
     if turn.session.tail.last_kind == "user":
         return {}
     entries, _ = await read_entries_until(
@@ -409,7 +412,7 @@ async def _read_finished(turn: Turn) -> dict[str, str]:
 async def _retire_units(turn: Turn, units: Sequence[int]) -> None:
     """Retire units of the turn; what follows them is written again.
 
-    Whoever was cut speaks again, and its model would only go on with a beginning that it saw as its own.
+    An agent that was cut answers again, because its model would only continue a beginning that it sees as its own.
     """
     first = min(units)
     behind = await turn.engine.store.entries(turn.request.ref, start=first)
