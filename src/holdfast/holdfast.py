@@ -71,7 +71,7 @@ class Holdfast(Sessions):
         url: the store: `sqlite:///file.db`, `sqlite://:memory:`, `postgresql://…`, `mysql://…`, `redis://…`; None:
             `sqlite:///holdfast.db`, or in memory with a `preset`.
         strategy: how working sets are built for sessions without an agent, for example `digest` or `token_window`;
-            None: the default strategy. See docs/policies.md.
+            None: the default strategy. See docs/strategies.md.
         budget: tokens of the conversation in a working set; None: what the model's window leaves.
         preset: `mistralrs`: 128 sessions, half an hour, in memory, no recall; other parameters override it.
         session_ttl: how long a session may be idle before it ends: `24h` (the default), `90s`, or seconds; 0 or None:
@@ -95,7 +95,7 @@ class Holdfast(Sessions):
         scorers: functions that rate messages, by the name that `scorer` may have: they get a list of Chat Completions
             messages and return a number from 0 to 1 for each.
         strategies: functions that choose what stays in a working set, by the name that `strategy` may have, here, for
-            agents and in requests; see docs/policies.md. The names are valid in the whole process until the store is
+            agents and in requests; see docs/custom-strategies.md. The names are valid in the whole process until the store is
             closed.
         tools: tools that the model may call and that run here: annotated functions, plain or async, or `Tool`s; see
             `holdfast.tools.functions`. An agent that names tools has those, any other agent has all.
