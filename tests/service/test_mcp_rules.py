@@ -188,7 +188,7 @@ async def test_the_end_of_one_that_will_not_end_is_waited_for(tmp_path: Path, mo
     monkeypatch.setattr(anyio, "open_process", kept)
 
     async def talk() -> None:
-        async with connection_module.over_stdio(settings, None):
+        async with connection_module.open_stdio(settings, None):
             started.set()
             await asyncio.Event().wait()
 

@@ -188,7 +188,7 @@ class MeasuredStream:
         size = 0
         while size < HEAD_BYTES:
             try:
-                self._ahead.append(await self._next())
+                self._ahead.append(await self._read_next())
             except StopAsyncIteration:
                 break
             size += len(self._ahead[-1])
@@ -199,12 +199,12 @@ class MeasuredStream:
             yield self._ahead.pop(0)
         while True:
             try:
-                chunk = await self._next()
+                chunk = await self._read_next()
             except StopAsyncIteration:
                 return
             yield chunk
 
-    async def _next(self) -> bytes:
+    async def _read_next(self) -> bytes:
         chunk = await anext(self._chunks)
         if not isinstance(chunk, bytes | bytearray | memoryview):
             raise InvalidRequest(f"a content consists of bytes, not {type(chunk).__name__}", param="data")

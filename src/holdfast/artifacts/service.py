@@ -192,18 +192,18 @@ class ArtifactService:
         if start >= stop:
             return
         whole = (start, stop) == (0, artifact.size)
-        found, left, held = hashlib.sha256(), stop - start, b""
+        found, left, pending = hashlib.sha256(), stop - start, b""
         async with aclosing(self.blobs.get(artifact.blob, start, stop)) as chunks:
             async for chunk in chunks:
-                if held:
-                    yield held
-                held, left = chunk, left - len(chunk)
+                if pending:
+                    yield pending
+                pending, left = chunk, left - len(chunk)
                 if whole:
                     found.update(chunk)
         if left or (whole and found.digest() != artifact.sha256):
             what = f"lacks {left} bytes" if left > 0 else "is not what was saved"
             raise StoreCorrupt(f"the content of version {artifact.version} of artifact {artifact.name!r} {what}")
-        yield held
+        yield pending
 
     async def load(
         self, ref: SessionRef, name: str, version: int | None = None, *, start: int = 0, stop: int | None = None

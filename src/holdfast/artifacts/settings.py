@@ -104,7 +104,7 @@ def open_blobs(settings: ArtifactSettings, url: str | None, store: Store, clock:
 
 
 def _get_folder_of_database(url: str | None) -> str | None:
-    """The folder beside an SQLite file; None for any other store."""
+    """Return the default folder next to an SQLite file, or None for any other store."""
     if url is None or not url.startswith("sqlite:"):
         return None
     from holdfast.stores.sql.address import MEMORY, parse_path

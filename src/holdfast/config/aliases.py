@@ -52,15 +52,15 @@ def apply_aliases(tree: Section, problems: Problems) -> None:
         _rename_database_keys(database, f"databases.{name}", problems)
     for name, agent in _list_sections(tree, "agents"):
         _rename_memory_keys(agent, f"agents.{name}", problems)
-    hooks = tree.section("hooks")
-    said = hooks.entries.get("workspace_git") if hooks else None
-    if hooks and isinstance(said, Scalar) and said.text.lower() in {"true", "false"}:
-        hooks.entries["workspace_git"] = Section(said.line, {"enabled": said})
+    hooks = tree.get_section("hooks")
+    given = hooks.entries.get("workspace_git") if hooks else None
+    if hooks and isinstance(given, Scalar) and given.text.lower() in {"true", "false"}:
+        hooks.entries["workspace_git"] = Section(given.line, {"enabled": given})
 
 
 def _list_sections(tree: Section, key: str) -> list[tuple[str, Section]]:
     """Return the mappings in a mapping of the top level, by name."""
-    found = tree.section(key)
+    found = tree.get_section(key)
     return [(name, child) for name, child in found.entries.items() if isinstance(child, Section)] if found else []
 
 
@@ -119,10 +119,10 @@ def _translate_auth(node: Node, problems: Problems) -> Node:
         problems.ignored.append((given.pop(key).line, f"server.auth.{key}", _AUTH_IGNORED[key]))
     jwt: dict[str, Node] = {key: given.pop(key) for key in _JWT if key in given}
     enabled, required = given.pop("enabled", None), given.pop("require_auth", None)
-    said = enabled.text.lower() if isinstance(enabled, Scalar) else ""
-    if enabled is not None and said not in {"true", "false"}:
+    state = enabled.text.lower() if isinstance(enabled, Scalar) else ""
+    if enabled is not None and state not in {"true", "false"}:
         problems.add(enabled.line, "", "server.auth.enabled: expected true or false")
-    if said != "true":
+    if state != "true":
         off = "authentication is disabled in the file; `enabled: true` enables it"
         problems.ignored += [(child.line, f"server.auth.{key}", off) for key, child in jwt.items()]
         return Section(node.line, given)
@@ -169,7 +169,7 @@ def _move_to_options(database: Section, key: str, path: str, problems: Problems)
 
 
 def _rename_memory_keys(agent: Section, path: str, problems: Problems) -> None:
-    memory = agent.section("working_memory")
+    memory = agent.get_section("working_memory")
     if memory is None:
         return
     for key, name in MEMORY_KEYS.items():

@@ -55,7 +55,7 @@ _LEAST_HALF_LIFE: Final = 1e-6
 """Days that represent a half-life of 0."""
 
 
-# -- the whole ---------------------------------------------------------------------
+# -- creating a Holdfast ---------------------------------------------------------------------
 
 
 def from_config(
@@ -351,7 +351,7 @@ def _build_llm(name: str, settings: LLMSettings, places: dict[str, Model], clien
         fallbacks=settings.fallbacks,
         inputs=None if settings.inputs is None else frozenset(settings.inputs),
         params={key: value for key, value in settings.params.items() if key != "prompt_cache_key"},
-        cache_key=_takes_cache_key(settings),
+        cache_key=_should_send_cache_key(settings),
         system_messages=system_messages,
         count=clients.get("counter", settings, _create_counter) if settings.count == "provider" else None,
     )
@@ -382,13 +382,13 @@ def _create_counter(settings: LLMSettings) -> ProviderCounter:
     return ProviderCounter(endpoint, headers=settings.headers)
 
 
-def _takes_cache_key(settings: LLMSettings) -> bool:
+def _should_send_cache_key(settings: LLMSettings) -> bool:
     """Return `params.prompt_cache_key` if it is true or false, or else what is known of the provider."""
     if settings.provider == "anthropic":
         return False
-    said = settings.params.get("prompt_cache_key")
-    if isinstance(said, bool):
-        return said
+    wanted = settings.params.get("prompt_cache_key")
+    if isinstance(wanted, bool):
+        return wanted
     if settings.provider == "custom":  # a receiver of voice records has no prompt cache
         return False
     host = urlsplit(settings.base_url).hostname or ""

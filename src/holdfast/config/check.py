@@ -70,7 +70,7 @@ def check_config(
     further = [line for line in _list_refusals(config, found.wrong) if line not in found.problems]
     problems = [*found.problems, *further]
     warnings = [line for line in _list_warnings(config, found.wrong) if line not in problems]
-    if not _loads(found):
+    if not _can_load(found):
         return _report_mistakes(name, settings.file, problems, warnings)
     if not problems:
         problems = _try_to_build(prepare, settings)
@@ -89,7 +89,7 @@ def _try_to_build(prepare: Callable[[ServerSettings], object], settings: ServerS
     return []
 
 
-def _loads(found: ExaminedSettings) -> bool:
+def _can_load(found: ExaminedSettings) -> bool:
     """Return True if nothing is wrong, or only that the store does not exist."""
     mistake = find_store_mistake(found.settings.config)
     return all(mistake is not None and line.endswith(mistake[1]) for line in found.problems)
@@ -98,24 +98,24 @@ def _loads(found: ExaminedSettings) -> bool:
 def _list_refusals(config: Config, wrong: Collection[str]) -> list[str]:
     """Return why `serve` rejects it, without consequences of mistakes that were reported."""
     found = find_refusals(config)
-    return format_lines(config, [(path, message) for path, message in found if not _follows(path, wrong)])
+    return format_lines(config, [(path, message) for path, message in found if not _is_consequence(path, wrong)])
 
 
 def _list_warnings(config: Config, wrong: Collection[str]) -> list[str]:
     """Return the warnings, without those that refer to a section that is wrong as a whole."""
     if any("." not in path and "[" not in path for path in wrong):
         return list_ignored(config)
-    found = [(path, message) for path, message in find_doubts(config) if not _follows(path, wrong)]
+    found = [(path, message) for path, message in find_doubts(config) if not _is_consequence(path, wrong)]
     return [*list_ignored(config), *format_lines(config, found)]
 
 
-def _follows(path: str, wrong: Collection[str]) -> bool:
+def _is_consequence(path: str, wrong: Collection[str]) -> bool:
     """Return True if a message about a key may be a consequence of another mistake."""
     causes = {"gateway.host": "auth", "storage.sessions.database": "databases", "storage.sessions.backend": "databases"}
-    return any(_touches(path, other) or (path in causes and _touches(causes[path], other)) for other in wrong)
+    return any(_is_related(path, other) or (path in causes and _is_related(causes[path], other)) for other in wrong)
 
 
-def _touches(path: str, other: str) -> bool:
+def _is_related(path: str, other: str) -> bool:
     return path == other or path.startswith(f"{other}.") or other.startswith(f"{path}.")
 
 
@@ -235,11 +235,11 @@ def _find_unknown_tools(config: Config) -> Found:
                     yield path, f"tool {tool!r} is disabled, so turns are rejected: enable hooks.workspace_git"
             elif tool in ELSEWHERE:
                 yield path, f"no built-in tool {tool!r}: it is left out unless the program registers it"
-            elif tool not in _BUILT and not _may_be_of_server(config, tool):
+            elif tool not in _BUILT and not _can_be_server_tool(config, tool):
                 yield path, f"no built-in tool {tool!r}: turns are rejected unless the program registers it"
 
 
-def _may_be_of_server(config: Config, tool: str) -> bool:
+def _can_be_server_tool(config: Config, tool: str) -> bool:
     """Return True if a name may be that of an MCP server or of its tools, which are only known when it runs."""
     named = config.mcp_servers.items()
     return any(tool == name or tool.startswith(get_tool_prefix(name, one.prefix)) for name, one in named)
@@ -299,15 +299,15 @@ def _find_missing_rules(config: Config) -> Found:
     wanted = {
         "redaction": redaction.enabled
         and redaction.use_builtins
-        and _wants_rules(redaction.rules, redaction.exclude_rules),
-        "secret_guard": guard and guard.enabled and _wants_rules(guard.rules, guard.exclude_rules),
+        and _uses_rules(redaction.rules, redaction.exclude_rules),
+        "secret_guard": guard and guard.enabled and _uses_rules(guard.rules, guard.exclude_rules),
     }
     for key, rules in wanted.items():
         if rules and not is_library_installed():
             yield key, f"the built-in rules need {format_install_hint(EXTRA)}"
 
 
-def _wants_rules(rules: Sequence[str], exclude: Sequence[str]) -> bool:
+def _uses_rules(rules: Sequence[str], exclude: Sequence[str]) -> bool:
     """Return True if a built-in rule is used. Unknown names are reported separately."""
     return not find_unknown([*rules, *exclude]) and bool(choose_rules(rules, exclude))
 

@@ -95,7 +95,7 @@ class Converter:
                 self._problems.add(line, here, describe_unknown(key, fields))
             elif name in given:
                 self._problems.add(line, there, f"the same as {spelt[name]!r} in line {given[name].line}")
-            elif not _counts_as_unset(child, fields[name]):
+            elif not _is_unset(child, fields[name]):
                 given[name], spelt[name] = child, key
                 if key != name:
                     self._problems.written[here] = spell(there)
@@ -107,12 +107,16 @@ class Converter:
     ) -> Any:
         """Create an instance, and report mistakes in the combination of its values."""
         info = get_fields(cls)
-        needed = {name: _samples(info[name].type)[0] for name in info if info[name].required and name not in values}
+        needed = {
+            name: _make_samples(info[name].type)[0] for name in info if info[name].required and name not in values
+        }
         made = cls(**values, **needed)
         mistakes = [(key, message) for key, message in made.find_mistakes() if key.partition(".")[0] not in wrong]
         if mistakes:
             # A mistake may be a consequence of a value that was left out. It counts if every possible value in its place has it.
-            others = [cls(**{**values, **needed, name: one}) for name in wrong for one in _samples(info[name].type)]
+            others = [
+                cls(**{**values, **needed, name: one}) for name in wrong for one in _make_samples(info[name].type)
+            ]
             known = [set(other.find_mistakes()) for other in others]
             mistakes = [mistake for mistake in mistakes if all(mistake in found for found in known)]
         for key, message in mistakes:
@@ -159,7 +163,7 @@ class Converter:
             value = self._convert(Section(child.line, {}) if is_default else child, info, here)
             if value is FAILED and holds_sections:
                 # Its name is known, so references to it are valid.
-                value = next(iter(_samples(info)), FAILED)
+                value = next(iter(_make_samples(info)), FAILED)
             if value is not FAILED:
                 values[name] = value
         return values
@@ -222,7 +226,7 @@ def _read_option(node: Node, key: str) -> Any:
     return node.written if not node.is_loose or find_kind(node.text) == "string" else to_plain(node)
 
 
-def _counts_as_unset(node: Node, field: inspect.Field) -> bool:
+def _is_unset(node: Node, field: inspect.Field) -> bool:
     """Return True for an empty key, and for an empty variable if the key is optional."""
     if not isinstance(node, Scalar) or node.is_broken:
         return False
@@ -260,17 +264,20 @@ def _make_reader(info: inspect.Type, form: str | None) -> tuple[str, Callable[[S
         case inspect.FloatType() if form == "duration":
             low, high = format_duration(info.ge or 0), format_duration(info.le or 0)
             words = f"a duration from {low} to {high}, like 24h, 1h30m, 90s or a number of seconds"
-            return words, lambda node: _in_range(parse_duration(node.text), info)
+            return words, lambda node: _check_range(parse_duration(node.text), info)
         case inspect.IntType() if form == "size":
             low, high = format_size(info.ge or 0), format_size(info.le or 0)
             words = f"a size from {low} to {high}, like 32MiB or a number of bytes"
-            return words, lambda node: _in_range(parse_size(node.text), info)
+            return words, lambda node: _check_range(parse_size(node.text), info)
         case inspect.IntType():
             words = f"an integer from {info.ge} to {info.le}"
-            return words, lambda node: _in_range(int(node.text), info) if _is(node, "integer") else FAILED
+            return words, lambda node: _check_range(int(node.text), info) if _is(node, "integer") else FAILED
         case inspect.FloatType():
             words = f"a number from {info.ge:g} to {info.le:g}"
-            return words, lambda node: _in_range(float(node.text), info) if _is(node, "integer", "number") else FAILED
+            return (
+                words,
+                lambda node: _check_range(float(node.text), info) if _is(node, "integer", "number") else FAILED,
+            )
         case inspect.StrType():
             least = info.min_length or 0
             words = "a string that is not empty" if least else "a string"
@@ -283,14 +290,14 @@ def _is(node: Scalar, *kinds: str) -> bool:
     return (node.is_loose or node.kind in kinds) and find_kind(node.text) in kinds
 
 
-def _in_range(value: float | None, info: inspect.FloatType | inspect.IntType) -> Any:
+def _check_range(value: float | None, info: inspect.FloatType | inspect.IntType) -> Any:
     if value is None or not -math.inf < value < math.inf:  # an integer may be too large for a float
         return FAILED
     low, high = info.ge, info.le
     return value if (low is None or value >= low) and (high is None or value <= high) else FAILED
 
 
-def _samples(info: inspect.Type) -> list[Any]:  # noqa: PLR0911 - one return a type
+def _make_samples(info: inspect.Type) -> list[Any]:  # noqa: PLR0911 - one return a type
     """Return possible values of a type: all if there are few, otherwise one."""
     info, form = unwrap_type(info)
     match info:
@@ -303,7 +310,7 @@ def _samples(info: inspect.Type) -> list[Any]:  # noqa: PLR0911 - one return a t
         case inspect.StrType():
             return ["https://x" if form == "url" else "x"]
         case inspect.VarTupleType():
-            return [(), *((one,) for one in _samples(info.item_type)[:1])]
+            return [(), *((one,) for one in _make_samples(info.item_type)[:1])]
         case inspect.StructType(cls=cls):
             return [cls()] if not any(field.required for field in get_fields(cls).values()) else []
         case _:

@@ -112,7 +112,7 @@ def examine_text(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FIL
         fallback=[*named, LLM(provider="offline")][0],
     )
     mistakes = env.mistakes if isinstance(env, Variables) else []
-    return Examined(config, [*problems.lines(), *mistakes], frozenset(problems.paths))
+    return Examined(config, [*problems.list_lines(), *mistakes], frozenset(problems.paths))
 
 
 def examine_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Examined:
@@ -146,9 +146,9 @@ def _list_variables(node: Node, env: Mapping[str, str], path: str = "") -> dict[
             below = [(child, f"{path}[{index}]") for index, child in enumerate(items)]
         case Scalar(variables=names):
             places = env.places if isinstance(env, Variables) else {}
-            said = ", ".join(f"{name} from {places.get(name, 'environment')}" for name in names)
-            return {path: said} if names else {}
-    return {where: said for child, inner in below for where, said in _list_variables(child, env, inner).items()}
+            sources = ", ".join(f"{name} from {places.get(name, 'environment')}" for name in names)
+            return {path: sources} if names else {}
+    return {where: sources for child, inner in below for where, sources in _list_variables(child, env, inner).items()}
 
 
 def _apply_preset(found: Document, lines: Mapping[str, int]) -> Document:
@@ -248,15 +248,15 @@ def examine_settings(flags: Mapping[str, Any], env: Mapping[str, str]) -> Examin
     found = examine_file(file, env) if file else examine_text("", env=env, source="defaults")
     origins, problems = dict(found.config.origins), list(found.problems)
     config = msgspec.structs.replace(found.config, model=flags.get("model") or None, origins=origins)
-    given = {key: said for key in ("host", "port", "store") if (said := _find_given(key, flags, env))}
+    given = {key: value for key in ("host", "port", "store") if (value := _find_given(key, flags, env))}
     origins |= {key if key == "store" else f"gateway.{key}": origin for key, (_, origin) in given.items()}
     host = given["host"][0] if "host" in given else config.gateway.host
     port = _read_port(*given["port"], problems) if "port" in given else None
     if "store" in given:
         store = given["store"][0]
     else:
-        mistake, is_unsure = find_store_mistake(config), _depends_on_mistake(config, found.wrong)
-        problems += [config.at(*mistake)] if mistake and not is_unsure else []
+        mistake, is_unsure = find_store_mistake(config), _has_store_mistake(config, found.wrong)
+        problems += [config.format_mistake(*mistake)] if mistake and not is_unsure else []
         store = DEFAULT_STORE if mistake or is_unsure else resolve_store_url(config)
     settings = ServerSettings(config, file, str(host), config.gateway.port if port is None else port, str(store))
     return ExaminedSettings(settings, problems, found.wrong, found.is_missing)
@@ -270,7 +270,7 @@ def _find_given(key: str, flags: Mapping[str, Any], env: Mapping[str, str]) -> t
     return (env[name], name) if env.get(name) else None
 
 
-def _depends_on_mistake(config: Config, wrong: Collection[str]) -> bool:
+def _has_store_mistake(config: Config, wrong: Collection[str]) -> bool:
     """Return True if a mistake was reported in what the store depends on."""
     sections = ("databases", "storage", "storage.sessions", "storage.sessions.backend", "storage.sessions.database")
     near = f"databases.{find_store_name(config)}"

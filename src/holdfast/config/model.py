@@ -184,6 +184,6 @@ class Config(Document, frozen=True, kw_only=True):
         place = f"{self.source}:{line}" if line else self.origins.get(path, self.source)
         return f"{place}: {self.spelt.get(path, path)}"
 
-    def at(self, path: str, message: str) -> str:
+    def format_mistake(self, path: str, message: str) -> str:
         """Format a mistake in a key, starting with its place."""
         return f"{self.format_place(path)}: {message}"

@@ -110,7 +110,7 @@ def resolve_embedder(config: Config, name: str) -> EmbedderSettings:
     if given is None:
         if name not in BUILT_IN:
             known = ", ".join([*config.embedders, *BUILT_IN])
-            raise ConfigError([config.at("embedders", f"no embedder {name!r}; known: {known}")])
+            raise ConfigError([config.format_mistake("embedders", f"no embedder {name!r}; known: {known}")])
         given = EmbedderEntry(provider="openai" if config.fallback.provider == "openai" else LOCAL)
     # A key from the environment is only sent to the environment's address: see `_complete`.
     environment = config.environment if given.provider == "openai" else LLM()
@@ -138,7 +138,7 @@ def resolve_store_url(config: Config) -> str:
     """
     mistake = find_store_mistake(config)
     if mistake:
-        raise ConfigError([config.at(*mistake)])
+        raise ConfigError([config.format_mistake(*mistake)])
     if config.storage.sessions.backend == "inmemory":
         return "sqlite://:memory:"
     database = config.databases.get(find_store_name(config))

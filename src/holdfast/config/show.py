@@ -112,9 +112,9 @@ def list_values(settings: ServerSettings) -> Iterator[Value]:
     model = resolve_llm(config)
     yield Value("model", model.model, f"--model {config.model}" if config.model else model.origin)
     yield Value("store", mask_url(settings.store), config.origins.get("store") or _find_store_source(config))
-    held = {"gateway.host": settings.host, "gateway.port": settings.port}
+    replaced = {"gateway.host": settings.host, "gateway.port": settings.port}
     for value in _list_section(config, Document, "", config):
-        yield value._replace(value=held.get(value.key, value.value))
+        yield value._replace(value=replaced.get(value.key, value.value))
 
 
 def _find_store_source(config: Config) -> str:

@@ -192,7 +192,7 @@ class IndexStorage(Settings, frozen=True, kw_only=True):
 
 
 class Storage(Settings, frozen=True, kw_only=True):
-    """Where data is stored."""
+    """Storage of sessions, memories, the index and artifacts."""
 
     sessions: SessionStorage = SessionStorage()
     memory: MemoryStorage | None = None

@@ -87,7 +87,7 @@ class Section:
     line: int
     entries: dict[str, Node]
 
-    def section(self, key: str) -> Section | None:
+    def get_section(self, key: str) -> Section | None:
         """Return the mapping under a key, or None."""
         found = self.entries.get(key)
         return found if isinstance(found, Section) else None
@@ -158,7 +158,7 @@ class Problems:
         while path:
             if path in self.origins:
                 return self.origins[path]
-            path = _parent(path)
+            path = _get_parent(path)
         return None
 
     def spell(self, path: str) -> str:
@@ -167,18 +167,18 @@ class Problems:
         while above:
             if above in self.written:
                 return self.written[above] + path[len(above) :]
-            above = _parent(above)
+            above = _get_parent(above)
         return path
 
     def __len__(self) -> int:
         return len(self._found)
 
-    def lines(self) -> list[str]:
+    def list_lines(self) -> list[str]:
         """Return the mistakes in the order of their lines, followed by those of variables."""
         return [text for _, text in sorted(self._found, key=lambda found: found[0])]
 
 
-def _parent(path: str) -> str:
+def _get_parent(path: str) -> str:
     """Return `hooks.webhooks` for `hooks.webhooks[0]`; empty at the top."""
     return path[: max(path.rfind("."), path.rfind("["), 0)]
 

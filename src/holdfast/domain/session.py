@@ -289,7 +289,7 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         """Return the session itself. Raises `StoreCorrupt` if one of its fields could not be decoded."""
         if self.damaged:
             fields = ", ".join(self.damaged)
-            raise StoreCorrupt(f"{fields} damaged: cannot be decoded").naming(self.user_id, self.id)
+            raise StoreCorrupt(f"{fields} damaged: cannot be decoded").with_session(self.user_id, self.id)
         return self
 
     def is_expired(self, now: int, ttl: int | None) -> bool:

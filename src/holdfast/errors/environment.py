@@ -83,7 +83,7 @@ class StoreCorrupt(StoreError):
         self.session_id = session_id
         self.user_id = user_id
 
-    def naming(self, user_id: str, session_id: str) -> StoreCorrupt:
+    def with_session(self, user_id: str, session_id: str) -> StoreCorrupt:
         """Return the same error with the affected session in its message."""
         named = f"session {session_id!r} of user {user_id!r}: {self}"
         error = StoreCorrupt(named, session_id=session_id, user_id=user_id)

@@ -225,7 +225,7 @@ def _check_cache_marks(blocks: Sequence[Json]) -> Iterator[str]:
     lasting = [mark.get("ttl") == "1h" for mark in marks]
     if lasting != sorted(lasting, reverse=True):
         # "a ttl='1h' cache_control block must not come after one of ttl='5m'", in its words
-        yield "cache marks for an hour behind those for five minutes"
+        yield "cache marks for an hour after those for five minutes"
     if any("cache_control" in block for block in blocks if block.get("type") in ("thinking", "redacted_thinking")):
         yield "a cache mark on reasoning"  # "Prompt caching": thinking blocks cannot be marked
     if any("cache_control" in block for block in blocks if block.get("defer_loading")):
@@ -260,13 +260,13 @@ _FIELDS |= {"temperature", "thinking", "tool_choice", "tools", "top_k", "top_p"}
 
 def check_request(body: Json) -> list[str]:
     """Return the reasons for which the API would reject a whole request, with contents as blocks or as text."""
-    told = [{**message, "content": _as_blocks(message.get("content"))} for message in body.get("messages") or ()]
-    front = {"system": _as_blocks(body["system"])} if body.get("system") else {}
-    made = {**{name: value for name, value in body.items() if name != "system"}, "messages": told, **front}
-    return [*_check_fields(made), *_check_prompt(made)]
+    messages = [{**message, "content": _to_blocks(message.get("content"))} for message in body.get("messages") or ()]
+    front = {"system": _to_blocks(body["system"])} if body.get("system") else {}
+    normalized = {**{name: value for name, value in body.items() if name != "system"}, "messages": messages, **front}
+    return [*_check_fields(normalized), *_check_prompt(normalized)]
 
 
-def _as_blocks(content: Any) -> Any:
+def _to_blocks(content: Any) -> Any:
     return [{"type": "text", "text": content}] if isinstance(content, str) else content
 
 

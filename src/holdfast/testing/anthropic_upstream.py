@@ -78,8 +78,8 @@ class AnthropicUpstream(ScriptedUpstream):
         return json.dumps(self._make_message(reply, body, number)).encode()
 
     def format_events(self, reply: Reply, body: Json, number: int) -> list[bytes]:
-        told = _make_events(self._make_message(reply, body, number)) if reply.chunks is None else reply.chunks
-        pieces = [_format_event(event) for event in told]
+        events = _make_events(self._make_message(reply, body, number)) if reply.chunks is None else reply.chunks
+        pieces = [_format_event(event) for event in events]
         if reply.error is None:
             return pieces
         return [*pieces[: reply.cut_after], b"event: error\ndata: " + self.format_failure(reply) + b"\n\n"]
@@ -103,9 +103,11 @@ class AnthropicUpstream(ScriptedUpstream):
         written = {"output_tokens": usage.get("completion_tokens", usage.get("output_tokens", 5))}
         if self.cache is not None:
             return {**self.cache.process(body)._asdict(), **written}
-        told = {name: value for name, value in usage.items() if not name.endswith(("prompt_tokens", "total_tokens"))}
-        told.pop("completion_tokens", None)
-        return {"input_tokens": usage.get("prompt_tokens", 10), **told, **written}
+        reported = {
+            name: value for name, value in usage.items() if not name.endswith(("prompt_tokens", "total_tokens"))
+        }
+        reported.pop("completion_tokens", None)
+        return {"input_tokens": usage.get("prompt_tokens", 10), **reported, **written}
 
 
 def _make_content(reply: Reply, number: int) -> list[Json]:
@@ -113,8 +115,8 @@ def _make_content(reply: Reply, number: int) -> list[Json]:
     thoughts = list(message.get("thinking_blocks") or ())
     if isinstance(message.get("content"), list):
         return [*thoughts, *message["content"]]
-    said = message.get("content") if reply.text is None else reply.text
-    texts = [{"type": "text", "text": said}] if said else []
+    text = message.get("content") if reply.text is None else reply.text
+    texts = [{"type": "text", "text": text}] if text else []
     given = [*reply.tool_calls, *(message.get("tool_calls") or ())]
     return [*thoughts, *texts, *(_make_call(call, f"toolu_{number}_{at}") for at, call in enumerate(given))]
 

@@ -164,7 +164,7 @@ class ArtifactTools:
         return result | ({"more": left, "note": "name a prefix to see fewer"} if left else {})
 
 
-def with_artifacts(known: Toolset, guard: Guard | None, *, everybody: bool) -> Toolset:
+def add_artifact_tools(known: Toolset, guard: Guard | None, *, everybody: bool) -> Toolset:
     """Add the artifact tools to a set of tools.
 
     If only agents that name them get them, a tool of the program with the same name takes precedence.
@@ -193,7 +193,7 @@ def make_artifact_tools(guard: Guard | None, most: int, *, everybody: bool) -> l
     Args:
         guard: masks secrets in what is saved.
         most: maximum bytes of a result, as `ToolLimits.result`.
-        everybody: as for `with_artifacts`.
+        everybody: as for `add_artifact_tools`.
     """
     tools = ArtifactTools(guard, most)
     made = (

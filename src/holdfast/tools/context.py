@@ -118,7 +118,7 @@ class State(MutableMapping[str, Any]):
 
     def __getitem__(self, key: str) -> Any:
         check_key(key)
-        value = self._value(key)
+        value = self._get_value(key)
         if value is None:
             raise KeyError(key)
         return copy.deepcopy(value)
@@ -141,7 +141,7 @@ class State(MutableMapping[str, Any]):
 
     def __iter__(self) -> Iterator[str]:
         keys = dict.fromkeys([*self._turn_state.keys(), *self._delta])
-        return iter([key for key in keys if self._value(key) is not None])
+        return iter([key for key in keys if self._get_value(key) is not None])
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
@@ -179,7 +179,7 @@ class State(MutableMapping[str, Any]):
         self._sealed = True
         return self._delta
 
-    def _value(self, key: str) -> Any:
+    def _get_value(self, key: str) -> Any:
         if key not in self._delta:
             return self._turn_state.get(key)
         change = self._delta[key]

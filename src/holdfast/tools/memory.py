@@ -346,7 +346,7 @@ async def _forget(memories: SessionMemories, memory_id: str) -> dict[str, Any]:
     return {"ok": True, "forgotten": len(forgotten)}
 
 
-def with_memory(known: Toolset) -> Toolset:
+def add_memory_tool(known: Toolset) -> Toolset:
     """Add the tool `memory`, for agents that name it or have memory enabled. A program's own tool takes precedence."""
     if MEMORY in known.tools:
         return known

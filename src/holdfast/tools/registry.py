@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from holdfast.secrets import Guard
-from holdfast.tools.artifacts import with_artifacts
+from holdfast.tools.artifacts import add_artifact_tools
 from holdfast.tools.functions import make_toolset
 from holdfast.tools.mcp.servers import McpServers
 from holdfast.tools.mcp.settings import McpSettings
-from holdfast.tools.memory import with_memory
+from holdfast.tools.memory import add_memory_tool
 from holdfast.tools.python.settings import PythonSettings
-from holdfast.tools.python.tool import with_python
-from holdfast.tools.search import with_search
+from holdfast.tools.python.tool import add_python_tool
+from holdfast.tools.search import add_search_tool
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
-from holdfast.tools.workspace import with_workspaces
+from holdfast.tools.workspace import add_workspace_tools
 from holdfast.workspace import Workspaces
 
 
@@ -58,11 +58,11 @@ class ToolRegistry:
     ) -> None:
         if tools is not None or limits is not None:
             known = make_toolset(known.tools.values() if tools is None else tools, limits)
-        self.kernels, known = with_python(known, python, clock)
-        known = with_artifacts(known, guard, everybody=artifact_tools)
-        known = with_workspaces(known, workspaces)
-        known = with_search(known)
-        known = with_memory(known)
+        self.kernels, known = add_python_tool(known, python, clock)
+        known = add_artifact_tools(known, guard, everybody=artifact_tools)
+        known = add_workspace_tools(known, workspaces)
+        known = add_search_tool(known)
+        known = add_memory_tool(known)
         self.mcp = McpServers(mcp_servers, known, changed)
         changed(known)
 

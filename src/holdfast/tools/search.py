@@ -66,26 +66,26 @@ def format_hits(found: Sequence[FoundMessage], most: int) -> str:
 
 def _format_hit(one: FoundMessage, most: int) -> str | None:
     """Format a hit in at most `most` bytes, or return None if that is impossible."""
-    said: dict[str, Any] = {name: value for name, value in one._asdict().items() if value not in ("", None)}
+    fields: dict[str, Any] = {name: value for name, value in one._asdict().items() if value not in ("", None)}
     size = len(one.text)
-    while len(line := to_json_line(said)) > most or len(line.encode()) > most:
+    while len(line := to_json_line(fields)) > most or len(line.encode()) > most:
         size = min(size // 2, most)
         if size < 1:
             return None
-        said |= {"text": one.text[:size].rstrip() + "…", "cut": True}
+        fields |= {"text": one.text[:size].rstrip() + "…", "cut": True}
     return line
 
 
-def with_search(known: Toolset) -> Toolset:
+def add_search_tool(known: Toolset) -> Toolset:
     """Add the search tool, for agents that name it or have `search` enabled. A program's own tool takes precedence."""
     if SEARCH in known.tools:
         return known
     groups = dict(known.groups) if ALIAS in known.tools else {**known.groups, ALIAS: (SEARCH,)}
-    return msgspec.structs.replace(known, tools={**known.tools, SEARCH: _tool()}, groups=groups)
+    return msgspec.structs.replace(known, tools={**known.tools, SEARCH: _make_tool()}, groups=groups)
 
 
 @cache
-def _tool() -> Tool:
+def _make_tool() -> Tool:
     """Return the tool, which is created once."""
     tool = tool_from(_search, name=SEARCH, description=_SEARCHES)
     return msgspec.structs.replace(shorten_schema(tool), named=True, reads_state=False)

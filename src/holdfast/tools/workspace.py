@@ -86,7 +86,7 @@ def _mask_foreign(user_id: str, commit: Commit) -> Commit:
     return msgspec.structs.replace(commit, subject=commit.subject.partition(":")[0], body="")
 
 
-def with_workspaces(known: Toolset, workspaces: Workspaces | None) -> Toolset:
+def add_workspace_tools(known: Toolset, workspaces: Workspaces | None) -> Toolset:
     """Add the workspace tools, for agents that name them. A program's own tool with the same name takes precedence.
 
     Args:

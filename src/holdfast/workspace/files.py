@@ -208,13 +208,13 @@ class DraftBuilder:
             TooLarge: the changes exceed the size of a commit.
         """
         for path in sorted({*listed, *(path for path, file in tracked.items() if file.mode != _REPOSITORY)}):
-            self._take(path, tracked.get(path))
+            self._examine(path, tracked.get(path))
         if self._rules.action == "block" and self._secrets:
             raise SecretBlocked(self._secrets)
         # Deletions come first: a file may have become a folder with the same name.
         return Draft((*self._deletions, *self._changes), tuple(self._left_out), tuple(self._secrets))
 
-    def _take(self, path: bytes, before: Tracked | None) -> None:
+    def _examine(self, path: bytes, before: Tracked | None) -> None:
         if path.endswith(b"/"):
             self._leave_out(path, "a nested repository")
             return
@@ -229,7 +229,7 @@ class DraftBuilder:
         elif read.mode == LINK and _MODULES.fullmatch(_normalize(path.rpartition(b"/")[2])):
             self._leave_out(path, "git reserves this name")
         elif before != (read.mode, hash_blob(read.data)):
-            self._change(path, read)
+            self._add_change(path, read)
 
     def _leave_out(self, path: bytes, why: str) -> None:
         """Record a file that is left out. Its name appears in the commit, so a name that is a secret is hidden."""
@@ -251,7 +251,7 @@ class DraftBuilder:
             return f"it has {read:,} bytes; at most {WORKSPACE_FILE_BYTES:,} are committed"
         return read
 
-    def _change(self, path: bytes, read: _Read) -> None:
+    def _add_change(self, path: bytes, read: _Read) -> None:
         found = self._find_secrets(path, read.data)
         if found and self._rules.action == "leave":
             self._leave_out(path, f"a secret is in {found[0][1]} (rule {found[0][0]})")

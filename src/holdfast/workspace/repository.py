@@ -81,7 +81,7 @@ class Git:
         self._checked: str | None = None
         self._version = ""
 
-    async def version(self) -> str:
+    async def get_version(self) -> str:
         """Return version and path of git. Raise as `run`."""
         program = await self._locate()
         return f"git {self._version}, {program}"
@@ -262,7 +262,7 @@ class Repository:
 
     # -- reading -----------------------------------------------------------
 
-    async def tip(self) -> str | None:
+    async def get_tip(self) -> str | None:
         """Return the newest commit, or None if there is none."""
         ran = await self._run_checked("for-each-ref", "--format=%(objectname)", self.branch)
         return ran.out.decode().strip() or None

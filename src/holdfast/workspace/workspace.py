@@ -99,7 +99,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Shared(NamedTuple):
-    """What all workspaces of a Holdfast share."""
+    """Resources that all workspaces of a Holdfast share."""
 
     git: Git
     clock: Callable[[], int]
@@ -188,7 +188,7 @@ class Workspace:
             session_id: session in which it was requested.
             user_id: user of the session.
         """
-        at = f"manual checkpoint at {_rfc3339(self._shared.clock())}"
+        at = f"manual checkpoint at {_format_time(self._shared.clock())}"
         values = {"session": session_id, "agent": self.agent, "user": user_id}
         return await self.attempt(
             f"checkpoint: {to_one_line(note or '') or DEFAULT_NOTE}", "\n".join([at, format_fields(values)])
@@ -213,7 +213,7 @@ class Workspace:
             if not await anyio.to_thread.run_sync(recover, self.folder):
                 return History(commits=[])
             async with open_repository(self._shared.git, self.folder) as repository:
-                tip = await repository.tip()
+                tip = await repository.get_tip()
                 commits = [] if tip is None else await repository.log(tip, limit)
                 diff = None
                 if include_diff and len(commits) > 1:
@@ -345,7 +345,7 @@ class Workspace:
 
     async def _try_commit(self, repository: Repository, message: _Message) -> Outcome | None:
         """Commit, or return None if another git was faster."""
-        tip = await repository.tip()
+        tip = await repository.get_tip()
         blobs = repository.scratch / "blobs"
         draft = await self._draft(blobs, self._shared.rules, await repository.list_files(), repository, tip)
         if not draft.changes:
@@ -406,7 +406,7 @@ def format_fields(values: Mapping[str, str | None]) -> str:
     return "\n".join(f"{name}={to_one_line(value)}" for name, value in values.items() if value is not None)
 
 
-def _rfc3339(milliseconds: int) -> str:
+def _format_time(milliseconds: int) -> str:
     with contextlib.suppress(OverflowError, ValueError, OSError):
         return datetime.fromtimestamp(milliseconds // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return str(milliseconds)

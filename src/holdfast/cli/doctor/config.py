@@ -109,4 +109,4 @@ async def _read_git_version(settings: WorkspaceSettings) -> str:
     from holdfast.holdfast import milliseconds
     from holdfast.workspace import Workspaces
 
-    return await Workspaces.from_settings(settings, milliseconds).git.version()
+    return await Workspaces.from_settings(settings, milliseconds).git.get_version()

@@ -93,4 +93,4 @@ def add_session(error: StoreCorrupt, scope: Scope | None) -> StoreCorrupt:
     """Return the error with the session that it is about, unless it already names one or is about no session."""
     if not isinstance(scope, SessionRef) or error.session_id is not None:
         return error
-    return error.naming(scope.user_id, scope.id)
+    return error.with_session(scope.user_id, scope.id)

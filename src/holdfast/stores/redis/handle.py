@@ -49,7 +49,7 @@ class Handle:
             return await (database.write(keys, work, key=key) if write else database.read(keys, work))
         except StoreCorrupt as exc:
             if isinstance(keys, SessionKeys) and exc.session_id is None:
-                raise exc.naming(keys.user_id, keys.id) from exc
+                raise exc.with_session(keys.user_id, keys.id) from exc
             raise
 
     async def _tidy(self) -> TenantKeys:

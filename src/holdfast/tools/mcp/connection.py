@@ -39,7 +39,7 @@ _GONE: Final = (anyio.ClosedResourceError, anyio.BrokenResourceError, anyio.EndO
 
 
 @asynccontextmanager
-async def over_stdio(settings: McpSettings, errors: Any) -> AsyncGenerator[Any, None]:
+async def open_stdio(settings: McpSettings, errors: Any) -> AsyncGenerator[Any, None]:
     """Start the program, and yield its read and write streams in the form of the SDK's transports.
 
     Args:
@@ -341,11 +341,11 @@ class Connection:
         settings = self.settings
         if settings.command is not None:
             assert errors is not None, "a program has a standard error"
-            return over_stdio(settings, errors.file)
-        from holdfast.tools.mcp.http import over_http
+            return open_stdio(settings, errors.file)
+        from holdfast.tools.mcp.http import open_http
 
         assert settings.url is not None, "a server has a command or a url"
-        return over_http(settings.name, settings.url, settings.headers)
+        return open_http(settings.name, settings.url, settings.headers)
 
     async def _take_tools(self, client: Client) -> None:
         """Request the list of tools, page by page."""

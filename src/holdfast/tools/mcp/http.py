@@ -22,7 +22,7 @@ _EXPECTED_STATUSES: Final = frozenset({400, 404, 405})
 
 
 @asynccontextmanager
-async def over_http(name: str, url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any, None]:
+async def open_http(name: str, url: str, headers: Mapping[str, str]) -> AsyncGenerator[Any, None]:
     """Yield the read and write streams of a server in the form of the SDK's transports.
 
     Args:

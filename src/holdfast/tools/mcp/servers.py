@@ -191,7 +191,7 @@ def _convert_tool(connection: Connection, offered: Offered, taken: Collection[st
     name = make_tool_name(settings.tool_prefix, offered.name, taken)
     accepted = {key: value for key, value in offered.input_schema.items() if key not in _REJECTED_KEYWORDS}
     schema = {"type": "object", "properties": {}, **accepted}
-    if name in taken or not _fits(schema):
+    if name in taken or not _is_within_limit(schema):
         fields = {"server": settings.name, "tool": offered.name[:200]}
         _log.warning(
             "a tool of an MCP server is left out: its schema is too large or its name is taken",
@@ -210,7 +210,7 @@ def _convert_tool(connection: Connection, offered: Offered, taken: Collection[st
     )
 
 
-def _fits(schema: Any) -> bool:
+def _is_within_limit(schema: Any) -> bool:
     try:
         return len(msgspec.json.encode(schema)) <= MCP_SCHEMA_BYTES
     except UNWRITABLE:

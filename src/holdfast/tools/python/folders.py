@@ -92,7 +92,7 @@ def remove(folder: Path) -> None:
         except FileNotFoundError:
             grave.rmdir()
             return
-        _empty(grave)
+        _delete_tree(grave)
         grave.rmdir()
     except OSError as exc:
         _log.warning("a work folder could not be removed; the next start tries again", exc_info=exc)
@@ -110,7 +110,7 @@ def _remove_all(root: Path) -> None:
         _log.warning("work folders could not be removed; the next start tries again", exc_info=exc)
 
 
-def _empty(grave: Path) -> None:
+def _delete_tree(grave: Path) -> None:
     """Remove the folder `0` in `grave`. Subfolders are first moved next to it, so that none is deep."""
     top = os.open(grave, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

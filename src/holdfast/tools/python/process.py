@@ -114,7 +114,7 @@ class PythonProcess:
                 raise
 
     async def _wait_for_call(self) -> None:
-        """Wait until the running call has ended, whoever made it."""
+        """Wait until the running call has ended, even if another task made it."""
         if self._call is not None and not self._call.done():
             await asyncio.wait({self._call})
 

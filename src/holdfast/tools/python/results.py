@@ -52,7 +52,7 @@ def fit_result(result: Mapping[str, Any], most: int) -> dict[str, Any]:
         _shorten(found, name, most, _LEAST)
     for name in _LISTS:
         items = found.get(name, [])
-        while len(items) > _FEWEST and _size(found) > most:
+        while len(items) > _FEWEST and _count_json_bytes(found) > most:
             items = items[: max(_FEWEST, len(items) // 2)]
             found |= {name: items, _MORE + name: len(result[name]) - len(items)}
     return found
@@ -61,11 +61,11 @@ def fit_result(result: Mapping[str, Any], most: int) -> dict[str, Any]:
 def _shorten(found: dict[str, Any], name: str, most: int, least: int) -> None:
     """Cut one text so that the whole result fits, if possible. Its JSON may be longer than the text, so this takes several steps."""
     text = found.get(name, "")
-    while (over := _size(found) - most) > 0 and len(found.get(name, "").encode()) > least:
+    while (over := _count_json_bytes(found) - most) > 0 and len(found.get(name, "").encode()) > least:
         now = found[name].encode()
-        room = len(now) - max(over * len(now) // _size(found[name]), 1)
+        room = len(now) - max(over * len(now) // _count_json_bytes(found[name]), 1)
         found[name] = cut(text, max(least, room))
 
 
-def _size(value: Any) -> int:
+def _count_json_bytes(value: Any) -> int:
     return len(msgspec.json.encode(value))

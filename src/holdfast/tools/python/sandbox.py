@@ -70,23 +70,23 @@ def probe() -> dict[str, Any]:
         `landlock`: version, or 0; `seccomp`: True if filters are available and this file knows the processor; `limits`: True if there are
         resource limits.
     """
-    return {"landlock": _landlock_version(), "seccomp": _has_seccomp(), "limits": os.name == "posix"}
+    return {"landlock": _get_landlock_version(), "seccomp": _has_seccomp(), "limits": os.name == "posix"}
 
 
-def _libc() -> Any:
+def _load_libc() -> Any:
     return ctypes.CDLL(None, use_errno=True)
 
 
 def _syscall(number: int, *arguments: Any) -> int:
     """Make a system call by number. Raise `OSError`."""
     passed = [ctypes.c_long(one) if isinstance(one, int) else one for one in arguments]
-    result = int(_libc().syscall(ctypes.c_long(number), *passed))
+    result = int(_load_libc().syscall(ctypes.c_long(number), *passed))
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
 
 
-def _landlock_version() -> int:
+def _get_landlock_version() -> int:
     if not sys.platform.startswith("linux") or os.uname().machine not in _SECCOMP:
         return 0
     try:
@@ -151,7 +151,7 @@ def _lower_priority() -> None:
 
 def _prctl(*arguments: int) -> None:
     filled = [ctypes.c_ulong(one) for one in (*arguments, 0, 0, 0, 0)[1:5]]
-    if _libc().prctl(ctypes.c_int(arguments[0]), *filled) != 0:
+    if _load_libc().prctl(ctypes.c_int(arguments[0]), *filled) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
@@ -174,7 +174,7 @@ def _drop_capabilities() -> None:
     except OSError:  # old kernels have no ambient capabilities
         pass
     header, none = struct.pack("Ii", _CAPABILITY_VERSION_3, 0), bytes(24)
-    if _libc().capset(header, none) != 0:
+    if _load_libc().capset(header, none) != 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 

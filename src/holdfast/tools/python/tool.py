@@ -136,7 +136,7 @@ def make_python_tool(kernels: Kernels, most: int) -> Tool:
     return msgspec.structs.replace(tool, reads_state=False)
 
 
-def with_python(
+def add_python_tool(
     known: Toolset, settings: PythonSettings | None, clock: Callable[[], int]
 ) -> tuple[Kernels | None, Toolset]:
     """Add the tool `python` to a toolset.

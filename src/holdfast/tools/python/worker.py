@@ -253,8 +253,8 @@ class Worker:
 
     def read_output(self, at: int, answer: Answer | None) -> str:
         """Return what was written to stdout (0) or stderr (1), shortened; also after the process has died."""
-        said, seen = (b"", 0) if answer is None else (answer.stdout, answer.stderr)[at]
-        text = _join_output(self._outputs[at], said, seen, self._limits.max_output)
+        tail, seen = (b"", 0) if answer is None else (answer.stdout, answer.stderr)[at]
+        text = _join_output(self._outputs[at], tail, seen, self._limits.max_output)
         if answer is None:  # Python's crash report includes our own frames
             text = "".join(line for line in text.splitlines(keepends=True) if f'"{child.__file__}"' not in line)
         return text
