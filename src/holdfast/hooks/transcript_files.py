@@ -472,8 +472,8 @@ class TranscriptFile:
 
     def has_start(self, start: bytes) -> bool:
         """Return True if the file begins with `start`, as far as it goes; an empty file does."""
-        there = os.pread(self._file, len(start), 0)
-        return start.startswith(there)
+        actual = os.pread(self._file, len(start), 0)
+        return start.startswith(actual)
 
     def read_created_at(self) -> int:
         """Return when the file's session was created, by its first line, in milliseconds since the epoch; 0 if that does not say."""
@@ -540,9 +540,9 @@ class FileRevision:
     def write(self, data: bytes) -> None:
         """Compare the next bytes with the file, or write them."""
         if self._new is None:
-            there = self._file.read(len(data), self._at)
-            if data.startswith(there):
-                self._file.append(data[len(there) :])
+            actual = self._file.read(len(data), self._at)
+            if data.startswith(actual):
+                self._file.append(data[len(actual) :])
                 self._at += len(data)
                 return
             self._start_new_file()

@@ -164,8 +164,8 @@ def _encode_lines(
     for entry in page:
         lines += [encode_retirement(retired) for retired in tracker.track(entry)]
         lines.append(encode_entry(entry, redactor))
-    behind: Sequence[Retirement] = [] if next_seq is None else list(tracker.list_before(next_seq))
-    return b"".join((*lines, *map(encode_retirement, behind)))
+    at_end: Sequence[Retirement] = [] if next_seq is None else list(tracker.list_before(next_seq))
+    return b"".join((*lines, *map(encode_retirement, at_end)))
 
 
 async def revise_file(
@@ -595,11 +595,11 @@ def _is_file_of(path: Path, session: Session) -> bool | None:
     start = encode_header_start(session)
     try:
         with path.open("rb") as file:
-            there = file.read(len(start))
+            actual = file.read(len(start))
     except FileNotFoundError:
         return None
     # The first line may be incomplete after a crash.
-    return None if len(there) < len(start) and start.startswith(there) else there == start
+    return None if len(actual) < len(start) and start.startswith(actual) else actual == start
 
 
 def _log_failure(what: str, ref: SessionRef, exc: Exception) -> None:

@@ -259,12 +259,12 @@ class SessionLifecycle:
         gone = withdrawn if withdrawn is not None else reason == "delete" or not self.durable
         ending = self._make_ending(session, reason, withdrawn=gone)
         if reason == "delete" and (session.damaged or not ending.hooks):  # hooks need an undamaged session
-            did = await self.store.remove(session.ref) is not None
+            ended = await self.store.remove(session.ref) is not None
         else:
-            did = await self._record_end_shielded(ending, idle_since)
-        if did:
+            ended = await self._record_end_shielded(ending, idle_since)
+        if ended:
             self.note_end(session, reason)
-        return did
+        return ended
 
     async def _record_end_shielded(self, ending: Ending, idle_since: int | None) -> bool:
         """Record an end. If that takes two writes, a cancellation does not separate them."""
@@ -277,14 +277,14 @@ class SessionLifecycle:
 
     async def _record_end(self, ending: Ending, idle_since: int | None) -> bool:
         try:
-            did = await self.store.end(ending, idle_since=idle_since)
+            ended = await self.store.end(ending, idle_since=idle_since)
         except SessionNotFound:
             return False
-        if did and ending.hooks:
+        if ended and ending.hooks:
             self._hook_dispatcher.enqueue(self.store, ending)
-        elif did and ending.withdrawn:
+        elif ended and ending.withdrawn:
             await self.store.remove(ending.ref)
-        return did
+        return ended
 
     def _make_ending(self, session: Session, reason: EndReason, *, withdrawn: bool) -> Ending:
         now = self._clock()
@@ -319,8 +319,8 @@ class SessionLifecycle:
 
     def make_expiry_ending(self, session: Session) -> Ending | None:
         """Return the ending of an expired session that another one replaces; None if it has not expired or no hook wants it."""
-        told = self._is_overdue(session) and self.has_hooks_for("ttl")
-        return self._make_ending(session, "ttl", withdrawn=True) if told else None
+        is_wanted = self._is_overdue(session) and self.has_hooks_for("ttl")
+        return self._make_ending(session, "ttl", withdrawn=True) if is_wanted else None
 
     def notify_of_end(self, session: Session, ending: Ending) -> None:
         """Note that a replacing write has ended a session, and notify hooks in the background."""
@@ -531,10 +531,10 @@ class ExpiringStore(StoreWrapper):
             page, sessions=tuple(self._life.apply_expiry(session) for session in page.sessions)
         )
 
-    async def sightings(self, user_id: str, marks: Sequence[bytes], **asked: Any) -> tuple[Sighting, ...]:
+    async def sightings(self, user_id: str, marks: Sequence[bytes], **options: Any) -> tuple[Sighting, ...]:
         if not self._life.durable:
             await self._expire_all()
-        return await self.inner.sightings(user_id, marks, **asked)
+        return await self.inner.sightings(user_id, marks, **options)
 
     async def window(self, ref: SessionRef, view: str | None) -> WindowRows:
         rows = await self.inner.window(ref, view)

@@ -66,7 +66,7 @@ class _Failure(NamedTuple):
     """Why notifying a hook failed."""
 
     why: str
-    asked: int = 0
+    retry_after_ms: int = 0
     """Milliseconds of pause that the hook asked for."""
 
 
@@ -157,14 +157,14 @@ class HookDispatcher:
 
     async def _claim(self, store: Store, ending: Ending, now: int) -> Ending | None:
         """Claim an end; None if it has no hook that is known here and it is too early to drop the unknown ones."""
-        mine = not ending.hooks or any(self._hooks.get(name) for name in ending.hooks) or self._is_abandoned(ending)
+        is_ours = not ending.hooks or any(self._hooks.get(name) for name in ending.hooks) or self._is_abandoned(ending)
         try:
             claimed = await store.settle(
-                ending.id, due_at=now + (self.schedule.claim_ms if mine else self.schedule.recheck_ms)
+                ending.id, due_at=now + (self.schedule.claim_ms if is_ours else self.schedule.recheck_ms)
             )
         except EndingNotFound:  # another process has finished it
             return None
-        return claimed if mine and ending.id not in self._mine else None
+        return claimed if is_ours and ending.id not in self._mine else None
 
     def _is_abandoned(self, ending: Ending) -> bool:
         return self._clock() - max(ending.ended_at, self._since) >= self.schedule.unknown_hook_ms
@@ -324,7 +324,7 @@ class HookDispatcher:
         pauses = self.schedule.pauses_ms
         pause = pauses[min(ending.attempts, len(pauses) - 1)] if failures else self.schedule.recheck_ms
         due = self._clock() + int(pause * (1 + _JITTER * self._chance()))
-        due = max(due, *(self._clock() + error.asked for _, error in failures)) if failures else due
+        due = max(due, *(self._clock() + error.retry_after_ms for _, error in failures)) if failures else due
         reasons = "; ".join(f"{name}: {error.why}" for name, error in failures) or None
         await store.settle(ending.id, due_at=due, error=reasons)
         heapq.heappush(self._retries, due)

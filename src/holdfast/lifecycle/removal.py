@@ -80,20 +80,22 @@ async def remove_stored_session(
         ref: the session.
     """
     store = expire_sessions(life.store, life)
-    held = await artifacts.list_all(ref)
+    versions = await artifacts.list_all(ref)
     if life.has_hooks_for("delete"):
-        receipt = await _withdraw(life, store, ref, held)
+        receipt = await _withdraw(life, store, ref, versions)
     else:
         gone = await store.remove(ref)
         receipt = None if gone is None else make_receipt(gone)
-    await artifacts.discard(held)
+    await artifacts.discard(versions)
     files = sum([await keeper.forget(store.tenant, ref.user_id, ref.id) for keeper in keepers])
     if receipt is None and not files:
         return None
     return (receipt or Receipt()) + Receipt(transcripts=files)
 
 
-async def _withdraw(life: SessionLifecycle, store: Store, ref: SessionRef, held: Iterable[Artifact]) -> Receipt | None:
+async def _withdraw(
+    life: SessionLifecycle, store: Store, ref: SessionRef, versions: Iterable[Artifact]
+) -> Receipt | None:
     """Withdraw a session that is removed when hooks were notified; return its receipt, as far as it can be known now."""
     try:
         session = await store.get(ref)
@@ -102,7 +104,7 @@ async def _withdraw(life: SessionLifecycle, store: Store, ref: SessionRef, held:
         return None
     if not await life.withdraw(ref):
         return None
-    sizes = [one.size for one in held]
+    sizes = [one.size for one in versions]
     return Receipt(
         sessions=1,
         messages=session.messages,

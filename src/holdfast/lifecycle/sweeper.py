@@ -71,7 +71,7 @@ class SweepResult(msgspec.Struct, frozen=True):
     def add(self, other: SweepResult) -> SweepResult:
         """Return the sums."""
         return SweepResult(
-            *(mine + its for mine, its in zip(*map(msgspec.structs.astuple, (self, other)), strict=True))
+            *(left + right for left, right in zip(*map(msgspec.structs.astuple, (self, other)), strict=True))
         )
 
 
@@ -221,15 +221,15 @@ class Sweeper:
 
     async def _run_in_steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> list[bool]:
         """Call `do` for each session, a few at a time, with pauses that leave most of the time to other work."""
-        loop, did = asyncio.get_running_loop(), list[bool]()
+        loop, results = asyncio.get_running_loop(), list[bool]()
         for at in range(0, len(sessions), self.pace.end_batch):
             began = loop.time()
-            did += await asyncio.gather(
+            results += await asyncio.gather(
                 *(_run_unless_damaged(do, one) for one in sessions[at : at + self.pace.end_batch])
             )
             took = loop.time() - began
             await asyncio.sleep(max(self.pace.min_pause_seconds, took * (1 / self.pace.work_share - 1)))
-        return did
+        return results
 
 
 async def _run_unless_damaged(do: Callable[[Session], Awaitable[bool]], session: Session) -> bool:

@@ -232,8 +232,8 @@ def _swap_in(target: Path, part: Path, *, side_files: Sequence[str]) -> str | No
         side_files: endings of side files to move along, since a log left in place would be taken for the new file's.
     """
     kept = _choose_kept_name(target)
-    there = target.exists()
-    if there:
+    exists = target.exists()
+    if exists:
         owned = target.stat()
         part.chmod(stat.S_IMODE(owned.st_mode))
         if os.geteuid() == 0:
@@ -243,7 +243,7 @@ def _swap_in(target: Path, part: Path, *, side_files: Sequence[str]) -> str | No
         if (left := Path(f"{target}{ending}")).exists():
             left.replace(f"{kept}{ending}")
     part.replace(target)
-    return kept if there else None
+    return kept if exists else None
 
 
 class _NoConnection:

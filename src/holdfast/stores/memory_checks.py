@@ -51,7 +51,7 @@ def check_owner(owner: Owner) -> None:
 
 
 def keep_possible_ids(ids: Iterable[str]) -> list[str]:
-    """Return those of some texts that can be ids of memories, each once. A store need not be asked for the others."""
+    """Return those of some texts that can be ids of memories, each once. A store need not be query for the others."""
     return [id_ for id_ in dict.fromkeys(ids) if _ID.fullmatch(id_)]
 
 
@@ -63,16 +63,16 @@ def check_ids(ids: Collection[str] | None, param: str) -> None:
         check_id(id_, param)
 
 
-def check_query(owner: Owner, asked: MemoryQuery) -> None:
+def check_query(owner: Owner, query: MemoryQuery) -> None:
     """Refuse an invalid query for memories."""
     check_owner(owner)
-    check_limit(asked.limit)
-    check_ids(asked.ids, "ids")
-    if len(asked.numbers or ()) > PAGE:
-        raise TooLarge(f"{len(asked.numbers or ())} numbers at once; at most {PAGE} are allowed", param="numbers")
-    if asked.status is not None and asked.status not in get_args(Status):
+    check_limit(query.limit)
+    check_ids(query.ids, "ids")
+    if len(query.numbers or ()) > PAGE:
+        raise TooLarge(f"{len(query.numbers or ())} numbers at once; at most {PAGE} are allowed", param="numbers")
+    if query.status is not None and query.status not in get_args(Status):
         raise InvalidRequest(
-            f"status must be one of {', '.join(get_args(Status))}, not {asked.status!r:.80}", param="status"
+            f"status must be one of {', '.join(get_args(Status))}, not {query.status!r:.80}", param="status"
         )
 
 

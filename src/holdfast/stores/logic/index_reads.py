@@ -111,25 +111,25 @@ def _count_documents(space: int, ids: Sequence[str]) -> Steps[dict[int, int]]:
 # -- lookups -------------------------------------------------------------------
 
 
-def find_candidates(tenant: str, asked: Lookup) -> Steps[Candidates]:
+def find_candidates(tenant: str, lookup: Lookup) -> Steps[Candidates]:
     """Return the candidates of a lookup, with the counts that ranking needs."""
-    place = yield from resolve_scope(tenant, asked)
+    place = yield from resolve_scope(tenant, lookup)
     if place is None:
         return Candidates([], 0, 0, {})
-    frequencies = yield from _read_frequencies(place, asked.terms)
-    said = [term for term in asked.terms if term in frequencies]
-    if place.is_empty or (asked.terms and not said):
+    frequencies = yield from _read_frequencies(place, lookup.terms)
+    known_terms = [term for term in lookup.terms if term in frequencies]
+    if place.is_empty or (lookup.terms and not known_terms):
         candidates: list[Candidate] = []
-    elif not asked.terms:
-        candidates = yield from _read_newest(place, _compute_limit(asked, place), make_counter(()))
+    elif not lookup.terms:
+        candidates = yield from _read_newest(place, _compute_limit(lookup, place), make_counter(()))
     else:
-        candidates = yield from _find_matching(asked, place, {term: frequencies[term] for term in said})
+        candidates = yield from _find_matching(lookup, place, {term: frequencies[term] for term in known_terms})
     return Candidates(candidates, place.documents, place.length, frequencies)
 
 
-def _compute_limit(asked: Lookup, place: LookupScope) -> int:
+def _compute_limit(lookup: Lookup, place: LookupScope) -> int:
     """Return the maximum number of candidates; in a small space, all documents."""
-    return asked.limit or (place.documents if place.documents <= SMALL else CANDIDATES)
+    return lookup.limit or (place.documents if place.documents <= SMALL else CANDIDATES)
 
 
 def _read_frequencies(place: LookupScope, terms: Sequence[str]) -> Steps[dict[str, int]]:
@@ -151,17 +151,17 @@ def _query_newest(place: LookupScope, limit: int) -> Query:
     return Query(name, (limit, *place.prefix, *place.filters))
 
 
-def _find_matching(asked: Lookup, place: LookupScope, frequencies: Mapping[str, int]) -> Steps[list[Candidate]]:
+def _find_matching(lookup: Lookup, place: LookupScope, frequencies: Mapping[str, int]) -> Steps[list[Candidate]]:
     """Return documents that have at least one of the terms, in order of their ids."""
-    limit, count = _compute_limit(asked, place), make_counter(frequencies)
-    if (yield from _is_narrow(place, asked.filters, sum(frequencies.values()))):
+    limit, count = _compute_limit(lookup, place), make_counter(frequencies)
+    if (yield from _is_narrow(place, lookup.filters, sum(frequencies.values()))):
         rows = {row[0]: row for row in (yield _query_newest(place, NARROW))}
         lists: dict[str, Collection[int]] = {term: [] for term in frequencies}
         for id_, row in rows.items():
             for term in count(decode_text(row[-1])):
                 lists[term].append(id_)  # type: ignore[attr-defined]  # they are lists here
         return [decode_candidate(rows[id_], count) for id_ in _choose_best(lists, frequencies, place.documents, limit)]
-    lists = yield from _read_postings(place, frequencies, filtered=asked.filters != Filters())
+    lists = yield from _read_postings(place, frequencies, filtered=lookup.filters != Filters())
     ids = _choose_best(lists, frequencies, place.documents, limit)
     return (yield from read_candidates(place, ids, count, NO_FILTER))
 
@@ -278,12 +278,15 @@ def _choose_best(
         return sorted(scores)
     foremost = _choose_highest(scores, 2 * limit)
     rated = {id_: scores[id_] for id_ in foremost}
-    had = scores.get
+    get_score = scores.get
     for id_ in foremost:
         if (
             id_ - 1 in scores or id_ + 1 in scores or id_ - 2 in scores or id_ + 2 in scores
         ):  # rare, so this check comes first
-            first, second = had(id_ - 1, 0.0) + had(id_ + 1, 0.0), had(id_ - 2, 0.0) + had(id_ + 2, 0.0)
+            first, second = (
+                get_score(id_ - 1, 0.0) + get_score(id_ + 1, 0.0),
+                get_score(id_ - 2, 0.0) + get_score(id_ + 2, 0.0),
+            )
             rated[id_] = rated[id_] + 0.5 * first + 0.25 * second
     foremost.sort(reverse=True)  # of equal scores, the newest first
     foremost.sort(key=rated.__getitem__, reverse=True)
@@ -336,9 +339,9 @@ def read_at(tenant: str, space: Space, source_id: str, seqs: Sequence[int]) -> S
     return [decode_candidate(row, make_counter(())) for row in rows]
 
 
-def read_near(tenant: str, asked: Lookup, places: Sequence[tuple[int, int]]) -> Steps[list[Candidate]]:
+def read_near(tenant: str, lookup: Lookup, places: Sequence[tuple[int, int]]) -> Steps[list[Candidate]]:
     """Return the documents at these places of a lookup's scope that pass its filter."""
-    place = yield from resolve_scope(tenant, asked)
+    place = yield from resolve_scope(tenant, lookup)
     if place is None or place.is_empty:
         return []
     ids = sorted(
@@ -375,12 +378,12 @@ def list_sources(
     return [decode_source(row) for row in rows]
 
 
-def _list_sources_of_space(tenant: str, space: Space, behind: str | None, limit: int) -> Steps[Rows]:
+def _list_sources_of_space(tenant: str, space: Space, after: str | None, limit: int) -> Steps[Rows]:
     """Return the rows of a space's sources, all or those after one; an id may be empty."""
     row = yield from read_space(tenant, space)
     if row is None:
         return []
-    return (yield Query("index_sources_of_after", (row[0], behind or "", int(behind is None), limit)))
+    return (yield Query("index_sources_of_after", (row[0], after or "", int(after is None), limit)))
 
 
 def _list_sources_of_tenant(tenant: str, after: tuple[Space, str] | None, limit: int) -> Steps[Rows]:

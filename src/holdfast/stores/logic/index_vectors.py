@@ -43,9 +43,9 @@ def list_pending(tenant: str, model: str, space: Space | None, limit: int) -> St
         if name != model and len(found) < limit:
             rows = yield Query("index_pending", (number, low, high, limit - len(found)))
             for kind, owner, id_, identity, seq, digest, *before in rows:
-                whose = Space(decode_text(kind), decode_text(owner))  # type: ignore[arg-type]  # a stored kind
-                one = Pending(whose, Source(decode_text(id_), decode_text(identity)), seq, bytes(digest))
-                if before[0] is not None and has_context(model, whose):
+                document_space = Space(decode_text(kind), decode_text(owner))  # type: ignore[arg-type]  # a stored kind
+                one = Pending(document_space, Source(decode_text(id_), decode_text(identity)), seq, bytes(digest))
+                if before[0] is not None and has_context(model, document_space):
                     one = one._replace(before_seq=before[0], before=bytes(before[1]))
                 found.append(one)
     return found
@@ -94,10 +94,10 @@ def _to_float32(data: bytes, dimensions: int) -> bytes:
     return unpack(bytes(data)) if dimensions < 0 else bytes(data)
 
 
-def _check_dimensions(model: str, there: int, given: int) -> None:
-    if abs(there) != given:
+def _check_dimensions(model: str, stored: int, given: int) -> None:
+    if abs(stored) != given:
         raise InvalidRequest(
-            f"vectors of {model!r} have {given} dimensions, but the index has vectors of that model with {abs(there)}:"
+            f"vectors of {model!r} have {given} dimensions, but the index has vectors of that model with {abs(stored)}:"
             " delete them with `drop_vectors` first",
             param="vectors",
         )
@@ -135,7 +135,7 @@ def drop_vectors(tenant: str, keep: str | None) -> Steps[int]:
 # -- searching -----------------------------------------------------------------
 
 
-def find_similar(tenant: str, asked: Lookup, model: str, vector: bytes, *, engine: bool) -> Steps[list[Similar]]:
+def find_similar(tenant: str, lookup: Lookup, model: str, vector: bytes, *, engine: bool) -> Steps[list[Similar]]:
     """Return the documents whose vectors are most similar, and their neighbours, the most similar first.
 
     Args:
@@ -145,13 +145,13 @@ def find_similar(tenant: str, asked: Lookup, model: str, vector: bytes, *, engin
         vector: the vector to compare with.
         engine: True if the database compares vectors itself.
     """
-    place = yield from resolve_scope(tenant, asked)
+    place = yield from resolve_scope(tenant, lookup)
     models = yield from read_models(tenant)
     if place is None or place.is_empty or model not in models:
         return []
     number, dimensions = models[model]
     _check_dimensions(model, dimensions, len(vector) // NUMBER_BYTES)
-    limit = NEAREST if asked.limit is None else asked.limit
+    limit = NEAREST if lookup.limit is None else lookup.limit
     if engine and dimensions > 0:
         rows = yield Query("index_nearest", (number, *place.prefix, *place.filters, vector, limit))
         near = {row[0]: float(row[1]) for row in rows}

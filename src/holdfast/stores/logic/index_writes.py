@@ -123,13 +123,13 @@ def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch, cont
         context: see `_read_context_models`.
     """
     put = {make_document_id(known.number, CHANNELS.index(one.channel), one.place): one for one in batch.put}
-    there = yield from _read_affected(known, put, batch.drop)
-    by_id = {stored.id: stored for stored in there}
+    affected = yield from _read_affected(known, put, batch.drop)
+    by_id = {stored.id: stored for stored in affected}
     same = {id_ for id_, one in put.items() if _is_same(by_id.get(id_), one)}
-    changed = _find_changed(put, there) if context else set()
-    moved = yield from _read_kept_vectors(put, there, same, context, changed)
+    changed = _find_changed(put, affected) if context else set()
+    moved = yield from _read_kept_vectors(put, affected, same, context, changed)
     change = _SpaceChange(space)
-    gone = [stored for stored in there if stored.id not in same]
+    gone = [stored for stored in affected if stored.id not in same]
     yield from _delete_documents(gone, change)
     model = yield from get_or_create_model(tenant, NONE)
     rows = []
@@ -171,9 +171,9 @@ def _read_affected(known: KnownSource, put: Mapping[int, Document], drop: Sequen
     return [decode_document(row) for row in rows]
 
 
-def _find_changed(put: Mapping[int, Document], there: Sequence[StoredDocument]) -> set[int]:
+def _find_changed(put: Mapping[int, Document], affected: Sequence[StoredDocument]) -> set[int]:
     """Return the ids at which the document after the write differs from the one before it, or is missing."""
-    before = {stored.id: (stored.seq, stored.digest) for stored in there}
+    before = {stored.id: (stored.seq, stored.digest) for stored in affected}
     after = {id_: (one.seq, one.digest) for id_, one in put.items()}
     return {id_ for id_ in before.keys() | after.keys() if before.get(id_) != after.get(id_)}
 
@@ -195,7 +195,7 @@ def _drop_vectors(source: int, ids: set[int], context: frozenset[int], none: int
 
 def _read_kept_vectors(
     put: Mapping[int, Document],
-    there: Sequence[StoredDocument],
+    affected: Sequence[StoredDocument],
     same: set[int],
     context: frozenset[int],
     changed: set[int],
@@ -205,7 +205,7 @@ def _read_kept_vectors(
     A vector that depends on the previous document stays only at its place, and after the same document.
     """
     before = {
-        (stored.seq, stored.digest): stored for stored in there if stored.id not in same and stored.model is not None
+        (stored.seq, stored.digest): stored for stored in affected if stored.id not in same and stored.model is not None
     }
     moved = {id_: before[one.seq, one.digest] for id_, one in put.items() if (one.seq, one.digest) in before}
     moved = {
@@ -317,10 +317,10 @@ def hide_space(tenant: str, space: Space) -> Steps[int]:
 def hide_spaces(tenant: str) -> Steps[bool]:
     """Hide some spaces of a tenant; return False if there were none left."""
     rows = yield Query("index_spaces", (tenant, None, PART))
-    there = [row for row in rows if row[1] not in (GONE, GONE.encode())]
-    for number, _, _ in there:
+    visible = [row for row in rows if row[1] not in (GONE, GONE.encode())]
+    for number, _, _ in visible:
         yield Query("index_space_rename", (number, GONE, str(number)))
-    return bool(there)
+    return bool(visible)
 
 
 def sweep(tenant: str) -> Steps[bool]:

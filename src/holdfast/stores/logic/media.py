@@ -37,9 +37,9 @@ def select_new_media(
     if not named:
         return ()
     rows = (yield Query("media_known", (pk, _encode_hashes(named)))) if pk is not None else ()
-    there = {bytes(sha256) for (sha256,) in rows}
-    refuse_missing_media(new, there | brought.keys())
-    return named - there
+    stored = {bytes(sha256) for (sha256,) in rows}
+    refuse_missing_media(new, stored | brought.keys())
+    return named - stored
 
 
 def keep_media(
@@ -58,8 +58,8 @@ def keep_media(
         yield Many("media_put", [(pk, sha256, len(brought[sha256]), brought[sha256]) for sha256 in sorted(fresh)])
     uses = [
         (pk, entry.seq, sha256)
-        for came, entry in zip(new, written, strict=True)
-        for sha256 in dict.fromkeys(list_media(came))
+        for passed, entry in zip(new, written, strict=True)
+        for sha256 in dict.fromkeys(list_media(passed))
     ]
     if uses:
         yield Many("media_use", uses)

@@ -47,9 +47,9 @@ class MemoryMethods(Handle):
         descending: bool = False,
     ) -> OwnedMemories:
         filters = {"ids": ids, "numbers": numbers, "since": since, "status": status}
-        asked = MemoryQuery(**filters, after=after, limit=limit, descending=descending)  # type: ignore[arg-type]
-        memory_checks.check_query(owner, asked)
-        return await self._read(partial(_read_memories, self.tenant, owner, asked), single=True)
+        query = MemoryQuery(**filters, after=after, limit=limit, descending=descending)  # type: ignore[arg-type]
+        memory_checks.check_query(owner, query)
+        return await self._read(partial(_read_memories, self.tenant, owner, query), single=True)
 
     async def find_memory(self, memory_id: str) -> Memory:
         checks.check_id(memory_id, "memory_id")
@@ -151,16 +151,16 @@ def _make_owner_key(tenant: str, owner: Owner) -> Row:
 # -- reading -----------------------------------------------------------------
 
 
-def _read_memories(tenant: str, owner: Owner, asked: MemoryQuery) -> Steps[OwnedMemories]:
+def _read_memories(tenant: str, owner: Owner, query: MemoryQuery) -> Steps[OwnedMemories]:
     """Return memories of an owner. One statement reads them, so that all are from the same moment."""
-    filtered = asked.ids is not None and asked.numbers is not None
-    limit = PAGE if filtered else asked.limit
-    rows = yield _query_page(_make_owner_key(tenant, owner), asked, limit + 1)
+    filtered = query.ids is not None and query.numbers is not None
+    limit = PAGE if filtered else query.limit
+    rows = yield _query_page(_make_owner_key(tenant, owner), query, limit + 1)
     version, total = rows[0][:2] if rows else (0, 0)
     found = [row[2:] for row in rows if row[2] is not None]
     if filtered:
-        wanted = set(asked.numbers or ())
-        found, limit = [row for row in found if row[0] in wanted], asked.limit
+        wanted = set(query.numbers or ())
+        found, limit = [row for row in found if row[0] in wanted], query.limit
     memories, damaged = _decode_memories(owner, found[:limit])
     return OwnedMemories(version, memories, total, len(found) > limit, damaged)
 
@@ -177,22 +177,22 @@ def _decode_memories(owner: Owner, rows: Rows) -> tuple[tuple[Memory, ...], tupl
     return tuple(memories), tuple(damaged)
 
 
-def _query_page(place: Row, asked: MemoryQuery, limit: int) -> Query:
+def _query_page(place: Row, query: MemoryQuery, limit: int) -> Query:
     """Return the statement that reads no more than the query asks for."""
-    since = min(asked.since or 0, ENDLESS)
-    sign = -1 if asked.descending else 1
-    after = -ENDLESS if asked.after is None else max(-ENDLESS, min(asked.after * sign, ENDLESS))
-    rest = (since, asked.status or "", sign, after, limit)
-    if asked.ids is not None:
-        return Query("memories_of_ids", (*place, encode_array(keep_possible_ids(asked.ids)), *rest))
-    if asked.numbers is not None:
-        numbers = sorted({number for number in asked.numbers if 0 < number < ENDLESS})
+    since = min(query.since or 0, ENDLESS)
+    sign = -1 if query.descending else 1
+    after = -ENDLESS if query.after is None else max(-ENDLESS, min(query.after * sign, ENDLESS))
+    rest = (since, query.status or "", sign, after, limit)
+    if query.ids is not None:
+        return Query("memories_of_ids", (*place, encode_array(keep_possible_ids(query.ids)), *rest))
+    if query.numbers is not None:
+        numbers = sorted({number for number in query.numbers if 0 < number < ENDLESS})
         return Query("memories_of_numbers", (*place, encode_array(numbers), *rest))
     if since > 0:
         return Query("memories_since", (*place, *rest))
-    way = "backward" if asked.descending else "forward"
-    if asked.status is not None:
-        return Query(f"memories_{way}_of", (*place, asked.status, after * sign, limit))
+    way = "backward" if query.descending else "forward"
+    if query.status is not None:
+        return Query(f"memories_{way}_of", (*place, query.status, after * sign, limit))
     return Query(f"memories_{way}", (*place, after * sign, limit))
 
 
