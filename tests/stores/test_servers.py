@@ -220,7 +220,7 @@ async def test_urls_of_servers_that_are_none(scheme: str, rest: str, says: str) 
 async def test_a_database_that_is_not_there(server: Server) -> None:
     """`StoreUnavailable` says how to make it."""
     url = server.base.partition("?")[0].rpartition("/")[0] + "/holdfast_test_no_such_place"
-    with pytest.raises(StoreUnavailable, match="there is no such database"):
+    with pytest.raises(StoreUnavailable, match="the database does not exist"):
         await open_store(url, tenant="acme")
 
 
