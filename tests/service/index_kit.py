@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.indexes.documents import find_findable, get_channel
+from holdfast.indexes.documents import get_channel, select_findable
 from holdfast.indexes.service import IndexService, feed_index
 from holdfast.recall.base import Index, Lookup, Space
 from holdfast.recall.terms import extract_terms
@@ -82,7 +82,7 @@ class Bench:
             await self.elsewhere.get(ref)
         except SessionNotFound:
             return None
-        return {one.entry.seq: one.digest for one in find_findable(await self.elsewhere.entries(ref)) if one.words}
+        return {one.entry.seq: one.digest for one in select_findable(await self.elsewhere.entries(ref)) if one.words}
 
     async def check(self, refs: Sequence[SessionRef]) -> None:
         """The index holds what the logs say, each entry in its place."""
@@ -103,7 +103,7 @@ class Bench:
 
     async def _check_places(self, ref: SessionRef) -> None:
         """Neighbours in the log have neighbouring places, but for gaps that only grow."""
-        said_there = [one for one in find_findable(await self.elsewhere.entries(ref)) if one.words]
+        said_there = [one for one in select_findable(await self.elsewhere.entries(ref)) if one.words]
         documents = await self.index.at(Space("talk", ref.user_id), ref.id, [one.entry.seq for one in said_there])
         place = {one.seq: one.place for one in documents}
         for channel in ("talk", "tool"):

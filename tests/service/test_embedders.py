@@ -268,14 +268,14 @@ async def test_models_that_make_vectors_of_any_size_are_asked_for_it() -> None:
 
 
 ANSWERS: list[tuple[Any, str]] = [
-    ("<html>", "is no JSON"),
-    ("", "is no JSON"),
+    ("<html>", "sent invalid JSON"),
+    ("", "sent invalid JSON"),
     ({"data": "x"}, "not a list of vectors"),
     ({"data": []}, "0 vectors for 1 texts"),
     ({"data": [{"index": 1, "embedding": [1.0]}]}, "wrong indexes"),
     ({"data": [{"embedding": [1.0]}, {"embedding": [1.0]}]}, "2 vectors for 1 texts"),
     ({"data": [{"index": 0, "embedding": []}]}, "0 numbers"),
-    ({"data": [{"index": 0, "embedding": [0.0, 0]}]}, "only zeros"),
+    ({"data": [{"index": 0, "embedding": [0.0, 0]}]}, "zeros only"),
     ('{"data": [{"index": 0, "embedding": [1e999]}]}', "not a list of vectors|not finite"),
     ('{"data": [{"index": 0, "embedding": [NaN]}]}', "not a list of vectors"),
     ({"data": [{"index": 0, "embedding": "AAAAAA=="}]}, "not a list of vectors"),
@@ -502,14 +502,14 @@ WRONG: list[tuple[Any, str]] = [
     ([[1.0], [float("nan")]], "not finite"),
     ([[1.0], [float("inf")]], "not finite"),
     ([[1e200], [1.0]], "not finite"),
-    ([[0.0], [1.0]], "only zeros"),
-    ([["1.0"], [1.0]], "where a vector was expected"),
-    ([[True], [1.0]], "where a vector was expected"),
-    ([[None], [1.0]], "where a vector was expected"),
-    (["ab", "cd"], "where a vector was expected"),
-    ([5, 6], "where a vector was expected"),
+    ([[0.0], [1.0]], "zeros only"),
+    ([["1.0"], [1.0]], "instead of a vector"),
+    ([[True], [1.0]], "instead of a vector"),
+    ([[None], [1.0]], "instead of a vector"),
+    (["ab", "cd"], "instead of a vector"),
+    ([5, 6], "instead of a vector"),
     ([b"abc", b"abcd"], "3 bytes"),
-    ([[[1.0]], [[1.0]]], "where a vector was expected"),
+    ([[[1.0]], [[1.0]]], "instead of a vector"),
 ]
 
 

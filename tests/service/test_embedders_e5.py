@@ -37,7 +37,7 @@ class FakeEngine:
     def __init__(self, files: Any) -> None:
         pass
 
-    def vector(self, text: bytes, *, query: bool) -> bytes:
+    def embed(self, text: bytes, *, query: bool) -> bytes:
         """See `Engine.vector`."""
         assert self.busy[query].acquire(blocking=False), "two at once"
         try:

@@ -220,8 +220,8 @@ def test_the_package_with_the_weights_is_never_imported(files: weights.Files) ->
 def test_without_numpy_the_local_model_says_what_it_needs_and_search_goes_on() -> None:
     code = (
         "import asyncio, sys\nsys.modules['numpy'] = None\n"
-        "from holdfast.embedders.minilm import MiniLM\nfrom holdfast.recall.vectors import similarities, vector_of\n"
-        "print(similarities(vector_of([1, 0]), [vector_of([1, 0]), vector_of([0, 1])], 2))\n"
+        "from holdfast.embedders.minilm import MiniLM\nfrom holdfast.recall.vectors import compute_similarities, to_vector\n"
+        "print(compute_similarities(to_vector([1, 0]), [to_vector([1, 0]), to_vector([0, 1])], 2))\n"
         "try:\n    asyncio.run(MiniLM().embed(['hello']))\nexcept Exception as exc:\n    print(type(exc).__name__, exc)"
     )
     told = run(code).splitlines()

@@ -10,7 +10,7 @@ import pytest
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
 from holdfast.errors import EmbeddingFailed
-from holdfast.indexes.documents import compute_digest, find_findable
+from holdfast.indexes.documents import compute_digest, select_findable
 from holdfast.indexes.embeddings import BEFORE_CHARS, Turn, add_context
 from holdfast.recall.base import CONTEXT, Space
 from holdfast.recall.vectors import to_vector
@@ -208,7 +208,7 @@ async def test_whatever_happens_every_vector_is_of_what_the_log_says_now(seed: i
         await one.service.walk(whole=True)
         await one.service.settled()
         await one.check([ADA])
-        turns = list(find_findable(await one.elsewhere.entries(ADA)))
+        turns = list(select_findable(await one.elsewhere.entries(ADA)))
         expected, before = {}, None
         for turn in turns:
             now = Turn(turn.entry.message.role, turn.words) if turn.words else None

@@ -122,7 +122,9 @@ async def test_one_that_was_made_again_beside_what_is_left_is_told_with_what_to_
     """Two databases on one `-shm` spoil each other, so neither is used; words are remembered and said all the same."""
     at.remove("")
     at.file.touch()
-    with pytest.raises(StoreUnavailable, match=r"end all that use it, remove chat\.index\.db, chat\.index\.db-wal and"):
+    with pytest.raises(
+        StoreUnavailable, match=r"stop all programs that use it, delete chat\.index\.db, chat\.index\.db-wal and"
+    ):
         await at.found("kelp")
     await at.said("the dulse is in the attic", "new")
     assert len((await at.hf.memories.recall("dulse", user_id="ada")).found) == 1

@@ -58,9 +58,9 @@ async def test_what_one_owner_fails_with_loses_nothing_of_the_others() -> None:
     signals = SignalWriter(failing, lambda: 5)
     failing.failures = 1
     signals.schedule(recalled(2))
-    await signals.settled()
+    await signals.drain()
     signals.schedule(recalled(3))
-    await signals.settled()
+    await signals.drain()
     assert await noted(store) == [[2, 3]] * 3
     await signals.close()
     await store.close()
@@ -72,7 +72,7 @@ async def test_the_oldest_make_room() -> None:
     failing.failures = 3
     for at in (2, 3, 4):
         signals.schedule(recalled(at))
-        await signals.settled()
+        await signals.drain()
     assert await noted(store) == [[], [], []]
     await signals.close()
     assert await noted(store) == [[3, 4]] * 3

@@ -59,11 +59,11 @@ def test_a_hit_stems_a_bounded_number_of_words(monkeypatch: pytest.MonkeyPatch) 
     """Also where every word begins like one of the question, and however long a word is."""
     stemmed: list[str] = []
 
-    def terms_in(word: str, _: str) -> tuple[str, ...]:
+    def get_terms(word: str, _: str) -> tuple[str, ...]:
         stemmed.append(word)
         return (word,)
 
-    monkeypatch.setattr(snippets, "terms_in", terms_in)
+    monkeypatch.setattr(snippets, "get_terms", get_terms)
     for text in (
         " ".join(f"harb{at:06}" for at in range(100_000)),
         "-".join(["harbour"] * 100_000),

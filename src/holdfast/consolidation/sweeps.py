@@ -175,11 +175,11 @@ class Consolidator:
             of.setdefault(signal.memory_id, []).append(signal)
         memories = {memory.id: memory async for memory in self._iter_memories(owner, sorted(of))}
 
-        def decided() -> tuple[list[Finding], dict[str, Any]]:
+        def decide() -> tuple[list[Finding], dict[str, Any]]:
             findings = make_findings(memories.values(), of, now, self.settings)
             return findings, self._make_report(owner, findings, memories, signals, now)
 
-        findings, report = await run_cpu(decided, long=len(signals) > _LONG)
+        findings, report = await run_cpu(decide, long=len(signals) > _LONG)
         best = [promote(memories[one.memory_id], one, now) for one in findings if one.verdict == "promoted"]
         if dry_run or not (best or await self._has_news(owner, report["through"])):
             return SweepResult(owner, report, memories, written=False)
@@ -546,7 +546,7 @@ class Consolidation:
 
 
 def _make_proposals(proposer: Proposer, store: Store, promoted: PromotedCache) -> Callable[[], SweepProposals]:
-    async def known(owner: Owner) -> Sequence[Memory]:
+    async def read_promoted(owner: Owner) -> Sequence[Memory]:
         return (await promoted.get(owner)).memories
 
-    return lambda: SweepProposals(proposer, store, known, make_random_id)
+    return lambda: SweepProposals(proposer, store, read_promoted, make_random_id)

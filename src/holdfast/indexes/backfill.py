@@ -86,7 +86,7 @@ class Walker:
         index: the tenant's index.
         feeder: indexes sessions.
         clock: milliseconds since the epoch.
-        departures: removals by other indexes' processes.
+        removals: removals by other indexes' processes.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Walker:
         Args:
             epoch: the epoch of the last rebuild.
             whole: check everything; otherwise only when that is due.
-            still: awaited between steps; False stops the walk, and the next one finds the rest. See `RestingCheck`.
+            should_continue: awaited between steps; False stops the walk, and the next one finds the rest. See `RestingCheck`.
         """
         known, now, should_continue = await self.read_notes(), self._clock(), should_continue or always_continue
         whole = whole or await self._is_full_walk_due(known, now)
@@ -248,7 +248,7 @@ class RestingCheck:
     """A check between steps that also rests when a rest is due, so that turns do not wait for a walk.
 
     Args:
-        still: returns whether this process may still continue.
+        should_continue: returns whether this process may still continue.
     """
 
     def __init__(self, should_continue: Callable[[], Awaitable[bool]]) -> None:

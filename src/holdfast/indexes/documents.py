@@ -27,7 +27,7 @@ class FindableEntry(NamedTuple):
     digest: bytes
 
 
-def find_findable(entries: Iterable[Entry]) -> Iterator[FindableEntry]:
+def select_findable(entries: Iterable[Entry]) -> Iterator[FindableEntry]:
     """Yield the entries that have searchable words, and the erased ones.
 
     An erased entry keeps its place, empty: a rebuilt index then has the same neighbours as before and gives the same answers.
@@ -101,16 +101,16 @@ class Places(NamedTuple):
     tool: int = 0
 
 
-def make_documents(said: Sequence[FindableEntry], places: Places) -> tuple[list[Document], Places]:
+def make_documents(findable: Sequence[FindableEntry], places: Places) -> tuple[list[Document], Places]:
     """Make the documents of some entries; return them with the next free places.
 
     Args:
-        said: the entries, in order.
+        findable: the entries, in order.
         places: the places of the first documents.
     """
     documents: list[Document] = []
     talk, tool = places
-    for one in said:
+    for one in findable:
         in_talk = get_channel(one.entry) == "talk"
         if one.words:
             documents.append(make_document(one, talk if in_talk else tool))
@@ -118,10 +118,10 @@ def make_documents(said: Sequence[FindableEntry], places: Places) -> tuple[list[
     return documents, Places(talk, tool)
 
 
-def make_document(said: FindableEntry, place: int) -> Document:
+def make_document(findable: FindableEntry, place: int) -> Document:
     """Make the document of one entry."""
-    entry = said.entry
-    terms, detail = analyse(said.words, entry.timestamp)
+    entry = findable.entry
+    terms, detail = analyse(findable.words, entry.timestamp)
     return Document(
         seq=entry.seq,
         channel=get_channel(entry),
@@ -130,7 +130,7 @@ def make_document(said: FindableEntry, place: int) -> Document:
         agent=entry.agent,
         name=find_speaker(entry),
         at=entry.timestamp,
-        digest=said.digest,
+        digest=findable.digest,
         length=terms.length,
         terms=terms.counts,
         traits=terms.traits,

@@ -15,7 +15,7 @@ from holdfast.stores.memories import MemoryStore, OwnedMemories
 _log: Final = logging.getLogger("holdfast.indexing")
 SOURCE: Final = Source()
 _PAGE: Final = 100
-_HELD: Final = 1000
+_DIGEST_PAGE: Final = 1000
 _TRIES: Final = 8
 
 
@@ -30,7 +30,7 @@ async def bring_up_to_date(
     owner: Owner,
     *,
     gone: Collection[int] = (),
-    anew: int | None = None,
+    rebuild_epoch: int | None = None,
     compare: bool = False,
 ) -> int:
     """Bring an owner's documents up to the owner's version and return that version.
@@ -42,7 +42,7 @@ async def bring_up_to_date(
         store: the memories.
         owner: the owner of the memories.
         gone: numbers of memories that were just forgotten, so that no search for them is needed.
-        anew: analyse every memory that was not analysed in this epoch.
+        rebuild_epoch: analyse every memory that was not analysed in this epoch.
         compare: check every memory, whatever the index's progress says.
 
     Raises:
@@ -51,16 +51,18 @@ async def bring_up_to_date(
     space = to_owner_space(owner)
     for _ in range(_TRIES):
         known = await index.progress(space, SOURCE.id)
-        update = _OwnerUpdate(index, store, owner, known, anew, compare=compare)
+        update = _OwnerUpdate(index, store, owner, known, rebuild_epoch, compare=compare)
         if await update.run(gone):
             return update.version
     raise Conflict("the memories of an owner are being indexed elsewhere all the time: try again")
 
 
-async def bring_stored_up_to_date(index: Index, store: MemoryStore, owner: Owner, *, anew: int | None = None) -> None:
+async def bring_stored_up_to_date(
+    index: Index, store: MemoryStore, owner: Owner, *, rebuild_epoch: int | None = None
+) -> None:
     """Bring an owner found in the store up to date. Damaged rows are logged and skipped."""
     try:
-        await bring_up_to_date(index, store, owner, anew=anew)
+        await bring_up_to_date(index, store, owner, rebuild_epoch=rebuild_epoch)
     except InvalidRequest as exc:
         _log.error("not indexed: the memories of %s %r are damaged: %s", owner.kind, owner.id, exc)
 
@@ -69,16 +71,28 @@ class _OwnerUpdate:
     """One attempt. `Progress.tool` holds the number of memories, so that missing ones are noticed."""
 
     def __init__(
-        self, index: Index, store: MemoryStore, owner: Owner, known: Progress | None, anew: int | None, *, compare: bool
+        self,
+        index: Index,
+        store: MemoryStore,
+        owner: Owner,
+        known: Progress | None,
+        rebuild_epoch: int | None,
+        *,
+        compare: bool,
     ) -> None:
         self._index = index
         self._store = store
         self._owner = owner
         self._space = to_owner_space(owner)
         self._known = known
-        whole = compare or known is None or not known.complete or (anew is not None and known.epoch < anew)
+        whole = (
+            compare
+            or known is None
+            or not known.complete
+            or (rebuild_epoch is not None and known.epoch < rebuild_epoch)
+        )
         self._since = None if whole or known is None else known.version
-        self._epoch = max(anew or 0, known.epoch if known else 0)
+        self._epoch = max(rebuild_epoch or 0, known.epoch if known else 0)
 
     @property
     def version(self) -> int:
@@ -93,7 +107,7 @@ class _OwnerUpdate:
         if known is None and not page.version:
             return True
         lost = None if page.has_more else await self._find_lost(page, gone)
-        if lost is None or len(lost) > _HELD:
+        if lost is None or len(lost) > _DIGEST_PAGE:
             return await self._write_in_steps(page, gone)
         # A single write: among concurrent writers, one always succeeds.
         number = max([self._next_number, *(one.number + 1 for one in page.memories)])
@@ -163,8 +177,8 @@ class _OwnerUpdate:
         """Delete the documents of memories that no longer exist."""
         assert self._known is not None  # set by the preceding write
         lost = [number async for number in self._iter_lost()]
-        for at in range(0, len(lost), _HELD):
-            if not await self._write_progress(self._known, drop=lost[at : at + _HELD]):
+        for at in range(0, len(lost), _DIGEST_PAGE):
+            if not await self._write_progress(self._known, drop=lost[at : at + _DIGEST_PAGE]):
                 return False
         return True
 
@@ -172,15 +186,18 @@ class _OwnerUpdate:
         """Yield numbers that the index has but the store does not, or no longer recalls."""
         start = 0
         while True:
-            held = [seq for seq, _ in await self._index.list_digests(self._space, SOURCE.id, start=start, limit=_HELD)]
-            for at in range(0, len(held), _PAGE):
-                part = held[at : at + _PAGE]
+            digests = [
+                seq
+                for seq, _ in await self._index.list_digests(self._space, SOURCE.id, start=start, limit=_DIGEST_PAGE)
+            ]
+            for at in range(0, len(digests), _PAGE):
+                part = digests[at : at + _PAGE]
                 there = await self._store.memories(self._owner, numbers=part, limit=_PAGE)
                 for number in sorted(set(part) - {one.number for one in there.memories if one.is_recalled}):
                     yield number
-            if len(held) < _HELD:
+            if len(digests) < _DIGEST_PAGE:
                 return
-            start = held[-1] + 1
+            start = digests[-1] + 1
 
     async def _write_progress(self, progress: Progress, drop: Sequence[int] = ()) -> bool:
         return await self._write(Batch(source=SOURCE, progress=progress, drop=drop, expect=self._known))

@@ -148,10 +148,10 @@ class Rebuilder:
 
     async def check_outdated(self) -> bool:
         """Return True if another version of the analysis made the index. A new index is noted as made by this version."""
-        noted = await self.read_notes()
-        if noted.analysis == 0:
-            await self._write_notes(msgspec.structs.replace(noted, analysis=VERSION))
-        return noted.analysis not in {0, VERSION}
+        notes = await self.read_notes()
+        if notes.analysis == 0:
+            await self._write_notes(msgspec.structs.replace(notes, analysis=VERSION))
+        return notes.analysis not in {0, VERSION}
 
     async def rebuild(
         self,
@@ -167,24 +167,24 @@ class Rebuilder:
             user: only sessions and memories of this user.
             session: only sessions with this name.
             progress: called after each session.
-            still: awaited after each session; False stops, and the next rebuild continues. It may sleep to slow the rebuild down.
+            should_continue: awaited after each session; False stops, and the next rebuild continues. It may sleep to slow the rebuild down.
         """
-        noted = await self.read_notes()
-        now = Rebuilding(noted.running.epoch if noted.running else 0, user, session)
-        resumed = noted.running == now
+        notes = await self.read_notes()
+        now = Rebuilding(notes.running.epoch if notes.running else 0, user, session)
+        resumed = notes.running == now
         if not resumed:
-            now = msgspec.structs.replace(now, epoch=noted.epoch + 1)
-            noted = msgspec.structs.replace(noted, epoch=now.epoch, running=now)
-            await self._write_notes(noted)
+            now = msgspec.structs.replace(now, epoch=notes.epoch + 1)
+            notes = msgspec.structs.replace(notes, epoch=now.epoch, running=now)
+            await self._write_notes(notes)
         done = await _RebuildRun(self, now, progress, should_continue).run()
         if done is None:
             return RebuildResult(resumed=resumed)
-        analysis = VERSION if user is None and session is None else noted.analysis
+        analysis = VERSION if user is None and session is None else notes.analysis
         await self._write_notes(msgspec.structs.replace(await self.read_notes(), running=None, analysis=analysis))
         return msgspec.structs.replace(done, resumed=resumed)
 
-    async def _write_notes(self, noted: RebuildNotes) -> None:
-        await self.index.keep_note(NOTE, _encode(noted))
+    async def _write_notes(self, notes: RebuildNotes) -> None:
+        await self.index.keep_note(NOTE, _encode(notes))
 
 
 class _RebuildRun:
@@ -211,7 +211,7 @@ class _RebuildRun:
         async for session in self._iter_sessions():
             try:
                 session.require_intact()
-                fed = await by.feeder.update_source(session.ref, epoch=what.epoch, anew=True)
+                fed = await by.feeder.update_source(session.ref, epoch=what.epoch, reanalyse=True)
                 sessions, entries = sessions + 1, entries + fed.entries
             except StoreCorrupt as exc:
                 if exc.session_id is None:  # the index itself is damaged, not a session
@@ -246,7 +246,7 @@ class _RebuildRun:
     async def _rebuild_owners(self) -> int:
         by, number = self._by, 0
         async for owner in self._iter_owners():
-            await bring_stored_up_to_date(by.index, by.memories, owner, anew=self._what.epoch)
+            await bring_stored_up_to_date(by.index, by.memories, owner, rebuild_epoch=self._what.epoch)
             number += 1
             if self._should_continue is not None and not await self._should_continue():
                 break

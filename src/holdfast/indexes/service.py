@@ -117,9 +117,9 @@ class IndexService:
         self._next_look = 0.0
         """When the pump wakes by itself, in the loop's time. A write wakes it only for work that is due earlier."""
         self._epoch = 0
-        self._owed: set[str] = set()
+        self._users_to_drop: set[str] = set()
         self._walking = asyncio.Lock()
-        self._made = 0
+        self._generation = 0
         self._first = FirstWalk(self.walk, self._has_walked, partial(self._record_failure, "walking"))
         self.closed = False
 
@@ -215,17 +215,17 @@ class IndexService:
 
     async def forget_user(self, user_id: str) -> None:
         """Delete everything of a user, conversations and memories: at once if the index answers in time, else as soon as possible."""
-        self._owed.add(user_id)
-        await self._run_with_timeout(self._drop_owed_users(), None)
+        self._users_to_drop.add(user_id)
+        await self._run_with_timeout(self._drop_users(), None)
 
-    async def _drop_owed_users(self) -> None:
+    async def _drop_users(self) -> None:
         """Delete the data of users that could not be deleted before."""
-        if self._owed:
+        if self._users_to_drop:
             await self._removals.mark()
-        for user in tuple(self._owed):
+        for user in tuple(self._users_to_drop):
             for space in (Space("talk", user), Space("user", user)):
                 await self.index.drop_space(space)
-            self._owed.discard(user)
+            self._users_to_drop.discard(user)
 
     async def _run_with_timeout(self, work: Awaitable[None], ref: SessionRef | None) -> None:
         """Run work on the index with a time limit. Work that fails or takes longer is repeated in the background and raises nothing."""
@@ -292,22 +292,22 @@ class IndexService:
         self.last_error = LastError(self._clock(), doing, kind)
 
     async def wait_until_fresh(
-        self, space: Space, *, seconds: float = INDEX_FRESH_SECONDS, but: SessionRef | None = None
+        self, space: Space, *, seconds: float = INDEX_FRESH_SECONDS, exclude: SessionRef | None = None
     ) -> bool:
         """Wait until this process's own writes for a user are indexed. Return False on timeout. Index failures are not raised.
 
         Args:
             space: the user's conversations; use `index_memories` for memories.
             seconds: the longest wait.
-            but: the session of the calling turn, which has its own messages in the prompt. It is not waited for, and neither are others if there
+            exclude: the session of the calling turn, which has its own messages in the prompt. It is not waited for, and neither are others if there
                 are many: a single person does not write to many sessions at once.
         """
         queued = (
-            [one for one in self._queue.list_for_user(space.name) if one.ref != but] if space.kind == "talk" else []
+            [one for one in self._queue.list_for_user(space.name) if one.ref != exclude] if space.kind == "talk" else []
         )
         if not queued:
             return True
-        if but is not None and len(queued) > _FEW:
+        if exclude is not None and len(queued) > _FEW:
             return False
         for one in queued:
             self._queue.reschedule(one, 0.0)
@@ -355,7 +355,7 @@ class IndexService:
 
     def reset(self) -> None:
         """Reset what was known of the former index after a new, empty one has replaced it."""
-        self._made += 1
+        self._generation += 1
         self._epoch = 0
         self._first.reset()
         self._leases.forget_name()
@@ -382,16 +382,18 @@ class IndexService:
         async with self._walking, self._leases.hold("walk") as kept:
             if kept is None:
                 return WalkResult()
-            await self._drop_owed_users()
-            should_continue, made = RestingCheck(kept), self._made
+            await self._drop_users()
+            should_continue, generation = RestingCheck(kept), self._generation
             outdated = await self._rebuilder.check_outdated()
-            noted = await self._rebuilder.read_notes()
-            self._epoch = noted.epoch
+            notes = await self._rebuilder.read_notes()
+            self._epoch = notes.epoch
             walked = await self._walker.walk(epoch=self._epoch, whole=whole, should_continue=should_continue)
-            if self._made != made:  # the index was replaced during the walk, so neither index was covered fully
+            if (
+                self._generation != generation
+            ):  # the index was replaced during the walk, so neither index was covered fully
                 await self.index.keep_note(WALKS, None)
-            if noted.running is not None:
-                await self._rebuild(noted.running.user, noted.running.session, None, should_continue)
+            if notes.running is not None:
+                await self._rebuild(notes.running.user, notes.running.session, None, should_continue)
             if outdated:
                 _log.warning("the index was analysed by an older version: rebuilding it; searches still work meanwhile")
                 await self._rebuild(None, None, None, should_continue)
@@ -455,7 +457,7 @@ class IndexService:
         Raises:
             StoreError: the index or the store cannot be used.
         """
-        held, walks, noted = (
+        held, walks, notes = (
             await self.index.status(),
             await self._walker.read_notes(),
             await self._rebuilder.read_notes(),
@@ -477,7 +479,7 @@ class IndexService:
             lag=behind.milliseconds,
             walked_at=walks.walked,
             whole_at=walks.whole,
-            rebuilding=noted.running,
+            rebuilding=notes.running,
             last_error=self.last_error,
         )
 

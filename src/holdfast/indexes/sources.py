@@ -25,7 +25,7 @@ import msgspec
 from holdfast.accounting import Owner, charge_to, run_cpu
 from holdfast.domain.session import Entry, Session, SessionRef
 from holdfast.errors import SessionNotFound
-from holdfast.indexes.documents import FindableEntry, Places, find_findable, get_channel, make_documents
+from holdfast.indexes.documents import FindableEntry, Places, get_channel, make_documents, select_findable
 from holdfast.indexes.throttle import Throttle
 from holdfast.limits import INDEX_INLINE_CHARS, INDEX_PAGE, INDEX_TERMS
 from holdfast.recall.base import Batch, Channel, Document, Index, Progress, Source, Space
@@ -36,7 +36,7 @@ INVALID: Final = -1
 _PIECE: Final = 1_000
 """Characters that are analysed without a pause."""
 _TRIES: Final = 8
-_HELD: Final = 1000
+_DIGEST_PAGE: Final = 1000
 
 
 class ObservedWrites(msgspec.Struct):
@@ -79,7 +79,7 @@ class Feeder:
     Args:
         store: the sessions, including expired ones that are not deleted yet.
         index: the tenant's index.
-        pace: limits the speed.
+        throttle: limits the speed.
     """
 
     def __init__(self, store: Store, index: Index, throttle: Throttle) -> None:
@@ -89,7 +89,7 @@ class Feeder:
         self._at_work: WeakValueDictionary[SessionRef, asyncio.Lock] = WeakValueDictionary()
 
     async def update_source(
-        self, ref: SessionRef, *, seen: ObservedWrites | None = None, epoch: int = 0, anew: bool = False
+        self, ref: SessionRef, *, seen: ObservedWrites | None = None, epoch: int = 0, reanalyse: bool = False
     ) -> UpdateResult:
         """Bring a session's source up to date; delete it if the session does not exist.
 
@@ -99,13 +99,13 @@ class Feeder:
             ref: the session.
             seen: the writes since then, if known.
             epoch: the epoch of the last rebuild.
-            anew: analyse everything, unless that was done in this epoch.
+            reanalyse: analyse everything, unless that was done in this epoch.
         """
         async with self._at_work.setdefault(ref, asyncio.Lock()):
-            return await self._update_source(ref, seen, epoch, anew=anew)
+            return await self._update_source(ref, seen, epoch, reanalyse=reanalyse)
 
     async def _update_source(
-        self, ref: SessionRef, seen: ObservedWrites | None, epoch: int, *, anew: bool
+        self, ref: SessionRef, seen: ObservedWrites | None, epoch: int, *, reanalyse: bool
     ) -> UpdateResult:
         space, entries = to_session_space(ref), 0
         known: Progress | None = None
@@ -125,8 +125,8 @@ class Feeder:
                 known = claim  # then read the session again: it may have been deleted before the claim
                 continue
             claimed = False
-            run = _Run(self, session, known, max(epoch, known.epoch) if anew else known.epoch)
-            done = await run.run(seen, anew=anew and known.epoch < epoch)
+            run = _SourceUpdate(self, session, known, max(epoch, known.epoch) if reanalyse else known.epoch)
+            done = await run.run(seen, reanalyse=reanalyse and known.epoch < epoch)
             entries += run.entries
             if done:
                 return UpdateResult(entries)
@@ -136,10 +136,10 @@ class Feeder:
         """Read live entries from a position on; fewer than `INDEX_PAGE` means that there are no more."""
         return await self._store.entries(ref, start=start, limit=INDEX_PAGE)
 
-    async def analyse(self, said: Sequence[FindableEntry], places: Places) -> tuple[list[Document], Places]:
+    async def analyse(self, findable: Sequence[FindableEntry], places: Places) -> tuple[list[Document], Places]:
         """Make documents in small steps, so that turns run in between; a long text is analysed off the event loop."""
         documents: list[Document] = []
-        for some in _split_for_analysis(said):
+        for some in _split_for_analysis(findable):
             async with self._throttle.run_step():
                 if len(some[0].words) <= INDEX_INLINE_CHARS:
                     found, places = make_documents(some, places)
@@ -160,7 +160,7 @@ class Feeder:
         return self._index
 
 
-class _Run:
+class _SourceUpdate:
     """One attempt at one source. Its methods return False if another process has written to the source."""
 
     def __init__(self, feeder: Feeder, session: Session, known: Progress, epoch: int) -> None:
@@ -173,20 +173,20 @@ class _Run:
         self._epoch = epoch
         self.entries = 0
 
-    async def run(self, seen: ObservedWrites | None, *, anew: bool) -> bool:
+    async def run(self, seen: ObservedWrites | None, *, reanalyse: bool) -> bool:
         known, session = self._known, self._session
         usable = session.reshaped <= known.version <= session.version
         if known.next_seq == 0 and not known.complete:  # claimed, and still empty
             return await self._add_new()
-        if anew:
-            return await self._compare(anew=True)
+        if reanalyse:
+            return await self._compare(reanalyse=True)
         if usable and known.complete and known.version == session.version:
             return True
         if usable:
             return await self._add_new()
         if seen is not None and known.version >= 0 and seen.covers(known, session):
             return await self._drop_retired(seen) and await self._add_new()
-        return await self._compare(anew=False)
+        return await self._compare(reanalyse=False)
 
     async def _write(self, progress: Progress, put: Sequence[Document] = (), drop: Sequence[int] = ()) -> bool:
         batch = Batch(source=self._source, progress=progress, put=put, drop=drop, expect=self._known)
@@ -217,7 +217,7 @@ class _Run:
             self.entries += len(page)
             last = len(page) < INDEX_PAGE
             end = self._compute_end(page, at, last=last)
-            documents, behind = await self._feeder.analyse(list(find_findable(page)), places)
+            documents, behind = await self._feeder.analyse(list(select_findable(page)), places)
             for part in _split_for_writes(documents)[:-1]:
                 places = _advance_places(part, places)
                 progress = self._make_progress(version, part[-1].seq + 1, places, complete=False)
@@ -251,17 +251,17 @@ class _Run:
     async def _list_from(self, start: int) -> list[int]:
         seqs: list[int] = []
         while True:
-            page = await self._feeder.index.list_digests(self._space, self._ref.id, start=start, limit=_HELD)
+            page = await self._feeder.index.list_digests(self._space, self._ref.id, start=start, limit=_DIGEST_PAGE)
             seqs += [seq for seq, _ in page]
-            if len(page) < _HELD:
+            if len(page) < _DIGEST_PAGE:
                 return seqs
             start = page[-1][0] + 1
 
     async def _find_first_places(self, seqs: Sequence[int], places: Places) -> Places:
         """Return the lowest places of some documents, so that their replacements take the same places."""
         talk, tool = places
-        for at in range(0, len(seqs), _HELD):
-            for one in await self._feeder.index.at(self._space, self._ref.id, seqs[at : at + _HELD]):
+        for at in range(0, len(seqs), _DIGEST_PAGE):
+            for one in await self._feeder.index.at(self._space, self._ref.id, seqs[at : at + _DIGEST_PAGE]):
                 if one.role == "tool":
                     tool = min(tool, one.place)
                 else:
@@ -270,8 +270,8 @@ class _Run:
 
     # -- unknown changes -----------------------------------------------------
 
-    async def _compare(self, *, anew: bool) -> bool:
-        """Compare everything and write the differences; with `anew`, write everything.
+    async def _compare(self, *, reanalyse: bool) -> bool:
+        """Compare everything and write the differences; with `reanalyse`, write everything.
 
         Old documents stay searchable until replaced. Documents keep their places or move to earlier ones, in order.
         """
@@ -281,15 +281,15 @@ class _Run:
             self.entries += len(page)
             last = len(page) < INDEX_PAGE
             end = self._compute_end(page, at, last=last)
-            said = list(find_findable(page))
+            findable = list(select_findable(page))
             there = await reader.read_until(None if last else end)
-            found = {one.entry.seq: one.digest for one in said if one.words}
+            found = {one.entry.seq: one.digest for one in findable if one.words}
             drop = sorted(there.keys() - found.keys())
-            if anew or any(there.get(seq) != digest for seq, digest in found.items()):
-                anew = True  # places change from here on
-                documents, places = await self._feeder.analyse(said, places)
+            if reanalyse or any(there.get(seq) != digest for seq, digest in found.items()):
+                reanalyse = True  # places change from here on
+                documents, places = await self._feeder.analyse(findable, places)
             else:
-                documents, places = [], await self._find_next_places(said, places)
+                documents, places = [], await self._find_next_places(findable, places)
             if not await self._replace_page(documents, drop, end, places):
                 return False
             if last:
@@ -312,11 +312,11 @@ class _Run:
             known = self._known
         return True
 
-    async def _find_next_places(self, said: Sequence[FindableEntry], places: Places) -> Places:
+    async def _find_next_places(self, findable: Sequence[FindableEntry], places: Places) -> Places:
         """Return the next free places after a page that does not change."""
         lasts: dict[Channel, int] = {}
         empty: dict[Channel, int] = {"talk": 0, "tool": 0}
-        for one in said:
+        for one in findable:
             channel = get_channel(one.entry)
             if one.words:
                 lasts[channel], empty[channel] = one.entry.seq, 0
@@ -345,20 +345,20 @@ class _DocumentReader:
     async def read_until(self, stop: int | None) -> dict[int, bytes]:
         """Return the remaining digests by `seq` before a position; None: all of them."""
         while self._more and (stop is None or not self._read or self._read[-1][0] < stop):
-            page = await self._index.list_digests(self._space, self._id, start=self._next, limit=_HELD)
+            page = await self._index.list_digests(self._space, self._id, start=self._next, limit=_DIGEST_PAGE)
             self._read += page
-            self._more = len(page) == _HELD
+            self._more = len(page) == _DIGEST_PAGE
             self._next = page[-1][0] + 1 if page else self._next
         found = {seq: digest for seq, digest in self._read if stop is None or seq < stop}
         self._read = self._read[len(found) :]
         return found
 
 
-def _split_for_analysis(said: Sequence[FindableEntry]) -> Iterator[list[FindableEntry]]:
+def _split_for_analysis(findable: Sequence[FindableEntry]) -> Iterator[list[FindableEntry]]:
     """Split entries into pieces that are analysed without a pause: one long text, or several short ones."""
     piece: list[FindableEntry] = []
     chars = 0
-    for one in said:
+    for one in findable:
         if piece and chars + len(one.words) > _PIECE:
             yield piece
             piece, chars = [], 0

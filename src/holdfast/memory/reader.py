@@ -51,7 +51,7 @@ class SignalWriter:
         if self._waiting and not self._closed and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._write(), name="signals of recalls")
 
-    async def settled(self) -> None:
+    async def drain(self) -> None:
         """Wait until all signals are written, or writing has failed."""
         if self._task is not None:
             await asyncio.wait((self._task,))
@@ -59,7 +59,7 @@ class SignalWriter:
     async def close(self) -> None:
         """Write the remaining signals. Closing twice is fine."""
         self._closed = True
-        await self.settled()
+        await self.drain()
         await self._write()
 
     async def _write(self) -> None:
@@ -251,7 +251,7 @@ class MemoryReader:
 
     async def settled(self) -> None:
         """Wait until the signals of all recalls are written, or writing has failed."""
-        await self._signals.settled()
+        await self._signals.drain()
 
     async def close(self) -> None:
         """Write the remaining signals. Closing twice is fine."""

@@ -48,7 +48,7 @@ class SessionMemories:
         shared: see above.
         agent: the agent that answers in the session; None: no agent.
         most: the default limit of a recall; None: `USUAL`.
-        told: returns whether a content is already in the prompt.
+        is_in_prompt: returns whether a content is already in the prompt.
         quotes: returns whether the prompt contains recalled words of others than the user.
         read: reads an entry, see `Reading`.
         root: id of the session on whose behalf memories are recalled, if it is another one.

@@ -71,7 +71,7 @@ def make_chunk_snippet(
         text: the complete text from the log.
         chunk: start and stop of the chunk. The whole text is used if it is None or outside the text, and for a text of `SNIPPET_CHARS` or
             more: the middle of such a text may have been cut before indexing, which shifts positions.
-        question, width, marks, effort: see `make_snippet`.
+        question, width, marks, budget: see `make_snippet`.
     """
     if chunk is None or not width < len(text) < SNIPPET_CHARS or not 0 <= chunk[0] < chunk[1] <= len(text):
         return make_snippet(text, question, width, marks=marks, budget=budget)
@@ -94,7 +94,7 @@ def make_snippet(
         question: the question.
         width: characters to show, at least 16, plus the ellipses.
         marks: False if highlights are not wanted; a text that is shown whole is then not searched.
-        effort: the budget shared by the snippets of one request; None: a budget of its own.
+        budget: the budget shared by the snippets of one request; None: its own.
     """
     budget = budget or SnippetBudget()
     width = max(width, 16)

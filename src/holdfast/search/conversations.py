@@ -132,7 +132,7 @@ async def search_conversations(
         engine: the tenant's engine.
         user_id: the user whose conversations are searched.
         query: the question; it has no syntax.
-        asked: filters and options.
+        options: filters and options.
         leave_out: see `LeaveOut`.
 
     Raises:
@@ -146,7 +146,7 @@ async def search_conversations(
     bound = options.make_cursor_binding(engine.store.tenant, user_id, query)
     place = None if options.after is None else decode_cursor(options.after, bound)
     search = await begin_search(engine, Space("talk", user_id), query, options, place)
-    await engine.index.wait_until_fresh(search.space, seconds=options.fresh, but=options.known)
+    await engine.index.wait_until_fresh(search.space, seconds=options.fresh, exclude=options.known)
     if not await engine.index.wait_for_first_walk(options.fresh):
         search.notes.append("the index is being built: earlier messages may be missing")
     hits = await search.rank()
@@ -194,7 +194,7 @@ async def rank_session(engine: Engine, ref: SessionRef, query: str, options: Sea
         engine: the tenant's engine, with an index.
         ref: the session.
         query: the question; it has no syntax.
-        asked: filters; options about the form of hits are ignored.
+        options: filters; options about the form of hits are ignored.
 
     Raises:
         StoreError: the index cannot be read.
@@ -237,7 +237,7 @@ class _HitReader:
     Args:
         engine: the tenant's engine.
         search: the search; gets a note about sessions that cannot be read.
-        asked: the options of the search.
+        options: the options of the search.
     """
 
     def __init__(self, engine: Engine, search: RankedSearch, options: SearchOptions) -> None:

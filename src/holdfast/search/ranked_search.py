@@ -356,7 +356,7 @@ async def rerank(
     Args:
         reranker: None: there is none.
         question: the parsed query.
-        asked: the options of the search.
+        options: the options of the search.
         ranked: all hits, in the order of the ranking.
         reads: the hits that still exist in the log, with their texts; read as far as needed.
         notes: gets a note if the reranker fails or is late.
