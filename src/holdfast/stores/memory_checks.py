@@ -51,7 +51,7 @@ def check_owner(owner: Owner) -> None:
 
 
 def keep_possible_ids(ids: Iterable[str]) -> list[str]:
-    """Return those of some texts that can be ids of memories, each once. A store need not be query for the others."""
+    """Return those of some texts that can be ids of memories, each once. A store need not look for the others."""
     return [id_ for id_ in dict.fromkeys(ids) if _ID.fullmatch(id_)]
 
 
