@@ -55,8 +55,8 @@ def test_a_message_is_explained_in_words() -> None:
     assert text.startswith("session trip, the next prompt: strategy digest, ")
     assert "message 4 of turn 2, user" in text
     assert "  why: compacted, condensed\n" in text
-    assert "  left in turn " in text
-    assert "  to have it back: pin it" in text
+    assert "  removed in turn " in text
+    assert "  to get it back: pin it" in text
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert shown("trip", "--seq", "4").splitlines()[3:6] == text.splitlines()[3:6]

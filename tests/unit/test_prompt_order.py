@@ -43,7 +43,7 @@ def test_a_system_message_of_the_log_stays_with_its_role(name: str, role: str) -
     assert not any(RULE[:20] in text for kind, text in said if kind != role), "it is never told as data"
     if name != "none":
         assert said[0] == (role, RULE), "after it left the verbatim messages it belongs to the system prompt"
-        assert any("no later one replaces" in run.reason for run in working_set.list_decisions())
+        assert any("still in force" in run.reason for run in working_set.list_decisions())
 
 
 @pytest.mark.parametrize("name", [name for name in STRATEGIES if name != "none"])

@@ -223,7 +223,7 @@ def _iter_decisions(window: Window, strategy: Strategy, refused: Mapping[int, st
             elif cut.cleared:
                 yield Run(entry.seq, entry.seq, "cleared", "an older tool result", cut.tokens)
             else:
-                yield Run(entry.seq, entry.seq, "cut", f"{decision}, {why}, too long to be whole", cut.tokens)
+                yield Run(entry.seq, entry.seq, "cut", f"{why}; too long to send whole", cut.tokens)
     if window.beyond is not None:
         gap = Gap(place, window.beyond.seq + 1, before, window.beyond.total)
         yield from _iter_unsent(window, strategy, gap, within=False)
@@ -310,7 +310,7 @@ def _iter_sent_units(window: Window, strategy: Strategy) -> Iterator[tuple[Unit,
         elif entries[0].pinned or (len(entries) > 1 and any(entry.pinned for entry in entries)):
             yield unit, "pinned", "pinned"
         elif first in window.standing:
-            yield unit, "kept", "a system message that no later one replaces"
+            yield unit, "kept", "a system message that is still in force"
         elif first == window.current:
             yield unit, "kept", "the current user message"
         else:

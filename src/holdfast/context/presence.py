@@ -284,7 +284,7 @@ def find_first_beyond(calls: Iterable[tuple[ModelCall, BuildRecord]], seq: int) 
     for call, record in calls:
         if call.through >= seq and record.frontier > seq:
             moved = f"the frontier moved from {before} to {record.frontier}"
-            why = moved if before is not None else f"the frontier was at {record.frontier} already"
+            why = moved if before is not None else f"the frontier was already at {record.frontier}"
             return Departure(call.turn_id, call.timestamp, why)
         before = record.frontier
     return None

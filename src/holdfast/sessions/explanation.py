@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Final, Literal
 
 import msgspec
@@ -114,14 +115,17 @@ def _format_message(one: MessageExplanation) -> Iterator[str]:
         yield "  secrets in it were replaced before it was stored"
     where = f", in block {one.block}" if one.block else ""
     yield f"  why: {one.decision}, {one.reason}{where}"
-    for excerpt in one.excerpts:
-        words = f'"{_shorten_line(excerpt.words)}"' if excerpt.words else "it was recalled, in words that are not kept"
-        yield f"  in block {excerpt.block}: {words}"
+    for block, excerpts in groupby(one.excerpts, key=lambda excerpt: excerpt.block):
+        words = [
+            f'"{_shorten_line(one.words)}"' if one.words else "recalled, in words that are not stored"
+            for one in excerpts
+        ]
+        yield f"  in block {block}: {', '.join(words)}"
     if one.departure is not None:
         left = one.departure
-        yield f"  left in turn {left.turn_id}, {format_time(left.timestamp)}: {left.reason}"
+        yield f"  removed in turn {left.turn_id}, {format_time(left.timestamp)}: {left.reason}"
     for remedy in one.remedies:
-        yield f"  to have it back: {remedy.text}"
+        yield f"  to get it back: {remedy.text}"
 
 
 def _shorten_line(text: str) -> str:

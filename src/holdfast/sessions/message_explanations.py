@@ -233,21 +233,23 @@ def _list_remedies(
     if presence.state == "whole" or presence.decision == "later" or presence.reason in (UNSEEN, NO_CONTENT):
         return []
     if presence.decision in _GONE:
-        return [Remedy("append", "append it again as a new message: what was taken back or erased is never sent")]
+        return [
+            Remedy("append", "append it again as a new message; messages that were taken back or erased are never sent")
+        ]
     if presence.decision == "refused":
-        return [Remedy("send", f"send it again to its upstream: session.annotate({entry.seq}, refused_by=[])")]
+        return [Remedy("send", f"send it to its upstream again with session.annotate({entry.seq}, refused_by=[])")]
     remedies = []
     if not entry.pinned and presence.decision != "cut":
-        cost = f"its {entry.tokens:,} tokens are then in every prompt"
-        remedies.append(Remedy("pin", f"pin it: session.annotate({entry.seq}, pinned=True); {cost}"))
+        cost = f"which adds its {entry.tokens:,} tokens to every prompt"
+        remedies.append(Remedy("pin", f"pin it with session.annotate({entry.seq}, pinned=True), {cost}"))
     if presence.reason == OUTSIDE:
-        remedies.append(Remedy("history", "raise max_history_turns"))
+        remedies.append(Remedy("history", "raise `sessions.max_messages` of the configuration"))
     elif built.request.strategy.window_size is not None and presence.decision != "cut":
         remedies.append(Remedy("window_size", f"raise window_size above {built.request.strategy.window_size}"))
     else:
         remedies += _suggest_budget(found, entry.seq, search=with_budget)
     if presence.reason == SUMMARIZED:
-        remedies.append(Remedy("summary", "drop the summary: session.drop_compaction(id)"))
+        remedies.append(Remedy("summary", "drop the summary with session.drop_compaction(id)"))
     remedies.append(_suggest_recall(engine, responder))
     return remedies
 
@@ -263,19 +265,25 @@ def _suggest_budget(found: Preview, seq: int, *, search: bool) -> list[Remedy]:
         budget = find_least_budget(request, entries, seq, built.budget)
     if budget is not None:
         return [
-            Remedy("budget", f"a budget of {budget:,} tokens keeps it whole (tried; it is {built.budget:,})", budget)
+            Remedy(
+                "budget", f"raise the budget from {built.budget:,} to {budget:,} tokens, which keeps it whole", budget
+            )
         ]
-    return [Remedy("budget", f"a larger budget (it is {built.budget:,} tokens), or a model with a larger window")]
+    return [Remedy("budget", f"raise the budget of {built.budget:,} tokens, or use a model with a larger window")]
 
 
 def _suggest_recall(engine: Engine, responder: Responder) -> Remedy:
     if responder.strategy.recall or SEARCH in responder.tools.tools or "conversation" in responder.recalls:
-        return Remedy("recall", "ask about it: what answers the message is recalled from the log")
+        return Remedy("recall", "ask about it: messages that answer a question are recalled from the log")
     if engine.index is not None:
         return Remedy(
-            "recall", "search: the log is indexed; give the agent `search` to have it recalled when asked about"
+            "recall",
+            "set `search` for the agent: the log is indexed, so the message is recalled when someone asks about it",
         )
-    return Remedy("recall", "search: with an index and an agent with `search` it is recalled when asked about")
+    return Remedy(
+        "recall",
+        "turn on the index and set `search` for the agent: then the message is recalled when someone asks about it",
+    )
 
 
 # -- departures --------------------------------------------------------------------
