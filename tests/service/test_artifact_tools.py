@@ -219,8 +219,8 @@ async def test_parts_put_together_are_the_whole(text: str, limit: int) -> None:
 @pytest.mark.parametrize(
     ("tool", "arguments", "told"),
     [
-        ("load_artifact", {"name": "plan"}, "there is no artifact 'plan'; there are: plan.md"),
-        ("load_artifact", {"name": "zzz"}, "there are: plan.md"),
+        ("load_artifact", {"name": "plan"}, "there is no artifact 'plan'; available: plan.md"),
+        ("load_artifact", {"name": "zzz"}, "available: plan.md"),
         ("load_artifact", {"name": "plan.md", "version": 3}, "has no version 3"),
         ("load_artifact", {"name": "../etc/passwd"}, "allowed are letters"),
         ("load_artifact", {"name": "result-0"}, "message 0 of this session is not a tool result"),
@@ -228,8 +228,8 @@ async def test_parts_put_together_are_the_whole(text: str, limit: int) -> None:
         ("load_artifact", {"name": "plan.md", "limit": 1}, "wrong arguments"),
         ("save_artifact", {"name": "plan.md", "content": "x", "expect": 4}, "its newest version is 0"),
         ("save_artifact", {"name": "plan.md", "content": "x", "expect": -1}, "its newest version is 0"),
-        ("save_artifact", {"name": "x.bin", "content": "no", "encoding": "base64"}, "no base64"),
-        ("save_artifact", {"name": "x.bin", "content": "€", "encoding": "base64"}, "no base64"),
+        ("save_artifact", {"name": "x.bin", "content": "no", "encoding": "base64"}, "not valid base64"),
+        ("save_artifact", {"name": "x.bin", "content": "€", "encoding": "base64"}, "not valid base64"),
         ("save_artifact", {"name": "x", "content": "x", "media_type": "rubbish"}, "media type like"),
         ("save_artifact", {"name": "x.png", "content": "x", "media_type": "image/png"}, "does not have its signature"),
         ("save_artifact", {"name": "result-7", "content": "x"}, "is the name of a tool result"),
@@ -338,7 +338,7 @@ async def test_only_results_of_this_session_that_are_live_are_loaded() -> None:
         await made.ask("Hi")
         other = await made.hf.session("t", agent="a")
         await other.send("Hello")
-        assert "is no result" in next(one["content"] for one in await other.messages() if one["role"] == "tool")
+        assert "is not a tool result" in next(one["content"] for one in await other.messages() if one["role"] == "tool")
     calls = ["first", LOOKS[0], "done", said(None, ("l", "load_artifact", {"name": "result-4"})), "ok"]
     async with bench(calls, many, agents={"a": Agent(name="a", tools=("many", "load_artifact"))}) as made:
         await made.ask("First", agent="a")
@@ -346,7 +346,7 @@ async def test_only_results_of_this_session_that_are_live_are_loaded() -> None:
         assert (await made.log())[4].message.text.startswith("word0")
         await made.session.rewind(0)
         await made.ask("Anew", agent="a")
-        assert "is no result" in (await made.log())[-2].message.text, "it is retired"
+        assert "is not a tool result" in (await made.log())[-2].message.text, "it is retired"
 
 
 async def test_results_of_a_branch_are_loaded_in_it_alone() -> None:
@@ -363,7 +363,7 @@ async def test_results_of_a_branch_are_loaded_in_it_alone() -> None:
         await made.ask("Again", agent="panel")
         told = {one.agent: one.message.text for one in await made.log() if one.message.tool_call_id == "l"}
         assert told["hope"] == "word0 " * 200
-        assert "is no result" in told["doubt"]
+        assert "is not a tool result" in told["doubt"]
 
 
 async def test_a_result_with_parts_and_an_erased_one() -> None:
@@ -382,7 +382,7 @@ async def test_a_result_with_parts_and_an_erased_one() -> None:
         assert (await made.log())[-2].message.text == "a map\n[and 1 that are not text: images, recordings or files]"
         await made.hf.store.erase(REF, 2)
         await made.ask("Again?", agent="a")
-        assert "is no result" in (await made.log())[-2].message.text
+        assert "is not a tool result" in (await made.log())[-2].message.text
 
 
 def _call() -> dict[str, Any]:

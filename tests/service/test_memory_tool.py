@@ -54,7 +54,7 @@ WRONG = [
     ({"action": "remember"}, "needs content"),
     ({"action": "recall"}, "needs query"),
     ({"action": "forget"}, "needs id"),
-    ({"action": "forget", "id": "mem_1", "query": "x"}, "takes no query"),
+    ({"action": "forget", "id": "mem_1", "query": "x"}, "does not accept query"),
     ({"action": "steal", "content": "x"}, "action"),
     ({"content": "x"}, "action"),
     ({"action": "recall", "query": "x", "mode": "psychic"}, "mode"),

@@ -228,7 +228,7 @@ async def test_closing_ends_all(tmp_path: Path) -> None:
         await made.close()
         assert await held is None
         assert (stage.alive, listed(tmp_path)) == (0, [])
-        with pytest.raises(NoKernel, match="ending"):
+        with pytest.raises(NoKernel, match="shutting down"):
             await call(made, A)
         await made.close()
         await made.open()

@@ -145,7 +145,7 @@ class TestStart:
         assert (await process.run("import sys\nsys.executable")).result == repr(str(tmp_path / "python"))
 
     async def test_something_that_is_no_python_is_said(self, start: Start) -> None:
-        with pytest.raises(PythonUnavailable, match="did not come up"):
+        with pytest.raises(PythonUnavailable, match="did not start"):
             await start(interpreter="/bin/cat").run("1")
 
     async def test_another_python_may_run_it(self, start: Start) -> None:

@@ -124,7 +124,7 @@ async def test_without_git_the_error_says_what_to_install(kept: Workspaces, monk
     assert await workspace.commit("x"), "it may be installed while the process runs"
 
 
-@pytest.mark.parametrize(("said", "match"), [("git version 2.24.9", "is git 2.24"), ("no", "does not say")])
+@pytest.mark.parametrize(("said", "match"), [("git version 2.24.9", "is git 2.24"), ("no", "did not report")])
 async def test_an_old_git_is_refused(
     kept: Workspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, match: str
 ) -> None:

@@ -124,7 +124,7 @@ async def test_a_lock_of_somebody_at_work_is_respected(tmp_path: Path) -> None:
     await workspace.open()
     lock = workspace.folder / ".git" / "refs" / "heads" / "main.lock"
     lock.write_text("")
-    with pytest.raises(WorkspaceUnavailable, match="another git holds"):
+    with pytest.raises(WorkspaceUnavailable, match="another git process is using"):
         await workspace.commit("x")
     assert lock.exists()
     lock.unlink()
@@ -343,7 +343,7 @@ async def test_a_repository_that_lies_elsewhere_is_not_purged(one: Workspace, tm
         own.write_text(f"gitdir: {other}\n")
     else:
         own.symlink_to(other)
-    with pytest.raises(WorkspaceUnusable, match="nowhere else"):
+    with pytest.raises(WorkspaceUnusable, match="must be inside the workspace"):
         await one.purge()
     own.unlink()
     other.rename(own)
@@ -445,7 +445,7 @@ async def test_what_is_no_file_is_not_read_and_keeps_nothing_open(one: Workspace
 async def test_a_name_that_leads_elsewhere_is_refused(one: Workspace, name: str) -> None:
     before = git(one.folder, "status", "--porcelain")
     for work in (one.write(name, "x"), one.read(name)):
-        with pytest.raises(InvalidRequest, match="is no name of a file in a workspace"):
+        with pytest.raises(InvalidRequest, match="is not a valid file name in a workspace"):
             await work
     assert git(one.folder, "status", "--porcelain") == before
 

@@ -1,15 +1,15 @@
 """Load and check `holdfast.yaml`: a typed model of every key, a strict loader, and what the keys mean together.
 
-model         every key; large sections are in agents, gateway, hooks, llms and storage
-loader        from text, file, flags and environment to a `Config`, collecting every mistake
-  yaml_tree     YAML with line numbers and `${VAR}`
-  aliases       other systems' spelling of keys
-  environment   `.env` files, and variables such as `HOLDFAST_GATEWAY__PORT`
-  convert       from the tree to the model
-resolve       which model answers, which embedder, which store
-build         a `Holdfast` and its parts
-check, show   `holdfast config check` and `show`
-reference     the table of all keys, and the JSON Schema for editors
+- `model`: every key; large sections are in `agents`, `gateway`, `hooks`, `llms` and `storage`
+- `loader`: from text, file, flags and environment to a `Config`, collecting every mistake
+- `yaml_tree`: YAML with line numbers and `${VAR}`
+- `aliases`: other systems' spelling of keys
+- `environment`: `.env` files, and variables such as `HOLDFAST_GATEWAY__PORT`
+- `convert`: from the tree to the model
+- `resolve`: which model answers, which embedder, which store
+- `build`: a `Holdfast` and its parts
+- `check`, `show`: `holdfast config check` and `holdfast config show`
+- `reference`: the table of all keys, and the JSON Schema for editors
 """
 
 import importlib
