@@ -246,7 +246,7 @@ def test_what_left_in_words() -> None:
     (summary,) = find_new_removals([], [Run(1, 4, "compacted", "summarized", 1)])
     assert str(summary) == "messages 1-4 summarized"
     built: Any = type(
-        "Built", (), {"tokens": 1, "budget": 9, "decisions": lambda _: [run(n, n, "cut") for n in range(0, 10, 2)]}
+        "Built", (), {"tokens": 1, "budget": 9, "list_decisions": lambda _: [run(n, n, "cut") for n in range(0, 10, 2)]}
     )()
     assert BudgetGauge().read(built).endswith("message 4 cut short, and 2 more runs")
 

@@ -27,10 +27,10 @@ def _one(*_: Any, **__: Any) -> int:
 
 
 WORK = {
-    "openai": (openai, "message_from", _one),
+    "openai": (openai, "parse_message", _one),
     "chain": (domain, "chain", _one),
-    "fields": (exports, "own_fields", _one),
-    "anthropic": (anthropic, "message_groups", lambda data, *_: len(data)),
+    "fields": (exports, "parse_own_fields", _one),
+    "anthropic": (anthropic, "parse_message_groups", lambda data, *_: len(data)),
     "hashes": (log_match, "_compute_chain", lambda trail, *_: len(trail.messages)),
     "media": (media, "has_media", len),
 }

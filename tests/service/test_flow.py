@@ -258,7 +258,7 @@ async def test_a_reply_that_is_told_again_is_followed_by_nothing_new(monkeypatch
 
 async def test_a_summary_is_looked_for_after_each_end(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
-    monkeypatch.setattr(Compactor, "after_turn", lambda _, ref, *__: looked.append(ref.id))
+    monkeypatch.setattr(Compactor, "compact_after_turn", lambda _, ref, *__: looked.append(ref.id))
     down = [ModelUnavailable("down")]
     async with bench(["ok", down]) as made:
         await made.ask("Hi")
