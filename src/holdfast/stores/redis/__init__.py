@@ -1,7 +1,15 @@
 """Sessions in Redis. All keys of a user are in one slot of a cluster, and all keys of a tenant in another.
 
-`store` opens a store. The operations are in modules named like their protocols, such as `sessions`, `log` and `memories`.
-`handle` makes their methods transactions, and `database` runs these and commits each write with one script. `nodes` and `connection`
-talk to the servers, `address` parses URLs, and `health` checks the servers' configuration. `keys` and `records` define keys and
-encodings. `outbox` delivers changes to a tenant's indexes in a cluster, and `convert` converts data of Holdfast 0.1.
+`store` opens a store. The operations are in modules named like their protocols, such as `sessions`, `log` and `memories`. The other modules:
+
+| module | subject |
+| --- | --- |
+| `store` | the store that combines all operations |
+| `handle` | the decorators that make methods transactions |
+| `database` | runs transactions, and commits each write with one script |
+| `nodes`, `connection` | the servers, and connections to them |
+| `address`, `health` | URLs, and checks of the servers' configuration |
+| `keys`, `records` | names of keys, and encodings of values |
+| `outbox` | delivery of changes to a tenant's indexes in a cluster |
+| `convert` | conversion of data of Holdfast 0.1 |
 """
