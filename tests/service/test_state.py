@@ -391,8 +391,8 @@ async def test_a_slow_read_does_not_take_the_place_of_a_newer_one() -> None:
     """Nor does a read that others overtake tell what did not stand then."""
     kept = Kept()
     scopes = scopes_over(kept)
-    scopes._keep("ada", ScopedState(2, {"a": 2}))
-    scopes._keep("ada", ScopedState(1, {"a": 1}))
+    scopes._remember("ada", ScopedState(2, {"a": 2}))
+    scopes._remember("ada", ScopedState(1, {"a": 1}))
     kept.scopes["ada"] = (2, {"a": 2})
     assert (await scopes.read("ada")).values == {"a": 2}
     assert kept.given == 0
