@@ -236,7 +236,7 @@ REFUSED: Refused = {
     "a text is no list": (InvalidRequest, {"app:text": Extend((1,))}),
     "a number is no list": (InvalidRequest, {"app:n": Extend((1,))}),
     "no JSON": (InvalidRequest, {"app:k": object()}),
-    "nothing as JSON": (InvalidRequest, {"app:k": float("nan")}),
+    "no JSON form": (InvalidRequest, {"app:k": float("nan")}),
     "no Unicode": (InvalidRequest, {"app:k": "\ud800"}),
     "no JSON in a list": (InvalidRequest, {"app:k": Extend((object(),))}),
     "a key is too long": (TooLarge, {"app:" + "k" * (limits.STATE_KEY_BYTES + 1): 1}),

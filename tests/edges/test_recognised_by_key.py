@@ -22,7 +22,7 @@ SENT = {
     "resent": [*PAST, NEXT],
     "truncated": [*PAST[1:], NEXT],
     "edited": [*PAST[:2], {"role": "user", "content": "And the size?"}],
-    "new alone": [NEXT],
+    "only new messages": [NEXT],
 }
 
 
@@ -49,4 +49,4 @@ async def test_the_words_of_somebody_else(tmp_path: Path, how: str) -> None:
                 assert answer["session"]["turn"] < len(PAST)
                 assert await served.hf.export(ref, retired=True, digests=True) == before
         mine = await asked(served, known["write of ada"], SENT[how])
-        assert (mine["session_id"] == "s") is (how != "new alone")
+        assert (mine["session_id"] == "s") is (how != "only new messages")

@@ -255,7 +255,7 @@ async def test_nothing_is_said_where_nothing_is_left_to_say() -> None:
     async with bench([], agents=agent(greeting="{user:name}", silence_message="{user:name}")) as made:
         session = await made.hf.session("t", agent="a")
         assert await session.messages() == []
-        with pytest.raises(InvalidRequest, match="nothing is left to say"):
+        with pytest.raises(InvalidRequest, match="the text is empty after filling"):
             await session.speak(source="silence")
 
 

@@ -101,7 +101,7 @@ async def test_other_calls_of_the_message_run_and_only_one_agent_takes_over() ->
         told = {entry.message.tool_call_id: entry for entry in await bench.log() if entry.message.role == "tool"}
         assert told["a"].message.text == "X"
         assert (told["b"].metadata, told["c"].metadata) == ({"transfer": "researcher"}, None)
-        assert "researcher takes over already; only one can" in told["c"].message.text
+        assert "researcher already takes over; only one agent can" in told["c"].message.text
         assert all(entry.agent == "coordinator" for entry in told.values())
 
 
@@ -250,7 +250,7 @@ async def test_a_callers_key_stays_where_it_is_meant_for() -> None:
     """An agent whose model is elsewhere is not handed it; one that shares the place is."""
     async with team({"coordinator": [said(None, over("researcher")), said("Myself.")]}) as bench:
         assert content(await bench.ask("x", headers={"authorization": "Bearer theirs"})) == "Myself."
-        assert "its model is elsewhere" in (await bench.log())[2].message.text
+        assert "the user's own key may not be sent" in (await bench.log())[2].message.text
     async with team({"coordinator": [said(None, over("pipeline")), said("Myself.")]}, agents=PIPELINE) as bench:
         assert content(await bench.ask("x", headers={"authorization": "Bearer theirs"})) == "Myself."
     near = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], llm="coordinator")}

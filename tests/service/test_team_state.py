@@ -95,7 +95,7 @@ async def test_a_reply_too_long_for_the_state_is_in_the_log_all_the_same(caplog:
         with caplog.at_level(logging.WARNING, "holdfast.turns.respond"):
             assert content(await bench.ask("x")) == long
         assert [record.message for record in caplog.records] == [
-            "a reply could not be kept under its agent's output_key"
+            "a reply could not be stored under its agent's output_key"
         ]
         assert (await bench.log())[-1].message.text == long
         await bench.ask("y")

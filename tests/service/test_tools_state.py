@@ -87,7 +87,7 @@ async def test_a_tool_that_fails_changes_nothing() -> None:
         await desk.ask("go")
         assert await desk.session.state.all() == {}
         results = {entry.message.tool_call_id: entry.message.text for entry in await desk.log()}
-        for call, words in (("a", "no"), ("b", "behind its prefix"), ("c", "as JSON"), ("d", "could not be stored")):
+        for call, words in (("a", "no"), ("b", "after its prefix"), ("c", "as JSON"), ("d", "could not be stored")):
             assert words in msgspec.json.decode(results[call])["error"]
         assert results["e"] == "X"
         with pytest.raises(InvalidRequest):
@@ -123,7 +123,7 @@ async def test_errors_of_the_state_tell_no_value() -> None:
         results = {entry.message.tool_call_id: entry.message.text for entry in await desk.log()}
         assert all("must be a number" in results[key] for key in ("temp:draft", "user:token", "token"))
         assert "hunter2" not in str(results)
-        assert "nothing as JSON" in results["b"]
+        assert "no JSON form" in results["b"]
         assert results["c"] == "7"
 
 

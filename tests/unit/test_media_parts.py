@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.media.checks import check_media, remove_data
 from holdfast.domain.media.parts import format_bytes, list_hashes, mark_part, restore_data, show_to_model, take_out_data
-from holdfast.domain.media.placeholders import put_back_media
+from holdfast.domain.media.placeholders import restore_media
 from holdfast.domain.medium import decode_base64
 from holdfast.domain.messages import (
     Message,
@@ -414,7 +414,7 @@ def where_refused(body: dict[str, Any]) -> str | None:
     """None: it is taken."""
     try:
         check_media(body, SMALL)
-        put_back_media(body)
+        restore_media(body)
     except InvalidRequest as error:
         return error.param or ""
     return None
@@ -437,7 +437,7 @@ def test_the_size_of_a_message_is_without_its_media() -> None:
 def test_their_media_go_to_their_placeholders() -> None:
     """In order; what was given is not changed."""
     before = json.dumps(THEIRS)
-    messages = put_back_media(THEIRS)["messages"]
+    messages = restore_media(THEIRS)["messages"]
     assert messages[0]["content"][:2] == [image_url(png()), {"type": "video", **VIDEO}]
     assert messages[2]["content"][0] == image_url(png(seed=1))
     assert messages[2]["tool_call_id"] == "a"
@@ -458,7 +458,7 @@ def test_their_media_go_to_their_placeholders() -> None:
 def test_media_and_placeholders_have_to_agree(change: dict[str, Any], param: str, words: str) -> None:
     """Else it is said which do not."""
     with pytest.raises(InvalidRequest) as refused:
-        put_back_media({**THEIRS, **change})
+        restore_media({**THEIRS, **change})
     assert refused.value.param == param
     assert words in str(refused.value)
 
@@ -470,4 +470,4 @@ def test_what_has_nothing_beside_it_stays_as_it_is() -> None:
         {"messages": [], "images": [{"seq": 0}]},
         {"messages": 7, "images": []},
     ):
-        assert put_back_media(data) is data
+        assert restore_media(data) is data

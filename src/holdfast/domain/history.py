@@ -161,7 +161,7 @@ def _check_retirement(item: NewEntry, seq: int, count: int, path: LivePath) -> f
         return leaves
     param = f"messages[{seq}].retired_by"
     if by is None:
-        message = f"{param} is missing: the message before it on its path is retired, so it is too"
+        message = f"{param} is missing: the message before it on its path is retired, so this one must be too"
     else:
         message = (
             f"{param} is {by}: a message is retired by a later one, at most {count}, and not after the one before it"

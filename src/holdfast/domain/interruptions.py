@@ -75,7 +75,7 @@ def parse_heard(given: dict[str, Any]) -> HeardReport:
         raise InvalidRequest(f"{' and '.join(how)} both say how much was heard: send one of them", param=how[1])
     if "total_ms" in report and (not report["total_ms"] or "ms" not in report):
         raise InvalidRequest(
-            "total_ms is how long the whole would have taken, above 0, and stands with ms", param="total_ms"
+            "total_ms is the duration of the whole reply; it must be above 0 and requires ms", param="total_ms"
         )
     return HeardReport(**report)
 
@@ -103,7 +103,7 @@ def _find_shared_end(text: str, heard: str) -> int:
         words = words.rstrip(_TRAILING)
     if not said.startswith(words):
         raise HeardMismatch(
-            "content is no beginning of what was said: send the text that was heard, as the reply has it",
+            "content does not match the beginning of the reply: send the heard text exactly as in the reply",
             param="content",
         )
     if not words:

@@ -40,7 +40,7 @@ def check_participants(metadata: Mapping[str, Any]) -> None:
     if not isinstance(named, list) or not all(isinstance(one, str) for one in named):
         raise InvalidRequest(f"{where} must be a list of user ids", param=where)
     if len(named) > PARTICIPANTS:
-        raise InvalidRequest(f"{where} has {len(named)} users; there may be {PARTICIPANTS}", param=where)
+        raise InvalidRequest(f"{where} has {len(named)} users; at most {PARTICIPANTS} are allowed", param=where)
     for at, one in enumerate(named):
         if not one or len(one.encode(errors="replace")) > ID_BYTES:
             raise InvalidRequest(f"{where}[{at}] must be a user id of 1 to {ID_BYTES} bytes", param=where)

@@ -61,17 +61,17 @@ def remove_prefix(key: str) -> str:
 def check_key(key: object) -> None:
     """Check a key, including its prefix. Raises `InvalidRequest`, `TooLarge`."""
     if not isinstance(key, str) or not key:
-        raise InvalidRequest(f"a key of the state is a text that is not empty, not {key!r:.80}", param="state")
+        raise InvalidRequest(f"a key of the state must be a text that is not empty, not {key!r:.80}", param="state")
     try:
         size = len(remove_prefix(key).encode())
     except UnicodeEncodeError as exc:
         raise InvalidRequest(f"the state key {key!r:.80} is not Unicode", param="state") from exc
     if not size:
-        raise InvalidRequest(f"the state key {key!r} has nothing behind its prefix", param="state")
+        raise InvalidRequest(f"the state key {key!r} has nothing after its prefix", param="state")
     if "\0" in key:
         raise InvalidRequest(f"the state key {key!r:.80} holds a NUL character", param="state")
     if size > STATE_KEY_BYTES:
-        message = f"the state key {key[:40]!r}… has {size:,} bytes; at most {STATE_KEY_BYTES} are taken"
+        message = f"the state key {key[:40]!r}… has {size:,} bytes; at most {STATE_KEY_BYTES} are allowed"
         raise TooLarge(message, param="state")
 
 
@@ -83,7 +83,7 @@ def check_delta(delta: Mapping[str, Change]) -> None:
         TooLarge: a key or a value is too large, or there are more than `STATE_KEYS`.
     """
     if len(delta) > STATE_KEYS:
-        raise TooLarge(f"{len(delta):,} keys change at once; at most {STATE_KEYS:,} may", param="state")
+        raise TooLarge(f"{len(delta):,} keys would change at once; at most {STATE_KEYS:,} may", param="state")
     for key, change in delta.items():
         check_key(key)
         if isinstance(change, Increment):
@@ -106,7 +106,7 @@ def apply_change(key: str, old: Any, change: Change) -> Any:
         return value
     if isinstance(change, Extend):
         if old is not None and not isinstance(old, list):
-            raise InvalidRequest(f"state[{key!r:.80}] is no list that could be added to", param="state")
+            raise InvalidRequest(f"state[{key!r:.80}] is not a list, so nothing can be appended to it", param="state")
         extended = [*(old or ()), *change.values]
         _check_size(key, extended)
         return extended
@@ -169,10 +169,12 @@ def check_room(scope: Scope, *, keys: int, size: int, grown: bool, larger: bool 
         TooLarge: a limit would be exceeded; says which.
     """
     if grown and keys > STATE_KEYS:
-        message = f"the state of {SCOPE_OWNERS[scope]} would have {keys:,} keys; it may have {STATE_KEYS:,}"
+        message = f"the state of {SCOPE_OWNERS[scope]} would have {keys:,} keys; at most {STATE_KEYS:,} are allowed"
         raise TooLarge(message, param="state")
     if larger and size > STATE_BYTES:
-        message = f"the state of {SCOPE_OWNERS[scope]} would have {size:,} bytes as JSON; it may have {STATE_BYTES:,}"
+        message = (
+            f"the state of {SCOPE_OWNERS[scope]} would have {size:,} bytes as JSON; at most {STATE_BYTES:,} are allowed"
+        )
         raise TooLarge(message, param="state")
 
 
@@ -192,7 +194,7 @@ def combine_changes(key: str, first: Change, second: Change) -> Change:
     if not isinstance(second, Increment | Extend):
         return second
     if isinstance(first, Increment | Extend):
-        message = f"state[{key!r:.80}] cannot be a number to add to and a list to add to at once"
+        message = f"state[{key!r:.80}] cannot be incremented and appended to at once"
         raise InvalidRequest(message, param="state")
     return apply_change(key, first, second)
 
@@ -237,7 +239,7 @@ def encode_value(key: str, value: Any) -> bytes:
         message = f"state[{key!r:.80}] cannot be written as JSON: it is {type(value).__name__}"
         raise InvalidRequest(message, param="state") from exc
     if written == b"null" and value is not None:
-        raise InvalidRequest(f"state[{key!r:.80}]: {value!r:.80} is nothing as JSON", param="state")
+        raise InvalidRequest(f"state[{key!r:.80}]: {value!r:.80} has no JSON form", param="state")
     return written
 
 
@@ -264,10 +266,10 @@ def _normalize_numbers(value: Any) -> Any:
 def _check_size(key: str, value: Any) -> None:
     written = encode_value(key, value)
     if len(written) > STATE_VALUE_BYTES:
-        message = f"state[{key[:80]!r}] has {len(written):,} bytes as JSON; at most {STATE_VALUE_BYTES:,} are taken"
+        message = f"state[{key[:80]!r}] has {len(written):,} bytes as JSON; at most {STATE_VALUE_BYTES:,} are allowed"
         raise TooLarge(message, param="state")
     if _is_too_deep(written):
-        message = f"state[{key!r:.80}] has more than {STATE_DEPTH} objects and lists inside each other"
+        message = f"state[{key!r:.80}] has more than {STATE_DEPTH} nested objects and lists"
         raise TooLarge(message, param="state")
 
 
@@ -286,7 +288,7 @@ def _is_too_deep(written: bytes) -> bool:
 # The value is not quoted, because errors are logged, and the value may be secret or temporary.
 def _check_number(key: str, value: Any, what: str) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        message = f"state[{key!r:.80}]: {what} must be a number, and is of type {type(value).__name__}"
+        message = f"state[{key!r:.80}]: {what} must be a number, not of type {type(value).__name__}"
         raise InvalidRequest(message, param="state")
     _check_exact(key, value, f"{what} is")
 
@@ -294,5 +296,5 @@ def _check_number(key: str, value: Any, what: str) -> None:
 def _check_exact(key: str, value: float, what: str) -> None:
     # This comparison is false for NaN, and also works for integers beyond the range of floats.
     if not -MOST_NUMBER < value < MOST_NUMBER:
-        message = f"state[{key!r:.80}]: {what} not within 2**53: beyond it numbers are not exact in JSON"
+        message = f"state[{key!r:.80}]: {what} not within 2**53, beyond which numbers are not exact in JSON"
         raise InvalidRequest(message, param="state")

@@ -152,7 +152,7 @@ class ModelCalibration:
                 self._hurry.clear()
                 saved = await self._save(key)
         except HoldfastError as exc:
-            _log.warning("what was learned of model %r could not be written down: %s", key, exc)
+            _log.warning("the calibration of model %r could not be saved: %s", key, exc)
         finally:
             del self._saving[key]
 
@@ -173,7 +173,7 @@ class ModelCalibration:
         try:
             stored = await self._store.learned(key)
         except HoldfastError as exc:
-            _log.warning("what is known of model %r could not be read: %s", key, exc)
+            _log.warning("the calibration of model %r could not be read: %s", key, exc)
             return
         if stored is not None:
             self._merge(key, decode_learned(stored))

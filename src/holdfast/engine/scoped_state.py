@@ -274,7 +274,7 @@ def check_scope(keys: Iterable[str], scope: Scope) -> None:
     """Check that all keys belong to a scope and have its prefix. Raises `InvalidRequest`."""
     for key in keys:
         if get_scope(key) != scope:
-            message = f"the keys of this state begin with {scope}: as everywhere; {key!r:.80} does not"
+            message = f"the keys of this state must begin with {scope}: but {key!r:.80} does not"
             raise InvalidRequest(message, param="state")
 
 
@@ -283,8 +283,8 @@ def _check_expected(expect: Mapping[str, Any]) -> Scope | None:
     check_delta(expect)
     scopes = {get_scope(key) for key in expect}
     if "temp" in scopes:
-        raise InvalidRequest("nothing can be expected of temp: keys, which are never stored", param="expect")
+        raise InvalidRequest("expect cannot name temp: keys, because they are never stored", param="expect")
     if len(scopes) > 1:
-        message = f"what is expected names keys of one scope a request, not of {' and '.join(sorted(scopes))}"
+        message = f"expect must name keys of a single scope, not of {' and '.join(sorted(scopes))}"
         raise InvalidRequest(message, param="expect")
     return scopes.pop() if scopes else None

@@ -88,7 +88,7 @@ class Tenants:
         try:
             await served.engine.close(ends=ends)
         except Exception as exc:  # noqa: BLE001 - one that fails to close must not prevent the others from closing
-            _log.error("the engine of a tenant did not close well", exc_info=exc)
+            _log.error("the engine of a tenant could not be closed", exc_info=exc)
 
     async def close(self) -> None:
         """Wait for every write of every tenant, and notify hooks of the end."""

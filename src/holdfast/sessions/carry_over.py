@@ -329,7 +329,7 @@ async def _summarize(writer: Writer | None, source: _Source, how: CarryOver, cou
             return (await write_summary(writer, reading, SummaryCost(), seconds=CARRIED_SECONDS)).text
     except (SummaryError, TimeoutError) as exc:
         why = str(exc) or f"it took more than {CARRIED_SECONDS:g} s"
-        _log.warning("a session is carried over by its digest, there is no summary: %s", why)
+        _log.warning("a session is carried over as a digest, because its summary failed: %s", why)
         return None
 
 

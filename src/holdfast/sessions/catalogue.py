@@ -277,7 +277,7 @@ class Sessions:
         ref: SessionRef,
         *,
         at_turn: int | None = None,
-        id: str | None = None,  # noqa: A002 - what it is called
+        id: str | None = None,  # noqa: A002 - part of the public API
     ) -> SessionHandle:
         """Create a session with the live path up to and including a turn; see `holdfast.sessions.forks.fork_session`. An `id` of None creates one."""
         responder = self.find_responder(await self.store.get(_check_session_ref(ref)))
@@ -289,7 +289,7 @@ class Sessions:
         ref: SessionRef,
         *,
         user_id: str | None = None,
-        id: str | None = None,  # noqa: A002 - what it is called
+        id: str | None = None,  # noqa: A002 - part of the public API
         agent: str | None | UnsetType = UNSET,
     ) -> SessionHandle:
         """Give a session another user, another agent or another id; see `holdfast.sessions.moves.move_session`."""

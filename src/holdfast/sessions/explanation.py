@@ -18,7 +18,7 @@ _SHOWN: Final = 100
 _STATES: Final = {"whole": "in the prompt, whole", "part": "in the prompt in part", "no": "not in the prompt"}
 _EXACT: Final = {
     True: ", rebuilt as it was sent",
-    False: ", rebuilt from what is stored now: what was sent differs",
+    False: ", rebuilt from current data; it differs from what was sent",
     None: "",
 }
 

@@ -47,7 +47,7 @@ async def fork_session(
         with suppress(StaleSession):
             state = session.state if at_turn is None else session.get_state_at(at_turn)
             return await copy_entries(engine, session, stop, new_id=new_id, state=state, metadata=session.metadata)
-    raise Conflict(f"session {ref.id!r} is being edited all the time: try again")
+    raise Conflict(f"session {ref.id!r} is being edited constantly: try again")
 
 
 async def fork_for_request(engine: Engine, session: Session, stop: int, *, new_id: str | None = None) -> Session:
@@ -153,7 +153,7 @@ async def rewind_session(
                 continue
             engine.warm.forget(ref)
             return after, session.messages - after.messages
-    raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
+    raise Conflict(f"session {ref.id!r} is being written to constantly: try again")
 
 
 async def _find_turn_end(store: Store, session: Session, at_turn: Any) -> int:

@@ -294,7 +294,7 @@ class SessionHandle(ExplainedSession):
         if mode not in _MODES:
             raise InvalidRequest(f"mode must be one of {', '.join(_MODES)}, not {mode!r:.80}", param="mode")
         if self.responder.steps and self.responder.agent is not None:
-            message = f"agent {self.responder.agent.name!r} has others speak in its place: use session.send(), which calls their models"
+            message = f"agent {self.responder.agent.name!r} is a workflow of other agents: use session.send(), which calls their models"
             raise InvalidRequest(message, param="agent")
         check_keywords(body)
         strategy, budget, recall = choices
@@ -507,7 +507,7 @@ class SessionHandle(ExplainedSession):
     async def fork(
         self,
         at_turn: int | None = None,
-        id: str | None = None,  # noqa: A002 - what it is called
+        id: str | None = None,  # noqa: A002 - part of the public API
     ) -> SessionHandle:
         """Create a session that continues from the end of a turn; this one is unchanged. See `holdfast.sessions.forks.fork_session`."""
         session = await fork_session(self._engine, self.ref, at_turn=at_turn, new_id=id)

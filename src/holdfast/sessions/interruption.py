@@ -88,17 +88,17 @@ async def _record_interruption(
 ) -> Interruption:
     for _ in range(TRIES):
         session = await engine.store.get(ref)
-        said = await find_last_reply(engine.store, session, unsaid=stopped)
-        _check_turn(session, said, heard, stopped=stopped)
+        last_reply = await find_last_reply(engine.store, session, unsaid=stopped)
+        _check_turn(session, last_reply, heard, stopped=stopped)
         if not stopped:
-            await _check_heard(engine.store, session, said, heard)
-        cut = find_cut(session, said, heard, engine.clock())
+            await _check_heard(engine.store, session, last_reply, heard)
+        cut = find_cut(session, last_reply, heard, engine.clock())
         if cut is None:
-            entry = said.rounds[-1].head if said.rounds else None
-            marked = bool(said.rounds) and said.rounds[-1].cut
+            entry = last_reply.rounds[-1].head if last_reply.rounds else None
+            marked = bool(last_reply.rounds) and last_reply.rounds[-1].cut
             return Interruption(session=session, entry=entry, interrupted=marked, stopped=stopped)
         now = engine.clock()
-        entries = await build_replacement(cut, said.behind)
+        entries = await build_replacement(cut, last_reply.behind)
         try:
             appended = await write(
                 Append(
@@ -114,18 +114,18 @@ async def _record_interruption(
         engine.warm.forget(ref)
         entry = appended.entries[0] if cut.message is not None else None
         return Interruption(session=appended.session, entry=entry, interrupted=True, stopped=stopped)
-    raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
+    raise Conflict(f"session {ref.id!r} is being written to constantly: try again")
 
 
 def _check_turn(session: Session, said: LastReply, heard: HeardReport, *, stopped: bool) -> None:
     """Raise `NoReply` if there is no reply, or it belongs to another turn."""
     if not said.rounds:
         if not stopped:
-            raise NoReply(f"session {session.id!r} has no reply that could be interrupted")
+            raise NoReply(f"session {session.id!r} has no reply to interrupt")
         if heard.content is not None and heard.content.strip():
             raise HeardMismatch(
-                "the turn that ran was stopped before it had said anything, so content is no beginning of it: "
-                "name the turn_id of an earlier reply if that is meant",
+                "the running turn was stopped before it had said anything, so content cannot be part of it: "
+                "to interrupt an earlier reply, send its turn_id",
                 param="content",
             )
         return
@@ -148,8 +148,8 @@ async def _check_heard(store: Store, session: Session, said: LastReply, heard: H
     gone = next((e for e in behind if e.retired_by is not None and e.kind == "assistant" and e.turn_id in turns), None)
     if gone is not None:
         raise NoReply(
-            f"the last reply of session {session.id!r}, of turn {gone.turn_id}, is gone: nothing of it was heard, or it was"
-            f" taken back; an earlier one is interrupted by its turn_id, {said.rounds[-1].head.turn_id}"
+            f"the last reply of session {session.id!r}, of turn {gone.turn_id}, was deleted: nothing of it was heard, or it was"
+            f" retired; to interrupt an earlier one, send its turn_id, {said.rounds[-1].head.turn_id}"
         )
 
 

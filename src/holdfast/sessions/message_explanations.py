@@ -97,10 +97,12 @@ class ExplainQuery(msgspec.Struct, frozen=True, kw_only=True):
         if self.text is not None and self.seq is not None:
             raise InvalidRequest("give seq or a text, not both", param="seq")
         if self.text is not None and not 1 <= len(self.text.strip()) <= EXPLAIN_QUERY_CHARS:
-            message = f"the text must have 1 to {EXPLAIN_QUERY_CHARS} characters, not white space alone"
+            message = f"the text must have 1 to {EXPLAIN_QUERY_CHARS} characters, and more than white space"
             raise InvalidRequest(message, param="text")
         if self.before is not None and self.text is None:
-            raise InvalidRequest("before goes with a text: it is for the next page of its messages", param="before")
+            raise InvalidRequest(
+                "before requires a text: it selects the next page of matching messages", param="before"
+            )
 
 
 async def explain_messages(engine: Engine, ref: SessionRef, responder: Responder, wanted: ExplainQuery) -> Explanation:

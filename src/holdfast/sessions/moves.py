@@ -106,7 +106,7 @@ async def _hand_over(
             continue
         break
     else:
-        raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
+        raise Conflict(f"session {ref.id!r} is being written to constantly: try again")
     await engine.artifacts.discard(held)
     if gone is None:  # it was deleted meanwhile, so the copy must be deleted too
         await remove_session(engine, target)

@@ -52,16 +52,16 @@ class Speech(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         text: Any = self.text  # callers of a constructor may pass anything
         if text is not None and not (isinstance(text, str) and text.strip()):
-            raise InvalidRequest("text must be what is to be said, a string with words in it", param="text")
+            raise InvalidRequest("text must be a string with words to say", param="text")
         if self.priority not in tuple(_MODES):
             raise InvalidRequest(f"priority must be one of {', '.join(_MODES)}", param="priority")
         if self.source not in get_args(SpeechSource):
             known = ", ".join(get_args(SpeechSource))
-            raise InvalidMetadata(f"source must be one of {known}: what a model says comes of a turn", param="source")
+            raise InvalidMetadata(f"source must be one of {known}; a model speaks only in turns", param="source")
         if not isinstance(self.interruptable, bool):
             raise InvalidRequest("interruptable must be true or false", param="interruptable")
         if self.text is None and self.source == "command":
-            raise InvalidRequest("text is missing: what is to be said", param="text")
+            raise InvalidRequest("text is missing: send the words to say", param="text")
 
     def get_words(self, agent: Agent | None) -> str:
         """Return what is said. Raises `InvalidRequest` if neither the speech nor the agent has a text."""
@@ -127,7 +127,9 @@ async def _write_speech(
     if speech.text is None and responder.agent is not None:
         words = await fill_template(engine, await engine.store.get(ref), words, responder.agent)
         if not words.strip():
-            raise InvalidRequest(f"nothing is left to say of what agent {responder.agent.name!r} says", param="text")
+            raise InvalidRequest(
+                f"the text is empty after filling the template of agent {responder.agent.name!r} says", param="text"
+            )
     metadata = {"source": speech.source, **({} if speech.interruptable else {INTERRUPTABLE: False})}
     message = Message(role="assistant", content=words)
     (tokens,) = await count_tokens([message])
@@ -162,7 +164,7 @@ async def _write_speech(
             continue
         engine.warm.take(ref, appended, write)
         return SpeechResult(session=appended.session, entry=appended.entries[-1], stopped=stopped)
-    raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
+    raise Conflict(f"session {ref.id!r} is being written to constantly: try again")
 
 
 # -- greeting ----------------------------------------------------------------

@@ -49,7 +49,9 @@ async def export_session(
         Conflict: it is written to so fast that no consistent state could be read.
     """
     if calls and not retired:
-        raise InvalidRequest("calls needs retired too: a call names messages by their place in the log", param="calls")
+        raise InvalidRequest(
+            "calls requires retired: a call refers to messages by their position in the log", param="calls"
+        )
     session, entries = await read_log(store, ref, retired=retired)
     whole = await restore_entries(store, ref, entries, strict=True)
     made = await read_calls(store, session) if calls else None
@@ -70,7 +72,7 @@ async def read_log(store: Store, ref: SessionRef, *, retired: bool) -> tuple[Ses
         entries = await store.entries(ref, retired=True)
         if (await store.get(ref)).version == session.version:
             return session, entries
-    raise Conflict(f"session {ref.id!r} is being written to all the time: try again")
+    raise Conflict(f"session {ref.id!r} is being written to constantly: try again")
 
 
 async def read_calls(store: Store, session: Session) -> list[ModelCall]:

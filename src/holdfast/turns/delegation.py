@@ -53,10 +53,10 @@ async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -
     """
     responder = turn.roster.find_responder(agent=agent)
     if turn.depth >= AGENT_DEPTH:
-        raise InvalidRequest(f"agents have called each other {AGENT_DEPTH} deep: answer without calling another one")
+        raise InvalidRequest(f"agent calls are nested {AGENT_DEPTH} levels deep: answer without calling another agent")
     if not may_share_key(turn, responder):
         raise InvalidRequest(
-            f"{agent} cannot be called: its model is elsewhere, where the user's own key is not handed on"
+            f"{agent} cannot be called: the user's own key may not be sent to the provider of its model"
         )
     check_body(responder, {})
     child = await _create_child(turn, context, responder, agent)

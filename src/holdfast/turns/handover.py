@@ -131,13 +131,13 @@ async def transfer(turn: Turn, name: str) -> None:
         InvalidRequest: that agent cannot take over; the message is written for the model.
     """
     team = turn.request.responder.team
-    assert team is not None, "somebody can be reached"
+    assert team is not None, "only an agent of a team can transfer the conversation"
     if turn.handover.transfers >= TRANSFERS:
-        raise InvalidRequest(f"this conversation was handed over {TRANSFERS} times in this turn: answer yourself now")
+        raise InvalidRequest(f"this conversation was transferred {TRANSFERS} times in this turn: answer yourself now")
     responder = _make_responder(turn, team, name)
     if not may_share_key(turn, responder):
         raise InvalidRequest(
-            f"{name} cannot take over: its model is elsewhere, where the user's own key is not handed on"
+            f"{name} cannot take over: the user's own key may not be sent to the provider of its model"
         )
     learned = await turn.engine.learning.get(responder.llm)
     try:
@@ -146,7 +146,7 @@ async def transfer(turn: Turn, name: str) -> None:
         raise InvalidRequest(f"{name} cannot take over: {exc}") from exc
     if turn.handover.next is not None:  # checked after the last await, because calls of a message run concurrently
         taken = turn.handover.next[0].agent
-        raise InvalidRequest(f"{taken.name if taken else 'another agent'} takes over already; only one can")
+        raise InvalidRequest(f"{taken.name if taken else 'another agent'} already takes over; only one agent can")
     turn.handover.next = responder, learned
 
 

@@ -76,7 +76,7 @@ async def find_last_reply(
         if len(page) < ENTRIES:
             return LastReply(split_rounds(reply[::-1]), behind[::-1])
         if len(behind) > INTERRUPTED_BEHIND:
-            raise NoReply(f"the last {INTERRUPTED_BEHIND} messages of session {session.id!r} hold no reply")
+            raise NoReply(f"the last {INTERRUPTED_BEHIND} messages of session {session.id!r} contain no reply")
         stop = page[-1].seq
 
 
@@ -96,7 +96,7 @@ def find_cut(session: Session, said: LastReply, heard: HeardReport, now: int) ->
         return None
     text = join_reply_text(said.rounds)
     if said.rounds[-1].head.erased and not heard.is_everything:
-        raise NoReply(f"the last reply of session {session.id!r} is erased: what was heard of it nobody can tell")
+        raise NoReply(f"the last reply of session {session.id!r} is erased, so the heard part cannot be determined")
     return cut_reply(said.rounds, count_heard_chars(text, heard), now if heard.timestamp is None else heard.timestamp)
 
 
@@ -225,7 +225,7 @@ def _find_heard(request: TurnRequest, plan: Plan) -> HeardReport | None:
 def _check_reply(said: LastReply, heard: HeardReport, session: Session) -> None:
     """Raise `NoReply` if there is no reply, or it belongs to another turn."""
     if not said.rounds:
-        raise NoReply(f"session {session.id!r} has no reply that could be interrupted")
+        raise NoReply(f"session {session.id!r} has no reply to interrupt")
     turn_id = said.rounds[-1].head.turn_id
     if heard.turn_id is not None and heard.turn_id != turn_id:
         raise NoReply(f"the last reply of session {session.id!r} is of turn {turn_id}, not of {heard.turn_id}")

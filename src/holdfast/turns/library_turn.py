@@ -222,16 +222,29 @@ class OpenTurn:
         assert built is not None, "a turn begins with a working set"
         head = f"{len(built.messages)} messages, {built.tokens} of {built.budget} tokens"
         broke = (
-            f"the prompt before ends at its message {built.broken.message}: {built.broken.why}" if built.broken else ""
+            f"the previous prompt differs from its message {built.broken.message}: {built.broken.why}"
+            if built.broken
+            else ""
         )
         recalled = ", ".join(built.recalled.ids) if built.recalled else ""
-        had = f"recalled in {built.recalled_tokens} tokens: {recalled}" if recalled else ""
+        recalled_line = f"recalled in {built.recalled_tokens} tokens: {recalled}" if recalled else ""
         known = built.request.introduction
-        told = f"known since before: {', '.join(known.ids)}" if known else ""
+        introduced = f"known since before: {', '.join(known.ids)}" if known else ""
         missed = "; ".join(f"not recalled: {why}" for why in built.request.recall.missed)
-        laid = "\n".join(map(str, built.list_compactions()))
+        compactions = "\n".join(map(str, built.list_compactions()))
         return "\n".join(
-            filter(None, [head, laid, told, had, missed, broke, *(_format_run(run) for run in built.list_decisions())])
+            filter(
+                None,
+                [
+                    head,
+                    compactions,
+                    introduced,
+                    recalled_line,
+                    missed,
+                    broke,
+                    *(_format_run(run) for run in built.list_decisions()),
+                ],
+            )
         )
 
     def explanation(self) -> dict[str, Any]:

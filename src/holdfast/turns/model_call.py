@@ -305,11 +305,11 @@ class Recovery:
             return error
         first, *others = sorted(self._failed, key=lambda failed: failed.responder is not self._turn.responders[0])
         named = "; ".join(f"{failed.responder.llm.name}: {failed.error}" for failed in others)
-        told = _copy_error(first.error, f"{first.error}; nor did those answer that stand in: {named}")
-        if isinstance(told, ModelError):
+        explained = _copy_error(first.error, f"{first.error}; the fallbacks did not answer either: {named}")
+        if isinstance(explained, ModelError):
             asked = [wait for one in self._failed if (wait := getattr(one.error, "retry_after", None)) is not None]
-            told.retry_after = min(asked, default=None)
-        return told
+            explained.retry_after = min(asked, default=None)
+        return explained
 
 
 async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
@@ -447,7 +447,9 @@ class Refusals:
             try:
                 await self._record_refusal(seq, name, reason)
             except HoldfastError as exc:
-                _log.warning("message %d of session %r: its refusal is not noted: %s", seq, turn.request.ref.id, exc)
+                _log.warning(
+                    "message %d of session %r: its refusal could not be recorded: %s", seq, turn.request.ref.id, exc
+                )
 
     async def _record_refusal(self, seq: int, upstream: str, reason: str) -> None:
         turn = self._turn

@@ -262,7 +262,7 @@ def check_body(responder: Responder, body: Mapping[str, Any], learned: Learned |
 def _check_steps(responder: Responder, body: Mapping[str, Any]) -> None:
     """Check the request for each agent that answers in the place of `responder`. Raises `InvalidRequest`."""
     if (body.get("n") or 1) != 1:
-        raise InvalidRequest("n must be 1 where several agents speak: only one reply can go on", param="n")
+        raise InvalidRequest("n must be 1 if several agents answer: only one reply can continue", param="n")
     for step in responder.steps:
         check_body(step, body)
 
@@ -390,12 +390,12 @@ async def _read_artifact_text(engine: Engine, ref: SessionRef, name: str) -> str
     """Return the text of an artifact. Raises `ArtifactNotFound`, and `InvalidRequest` if it is not text or too long."""
     artifact = await engine.artifacts.get(ref, name)
     if artifact.size > INSTRUCTED_ARTIFACT_BYTES:
-        most = f"an instruction takes artifacts of at most {INSTRUCTED_ARTIFACT_BYTES:,}"
+        most = f"an instruction can include artifacts of at most {INSTRUCTED_ARTIFACT_BYTES:,}"
         raise InvalidRequest(f"artifact {name!r} has {artifact.size:,} bytes; {most}", param="artifact")
     loaded = await engine.artifacts.load(ref, name, artifact.version)
     text = decode_text(loaded.data, artifact.mime_type)
     if text is None:
-        message = f"artifact {name!r} is {artifact.mime_type}: an instruction takes the text of a text artifact"
+        message = f"artifact {name!r} is {artifact.mime_type}: an instruction can only include text artifacts"
         raise InvalidRequest(message, param="artifact")
     return text
 
@@ -418,7 +418,7 @@ async def introduce_memories(engine: Engine, session: Session, responder: Respon
         user = None if is_shared(session.metadata) else session.ref.user_id
         found = [await engine.promoted.get(owner) for owner in find_owners(user, responder.agent_name)]
     except StoreUnavailable as exc:  # no turn may fail because of memories
-        _log.warning("a session was told of no promoted memories: %s", exc.code)
+        _log.warning("a session got no promoted memories: %s", exc.code)
         return None
     # Use the model's own window, not the calibrated one, which would change the block within a session.
     room = min(budget, responder.llm.compute_budget(None).input // SHARE)

@@ -174,7 +174,7 @@ async def recall_session(
     try:
         return Recollection(task.result())
     except Exception as exc:  # noqa: BLE001 - no prompt may fail because of recall
-        _log.warning("nothing of the session recalled: %s", type(exc).__name__)
+        _log.warning("recall from the session failed: %s", type(exc).__name__)
         return Recollection(missed=(FAILED,))
 
 
@@ -281,7 +281,7 @@ async def _look_up(
     try:
         seqs = await rank_session(engine, ref, query, asked)
     except HoldfastError as exc:
-        _log.warning("the session is recalled without the index: %s", exc.code)
+        _log.warning("recall from the session works without the index: %s", exc.code)
         return {}
     fresh = await _read(engine, ref, {seq for seq in seqs if seq not in passages.table})
     await run_cpu(passages.add, list(fresh.values()))
@@ -485,7 +485,7 @@ async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessag
     own = turn.request.ref.id
     if is_shared(turn):
         if wanted.session_id not in (None, own):
-            raise InvalidRequest("several users take part in this conversation: no other one is searched here")
+            raise InvalidRequest("several users take part in this conversation, so no other one can be searched")
         wanted = wanted._replace(session_id=own)
     zone = parse_search_zone(settings.zone)
     asked = SearchOptions(

@@ -66,7 +66,7 @@ async def append_reply(
             "key": key,
             "code": exc.code,
         }
-        _log.warning("a reply could not be kept under its agent's output_key", extra={"fields": fields})
+        _log.warning("a reply could not be stored under its agent's output_key", extra={"fields": fields})
         return appended
 
 

@@ -45,8 +45,8 @@ class Progress(dict[str, Any]):
     @property
     def comment(self) -> str:
         """The same in one line, for people."""
-        told = self["holdfast"]
-        return f"{'tool' if 'tool' in told else 'agent'} {told.get('tool') or told['agent']} {told['status']}"
+        status = self["holdfast"]
+        return f"{'tool' if 'tool' in status else 'agent'} {status.get('tool') or status['agent']} {status['status']}"
 
 
 class ReplyAssembler:
@@ -227,8 +227,8 @@ class ReplyAssembler:
     def report_progress(self, call: ToolCall, status: str) -> Iterator[Progress]:
         """Yield the status of a tool; nothing for a tool that does not exist, whose name may be anything."""
         if call.name in self._tools.tools:
-            told = {"tool": call.name, "call_id": call.id, "status": status}
-            yield Progress({**self._head, "choices": [], "holdfast": told})
+            fields = {"tool": call.name, "call_id": call.id, "status": status}
+            yield Progress({**self._head, "choices": [], "holdfast": fields})
 
     def _make_chunk(self, delta: dict[str, Any]) -> dict[str, Any]:
         return {**self._head, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
@@ -245,7 +245,7 @@ class ReplyAssembler:
         return {**rest, **(self._head if self._rounds else {}), "choices": choices}
 
     def _filter_choice(self, choice: dict[str, Any]) -> dict[str, Any] | None:
-        told, dropped = dict(choice), False
+        shown, dropped = dict(choice), False
         for key in ("delta", "message"):
             said = choice.get(key)
             if not isinstance(said, dict):
@@ -257,8 +257,8 @@ class ReplyAssembler:
             dropped = dropped or len(left) < len(said)
             if key == "delta" or "delta" not in choice:
                 left = self._separate_delta(left)
-            told[key] = left
-        return None if dropped and not _has_words(told) and told.get("finish_reason") is None else told
+            shown[key] = left
+        return None if dropped and not _has_words(shown) and shown.get("finish_reason") is None else shown
 
     def _separate_delta(self, said: dict[str, Any]) -> dict[str, Any]:
         """Return the first delta of a later message, separated from the text before it."""
@@ -285,8 +285,8 @@ def _make_distinct(calls: Sequence[ToolCall]) -> tuple[ToolCall, ...]:
 
 
 def _to_wire_calls(calls: Sequence[ToolCall]) -> list[dict[str, Any]]:
-    told = to_chat_message(Message(role="assistant", tool_calls=tuple(calls)))["tool_calls"]
-    return [{"index": at, **call} for at, call in enumerate(told)]
+    wire_calls = to_chat_message(Message(role="assistant", tool_calls=tuple(calls)))["tool_calls"]
+    return [{"index": at, **call} for at, call in enumerate(wire_calls)]
 
 
 def _renumber_blocks(blocks: Any, rounds: int) -> Any:

@@ -225,7 +225,7 @@ def _make_reply(completion: Mapping[str, Any]) -> Message:
     try:
         return parse_message({**data, "role": "assistant"}, "the model's reply")
     except InvalidMessage as exc:
-        raise ModelProtocolError(f"the model answered with something that is no message: {exc}") from exc
+        raise ModelProtocolError(f"the model answered with an invalid message: {exc}") from exc
 
 
 def _set_completion_id(chunk: dict[str, Any], completion_id: str | None) -> dict[str, Any]:

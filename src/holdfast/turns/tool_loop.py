@@ -34,13 +34,13 @@ async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dic
             for chunk in assembler.start_round():
                 yield chunk
         for call in assembler.calls:
-            for told in assembler.report_progress(call, "running"):
-                yield told
+            for progress in assembler.report_progress(call, "running"):
+                yield progress
         while running.left:
             done = await turn.lock.run_interruptibly(running.wait_for_some)
             for outcome in await running.write(done):
-                for told in assembler.report_progress(outcome.call, "failed" if outcome.failed else "done"):
-                    yield told
+                for progress in assembler.report_progress(outcome.call, "failed" if outcome.failed else "done"):
+                    yield progress
         if not assembler.returned and hand_over(turn):
             assembler.switch_responder(turn.request.responder)
     finally:

@@ -197,7 +197,7 @@ def _is_ready(turn: Turn, unit: Unit) -> bool:
     return all(call.id in answered for call in unit.entries[0].message.tool_calls if call.name not in turn.client_tools)
 
 
-NOTHING = "messages is empty, and so is the session: there is nothing to answer"
+NOTHING = "messages is empty, and the session has no messages: there is nothing to answer"
 _RACES = 16
 """Attempts to reconcile a transcript while others append in between."""
 _MOVED = 64
@@ -368,8 +368,8 @@ async def _check_own(turn: Turn, start: int) -> None:
         if asked is not None and not others(asked):
             return
     raise Conflict(
-        "the request leaves out, or changes, what others said in this session: that is its owner's to do;"
-        " send what is new alone, with session_mode 'delta'"
+        "the request leaves out, or changes, what others said in this session, which only its owner may do;"
+        " send only new messages, with session_mode 'delta'"
     )
 
 
@@ -480,7 +480,7 @@ def find_unasked_result(session: Session | None, messages: Sequence[Message]) ->
 
 def make_result_error(message: Message) -> InvalidMessage:
     """Return the error for a result without its call."""
-    text = f"the result of call {message.tool_call_id!r:.100} comes without the call: send the assistant message with it first"
+    text = f"the result of call {message.tool_call_id!r:.100} has no matching call: send the assistant message with the call first"
     return InvalidMessage(text, param="messages[0].tool_call_id")
 
 

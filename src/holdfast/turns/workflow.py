@@ -304,7 +304,7 @@ class _Workflow:
 
     async def _make_part(self, responder: Responder, place: _Place, share: Share, body: Mapping[str, Any]) -> Turn:
         if not responder.steps and not may_share_key(self._turn, responder):
-            message = f"{_get_agent(responder).name} cannot speak: its model is elsewhere, where the user's own key is not handed on"
+            message = f"{_get_agent(responder).name} cannot speak: the user's own key may not be sent to the provider of its model"
             raise InvalidRequest(message, param="agent")
         responder = msgspec.structs.replace(responder, branch=place.branch)
         part = self._turn.make_part(responder, share, place.lock, body)

@@ -17,7 +17,7 @@ import msgspec
 from holdfast.domain.artifact import Artifact
 from holdfast.domain.history import Past
 from holdfast.domain.log import erase_content as erased_message
-from holdfast.domain.media.placeholders import put_back_media
+from holdfast.domain.media.placeholders import restore_media
 from holdfast.domain.medium import KINDS, Kind
 from holdfast.domain.messages import DIGEST_SIZE, Message, Part
 from holdfast.domain.origins import Origin, copy_origins, is_valid_ranges
@@ -334,7 +334,7 @@ def parse_export(data: Mapping[str, Any], *, now: int = 0, own: bool = False) ->
     given, name = find_records(data)
     data = {**data, "messages": given} if name == "contents" else data
     if not known:
-        data = put_back_media(data)
+        data = restore_media(data)
     if "messages" not in data:
         raise InvalidRequest("messages is missing: an imported session must have messages", param="messages")
     messages = parse_messages(data["messages"], name)

@@ -149,8 +149,8 @@ def _expand_video(part: Part) -> Iterable[Part]:
     step = max(1, math.ceil(len(frames) / VIDEO_FRAMES))
     chosen = range(0, len(frames), step)
     held = {one.path: one for one in part.held}
-    told = Part("text", f"[video: {len(frames)} frames, of which {len(chosen)} follow as images]")
-    return (told, *(_make_frame_part(frames[at], held.get(("frames", at))) for at in chosen))
+    note = Part("text", f"[video: {len(frames)} frames, of which {len(chosen)} follow as images]")
+    return (note, *(_make_frame_part(frames[at], held.get(("frames", at))) for at in chosen))
 
 
 def _make_frame_part(text: str, held: DetachedData | None) -> Part:

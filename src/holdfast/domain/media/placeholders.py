@@ -1,7 +1,7 @@
-"""Sessions as mistral.rs exports them: media in lists beside the messages, and in these a placeholder for each, in order.
+"""Import sessions that mistral.rs exported: media are in separate lists, and messages contain a placeholder for each, in order.
 
-`{"messages": […, {"type": "image"}, …], "images": [base64], "videos": [{"fps", "frames": [base64], …}]}`. Its results do not say
-which call they answer either: they stand in the order of the calls.
+`{"messages": […, {"type": "image"}, …], "images": [base64], "videos": [{"fps", "frames": [base64], …}]}`. Results do
+not name their calls either: they are in the order of the calls.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from holdfast.errors import InvalidMessage, InvalidRequest
 _LISTS: Final = {"images": "image", "videos": "video"}
 _MAGIC: Final = ((b"\xff\xd8\xff", "image/jpeg"), (b"GIF8", "image/gif"), (b"RIFF", "image/webp"), (b"BM", "image/bmp"))
 _PNG: Final = "image/png"
-"""What mistral.rs writes, whatever it was given."""
+"""The format that mistral.rs writes for any image."""
 _HEAD: Final = 16
 
 
-def put_back_media(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What is imported with media in the places of their placeholders; the same object where there is nothing to place.
+def restore_media(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an import with media in place of their placeholders; the same object if there are none.
 
     Raises:
-        InvalidRequest: there are more media than placeholders, or less, or one is not what it must be; says which.
+        InvalidRequest: the numbers of media and placeholders differ, or a medium is invalid; says which.
     """
     messages = data.get("messages")
     given = {name: data[name] for name in _LISTS if isinstance(data.get(name), list)}
     if not isinstance(messages, list) or not given or any(map(_is_mention, given.values())):
         return data
-    made = _answering([_copy(message) for message in messages])
+    made = _assign_call_ids([_copy(message) for message in messages])
     for name, kind in _LISTS.items():
-        _place(made, name, kind, given.get(name, []))
+        _fill_placeholders(made, name, kind, given.get(name, []))
     return {**data, "messages": made, **{name: [] for name in given}}
 
 
 def _is_mention(items: Sequence[Any]) -> bool:
-    """Whether a list only tells of media that stand in their messages."""
+    """Return True if a list only describes media that are contained in messages."""
     return any(isinstance(item, Mapping) and "seq" in item for item in items)
 
 
@@ -47,17 +47,17 @@ def _copy(message: Any) -> Any:
     return {**message, "content": list(content)} if isinstance(content, list) else dict(message)
 
 
-def _place(messages: list[Any], name: str, kind: str, items: Sequence[Any]) -> None:
-    places = list(_placeholders(messages, kind))
+def _fill_placeholders(messages: list[Any], name: str, kind: str, items: Sequence[Any]) -> None:
+    places = list(_find_placeholders(messages, kind))
     if len(places) != len(items):
         said = f"{name} has {len(items)} items, and the messages have {len(places)} parts"
-        raise InvalidRequest(f'{said} {{"type": "{kind}"}} that stand for them: there must be one for each', param=name)
+        raise InvalidRequest(f'{said} {{"type": "{kind}"}} as placeholders: there must be one for each', param=name)
     for at, ((content, place), item) in enumerate(zip(places, items, strict=True)):
         where = f"{name}[{at}]"
-        content[place] = _image(item, where) if kind == "image" else _video(item, where)
+        content[place] = _make_image_part(item, where) if kind == "image" else _make_video_part(item, where)
 
 
-def _placeholders(messages: list[Any], kind: str) -> Iterator[tuple[list[Any], int]]:
+def _find_placeholders(messages: list[Any], kind: str) -> Iterator[tuple[list[Any], int]]:
     for message in messages:
         content = message.get("content") if isinstance(message, dict) else None
         if not isinstance(content, list):
@@ -67,13 +67,13 @@ def _placeholders(messages: list[Any], kind: str) -> Iterator[tuple[list[Any], i
                 yield content, place
 
 
-def _image(item: Any, where: str) -> dict[str, Any]:
+def _make_image_part(item: Any, where: str) -> dict[str, Any]:
     head = _check_base64(item, where)
     mime = next((mime for magic, mime in _MAGIC if head.startswith(magic)), _PNG)
     return {"type": "image_url", "image_url": {"url": f"data:{mime};base64,{item}"}}
 
 
-def _video(item: Any, where: str) -> dict[str, Any]:
+def _make_video_part(item: Any, where: str) -> dict[str, Any]:
     frames = item.get("frames") if isinstance(item, Mapping) else None
     if not isinstance(frames, list):
         raise InvalidMessage(f"{where} must be an object with frames, a list of images in base64", param=where)
@@ -83,15 +83,15 @@ def _video(item: Any, where: str) -> dict[str, Any]:
 
 
 def _check_base64(item: Any, where: str) -> bytes:
-    """The beginning of data in base64. Raises `InvalidMessage`."""
+    """Return the beginning of data in base64. Raises `InvalidMessage`."""
     content = decode_base64(item) if isinstance(item, str) else None
     if not content:
-        raise InvalidMessage(f"{where} must be an image in base64, and could not be decoded", param=where)
+        raise InvalidMessage(f"{where} must be an image in base64, but could not be decoded", param=where)
     return content[:_HEAD]
 
 
-def _answering(messages: list[Any]) -> list[Any]:
-    """Results that name no call answer those before them, in order."""
+def _assign_call_ids(messages: list[Any]) -> list[Any]:
+    """Assign results without a call id to the preceding calls, in order."""
     left: list[Any] = []
     for message in messages:
         if not isinstance(message, dict):
