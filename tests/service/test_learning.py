@@ -1,4 +1,4 @@
-"""What providers' answers teach: what of it is written down, and how much is remembered."""
+"""What Holdfast learns of models from providers' answers: what is stored, and how much stays in memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A lease as work has it: what it believes of itself is what the store has said."""
+"""Leases: a lease believes only what the store has confirmed."""
 
 from __future__ import annotations
 

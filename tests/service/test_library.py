@@ -1,4 +1,4 @@
-"""The library: sessions and turns in a program, with the official client where it calls the model itself."""
+"""The library: sessions and turns in a program that calls the model itself with the official client."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ TOOLS = [{"type": "function", "function": {"name": "find", "parameters": {"type"
 
 
 @asynccontextmanager
-async def client_of(script: list[Reply | str]) -> AsyncIterator[tuple[AsyncOpenAI, ScriptedUpstream]]:
-    """The official client in front of a script."""
+async def open_client(script: list[Reply | str]) -> AsyncIterator[tuple[AsyncOpenAI, ScriptedUpstream]]:
+    """Open the official client in front of a scripted upstream."""
     async with (
         ScriptedUpstream(script) as upstream,
         AsyncOpenAI(base_url=upstream.url, api_key="sk-any", max_retries=0) as client,
@@ -41,15 +41,15 @@ async def client_of(script: list[Reply | str]) -> AsyncIterator[tuple[AsyncOpenA
 
 
 @asynccontextmanager
-async def opened(url: str = "sqlite://:memory:", **settings: Any) -> AsyncIterator[holdfast.Holdfast]:
+async def open_holdfast(url: str = "sqlite://:memory:", **settings: Any) -> AsyncIterator[holdfast.Holdfast]:
     async with holdfast.open(url, **settings) as hf:
         yield hf
 
 
-async def test_the_example_works_as_written(tmp_path: Path) -> None:
-    """The example of the library; a second run goes on where the first one ended."""
+async def test_library_example_works_twice_on_one_database(tmp_path: Path) -> None:
+    """The second run continues the session of the first."""
     for number in range(2):
-        async with client_of(["It is on its way."]) as (client, upstream):
+        async with open_client(["It is on its way."]) as (client, upstream):
             async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
                 session = await hf.session("support-42", user_id="ada")
                 async with session.turn("Where is my order?") as turn:
@@ -61,14 +61,14 @@ async def test_the_example_works_as_written(tmp_path: Path) -> None:
             assert len(upstream.requests[0].body["messages"]) == 1 + 2 * number
 
 
-async def test_a_tool_loop() -> None:
-    """`turn.next()` writes what was added and gives the next prompt; all of it is one turn."""
+async def test_tool_loop_is_one_turn() -> None:
+    """`turn.next()` writes what was added and returns the next prompt."""
     script: list[Reply | str] = [
         Reply(tool_calls=[("find", {"n": 1}), ("find", {"n": 2})]),
         Reply(tool_calls=[("find", {})]),
         "Done.",
     ]
-    async with client_of(script) as (client, upstream), opened() as hf:
+    async with open_client(script) as (client, upstream), open_holdfast() as hf:
         session = await hf.session("s", system="Be kind.")
         async with session.turn("Find them", tools=TOOLS) as turn:
             messages: Any = turn.messages
@@ -90,9 +90,9 @@ async def test_a_tool_loop() -> None:
         assert await session.verify() == 7
 
 
-async def test_what_was_added_survives_an_exception() -> None:
-    """The block fails; the user's message and all that was added are in the log, and the error passes."""
-    async with opened() as hf:
+async def test_added_messages_are_stored_when_the_block_raises() -> None:
+    """The exception passes through."""
+    async with open_holdfast() as hf:
         session = await hf.session("s")
 
         async def fails(text: str, *said: str) -> None:
@@ -110,9 +110,8 @@ async def test_what_was_added_survives_an_exception() -> None:
             assert [message["content"] for message in turn.messages] == ["a", "half an answer", "b", "c"]
 
 
-async def test_what_was_added_survives_cancellation() -> None:
-    """The task is cancelled inside the block: the same."""
-    async with opened() as hf:
+async def test_added_messages_are_stored_when_the_block_is_cancelled() -> None:
+    async with open_holdfast() as hf:
         session = await hf.session("s")
         inside = asyncio.Event()
 
@@ -130,9 +129,9 @@ async def test_what_was_added_survives_cancellation() -> None:
             assert [message["content"] for message in turn.messages] == ["a", "so far", "b"]
 
 
-async def test_a_write_that_fails_is_tried_again_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`next` raises, and what it could not write is written when the block ends."""
-    async with opened() as hf:
+async def test_failed_write_is_retried_when_the_block_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`next` raises; the unwritten messages are written at the end."""
+    async with open_holdfast() as hf:
         session = await hf.session("s")
         append, failures = hf.store.append, [StoreUnavailable("the disk is full")]
 
@@ -150,9 +149,9 @@ async def test_a_write_that_fails_is_tried_again_at_the_end(monkeypatch: pytest.
         assert [message["content"] for message in await session.messages()] == ["a", "answer", "more"]
 
 
-async def test_what_is_no_message_is_refused_where_it_is_added() -> None:
-    """With its place; what was added before stays."""
-    async with opened() as hf:
+async def test_invalid_messages_are_rejected_when_added() -> None:
+    """Messages that were added before are kept."""
+    async with open_holdfast() as hf:
         session = await hf.session("s")
         async with session.turn("a") as turn:
             turn.add({"role": "assistant", "content": "b"})
@@ -173,9 +172,8 @@ async def test_what_is_no_message_is_refused_where_it_is_added() -> None:
                     pass
 
 
-async def test_a_list_may_mix_kinds_of_messages() -> None:
-    """Texts, dicts and `Message`s beside each other."""
-    async with opened() as hf:
+async def test_list_may_mix_texts_dicts_and_messages() -> None:
+    async with open_holdfast() as hf:
         session = await hf.session("s", system=["Be kind.", "Be brief."])
         await session.append(["a", Message(role="assistant", content="b"), {"role": "user", "content": "c"}])
         assert [message["content"] for message in await session.messages()] == ["a", "b", "c"]
@@ -183,18 +181,18 @@ async def test_a_list_may_mix_kinds_of_messages() -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"session_id": 5}, {"user_id": None}, {"agent": 5}, {"system": 5}, {"system": [5]}])
-async def test_a_parameter_of_another_type_is_named(wrong: dict[str, Any]) -> None:
-    """And nothing is made."""
-    async with opened() as hf:
+async def test_parameter_of_wrong_type_is_named_in_the_error(wrong: dict[str, Any]) -> None:
+    """No session is created."""
+    async with open_holdfast() as hf:
         with pytest.raises(InvalidRequest) as caught:
             await hf.session(**{"session_id": "s", **wrong})
         assert next(iter(wrong)) in str(caught.value)
         assert (await hf.sessions()).sessions == ()
 
 
-async def test_a_message_of_wrong_types_is_not_stored() -> None:
-    """A `Message` is a plain struct: what it holds is checked when it is given to a session."""
-    async with opened() as hf:
+async def test_message_with_wrong_field_types_is_not_stored() -> None:
+    """A `Message` is a plain struct: its fields are checked when it is added to a session."""
+    async with open_holdfast() as hf:
         session = await hf.session("s")
         wrong: list[Any] = [
             Message(role="user", content=5),  # type: ignore[arg-type]
@@ -208,9 +206,9 @@ async def test_a_message_of_wrong_types_is_not_stored() -> None:
         assert await session.messages() == []
 
 
-async def test_a_turn_inside_a_turn_of_the_same_session_is_refused() -> None:
-    """It would wait for itself; the outer one goes on."""
-    async with opened() as hf:
+async def test_nested_turn_of_the_same_session_is_rejected() -> None:
+    """It would wait for itself. The outer turn continues."""
+    async with open_holdfast() as hf:
         session = await hf.session("s")
         async with session.turn("a") as turn:
             with pytest.raises(InvalidRequest, match="is open in this task"):
@@ -220,9 +218,9 @@ async def test_a_turn_inside_a_turn_of_the_same_session_is_refused() -> None:
         assert [message["content"] for message in await session.messages()][:3] == ["a", "c", "d"]
 
 
-async def test_nothing_is_added_to_a_turn_that_has_ended() -> None:
-    """It would be lost."""
-    async with opened() as hf:
+async def test_adding_to_an_ended_turn_is_rejected() -> None:
+    """The message would be lost."""
+    async with open_holdfast() as hf:
         session = await hf.session("s")
         async with session.turn("a") as turn:
             turn.add("b")
@@ -230,17 +228,17 @@ async def test_nothing_is_added_to_a_turn_that_has_ended() -> None:
             turn.add("c")
 
 
-async def test_a_session_and_a_turn_print_readably() -> None:
-    async with opened() as hf:
+async def test_session_and_turn_have_a_readable_repr() -> None:
+    async with open_holdfast() as hf:
         session = await hf.session("s", user_id="ada")
         async with session.turn("a") as turn:
             assert f"{session} {turn}".startswith("<session 's' of user 'ada'> <turn of session 's': 1 messages, ")
 
 
 @pytest.mark.parametrize("body", [{"tools": "abc"}, {"tools": [{"function": "x"}]}, {"max_tokens": 10**6}])
-async def test_a_body_no_prompt_can_be_built_for_is_refused_before_anything_is_written(body: dict[str, Any]) -> None:
-    """With the parameter's name."""
-    async with opened() as hf:
+async def test_invalid_request_parameters_are_rejected_before_anything_is_written(body: dict[str, Any]) -> None:
+    """The error names the parameter."""
+    async with open_holdfast() as hf:
         session = await hf.session("s")
         with pytest.raises(InvalidRequest) as caught:
             await session.send("a", **body)
@@ -248,18 +246,18 @@ async def test_a_body_no_prompt_can_be_built_for_is_refused_before_anything_is_w
         assert await session.messages() == []
 
 
-async def test_offline_is_the_built_in_model_whatever_is_configured() -> None:
-    """Asking for it by name calls nobody."""
+async def test_offline_is_always_the_built_in_model() -> None:
+    """Selecting it by name calls no upstream."""
     async with ScriptedUpstream(["never"]) as upstream:
         llm = Llm(name="default", model="gpt-4o", client=holdfast.OpenAIModel(upstream.url))
-        async with opened(roster=Roster({"default": llm})) as hf:
+        async with open_holdfast(roster=Roster({"default": llm})) as hf:
             assert hf.roster.find_llm("offline").model == "offline"
             assert hf.roster.find_llm("gpt-4o-mini").model == "gpt-4o-mini"
 
 
-async def test_explain_tells_what_became_of_each_message() -> None:
-    """A line a run: anchored, evicted, kept; over a small budget."""
-    async with opened(roster=Roster(context=holdfast.ContextSettings("token_window", {"budget": 300}))) as hf:
+async def test_explain_shows_the_outcome_of_each_message() -> None:
+    """One line per run of messages: anchored, evicted or kept, with a small budget."""
+    async with open_holdfast(roster=Roster(context=holdfast.ContextSettings("token_window", {"budget": 300}))) as hf:
         session = await hf.session("s")
         for at in range(12):
             await session.append(
@@ -274,9 +272,9 @@ async def test_explain_tells_what_became_of_each_message() -> None:
             assert "current user message" in lines[-1]
 
 
-async def test_context_looks_and_stores_nothing() -> None:
-    """By the agent's strategy or another; for a model and a dialect; at an earlier turn."""
-    async with opened() as hf:
+async def test_context_preview_stores_nothing() -> None:
+    """With the agent's strategy or another one, for a model and a dialect, and at an earlier turn."""
+    async with open_holdfast() as hf:
         session = await hf.session("s", system="Sys.")
         for at in range(30):
             await session.append(
@@ -308,16 +306,16 @@ async def test_context_looks_and_stores_nothing() -> None:
             await session.context("token_window", budget=3)
 
 
-async def test_send_is_a_whole_turn() -> None:
-    """With the session's own model; when that is down, the user's message is in the log."""
+async def test_send_runs_a_whole_turn() -> None:
+    """It uses the session's own model. If that is down, the user's message is still stored."""
     async with ScriptedUpstream(["Hello.", Reply(status=418, error="no")]) as upstream:
         llm = Llm(name="default", model="gpt-4o", client=holdfast.OpenAIModel(upstream.url))
-        async with opened(roster=Roster({"default": llm})) as hf:
+        async with open_holdfast(roster=Roster({"default": llm})) as hf:
             session = await hf.session("s")
             completion = await session.send("Hi", temperature=0)
             assert completion["choices"][0]["message"]["content"] == "Hello."
             assert upstream.requests[0].body["temperature"] == 0
-    async with opened(
+    async with open_holdfast(
         roster=Roster(
             {"default": Llm(name="default", model="m", client=holdfast.OpenAIModel(upstream.url, max_retries=0))}
         )
@@ -329,8 +327,8 @@ async def test_send_is_a_whole_turn() -> None:
 
 
 async def test_turns_of_one_session_queue() -> None:
-    """A second turn begins when the first block has ended, and sees it; other sessions do not wait."""
-    async with opened() as hf:
+    """A second turn begins when the first block has ended and sees its messages. Other sessions do not wait."""
+    async with open_holdfast() as hf:
         session, other = await hf.session("s"), await hf.session("t")
         seen: list[list[str]] = []
 
@@ -348,10 +346,10 @@ async def test_turns_of_one_session_queue() -> None:
         assert seen == [["a", "A", "b"]]
 
 
-async def test_sessions_by_id() -> None:
-    """Made when unknown, the same when known; without an id a new one; the agent of the first time stays, a changed system prompt is stored."""
+async def test_session_is_created_or_found_by_id() -> None:
+    """Without an id it is new. A known session keeps its agent and stores a changed system prompt."""
     roster = Roster(agents={"support": holdfast.Agent(name="support", instruction="Be kind.")})
-    async with opened(roster=roster) as hf:
+    async with open_holdfast(roster=roster) as hf:
         first = await hf.session("s", system="One.", agent="support")
         again = await hf.session("s", system="Two.")
         info = await again.info()
@@ -369,10 +367,10 @@ async def test_sessions_by_id() -> None:
             await again.info()
 
 
-async def test_a_turn_takes_what_is_said_of_its_messages() -> None:
-    """As `append` does: `send` and `turn`, the new message or a whole transcript."""
+async def test_turn_stores_fields_of_its_messages() -> None:
+    """`send` and `turn` accept the same fields as `append`, for a new message or a whole transcript."""
     spoken = {"role": "user", "content": "Where is it?", "metadata": {"source": "asr", "user": "u1"}, "pinned": True}
-    async with opened() as hf:
+    async with open_holdfast() as hf:
         session = await hf.session("s")
         await session.send([{"role": "system", "content": "Be brief."}, {**spoken, "turn_id": 9, "importance": 0.5}])
         async with session.turn([{"role": "user", "content": "And now?", "timestamp": 7}]) as turn:
@@ -387,9 +385,9 @@ async def test_a_turn_takes_what_is_said_of_its_messages() -> None:
             await session.send({"role": "user", "content": "x", "pinned": "yes"})
 
 
-async def test_appending_to_a_version() -> None:
-    """`expect` holds; a key is done once; text is a user's."""
-    async with opened() as hf:
+async def test_append_checks_version_and_idempotency_key() -> None:
+    """`expect` is checked, a key is applied once, and a plain text is a user message."""
+    async with open_holdfast() as hf:
         session = await hf.session("s")
         assert (await session.append("a", expect=0)).version == 1
         with pytest.raises(StaleSession):
@@ -400,8 +398,8 @@ async def test_appending_to_a_version() -> None:
         assert [entry["content"] for entry in await session.export()] == ["a", "c"]
 
 
-async def test_used_before_it_is_open() -> None:
-    """The error says how; closing twice is fine."""
+async def test_use_before_opening_is_rejected() -> None:
+    """The error says how to open it. Closing twice is allowed."""
     hf = holdfast.open("sqlite://:memory:")
     with pytest.raises(StoreClosed, match="async with"):
         await hf.session("s")
@@ -410,9 +408,9 @@ async def test_used_before_it_is_open() -> None:
     await hf.close()
 
 
-async def test_a_message_is_pinned_and_rated_as_it_is_written_or_later() -> None:
-    """Beside Chat Completions' own fields, which are all that is sent."""
-    async with opened() as hf:
+async def test_message_is_pinned_and_rated_on_append_or_later() -> None:
+    """These fields are not sent to the model."""
+    async with open_holdfast() as hf:
         session = await hf.session("s")
         await session.append({"role": "user", "content": "Mind the kelp.", "pinned": True, "importance": 0.25})
         entry = (await session.entries())[0]
@@ -428,24 +426,23 @@ async def test_a_message_is_pinned_and_rated_as_it_is_written_or_later() -> None
 
 
 @pytest.mark.parametrize("given", [None, [1], "x", 5])
-async def test_what_is_no_export_is_refused(given: Any) -> None:
-    """By a message that says what one is."""
-    async with opened() as hf:
+async def test_invalid_export_is_rejected(given: Any) -> None:
+    """The error describes the expected format."""
+    async with open_holdfast() as hf:
         with pytest.raises(InvalidRequest, match="an object"):
             await hf.import_(given)
 
 
-async def test_an_import_takes_the_sdks_own_messages() -> None:
+async def test_import_accepts_sdk_messages() -> None:
     """As `append` and `send` do."""
-    async with opened() as hf:
+    async with open_holdfast() as hf:
         message = ChatCompletionMessage(role="assistant", content="Hello.")
         arrival = await hf.import_({"id": "s", "messages": [{"role": "user", "content": "Hi"}, message]})
         assert arrival.session.messages == 2
 
 
-async def test_an_id_that_is_no_text_is_refused() -> None:
-    """Wherever one is named."""
-    async with opened() as hf:
+async def test_non_string_ids_are_rejected() -> None:
+    async with open_holdfast() as hf:
         session = await hf.session("s")
         for doing in (hf.delete_user(5), session.fork(id=5)):  # type: ignore[arg-type]
             with pytest.raises(InvalidRequest):

@@ -1,4 +1,4 @@
-"""What a program may say of one turn, of a session's system prompt, and of results of tools."""
+"""Parameters of a single turn, changes of the system prompt, and tool results in the library."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CALL = {
 }
 
 
-async def test_strategy_and_budget_hold_for_one_turn() -> None:
+async def test_strategy_and_budget_apply_to_one_turn() -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         await session.append(LONG)
@@ -43,7 +43,7 @@ async def test_strategy_and_budget_hold_for_one_turn() -> None:
         ({"budget": 300, "strategy": "none"}, InvalidRequest),
     ],
 )
-async def test_what_means_nothing_is_refused(given: dict[str, Any], error: type[Exception]) -> None:
+async def test_invalid_turn_options_are_rejected(given: dict[str, Any], error: type[Exception]) -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         with pytest.raises(error):
@@ -52,7 +52,7 @@ async def test_what_means_nothing_is_refused(given: dict[str, Any], error: type[
         assert await session.messages() == []
 
 
-async def test_a_reply_can_have_a_strategy_and_a_budget() -> None:
+async def test_send_accepts_strategy_and_budget() -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         await session.append(LONG)
@@ -61,7 +61,7 @@ async def test_a_reply_can_have_a_strategy_and_a_budget() -> None:
             await session.send("none", strategy="digets")
 
 
-async def test_a_changed_system_prompt_is_stored() -> None:
+async def test_changed_system_prompt_is_stored() -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         await hf.session("s", system="Be old.")
         session = await hf.session("s", system="Be new.")
@@ -73,7 +73,7 @@ async def test_a_changed_system_prompt_is_stored() -> None:
         assert [one.text for one in (await session.info()).system_messages] == ["Be new."]
 
 
-async def test_a_changed_system_prompt_leaves_what_was_carried_over() -> None:
+async def test_changed_system_prompt_keeps_the_carried_over_summary() -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         await (await hf.session("before")).append(LONG[:2])
         await hf.session("s", system="Be old.", carry_over="before")
@@ -83,7 +83,7 @@ async def test_a_changed_system_prompt_leaves_what_was_carried_over() -> None:
         assert "conversation-" in texts[1]
 
 
-async def test_a_result_without_its_call_is_refused() -> None:
+async def test_tool_result_without_its_call_is_rejected() -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         for _ in range(2):
@@ -94,7 +94,7 @@ async def test_a_result_without_its_call_is_refused() -> None:
         assert len(await session.messages()) == 2
 
 
-async def test_a_result_that_comes_late_or_again_is_taken() -> None:
+async def test_late_or_repeated_tool_result_is_accepted() -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         await session.append(["find it", CALL, {"role": "user", "content": "well?"}])
@@ -104,7 +104,7 @@ async def test_a_result_that_comes_late_or_again_is_taken() -> None:
         assert [one["role"] for one in await session.messages()].count("tool") == 2
 
 
-async def test_the_gateway_makes_no_session_for_a_result_without_its_call() -> None:
+async def test_gateway_creates_no_session_for_a_tool_result_without_its_call() -> None:
     async with gateway(lambda _: "ok") as (served, upstream):
         for session_id in ("s", None):
             answer = await served.chat([RESULT], session_id)

@@ -1,4 +1,4 @@
-"""The life of sessions: its settings, expiry on read, and what counts as use."""
+"""Session expiry: its settings, expiry on read, and which operations count as use."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ __all__ = ["_place"]
 # -- settings ------------------------------------------------------------------
 
 
-async def test_settings_are_read_as_people_write_them() -> None:
-    """Durations with units or in seconds, `0` and None for never."""
+async def test_durations_accept_units_seconds_zero_and_none() -> None:
+    """`0` and None mean never."""
     hf = holdfast.open(session_ttl="1h30m", max_sessions=5, max_history_turns=50, retention=1.5)
     assert hf.life == LifeSettings(session_ttl=5_400_000, max_sessions=5, max_history_turns=50, retention=1500)
     assert holdfast.open(session_ttl=None, max_sessions=None).life == LifeSettings(session_ttl=0, max_sessions=0)
@@ -32,8 +32,8 @@ async def test_settings_are_read_as_people_write_them() -> None:
     assert (LifeSettings().session_ttl, LifeSettings().max_sessions) == (DAY, 10_000)
 
 
-async def test_a_preset_gives_what_is_not_given() -> None:
-    """`mistralrs`: 128 sessions, 30 minutes, in memory; what is given wins."""
+async def test_preset_sets_only_omitted_settings() -> None:
+    """`mistralrs`: 128 sessions, 30 minutes, in memory. Explicit settings win."""
     hf = holdfast.open(preset="mistralrs")
     assert (hf.url, hf.life.max_sessions, hf.life.session_ttl) == (MEMORY, 128, 1_800_000)
     hf = holdfast.open("sqlite:///x.db", preset="mistralrs", max_sessions=7)
@@ -57,8 +57,8 @@ async def test_a_preset_gives_what_is_not_given() -> None:
         ({"life": LifeSettings(), "max_sessions": 5}, "life"),
     ],
 )
-async def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], param: str) -> None:
-    """With the name of the one that is wrong."""
+async def test_invalid_settings_are_rejected(settings: dict[str, Any], param: str) -> None:
+    """The error names the wrong parameter."""
     with pytest.raises(InvalidRequest) as refused:
         holdfast.open(**settings)
     assert refused.value.param == param
@@ -67,8 +67,8 @@ async def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], par
 # -- expiry --------------------------------------------------------------------
 
 
-async def test_a_session_expires_to_the_millisecond_swept_or_not(place: str, clock: Clock) -> None:
-    """Alive iff idle < ttl, on every way of looking; the row says active until somebody ends it."""
+async def test_session_expires_to_the_millisecond_even_before_a_sweep(place: str, clock: Clock) -> None:
+    """It is alive if and only if idle < ttl, for every kind of read. The row says active until a sweep ends it."""
     async with life(place, clock, session_ttl=1_800_000) as hf:
         await talk(hf, "a")
         clock.now += 1_799_999
@@ -88,8 +88,8 @@ async def test_a_session_expires_to_the_millisecond_swept_or_not(place: str, clo
             assert (swept.status, swept.ended_at, swept.end_reason) == ("closed", seen.ended_at, "ttl")
 
 
-async def test_looking_revives_nobody(place: str, clock: Clock) -> None:
-    """As upstream's reads did: neither before the end nor after it."""
+async def test_reading_does_not_extend_a_session(place: str, clock: Clock) -> None:
+    """Reads in mistral.rs extended it."""
     async with life(place, clock, session_ttl=1000) as hf:
         await talk(hf, "a")
         for _ in range(4):
@@ -105,8 +105,8 @@ async def test_looking_revives_nobody(place: str, clock: Clock) -> None:
         assert await state(hf, "a") == over(place)
 
 
-async def test_every_read_of_a_session_in_memory_finds_it_gone(clock: Clock) -> None:
-    """Also those that do not give the session itself."""
+async def test_expired_session_in_memory_is_not_found_by_any_operation(clock: Clock) -> None:
+    """Including those that do not return the session itself."""
     async with life(MEMORY, clock, session_ttl=1000) as hf:
         for ask in ("entries", "compactions", "calls"):
             await talk(hf, "a")
@@ -135,8 +135,8 @@ async def test_every_read_of_a_session_in_memory_finds_it_gone(clock: Clock) -> 
         assert await rows(hf) == {}
 
 
-async def test_a_name_whose_session_has_expired_is_free_in_memory(clock: Clock) -> None:
-    """To create, to import, and to tell apart."""
+async def test_id_of_an_expired_session_is_free_in_memory(clock: Clock) -> None:
+    """For creating, importing and looking up."""
     async with life(MEMORY, clock, session_ttl=1000) as hf:
         await hf.create("a", user_id="ada")
         clock.now += 500
@@ -153,8 +153,8 @@ async def test_a_name_whose_session_has_expired_is_free_in_memory(clock: Clock) 
         assert installed.version == 0
 
 
-async def test_a_message_opens_an_expired_session_again_or_a_new_one(place: str, clock: Clock) -> None:
-    """The old one is ended first, as if it had been swept: hooks hear of it, whole."""
+async def test_message_reopens_an_expired_session_or_creates_a_new_one(place: str, clock: Clock) -> None:
+    """The old one is ended first, as a sweep would end it, and hooks receive all of it."""
     async with life(place, clock, session_ttl=1000) as hf:
         ear = Ear()
         hf.add_hook(ear)
@@ -163,32 +163,32 @@ async def test_a_message_opens_an_expired_session_again_or_a_new_one(place: str,
             lambda: session.send("sent"),
             lambda: session.append("appended"),
             lambda: hf.session("a", system="Be brief."),
-            lambda: _turn(session),
+            lambda: _run_turn(session),
         ]
         await session.append("first")
         for number, way in enumerate(ways, 1):
             clock.now += 1000
             await way()
             await hf.engine.hook_dispatcher.wait_until_idle()
-            expected = number if place == MEMORY or number < 3 else number - 1  # to ask for a session is no message
+            expected = number if place == MEMORY or number < 3 else number - 1  # opening a session is not a message
             assert len(ear.heard) == expected, number
         assert set(ear.heard) == {("ttl", "a")}
         info = await session.info()
         assert info.status == "active"
         assert [message.content for message in info.system_messages] == ["Be brief."]
         texts = [message["content"] for message in await session.messages()]
-        # A hook is told of a session as it stands: what opened it again may be in it already.
+        # A hook gets the session's current state: the message that reopened it may already be in it.
         heard = [text for text in ear.texts[-1] if text != "turned"]
         assert texts == (["turned"] if place == MEMORY else [*heard, "turned"])
 
 
-async def _turn(session: holdfast.SessionHandle) -> None:
+async def _run_turn(session: holdfast.SessionHandle) -> None:
     async with session.turn("turned"):
         pass
 
 
-async def test_an_expired_session_that_was_deleted_is_not_made_anew(clock: Clock) -> None:
-    """Only time makes room for a new one of that name."""
+async def test_deleted_session_is_not_recreated_by_a_message(clock: Clock) -> None:
+    """Only expiry frees the id for a new session."""
     async with life(MEMORY, clock, session_ttl=1000) as hf:
         session = await hf.session("a")
         await session.delete()
@@ -196,8 +196,8 @@ async def test_an_expired_session_that_was_deleted_is_not_made_anew(clock: Clock
             await session.append("hello")
 
 
-async def test_who_expects_a_version_has_seen_it_closed(tmp_path: Path, clock: Clock) -> None:
-    """The end that a message brings about is not somebody else's write; a version that was behind before stays so."""
+async def test_expected_version_of_an_expired_session_still_matches(tmp_path: Path, clock: Clock) -> None:
+    """The end that a write causes is not another client's write. An older version is still stale."""
     async with life(file(tmp_path), clock, session_ttl=1000) as hf:
         session = await hf.session("a")
         await session.append("one")
@@ -216,8 +216,8 @@ async def test_who_expects_a_version_has_seen_it_closed(tmp_path: Path, clock: C
         assert (changed.status, changed.end_reason) == ("closed", "ttl")
 
 
-async def test_an_import_over_an_expired_session_is_told_of_its_end(tmp_path: Path, clock: Clock) -> None:
-    """With what it held, not with what took its place."""
+async def test_import_over_an_expired_session_reports_the_old_messages(tmp_path: Path, clock: Clock) -> None:
+    """Hooks get the messages of the session that ended, not of the imported one."""
     async with life(file(tmp_path), clock, session_ttl=1000) as hf:
         ear = Ear()
         hf.add_hook(ear)
@@ -230,7 +230,7 @@ async def test_an_import_over_an_expired_session_is_told_of_its_end(tmp_path: Pa
         assert await hf.engine.life.store.active() == 1
 
 
-async def test_a_ttl_of_its_own_wins(place: str, clock: Clock) -> None:
+async def test_session_ttl_overrides_the_default(place: str, clock: Clock) -> None:
     """Shorter, longer, or never."""
     async with life(place, clock, session_ttl=1000) as hf:
         for name, ttl in (("short", 10), ("long", 2000), ("never", 0), ("usual", None)):
@@ -245,7 +245,7 @@ async def test_a_ttl_of_its_own_wins(place: str, clock: Clock) -> None:
             assert [n for n in ("short", "long", "never", "usual") if await state(hf, n) == "active"] == alive.split()
 
 
-async def test_without_a_ttl_nothing_expires(place: str, clock: Clock) -> None:
+async def test_sessions_without_a_ttl_do_not_expire(place: str, clock: Clock) -> None:
     async with life(place, clock, session_ttl=0) as hf:
         await talk(hf, "a")
         await hf.create("b", ttl=5)
@@ -254,8 +254,8 @@ async def test_without_a_ttl_nothing_expires(place: str, clock: Clock) -> None:
         assert await state(hf, "b") == over(place)
 
 
-async def test_a_turn_under_way_keeps_its_session(place: str, clock: Clock) -> None:
-    """However long the model takes: it is neither expired, swept nor evicted, and its reply is written."""
+async def test_running_turn_protects_its_session(place: str, clock: Clock) -> None:
+    """However long the model takes, the session is not expired, swept or evicted, and the reply is written."""
     async with life(place, clock, session_ttl=1000, max_sessions=1) as hf:
         session = await hf.session("a")
         async with session.turn("think") as turn:
@@ -267,8 +267,8 @@ async def test_a_turn_under_way_keeps_its_session(place: str, clock: Clock) -> N
         assert [message["content"] for message in await session.messages()] == ["think", "thought"]
 
 
-async def test_another_server_that_used_a_session_keeps_it(tmp_path: Path, clock: Clock) -> None:
-    """What this process remembers may be old: the end depends on the row."""
+async def test_use_by_another_server_prevents_expiry(tmp_path: Path, clock: Clock) -> None:
+    """This process's copy may be old: expiry depends on the stored row."""
     async with (
         life(file(tmp_path), clock, session_ttl=1000) as one,
         life(file(tmp_path), clock, session_ttl=1000) as two,
@@ -290,8 +290,8 @@ async def test_another_server_that_used_a_session_keeps_it(tmp_path: Path, clock
 # -- use -----------------------------------------------------------------------
 
 
-async def test_a_working_set_for_use_is_use(place: str, clock: Clock) -> None:
-    """Not each of them is written down: one in the hundredth part of a ttl is, so it ends that much early at most."""
+async def test_building_a_context_counts_as_use(place: str, clock: Clock) -> None:
+    """At most one use per hundredth of the ttl is written, so a session can expire that much early."""
     async with life(place, clock, session_ttl=1_000_000) as hf:
         await talk(hf, "a")
         session = await hf.session("a")
@@ -307,8 +307,7 @@ async def test_a_working_set_for_use_is_use(place: str, clock: Clock) -> None:
         assert await state(hf, "a") == "active"
 
 
-async def test_a_turn_that_writes_nothing_is_use(tmp_path: Path, clock: Clock) -> None:
-    """It looks at the session to answer it."""
+async def test_turn_without_writes_counts_as_use(tmp_path: Path, clock: Clock) -> None:
     async with life(file(tmp_path), clock, session_ttl=1_000_000) as hf:
         await talk(hf, "a")
         session = await hf.session("a")
@@ -318,8 +317,8 @@ async def test_a_turn_that_writes_nothing_is_use(tmp_path: Path, clock: Clock) -
         assert (await rows(hf))["a"].accessed_at == clock.now
 
 
-async def test_use_does_not_open_what_has_ended(tmp_path: Path, clock: Clock) -> None:
-    """A working set of an expired session can be made; that does not bring it back."""
+async def test_use_does_not_reopen_an_ended_session(tmp_path: Path, clock: Clock) -> None:
+    """A context of an expired session can be built, but that does not reopen it."""
     async with life(file(tmp_path), clock, session_ttl=1000) as hf:
         await talk(hf, "a")
         clock.now += 1000
@@ -330,11 +329,11 @@ async def test_use_does_not_open_what_has_ended(tmp_path: Path, clock: Clock) ->
         assert (await rows(hf))["a"].status == "closed"
 
 
-def test_notes_of_use_are_a_second_apart() -> None:
+def test_touch_interval_is_at_least_a_second() -> None:
     assert [compute_touch_interval(ttl) for ttl in (0, 1000, 100_000, DAY)] == [1000, 1000, 1000, DAY // 100]
 
 
-def test_a_strategy_and_a_budget_are_for_sessions_without_an_agent() -> None:
+def test_open_accepts_strategy_and_budget_only_without_a_roster() -> None:
     hf = holdfast.open("sqlite://:memory:", strategy="token_window", budget=4000)
     assert hf.roster.context == holdfast.ContextSettings("token_window", {"budget": 4000})
     with pytest.raises(InvalidRequest, match="nonsense"):
@@ -345,6 +344,6 @@ def test_a_strategy_and_a_budget_are_for_sessions_without_an_agent() -> None:
         holdfast.open("sqlite://:memory:", stratgey="digest")  # type: ignore[call-arg]
 
 
-def test_life_settings_are_given_whole_or_one_by_one() -> None:
+def test_life_settings_and_single_settings_cannot_be_combined() -> None:
     with pytest.raises(InvalidRequest, match="leave out max_sessions"):
         holdfast.open("sqlite://:memory:", life=LifeSettings(), max_sessions=3)

@@ -1,4 +1,4 @@
-"""How many sessions there may be: who goes when one too many comes, of one process, of several, of each tenant."""
+"""The maximum number of sessions: which one is evicted, with one process, several processes and several tenants."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.service.life_kit import DAY, MEMORY, Ear, _place, file, life, over, r
 __all__ = ["_place"]
 
 
-async def test_the_fourth_of_three_takes_the_place_of_the_first(place: str, clock: Clock) -> None:
+async def test_fourth_of_three_sessions_evicts_the_first(place: str, clock: Clock) -> None:
     async with life(place, clock, max_sessions=3) as hf:
         ear = Ear()
         hf.add_hook(ear)
@@ -25,8 +25,8 @@ async def test_the_fourth_of_three_takes_the_place_of_the_first(place: str, cloc
         assert ear.heard == [("cap", "a")]
 
 
-async def test_the_one_idle_longest_goes_not_the_oldest(place: str, clock: Clock) -> None:
-    """128 sessions at 0 to 127; the first is used again: the second goes."""
+async def test_longest_idle_session_is_evicted_not_the_oldest(place: str, clock: Clock) -> None:
+    """With 128 sessions, the first is used again, so the second is evicted."""
     async with life(place, clock, max_sessions=128) as hf:
         for number in range(128):
             await talk(hf, f"s{number}")
@@ -42,8 +42,8 @@ async def test_the_one_idle_longest_goes_not_the_oldest(place: str, clock: Clock
         )
 
 
-async def test_an_update_at_the_cap_evicts_nobody(place: str, clock: Clock) -> None:
-    """By message, by change, by import: upstream lost one of 128 by that."""
+async def test_update_at_the_cap_evicts_no_session(place: str, clock: Clock) -> None:
+    """By message, change or import. mistral.rs lost one of 128 sessions this way."""
     async with life(place, clock, max_sessions=3) as hf:
         for name in "abc":
             await talk(hf, name)
@@ -56,15 +56,15 @@ async def test_an_update_at_the_cap_evicts_nobody(place: str, clock: Clock) -> N
         assert await hf.engine.life.store.active() == 3
 
 
-async def test_no_cap_is_no_cap(place: str, clock: Clock) -> None:
+async def test_max_sessions_zero_means_no_cap(place: str, clock: Clock) -> None:
     async with life(place, clock, max_sessions=0) as hf:
         for number in range(50):
             await talk(hf, f"s{number}")
         assert await hf.engine.life.store.active() == 50
 
 
-async def test_one_that_opens_again_counts(tmp_path: Path, clock: Clock) -> None:
-    """It makes room for itself, and is not the one that goes."""
+async def test_reopened_session_counts_towards_the_cap(tmp_path: Path, clock: Clock) -> None:
+    """Another session is evicted for it."""
     async with life(file(tmp_path), clock, max_sessions=2) as hf:
         for name in "abc":
             await talk(hf, name)
@@ -74,7 +74,7 @@ async def test_one_that_opens_again_counts(tmp_path: Path, clock: Clock) -> None
         assert [await state(hf, name) for name in "abc"] == ["active", "closed", "active"]
 
 
-async def test_one_that_ended_leaves_room(place: str, clock: Clock) -> None:
+async def test_ended_sessions_do_not_count_towards_the_cap(place: str, clock: Clock) -> None:
     """Closed, deleted or expired."""
     async with life(place, clock, max_sessions=3, session_ttl=1000) as hf:
         await hf.create("short", ttl=1)
@@ -91,8 +91,8 @@ async def test_one_that_ended_leaves_room(place: str, clock: Clock) -> None:
         assert [await state(hf, name) for name in "cde"] == ["active"] * 3
 
 
-async def test_what_has_expired_goes_before_what_has_not(place: str, clock: Clock) -> None:
-    """And for that reason, though a session that is alive was idle for longer."""
+async def test_expired_session_is_ended_before_any_is_evicted(place: str, clock: Clock) -> None:
+    """Its end reason is the ttl, even if an active session was idle for longer."""
     async with life(place, clock, max_sessions=2, session_ttl=DAY) as hf:
         ear = Ear()
         hf.add_hook(ear)
@@ -106,11 +106,11 @@ async def test_what_has_expired_goes_before_what_has_not(place: str, clock: Cloc
         assert await state(hf, "long") == "active"
 
 
-async def test_the_cap_is_exact_in_one_process(place: str, clock: Clock) -> None:
-    """However many come at once, with as many that end and open again."""
+async def test_cap_is_exact_in_one_process(place: str, clock: Clock) -> None:
+    """However many sessions are created and reopened concurrently."""
     async with life(place, clock, max_sessions=10) as hf:
         ended: list[str] = []
-        again = hf.create if place == MEMORY else partial(talk, hf)  # in memory there is nothing left to open
+        again = hf.create if place == MEMORY else partial(talk, hf)  # in memory, no session is left to reopen
         for round_ in range(4):
             names = [f"r{round_}s{number}" for number in range(25)]
             await asyncio.gather(*(hf.create(name) for name in names), *(again(name) for name in ended))
@@ -120,7 +120,7 @@ async def test_the_cap_is_exact_in_one_process(place: str, clock: Clock) -> None
             assert len(ended) >= 15
 
 
-async def test_the_cap_holds_for_each_tenant(tmp_path: Path, clock: Clock) -> None:
+async def test_cap_applies_to_each_tenant(tmp_path: Path, clock: Clock) -> None:
     async with life(file(tmp_path), clock, max_sessions=2) as hf:
         other = hf.store.for_tenant("other")
         for number in range(3):
@@ -130,8 +130,8 @@ async def test_the_cap_holds_for_each_tenant(tmp_path: Path, clock: Clock) -> No
         assert (await hf.engine.life.store.active(), await other.active()) == (2, 2)
 
 
-async def test_several_servers_come_back_to_the_cap_with_a_sweep(tmp_path: Path, clock: Clock) -> None:
-    """Between two sweeps each counts for itself."""
+async def test_sweep_enforces_the_cap_across_servers(tmp_path: Path, clock: Clock) -> None:
+    """Between sweeps each server counts only its own sessions."""
     async with life(file(tmp_path), clock, max_sessions=5) as one, life(file(tmp_path), clock, max_sessions=5) as two:
         for hf, name in ((one, "a"), (two, "b")):
             await talk(hf, name)

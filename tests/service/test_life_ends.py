@@ -1,4 +1,4 @@
-"""The ends of sessions: closed, deleted, no longer kept, and the sweeps that see to it in the background."""
+"""How sessions end: closing, deletion, retention, and the background sweeps."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ async def test_close_ends_a_session_once(place: str, clock: Clock) -> None:
         assert (ear.heard, ear.texts) == ([("close", "a")], [["hello"]])
 
 
-async def test_delete_is_told_with_the_session_whole_and_then_it_is_gone(place: str, clock: Clock) -> None:
-    """Gone by name at once; an unknown one is nobody's to hear of; twice is true, then false."""
+async def test_delete_hook_gets_the_whole_session(place: str, clock: Clock) -> None:
+    """The session is not found afterwards, and deleting it again returns False. An unknown session triggers no hook."""
     async with life(place, clock) as hf:
         ear = Ear()
         hf.add_hook(ear)
@@ -56,8 +56,8 @@ async def test_delete_is_told_with_the_session_whole_and_then_it_is_gone(place: 
         assert await hf.engine.life.store.tenants() == ()
 
 
-async def test_closed_sessions_are_kept_for_as_long_as_is_said(tmp_path: Path, clock: Clock) -> None:
-    """Then a sweep deletes them, and hooks hear of it; whatever was used again stays."""
+async def test_closed_sessions_are_deleted_after_the_retention_time(tmp_path: Path, clock: Clock) -> None:
+    """Hooks are called. Sessions that were used again are kept."""
     async with life(file(tmp_path), clock, session_ttl=HOUR, retention=DAY) as hf:
         ear = Ear(reasons=["delete"])
         hf.add_hook(ear)
@@ -75,8 +75,7 @@ async def test_closed_sessions_are_kept_for_as_long_as_is_said(tmp_path: Path, c
         assert ear.heard == [("delete", "a")]
 
 
-async def test_many_are_retired_in_one_sweep(tmp_path: Path, clock: Clock) -> None:
-    """More than are read at a time."""
+async def test_sweep_handles_more_sessions_than_one_page(tmp_path: Path, clock: Clock) -> None:
     async with life(file(tmp_path), clock, session_ttl=HOUR, retention=DAY, max_sessions=0) as hf:
         for number in range(250):
             await hf.create(f"s{number}")
@@ -90,8 +89,8 @@ async def test_many_are_retired_in_one_sweep(tmp_path: Path, clock: Clock) -> No
 # -- in the background ---------------------------------------------------------
 
 
-async def test_it_sweeps_by_itself(tmp_path: Path) -> None:
-    """As often as the shortest ttl asks for, which may come later than the server's own."""
+async def test_sweeps_run_in_the_background(tmp_path: Path) -> None:
+    """The interval follows the shortest ttl, which may become known after the start."""
     clock = Clock()
     async with Holdfast(file(tmp_path), clock=clock, life=LifeSettings()) as hf:
         sweeper = hf.engine.sweeper
@@ -110,14 +109,14 @@ async def test_it_sweeps_by_itself(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("ttl", "seconds"), [(0, 60.0), (100, 1.0), (4000, 1.0), (60_000, 15.0), (DAY, 21_600.0), (30 * DAY, 21_600.0)]
 )
-async def test_the_time_between_sweeps(tmp_path: Path, ttl: int, seconds: float) -> None:
+async def test_sweep_interval(tmp_path: Path, ttl: int, seconds: float) -> None:
     """A quarter of the ttl, at least a second and at most six hours."""
     async with life(file(tmp_path), Clock(), session_ttl=ttl) as hf:
         assert hf.engine.sweeper.interval == seconds
 
 
-async def test_all_tenants_are_swept_where_they_share_their_settings(tmp_path: Path, clock: Clock) -> None:
-    """A library's own tenant is all it knows of; a server sweeps for all."""
+async def test_server_sweeps_all_tenants(tmp_path: Path, clock: Clock) -> None:
+    """A library sweeps only its own tenant."""
     async with (
         life(file(tmp_path), clock, session_ttl=1000) as own,
         life(file(tmp_path), clock, session_ttl=1000, all_tenants=True) as server,

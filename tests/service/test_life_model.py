@@ -1,4 +1,4 @@
-"""The life of sessions beside a model of it that fits on a page: any order of clock, messages, ends, sweeps and restarts."""
+"""Session expiry compared with a small reference model, for any order of clock steps, messages, ends, sweeps and restarts."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ TTL, CAP = 300_000, 3
 names = st.sampled_from(["a", "b", "c", "d", "e"])
 
 
-class Modelled:
-    """A session as the model knows it."""
+class ModelSession:
+    """A session as the reference model sees it."""
 
     def __init__(self, now: int, ttl: int | None) -> None:
         self.used = now
@@ -36,15 +36,15 @@ class Modelled:
         self.texts: list[str] = []
         self.active = True
         self.unnoticed = False
-        """It has expired, and nobody has written that down yet."""
+        """Whether it has expired and no write has recorded that yet."""
 
-    def expired(self, now: int) -> bool:
+    def has_expired(self, now: int) -> bool:
         own = TTL if self.ttl is None else self.ttl
         return self.active and own > 0 and now - self.used >= own
 
 
-class Lives(RuleBasedStateMachine):
-    """Whatever happens, what is to be seen and what hooks hear is what the model says."""
+class SessionLifecycle(RuleBasedStateMachine):
+    """Compare visible sessions and hook calls with the reference model."""
 
     durable: ClassVar[bool] = True
 
@@ -55,15 +55,15 @@ class Lives(RuleBasedStateMachine):
         url = f"sqlite:///{Path(self.folder.name)}/s.db" if self.durable else MEMORY
         self.clock, self.ear = Clock(), Ear()
         self.store: Store = self._run(open_store(url, tenant="default"))
-        self.hf = self._opened()
-        self.known: dict[str, Modelled] = {}
+        self.hf = self._open()
+        self.known: dict[str, ModelSession] = {}
         self.ends: Counter[tuple[str, str]] = Counter()
         self.said = 0
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.runner.run(work)
 
-    def _opened(self) -> Holdfast:
+    def _open(self) -> Holdfast:
         life = LifeSettings(session_ttl=TTL, max_sessions=CAP, sweep=False)
         hf = Holdfast(store=self.store, clock=self.clock, life=life)
         hf.add_hook(self.ear)
@@ -79,39 +79,39 @@ class Lives(RuleBasedStateMachine):
         else:
             del self.known[name]
 
-    def _settle(self) -> None:
-        """What time has ended by now."""
+    def _expire_sessions(self) -> None:
+        """End the sessions that have expired by now."""
         for name, one in list(self.known.items()):
-            if one.expired(self.clock.now):
+            if one.has_expired(self.clock.now):
                 if self.durable:
                     one.active, one.unnoticed = False, True
                 else:
                     self._end(name, "ttl")
 
-    def _notice(self, *names: str) -> None:
-        """Somebody ends what has expired."""
+    def _record_expiry(self, *names: str) -> None:
+        """Record the end of expired sessions, as the next writer does."""
         for name in names or tuple(self.known):
             if name in self.known and self.known[name].unnoticed:
                 self.known[name].unnoticed = False
                 self._end(name, "ttl")
 
-    def _room(self, new: str) -> None:
+    def _evict_above_cap(self, new: str) -> None:
         if sum(one.active or one.unnoticed for one in self.known.values()) > CAP:
-            self._notice()
+            self._record_expiry()
         live = sorted((one.used, name) for name, one in self.known.items() if one.active and name != new)
         for _, name in live[: max(0, len(live) + 1 - CAP)]:
             self._end(name, "cap")
 
     def _tick(self) -> None:
         self.clock.now += 1  # so that no two are idle equally long
-        self._settle()
+        self._expire_sessions()
 
     # -- what happens ------------------------------------------------------
 
     @rule(by=st.sampled_from([1, 2_999, 3_000, 100_000, 299_999, 300_000, 900_000]))
-    def time_goes_by(self, by: int) -> None:
+    def advance_clock(self, by: int) -> None:
         self.clock.now += by
-        self._settle()
+        self._expire_sessions()
 
     @rule(name=names, ttl=st.sampled_from([None, 0, 5_000, 600_000]))
     def create(self, name: str, ttl: int | None) -> None:
@@ -122,25 +122,25 @@ class Lives(RuleBasedStateMachine):
             assert name in self.known
             return
         assert name not in self.known
-        self.known[name] = Modelled(self.clock.now, ttl)
-        self._room(name)
+        self.known[name] = ModelSession(self.clock.now, ttl)
+        self._evict_above_cap(name)
 
     @rule(name=names, warm=st.booleans())
     def say(self, name: str, warm: bool) -> None:
         self._tick()
         self.said += 1
         text = f"message {self.said}"
-        self._run(self._said(name, text, warm=warm))
-        self._notice(name)
+        self._run(self._send(name, text, warm=warm))
+        self._record_expiry(name)
         one = self.known.get(name)
         fresh = one is None or not one.active
-        one = self.known.setdefault(name, one or Modelled(self.clock.now, None))
+        one = self.known.setdefault(name, one or ModelSession(self.clock.now, None))
         one.active, one.used = True, self.clock.now
         one.texts.append(text)
         if fresh:
-            self._room(name)
+            self._evict_above_cap(name)
 
-    async def _said(self, name: str, text: str, *, warm: bool) -> None:
+    async def _send(self, name: str, text: str, *, warm: bool) -> None:
         session = await self.hf.session(name)
         if not warm:
             self.hf.engine.warm.forget(session.ref)
@@ -148,17 +148,17 @@ class Lives(RuleBasedStateMachine):
             pass
 
     @rule(name=names)
-    def look_for_use(self, name: str) -> None:
+    def build_context(self, name: str) -> None:
         self._tick()
         one = self.known.get(name)
         if one is None:
             return
-        self._run(self._looked(name))
+        self._run(self._build_context(name))
         own = TTL if one.ttl is None else one.ttl
         if one.active and own and self.clock.now - one.used >= compute_touch_interval(own):
             one.used = self.clock.now
 
-    async def _looked(self, name: str) -> None:
+    async def _build_context(self, name: str) -> None:
         await (await self.hf.session(name)).context()
 
     @rule(name=names)
@@ -170,7 +170,7 @@ class Lives(RuleBasedStateMachine):
             assert name not in self.known
             return
         assert closed.status == "closed"
-        self._notice(name)
+        self._record_expiry(name)
         if self.known[name].active:
             self._end(name, "close")
 
@@ -185,7 +185,7 @@ class Lives(RuleBasedStateMachine):
     def sweep(self) -> None:
         self._tick()
         self._run(self.hf.sweep())
-        self._notice()
+        self._record_expiry()
         live = {name for name, one in self.known.items() if one.active}
         assert {name for name, row in self._run(rows(self.hf)).items() if row.status == "active"} == live
 
@@ -193,13 +193,13 @@ class Lives(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self._run(self.hf.close())
-        self.hf = self._opened()
+        self.hf = self._open()
 
     # -- what must hold ----------------------------------------------------
 
     @invariant()
-    def what_is_seen_is_what_is(self) -> None:
-        self._settle()
+    def visible_sessions_match_the_model(self) -> None:
+        self._expire_sessions()
         for name in "abcde":
             one = self.known.get(name)
             expected = "gone" if one is None else "active" if one.active else "closed"
@@ -211,7 +211,7 @@ class Lives(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             self._run(self.hf.sweep())
-            self._notice()
+            self._record_expiry()
             for name, one in self.known.items():
                 entries = self._run(self.hf.store.entries(ref(name)))
                 assert [entry.message.text for entry in entries] == one.texts
@@ -225,14 +225,14 @@ class Lives(RuleBasedStateMachine):
             self.folder.cleanup()
 
 
-class FleetingLives(Lives):
-    """The same where an ended session is gone."""
+class InMemorySessionLifecycle(SessionLifecycle):
+    """The same for a store in which an ended session is deleted."""
 
     durable = False
 
 
 STEPS = settings(max_examples=max(20, settings().max_examples // 3), stateful_step_count=40)
-TestLives = Lives.TestCase
-TestLives.settings = STEPS
-TestFleetingLives = FleetingLives.TestCase
-TestFleetingLives.settings = STEPS
+TestSessionLifecycle = SessionLifecycle.TestCase
+TestSessionLifecycle.settings = STEPS
+TestInMemorySessionLifecycle = InMemorySessionLifecycle.TestCase
+TestInMemorySessionLifecycle.settings = STEPS

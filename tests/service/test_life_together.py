@@ -1,4 +1,4 @@
-"""The life of sessions where several things happen at once: imports, turns, closes, other servers, callers that give up."""
+"""Session expiry with concurrent imports, turns, closes, other servers and cancelled callers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from tests.service.life_kit import DAY, HOUR, MEMORY, Ear, file, life, ref, rows
 from tests.waiting import until
 
 
-def under(hf: Holdfast, kind: Any) -> Any:
-    """Put a store of that kind between the life of sessions and the database."""
+def wrap_store(hf: Holdfast, kind: Any) -> Any:
+    """Put a wrapper of this class between the expiring store and the database."""
     made = kind(hf.engine.life.store)
     hf.engine.life.store = made
     living: Any = hf.store
@@ -37,14 +37,14 @@ def under(hf: Holdfast, kind: Any) -> Any:
 # -- replacing what has expired ------------------------------------------------
 
 
-class _Full(StoreWrapper):
+class _FullStore(StoreWrapper):
     async def replace(self, *_: Any, **__: Any) -> Any:
         raise StoreUnavailable("no room")
 
 
 @pytest.mark.parametrize("what", ["invalid", "full"])
-async def test_a_refused_import_leaves_what_has_expired(tmp_path: Path, clock: Clock, what: str) -> None:
-    """Whole, under its name, and nobody is told of an end that was none."""
+async def test_rejected_import_keeps_the_expired_session(tmp_path: Path, clock: Clock, what: str) -> None:
+    """It is unchanged, and no hook is called."""
     bad: dict[str, Any] = {"role": "user", "content": "x", "seq": 0}
     if what == "invalid":
         bad["retired_by"] = 99
@@ -54,7 +54,7 @@ async def test_a_refused_import_leaves_what_has_expired(tmp_path: Path, clock: C
         await talk(hf, "a", "precious")
         clock.now += 5000
         if what == "full":
-            under(hf, _Full)
+            wrap_store(hf, _FullStore)
         with pytest.raises(HoldfastError):
             await hf.import_({"object": "session", "schema": 1, "messages": [bad]}, session_id="a", replace=True)
         await hf.engine.hook_dispatcher.wait_until_idle()
@@ -62,8 +62,8 @@ async def test_a_refused_import_leaves_what_has_expired(tmp_path: Path, clock: C
         assert [entry.message.text for entry in await hf.store.entries(ref("a"))] == ["precious"]
 
 
-async def test_a_replaced_session_is_counted_as_ended(tmp_path: Path, clock: Clock) -> None:
-    """By its reason, once; as many are active as before, and the version goes on."""
+async def test_replaced_session_is_counted_as_ended_once(tmp_path: Path, clock: Clock) -> None:
+    """By its reason. The number of active sessions stays the same, and the version continues."""
     async with life(file(tmp_path), clock, session_ttl=1000, max_sessions=1) as hf:
         hf.add_hook(Ear())
         await talk(hf, "a")
@@ -75,8 +75,8 @@ async def test_a_replaced_session_is_counted_as_ended(tmp_path: Path, clock: Clo
         assert hf.engine.life.ended == {"ttl": 1, "cap": 1}
 
 
-async def test_a_name_that_time_has_freed_can_be_forked_to(clock: Clock) -> None:
-    """In memory, as it can be created; while somebody has it that is refused."""
+async def test_fork_can_use_the_id_of_an_expired_session_in_memory(clock: Clock) -> None:
+    """While the session is active, its id is rejected."""
     async with life(MEMORY, clock, session_ttl=1000) as hf:
         await talk(hf, "b", "old")
         clock.now += 999
@@ -91,39 +91,39 @@ async def test_a_name_that_time_has_freed_can_be_forked_to(clock: Clock) -> None
 # -- other servers -------------------------------------------------------------
 
 
-async def test_other_servers_see_that_a_turn_is_under_way(
+async def test_running_turn_protects_its_session_on_other_servers(
     tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its use is noted again and again; when it is over, no longer."""
+    """Its use is recorded periodically until it ends."""
     monkeypatch.setattr(life_module, "LEAST_TOUCH", 1)
     settings = {"session_ttl": 1000}
     async with life(file(tmp_path), clock, **settings) as one, life(file(tmp_path), clock, **settings) as two:
 
-        async def goes_by(milliseconds: int, name: str) -> None:
-            """Time in which the use of a session is noted."""
+        async def advance(milliseconds: int, name: str) -> None:
+            """Advance the clock until the use of the session has been recorded."""
             clock.now += milliseconds
 
-            async def noted() -> bool:
+            async def is_recorded() -> bool:
                 return (await rows(one))[name].accessed_at == clock.now
 
-            await until(noted)
+            await until(is_recorded)
 
         async with (await one.session("a")).turn("think") as turn:
             for _ in range(3):
-                await goes_by(900, "a")
+                await advance(900, "a")
                 assert (await two.sweep()).expired == 0
             turn.add("thought")
         used = (await rows(one))["a"].accessed_at
         async with (await one.session("b")).turn("think") as turn:
             for _ in range(3):
-                await goes_by(400, "b")
+                await advance(400, "b")
             assert (await rows(one))["a"].accessed_at == used
             assert (await two.sweep()).expired == 1
             turn.add("thought")
 
 
-async def test_what_others_made_is_counted_after_a_minute(tmp_path: Path, clock: Clock) -> None:
-    """Without a sweep, by whoever makes the next session."""
+async def test_sessions_of_other_servers_are_counted_after_a_minute(tmp_path: Path, clock: Clock) -> None:
+    """Without a sweep, when the next session is created."""
     async with life(file(tmp_path), clock, max_sessions=5) as one, life(file(tmp_path), clock, max_sessions=5) as two:
         for number in range(4):
             for hf in (one, two):
@@ -135,7 +135,7 @@ async def test_what_others_made_is_counted_after_a_minute(tmp_path: Path, clock:
         assert await one.engine.life.store.active() == 5
 
 
-class _Raced(StoreWrapper):
+class _RacingStore(StoreWrapper):
     """Another process uses a session just before this one ends it."""
 
     async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
@@ -145,12 +145,12 @@ class _Raced(StoreWrapper):
 
 
 @pytest.mark.parametrize("how", ["get", "window", "entries", "append", "update"])
-async def test_one_that_was_used_meanwhile_is_there(clock: Clock, how: str) -> None:
-    """Whoever found it expired looks again."""
+async def test_session_used_concurrently_does_not_expire(clock: Clock, how: str) -> None:
+    """The operation that found it expired reads it again."""
     async with life(MEMORY, clock, session_ttl=1000) as hf:
         await talk(hf, "a")
         clock.now += 1000
-        under(hf, _Raced)
+        wrap_store(hf, _RacingStore)
         calls: dict[str, Any] = {
             "get": lambda: hf.store.get(ref("a")),
             "window": lambda: hf.store.window(ref("a"), None),
@@ -167,8 +167,8 @@ async def test_one_that_was_used_meanwhile_is_there(clock: Clock, how: str) -> N
 # -- a close and a turn --------------------------------------------------------
 
 
-async def test_a_close_waits_for_the_turn_under_way(tmp_path: Path, clock: Clock) -> None:
-    """So its hooks hear the reply, and the reply does not open it again."""
+async def test_close_waits_for_the_running_turn(tmp_path: Path, clock: Clock) -> None:
+    """Its hooks get the reply, and the reply does not reopen the session."""
     async with life(file(tmp_path), clock) as hf:
         ear = Ear()
         hf.add_hook(ear)
@@ -184,7 +184,7 @@ async def test_a_close_waits_for_the_turn_under_way(tmp_path: Path, clock: Clock
         assert (ear.texts, await state(hf, "a")) == ([["think", "thought"]], "closed")
 
 
-async def test_a_close_in_its_own_turn_is_refused(tmp_path: Path, clock: Clock) -> None:
+async def test_close_inside_its_own_turn_is_rejected(tmp_path: Path, clock: Clock) -> None:
     """It would wait for itself."""
     async with life(file(tmp_path), clock) as hf:
         session = await hf.session("a")
@@ -196,8 +196,8 @@ async def test_a_close_in_its_own_turn_is_refused(tmp_path: Path, clock: Clock) 
 # -- replays, artifacts, retention ---------------------------------------------
 
 
-async def test_a_replay_is_no_use(tmp_path: Path, clock: Clock) -> None:
-    """The session of its answer is as it is to be seen, and nobody has written to it."""
+async def test_replayed_append_does_not_count_as_use(tmp_path: Path, clock: Clock) -> None:
+    """It returns the session's current state and writes nothing."""
     async with (
         life(file(tmp_path), clock, session_ttl=1000) as one,
         life(file(tmp_path), clock, session_ttl=1000) as hf,
@@ -216,8 +216,8 @@ async def test_a_replay_is_no_use(tmp_path: Path, clock: Clock) -> None:
     assert ear.calls == []
 
 
-async def test_artifacts_of_an_expired_session_in_memory_are_gone(clock: Clock) -> None:
-    """Its user's own stay."""
+async def test_artifacts_of_an_expired_session_in_memory_are_not_found(clock: Clock) -> None:
+    """The user's own artifacts are kept."""
     async with life(MEMORY, clock, session_ttl=1000) as hf:
         for ask in ("artifacts", "drop_artifacts"):
             await talk(hf, "a")
@@ -232,8 +232,8 @@ async def test_artifacts_of_an_expired_session_in_memory_are_gone(clock: Clock) 
                 await getattr(hf.store, ask)(ref("a"), "n")
 
 
-async def test_retention_counts_from_an_import(tmp_path: Path, clock: Clock) -> None:
-    """Of a session that had ended long before it."""
+async def test_retention_starts_at_the_import(tmp_path: Path, clock: Clock) -> None:
+    """Even if the session had ended long before."""
     async with life(file(tmp_path), clock, retention=DAY) as hf:
         await talk(hf, "old")
         await hf.close_session(ref("old"))
@@ -247,8 +247,8 @@ async def test_retention_counts_from_an_import(tmp_path: Path, clock: Clock) -> 
         assert (await hf.sweep()).deleted == 1
 
 
-class _Slow(StoreWrapper):
-    """Waits between the end of a session and whatever comes then."""
+class _SlowEndStore(StoreWrapper):
+    """Waits after it has ended a session."""
 
     ended: asyncio.Event
     go: asyncio.Event
@@ -260,12 +260,11 @@ class _Slow(StoreWrapper):
         return did
 
 
-async def test_what_gives_up_its_name_in_memory_goes_whoever_gives_up(clock: Clock) -> None:
-    """A caller that is cancelled in between leaves nothing behind."""
+async def test_cancelled_read_still_deletes_the_expired_session_in_memory(clock: Clock) -> None:
     async with life(MEMORY, clock, session_ttl=1000) as hf:
         await talk(hf, "a")
         clock.now += 1000
-        slow = under(hf, _Slow)
+        slow = wrap_store(hf, _SlowEndStore)
         slow.ended, slow.go = asyncio.Event(), asyncio.Event()
         looking = asyncio.ensure_future(hf.store.get(ref("a")))
         await slow.ended.wait()
@@ -280,8 +279,8 @@ async def test_what_gives_up_its_name_in_memory_goes_whoever_gives_up(clock: Clo
 # -- the first sweep -----------------------------------------------------------
 
 
-async def test_it_sweeps_soon_after_its_start(tmp_path: Path) -> None:
-    """A process that does not live for long sweeps, too."""
+async def test_first_sweep_runs_soon_after_the_start(tmp_path: Path) -> None:
+    """So short-lived processes sweep, too."""
     clock = Clock()
     async with life(file(tmp_path), clock, session_ttl=DAY) as before:
         await talk(before, "a")

@@ -1,4 +1,4 @@
-"""`max_requests`: so many calls at once, the others in order, and no place lost or given twice."""
+"""`max_requests`: concurrent calls are limited and the others wait in order; no slot is lost or given out twice."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from tests.service.told_model import chunks_of
 from tests.waiting import until
 
 
-async def waiting(limited: LimitedModel, number: int) -> None:
-    """Return when so many calls wait."""
+async def wait_for_waiting(limited: LimitedModel, number: int) -> None:
+    """Wait until this many calls are waiting."""
     await until(lambda: limited.waiting >= number)
 
 
-async def test_so_many_calls_at_once_and_the_rest_in_order() -> None:
+async def test_calls_above_the_limit_wait_in_order() -> None:
     model = Spoken("one", "hello")
     model.gate = asyncio.Event()
     limited = LimitedModel(model, 2, patience=60)
     tasks = [asyncio.create_task(collect(limited.stream({"n": n}))) for n in range(5)]
-    await waiting(limited, 3)
+    await wait_for_waiting(limited, 3)
     assert [body["n"] for body in model.bodies] == [0, 1]
     assert limited.running == 2
     model.gate.set()
@@ -35,7 +35,7 @@ async def test_so_many_calls_at_once_and_the_rest_in_order() -> None:
     assert (limited.running, limited.waiting, limited.waits) == (0, 0, 3)
 
 
-async def test_a_call_lasts_until_its_stream_ends_however_it_does() -> None:
+async def test_slot_is_released_when_the_stream_ends_closes_or_fails() -> None:
     for ending in ("end", "close", "failure"):
         model = Spoken("one", lambda _: [*chunks_of("a b"), DOWN] if ending == "failure" else "a b")  # noqa: B023
         limited = LimitedModel(model, 1, patience=60)
@@ -53,7 +53,7 @@ async def test_a_call_lasts_until_its_stream_ends_however_it_does() -> None:
         await collect(LimitedModel(Spoken("one", "b"), 1, patience=60).stream({}))
 
 
-async def test_one_that_waits_for_too_long_is_told_that_it_is_busy() -> None:
+async def test_call_that_waits_too_long_gets_a_busy_error() -> None:
     model = Spoken("one", "hello")
     model.gate = asyncio.Event()
     limited = LimitedModel(model, 1, patience=0)
@@ -68,12 +68,12 @@ async def test_one_that_waits_for_too_long_is_told_that_it_is_busy() -> None:
     await collect(limited.stream({}))
 
 
-async def test_one_that_waits_and_goes_leaves_the_line() -> None:
+async def test_cancelled_call_leaves_the_queue() -> None:
     model = Spoken("one", "hello")
     model.gate = asyncio.Event()
     limited = LimitedModel(model, 1, patience=60)
     tasks = [asyncio.create_task(collect(limited.stream({"n": n}))) for n in range(3)]
-    await waiting(limited, 2)
+    await wait_for_waiting(limited, 2)
     tasks[1].cancel()
     await asyncio.wait([tasks[1]])
     assert limited.waiting == 1
@@ -83,8 +83,8 @@ async def test_one_that_waits_and_goes_leaves_the_line() -> None:
     assert (limited.running, limited.waiting) == (0, 0)
 
 
-async def test_many_that_come_and_go_keep_the_count_right() -> None:
-    """Cancelled before they run, while they wait, while they run: no place is lost, and none is given twice."""
+async def test_cancellations_keep_the_slot_count_right() -> None:
+    """Calls are cancelled before they run, while they wait, and while they run."""
     model = Spoken("one", "a b c")
     limited = LimitedModel(model, 3, patience=60)
     most = 0

@@ -1,4 +1,4 @@
-"""What was sent, made again from the log, where summaries were laid and taken away between calls."""
+"""Past prompts rebuilt from the log, with summaries created and dropped between calls."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from tests.service.summary_kit import TELLING, Desk, desk, source
 from tests.service.told_model import REF
 
 
-async def look(at: Desk, **given: Any) -> Any:
+async def preview(at: Desk, **given: Any) -> Any:
     session = await at.session()
     return await preview_context(
         at.hf.engine, REF, PreviewRequest(responder=session.responder, settings=session.responder.context, **given)
     )
 
 
-async def seen_again(at: Desk) -> None:
-    """Every prompt that was sent is made again to the byte."""
+async def check_past_prompts(at: Desk) -> None:
+    """Require that every sent prompt is rebuilt byte for byte."""
     for turn_id, prompt in enumerate(at.chat.prompts):
-        found = await look(at, at_turn=turn_id)
+        found = await preview(at, at_turn=turn_id)
         assert found.call.hash.hex() == found.built.hash, turn_id
         assert [message.text for message in found.built.messages] == [one["content"] for one in prompt], turn_id
 
 
-def numbered(request: dict[str, Any]) -> str:
+def write_numbered_summary(request: dict[str, Any]) -> str:
     return f"{TELLING} So far {len(source(request))}."
 
 
-async def test_a_call_under_way_while_a_summary_was_laid_was_made_without_it() -> None:
+async def test_summary_created_during_a_call_is_not_in_that_calls_prompt() -> None:
     """The newest entry is the same for the call before the summary and for one that waited for it."""
-    async with desk(numbered) as at:
+    async with desk(write_numbered_summary) as at:
         at.pen.gate = asyncio.Event()
         await at.until_due()
         at.chat.gate = asyncio.Event()
@@ -47,34 +47,34 @@ async def test_a_call_under_way_while_a_summary_was_laid_was_made_without_it() -
         await talking
         assert len(await at.found("live")) == 1
         await at.talk(3)
-        await seen_again(at)
+        await check_past_prompts(at)
 
 
-async def test_after_an_undo_all_ways_to_look_agree() -> None:
-    """Also of the turns before, which had what was taken away."""
-    async with desk(numbered) as at:
+async def test_previews_agree_after_dropping_a_summary() -> None:
+    """Including earlier turns, which were built on the dropped summary."""
+    async with desk(write_numbered_summary) as at:
         while len(at.chat.prompts) < 30:
             await at.talk(1)
             live = await at.found("live")
             if len(at.chat.prompts) % 7 == 0 and live:
                 await (await at.session()).drop_compaction(live[0].id)
-            plain, explained = await look(at), await look(at, explain=True)
+            plain, explained = await preview(at), await preview(at, explain=True)
             assert plain.built.hash == explained.built.hash
             assert plain.built.explain()["compactions"] == explained.built.explain()["compactions"]
         assert len(await at.found("dropped")) > 2
-        await seen_again(at)
+        await check_past_prompts(at)
 
 
 @pytest.mark.parametrize("strategy", ["salience", "digest", "token_window", "head_tail"])
-async def test_a_summary_that_was_asked_for_stays_with_any_strategy(strategy: str) -> None:
-    """Also when the room is full again, where all that left is what was important until then."""
+async def test_requested_summary_is_kept_with_any_strategy(strategy: str) -> None:
+    """Even when the context is full again and all evicted messages were important."""
     options: dict[str, Any] = {"window_size": 6} if strategy == "head_tail" else {"budget": 1000}
-    async with desk(numbered, strategy=strategy, **options) as at:
+    async with desk(write_numbered_summary, strategy=strategy, **options) as at:
         await at.talk(20)
         made = await (await at.session()).compact(summarizer_llm="pen")
         assert made is not None
         await at.talk(20)
-        built = (await look(at)).built
+        built = (await preview(at)).built
         laid = built.explain()["compactions"][0]
         assert laid | {"tokens": 0, "source_tokens": 0} == {
             "kind": "summary",
@@ -84,20 +84,20 @@ async def test_a_summary_that_was_asked_for_stays_with_any_strategy(strategy: st
             "source_tokens": 0,
         }
         assert laid["source_tokens"] > laid["tokens"]
-        await seen_again(at)
+        await check_past_prompts(at)
 
 
-async def test_a_summary_that_there_is_no_room_for_is_still_the_one_that_a_call_was_built_on() -> None:
-    """Whatever must stay comes first; what was sent then is made again all the same."""
-    async with desk(numbered) as at:
+async def test_past_prompts_are_rebuilt_with_a_summary_that_no_longer_fits() -> None:
+    """Required messages come before the summary."""
+    async with desk(write_numbered_summary) as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
         await at.talk(1, more="much more " * 300)
         await at.talk(4)
-        await seen_again(at)
+        await check_past_prompts(at)
 
 
-async def test_a_turn_that_is_not_there_is_refused_by_what_is() -> None:
+async def test_unknown_turn_is_rejected_with_the_last_valid_turn() -> None:
     async with desk() as at:
         session = await at.session()
         with pytest.raises(InvalidRequest, match="no turn 0: it has none yet"):
@@ -110,10 +110,10 @@ async def test_a_turn_that_is_not_there_is_refused_by_what_is() -> None:
                 await session.context(at_turn=wrong)  # type: ignore[arg-type]
 
 
-async def test_turns_from_the_beginning_of_a_long_session_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of whose calls no more than a page is read."""
+async def test_first_turns_of_a_long_session_are_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most one page of calls is read."""
     monkeypatch.setattr("holdfast.sessions.context_preview.PAGE", 5)
-    async with desk(numbered) as at:
+    async with desk(write_numbered_summary) as at:
         await at.talk(16)
         assert await at.found("superseded")
-        await seen_again(at)
+        await check_past_prompts(at)
