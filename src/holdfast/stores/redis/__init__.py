@@ -1,6 +1,6 @@
 """Sessions in Redis. All keys of a user are in one slot of a cluster, and all keys of a tenant in another.
 
-`store` opens a store. The operations are in modules named like their protocols, such as `sessions`, `log` and `memories`. The other modules:
+The operations are in modules named like their protocols, such as `sessions`, `log` and `memories`. The other modules:
 
 | module | subject |
 | --- | --- |

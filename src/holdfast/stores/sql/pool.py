@@ -12,7 +12,7 @@ IDLE: Final = 300.0
 """Seconds after which an idle connection is closed."""
 
 
-class Pooled(Protocol):
+class PooledConnection(Protocol):
     """A connection that can be pooled."""
 
     @property
@@ -29,7 +29,7 @@ class Pooled(Protocol):
         ...
 
 
-L = TypeVar("L", bound=Pooled)
+L = TypeVar("L", bound=PooledConnection)
 
 
 class Pool(Generic[L]):
@@ -80,7 +80,7 @@ class Pool(Generic[L]):
             self._count -= 1
             self._idle.pop(0)[1].kill()
 
-    def forget_idle(self) -> None:
+    def discard_idle(self) -> None:
         """Discard all idle connections, because one connection was found dead and these may be dead too."""
         idle, self._idle = self._idle, []
         self._count -= len(idle)
@@ -96,7 +96,7 @@ class Pool(Generic[L]):
 
     def kill(self) -> None:
         """Drop the idle connections at once, without notifying the server."""
-        self.forget_idle()
+        self.discard_idle()
 
     async def _open(self) -> L:
         """Open a connection that `_count` already includes."""

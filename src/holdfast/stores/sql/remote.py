@@ -26,7 +26,7 @@ import msgspec
 from holdfast.errors import HoldfastError, StoreClosed, StoreCorrupt, StoreUnavailable
 from holdfast.stores.logic.network import NAME, PATIENCE, RECONNECTING, Turnstile, check_loop, make_unknown_outcome
 from holdfast.stores.logic.steps import Many, Query, Row, Rows, Steps, do_nothing
-from holdfast.stores.sql.pool import Pool, Pooled
+from holdfast.stores.sql.pool import Pool, PooledConnection
 
 T = TypeVar("T")
 ATTEMPTS: Final = 12
@@ -51,7 +51,7 @@ class OutcomeUnknown(Exception):  # not an error: an outcome
     """The connection broke during the commit, so the transaction may or may not have been committed."""
 
 
-class Connection(Pooled, Protocol):
+class Connection(PooledConnection, Protocol):
     """A connection that runs statements by name.
 
     It raises `HoldfastError`, `Retryable`, `ConnectionLost` or `OutcomeUnknown`, with the driver's error as the cause.
@@ -265,7 +265,7 @@ class RemoteDatabase(ABC, Generic[ConnectionT]):
 
     def _forget_server_state(self) -> None:
         """Discard idle connections and remembered rows after a loss: the server may have been replaced."""
-        self._pool.forget_idle()
+        self._pool.discard_idle()
 
     async def _connection(self) -> ConnectionT:
         connection = self._pool.take_idle()
