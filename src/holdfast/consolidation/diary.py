@@ -1,8 +1,8 @@
 """Render MEMORY.md and DREAMS.md from the records, so that they never contain forgotten memories. Pure functions.
 
-Each memory is one list item, written so that no reader, whether a Markdown program or a model that gets the file, can misread part of it as
-markup or instructions: control characters and line breaks become blanks, invisible characters are removed, and characters that Markdown or
-HTML would interpret are escaped. `parse_items` reads the items back.
+Each memory is one list item. No reader, whether a Markdown program or a model that gets the file, can misread part of it as markup or
+as another item. Control characters and line breaks become blanks, invisible characters are removed, and characters that Markdown or HTML
+would interpret are escaped. `parse_items` reads the items back.
 """
 
 from __future__ import annotations

@@ -163,8 +163,8 @@ def select_recalls(memory: Memory, signals: Iterable[Signal]) -> list[Signal]:
         if signal.session and signal.session in sources and day <= memory.created_at // DAY:
             continue
         key = (day, signal.session) if signal.session else (day, "", signal.query)
-        held = best.get(key)
-        if held is None or _is_better(signal, held):
+        known = best.get(key)
+        if known is None or _is_better(signal, known):
             best[key] = signal
     return sorted(best.values(), key=lambda one: (one.at, one.query, one.session))
 

@@ -99,8 +99,8 @@ def make_question(memories: Sequence[Memory]) -> list[dict[str, Any]]:
 
 def digest_memories(memories: Sequence[Memory]) -> str:
     """Return a digest of these memories; if it is unchanged, the model need not be asked again."""
-    said = [(one.id, one.digest.hex()) for one in memories]
-    return hashlib.blake2b(json.dumps(said).encode(), digest_size=12).hexdigest()
+    versions = [(one.id, one.digest.hex()) for one in memories]
+    return hashlib.blake2b(json.dumps(versions).encode(), digest_size=12).hexdigest()
 
 
 def parse_merges(text: str) -> tuple[Merge, ...] | Flaw:
@@ -177,9 +177,9 @@ def _is_faithful(content: str, sources: Sequence[Memory]) -> bool:
     whole = "\n".join(texts)
     if _TAG.search(content) and not _TAG.search(whole):
         return False
-    said = set(extract_terms(content).counts)
+    terms = set(extract_terms(content).counts)
     there = set().union(*(extract_terms(text).counts for text in texts))
-    return len(said & there) >= FAMILIAR * len(said) and _has_all(iter_identifiers(content), whole)
+    return len(terms & there) >= FAMILIAR * len(terms) and _has_all(iter_identifiers(content), whole)
 
 
 def _has_all(words: Iterable[str], text: str) -> bool:
@@ -244,9 +244,9 @@ class AskResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def to_wire(self) -> dict[str, Any]:
         """Return the result in the format of the diary."""
-        told: dict[str, Any] = {"status": self.status, "memories": self.memories, "seen": self.seen}
-        told |= {"code": self.code} if self.code else {}
-        return told | {"prompt_tokens": self.spent[0], "completion_tokens": self.spent[1]}
+        fields: dict[str, Any] = {"status": self.status, "memories": self.memories, "seen": self.seen}
+        fields |= {"code": self.code} if self.code else {}
+        return fields | {"prompt_tokens": self.spent[0], "completion_tokens": self.spent[1]}
 
 
 class Proposer:
@@ -282,11 +282,11 @@ class Proposer:
         """
         llm = self._resolve()
         memories = _fit_to_window(llm, memories)
-        told: dict[str, Any] = {"seen": digest_memories(memories), "memories": len(memories)}
+        fields: dict[str, Any] = {"seen": digest_memories(memories), "memories": len(memories)}
         if isinstance(llm.client, OfflineModel) or len(memories) < 2:
             return AskResult(status="none")
-        if told["seen"] == last:
-            return AskResult(status="same", **told)
+        if fields["seen"] == last:
+            return AskResult(status="same", **fields)
         if self._clock() < self._paused:
             return AskResult(status="paused", seen=last, memories=len(memories))
         try:
@@ -294,7 +294,7 @@ class Proposer:
         except AskFailed as exc:
             _log.warning("the model that proposes merges of memories gave no usable answer: %s", exc.code)
             return AskResult(status="failed", code=exc.code, seen=last, memories=len(memories))
-        return AskResult(status="asked", merges=self._drop_secrets(merges), spent=spent, **told)
+        return AskResult(status="asked", merges=self._drop_secrets(merges), spent=spent, **fields)
 
     async def _request_merges(self, llm: Llm, memories: Sequence[Memory]) -> tuple[tuple[Merge, ...], tuple[int, int]]:
         try:
@@ -369,8 +369,8 @@ class SweepProposals:
             before = await list_proposals(self._store, owner)
             ids = iter(self._new_id, None)
             found = make_proposals(asked.merges, memories, before, now, ids)[: max(0, min(room, MEMORIES - total))]
-        told = [{"memory_id": one.id, "merges": list(one.merges)} for one in found]
-        return found, {"model": asked.to_wire(), "proposals": told}
+        summary = [{"memory_id": one.id, "merges": list(one.merges)} for one in found]
+        return found, {"model": asked.to_wire(), "proposals": summary}
 
     async def _read_last_seen(self, owner: Owner) -> str:
         models = (one.report.get("model") for one in await self._store.diary(owner, limit=LOOKED_BACK))
@@ -384,8 +384,8 @@ def _fit_to_window(llm: Llm, memories: Sequence[Memory]) -> Sequence[Memory]:
     except HoldfastError:
         return ()
     while memories:
-        said = make_question(memories)
-        if sum(llm.counter.message(Message(role=one["role"], content=one["content"])) for one in said) * 2 <= room:
+        messages = make_question(memories)
+        if sum(llm.counter.message(Message(role=one["role"], content=one["content"])) for one in messages) * 2 <= room:
             return memories
         memories = memories[: len(memories) // 2]
     return memories

@@ -7,9 +7,9 @@ The write expects the version that was read, so of two concurrent sweeps one pro
 to add writes nothing. Files are written after the records and from the records alone, so the next sweep completes what a crash
 interrupted.
 
-Memories of an agent, of the app, or of the default user are listed in the MEMORY.md and DREAMS.md of the agent's workspace; those of a named
-user in files of that user (`MEMORY.ada.md`), because users must not read each other's. The agent that remembered something decides the
-workspace; without one it is `default`.
+Memories of an agent, of the app, or of the default user are listed in the MEMORY.md and DREAMS.md of the agent's workspace. Those of a named
+user are in files of that user (`MEMORY.ada.md`), because users must not read each other's memories. The agent that remembered something
+decides the workspace; without one it is `default`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class SweepResult(msgspec.Struct, frozen=True):
     report: dict[str, Any]
     """The decisions and their reasons, in the format of the diary."""
     memories: Mapping[str, Memory]
-    """The memories in the report by id, as they are after the sweep."""
+    """The memories in the report by id, in their state after the sweep."""
     written: bool
     """Whether anything was written; a dry run, and a sweep with nothing new, write nothing."""
 
@@ -185,8 +185,8 @@ class Consolidator:
             return SweepResult(owner, report, memories, written=False)
         proposals: list[Memory] = []
         if proposing is not None:
-            proposals, said = await proposing.collect(owner, best, now, room=MEMORIES_AT_ONCE - len(best))
-            report |= said
+            proposals, proposal_report = await proposing.collect(owner, best, now, room=MEMORIES_AT_ONCE - len(best))
+            report |= proposal_report
         delta = MemoryDelta(
             put=(*best, *proposals),
             diary=(DiaryEntry(id=self._new_id(), at=now, report=report),),
@@ -218,20 +218,20 @@ class Consolidator:
         now: int,
     ) -> dict[str, Any]:
         day = Counter(signal.memory_id for signal in signals if signal.at > now - DAY)
-        told = findings[:TOLD]
+        reported = findings[:TOLD]
         return {
             "owner": {"kind": owner.kind, "id": owner.id},
             "verdicts": dict(Counter(one.verdict for one in findings)),
-            "candidates": [one.to_wire() for one in told],
+            "candidates": [one.to_wire() for one in reported],
             "themes": [_strip_theme(theme.to_wire()) for theme in group_themes(list(memories.values()), day)],
             "agents": sorted({memories[one.memory_id].agent or "" for one in findings if one.verdict == "promoted"}),
             "through": max((signal.at for signal in signals), default=None),
         }
 
     async def _notify(self, swept: SweepResult) -> None:
-        for told in self.on_swept:
+        for listener in self.on_swept:
             try:
-                await told(swept)
+                await listener(swept)
             except Exception as exc:  # noqa: BLE001 - the outermost handler: promotions are durable even if their files are not written
                 _log.error("a listener failed after a sweep over %s memories", swept.owner.kind, exc_info=exc)
 
@@ -241,8 +241,8 @@ def show_report(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> di
     candidates = [{**one, "content": _get_content(one["memory_id"], memories)} for one in report.get("candidates", ())]
     themes = [_show_theme(theme, memories) for theme in report.get("themes", ())]
     proposals = [_show_proposal(one, memories) for one in report.get("proposals", ())]
-    told = {**report, "candidates": candidates, "themes": [theme for theme in themes if theme["terms"]]}
-    return {**told, "proposals": proposals, "model": report.get("model")}
+    readable = {**report, "candidates": candidates, "themes": [theme for theme in themes if theme["terms"]]}
+    return {**readable, "proposals": proposals, "model": report.get("model")}
 
 
 def _show_proposal(one: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
@@ -348,12 +348,12 @@ class MemoryFiles:
         )
         for workspace in places:
             try:
-                gone = await self._write_files(workspace, owner)
-                if gone is not None:
-                    told = subject or (
-                        f"forget: {_format_count(gone, 'memory', 'memories')}" if gone else "memories changed"
+                removed = await self._write_files(workspace, owner)
+                if removed is not None:
+                    message = subject or (
+                        f"forget: {_format_count(removed, 'memory', 'memories')}" if removed else "memories changed"
                     )
-                    await workspace.commit(told, body)
+                    await workspace.commit(message, body)
             except HoldfastError as exc:  # retried by the next change or sweep
                 well = False
                 _log.warning("the memory files in the workspace of agent %r were not written: %s", workspace.agent, exc)
@@ -367,16 +367,16 @@ class MemoryFiles:
             one for whose in owners for one in await self._read_promoted(whose) if _get_agent(one) == workspace.agent
         ]
         texts = {MEMORY_FILE: render_memory_file(memories), DIARY_FILE: await self._diary(owners)}
-        wrote, gone = False, set[str]()
+        wrote, removed = False, set[str]()
         for name, text in texts.items():
             file = name if shared else make_user_file_name(name, owner.id)
             before = await workspace.read(file)
             if before == text:
                 continue
             wrote = True
-            gone |= _find_listed(before or "") - _find_listed(text)
+            removed |= _find_listed(before or "") - _find_listed(text)
             await workspace.write(file, text)
-        return len(gone) if wrote else None
+        return len(removed) if wrote else None
 
     async def _diary(self, owners: Iterable[Owner]) -> str:
         entries: list[DiaryEntry] = []
@@ -386,10 +386,10 @@ class MemoryFiles:
             memories |= await self._consolidator.load_named(owner, some)
             entries += some
         entries.sort(key=lambda entry: (-entry.at, entry.id))
-        told = [
+        readable = [
             msgspec.structs.replace(entry, report=show_report(entry.report, memories)) for entry in entries[:NIGHTS]
         ]
-        return render_diary(told, memories)
+        return render_diary(readable, memories)
 
     async def _list_agents(self, owner: Owner) -> list[str]:
         """Return the agents whose workspaces list, or listed, something of an owner."""

@@ -53,7 +53,7 @@ class CachingEmbedder:
 
     @property
     def languages(self) -> frozenset[str] | None:
-        """The languages of the inner embedder, for `knows_language`."""
+        """The languages of the inner embedder, for `can_read_language`."""
         return getattr(self.inner, "languages", None)
 
     @property
@@ -112,8 +112,8 @@ class CachingEmbedder:
                 self._known[key] = vector
                 self._bytes += len(vector) + _ENTRY_BYTES
         while self._known and self._bytes > self._most:
-            _, gone = self._known.popitem(last=False)
-            self._bytes -= len(gone) + _ENTRY_BYTES
+            _, evicted = self._known.popitem(last=False)
+            self._bytes -= len(evicted) + _ENTRY_BYTES
 
     def _translate_error(
         self, exc: EmbeddingFailed, keys: Sequence[bytes], known: Mapping[bytes, Vector], missing: Sequence[bytes]

@@ -29,10 +29,10 @@ class GivenEmbedder:
             function runs in a thread, and continues there if the call is cancelled.
         name: the name stored with each vector; see `Embedder.name`.
         dimension: numbers in a vector; None: taken from the first vector.
-        min_similarity: the similarity floor; see `floor_of`.
-        embed_queries: the same function for questions, if they are embedded differently; see `query_vectors`.
+        min_similarity: the similarity floor; see `get_floor`.
+        embed_queries: the same function for questions, if they are embedded differently; see `make_query_vectors`.
         context: whether turns are embedded with their speaker and the previous turn; then `name` ends with `CONTEXT`.
-        languages: the languages that the model knows; see `knows_language`.
+        languages: the languages that the model knows; see `can_read_language`.
         close: called by `close`, if given.
     """
 

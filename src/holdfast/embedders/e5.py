@@ -42,7 +42,7 @@ class E5:
 
     Args:
         path: the folder of the engine and of `e5-small-q4.bin`; None: that of the installed package.
-        min_similarity: the similarity floor, for `floor_of`.
+        min_similarity: the similarity floor, for `get_floor`.
         name: the name stored with each vector.
     """
 

@@ -151,7 +151,7 @@ class EndpointEmbedder:
 
     @property
     def min_similarity(self) -> float:
-        """The similarity floor, for `floor_of`."""
+        """The similarity floor, for `get_floor`."""
         return self._settings.floor
 
     @property

@@ -33,7 +33,7 @@ class MiniLM:
 
     Args:
         path: the folder of `model.safetensors` and `vocab.txt`; None: that of the installed package.
-        min_similarity: the similarity floor, for `floor_of`.
+        min_similarity: the similarity floor, for `get_floor`.
         name: the name stored with each vector.
     """
 

@@ -133,7 +133,7 @@ class EmbedderSettings(EmbedderEntry, frozen=True, kw_only=True):
 
     @property
     def has_context(self) -> bool:
-        """Whether turns are embedded with the previous turn: `context`, or the local model's preference."""
+        """True if turns are embedded with the previous turn: `context`, or the local model's preference."""
         return self._known.context if self.context is None else self.context
 
     @property
@@ -148,7 +148,7 @@ class EmbedderSettings(EmbedderEntry, frozen=True, kw_only=True):
 
     @property
     def shortens(self) -> bool:
-        """Whether the model is asked for vectors of `dimension`: OpenAI's third generation makes them of any size."""
+        """True if the model is asked for vectors of `dimension`: OpenAI's third generation makes them of any size."""
         return self.dimension is not None and self.model.rpartition("/")[2].startswith("text-embedding-3")
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
 """BERT's uncased WordPiece tokenizer in plain Python: convert a text to the ids of its pieces.
 
 It follows the tokenizer of `bert-base-uncased` (Devlin et al. 2018, `BasicTokenizer` and `WordpieceTokenizer`) as implemented by Hugging Face's
-`BertNormalizer` and `BertPreTokenizer`: remove control characters and accents, convert to lower case, separate CJK characters and
-punctuation, then repeatedly take the longest known piece. Text that looks like a special token is ordinary text.
+`BertNormalizer` and `BertPreTokenizer`. It removes control characters and accents, converts to lower case, separates CJK characters and
+punctuation, then repeatedly takes the longest known piece. Text that looks like a special token is ordinary text.
 """
 
 from __future__ import annotations

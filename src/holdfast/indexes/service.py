@@ -457,7 +457,7 @@ class IndexService:
         Raises:
             StoreError: the index or the store cannot be used.
         """
-        held, walks, notes = (
+        status, walks, notes = (
             await self.index.status(),
             await self._walker.read_notes(),
             await self._rebuilder.read_notes(),
@@ -466,11 +466,11 @@ class IndexService:
         return IndexReport(
             mode=self.mode,
             model=None if self.embedder is None else self.embedder.name,
-            sources=held.sources,
-            incomplete=held.incomplete,
-            documents=held.documents,
-            vectors=held.vectors,
-            vector_engine=held.vector_engine,
+            sources=status.sources,
+            incomplete=status.incomplete,
+            documents=status.documents,
+            vectors=status.vectors,
+            vector_engine=status.vector_engine,
             pending=0 if self._vectors is None else await self._vectors.count_pending(),
             unembedded=0 if self._vectors is None else self._vectors.left,
             waiting=len(self._queue),

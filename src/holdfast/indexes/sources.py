@@ -7,8 +7,8 @@
 
 Every write names the progress that it continues from. A write by another process in between makes it fail, and it is retried.
 
-`SourceMarks` marks a source before its session is changed, so that a crash in between leaves a trace. `SessionQueue` is the queue of sessions to index:
-names only, each session once no matter how often it is written to, earliest first.
+`SourceMarks` marks a source before its session is changed, so that a crash in between leaves a trace. `SessionQueue` holds the names of
+the sessions to index, earliest first; each is queued once, no matter how often it is written to.
 """
 
 from __future__ import annotations
@@ -243,10 +243,10 @@ class _SourceUpdate:
         known = self._known
         if seen.cut is None or seen.cut >= known.next_seq:
             return True
-        gone = await self._list_from(seen.cut)
-        places = await self._find_first_places(gone, Places(known.talk, known.tool))
+        retired = await self._list_from(seen.cut)
+        places = await self._find_first_places(retired, Places(known.talk, known.tool))
         version = max(known.version, self._session.reshaped)
-        return await self._write(self._make_progress(version, seen.cut, places, complete=False), drop=gone)
+        return await self._write(self._make_progress(version, seen.cut, places, complete=False), drop=retired)
 
     async def _list_from(self, start: int) -> list[int]:
         seqs: list[int] = []

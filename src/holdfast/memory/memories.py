@@ -46,7 +46,7 @@ AT_ONCE: Final = 200
 """Rejected memories that are compared at once with a new statement, in a thread."""
 
 
-def plan_review(old: Memory, beside: Sequence[Memory], decision: ReviewDecision, now: int) -> tuple[Memory, ...]:
+def plan_review(old: Memory, merged: Sequence[Memory], decision: ReviewDecision, now: int) -> tuple[Memory, ...]:
     """Return the memories to write for a decision about `old`, which comes first; others follow only for a merge.
 
     An accepted merge replaces the memories that it merges, and is promoted if any of them was. If it is rejected afterwards, they are
@@ -54,7 +54,7 @@ def plan_review(old: Memory, beside: Sequence[Memory], decision: ReviewDecision,
 
     Args:
         old: the memory.
-        beside: the existing memories that it merges.
+        merged: the existing memories that it merges.
         decision: `accept` or `reject`.
         now: milliseconds since the epoch.
 
@@ -68,9 +68,9 @@ def plan_review(old: Memory, beside: Sequence[Memory], decision: ReviewDecision,
         raise InvalidRequest(f"{old.id} is {old.status}, not held for review", param="id")
     if decision == "accept":
         made = msgspec.structs.replace(old, status="active", reviewed_at=now)
-        return _plan_merge(made, beside, now) if old.merges else (made,)
+        return _plan_merge(made, merged, now) if old.merges else (made,)
     made = msgspec.structs.replace(old, status="rejected", reviewed_at=now, promoted_at=None, score=None)
-    return _plan_unmerge(made, beside, now) if old.merges else (made,)
+    return _plan_unmerge(made, merged, now) if old.merges else (made,)
 
 
 async def list_proposals(store: MemoryStore, owner: Owner, *, naming: Collection[str] | None = None) -> list[Memory]:
@@ -96,7 +96,7 @@ async def list_proposals(store: MemoryStore, owner: Owner, *, naming: Collection
 
 
 async def find_rejected(store: MemoryStore, owner: Owner, content: str) -> list[Memory]:
-    """Return rejected memories that say the same, however old; if there are several, from the newest page only.
+    """Return rejected memories that say the same, however old they are: those on the newest page that has any.
 
     Args:
         store: the store of memories.
@@ -117,8 +117,8 @@ def _filter_same(content: str, memories: Sequence[Memory]) -> list[Memory]:
     return [one for one in memories if is_same(content, one.content)]
 
 
-def _plan_merge(made: Memory, beside: Sequence[Memory], now: int) -> tuple[Memory, ...]:
-    there = {one.id: one for one in beside}
+def _plan_merge(made: Memory, merged: Sequence[Memory], now: int) -> tuple[Memory, ...]:
+    there = {one.id: one for one in merged}
     for name in made.merges:
         one = there.get(name)
         if one is None or one.status != "active" or is_awaiting_review(one):
@@ -137,12 +137,12 @@ def _plan_merge(made: Memory, beside: Sequence[Memory], now: int) -> tuple[Memor
         promoted_at=now if promoted else None,
         score=max(promoted, default=None),
     )
-    gone = {"status": "superseded", "superseded_by": made.id}
-    return made, *(msgspec.structs.replace(one, **gone, updated_at=max(now, one.updated_at)) for one in old)
+    changes = {"status": "superseded", "superseded_by": made.id}
+    return made, *(msgspec.structs.replace(one, **changes, updated_at=max(now, one.updated_at)) for one in old)
 
 
-def _plan_unmerge(made: Memory, beside: Sequence[Memory], now: int) -> tuple[Memory, ...]:
-    back = [one for one in beside if one.status == "superseded" and one.superseded_by == made.id]
+def _plan_unmerge(made: Memory, merged: Sequence[Memory], now: int) -> tuple[Memory, ...]:
+    back = [one for one in merged if one.status == "superseded" and one.superseded_by == made.id]
     made = msgspec.structs.replace(made, supersedes=(), updated_at=max(now, made.updated_at))
     again = {"status": "active", "superseded_by": None}
     return made, *(msgspec.structs.replace(one, **again, updated_at=max(now, one.updated_at)) for one in back)
@@ -186,8 +186,8 @@ class ForgettableMemories(MemoryReader):
             MemoryNotFound: there is none, or it belongs to another owner.
         """
         found = await self.get(memory_id, owners=owners)
-        gone = await self._collect_history(found)
-        return await self._forget(found.owner, [one.id for one in gone])
+        memories = await self._collect_history(found)
+        return await self._forget(found.owner, [one.id for one in memories])
 
     async def forget_source(
         self, user_id: str, session_id: str, *, seqs: Collection[int] | None = None
@@ -307,9 +307,9 @@ class ForgettableMemories(MemoryReader):
         await self._notify(owner)
 
     async def _notify(self, owner: Owner) -> None:
-        for told in self.on_changed:
+        for listener in self.on_changed:
             try:
-                await told(owner)
+                await listener(owner)
             except Exception as exc:  # noqa: BLE001 - the change is durable and must not seem to have failed
                 _log.error("a listener to changes of memories failed", exc_info=exc)
 
@@ -523,7 +523,7 @@ class Memories(ForgettableMemories):
         changes: Mapping[str, Any],
         words: tuple[str, Origin, Collection[MemorySource]] | None,
     ) -> tuple[Memory, ...]:
-        """Return a changed memory; if `words` differ from its content, the new memory, and the old one unless it stays as it was."""
+        """Return a changed memory; if `words` differ from its content, the new memory, followed by the old one if that is superseded."""
         if old.status == "superseded":
             raise InvalidRequest(f"{old.id} was replaced by {old.superseded_by}: change that one", param="id")
         if old.is_proposal:
@@ -538,8 +538,8 @@ class Memories(ForgettableMemories):
         new = self._redact(self._make_replacement(made, content, origin, sources, now))
         if not can_replace(new, old):
             return (msgspec.structs.replace(new, supersedes=()),)
-        gone = {"status": "superseded", "superseded_by": new.id, "updated_at": max(now, old.updated_at)}
-        return new, msgspec.structs.replace(old, **gone)
+        superseded = {"status": "superseded", "superseded_by": new.id, "updated_at": max(now, old.updated_at)}
+        return new, msgspec.structs.replace(old, **superseded)
 
     def _make_replacement(
         self, old: Memory, content: str, origin: Origin, sources: Collection[MemorySource], now: int
@@ -563,7 +563,7 @@ class Memories(ForgettableMemories):
     ) -> Memory:
         """Decide about a memory held for review: `accept` makes it recalled and promoted like others, with unchanged trust; or `reject`.
 
-        An accepted merge that a model has proposed replaces the memories that it names; see `holdfast.consolidation.list_proposals`.
+        An accepted merge that a model has proposed replaces the memories that it names; see `holdfast.consolidation.proposals`.
 
         Raises:
             MemoryNotFound: there is none, or it belongs to another owner.
@@ -573,7 +573,7 @@ class Memories(ForgettableMemories):
             raise InvalidRequest(f"decision must be accept or reject, not {decision!r:.80}", param="decision")
         merges = (await self.get(memory_id, owners=owners)).merges
         memory, *_ = await self._change(
-            memory_id, lambda read, now: plan_review(read[0], read[1:], decision, now), owners=owners, beside=merges
+            memory_id, lambda read, now: plan_review(read[0], read[1:], decision, now), owners=owners, merged=merges
         )
         return memory
 
@@ -584,13 +584,13 @@ class Memories(ForgettableMemories):
         *,
         owners: Collection[Owner] | None = None,
         expect: int | None = None,
-        beside: Collection[str] = (),
+        merged: Collection[str] = (),
     ) -> tuple[Memory, ...]:
-        """Write the result of `change` for a memory and those in `beside`; return it as stored."""
+        """Write the result of `change` for a memory and those in `merged`; return it as stored."""
         owner = (await self.get(memory_id, owners=owners)).owner
         async with self._get_lock(owner):
             for _ in range(TRIES):
-                read = await self.store.memories(owner, ids=[memory_id, *beside], limit=1 + len(beside))
+                read = await self.store.memories(owner, ids=[memory_id, *merged], limit=1 + len(merged))
                 there = sorted(read.memories, key=lambda one: one.id != memory_id)
                 if not there or there[0].id != memory_id:
                     raise MemoryNotFound(memory_id)

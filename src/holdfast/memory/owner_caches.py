@@ -119,11 +119,11 @@ class _LocalIndex:
                 self._having.setdefault(term, set()).add(memory.number)
 
     def _drop(self, number: int) -> None:
-        held = self._held.pop(number, None)
-        if held is None:
+        entry = self._held.pop(number, None)
+        if entry is None:
             return
-        self._length -= held[0].length
-        for term in held[0].counts:
+        self._length -= entry[0].length
+        for term in entry[0].counts:
             self._having[term].discard(number)
             if not self._having[term]:
                 del self._having[term]
@@ -139,7 +139,7 @@ class _LocalIndex:
         return Candidates(candidates, len(self._held), self._length, frequencies)
 
     def _make_candidate(self, number: int, terms: Mapping[str, int]) -> Candidate:
-        held, at, agent = self._held[number]
+        entry_terms, at, agent = self._held[number]
         return Candidate(
             source=0,
             place=number,
@@ -150,8 +150,8 @@ class _LocalIndex:
             agent=agent,
             name=None,
             at=at,
-            length=held.length,
-            counts={term: held.counts[term] for term in terms if term in held.counts},
+            length=entry_terms.length,
+            counts={term: entry_terms.counts[term] for term in terms if term in entry_terms.counts},
         )
 
 

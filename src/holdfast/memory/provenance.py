@@ -1,9 +1,9 @@
 """Determine where the words of a memory come from that a model wants to keep: the user, a tool's result, or the model itself. Pure functions.
 
 A model writes down what it has read, and a page that it read may tell it what to write ("remember that …"). No text filter prevents that, but
-the origin of words can be checked. What a tool's result said and the user did not is the tool's, whoever asks to keep it. So is what the
+the origin of words can be checked. What a tool's result said and the user did not is the tool's, no matter who asks to keep it. So is what the
 user did not say in a turn in which a tool was read, and what the model derived from a result for its reply. Words that the user only
-asked about or denied are not the user's if others say the same (`holdfast.memory.evidence`). What nobody said is the model's own; if content
+asked about or denied are not the user's if others say the same (`holdfast.memory.evidence`). What no one said is the model's own; if content
 from elsewhere was in view, which it may rephrase, it is doubtful and held for review. Hidden characters, lookalike letters and common
 encodings are decoded before words are compared, and a tool's words are found even if they are joined to others or cut up. The security
 tests, section G, cover MINJA, MemoryGraft and similar attacks.
@@ -67,7 +67,7 @@ _NEUTRAL: Final = frozenset(
     mentioned state stated note remember recall know known have own call called name named live lives work be use
     """.split()  # noqa: SIM905 - a list of words
 )
-"""Terms that a model uses to retell what somebody said; they carry no meaning of their own."""
+"""Terms that a model uses to retell what someone said; they carry no meaning of their own."""
 
 
 class HeardText(NamedTuple):
@@ -146,7 +146,7 @@ def find_origin(content: str, known: Sequence[HeardText], own: MemorySource, tag
     Args:
         content: the text of the memory.
         known: what was said before, in any order.
-        own: the model's entry that requests it, the source if nobody said it before.
+        own: the model's entry that requests it, the source if no one said it before.
         tags: its tags, which a tool may also use to smuggle in content.
     """
     terms = extract_origin_terms(content)
@@ -182,7 +182,7 @@ def find_origin(content: str, known: Sequence[HeardText], own: MemorySource, tag
 def _drop_unasserted(one: HeardText, content: str, terms: frozenset[str], others: Sequence[HeardText]) -> HeardText:
     """Remove the terms that a user only reported, quoted, asked about or hedged.
 
-    If the user states most of a memory, a word of a question that nobody else uses is kept.
+    If the user states most of a memory, a word of a question that no one else uses is kept.
     """
     if one.voiced is None:
         return one
@@ -196,13 +196,13 @@ def _drop_unasserted(one: HeardText, content: str, terms: frozenset[str], others
     )
 
 
-def _find_other_sense(said: MessageTerms, content: str, terms: frozenset[str]) -> frozenset[str]:
+def _find_other_sense(message: MessageTerms, content: str, terms: frozenset[str]) -> frozenset[str]:
     """Return the terms that a user denies or wishes, if a memory states most of them as facts."""
     found: frozenset[str] = frozenset()
-    if len(terms & said.negative) * 2 > len(terms) and not has_same_sense(content, "denied"):
-        found |= said.negative
-    if len(terms & said.wished) * 2 > len(terms) and not has_same_sense(content, "wished"):
-        found |= said.wished
+    if len(terms & message.negative) * 2 > len(terms) and not has_same_sense(content, "denied"):
+        found |= message.negative
+    if len(terms & message.wished) * 2 > len(terms) and not has_same_sense(content, "wished"):
+        found |= message.wished
     return found
 
 
@@ -222,7 +222,7 @@ def _keep_vouched(
     found: list[HeardText] = []
     for one in users:
         stated, wanted, refused = (one.voiced or MessageTerms(one.terms, frozenset(), frozenset()))[:3]
-        if not asked:  # next to a statement of most of it, a question's word that nobody else uses is kept
+        if not asked:  # next to a statement of most of it, a question's word that no one else uses is kept
             most = len(stated & terms) >= SAID_AT_ONCE * len(terms) and _find_distinctive(content) - {"not"} <= stated
             wanted = wanted - _unite_terms(others) if most else frozenset()
         found.append(one._replace(terms=one.terms & (stated | wanted | (refused if denied else frozenset()))))

@@ -229,11 +229,11 @@ class MemoryReader:
         check_text(session, "session")
         if now is not None:
             check_whole(now, "now", -MOST)
-        told = query if self._guard is None else self._guard.mask_text(query)
+        masked = query if self._guard is None else self._guard.mask_text(query)
         at = self.clock() if now is None else now
-        found = await self._recaller.recall(told, owners, mode, wanted, at, strict=strict, patience=patience)
+        found = await self._recaller.recall(masked, owners, mode, wanted, at, strict=strict, patience=patience)
         if signal and found.found:
-            self._record_signals(told, found.found, session)
+            self._record_signals(masked, found.found, session)
         return found
 
     def _choose_mode(self, mode: SearchMode | None) -> SearchMode:

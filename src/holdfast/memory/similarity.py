@@ -135,7 +135,7 @@ def is_same(text: str, other: str) -> bool:
 
 
 def parse_fact(text: str) -> Fact | None:
-    """Return the only fact that a text states ("My favourite colour is blue"); None if it surely states none or more than one."""
+    """Return the fact that a text states ("My favourite colour is blue"); None if it states anything else, or if that is uncertain."""
     plain = normalize(remove_invisible(text)).strip()
     found = _FACT.fullmatch(plain) if len(plain) <= _FACT_CHARS else None
     if found is None:
@@ -250,12 +250,14 @@ def decide_merge(new: Memory, known: Sequence[Memory], now: int) -> Decision:
     kept = max((one for one in twins if _should_keep(new, one)), key=_make_priority, default=None)
     weaker = [one for one in twins if one is not kept and _should_give_way(new, one)]
     if kept is not None:
-        held = new.status == "quarantined" and kept.status == "active"  # the content was accepted, but not the new tags
-        stays = held or kept.status == "rejected" or kept.trust > new.trust
+        accepted_before = (
+            new.status == "quarantined" and kept.status == "active"
+        )  # the content was accepted, but not the new tags
+        stays = accepted_before or kept.status == "rejected" or kept.trust > new.trust
         put = () if stays else (merge_memories(kept, new, now),)
         memory = put[0] if put else kept
-        gone = tuple(_supersede(one, memory, now) for one in weaker if memory.status == "active")
-        return Decision("merged", memory, (*put, *gone), _find_similar(new, known, [kept, *weaker]))
+        superseded = tuple(_supersede(one, memory, now) for one in weaker if memory.status == "active")
+        return Decision("merged", memory, (*put, *superseded), _find_similar(new, known, [kept, *weaker]))
     old = [*weaker, *(one for one in known if one not in weaker and _has_older_value(new, one))]
     if old:
         return _make_replacement(new, old, known, now)
@@ -288,8 +290,8 @@ def merge_memories(kept: Memory, new: Memory, now: int) -> Memory:
 def _make_replacement(new: Memory, old: Sequence[Memory], known: Sequence[Memory], now: int) -> Decision:
     ids = dict.fromkeys((*new.supersedes, *(one.id for one in old)))
     made = msgspec.structs.replace(new, supersedes=tuple(ids))
-    gone = tuple(_supersede(one, made, now) for one in old)
-    return Decision("superseded", made, (made, *gone), _find_similar(new, known, old))
+    superseded = tuple(_supersede(one, made, now) for one in old)
+    return Decision("superseded", made, (made, *superseded), _find_similar(new, known, old))
 
 
 def _supersede(old: Memory, by: Memory, now: int) -> Memory:
@@ -307,8 +309,8 @@ def can_replace(new: Memory, one: Memory) -> bool:
         return False  # replacing it would lose the rejection
     if new.origin == "user":
         return new.status == "active"
-    held = new.status == "quarantined", one.status == "quarantined"
-    return held in {(True, True), (False, False)} and one.trust <= new.trust
+    held_states = new.status == "quarantined", one.status == "quarantined"
+    return held_states in {(True, True), (False, False)} and one.trust <= new.trust
 
 
 def _is_twin(new: Memory, one: Memory, now: int) -> bool:

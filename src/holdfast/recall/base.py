@@ -112,7 +112,7 @@ class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """How much of a source is indexed."""
+    """The progress of indexing a source."""
 
     identity: str
     version: int

@@ -51,11 +51,11 @@ def find_sentences(text: str, start: int = 0, stop: int | None = None) -> Iterat
     """
     first = -1
     for found in _SENTENCE.finditer(text, start, len(text) if stop is None else stop):
-        said = found.group()
+        sentence = found.group()
         if first < 0:
-            first = found.start() + len(said) - len(said.lstrip())
-        last = found.start() + len(said.rstrip())
-        if said.endswith(".") and text[found.end() : found.end() + 1] == " " and is_abbreviated(text, found.end()):
+            first = found.start() + len(sentence) - len(sentence.lstrip())
+        last = found.start() + len(sentence.rstrip())
+        if sentence.endswith(".") and text[found.end() : found.end() + 1] == " " and is_abbreviated(text, found.end()):
             continue
         yield from _cut(first, last)
         first = -1
@@ -117,12 +117,12 @@ def split_pieces(text: str, language: str | None = None) -> list[Piece]:
         spans = [*find_sentences(text)]
     else:
         spans = [*find_sentences(text, 0, MAX_TEXT * 3 // 5), *find_sentences(text, len(text) - MAX_TEXT * 2 // 5)]
-    said = [text[start:stop] for start, stop in spans]
-    words = [*map(split_words, said)]
+    texts = [text[start:stop] for start, stop in spans]
+    words = [*map(split_words, texts)]
     language = language or choose_language(chain.from_iterable(words))
     return [
         Piece(*span, count_terms(some, language), is_question(sentence))
-        for span, some, sentence in zip(spans, words, said, strict=True)
+        for span, some, sentence in zip(spans, words, texts, strict=True)
     ]
 
 

@@ -140,10 +140,10 @@ def find_dated_sentences(text: str) -> Iterator[Sentence]:
     if not (hints or patterns or dense or cut):
         return
     for start, stop in find_sentences(text):
-        said = folded[start:stop]
-        likely = dense or stop - start == SENTENCE_CHARS or any(hint in said for hint in hints)
-        if likely or any(one.search(said) for one in patterns):
-            sentence = Sentence(said, words if len(said) == len(folded) else read_words(said))
+        text_part = folded[start:stop]
+        likely = dense or stop - start == SENTENCE_CHARS or any(hint in text_part for hint in hints)
+        if likely or any(one.search(text_part) for one in patterns):
+            sentence = Sentence(text_part, words if len(text_part) == len(folded) else read_words(text_part))
             if can_name_time(sentence):
                 yield sentence
 
@@ -173,21 +173,21 @@ def _iter_spans(sentence: Sentence, now: datetime) -> Iterator[Span]:
         yield named.span
 
 
-def _resolve_mention(named: NamedTime, said: str, now: datetime) -> Iterator[Span]:
+def _resolve_mention(named: NamedTime, expression: str, now: datetime) -> Iterator[Span]:
     """Yield the meanings of a time in a message; the grammar alone would always look for it in the past."""
     begin, end = named.span
     try:
-        if not named.relative and now - begin > _HALF_YEAR and not _YEAR.search(said):
+        if not named.relative and now - begin > _HALF_YEAR and not _YEAR.search(expression):
             begin, end = begin.replace(year=begin.year + 1), end.replace(year=end.year + 1)
         yield begin, end
-        if named.relative and not _LAST.search(said) and _has_weekday(said):
+        if named.relative and not _LAST.search(expression) and _has_weekday(expression):
             yield begin + timedelta(days=7), end + timedelta(days=7)
     except (ValueError, OverflowError):  # February 29, or the end of the calendar
         return
 
 
-def _has_weekday(said: str) -> bool:
-    return any(word in ALL_WEEKDAYS for word in _WORDS.findall(said))
+def _has_weekday(expression: str) -> bool:
+    return any(word in ALL_WEEKDAYS for word in _WORDS.findall(expression))
 
 
 # -- future times --------------------------------------------------------------

@@ -269,9 +269,9 @@ class PassageTable:
             for row in posting:
                 seq = self._rows[row].seq
                 if among is None or seq in among:
-                    held = counts.setdefault(seq, {})
-                    held[term] = held.get(term, 0) + 1
-        found = [self._make_candidate(seq, held) for seq, held in sorted(counts.items())]
+                    entry_counts = counts.setdefault(seq, {})
+                    entry_counts[term] = entry_counts.get(term, 0) + 1
+        found = [self._make_candidate(seq, entry_counts) for seq, entry_counts in sorted(counts.items())]
         ranking = Ranking(question, Candidates(found, len(self._entries), self._terms, frequencies))
         missing = ranking.list_missing(limit)
         ranking.fill([self._make_candidate(self._order[at], {}) for _, at in missing if at < len(self._order)], missing)
@@ -316,14 +316,14 @@ class PassageTable:
     # -- internals -------------------------------------------------------------
 
     def _make_row(self, seq: int, role: str, text: str, start: int, stop: int) -> _Row:
-        said = text[start:stop]
-        terms = extract_terms(said)
+        sentence = text[start:stop]
+        terms = extract_terms(sentence)
         flags = 0
         if role == "user":
-            flags |= _USERS | (_CORRECTS if self._corrects(said) else 0)
-        flags |= _ASKED if _ASKS.search(said) else 0
-        flags |= _NUMBERED if terms.traits & (NUMBERED | TIMED) or _NUMBER.search(said) else 0
-        flags |= _NAMED if _NAME.search(said) else 0
+            flags |= _USERS | (_CORRECTS if self._corrects(sentence) else 0)
+        flags |= _ASKED if _ASKS.search(sentence) else 0
+        flags |= _NUMBERED if terms.traits & (NUMBERED | TIMED) or _NUMBER.search(sentence) else 0
+        flags |= _NAMED if _NAME.search(sentence) else 0
         return _Row(seq, start, stop, terms.length, flags, tuple(terms.counts))
 
     def _add_rows(self, seq: int, rows: Iterable[_Row]) -> None:

@@ -144,13 +144,13 @@ def _find_range(text: str, named: list[NamedTime], place: tzinfo) -> TimeRange |
     if begin is not None and end is not None and end <= begin:
         return None
     first, last = _find_sentence(text, words[0])
-    said = text[first:last]
-    asks = said.endswith("?") or said.strip() == text.strip()
-    if _CONVERSATION.search(_remove_times(said, first, named)) and (
+    sentence = text[first:last]
+    asks = sentence.endswith("?") or sentence.strip() == text.strip()
+    if _CONVERSATION.search(_remove_times(sentence, first, named)) and (
         relative or not _is_attribute(text[first : words[0][0]])
     ):
         stop = end
-    elif begin is not None and relative and asks and _LOOKS_BACK.search(said) and not _AHEAD.search(said):
+    elif begin is not None and relative and asks and _LOOKS_BACK.search(sentence) and not _AHEAD.search(sentence):
         stop = None
     else:
         return None
@@ -200,12 +200,12 @@ def _find_sentence(text: str, words: tuple[int, int]) -> tuple[int, int]:
     return first, min((end for end in ends if end > words[1]), default=len(text.rstrip()))
 
 
-def _remove_times(said: str, first: int, named: list[NamedTime]) -> str:
+def _remove_times(sentence: str, first: int, named: list[NamedTime]) -> str:
     """Remove the named times from a sentence that begins at `first`."""
     for one in reversed(named):
-        if first <= one.start < first + len(said):
-            said = said[: one.start - first] + " " + said[one.stop - first :]
-    return said
+        if first <= one.start < first + len(sentence):
+            sentence = sentence[: one.start - first] + " " + sentence[one.stop - first :]
+    return sentence
 
 
 def _is_attribute(before: str) -> bool:
@@ -351,7 +351,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def only_time(self) -> bool:
-        """Whether it asks for nothing but a time, as in "What did I ask about yesterday?"."""
+        """True if it asks for nothing but a time, as in "What did I ask about yesterday?"."""
         return self.range is not None and not self.concepts
 
 

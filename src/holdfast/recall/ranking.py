@@ -200,18 +200,18 @@ class Ranking:
             if concepts := score(candidate, forms[candidate.source]):
                 rows[candidate.source * _SOURCE + candidate.place] = Row(candidate, concepts, sum(concepts.values()))
         self._apply_chunks()
-        held: dict[int, dict[int, float]] = {}  # the best of each concept in each source
+        best_by_source: dict[int, dict[int, float]] = {}  # the best of each concept in each source
         for key, row in rows.items():
-            of_source = held.setdefault(key // _SOURCE, {})
+            of_source = best_by_source.setdefault(key // _SOURCE, {})
             for concept, share in row.concepts.items():
                 if share > of_source.get(concept, 0.0):
                     of_source[concept] = share
         best: dict[int, float] = {}
-        for of_source in held.values():
+        for of_source in best_by_source.values():
             for concept, share in of_source.items():
                 if share > best.get(concept, 0.0):
                     best[concept] = share
-        sessions = {source: sum(of_source.values()) for source, of_source in held.items()}
+        sessions = {source: sum(of_source.values()) for source, of_source in best_by_source.items()}
         near = self._sum_neighbours()
         for key in sorted(near.keys() - rows.keys()):
             rows[key] = Row(None, _NOTHING)
@@ -257,17 +257,17 @@ class Ranking:
         whole, forms = sum(best.values()) or 1.0, self._forms
         for key, row in self._rows.items():
             near, covered = around.get(key), forms[key // _SOURCE].covered
-            beyond = held = 0.0
+            beyond = matched = 0.0
             for concept, score in row.concepts.items():
-                held += best[concept]
+                matched += best[concept]
                 if near and concept in near:
                     beyond += max(near.pop(concept) - score, 0.0)
             if near:
                 for concept, score in near.items():
-                    held += best[concept]
+                    matched += best[concept]
                     beyond += score
             row.near = beyond
-            row.keyword = (row.own + beyond) * (1 + covered * held / whole)
+            row.keyword = (row.own + beyond) * (1 + covered * matched / whole)
 
     def _apply_sessions(self, sessions: Mapping[int, float]) -> None:
         """Add each session's best score for each concept to all its places, and convert all scores to shares."""

@@ -105,7 +105,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     few: int
     lowered: float
     """With fewer similarities than `few`, the floor is multiplied by their share of `few` to the power `lowered`: the nearest of few texts is
-    farther away, whatever the question."""
+    less similar, whatever the question."""
     beside: float
     """Share of the floor that a turn or its neighbour must reach to be found by vectors alone, once anything reaches the floor."""
     held: float
@@ -230,20 +230,20 @@ class ConceptScorer:
             if not entries:
                 continue
             for chunk in find_chunks(candidate.detail, term):
-                held = by_chunk.setdefault(chunk, {})
+                chunk_scores = by_chunk.setdefault(chunk, {})
                 b = self._weights.chunk_b
                 norm = self._weights.k1 * (1 - b + b * shapes[chunk].length / TARGET)
                 for number, weight in entries:
                     score = weight / (1 + norm)
-                    if score > held.get(number, 0.0):
-                        held[number] = score
+                    if score > chunk_scores.get(number, 0.0):
+                        chunk_scores[number] = score
         if not by_chunk:
             return None
         best = max(sorted(by_chunk), key=lambda chunk: math.fsum(by_chunk[chunk].values()))
         share = self._weights.chunk + MORE_CHUNKS * min(len(shapes) / MANY_CHUNKS, 1.0)
-        held = by_chunk[best]
+        chunk_scores = by_chunk[best]
         mixed = {
-            number: score if number == TIME else (1 - share) * score + share * held.get(number, 0.0)
+            number: score if number == TIME else (1 - share) * score + share * chunk_scores.get(number, 0.0)
             for number, score in concepts.items()
         }
         return ChunkScores(mixed, best, shapes[best].traits)
@@ -270,8 +270,8 @@ class ConceptScorer:
 
 def is_about_day(candidate: Candidate, days: Collection[tuple[int, int]]) -> bool:
     """Return True if a document was said on one of some days (UTC, counted from the epoch), or names one."""
-    said = candidate.at // DAY
-    return any(first <= said < stop for first, stop in days) or _has_overlap(read_mentions(candidate.detail), days)
+    day = candidate.at // DAY
+    return any(first <= day < stop for first, stop in days) or _has_overlap(read_mentions(candidate.detail), days)
 
 
 def _has_overlap(spans: Iterable[tuple[int, int]], others: Collection[tuple[int, int]]) -> bool:

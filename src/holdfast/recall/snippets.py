@@ -219,10 +219,10 @@ def _choose_span(found: list[tuple[int, int, int]], width: int) -> tuple[int, in
     for at, (_, stop, number) in enumerate(found):
         counts[number] = counts.get(number, 0) + 1
         while stop - found[first][0] > width and first < at:
-            gone = found[first][2]
-            counts[gone] -= 1
-            if not counts[gone]:
-                del counts[gone]
+            concept = found[first][2]
+            counts[concept] -= 1
+            if not counts[concept]:
+                del counts[concept]
             first += 1
         worth = len(counts), at - first + 1
         if worth > best:

@@ -37,7 +37,7 @@ MAX_TERM: Final = 64
 """Maximum characters of a term; a longer one is replaced by its digest."""
 
 ASKS: Final = 1
-"""Trait: the text ends with a question, so its topic is in the answer after it."""
+"""Trait: the text ends with a question, so its content follows in the answer."""
 TIMED: Final = 2
 """Trait: the text names a time: a day, a date, "last week"."""
 NUMBERED: Final = 4

@@ -287,7 +287,7 @@ def find_times(text: str, now: datetime) -> list[NamedTime]:
     """Return the times that a text names, in order; of two that overlap, the longer one.
 
     Args:
-        text: a text normalised by `holdfast.recall.terms.normal`.
+        text: a text normalised by `holdfast.recall.terms.normalize`.
         now: local time without a zone.
     """
     folded = fold(text)
@@ -390,8 +390,10 @@ def _read_past_unit(match: re.Match[str], now: datetime) -> Span:
 
 def _read_romance(match: re.Match[str], now: datetime) -> Span | None:
     """Return the span of "los últimos tres días", only if a word for "last" is present."""
-    said = match.group()
-    return _read_past(match, now) if "últim" in said or "dernièr" in said or "dernier" in said else None
+    expression = match.group()
+    return (
+        _read_past(match, now) if "últim" in expression or "dernièr" in expression or "dernier" in expression else None
+    )
 
 
 def _make_unit_reader(unit: str, count: int) -> Read:

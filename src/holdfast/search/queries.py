@@ -165,8 +165,8 @@ def encode_cursor(place: PagePosition, binding: Any) -> str:
         place: the position.
         binding: everything that the search depends on, as JSON values; the cursor is not valid for any other search.
     """
-    said = msgspec.json.encode(place)
-    return urlsafe_b64encode(_sign(said, binding) + said).rstrip(b"=").decode()
+    data = msgspec.json.encode(place)
+    return urlsafe_b64encode(_sign(data, binding) + data).rstrip(b"=").decode()
 
 
 def decode_cursor(cursor: str, binding: Any) -> PagePosition:
@@ -174,19 +174,19 @@ def decode_cursor(cursor: str, binding: Any) -> PagePosition:
     if len(cursor) <= _LONGEST:
         try:
             data = urlsafe_b64decode(cursor.encode() + b"=" * (-len(cursor) % 4))
-            said = data[_CHECK_BYTES:]
-            if data[:_CHECK_BYTES] == _sign(said, binding):
-                return msgspec.json.decode(said, type=PagePosition)
+            signature, position = data[:_CHECK_BYTES], data[_CHECK_BYTES:]
+            if signature == _sign(position, binding):
+                return msgspec.json.decode(position, type=PagePosition)
         except (BadBase64, UnicodeEncodeError, msgspec.MsgspecError):
             pass
     message = "after is not a cursor of this search: give the previous page's `cursor` (over HTTP `last_id`), with the same query, filters and user"
     raise InvalidRequest(message, param="after")
 
 
-def _sign(said: bytes, binding: Any) -> bytes:
+def _sign(data: bytes, binding: Any) -> bytes:
     about = msgspec.json.encode(binding, order="sorted")
     digest = hashlib.blake2b(key=_KEY, digest_size=_CHECK_BYTES)
-    digest.update(len(about).to_bytes(8) + about + said)
+    digest.update(len(about).to_bytes(8) + about + data)
     return digest.digest()
 
 
