@@ -13,7 +13,7 @@ from holdfast.domain.session import Entry, Session
 from holdfast.holdfast import Holdfast
 from holdfast.tools.context import Call, State, ToolContext, TurnState
 from holdfast.tools.python.settings import PythonSettings
-from holdfast.tools.tool import Outcome, run
+from holdfast.tools.tool import CallOutcome, run
 
 TRIVIAL, FILE, OUTPUT = "1 + 1", "open('a.txt', 'w').write('x' * 1024)", "print('x' * 60_000)"
 _COLUMNS = [Column("what", ""), Column("p50", "p50", format_duration), Column("p99", "p99", format_duration)]
@@ -62,7 +62,7 @@ async def _time_calls(call: Callable[[], Awaitable[object]], times: int) -> Samp
     return Samples(seconds)
 
 
-async def _call_tool(hf: Holdfast, context: ToolContext, code: str) -> Outcome:
+async def _call_tool(hf: Holdfast, context: ToolContext, code: str) -> CallOutcome:
     call = ToolCall(id="c", name="python", arguments=f'{{"code": "{code}"}}')
     outcome = await run(hf.roster.tools, call, context)
     if outcome.failed or '"success"' not in outcome.content:

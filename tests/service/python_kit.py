@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.tools.python.process import Limits, PythonProcess, detect_sandbox
+from holdfast.tools.python.process import ProcessLimits, PythonProcess, detect_sandbox
 
 MISSING = detect_sandbox().missing
 sandboxed = pytest.mark.skipif(bool(MISSING), reason=f"nothing holds a process in here: {'; '.join(MISSING)}")
@@ -23,7 +23,7 @@ async def _start(tmp_path: Path) -> AsyncIterator[Start]:
     made: list[PythonProcess] = []
 
     def start(name: str = "work", /, *, interpreter: str | None = None, **limits: Any) -> PythonProcess:
-        chosen = Limits(**{"timeout": 20.0, "grace": 2.0, **limits})
+        chosen = ProcessLimits(**{"timeout": 20.0, "grace": 2.0, **limits})
         process = PythonProcess(tmp_path / name, chosen, interpreter=interpreter, unsandboxed=bool(MISSING))
         made.append(process)
         return process

@@ -22,7 +22,7 @@ import pytest
 from holdfast.agents import Agent
 from holdfast.errors import InvalidRequest, MissingExtra
 from holdfast.holdfast import Holdfast
-from holdfast.tools.mcp.connection import Connection
+from holdfast.tools.mcp.connection import McpConnection
 from holdfast.tools.mcp.servers import make_tool_name
 from holdfast.tools.mcp.settings import McpSettings
 from tests.service.mcp_kit import STUB, stub
@@ -358,4 +358,4 @@ async def test_without_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_secret_is_shown() -> None:
     settings = stub(env={"TOKEN": "hush"}, args=("--password=hush",))
     assert "hush" not in repr(settings)
-    assert "hush" not in repr(Connection(settings, lambda: None))
+    assert "hush" not in repr(McpConnection(settings, lambda: None))

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from holdfast.errors import PythonUnavailable
 from holdfast.tools.python import child, worker
 from holdfast.tools.python import process as process_module
-from holdfast.tools.python.calls import Limits
+from holdfast.tools.python.calls import ProcessLimits
 from holdfast.tools.python.process import PythonProcess
 from tests.service.python_kit import MISSING, Start, _start, gone, is_there, sandboxed
 from tests.waiting import until
@@ -155,7 +155,7 @@ class TestStart:
 
     def test_it_runs_under_uvloop_too(self, tmp_path: Path) -> None:
         async def work() -> list[str | None]:
-            process = PythonProcess(tmp_path / "w", Limits(timeout=0.5), unsandboxed=bool(MISSING))
+            process = PythonProcess(tmp_path / "w", ProcessLimits(timeout=0.5), unsandboxed=bool(MISSING))
             codes = ("x = 1\nprint('é')", "while True: pass", "x", "import os\nos._exit(1)", "2")
             told = [(await process.run(code)) for code in codes]
             pid = process.pid

@@ -17,7 +17,7 @@ import uvloop
 from holdfast.errors import PythonUnavailable
 from holdfast.tools.python import process as process_module
 from holdfast.tools.python import seccomp
-from holdfast.tools.python.calls import Limits
+from holdfast.tools.python.calls import ProcessLimits
 from holdfast.tools.python.process import PythonProcess, Sandbox, detect_sandbox
 from tests.service.python_kit import Start, _start, is_there, sandboxed
 
@@ -145,7 +145,7 @@ class TestReading:
 
     def test_nor_under_uvloop(self, tmp_path: Path) -> None:
         async def work() -> str | None:
-            process = PythonProcess(tmp_path / "w", Limits())
+            process = PythonProcess(tmp_path / "w", ProcessLimits())
             try:
                 return (await process.run(OPEN)).result
             finally:

@@ -23,7 +23,7 @@ from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import STATE_VALUE_BYTES
 from holdfast.tools.context import State, ToolContext, TurnState
 from holdfast.tools.functions import tool_from
-from holdfast.tools.tool import Outcome, Tool, ToolLimits, Toolset, cut, run
+from holdfast.tools.tool import CallOutcome, Tool, ToolLimits, Toolset, cut, run
 
 ARTIFACTS: SessionArtifacts = SessionArtifacts(None, None)  # type: ignore[arg-type]  # nobody looks at them
 
@@ -75,7 +75,7 @@ def context(stored: dict[str, Any] | None = None) -> ToolContext:
     return ToolContext(session_id="s", user_id="u", agent=None, state=state, artifacts=ARTIFACTS)
 
 
-async def outcome(function: Any, arguments: Any, **limits: Any) -> Outcome:
+async def outcome(function: Any, arguments: Any, **limits: Any) -> CallOutcome:
     """What becomes of a call of it."""
     tools = Toolset.create([tool_from(function)], ToolLimits(**limits))
     text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()

@@ -22,7 +22,7 @@ from holdfast.cli.terminal import (
 )
 
 if TYPE_CHECKING:
-    from holdfast.workspace import History, Outcome, Workspace
+    from holdfast.workspace import CommitOutcome, History, Workspace
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -136,7 +136,7 @@ def purge(agent: str, tenant: str, config: str | None, *, yes: bool, as_json: bo
         _report(f"{made.short_oid} is the only commit now.", outcome)
 
 
-def _report(words: str, outcome: Outcome) -> None:
+def _report(words: str, outcome: CommitOutcome) -> None:
     click.echo(words)
     left: Sequence[Any] = outcome.left_out
     if left:

@@ -32,7 +32,7 @@ from holdfast.tools.search import SEARCH
 from holdfast.tools.tool import ELSEWHERE, PYTHON
 from holdfast.tools.workspace import TOOLS as WORKSPACE_TOOLS
 
-Found = Iterator[tuple[str, str]]
+Findings = Iterator[tuple[str, str]]
 """Yields paths and messages."""
 _BUILT = frozenset({MEMORY, PYTHON, SEARCH, SEARCH_ALIAS, *ARTIFACT_TOOLS})
 """Built-in tools."""
@@ -169,7 +169,7 @@ def find_refusals(config: Config) -> list[tuple[str, str]]:
     return [*([mistake] if mistake else []), *exposed, *_find_missing_rules(config), *_find_mcp_mistakes(config)]
 
 
-def find_doubts(config: Config) -> Found:
+def find_doubts(config: Config) -> Findings:
     """Yield what is served, but will not work as intended."""
     yield from _find_exposed(config)
     yield from ((key, "not used yet by this version") for key in NOT_USED_YET if key in config.lines)
@@ -189,7 +189,7 @@ def find_doubts(config: Config) -> Found:
         yield key, f"{message}: set storage.sessions.retention to limit disk usage"
 
 
-def _find_exposed(config: Config) -> Found:
+def _find_exposed(config: Config) -> Findings:
     reached = f"{config.gateway.host} can be reached from other machines"
     if is_loopback(config.gateway.host) or config.auth.kind == "always":
         return
@@ -202,7 +202,7 @@ def _find_exposed(config: Config) -> Found:
         )
 
 
-def _find_unknown_names(config: Config) -> Found:
+def _find_unknown_names(config: Config) -> Findings:
     for key in ("memory", "index"):
         part = getattr(config.storage, key)
         if part and part.embedder and part.embedder not in {*config.embedders, *BUILT_IN}:
@@ -214,7 +214,7 @@ def _find_unknown_names(config: Config) -> Found:
     yield from _find_unknown_agents(config.agents)
 
 
-def _find_unknown_agents(agents: Mapping[str, Agent]) -> Found:
+def _find_unknown_agents(agents: Mapping[str, Agent]) -> Findings:
     """Yield names of agents that do not exist. Turns of the agents that name them are rejected."""
     for name, agent in agents.items():
         for key in (*BELOW, CALLED):
@@ -223,7 +223,7 @@ def _find_unknown_agents(agents: Mapping[str, Agent]) -> Found:
                 yield f"agents.{name}.{key}", message
 
 
-def _find_unknown_tools(config: Config) -> Found:
+def _find_unknown_tools(config: Config) -> Findings:
     """Yield tools that are not built in. A program may register them, which is unknown here."""
     for name, agent in config.agents.items():
         path = f"agents.{name}.tools"
@@ -245,7 +245,7 @@ def _can_be_server_tool(config: Config, tool: str) -> bool:
     return any(tool == name or tool.startswith(get_tool_prefix(name, one.prefix)) for name, one in named)
 
 
-def _find_unknown_models(config: Config) -> Found:
+def _find_unknown_models(config: Config) -> Findings:
     used = [(f"agents.{name}.llm", agent.llm) for name, agent in config.agents.items()]
     used.append(("consolidation.model", config.consolidation.model))
     contexts = {f"agents.{name}.context" if name else "context": name for name in (None, *config.agents)}
@@ -263,7 +263,7 @@ def _find_unknown_models(config: Config) -> Found:
             yield f"{path}.scorer", message
 
 
-def _find_fallbacks(config: Config) -> Found:
+def _find_fallbacks(config: Config) -> Findings:
     """Yield fallbacks that will not be used, or not as intended. Two may name each other: fallbacks of fallbacks are not used."""
     for name, llm in config.llms.items():
         own, path = resolve_llm(config, name), f"llms.{name}.fallbacks"
@@ -286,7 +286,7 @@ def _find_fallbacks(config: Config) -> Found:
             seen.add((found.origin, found.model))
 
 
-def _find_windows(config: Config) -> Found:
+def _find_windows(config: Config) -> Findings:
     for name, llm in config.llms.items():
         if not llm.context_window and llm.provider != "offline":
             note = describe_unknown_window(resolve_llm(config, name).model)
@@ -294,7 +294,7 @@ def _find_windows(config: Config) -> Found:
                 yield f"llms.{name}", note
 
 
-def _find_missing_rules(config: Config) -> Found:
+def _find_missing_rules(config: Config) -> Findings:
     redaction, guard = config.redaction, config.secret_guard
     wanted = {
         "redaction": redaction.enabled
@@ -312,7 +312,7 @@ def _uses_rules(rules: Sequence[str], exclude: Sequence[str]) -> bool:
     return not find_unknown([*rules, *exclude]) and bool(choose_rules(rules, exclude))
 
 
-def _find_mcp_mistakes(config: Config) -> Found:
+def _find_mcp_mistakes(config: Config) -> Findings:
     for name in config.mcp_servers:
         try:
             McpSettings(name=name, command="any")
@@ -322,7 +322,7 @@ def _find_mcp_mistakes(config: Config) -> Found:
         yield "mcp_servers", str(MissingExtra("an MCP server", extra=MCP_EXTRA))
 
 
-def _find_hook_doubts(config: Config) -> Found:
+def _find_hook_doubts(config: Config) -> Findings:
     hooks = config.hooks
     if hooks.transcripts_dir is None and "hooks.transcripts" in config.lines:
         yield "hooks.transcripts", "no transcripts are written: set `transcripts_dir`"

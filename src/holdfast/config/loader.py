@@ -27,7 +27,7 @@ DEFAULT_FILE: Final = "holdfast.yaml"
 """File that is read if it exists and no other is named."""
 
 
-class Examined(NamedTuple):
+class ExaminedConfig(NamedTuple):
     """A configuration that was read, with or without mistakes."""
 
     config: Config
@@ -85,7 +85,7 @@ def load_default(env: Mapping[str, str]) -> Config:
     return load("", env=env, source="defaults")
 
 
-def examine_text(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> Examined:
+def examine_text(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FILE) -> ExaminedConfig:
     """Load a configuration from YAML together with its mistakes; see `load`."""
     problems = Problems(source)
     tree = parse_yaml(text, env=env, problems=problems) or Section(1, {})
@@ -112,10 +112,10 @@ def examine_text(text: str, *, env: Mapping[str, str], source: str = DEFAULT_FIL
         fallback=[*named, LLM(provider="offline")][0],
     )
     mistakes = env.mistakes if isinstance(env, Variables) else []
-    return Examined(config, [*problems.list_lines(), *mistakes], frozenset(problems.paths))
+    return ExaminedConfig(config, [*problems.list_lines(), *mistakes], frozenset(problems.paths))
 
 
-def examine_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> Examined:
+def examine_file(path: str | os.PathLike[str], env: Mapping[str, str]) -> ExaminedConfig:
     """Load a configuration from a file together with its mistakes; see `load_file`."""
     env, source = load_variables(env, (Path(path).parent, Path())), str(path)
     try:

@@ -77,7 +77,7 @@ def _mask(value: Any, *, name: str) -> Any:
 # -- value by value ------------------------------------------------------------------
 
 
-class Value(NamedTuple):
+class ShownValue(NamedTuple):
     """A value with its source."""
 
     key: str
@@ -101,17 +101,17 @@ def show_config(file: str | None, env: Mapping[str, str]) -> tuple[str, list[dic
     return text, [value._asdict() for value in found]
 
 
-def _format_line(value: Value) -> str:
+def _format_line(value: ShownValue) -> str:
     written = yaml.safe_dump(value.value, default_flow_style=True, width=10**6, allow_unicode=True)
     return f"{value.key}: {written.strip().removesuffix('...').strip()}"
 
 
-def list_values(settings: ServerSettings) -> Iterator[Value]:
+def list_values(settings: ServerSettings) -> Iterator[ShownValue]:
     """Yield every value in the order of the model, starting with the model that answers and the store."""
     config = settings.config
     model = resolve_llm(config)
-    yield Value("model", model.model, f"--model {config.model}" if config.model else model.origin)
-    yield Value("store", mask_url(settings.store), config.origins.get("store") or _find_store_source(config))
+    yield ShownValue("model", model.model, f"--model {config.model}" if config.model else model.origin)
+    yield ShownValue("store", mask_url(settings.store), config.origins.get("store") or _find_store_source(config))
     replaced = {"gateway.host": settings.host, "gateway.port": settings.port}
     for value in _list_section(config, Document, "", config):
         yield value._replace(value=replaced.get(value.key, value.value))
@@ -123,22 +123,22 @@ def _find_store_source(config: Config) -> str:
     return "databases, storage.sessions" if given and not memory else _find_source(config, "storage.sessions.backend")
 
 
-def _list_section(settings: Settings, cls: type[Settings], path: str, config: Config) -> Iterator[Value]:
+def _list_section(settings: Settings, cls: type[Settings], path: str, config: Config) -> Iterator[ShownValue]:
     for name, field in get_fields(cls).items():
         value = getattr(settings, name)
         if value is not None:
             yield from _list_inside(value, field.type, join_path(path, name), config)
 
 
-def _list_inside(value: Any, info: inspect.Type, path: str, config: Config) -> Iterator[Value]:
+def _list_inside(value: Any, info: inspect.Type, path: str, config: Config) -> Iterator[ShownValue]:
     kind, form = unwrap_type(info)
     match value:
         case Settings():
             yield from _list_section(value, type(value), path, config)
         case ContextSettings():
-            yield Value(f"{path}.strategy", value.strategy, _find_source(config, f"{path}.strategy"))
+            yield ShownValue(f"{path}.strategy", value.strategy, _find_source(config, f"{path}.strategy"))
             for key, option in value.options.items():
-                yield Value(f"{path}.{key}", option, _find_source(config, f"{path}.{key}"))
+                yield ShownValue(f"{path}.{key}", option, _find_source(config, f"{path}.{key}"))
         case dict() if isinstance(kind, inspect.DictType) and form is None and value:
             for key, item in value.items():
                 yield from _list_inside(item, kind.value_type, f"{path}.{key}", config)
@@ -146,7 +146,7 @@ def _list_inside(value: Any, info: inspect.Type, path: str, config: Config) -> I
             for index, item in enumerate(value):
                 yield from _list_section(item, type(item), f"{path}[{index}]", config)
         case _:
-            yield Value(path, _describe(value, info, path.rpartition(".")[2]), _find_source(config, path))
+            yield ShownValue(path, _describe(value, info, path.rpartition(".")[2]), _find_source(config, path))
 
 
 def _find_source(config: Config, path: str) -> str:

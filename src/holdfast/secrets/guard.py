@@ -20,8 +20,7 @@ import msgspec
 
 from holdfast.domain.messages import Content, Message, Part, ToolCall
 from holdfast.errors import HoldfastError, SecretBlocked
-from holdfast.secrets.redactor import Redactor, make_redactor, make_redactor_for
-from holdfast.secrets.redactor import Settings as RedactionSettings
+from holdfast.secrets.redactor import RedactionSettings, Redactor, make_redactor, make_redactor_for
 from holdfast.secrets.rules import CREDENTIALS
 
 _log = logging.getLogger("holdfast.secrets")

@@ -54,7 +54,7 @@ class Hit(NamedTuple):
     end: int
 
 
-class Settings(Protocol):
+class RedactionSettings(Protocol):
     """Settings of redaction in the configuration; see docs/secrets.md."""
 
     @property
@@ -321,7 +321,7 @@ def make_redactor(
     return Redactor([*load_builtin_rules(wanted), *map(make_rule, patterns)])
 
 
-def make_redactor_for(settings: Settings | None) -> Redactor | None:
+def make_redactor_for(settings: RedactionSettings | None) -> Redactor | None:
     """Create the redactor for the configuration's `redaction`. Return None if it is off. Raise as `make_redactor`."""
     if settings is None or not settings.enabled:
         return None

@@ -209,7 +209,7 @@ NOT_RUN: Final = "not run: the caller cancelled the turn"
 _log = logging.getLogger("holdfast.tools")
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class CallOutcome(msgspec.Struct, frozen=True):
     """Result of a call."""
 
     call: ToolCall
@@ -227,13 +227,13 @@ class Outcome(msgspec.Struct, frozen=True):
         return Message(role="tool", content=self.content, tool_call_id=self.call.id)
 
 
-def make_failure(call: ToolCall, why: str) -> Outcome:
+def make_failure(call: ToolCall, why: str) -> CallOutcome:
     """Create the outcome of a failed call, with an error for the model."""
     text = why.encode("utf-8", "replace").decode()
-    return Outcome(call, msgspec.json.encode({"error": text[:ERROR_CHARS]}).decode(), failed=True)
+    return CallOutcome(call, msgspec.json.encode({"error": text[:ERROR_CHARS]}).decode(), failed=True)
 
 
-async def run(tools: Toolset, call: ToolCall, context: ToolContext) -> Outcome:
+async def run(tools: Toolset, call: ToolCall, context: ToolContext) -> CallOutcome:
     """Run one call until it ends or its time limit is over. Errors of the tool or the model do not raise.
 
     If it is cancelled, it cancels the tool and waits a moment for it. A thread cannot be stopped and continues.
@@ -283,7 +283,7 @@ async def _stop(work: asyncio.Task[Any], *, grace: float = 0) -> None:
 
 def _make_outcome(
     tools: Toolset, tool: Tool, call: ToolCall, work: asyncio.Task[Any], delta: Mapping[str, Any]
-) -> Outcome:
+) -> CallOutcome:
     if work.cancelled():
         return make_failure(call, "the tool cancelled itself")
     error = work.exception()
@@ -297,7 +297,7 @@ def _make_outcome(
     except UNWRITABLE as exc:
         _log_failure(call, exc)
         return make_failure(call, f"the tool's result is not text and cannot be written as JSON: {type(exc).__name__}")
-    return Outcome(call, content, delta=delta)
+    return CallOutcome(call, content, delta=delta)
 
 
 # -- arguments -------------------------------------------------------------------

@@ -13,7 +13,7 @@ from holdfast.limits import WORKSPACE_HISTORY
 from holdfast.tools.context import ToolContext
 from holdfast.tools.functions import tool_from
 from holdfast.tools.tool import Tool, Toolset
-from holdfast.workspace import Commit, Outcome, Workspace, Workspaces
+from holdfast.workspace import Commit, CommitOutcome, Workspace, Workspaces
 from holdfast.workspace.files import LeftOut
 
 CHECKPOINT: Final = "checkpoint"
@@ -65,7 +65,7 @@ class WorkspaceTools:
         return self._workspaces.workspace(context.call.tenant, context.agent)
 
 
-def describe_outcome(outcome: Outcome) -> dict[str, Any]:
+def describe_outcome(outcome: CommitOutcome) -> dict[str, Any]:
     """Convert the result of a checkpoint for models and REST."""
     more = {"left_out": list_left_out(outcome.left_out)} if outcome.left_out else {}
     if outcome.commit is None:

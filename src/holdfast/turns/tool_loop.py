@@ -15,7 +15,7 @@ from holdfast.domain.state import join_deltas
 from holdfast.errors import InvalidRequest
 from holdfast.memory.session_memories import SessionMemories
 from holdfast.tools.context import Call, State, ToolContext
-from holdfast.tools.tool import CANCELLED, NOT_RUN, Outcome, make_failure, run
+from holdfast.tools.tool import CANCELLED, NOT_RUN, CallOutcome, make_failure, run
 from holdfast.turns.handover import hand_over, transfer
 from holdfast.turns.recall import has_foreign_quotes, is_shared, read_text_at, search_for_tool
 from holdfast.turns.reply_assembler import ReplyAssembler
@@ -70,7 +70,7 @@ class _RunningCalls:
         self._marked = {name: context.marked for name, context in contexts.items()}
         self.left = {asyncio.ensure_future(self._run(call, contexts[call.id])): call for call in assembler.calls}
 
-    async def _run(self, call: ToolCall, context: ToolContext) -> Outcome:
+    async def _run(self, call: ToolCall, context: ToolContext) -> CallOutcome:
         tools = self._turn.request.responder.tools
         tool = tools.tools.get(call.name)
         if tool is not None and tool.reads_state:
@@ -84,12 +84,12 @@ class _RunningCalls:
                 await self._turn.engine.scopes.load(self._turn.turn_state, self._turn.request.ref.user_id)
                 self._read = True
 
-    async def wait_for_some(self) -> list[asyncio.Task[Outcome]]:
+    async def wait_for_some(self) -> list[asyncio.Task[CallOutcome]]:
         """Return finished calls as soon as there are any."""
         done, _ = await asyncio.wait(self.left, return_when=asyncio.FIRST_COMPLETED)
         return [task for task in self.left if task in done]
 
-    async def write(self, done: Iterable[asyncio.Task[Outcome]]) -> list[Outcome]:
+    async def write(self, done: Iterable[asyncio.Task[CallOutcome]]) -> list[CallOutcome]:
         """Write the results of finished calls. Raises what a tool raised, if it is not an `Exception`."""
         errors = [task for task in done if task.cancelled() or task.exception() is not None]
         outcomes = [_read_outcome(task, self.left.pop(task)) for task in done]
@@ -107,7 +107,7 @@ class _RunningCalls:
         await asyncio.wait(left)
         await self._append([_read_outcome(task, call) for task, call in left.items()], last=True)
 
-    async def _append(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
+    async def _append(self, outcomes: Sequence[CallOutcome], *, last: bool) -> None:
         async with self._writing:
             try:
                 await self._write(outcomes, last=last)
@@ -115,21 +115,21 @@ class _RunningCalls:
                 for at, outcome in enumerate(outcomes):
                     await self._write_or_tell(outcome, last=last and at == len(outcomes) - 1)
 
-    async def _write_or_tell(self, outcome: Outcome, *, last: bool) -> None:
+    async def _write_or_tell(self, outcome: CallOutcome, *, last: bool) -> None:
         """Write a result; if the store refuses it or its state changes, write the reason instead."""
         try:
             await self._write([outcome], last=last)
         except InvalidRequest as exc:
             await self._write([make_failure(outcome.call, f"the tool's result could not be stored: {exc}")], last=last)
 
-    async def _write(self, outcomes: Sequence[Outcome], *, last: bool) -> None:
+    async def _write(self, outcomes: Sequence[CallOutcome], *, last: bool) -> None:
         delta = join_deltas(outcome.delta for outcome in outcomes)
         noted = [{**outcome.noted, **self._marked[outcome.call.id]} or None for outcome in outcomes]
         messages = [outcome.message for outcome in outcomes]
         await self._turn.append(messages, metadata=noted, state_delta=delta or None, last=last)
 
 
-def _read_outcome(task: asyncio.Task[Outcome], call: ToolCall) -> Outcome:
+def _read_outcome(task: asyncio.Task[CallOutcome], call: ToolCall) -> CallOutcome:
     if task.cancelled() or task.exception() is not None:
         return make_failure(call, CANCELLED)
     return task.result()

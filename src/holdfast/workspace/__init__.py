@@ -8,6 +8,6 @@
 from __future__ import annotations
 
 from holdfast.workspace.repository import Commit
-from holdfast.workspace.workspace import History, Outcome, Workspace, Workspaces, WorkspaceSettings
+from holdfast.workspace.workspace import CommitOutcome, History, Workspace, Workspaces, WorkspaceSettings
 
 __all__ = ["Commit", "History", "Outcome", "Workspace", "WorkspaceSettings", "Workspaces"]

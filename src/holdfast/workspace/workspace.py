@@ -81,7 +81,7 @@ _INIT_MESSAGE: Final = _Message("workspace init", "Auto-generated bootstrap comm
 _PURGE_MESSAGE: Final = _Message("workspace purge", "What was committed before was removed.")
 
 
-class Outcome(NamedTuple):
+class CommitOutcome(NamedTuple):
     """Result of an attempt to commit."""
 
     commit: Commit | None
@@ -158,7 +158,7 @@ class Workspace:
         """
         return (await self.attempt(subject, body)).commit
 
-    async def attempt(self, subject: str, body: str = "") -> Outcome:
+    async def attempt(self, subject: str, body: str = "") -> CommitOutcome:
         """Commit like `commit`, and also return the files that were left out, even if there was nothing to commit."""
         subject = to_one_line(subject)[:WORKSPACE_SUBJECT_CHARS].rstrip()
         if not subject:
@@ -180,7 +180,7 @@ class Workspace:
 
     async def checkpoint(
         self, note: str | None = None, *, session_id: str | None = None, user_id: str | None = None
-    ) -> Outcome:
+    ) -> CommitOutcome:
         """Commit on request, with a note that says why. Raise as `commit`.
 
         Args:
@@ -222,7 +222,7 @@ class Workspace:
                     diff = found.text + more or None
         return History(commits=commits, diff=diff)
 
-    async def purge(self) -> Outcome:
+    async def purge(self) -> CommitOutcome:
         """Reduce the repository to one commit with the current files. Everything else is deleted from the disk.
 
         Earlier commits, other branches, tags, stashes and unreachable objects are deleted; configuration and hooks are kept. A file that
@@ -330,7 +330,7 @@ class Workspace:
 
     async def _create_first_commit(
         self, repository: Repository, message: _Message, only: Sequence[bytes] | None = None
-    ) -> Outcome:
+    ) -> CommitOutcome:
         """Create the first commit of a new repository."""
         rules = self._shared.rules
         if rules.action == "block":
@@ -343,13 +343,13 @@ class Workspace:
             raise WorkspaceUnavailable(f"a new repository in {self.folder} could not be written")
         return outcome
 
-    async def _try_commit(self, repository: Repository, message: _Message) -> Outcome | None:
+    async def _try_commit(self, repository: Repository, message: _Message) -> CommitOutcome | None:
         """Commit, or return None if another git was faster."""
         tip = await repository.get_tip()
         blobs = repository.scratch / "blobs"
         draft = await self._draft(blobs, self._shared.rules, await repository.list_files(), repository, tip)
         if not draft.changes:
-            return Outcome(None, draft.left_out)
+            return CommitOutcome(None, draft.left_out)
         outcome = await self._commit_draft(draft, repository, blobs, tip, message)
         if outcome is not None and outcome.commit is not None:
             await repository.settle(outcome.commit.oid)
@@ -368,7 +368,7 @@ class Workspace:
 
     async def _commit_draft(
         self, draft: Draft, repository: Repository, blobs: Path, tip: str | None, message: _Message
-    ) -> Outcome | None:
+    ) -> CommitOutcome | None:
         for rule, place in draft.secrets:
             about = {"agent": self.agent, "rule": rule, "place": place}
             _log.warning("a secret was committed to a workspace", extra={"fields": about})
@@ -381,9 +381,9 @@ class Workspace:
         commit = Commit(
             oid=oid, short_oid=oid[:7], subject=subject, body=body, author=AUTHOR, timestamp_unix=max(0, at)
         )
-        return Outcome(commit, draft.left_out)
+        return CommitOutcome(commit, draft.left_out)
 
-    async def _settle(self, outcome: Outcome) -> None:
+    async def _settle(self, outcome: CommitOutcome) -> None:
         if outcome.commit is not None:
             async with open_repository(self._shared.git, self.folder) as repository:
                 await repository.settle(outcome.commit.oid)

@@ -187,7 +187,7 @@ _QUOTED_CHARS: Final = 2000
 """Maximum characters of standard error output that are quoted if a program cannot be started."""
 
 
-class Connection:
+class McpConnection:
     """Connection to one MCP server.
 
     Attributes:

@@ -23,7 +23,7 @@ from holdfast.errors import HoldfastError, InvalidRequest, ToolFailed
 from holdfast.limits import MCP_DESCRIPTION_CHARS, MCP_MEDIA, MCP_SCHEMA_BYTES
 from holdfast.stores.checks import check_kind
 from holdfast.tools.context import ToolContext
-from holdfast.tools.mcp.connection import Connection
+from holdfast.tools.mcp.connection import McpConnection
 from holdfast.tools.mcp.settings import McpSettings
 from holdfast.tools.tool import Tool, ToolLimits, Toolset
 
@@ -135,14 +135,14 @@ class McpServers:
     def __init__(self, settings: Iterable[McpSettings], own: Toolset, changed: Callable[[Toolset], None]) -> None:
         self._own = own
         self._notify = changed
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, McpConnection] = {}
         for one in settings:
             check_kind(one, "mcp_servers", McpSettings, "a list of McpSettings")
             if one.name in self._connections:
                 raise InvalidRequest(
                     f"two MCP servers have the name {one.name!r}; rename one of them", param="mcp_servers"
                 )
-            self._connections[one.name] = Connection(one, self._publish_tools)
+            self._connections[one.name] = McpConnection(one, self._publish_tools)
 
     async def open(self) -> None:
         """Connect to all servers concurrently. Servers that cannot be reached are retried later, and by calls.
@@ -185,7 +185,7 @@ class McpServers:
         self._notify(msgspec.structs.replace(self._own, tools=tools, groups=groups, unlisted=unlisted))
 
 
-def _convert_tool(connection: Connection, offered: Offered, taken: Collection[str]) -> Tool | None:
+def _convert_tool(connection: McpConnection, offered: Offered, taken: Collection[str]) -> Tool | None:
     """Convert a server's tool. Log a warning and return None if no provider would accept it."""
     settings = connection.settings
     name = make_tool_name(settings.tool_prefix, offered.name, taken)
@@ -218,7 +218,7 @@ def _is_within_limit(schema: Any) -> bool:
 
 
 def _make_call(
-    connection: Connection, theirs: str, ours: str
+    connection: McpConnection, theirs: str, ours: str
 ) -> Callable[[ToolContext, dict[str, Any]], Awaitable[str]]:
     async def call(context: ToolContext, arguments: dict[str, Any]) -> str:
         result = await connection.call(theirs, arguments)

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.limits import MIB
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ProcessLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of a process."""
 
     timeout: float = 60.0

@@ -17,12 +17,12 @@ from holdfast.background import Repeater
 from holdfast.domain.session import Session
 from holdfast.errors import PythonUnavailable
 from holdfast.limits import PYTHON_CALLS_WAITING
-from holdfast.tools.python.calls import CallResult, Limits
+from holdfast.tools.python.calls import CallResult, ProcessLimits
 from holdfast.tools.python.folders import WorkFolders, remove
 from holdfast.tools.python.process import PythonProcess, detect_sandbox
 from holdfast.tools.python.settings import PythonSettings
 
-Key = tuple[str, str, str]
+SessionKey = tuple[str, str, str]
 """Tenant, user id and session id."""
 _SOONEST: Final = 1_000
 _LATEST: Final = 3_600_000
@@ -51,7 +51,7 @@ class NoKernel(Exception):
     """The session has no process now; the message for the model says why."""
 
 
-class Process(Protocol):
+class KernelProcess(Protocol):
     """Interface of the process that a kernel uses, implemented by `PythonProcess`."""
 
     async def run(self, code: str) -> CallResult:
@@ -73,7 +73,7 @@ class Kernel:
         plots: number of plots that the session has as artifacts.
     """
 
-    def __init__(self, key: Key, identity: str, used_at: int) -> None:
+    def __init__(self, key: SessionKey, identity: str, used_at: int) -> None:
         self.key = key
         self.identity = identity
         self.used_at = used_at
@@ -83,14 +83,14 @@ class Kernel:
         self.begun = False
         self.unit = -1
         self.plots = 0
-        self._place: tuple[Path, Process] | None = None
+        self._place: tuple[Path, KernelProcess] | None = None
 
     def check(self) -> None:
         """Raise `NoKernel` if the kernel has ended."""
         if self.ended:
             raise NoKernel("the session ended before this call could run")
 
-    async def prepare(self, make: Callable[[], Path], process: Callable[[Path], Process]) -> None:
+    async def prepare(self, make: Callable[[], Path], process: Callable[[Path], KernelProcess]) -> None:
         """Create the work folder and the process, which starts when it is first used. Raise `NoKernel`."""
         if self._place is None:
             try:
@@ -147,13 +147,13 @@ class Kernels:
         settings: PythonSettings,
         clock: Callable[[], int],
         *,
-        process: Callable[[Path], Process] | None = None,
+        process: Callable[[Path], KernelProcess] | None = None,
     ) -> None:
         self.settings = settings
         self._clock = clock
         self._process = process or self._create_process
         self._folders = WorkFolders(settings.workdir)
-        self._kernels: dict[Key, Kernel] = {}
+        self._kernels: dict[SessionKey, Kernel] = {}
         self._closing: set[asyncio.Task[None]] = set()
         self._sweeper: Repeater | None = None
         self._open = False
@@ -172,9 +172,9 @@ class Kernels:
         await anyio.to_thread.run_sync(self._folders.open)
         self._open = True
 
-    def _create_process(self, folder: Path) -> Process:
+    def _create_process(self, folder: Path) -> KernelProcess:
         settings = self.settings
-        limits = Limits(
+        limits = ProcessLimits(
             timeout=settings.timeout,
             memory=settings.memory,
             max_output=settings.max_output,
@@ -185,7 +185,7 @@ class Kernels:
     # -- using one -----------------------------------------------------------
 
     @asynccontextmanager
-    async def acquire(self, key: Key, identity: str) -> AsyncIterator[Kernel]:
+    async def acquire(self, key: SessionKey, identity: str) -> AsyncIterator[Kernel]:
         """Yield the kernel of a session for exclusive use. Callers of one session are served in order.
 
         Args:
@@ -210,7 +210,7 @@ class Kernels:
             kernel.used_at = self._clock()
             self._schedule_sweep()
 
-    def _get_kernel(self, key: Key, identity: str) -> Kernel:
+    def _get_kernel(self, key: SessionKey, identity: str) -> Kernel:
         """Return the existing or a new kernel of a session. Raise `NoKernel`."""
         if not self._open:
             raise NoKernel("the server is shutting down")

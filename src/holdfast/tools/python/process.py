@@ -16,12 +16,12 @@ import msgspec
 
 from holdfast.errors import InvalidRequest, PythonUnavailable
 from holdfast.limits import PYTHON_CODE_BYTES
-from holdfast.tools.python.calls import CallResult, Limits
+from holdfast.tools.python.calls import CallResult, ProcessLimits
 from holdfast.tools.python.contents import DEPTH, Contents, list_contents
 from holdfast.tools.python.folders import remove
 from holdfast.tools.python.worker import Answer, Sandbox, Worker, detect_sandbox
 
-__all__ = ["CallResult", "Limits", "PythonProcess", "Sandbox", "detect_sandbox"]
+__all__ = ["CallResult", "ProcessLimits", "PythonProcess", "Sandbox", "detect_sandbox"]
 
 _BUSY_SECONDS: Final = 0.25
 _IDLE_SECONDS: Final = 2.0
@@ -50,13 +50,13 @@ class PythonProcess:
     def __init__(
         self,
         folder: Path,
-        limits: Limits | None = None,
+        limits: ProcessLimits | None = None,
         *,
         interpreter: str | None = None,
         unsandboxed: bool = False,
     ) -> None:
         self._folder = folder.absolute()
-        self._limits = limits or Limits()
+        self._limits = limits or ProcessLimits()
         self._interpreter = _find_program(interpreter or sys.executable)
         self._unsandboxed = unsandboxed
         self._turn = asyncio.Lock()

@@ -20,7 +20,7 @@ from holdfast.limits import (
 )
 from holdfast.tools.context import Call, ToolContext
 from holdfast.tools.functions import tool_from
-from holdfast.tools.python.calls import Limits
+from holdfast.tools.python.calls import ProcessLimits
 from holdfast.tools.python.files import RestoredFiles, restore, save_files
 from holdfast.tools.python.kernels import Kernel, Kernels, NoKernel
 from holdfast.tools.python.results import format_result
@@ -165,7 +165,7 @@ def add_python_tool(
 
 def get_max_seconds(settings: PythonSettings) -> float:
     """Return the maximum seconds of a call, including the calls before it in the queue. The limits of each call end it long before."""
-    one = settings.timeout + Limits().grace + PYTHON_START_SECONDS + PYTHON_KEEP_SECONDS
+    one = settings.timeout + ProcessLimits().grace + PYTHON_START_SECONDS + PYTHON_KEEP_SECONDS
     return one * (PYTHON_CALLS_WAITING + 1)
 
 

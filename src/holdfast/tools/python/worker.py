@@ -23,7 +23,7 @@ import msgspec
 from holdfast.errors import PythonUnavailable
 from holdfast.limits import MIB, PYTHON_START_SECONDS
 from holdfast.tools.python import child, sandbox
-from holdfast.tools.python.calls import Limits
+from holdfast.tools.python.calls import ProcessLimits
 
 _CLOSED_SECONDS: Final = 1.0
 """Seconds for a process that has closed its pipes to end by itself."""
@@ -110,7 +110,7 @@ class _RawAnswer(_AnswerFields):
     plots: msgspec.Raw
     notes: msgspec.Raw
 
-    def to_answer(self, limits: Limits) -> Answer:
+    def to_answer(self, limits: ProcessLimits) -> Answer:
         """Return the answer within the limits. Plots that are not PNGs are dropped."""
         plots = [plot for plot in _decode_list(self.plots, bytes) if plot.startswith(_PNG)][: limits.max_plots]
         notes = [note[:_NOTE_CHARS] for note in _decode_list(self.notes, str)[:_NOTES]]
@@ -139,7 +139,7 @@ class Worker:
         sandbox: restrictions that the process reported before it ran any code.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process, limits: Limits, outputs: tuple[int, int]) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, limits: ProcessLimits, outputs: tuple[int, int]) -> None:
         self._process = process
         self._limits = limits
         self._outputs = outputs
@@ -151,7 +151,7 @@ class Worker:
     # -- its start -------------------------------------------------------------
 
     @classmethod
-    async def start(cls, folder: Path, limits: Limits, interpreter: str) -> Worker:
+    async def start(cls, folder: Path, limits: ProcessLimits, interpreter: str) -> Worker:
         """Start a process in an existing folder. Raise `PythonUnavailable`."""
         (stdout, theirs), (stderr, theirs_too) = _create_output(), _create_output()
         outputs = (stdout, stderr)
