@@ -10,4 +10,4 @@ from __future__ import annotations
 from holdfast.workspace.repository import Commit
 from holdfast.workspace.workspace import CommitOutcome, History, Workspace, Workspaces, WorkspaceSettings
 
-__all__ = ["Commit", "History", "Outcome", "Workspace", "WorkspaceSettings", "Workspaces"]
+__all__ = ["Commit", "CommitOutcome", "History", "Workspace", "WorkspaceSettings", "Workspaces"]
