@@ -71,7 +71,7 @@ async def test_bodies_of_one_principal_do_not_wait_for_each_other_for_ever() -> 
     first.end_arrival()
     first.release()
     await waiting
-    assert room.of(ADA) == 3 * (MIB // 2) + PIECE
+    assert room.get_held(ADA) == 3 * (MIB // 2) + PIECE
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6), st.booleans()), max_size=20))
@@ -100,7 +100,7 @@ def test_room_is_never_lost(wishes: list[tuple[int, int, bool]]) -> None:
             if cancelled:
                 tasks[len(tasks) // 2].cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        assert room.held == room.of(ADA) == room.of(BO) == 0
+        assert room.held == room.get_held(ADA) == room.get_held(BO) == 0
         assert not room._waiting
         assert not room._arriving
 

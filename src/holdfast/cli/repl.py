@@ -235,11 +235,11 @@ class BudgetGauge:
         """Return the bar, and the messages that left the prompt since the last call."""
         runs = built.list_decisions()
         left, self._before = list(find_new_removals(self._before, runs)), runs
-        told = [format_bar(built.tokens, built.budget)]
+        lines = [format_bar(built.tokens, built.budget)]
         if left:
             more = f", and {format_count(len(left) - MAX_RANGES, 'more run')}" if len(left) > MAX_RANGES else ""
-            told.append(f"  left: {', '.join(map(str, left[:MAX_RANGES]))}{more}")
-        return "\n".join(told)
+            lines.append(f"  left: {', '.join(map(str, left[:MAX_RANGES]))}{more}")
+        return "\n".join(lines)
 
 
 def format_bar(tokens: int, budget: int) -> str:

@@ -517,10 +517,10 @@ def _format_integer(value: float | None) -> str:
 def _format_change(name: str, change: float) -> str:
     """Format a difference: shares in percentage points, other values in their own unit, 0 without a sign."""
     if _COLUMNS[name][1] is _format_share:
-        shown, unit = f"{change * 100:+.1f}", " points"
+        formatted, unit = f"{change * 100:+.1f}", " points"
     else:
-        shown, unit = f"{change:+.2f}" if name == "build_ms" else f"{change:+,.0f}", ""
-    return (shown if shown.strip("+-0.,") else shown.strip("+-")) + unit
+        formatted, unit = f"{change:+.2f}" if name == "build_ms" else f"{change:+,.0f}", ""
+    return (formatted if formatted.strip("+-0.,") else formatted.strip("+-")) + unit
 
 
 _count = "{:,}".format

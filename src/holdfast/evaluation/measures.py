@@ -73,19 +73,23 @@ def compute_figures(
         tokens: Returns the tokens of a turn; needed if there are budgets.
         adversarial: Types left out of `without_adversarial`.
     """
-    asked = [(outcome, samples[outcome.sample], samples[outcome.sample].queries[outcome.query]) for outcome in outcomes]
-    turns = {str(k): [compute_share(query.evidence, outcome.ranked[:k]) for outcome, _, query in asked] for k in ks}
-    types = [query.type for _, _, query in asked]
+    questions = [
+        (outcome, samples[outcome.sample], samples[outcome.sample].queries[outcome.query]) for outcome in outcomes
+    ]
+    turns = {str(k): [compute_share(query.evidence, outcome.ranked[:k]) for outcome, _, query in questions] for k in ks}
+    types = [query.type for _, _, query in questions]
     honest = [at for at, name in enumerate(types) if name not in adversarial]
     return Figures(
         mode=mode,
-        questions=len(asked),
+        questions=len(questions),
         turns={k: mean(shares) for k, shares in turns.items()},
         sessions={
-            str(k): mean(compute_session_share(sample, query, outcome.sessions[:k]) for outcome, sample, query in asked)
+            str(k): mean(
+                compute_session_share(sample, query, outcome.sessions[:k]) for outcome, sample, query in questions
+            )
             for k in ks
         },
-        tokens={str(budget): mean(_list_budget_shares(asked, budget, tokens)) for budget in budgets if tokens},
+        tokens={str(budget): mean(_list_budget_shares(questions, budget, tokens)) for budget in budgets if tokens},
         types={name: _compute_type_figures(name, types, turns) for name in sorted(set(types))},
         without_adversarial={k: mean(shares[at] for at in honest) for k, shares in turns.items()}
         if 0 < len(honest) < len(types)

@@ -85,9 +85,9 @@ class FullText:
         words = dict.fromkeys(_split_words(query.text))
         if not words:
             return []
-        asked = " OR ".join(f'"{word}"' for word in words)
+        match = " OR ".join(f'"{word}"' for word in words)
         select = "SELECT rowid FROM turns WHERE turns MATCH ? AND tool = ? ORDER BY bm25(turns), rowid DESC"
-        return [row[0] for row in self._database.execute(select, (asked, int(query.role == TOOL)))]
+        return [row[0] for row in self._database.execute(select, (match, int(query.role == TOOL)))]
 
 
 def _format_turn(turn: Turn) -> str:

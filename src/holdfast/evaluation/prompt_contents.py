@@ -206,8 +206,8 @@ class Needs:
     def make_check(self, query: Query, at: int) -> _Values | _Words:
         """Return the check for a turn that answers a question."""
         text = self._sample.turns[at].text
-        said = normalize(text)
-        patterns = [pattern for value in query.values if (pattern := _make_pattern(value, said)) is not None]
+        normalized = normalize(text)
+        patterns = [pattern for value in query.values if (pattern := _make_pattern(value, normalized)) is not None]
         if patterns:
             return _Values(patterns)
         sentence = self._find_best_sentence(query.text, text)
@@ -226,15 +226,15 @@ class Needs:
         return best
 
 
-def _make_pattern(value: str, said: str) -> re.Pattern[str] | None:
+def _make_pattern(value: str, normalized: str) -> re.Pattern[str] | None:
     """Return a pattern for a value in normalized text: as words, else as part of words; None if the text does not contain it."""
     if not normalize(value).strip():
         return None
     pattern = Matcher((value,), ()).pattern
-    if pattern.search(said):
+    if pattern.search(normalized):
         return pattern
     pattern = re.compile(re.escape(normalize(value).strip()))
-    return pattern if pattern.search(said) else None
+    return pattern if pattern.search(normalized) else None
 
 
 @lru_cache(maxsize=16_384)

@@ -148,14 +148,14 @@ def _parse_turns(messages: Sequence[Any], session: int, name: str, where: str) -
         text = message.get("content")
         if not isinstance(text, str):
             raise InvalidMessage(f"{where}.messages[{at}].content must be a string")
-        name_ = message.get("name")
+        speaker = message.get("name")
         time = _parse_time(message.get("timestamp"), f"{where}.messages[{at}].timestamp")
         moment = moment if time is None else time
         yield Turn(
             str(message.get("id", f"{name}:{at}")),
             session,
             message["role"],
-            None if name_ is None else str(name_),
+            None if speaker is None else str(speaker),
             text,
             moment,
         )

@@ -175,8 +175,8 @@ class AnswerReader:
         try:
             return msgspec.json.decode(data)
         except (msgspec.MsgspecError, ValueError, RecursionError) as exc:
-            shown = scrub(_quote_bytes(data), self._secrets)
-            raise ModelProtocolError(f"{self._where} sent invalid JSON: {shown}") from exc
+            excerpt = scrub(_quote_bytes(data), self._secrets)
+            raise ModelProtocolError(f"{self._where} sent invalid JSON: {excerpt}") from exc
 
     def _make_error(self, data: Any) -> Exception:
         return make_upstream_error(None, find_error_object(scrub(data, self._secrets)), where=self._where)

@@ -180,8 +180,8 @@ class ReplyChunks:
             yield from self._emit_text(block["text"])
         elif kind == "thinking":
             self._pieces.append(text := str(block.get("thinking") or ""))
-            shown = {"reasoning_content": text} if text else {}
-            yield self._make_chunk({**shown, "thinking_blocks": [{**block, "thinking": text, "index": index}]})
+            reasoning = {"reasoning_content": text} if text else {}
+            yield self._make_chunk({**reasoning, "thinking_blocks": [{**block, "thinking": text, "index": index}]})
         elif kind == "redacted_thinking":
             yield self._make_chunk({"thinking_blocks": [{**block, "index": index}]})
         elif kind == "tool_use":

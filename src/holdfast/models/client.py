@@ -237,10 +237,10 @@ class UpstreamClient(ABC):
         """Return the seconds before the next attempt, or None if there must not be one."""
         if not failure.again or attempt >= self._max_retries:
             return None
-        asked = failure.error.retry_after
-        if asked is not None:
+        requested_pause = failure.error.retry_after
+        if requested_pause is not None:
             # A little later than asked, with jitter, so that clients do not all return at once.
-            return asked * (1 + 0.1 * self._random()) if asked <= LONGEST_PAUSE else None
+            return requested_pause * (1 + 0.1 * self._random()) if requested_pause <= LONGEST_PAUSE else None
         return float(FIRST_PAUSE * 2**attempt * (0.5 + 0.5 * self._random()))
 
     async def _send(self, call: PreparedRequest) -> aiohttp.ClientResponse | _Failure:

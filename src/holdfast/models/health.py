@@ -59,14 +59,14 @@ class Upstream:
         self.failures[error.code] += 1
         if not _is_down(error):
             return
-        asked = error.retry_after
+        requested_pause = error.retry_after
         if self._until is None or call is self._probe or call.started > self._since:
             self._in_a_row, self._since = self._in_a_row + 1, now
             pause = min(COOL_DOWN_FIRST_SECONDS * 2 ** min(self._in_a_row - 1, 32), COOL_DOWN_SECONDS)
-            self._until = now + _to_milliseconds(asked or pause)
-        elif asked is not None:
+            self._until = now + _to_milliseconds(requested_pause or pause)
+        elif requested_pause is not None:
             # It ran when an earlier call failed, so this is the same failure, but its pause may be longer.
-            self._until = max(self._until, now + _to_milliseconds(asked))
+            self._until = max(self._until, now + _to_milliseconds(requested_pause))
 
     def end(self, call: Call) -> None:
         """Record the end of a call, successful or not."""

@@ -219,8 +219,8 @@ def _list_messages(prompt: _Prompt) -> list[str]:
         calls = [str((call.get("function") or {}).get("name")) for call in _list_calls(message)]
         called = f" calls {', '.join(calls)}" if calls else ""
         text = _get_text(message)
-        shown = f" {_quote(text, LISTED_CHARS)}" if text else ""
-        lines.append(f"{at}. {message.get('role')}{called}{shown} ({size:,} tokens)")
+        quoted = f" {_quote(text, LISTED_CHARS)}" if text else ""
+        lines.append(f"{at}. {message.get('role')}{called}{quoted} ({size:,} tokens)")
     return lines
 
 

@@ -430,8 +430,8 @@ class Compactor:
         The pause doubles with each failure, and is at least what the model asked for.
         """
         grown = self.pace.first_pause << min(len(failures) - 1, 20)
-        asked = (failures[-1].report or {}).get("retry_after")
-        wait = int(asked * 1000) if isinstance(asked, int | float) else 0
+        requested_pause = (failures[-1].report or {}).get("retry_after")
+        wait = int(requested_pause * 1000) if isinstance(requested_pause, int | float) else 0
         return min(max(grown, wait), self.pace.longest_pause)
 
     def _is_postponed(self, job: Job) -> bool:

@@ -262,8 +262,8 @@ class Scoring:
     def _pause_scorer(self, name: str, exc: Exception) -> None:
         """Pause a scorer that cannot be reached, for all sessions."""
         failures = self._paused.get(name, (0, 0))[0] + 1
-        asked = getattr(exc, "retry_after", None)
-        pause = max(_compute_pause(failures), min(LONGEST_PAUSE, int(1000 * asked)) if asked else 0)
+        requested_pause = getattr(exc, "retry_after", None)
+        pause = max(_compute_pause(failures), min(LONGEST_PAUSE, int(1000 * requested_pause)) if requested_pause else 0)
         self._paused[name] = failures, self._clock() + pause
         _log.warning("the scorer %r could not be reached; retrying in %.1f s: %r", name, pause / 1000, exc)
 

@@ -195,9 +195,9 @@ async def _find_flaw(answer: Answer, task: Task, count: Count) -> Flaw | None:
 
 
 async def _require_flawless(answer: Answer, task: Task, count: Count) -> str:
-    flaw_ = await _find_flaw(answer, task, count)
-    if flaw_ is not None:
-        raise SummaryError(flaw_, _WRONG[flaw_])
+    flaw = await _find_flaw(answer, task, count)
+    if flaw is not None:
+        raise SummaryError(flaw, _WRONG[flaw])
     return answer.text
 
 
@@ -265,13 +265,13 @@ async def _write_by_function(writer: Summarizer, reading: SummaryInput, spent: S
     text = "\n".join(iter_records(reading.units))
     task = Task(text=text, earlier=reading.earlier, tokens=reading.tokens, prompt=reading.prompt)
     async with _convert_errors(writer.name, seconds):
-        text_ = await call_summarizer(writer, messages, earlier=reading.earlier, tokens=reading.tokens)
+        summary = await call_summarizer(writer, messages, earlier=reading.earlier, tokens=reading.tokens)
     spent.calls += 1
-    if not isinstance(text_, str):
+    if not isinstance(summary, str):
         raise SummaryError(
-            "nonsense", f"the summarizer {writer.name} returned {type(text_).__name__} instead of a string"
+            "nonsense", f"the summarizer {writer.name} returned {type(summary).__name__} instead of a string"
         )
-    answer = await _require_flawless(Answer(clean_answer(text_)), task, reading.count)
+    answer = await _require_flawless(Answer(clean_answer(summary)), task, reading.count)
     return Draft(cut_to_fit(answer, reading.tokens, reading.count.text), 1, reading.count.text(answer) > reading.tokens)
 
 

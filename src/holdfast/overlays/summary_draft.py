@@ -181,11 +181,11 @@ def compose(
     job: Job, seen: Source, read: SummaryInput, draft: Draft, begun: NewCompaction
 ) -> tuple[NewCompaction, SavedView]:
     """Return the compaction, and the view that continues with it."""
-    plan_, count = seen.plan, job.request.count
-    first = plan_.find_first(read.units)
+    plan, count = seen.plan, job.request.count
+    first = plan.find_first(read.units)
     marker = job.request.marker
-    summary = make_compaction(draft.text, first=first, last=plan_.last, total=plan_.total, count=count, marker=marker)
-    earlier = plan_.earlier.tokens if plan_.earlier else 0
+    summary = make_compaction(draft.text, first=first, last=plan.last, total=plan.total, count=count, marker=marker)
+    earlier = plan.earlier.tokens if plan.earlier else 0
     new = msgspec.structs.replace(
         begun,
         first=first,
@@ -204,10 +204,10 @@ def compose(
 def _make_report(seen: Source, read: SummaryInput, draft: Draft) -> dict[str, Any]:
     """Return a report on the quality of a summary."""
     before = [*collect_texts(read.units), *([read.earlier] if read.earlier else [])]
-    lost_ = find_lost(before, [draft.text, *collect_texts(seen.plan.rest)])
+    missing = find_lost(before, [draft.text, *collect_texts(seen.plan.rest)])
     return {
-        "lost_identifiers": [word[:_SHOWN_IDENTIFIER] for word in lost_.named],
-        "lost": lost_.count,
+        "lost_identifiers": [word[:_SHOWN_IDENTIFIER] for word in missing.named],
+        "lost": missing.count,
         "chunks": draft.chunks,
         "cut": draft.cut,
     }

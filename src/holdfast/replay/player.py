@@ -272,13 +272,13 @@ def _play_session(session: Recording, player: Player, tally: Tally) -> None:
     _, messages = split_system(session.messages)
     task = next((message for message in messages if message.role == "user"), None)
     before: tuple[Message, ...] = ()
-    said = SessionTexts()
+    texts = SessionTexts()
     for message in messages:
         call = message.role == "assistant" and bool(player.entries)
         if call:
-            before = play_call(player, message, task, before, said, tally=tally)
+            before = play_call(player, message, task, before, texts, tally=tally)
         player.append(message)
-        said.add(message)
+        texts.add(message)
         if call:
             player.finish_call()
     if player.summaries is not None:
@@ -290,7 +290,7 @@ def play_call(
     recorded: Message,
     task: Message | None,
     before: tuple[Message, ...],
-    said: SessionTexts,
+    texts: SessionTexts,
     *,
     tally: Tally,
 ) -> tuple[Message, ...]:
@@ -301,11 +301,11 @@ def play_call(
         recorded: The message with which the agent answered.
         task: The session's first user message.
         before: The prompt of the previous call.
-        said: The texts of the session up to this call.
+        texts: The texts of the session up to this call.
         tally: The totals.
     """
     tally.calls += 1
-    used = {value: origin for value in list_values(recorded) if (origin := said.find_origin(value)) is not None}
+    used = {value: origin for value in list_values(recorded) if (origin := texts.find_origin(value)) is not None}
     tally.used += len(used)
     player.prepare()
     started = time.perf_counter()

@@ -41,10 +41,10 @@ class SessionTexts:
 
 def list_blocks(built: WorkingSet, conversation: Sequence[Message]) -> list[str]:
     """Return the texts of a prompt in which values count as appearing together: units, and single lines of a compaction."""
-    laid = [one.text for one in (built.window.summary, built.window.compaction) if one is not None]
+    compaction_texts = [one.text for one in (built.window.summary, built.window.compaction) if one is not None]
     blocks: list[str] = []
     for message in conversation:
-        if isinstance(message.content, str) and message.content in laid:
+        if isinstance(message.content, str) and message.content in compaction_texts:
             blocks += message.content.splitlines()
         elif message.role == "tool" and blocks:
             blocks[-1] += "\n" + _get_text(message)

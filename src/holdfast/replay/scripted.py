@@ -115,9 +115,9 @@ def _split_lines(text: str) -> Iterator[Line]:
     yield from _make_line(kind, who, words)
 
 
-def _make_line(kind: str, who: str, words: list[str]) -> Iterator[Line]:
+def _make_line(kind: str, speaker: str, words: list[str]) -> Iterator[Line]:
     if words:
-        yield Line(kind, f"{who}: {_shorten(words, WORDS[kind])}")
+        yield Line(kind, f"{speaker}: {_shorten(words, WORDS[kind])}")
 
 
 def _shorten(words: list[str], most: int) -> str:

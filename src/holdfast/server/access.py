@@ -132,9 +132,11 @@ class Access:
         if upstream is not None and len(upstream) > TOKEN_CHARS:
             raise deny(_WRONG)
         given = [headers.get("x-holdfast-key"), None if upstream else bearer, api_key]
-        shown = [value.strip() for value in given if value]
+        credentials = [value.strip() for value in given if value]
         # Some clients send a key for another service next to ours.
-        return Credentials(next((value for value in shown if is_key(value)), next(iter(shown), None)), upstream)
+        return Credentials(
+            next((value for value in credentials if is_key(value)), next(iter(credentials), None)), upstream
+        )
 
     async def _identify(self, credentials: Credentials) -> Principal:
         own = credentials.own

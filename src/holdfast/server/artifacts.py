@@ -219,8 +219,8 @@ async def delete(call: Call, query: VersionQuery) -> DeletedArtifact:
     """Delete an artifact with all of its versions, or one version."""
     session = await call.get_session()
     name = check_name(call.path["name"])
-    gone = await call.hf.artifacts.delete(session.ref, name, query.version)
-    return DeletedArtifact(name=name, versions=len(gone), bytes=sum(one.size for one in gone))
+    deleted = await call.hf.artifacts.delete(session.ref, name, query.version)
+    return DeletedArtifact(name=name, versions=len(deleted), bytes=sum(one.size for one in deleted))
 
 
 # -- request headers ---------------------------------------------------------
@@ -276,9 +276,9 @@ def _parse_range(call: Call, artifact: Artifact) -> tuple[int, int] | None:
     Ranges that are not valid, several ranges, and a range for another version are ignored (RFC 9110).
     """
     whole = (0, artifact.size)
-    held = call.get_header("if-range")
+    if_range = call.get_header("if-range")
     found = _RANGE.fullmatch(call.get_header("range") or "")
-    if found is None or found[0].endswith("=-") or (held is not None and held.strip() != f'"{artifact.etag}"'):
+    if found is None or found[0].endswith("=-") or (if_range is not None and if_range.strip() != f'"{artifact.etag}"'):
         return whole
     first, last = found[1], found[2]
     if not first:

@@ -52,7 +52,7 @@ class BodyRoom:
         """Bytes in total."""
         return self.body * BODIES
 
-    def of(self, owner: Owner) -> int:
+    def get_held(self, owner: Owner) -> int:
         """Return the bytes held by a principal."""
         return self._owners[owner]
 
@@ -61,13 +61,13 @@ class BodyRoom:
         most = self.size * 3 // 4
         return self._owners[owner] >= most or self._tenants[owner.tenant] >= most
 
-    async def take(self, held: BodyReservation, size: int) -> None:
+    async def take(self, reservation: BodyReservation, size: int) -> None:
         """Reserve `size` bytes for an arriving body. Wait until they are available."""
-        self._arriving.setdefault(held)
-        if self._can_take(held, size):
-            self.add(held, size)
+        self._arriving.setdefault(reservation)
+        if self._can_take(reservation, size):
+            self.add(reservation, size)
             return
-        place = (held, size, anyio.Event())
+        place = (reservation, size, anyio.Event())
         self._waiting.append(place)
         try:
             await place[2].wait()
@@ -76,35 +76,35 @@ class BodyRoom:
                 self._waiting.remove(place)
             raise
 
-    def add(self, held: BodyReservation, size: int) -> None:
+    def add(self, reservation: BodyReservation, size: int) -> None:
         """Count `size` bytes even if they are not available; a negative number releases bytes."""
-        held.size += size
+        reservation.size += size
         self.held += size
-        self._owners[held.owner] += size
-        self._tenants[held.owner.tenant] += size
-        if not self._owners[held.owner]:
-            del self._owners[held.owner]
-        if not self._tenants[held.owner.tenant]:
-            del self._tenants[held.owner.tenant]
+        self._owners[reservation.owner] += size
+        self._tenants[reservation.owner.tenant] += size
+        if not self._owners[reservation.owner]:
+            del self._owners[reservation.owner]
+        if not self._tenants[reservation.owner.tenant]:
+            del self._tenants[reservation.owner.tenant]
 
-    def end_arrival(self, held: BodyReservation) -> None:
+    def end_arrival(self, reservation: BodyReservation) -> None:
         """Record that a body has arrived completely or was given up."""
-        self._arriving.pop(held, None)
+        self._arriving.pop(reservation, None)
         self.wake()
 
     def wake(self) -> None:
         """Wake waiting bodies whose bytes are available now."""
         for place in list(self._waiting):
-            held, size, event = place
-            if self._can_take(held, size):
+            reservation, size, event = place
+            if self._can_take(reservation, size):
                 self._waiting.remove(place)
-                self.add(held, size)
+                self.add(reservation, size)
                 event.set()
 
-    def _can_take(self, held: BodyReservation, size: int) -> bool:
-        owner, most = held.owner, self.size * 3 // 4
-        first = next((one for one in self._arriving if one.owner == owner), held) is held
-        oldest = next(iter(self._arriving), held) is held
+    def _can_take(self, reservation: BodyReservation, size: int) -> bool:
+        owner, most = reservation.owner, self.size * 3 // 4
+        first = next((one for one in self._arriving if one.owner == owner), reservation) is reservation
+        oldest = next(iter(self._arriving), reservation) is reservation
         return (
             self.held + size <= self.size + (self.body if oldest else 0)
             and self._owners[owner] + size <= (most if first else self.size // 2)
@@ -125,19 +125,19 @@ class BodyLimits:
         self.limits = limits
         self.room.wake()
 
-    async def read(self, request: Request, held: BodyReservation) -> Any:
-        """Return the JSON of a request's body. Its memory is reserved in `held` until the caller releases it.
+    async def read(self, request: Request, reservation: BodyReservation) -> Any:
+        """Return the JSON of a request's body. Its memory is reserved in `reservation` until the caller releases it.
 
         Raises:
             InvalidRequest, TooLarge: from `decode_json`, or the body is larger than `Limits.body`.
             Refused: the headers say that it is not JSON, it arrived too slowly, or memory is full.
         """
         _check_kind(request.headers)
-        held.begin(self.room, current_owner())
+        reservation.begin(self.room, current_owner())
         try:
-            body = await self._read_bytes(request, held)
+            body = await self._read_bytes(request, reservation)
         finally:
-            held.end_arrival()
+            reservation.end_arrival()
         try:
             return await run_cpu(_parse_body, body, self.limits, long=len(body) >= _THREAD_BYTES)
         except HoldfastError as exc:
@@ -147,7 +147,7 @@ class BodyLimits:
         finally:
             del body
 
-    async def _read_bytes(self, request: Request, held: BodyReservation) -> bytes:
+    async def _read_bytes(self, request: Request, reservation: BodyReservation) -> bytes:
         size_header = get_declared_size(request.headers)
         if size_header is not None and size_header > self.limits.body:
             raise self._make_size_error()
@@ -156,24 +156,24 @@ class BodyLimits:
         async for piece in arrival.read_pieces(request):
             if arrival.size > self.limits.body:
                 raise self._make_size_error()
-            await self._make_room(held, len(piece), arrival)
+            await self._make_room(reservation, len(piece), arrival)
             pieces.append(piece)
         return b"".join(pieces)
 
-    async def _make_room(self, held: BodyReservation, size: int, arrival: _Arrival) -> None:
+    async def _make_room(self, reservation: BodyReservation, size: int, arrival: _Arrival) -> None:
         """Reserve memory for a piece that has arrived. The first bytes of a body are counted but never wait."""
         if arrival.size <= _SMALL:
-            if self.room.is_full_for(held.owner):
-                raise self._make_busy_error(held, "")
-            self.room.add(held, size)
+            if self.room.is_full_for(reservation.owner):
+                raise self._make_busy_error(reservation, "")
+            self.room.add(reservation, size)
             return
         with anyio.move_on_after(self.limits.body_timeout) as waiting, arrival.pause():
-            await self.room.take(held, size)
+            await self.room.take(reservation, size)
         if waiting.cancelled_caught:
-            raise self._make_busy_error(held, f", for {self.limits.body_timeout:g} s already")
+            raise self._make_busy_error(reservation, f", for {self.limits.body_timeout:g} s already")
 
-    def _make_busy_error(self, held: BodyReservation, since: str) -> Refused:
-        mib = self.room.of(held.owner) / MIB
+    def _make_busy_error(self, reservation: BodyReservation, since: str) -> Refused:
+        mib = self.room.get_held(reservation.owner) / MIB
         message = f"the server is busy with other large bodies{since}; your requests hold {mib:.1f} MiB; try again"
         return Refused(503, "busy", message, retry_after="1", connection="close")
 

@@ -81,19 +81,21 @@ class Chat:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         arrived = asyncio.get_running_loop().time()
         call = Call(scope, receive, self._hf, self._intake)
-        held = call.held
+        reservation = call.held
         try:
             # A turn that waits for another one still holds the request body, which counts until the turn begins.
-            await self._answer(call, held, arrived, receive, send)
+            await self._answer(call, reservation, arrived, receive, send)
         finally:
-            held.release()
+            reservation.release()
 
-    async def _answer(self, call: Call, held: BodyReservation, arrived: float, receive: Receive, send: Send) -> None:
+    async def _answer(
+        self, call: Call, reservation: BodyReservation, arrived: float, receive: Receive, send: Send
+    ) -> None:
         scope = call.request.scope
         try:
             sent = await call.read_body()
             parsed = await run_cpu(
-                self._api_format.parse, sent, call.request.headers, long=held.size > INLINE_BODY_BYTES
+                self._api_format.parse, sent, call.request.headers, long=reservation.size > INLINE_BODY_BYTES
             )
             turn = await open_turn(call, sent, parsed, self._matching, self._rules)
         except ClientDisconnect:
@@ -101,7 +103,7 @@ class Chat:
         except Exception as exc:  # noqa: BLE001 - the last place before the response: every error becomes a response
             await respond(self._api_format.to_error(make_failure_reply(exc, self._hf.guard)))(scope, receive, send)
             return
-        turn.on_open = held.release
+        turn.on_open = reservation.release
         connection = ClientConnection(scope, receive, send, self._hf.guard, self._api_format, parsed.body, arrived)
         client = Client(connection, turn, self._relays)
         del call, sent  # a reply takes long, and the request may be large
@@ -133,7 +135,7 @@ async def open_turn(
     hf, session_id = call.hf, name_session(call, body, rules)
     _check_messages(sent, messages, session_id)
     requester = identify_requester(call, body, rules, parsed.api)
-    (system, incoming), handed = split_system(messages), call.handed
+    (system, incoming), forwarded = split_system(messages), call.handed
     key = _get_idempotency_key(call)
     fingerprint = await _compute_fingerprint(call, sent, parsed, keyed=key is not None)
     attempt_digest = await digest_attempt(call, sent, key, identified=requester.identified)
@@ -144,33 +146,35 @@ async def open_turn(
     wanted = get_requested_mode(call, body)
     mode = wanted or _choose_mode(hf.roster.agents.get(body.get("agent") or body.get("model") or ""), rules)
     settings = RequestSettings(body.get("strategy"), body.get("budget"), call.principal.budget, body.get("recall"))
-    spoken = separate_heard(apart, parsed.own[len(system) :], mode, _parse_interruption(body))
-    asked = LocatorInput(system, spoken.messages, key, requester, session_id, spoken.mode, _get_queue_mode(hf, body))
-    asked = asked._replace(check=partial(_check_responder, settings, rules), fingerprint=fingerprint)
-    placement = await _place(call, attempt_digest, body, asked, matching)
+    separated = separate_heard(apart, parsed.own[len(system) :], mode, _parse_interruption(body))
+    locator_input = LocatorInput(
+        system, separated.messages, key, requester, session_id, separated.mode, _get_queue_mode(hf, body)
+    )
+    locator_input = locator_input._replace(check=partial(_check_responder, settings, rules), fingerprint=fingerprint)
+    placement = await _place(call, attempt_digest, body, locator_input, matching)
     session = placement.session
     responder = hf.find_responder(session, agent=body.get("agent"), model=body.get("model"))
-    asked.check(responder)
+    locator_input.check(responder)
     guest = call.get_user(None) not in (None, session.user_id)
     request = TurnRequest(
         ref=session.ref,
         responder=hf.roster.with_context(responder, settings.apply(responder.context)),
         settings=settings,
         warnings=make_field_warnings(unknown, parsed.api, responder.llm.dialect),
-        incoming=spoken.messages,
-        own=spoken.own,
-        heard=spoken.heard,
-        interruption=spoken.interruption,
+        incoming=separated.messages,
+        own=separated.own,
+        heard=separated.heard,
+        interruption=separated.interruption,
         media=media,
         system=system,
-        mode=spoken.mode if spoken.mode != mode else wanted or _choose_mode(responder.agent, rules),
+        mode=separated.mode if separated.mode != mode else wanted or _choose_mode(responder.agent, rules),
         client="" if session_id is None else name_client(call),  # without a session id the messages decide
         identified=requester.identified,
         queue="queue" if placement.kind == "retry" else _choose_queue_mode(hf, body, guest=guest),
         body=drop_own_fields(body),
         idempotency_key=key,
         fingerprint=fingerprint,
-        headers=handed,
+        headers=forwarded,
         api=parsed.api,
         speaker=get_speaker(call, body, session, requester),
         guest=guest,

@@ -187,17 +187,17 @@ class Call:
         owner = self.get_owner(named)
         return DEFAULT_USER if owner is None else owner
 
-    def get_user(self, said: str | None) -> str | None:
+    def get_user(self, named: str | None) -> str | None:
         """Return the user of a turn, or None if unknown. The key's user takes precedence over the request's.
 
         Args:
-            said: user named by the chat request.
+            named: user named by the chat request.
         """
         if self.principal.user_id is not None:
             return self.principal.user_id
         if self.caller.upstream is not None:
             return derive_upstream_user(self.principal.tenant, self.caller.upstream)
-        return said or None
+        return named or None
 
     @property
     def handed(self) -> Mapping[str, str]:

@@ -143,11 +143,11 @@ class TokenVerifier:
         settings = self._settings
         user = _check_claim(claims, settings.user_claim)
         tenant = self._tenant if settings.tenant_claim is None else _check_claim(claims, settings.tenant_claim)
-        said = None if settings.role_claim is None else claims.get(settings.role_claim)
-        if said is None:
+        role_claim = None if settings.role_claim is None else claims.get(settings.role_claim)
+        if role_claim is None:
             return Principal(tenant=tenant, user_id=user, role=settings.role, key_id="jwt")
         # A list of roles is rejected: taking its highest or its lowest role would both be surprising.
-        role = next((role for role in ROLES if role == said), None)
+        role = next((role for role in ROLES if role == role_claim), None)
         if role is None:
             raise BadToken("unknown role")
         return Principal(tenant=tenant, user_id=user, role=role, key_id="jwt")

@@ -324,8 +324,8 @@ class ForgottenMemories(Answer, kw_only=True):
 async def forget(call: Call) -> ForgottenMemories:
     """Delete a memory with its history, its recall signals and its index entries."""
     found = await _get_writable(call)
-    gone = await call.hf.memories.forget(found.id, owners=(found.owner,))
-    return ForgottenMemories(id=found.id, memories=len(gone))
+    forgotten = await call.hf.memories.forget(found.id, owners=(found.owner,))
+    return ForgottenMemories(id=found.id, memories=len(forgotten))
 
 
 @routes.add("DELETE", _MEMORIES, "write", error_statuses=(*STORE, 404))
@@ -337,8 +337,8 @@ async def forget_source(call: Call, query: SourceQuery) -> ForgottenMemories:
             "source_session is missing: give the session whose memories to delete", param="source_session"
         )
     seqs = None if seq is None else [seq]
-    gone = await call.hf.memories.forget_source(call.get_owner_or_default(query.user_id), session, seqs=seqs)
-    return ForgottenMemories(source_session=session, memories=len(gone))
+    forgotten = await call.hf.memories.forget_source(call.get_owner_or_default(query.user_id), session, seqs=seqs)
+    return ForgottenMemories(source_session=session, memories=len(forgotten))
 
 
 def _limit_origin(call: Call, stated: Any) -> Any:

@@ -150,9 +150,9 @@ def _check_upstreams(settings: ServerSettings, *, port: int | None = None) -> No
         parts = urlsplit(found.base_url)
         host, its = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
         if its == (port or settings.port) and (host == settings.host.strip("[]") or is_loopback(host)):
-            meant = "unset OPENAI_BASE_URL and ANTHROPIC_BASE_URL here, " if found.origin == "environment" else ""
+            hint = "unset OPENAI_BASE_URL and ANTHROPIC_BASE_URL here, " if found.origin == "environment" else ""
             where = f"{found.origin}: base_url {mask_url(found.base_url)} is this server itself"
-            raise ConfigError([f"{where}: {meant}set the address of the model, or listen on another port"])
+            raise ConfigError([f"{where}: {hint}set the address of the model, or listen on another port"])
 
 
 def make_exposed_error(settings: ServerSettings, why: str) -> ConfigError:

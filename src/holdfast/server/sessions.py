@@ -345,9 +345,9 @@ async def rewind(call: Call, query: SessionQuery, body: RewindRequest) -> Rewoun
     The state does not change. If there are no later messages, nothing changes.
     """
     session = await call.get_session()
-    after, gone = await rewind_session(call.hf.engine, session.ref, body.at_turn, expect=call.get_expected_version())
+    after, retired = await rewind_session(call.hf.engine, session.ref, body.at_turn, expect=call.get_expected_version())
     call.set_etag(after.version)
-    return RewoundSession.from_session(after, retired=gone)
+    return RewoundSession.from_session(after, retired=retired)
 
 
 # -- export and import ---------------------------------------------------------

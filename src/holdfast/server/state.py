@@ -161,12 +161,14 @@ async def change(call: Call, query: SessionQuery, body: StateOperations) -> Stat
     `expect` is the value before the change, null for none. All `expect` operations must be of one scope; if that is a shared scope, all
     changes must be of it as well. The response has the new values of the changed keys.
     """
-    asked = _read_changes(body)
+    changes = _read_changes(body)
     session = await call.get_session()
-    check_app(call.principal, asked.delta)
+    check_app(call.principal, changes.delta)
     scopes = call.hf.engine.scopes
-    changed = await scopes.change(session.ref, asked.delta, expect=asked.expect, version=call.get_expected_version())
-    return _show(call, asked.delta, changed.version, changed.values)
+    changed = await scopes.change(
+        session.ref, changes.delta, expect=changes.expect, version=call.get_expected_version()
+    )
+    return _show(call, changes.delta, changed.version, changed.values)
 
 
 # -- scope: the user's if the path names one, else the app's -------------------
@@ -222,10 +224,12 @@ async def change_scope(call: Call, body: StateOperations) -> StateChanged:
 
     `expect` is the value before the change, null for none. The response has the new values of the changed keys.
     """
-    asked, user_id = _read_changes(body), _get_owner(call)
+    changes, user_id = _read_changes(body), _get_owner(call)
     scopes = call.hf.engine.scopes
-    changed = await scopes.change_scope(user_id, asked.delta, expect=asked.expect, version=call.get_expected_version())
-    return _show(call, asked.delta, changed.version, changed.values or {})
+    changed = await scopes.change_scope(
+        user_id, changes.delta, expect=changes.expect, version=call.get_expected_version()
+    )
+    return _show(call, changes.delta, changed.version, changed.values or {})
 
 
 @routes.add("DELETE", _USER, "write", error_statuses=(*STORE, 404, 412), request_headers=(_SCOPE_MATCH,))

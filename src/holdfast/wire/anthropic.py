@@ -307,8 +307,8 @@ def _get_pair_id(block: Block) -> str | None:
 def _list_other_texts(message: Message) -> list[str]:
     """Return the texts that an OpenAI reply has outside its content: a refusal, and the transcript of spoken output."""
     audio = message.extra.get("audio")
-    spoken = audio.get("transcript") if isinstance(audio, Mapping) else None
-    return [text for text in (message.extra.get("refusal"), spoken) if isinstance(text, str)]
+    transcript = audio.get("transcript") if isinstance(audio, Mapping) else None
+    return [text for text in (message.extra.get("refusal"), transcript) if isinstance(text, str)]
 
 
 def _convert_thought(thought: Thought) -> Iterator[Block]:

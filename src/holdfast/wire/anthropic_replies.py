@@ -305,11 +305,11 @@ class ReplyEvents:
 
     def _release_queued(self, events: list[Event]) -> None:
         """Emit the queued deltas, except those that have to wait again."""
-        held, self._queued = self._queued, []
+        queued, self._queued = self._queued, []
         self._close_block(events)
-        first = held[0][0]
+        first = queued[0][0]
         # The pieces of one call together, so that the next call does not wait for them.
-        for at, delta in held if first is None else sorted(held, key=lambda one: one[0] != first):
+        for at, delta in queued if first is None else sorted(queued, key=lambda one: one[0] != first):
             self._emit_or_queue(at, delta, events)
 
     def _is_call_complete(self) -> bool:

@@ -493,8 +493,8 @@ def _describe_part(part: Part) -> str:
         return ELSEWHERE.format(type=part.type)
     blocks = part.extra.get("content")
     texts = [block.get("text") for block in blocks if isinstance(block, Mapping)] if isinstance(blocks, list) else []
-    texts_ = [part.extra.get("title"), part.extra.get("source"), *texts]
-    return "\n".join(text for text in texts_ if isinstance(text, str) and text) or ELSEWHERE.format(type=part.type)
+    lines = [part.extra.get("title"), part.extra.get("source"), *texts]
+    return "\n".join(text for text in lines if isinstance(text, str) and text) or ELSEWHERE.format(type=part.type)
 
 
 def _drop_call_fields(call: ToolCall) -> ToolCall:

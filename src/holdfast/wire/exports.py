@@ -417,10 +417,8 @@ def _is_export(data: Mapping[str, Any]) -> bool:
     if not is_whole(schema) or schema == 0:
         raise InvalidRequest(f"schema must be {SCHEMA}, the version of an export, not {schema!r:.80}", param="schema")
     if schema > SCHEMA:
-        message_ = (
-            f"schema is {schema}: a later release wrote this export; this release reads schema {SCHEMA} and below"
-        )
-        raise InvalidRequest(message_, param="schema")
+        message = f"schema is {schema}: a later release wrote this export; this release reads schema {SCHEMA} and below"
+        raise InvalidRequest(message, param="schema")
     return True
 
 
@@ -434,10 +432,8 @@ def _check_places(raw: Sequence[Mapping[str, Any]]) -> None:
     for at, item in enumerate(raw):
         if item.get("seq", at) != at:
             place = f"messages[{at}].seq"
-            message_ = (
-                f"{place} is {item['seq']}: a log with retired messages must be complete, from 0 and without gaps"
-            )
-            raise InvalidMessage(message_, param=place)
+            message = f"{place} is {item['seq']}: a log with retired messages must be complete, from 0 and without gaps"
+            raise InvalidMessage(message, param=place)
 
 
 def _check_media(data: Mapping[str, Any]) -> None:

@@ -218,13 +218,13 @@ def make_model_list(
     part = known[first:last]
     page = part[-limit:] if before is not None and after is None else part[:limit]
     return {
-        "data": [_make_model(name, shown) for name, shown in page],
+        "data": [_make_model(name, display_name) for name, display_name in page],
         "has_more": len(part) > len(page),
         "first_id": page[0][0] if page else None,
         "last_id": page[-1][0] if page else None,
     }
 
 
-def _make_model(name: str, shown: str) -> dict[str, Any]:
+def _make_model(name: str, display_name: str) -> dict[str, Any]:
     about = {"created_at": "1970-01-01T00:00:00Z", "lifecycle": "active"}
-    return {"type": "model", "id": name, "display_name": shown, **about}
+    return {"type": "model", "id": name, "display_name": display_name, **about}
