@@ -153,7 +153,7 @@ def _apply_batch(tenant: str, space: int, known: KnownSource, batch: Batch, cont
 
 
 def _is_same(stored: StoredDocument | None, new: Document) -> bool:
-    """Return True if the stored document has the same place, digest and terms."""
+    """Return True if the stored document has the same `seq`, digest and terms."""
     return (
         stored is not None
         and stored.seq == new.seq
