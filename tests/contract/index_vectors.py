@@ -103,11 +103,11 @@ async def test_a_model_has_one_dimension(index: Index) -> None:
     """Until all of its vectors are gone."""
     await feed(index, *TEXTS[:2])
     await index.put_vectors(SPACE, SOURCE, "m", _vectors(0))
-    with pytest.raises(InvalidRequest, match="2 numbers"):
+    with pytest.raises(InvalidRequest, match="2 dimensions"):
         await index.put_vectors(SPACE, SOURCE, "m", [Vectored(1, digest_of(TEXTS[1]), vector(1, 2, 3))])
-    with pytest.raises(InvalidRequest, match="2 numbers"):
+    with pytest.raises(InvalidRequest, match="2 dimensions"):
         await index.similar(Lookup(space=SPACE), "m", vector(1, 2, 3))
-    with pytest.raises(InvalidRequest, match="one dimension"):
+    with pytest.raises(InvalidRequest, match="same dimensions"):
         await index.put_vectors(SPACE, SOURCE, "m", [*_vectors(0), Vectored(1, digest_of(TEXTS[1]), vector(1, 2, 3))])
     for wrong in (b"", b"abc"):
         with pytest.raises(InvalidRequest):

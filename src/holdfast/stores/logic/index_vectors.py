@@ -97,7 +97,7 @@ def _to_float32(data: bytes, dimensions: int) -> bytes:
 def _check_dimensions(model: str, stored: int, given: int) -> None:
     if abs(stored) != given:
         raise InvalidRequest(
-            f"vectors of {model!r} have {given} dimensions, but the index has vectors of that model with {abs(stored)}:"
+            f"the index has vectors of {model!r} with {abs(stored)} dimensions, not {given}:"
             " delete them with `drop_vectors` first",
             param="vectors",
         )
