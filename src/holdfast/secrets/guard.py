@@ -204,7 +204,7 @@ class Sweep:
         same = all(value is getattr(message, name) for name, value in changed.items())
         return message if same else message.evolve(**changed)
 
-    # -- inside ------------------------------------------------------------
+    # -- internals ---------------------------------------------------------
 
     def _clean_content(self, content: Content, place: str, sent: bool) -> Content:  # noqa: FBT001 - as in all methods below
         if isinstance(content, str):

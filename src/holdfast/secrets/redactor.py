@@ -179,7 +179,7 @@ class Redactor:
             return value if all(new is old for new, old in zip(items, value, strict=True)) else items
         return value
 
-    # -- inside ------------------------------------------------------------
+    # -- internals ---------------------------------------------------------
 
     def _redact_mapping(self, value: Mapping[Any, Any], found: Counter[str] | None, *, media: bool) -> Any:
         taken: set[Any] = set(value)

@@ -45,7 +45,7 @@ class Rule(msgspec.Struct, frozen=True):
     """Minimum length of the longest run without white space in a text with a hit."""
 
 
-# -- our own -------------------------------------------------------------------
+# -- Holdfast's own ------------------------------------------------------------
 
 _TOKEN: Final = "A-Za-z0-9_-"  # noqa: S105  # characters, not a secret
 _JWT: Final = rf"[{_TOKEN}]*+\.eyJ[{_TOKEN}]{{6,}}+(?:\.[{_TOKEN}]*+)?"
@@ -96,7 +96,7 @@ _OWN: Final[tuple[tuple[str, str, tuple[str, ...], int], ...]] = (
 )
 """Id, pattern, signs, word. The secret is the group `secret`, or else the whole match."""
 
-# -- the library's ---------------------------------------------------------------
+# -- the library's rules ------------------------------------------------------------
 
 LIBRARY_RULES: Final[tuple[tuple[str, str, tuple[int, ...], tuple[str, ...], int], ...]] = (
     ("artifactory_token", "artifactory.ArtifactoryDetector", (0,), ("akc",), 13),

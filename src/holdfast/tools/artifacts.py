@@ -204,7 +204,7 @@ def make_artifact_tools(guard: Guard | None, most: int, *, everybody: bool) -> l
     return [msgspec.structs.replace(tool, named=not everybody, reads_state=False) for tool in made]
 
 
-# -- what is loaded ------------------------------------------------------------
+# -- content to load -----------------------------------------------------------
 
 
 async def _load_result(context: ToolContext, seq: int) -> str | None:

@@ -171,7 +171,7 @@ class CommitRules(NamedTuple):
     """`leave`: a file with a secret is left out and named."""
 
 
-class _Read(NamedTuple):
+class _FileContent(NamedTuple):
     mode: bytes
     data: bytes
 
@@ -189,7 +189,7 @@ class DraftBuilder:
         self._folder = os.fsencode(folder)
         self._blobs = blobs
         self._rules = rules
-        self._marks = 1  # mark 1 is the commit
+        self._mark_count = 1  # mark 1 is the commit
         self._bytes = 0
         self._changes: list[bytes] = []
         self._deletions: list[bytes] = []
@@ -237,7 +237,7 @@ class DraftBuilder:
         hides = find is not None and self._rules.action != "warn" and find(os.fsdecode(path))
         self._left_out.append(LeftOut("a file whose name contains a secret" if hides else format_path(path), why))
 
-    def _read(self, path: bytes) -> _Read | str | None:
+    def _read(self, path: bytes) -> _FileContent | str | None:
         """Return the content of a file, the reason why it is left out, or None if it does not exist."""
         try:
             read = _read_path(self._folder, path)
@@ -251,7 +251,7 @@ class DraftBuilder:
             return f"it has {read:,} bytes; at most {WORKSPACE_FILE_BYTES:,} are committed"
         return read
 
-    def _add_change(self, path: bytes, read: _Read) -> None:
+    def _add_change(self, path: bytes, read: _FileContent) -> None:
         found = self._find_secrets(path, read.data)
         if found and self._rules.action == "leave":
             self._leave_out(path, f"a secret is in {found[0][1]} (rule {found[0][0]})")
@@ -264,9 +264,9 @@ class DraftBuilder:
             raise TooLarge(
                 f"more than {WORKSPACE_COMMIT_BYTES // MIB} MiB of the workspace have changed: add some files to .gitignore"
             )
-        self._marks += 1
-        self._blobs.write(b"blob\nmark :%d\ndata %d\n%b\n" % (self._marks, len(read.data), read.data))
-        self._changes.append(b"M %b :%d %b" % (read.mode, self._marks, _quote(path)))
+        self._mark_count += 1
+        self._blobs.write(b"blob\nmark :%d\ndata %d\n%b\n" % (self._mark_count, len(read.data), read.data))
+        self._changes.append(b"M %b :%d %b" % (read.mode, self._mark_count, _quote(path)))
 
     def _find_secrets(self, path: bytes, data: bytes) -> list[tuple[str, str]]:
         """Return rule and place of the secrets in a file and in its name."""
@@ -342,10 +342,10 @@ def format_path(path: bytes) -> str:
     return plain if len(plain) <= _SHOWN_CHARS else f"{plain[:_SHOWN_CHARS]}…"
 
 
-# -- on the disk -----------------------------------------------------------------
+# -- reading files ---------------------------------------------------------------
 
 
-def _read_path(folder: bytes, path: bytes) -> _Read | int | None:
+def _read_path(folder: bytes, path: bytes) -> _FileContent | int | None:
     """Read a file or a link itself. Return its size if it is too large, or None if it is neither. Raise `OSError`.
 
     Each folder on the path is opened relative to its parent without following links. So nothing outside can be reached, even while files
@@ -363,11 +363,11 @@ def _read_path(folder: bytes, path: bytes) -> _Read | int | None:
         os.close(at)
 
 
-def _read_entry(folder: int, name: bytes) -> _Read | int | None:
+def _read_entry(folder: int, name: bytes) -> _FileContent | int | None:
     kind = os.lstat(name, dir_fd=folder).st_mode
     if stat.S_ISLNK(kind):
         target = os.readlink(name, dir_fd=folder)
-        return _Read(LINK, target)
+        return _FileContent(LINK, target)
     if not stat.S_ISREG(kind):
         return None
     file = os.open(name, _FLAGS, dir_fd=folder)
@@ -380,7 +380,7 @@ def _read_entry(folder: int, name: bytes) -> _Read | int | None:
         return max(found.st_size, len(data))
     if name.lower().endswith(_TEXTS) and b"\0" not in data:
         data = data.replace(b"\r\n", b"\n")
-    return _Read(_PROGRAM if found.st_mode & stat.S_IXUSR else _FILE, data)
+    return _FileContent(_PROGRAM if found.st_mode & stat.S_IXUSR else _FILE, data)
 
 
 def _is_git_folder(path: bytes) -> bool:

@@ -388,7 +388,7 @@ class Repository:
             if now.stat().st_mtime - lock.lstat().st_mtime > older:
                 lock.unlink()
 
-    # -- inside ------------------------------------------------------------
+    # -- internals ---------------------------------------------------------
 
     async def _run_checked(self, *arguments: str, most: int = _SMALL, tree: Path | None = None) -> GitResult:
         ran = await self._run_git(*arguments, most=most, tree=tree)

@@ -98,7 +98,7 @@ class History(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Changes from the oldest to the newest commit; None: not requested, fewer than two commits, or no difference."""
 
 
-class Shared(NamedTuple):
+class WorkspaceResources(NamedTuple):
     """Resources that all workspaces of a Holdfast share."""
 
     git: Git
@@ -119,11 +119,11 @@ class Workspace:
         folder: path of the workspace, which may not exist yet.
     """
 
-    def __init__(self, shared: Shared, tenant: str, agent: str, folder: Path) -> None:
+    def __init__(self, resources: WorkspaceResources, tenant: str, agent: str, folder: Path) -> None:
         self.tenant = tenant
         self.agent = agent
         self.folder = folder
-        self._shared = shared
+        self._resources = resources
         self._lock = asyncio.Lock()
 
     def __repr__(self) -> str:
@@ -168,11 +168,11 @@ class Workspace:
         async with self._lock_workspace():
             await self._ensure_repository()
             for _ in range(_ATTEMPTS):
-                async with open_repository(self._shared.git, self.folder) as repository:
+                async with open_repository(self._resources.git, self.folder) as repository:
                     outcome = await self._try_commit(repository, message)
                     if outcome is not None:
                         return outcome
-                    repository.remove_stale_lock(self._shared.git.seconds)
+                    repository.remove_stale_lock(self._resources.git.seconds)
                 await asyncio.sleep(_PAUSE)
         raise WorkspaceUnavailable(
             f"another git process is using the repository in {self.folder}: try again when it is done"
@@ -188,7 +188,7 @@ class Workspace:
             session_id: session in which it was requested.
             user_id: user of the session.
         """
-        at = f"manual checkpoint at {_format_time(self._shared.clock())}"
+        at = f"manual checkpoint at {_format_time(self._resources.clock())}"
         values = {"session": session_id, "agent": self.agent, "user": user_id}
         return await self.attempt(
             f"checkpoint: {to_one_line(note or '') or DEFAULT_NOTE}", "\n".join([at, format_fields(values)])
@@ -212,7 +212,7 @@ class Workspace:
         async with self._lock_workspace():
             if not await anyio.to_thread.run_sync(recover, self.folder):
                 return History(commits=[])
-            async with open_repository(self._shared.git, self.folder) as repository:
+            async with open_repository(self._resources.git, self.folder) as repository:
                 tip = await repository.get_tip()
                 commits = [] if tip is None else await repository.log(tip, limit)
                 diff = None
@@ -234,7 +234,7 @@ class Workspace:
         async with self._lock_workspace():
             await self._ensure_repository()
             check_own(self.folder)
-            async with open_repository(self._shared.git, self.folder, fresh=True) as repository:
+            async with open_repository(self._resources.git, self.folder, fresh=True) as repository:
                 outcome = await self._create_first_commit(repository, _PURGE_MESSAGE)
             try:
                 await anyio.to_thread.run_sync(install_new, self.folder)
@@ -278,7 +278,7 @@ class Workspace:
             raise self._make_error("read", exc) from exc
         return None if data is None else data.decode("utf-8", "replace")
 
-    # -- inside ------------------------------------------------------------
+    # -- internals ---------------------------------------------------------
 
     @asynccontextmanager
     async def _lock_workspace(self) -> AsyncIterator[None]:
@@ -300,13 +300,13 @@ class Workspace:
         except ImportError as exc:
             message = "workspaces need file locks that end with their process, which this system does not have"
             raise WorkspaceUnusable(message) from exc
-        deadline = asyncio.get_running_loop().time() + self._shared.wait
+        deadline = asyncio.get_running_loop().time() + self._resources.wait
         while True:
             try:
                 fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as exc:
                 if asyncio.get_running_loop().time() > deadline:
-                    message = f"another process has been using {self.folder} for more than {self._shared.wait:g} s: try again later"
+                    message = f"another process has been using {self.folder} for more than {self._resources.wait:g} s: try again later"
                     raise WorkspaceUnavailable(message) from exc
             except OSError as exc:
                 raise self._make_error("locked", exc) from exc
@@ -321,7 +321,7 @@ class Workspace:
                 return
             put_if_missing(self.folder, ".gitignore", IGNORED)
             put_if_missing(self.folder, ".gitattributes", ATTRIBUTES)
-            async with open_repository(self._shared.git, self.folder, fresh=True) as repository:
+            async with open_repository(self._resources.git, self.folder, fresh=True) as repository:
                 outcome = await self._create_first_commit(repository, _INIT_MESSAGE, _INITIAL_FILES)
             await anyio.to_thread.run_sync(install_new, self.folder)
         except OSError as exc:
@@ -332,7 +332,7 @@ class Workspace:
         self, repository: Repository, message: _Message, only: Sequence[bytes] | None = None
     ) -> CommitOutcome:
         """Create the first commit of a new repository."""
-        rules = self._shared.rules
+        rules = self._resources.rules
         if rules.action == "block":
             rules = CommitRules(rules.find, "leave")
         listed = await repository.list_files() if only is None else only
@@ -347,7 +347,7 @@ class Workspace:
         """Commit, or return None if another git was faster."""
         tip = await repository.get_tip()
         blobs = repository.scratch / "blobs"
-        draft = await self._draft(blobs, self._shared.rules, await repository.list_files(), repository, tip)
+        draft = await self._draft(blobs, self._resources.rules, await repository.list_files(), repository, tip)
         if not draft.changes:
             return CommitOutcome(None, draft.left_out)
         outcome = await self._commit_draft(draft, repository, blobs, tip, message)
@@ -373,7 +373,7 @@ class Workspace:
             about = {"agent": self.agent, "rule": rule, "place": place}
             _log.warning("a secret was committed to a workspace", extra={"fields": about})
         subject, body = message.subject, "\n\n".join(filter(None, [message.body, format_left_out(draft.left_out)]))
-        at = self._shared.clock() // 1000
+        at = self._resources.clock() // 1000
         text = f"{subject}\n\n{body}\n" if body else f"{subject}\n"
         oid = await repository.commit(blobs, tip, draft.changes, text, at)
         if oid is None:
@@ -385,12 +385,12 @@ class Workspace:
 
     async def _settle(self, outcome: CommitOutcome) -> None:
         if outcome.commit is not None:
-            async with open_repository(self._shared.git, self.folder) as repository:
+            async with open_repository(self._resources.git, self.folder) as repository:
                 await repository.settle(outcome.commit.oid)
 
     def _check_message(self, message: _Message) -> None:
         """Reject secrets in the message of a commit."""
-        rules = self._shared.rules
+        rules = self._resources.rules
         found = find_secrets(message.subject, "the subject", rules.find) + find_secrets(
             message.body, "the body", rules.find
         )
@@ -462,7 +462,7 @@ class Workspaces:
     ) -> None:
         self.root = Path(os.path.abspath(root))  # noqa: PTH100 - links are kept: where they lead is the owner's decision
         self.git = git or Git()
-        self._shared = Shared(self.git, clock, CommitRules(make_finder(guard), on_secret), wait)
+        self._resources = WorkspaceResources(self.git, clock, CommitRules(make_finder(guard), on_secret), wait)
         self._known: weakref.WeakValueDictionary[Path, Workspace] = weakref.WeakValueDictionary()
 
     def __repr__(self) -> str:
@@ -494,7 +494,7 @@ class Workspaces:
             folder = self.root / f"@{above}" / folder.name
         known = self._known.get(folder)
         if known is None:
-            known = self._known[folder] = Workspace(self._shared, tenant, name, folder)
+            known = self._known[folder] = Workspace(self._resources, tenant, name, folder)
         return known
 
     def list_workspaces(self, tenant: str) -> list[Workspace]:
@@ -507,7 +507,7 @@ class Workspaces:
         except OSError:
             return []
         known = self._known
-        return [known.get(above / name) or Workspace(self._shared, tenant, name, above / name) for name in names]
+        return [known.get(above / name) or Workspace(self._resources, tenant, name, above / name) for name in names]
 
 
 def make_finder(guard: Guard | None) -> Find:

@@ -161,7 +161,7 @@ async def read(folder: Path, path: str) -> AsyncGenerator[bytes, None]:
         os.close(file)
 
 
-# -- coming back -----------------------------------------------------------------
+# -- restoring -------------------------------------------------------------------
 
 
 class RestoredFiles(msgspec.Struct):

@@ -140,7 +140,7 @@ def _clear_folder(folder: int, top: int, names: count[int]) -> list[str]:
     return moved
 
 
-# -- what dead processes left ----------------------------------------------------
+# -- leftovers of dead processes --------------------------------------------------
 
 
 def _remove_leftovers(base: Path) -> None:

@@ -182,7 +182,7 @@ class Kernels:
         )
         return PythonProcess(folder, limits, interpreter=settings.interpreter, unsandboxed=settings.unsandboxed)
 
-    # -- using one -----------------------------------------------------------
+    # -- using a kernel -----------------------------------------------------
 
     @asynccontextmanager
     async def acquire(self, key: SessionKey, identity: str) -> AsyncIterator[Kernel]:
@@ -237,7 +237,7 @@ class Kernels:
         while self._closing and len(self._kernels) + len(self._closing) > self.settings.max_sessions:
             await asyncio.wait(self._closing, return_when=asyncio.FIRST_COMPLETED)
 
-    # -- ends ----------------------------------------------------------------
+    # -- ending -------------------------------------------------------------
 
     def end_session(self, session: Session) -> None:
         """End the kernel of a session that has ended or was replaced, even if it is busy."""

@@ -193,7 +193,7 @@ class PythonProcess:
         found = list_contents(self._folder, self._limits.max_entries)
         return found, worker.read_output(0, answer), worker.read_output(1, answer)
 
-    # -- starts and ends ---------------------------------------------------------
+    # -- starting and ending -----------------------------------------------------
 
     async def _ensure_started(self) -> str:
         """Start a process if there is none. Return what happened to the previous one as a note for the model, or an empty string."""

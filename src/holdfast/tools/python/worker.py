@@ -148,7 +148,7 @@ class Worker:
         self._most = math.inf
         self.sandbox = Sandbox()
 
-    # -- its start -------------------------------------------------------------
+    # -- starting -----------------------------------------------------------
 
     @classmethod
     async def start(cls, folder: Path, limits: ProcessLimits, interpreter: str) -> Worker:
