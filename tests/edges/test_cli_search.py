@@ -159,7 +159,7 @@ def test_what_is_not_taken_in_in_time_is_told(store: str, monkeypatch: pytest.Mo
         (("x", "--since", "yesterday"), "since must be"),
         (("x", "--tz", "Nowhere/Land"), "no time zone"),
         (("x", "--mode", "vector"), "needs an embedder"),
-        (("x", "--after", "abc"), "no cursor"),
+        (("x", "--after", "abc"), "not a cursor"),
         (("x", "--limit", "0"), "limit"),
     ],
 )

@@ -212,7 +212,7 @@ def make_findings(
     found.sort(key=lambda one: (-one.score, one.number))
     good = [one for one in found if one.verdict == "promoted"]
     over = {one.memory_id for one in good[settings.max_promotions :]}
-    why = (f"more than {settings.max_promotions} were good enough; it is next",)
+    why = (f"more than {settings.max_promotions} were good enough; this one is considered next time",)
     return [msgspec.structs.replace(one, verdict="over", gates=why) if one.memory_id in over else one for one in found]
 
 

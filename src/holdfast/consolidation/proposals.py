@@ -156,7 +156,7 @@ def _can_merge(memory: Memory, now: int) -> bool:
 def _refuse_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise ValueError("a key is duplicate")
+        raise ValueError("duplicate key")
     return found
 
 
@@ -277,7 +277,7 @@ class Proposer:
         """Ask the model about memories. Raises nothing but cancellation.
 
         Args:
-            memories: `select_mergeable` memories.
+            memories: the memories to ask about, from `select_mergeable`.
             last: the `seen` of the last call.
         """
         llm = self._resolve()

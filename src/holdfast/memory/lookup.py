@@ -69,7 +69,7 @@ class Recalled(msgspec.Struct, frozen=True):
     score: float
     """The ranking criterion, 0 to 1."""
     parts: Mapping[str, float]
-    """The parts of the score: `keyword`, `vector` (0 to 1, if computed), `relevance`, `compute_recency`, `compute_standing`."""
+    """The parts of the score: `keyword`, `vector` (0 to 1, if computed), `relevance`, `recency`, `standing`."""
     age: int
     """Milliseconds since it was last stated."""
 
