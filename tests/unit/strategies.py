@@ -358,7 +358,7 @@ _ANY = {"budget": st.none() | budgets}
 
 @st.composite
 def policies(draw: DrawFn, *names: str) -> Strategy:
-    """A policy with random keys; of `names`, or of all; results cleared before it every other time."""
+    """A strategy with random keys; of `names`, or of all; results cleared before it every other time."""
     name = draw(st.sampled_from(names or list(STRATEGIES)))
     options = {"facts": draw(st.booleans())} | _drawn(
         draw, _KEYS.get(name, _ANY if "budget" in STRATEGIES[name].keys else {})
@@ -381,8 +381,8 @@ _TOOLS = {"type": "function", "function": {"name": "look_up", "parameters": {"ty
 
 @st.composite
 def requests(draw: DrawFn, *names: str, dialects: tuple[Dialect, ...] = ("openai", "anthropic", "gemini")) -> Request:
-    """A request with a policy of `names`, a dialect, a counter and an input budget."""
-    # With an unlimited input budget the policy's own counts.
+    """A request with a strategy of `names`, a dialect, a counter and an input budget."""
+    # With an unlimited input budget the strategy's own counts.
     rule = draw(policies(*names))
     own = rule.budget is not None and draw(st.booleans())
     return Request(

@@ -31,7 +31,7 @@ MARK = {"type": "ephemeral"}
 HOUR = {"type": "ephemeral", "ttl": "1h"}
 TOOLS = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object", "properties": {}}}}]
 SYSTEM = (Message(role="system", content="You are of help."),)
-POLICIES = ("token_window", "digest", "none", "buffer_window", "clear_tool_results")
+STRATEGIES = ("token_window", "digest", "none", "buffer_window", "clear_tool_results")
 
 # -- sessions that grow -----------------------------------------------------------------
 
@@ -98,7 +98,7 @@ def spent(use: CacheUse) -> int:
     return use.cache_read_input_tokens + use.cache_creation_input_tokens
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", STRATEGIES)
 @settings(max_examples=examples(40))
 @given(session=st.lists(turns, min_size=1, max_size=8), budget=st.sampled_from([600, 1_500, 4_000]))
 def test_every_call_reads_all_that_the_call_before_wrote(

@@ -1,4 +1,4 @@
-"""`max_history_turns`: a policy that sees the newest messages only, beside the task, pins and the current message."""
+"""`max_history_turns`: a strategy that sees the newest messages only, beside the task, pins and the current message."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _SOMETIMES = st.sampled_from([True, False, False])
 
 
 def buffered(request: Request, history: int) -> Request:
-    """The request of a policy that sees `history` messages."""
+    """The request of a strategy that sees `history` messages."""
     return msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, history=history))
 
 
 def seen(request: Request, entries: Sequence[Entry], history: int) -> list[Entry]:
-    """What a policy is to see, worked out from the log: whole units with one of the last messages, and what must stay."""
+    """What a strategy is to see, worked out from the log: whole units with one of the last messages, and what must stay."""
     entries = visible_of(request, entries)
     newest = {entry.seq for entry in entries[-history:]}
     anchor = anchor_of(entries) if request.strategy.anchored else None
@@ -62,7 +62,7 @@ def attempted(request: Request, entries: Sequence[Entry]) -> WorkingSet | Budget
 @pytest.mark.parametrize("name", STRATEGIES)
 @given(data=st.data())
 def test_it_is_what_a_log_of_nothing_else_would_give(name: str, data: st.DataObject) -> None:
-    """For every policy: the bytes that are sent do not depend on what has left, and all of the log has a decision."""
+    """For every strategy: the bytes that are sent do not depend on what has left, and all of the log has a decision."""
     request, history = data.draw(requests(name)), data.draw(st.integers(1, 12))
     entries = log_of(data.draw(events)).entries
     assume(entries)
@@ -161,7 +161,7 @@ def test_a_digest_does_not_tell_what_has_left(name: str) -> None:
 
 
 def test_the_reason_is_told() -> None:
-    """In the decisions, the short form and the policy."""
+    """In the decisions, the short form and the strategy."""
     rule = make_strategy(ContextSettings("none"))
     request = buffered(Request(strategy=rule, count=STORED, input_budget=UNLIMITED), 4)
     entries = _numbered(10)

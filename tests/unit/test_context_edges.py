@@ -222,7 +222,7 @@ def test_everything_or_nothing_is_sent_by_none() -> None:
 @settings(max_examples=settings().max_examples // 2)
 @given(rule=policies(), room=st.integers(1, 1500), history=events)
 def test_a_policy_is_pure(rule: Strategy, room: int, history: list[Event]) -> None:
-    """A policy leaves the window that it is given as it was, and gives the same one for it again."""
+    """A strategy leaves the window that it is given as it was, and gives the same one for it again."""
     window = Window(Room(room, STORED), anchored=rule.anchored)
     for unit in group_units(log_of(history).entries):
         window.grow(unit)
@@ -266,13 +266,13 @@ def every_third(window: Window, _: Strategy) -> frozenset[int]:
 
 
 def choosing(budget: int) -> Request:
-    """A request whose policy chooses, in place of keeping the newest."""
+    """A request whose strategy chooses, in place of keeping the newest."""
     rule = make_strategy(ContextSettings("token_window", {"budget": budget, "target": 0.5}))
     return Request(strategy=msgspec.structs.replace(rule, choose=every_third), count=STORED, input_budget=UNLIMITED)
 
 
 def test_what_is_chosen_stays() -> None:
-    """And is told with all that did not; the call says which policy it was, without its function."""
+    """And is told with all that did not; the call says which strategy it was, without its function."""
     entries = words_log(*[9] * 60).entries[:-1]
     built = build(choosing(600), None, [], entries)
     kept = {seq for seq, what in decided(built).items() if what in ("kept", "anchored")}

@@ -208,7 +208,7 @@ def test_working_sets_are_legal(name: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("name", STRATEGIES)
 @given(data=st.data())
 def test_what_came_legal_leaves_legal_for_openai(name: str, data: st.DataObject) -> None:
-    """OpenAI's messages leave as they came; what a policy does to them makes none illegal."""
+    """OpenAI's messages leave as they came; what a strategy does to them makes none illegal."""
     request = data.draw(requests(name, dialects=("openai",)))
     log = Log()
     for entry in log_of(data.draw(events)).entries:

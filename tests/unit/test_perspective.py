@@ -255,7 +255,7 @@ def test_a_long_message_with_a_picture_is_cut_in_its_words() -> None:
     assert STORED.message(cut) <= 300
 
 
-# -- no user message to a policy -------------------------------------------------------
+# -- no user message to a strategy -------------------------------------------------------
 
 
 def test_what_another_agent_said_is_no_task_and_no_question() -> None:

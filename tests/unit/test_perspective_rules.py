@@ -1,4 +1,4 @@
-"""The rules of a working set over sessions that several agents speak in: for every agent, branch, policy and dialect.
+"""The rules of a working set over sessions that several agents speak in: for every agent, branch, strategy and dialect.
 
 What is told of the others is compared, message by message, with what a slow reference makes of the log; the rest is what holds
 for every working set.

@@ -1,4 +1,4 @@
-"""Working sets of made-up sessions, as they stand in `pinned/`: the same log, policy and budget give the same bytes, in the next release too.
+"""Working sets of made-up sessions, as they stand in `pinned/`: the same log, strategy and budget give the same bytes, in the next release too.
 
 A prompt that changes makes every provider's cache of it worthless, and what was sent cannot be made again from the log. Where the change is
 meant, `python -m tests.unit.test_pinned` writes the files anew; what differs is to be read, and `CHANGELOG.md` says it.
@@ -32,7 +32,7 @@ from tests.unit.agent_sessions import call, sessions, user
 
 TOGETHER = "together"
 FOLDER = Path(__file__).with_name("pinned")
-POLICIES: dict[str, ContextSettings] = {
+SETTINGS: dict[str, ContextSettings] = {
     **{f"digest {budget}": ContextSettings("digest", {"budget": budget}) for budget in (200, 400, 800, 4000)},
     "salience": ContextSettings("salience", {"budget": 500}),
     "token_window": ContextSettings("token_window", {"budget": 400}),
@@ -88,10 +88,10 @@ def entries_of(session: Recording) -> list[Entry]:
 
 
 def page(session: Recording) -> str:
-    """What each policy does with a session, for people."""
+    """What each strategy does with a session, for people."""
     entries = entries_of(session)
     rated = " ".join(f"{importance:.4f}" for importance in salience.rate_units(group_units(entries)))
-    lines = [f"importance: {rated}", *(line for name in POLICIES for line in told(name, entries))]
+    lines = [f"importance: {rated}", *(line for name in SETTINGS for line in told(name, entries))]
     if session.id != TOGETHER:  # it has those of all others
         lines += ["\n==== facts ====", *(fact for unit in group_units(entries) for fact in facts_of(unit))]
     return "\n".join(lines) + "\n"
@@ -130,7 +130,7 @@ def told(name: str, entries: list[Entry]) -> Iterator[str]:
     """The decisions, how they came about, and each message that stands nowhere in the log; then how the prompt grew."""
     yield f"\n==== {name} ===="
     request = Request(
-        strategy=make_strategy(POLICIES[name]),
+        strategy=make_strategy(SETTINGS[name]),
         count=STORED,
         input_budget=6000,
         system=(SYSTEM,),

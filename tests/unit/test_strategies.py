@@ -1,4 +1,4 @@
-"""Policies on windows of their own: when one is due, which units leave, and what is cut, to the token and to the message."""
+"""Strategies on single windows: when a change is due, which units leave, and what is cut, to the token and to the message."""
 
 from __future__ import annotations
 
