@@ -1,4 +1,4 @@
-"""One turn of a session at a time, over several servers on one database: two openings of it, each with its own queue."""
+"""One turn of a session at a time over several servers on one database, with two Holdfasts that each have their own queue."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ from tests.service.turns_kit import (
 from tests.stores.servers import place
 from tests.waiting import until
 
-# -- waiting, being refused, interrupting --------------------------------------
+# -- waiting, rejecting, interrupting ------------------------------------------
 
 
 @SHARED
 async def test_servers_take_turns(kind: str, tmp_path: Path) -> None:
-    """One waits until the other has ended; one that rejects is refused; one that interrupts is heard."""
+    """Queued turns wait until the other server's turn has ended, `reject` fails, and `interrupt` stops the other turn."""
     with place(kind, tmp_path) as url:
         async with on_stage(url, openings=2) as ([one, two], stage):
             at_once(one, two)
@@ -61,7 +61,7 @@ async def test_servers_take_turns(kind: str, tmp_path: Path) -> None:
             with pytest.raises(SessionBusy):
                 await say(two, "no", session_queue="reject")
             patient = asyncio.create_task(say(two, "b"))
-            await until(lambda: _refused(two), running, patient)
+            await until(lambda: _has_tried(two), running, patient)
             stage.go_on()
             assert await running == "re: a"
             assert await patient == "re: b"
@@ -76,15 +76,15 @@ async def test_servers_take_turns(kind: str, tmp_path: Path) -> None:
             assert await claim_of(one) is None
 
 
-async def _refused(hf: Holdfast) -> bool:
-    """Whether a turn has come up in this process, and was tried once: it looks whether it is its session's now."""
+async def _has_tried(hf: Holdfast) -> bool:
+    """Return True if a waiting turn of this process has tried once to claim the session."""
     await hf.store.get(REF)
     line = line_of(hf)
     return bool(line) and line[0].is_first
 
 
-async def test_waiting_for_another_server_has_an_end(tmp_path: Path) -> None:
-    """Also when the one that runs does not stop; what waited is not in the log."""
+async def test_waiting_for_another_server_times_out(tmp_path: Path) -> None:
+    """Even if the running turn does not stop. The waiting message is not stored."""
     url = f"sqlite:///{tmp_path}/s.db"
     async with on_stage(url, openings=2, queue_timeout=0.001) as ([one, two], stage):
         running = await begun(one, stage, "a")
@@ -97,8 +97,8 @@ async def test_waiting_for_another_server_has_an_end(tmp_path: Path) -> None:
         assert await log(two) == ["a", "re: a"]
 
 
-async def test_the_pauses_grow(tmp_path: Path) -> None:
-    """From 50 milliseconds to a second, and not beyond the time that is left."""
+async def test_pauses_between_attempts_grow(tmp_path: Path) -> None:
+    """From 50 milliseconds to a second, and never beyond the remaining time."""
     url = f"sqlite:///{tmp_path}/s.db"
     async with on_stage(url, openings=2) as ([one, two], stage):
         running, pauses = await begun(one, stage, "a"), list[float]()
@@ -114,8 +114,8 @@ async def test_the_pauses_grow(tmp_path: Path) -> None:
         assert pauses == [0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 1.0]
 
 
-async def test_who_waits_looks_when_the_claim_expires(tmp_path: Path) -> None:
-    """Not up to a second later: a dead process of another host blocks its session for no longer than its claim is good."""
+async def test_waiting_turn_retries_when_the_claim_expires(tmp_path: Path) -> None:
+    """A dead process on another host blocks its session no longer than its claim is valid."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
     async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
         running, slept = await begun(one, stage, "a"), 0.0
@@ -133,8 +133,8 @@ async def test_who_waits_looks_when_the_claim_expires(tmp_path: Path) -> None:
             await running
 
 
-async def test_who_waits_for_another_server_may_go(tmp_path: Path) -> None:
-    """Nothing of it is left: no message, no claim, no place in the queue."""
+async def test_cancelled_waiting_turn_leaves_nothing(tmp_path: Path) -> None:
+    """No message, no claim and no place in the queue."""
     url = f"sqlite:///{tmp_path}/s.db"
     async with on_stage(url, openings=2) as ([one, two], stage):
         running, there = await begun(one, stage, "a"), asyncio.Event()
@@ -155,8 +155,8 @@ async def test_who_waits_for_another_server_may_go(tmp_path: Path) -> None:
         assert await log(one) == ["a", "re: a"]
 
 
-async def test_a_server_that_interrupts_as_a_rule_listens_often(tmp_path: Path) -> None:
-    """Each second, by a look; else with the renewals."""
+async def test_interrupting_server_checks_for_interrupts_every_second(tmp_path: Path) -> None:
+    """In other modes it checks when it renews its claim."""
     url = f"sqlite:///{tmp_path}/s.db"
     for mode, every in (("interrupt", 1000), ("queue", RENEWED)):
         clock = Clock()
@@ -173,11 +173,11 @@ async def test_a_server_that_interrupts_as_a_rule_listens_often(tmp_path: Path) 
             await running
 
 
-# -- renewing, dying, being late -----------------------------------------------
+# -- renewed and expired claims ------------------------------------------------
 
 
-async def test_a_claim_is_renewed_while_a_model_is_thinking(tmp_path: Path) -> None:
-    """As long as it takes; nobody else gets in."""
+async def test_claim_is_renewed_while_the_model_answers(tmp_path: Path) -> None:
+    """No other turn gets the session meanwhile."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
     async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
         running = await begun(one, stage, "a")
@@ -191,8 +191,8 @@ async def test_a_claim_is_renewed_while_a_model_is_thinking(tmp_path: Path) -> N
         assert await claim_of(one) is None
 
 
-async def test_renewing_happens_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And goes on when the store fails once; and ends with the turn."""
+async def test_claim_is_renewed_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It continues after one failed write and stops with the turn."""
     monkeypatch.setattr("holdfast.engine.session_lock.RENEWED", 1)
     monkeypatch.setattr("holdfast.engine.session_lock.RENEWED", 1)
     monkeypatch.setattr("holdfast.engine.session_lock.AGAIN", 1)
@@ -222,8 +222,8 @@ async def test_renewing_happens_by_itself(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @SHARED
-async def test_a_dead_holders_session_is_taken_over(kind: str, tmp_path: Path) -> None:
-    """When its lease is over, not before. If it lives after all, it stops, and nothing of it comes in between."""
+async def test_session_of_a_dead_holder_is_taken_over_after_its_lease(kind: str, tmp_path: Path) -> None:
+    """If the holder is alive after all, its turn fails, and nothing of it is stored in between."""
     clock = Clock()
     with place(kind, tmp_path) as url:
         async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
@@ -241,8 +241,8 @@ async def test_a_dead_holders_session_is_taken_over(kind: str, tmp_path: Path) -
             assert await say(one, "c") == "re: c"
 
 
-async def test_a_write_that_was_on_its_way_for_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In time when it began, and late when it arrives: others came, were answered and went. It is not written."""
+async def test_late_write_is_rejected_after_another_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write began in time but arrives after another turn has come and ended."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
     async with on_stage(url, openings=2, clock=clock) as ([one, two], _):
         append, begun_, go_on = one.store.append, asyncio.Event(), asyncio.Event()
@@ -273,8 +273,8 @@ async def _claim_for(hf: Holdfast, other: OtherProcess) -> None:
 
 @LINUX
 @SHARED
-async def test_a_turn_of_a_killed_process_blocks_nothing(kind: str, tmp_path: Path) -> None:
-    """The clock does not move: no lease expires, and still the next turn runs. A turn of a running process is waited for."""
+async def test_turn_of_a_killed_process_does_not_block(kind: str, tmp_path: Path) -> None:
+    """No lease has expired, as the clock does not move. The turn of a running process does block."""
     with place(kind, tmp_path) as url, other_process() as other:
         async with on_stage(url, openings=2) as ([one, two], _):
             await _claim_for(one, other)
@@ -288,24 +288,24 @@ async def test_a_turn_of_a_killed_process_blocks_nothing(kind: str, tmp_path: Pa
 
 
 @LINUX
-async def test_a_turn_that_waits_goes_on_when_the_other_process_is_killed(tmp_path: Path) -> None:
-    """It looks again, at most a second later."""
+async def test_waiting_turn_starts_when_the_other_process_is_killed(tmp_path: Path) -> None:
+    """It retries at least once a second."""
     with other_process() as other:
         async with on_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
             at_once(hf)
             await _claim_for(hf, other)
             waits = asyncio.create_task(say(hf, "a"))
-            await until(lambda: _refused(hf), waits)
+            await until(lambda: _has_tried(hf), waits)
             other.kill()
             assert await waits == "re: a"
 
 
 @LINUX
 @SHARED
-async def test_a_slow_process_on_this_host_keeps_its_session(
+async def test_slow_process_on_this_host_keeps_its_session(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It could not renew in time, and is alive: only when that has lasted for long, or where nobody can know it, is it taken over."""
+    """It has not renewed in time but is alive. It is taken over only after a long stall, or where its liveness is unknown."""
     clock = Clock()
     with place(kind, tmp_path) as url, other_process() as other:
         async with on_stage(url, clock=clock) as ([hf], _):
@@ -326,8 +326,8 @@ async def test_a_slow_process_on_this_host_keeps_its_session(
 
 
 @LINUX
-async def test_a_session_is_moved_after_its_process_was_killed(tmp_path: Path) -> None:
-    """Its claim is not one of a turn that runs."""
+async def test_session_can_be_moved_after_its_process_was_killed(tmp_path: Path) -> None:
+    """Its claim no longer belongs to a running turn."""
     with other_process() as other:
         async with on_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
             await _claim_for(hf, other)
@@ -337,8 +337,8 @@ async def test_a_session_is_moved_after_its_process_was_killed(tmp_path: Path) -
             assert (await hf.move(REF, user_id="ada")).ref == SessionRef("ada", "s")
 
 
-async def test_who_finds_the_session_taken_over_stops(tmp_path: Path) -> None:
-    """When it renews: its call is given up at once, in the middle of the other's turn."""
+async def test_turn_stops_when_renewal_finds_the_session_taken_over(tmp_path: Path) -> None:
+    """The call is cancelled at once, while the other turn is running."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
     async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
         late = await begun(one, stage, "a")
@@ -352,8 +352,8 @@ async def test_who_finds_the_session_taken_over_stops(tmp_path: Path) -> None:
         assert await running == "re: b"
 
 
-async def test_a_late_turn_that_nobody_missed_goes_on(tmp_path: Path) -> None:
-    """Its lease was over, but nobody came: its reply is stored, after others' appends too."""
+async def test_turn_with_an_expired_lease_continues_if_no_turn_took_over(tmp_path: Path) -> None:
+    """Its reply is stored, even after appends by others."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
     async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
         running = await begun(one, stage, "a")
@@ -365,8 +365,8 @@ async def test_a_late_turn_that_nobody_missed_goes_on(tmp_path: Path) -> None:
         assert await claim_of(one) is None
 
 
-async def test_a_late_block_of_the_library(tmp_path: Path) -> None:
-    """It is told where it goes on, or at its end; what was written before stays."""
+async def test_late_library_turn_fails_at_its_next_write(tmp_path: Path) -> None:
+    """What was written before is kept."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
     async with on_stage(url, openings=2, clock=clock) as ([one, two], _):
         session = await one.session("s")
@@ -388,8 +388,8 @@ async def test_a_late_block_of_the_library(tmp_path: Path) -> None:
         assert await log(one) == ["a", "written", "b", "re: b"]
 
 
-async def test_a_session_that_is_gone_is_not_claimed(tmp_path: Path) -> None:
-    """Deleted while a model is thinking, and made anew: the new one is nobody's."""
+async def test_deleted_session_is_not_claimed_again(tmp_path: Path) -> None:
+    """It was deleted while the model was answering. A new session of the same id has no claim."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
     async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
         for anew in (False, True):
@@ -409,42 +409,42 @@ async def test_a_session_that_is_gone_is_not_claimed(tmp_path: Path) -> None:
 # -- ending --------------------------------------------------------------------
 
 
-async def _answered(hf: Holdfast, stage: Stage) -> None:
+async def _end_with_answer(hf: Holdfast, stage: Stage) -> None:
     await say(hf, "a")
 
 
-async def _failed(hf: Holdfast, stage: Stage) -> None:
+async def _end_with_failure(hf: Holdfast, stage: Stage) -> None:
     stage.failure = ModelUnavailable("gone")
     with pytest.raises(ModelUnavailable):
         await say(hf, "a")
 
 
-async def _too_small(hf: Holdfast, stage: Stage) -> None:
+async def _end_with_too_small_budget(hf: Holdfast, stage: Stage) -> None:
     handle = hf.handle(await hf.store.get(REF))
     system = {"role": "system", "content": "word " * 200_000}
     with pytest.raises(BudgetTooSmall):
         await handle.send([system, {"role": "user", "content": "a"}])
 
 
-async def _left_early(hf: Holdfast, stage: Stage) -> None:
+async def _end_by_cancellation(hf: Holdfast, stage: Stage) -> None:
     running = await begun(hf, stage, "a")
     running.cancel()
     await asyncio.wait([running])
 
 
-async def _closed_early(hf: Holdfast, stage: Stage) -> None:
+async def _end_by_closed_stream(hf: Holdfast, stage: Stage) -> None:
     message = parse_message({"role": "user", "content": "a"}, "message")
     chunks = respond(Turn(hf.engine, TurnRequest(ref=REF, responder=hf.roster.find_responder(), incoming=(message,))))
     await anext(chunks)
     await chunks.aclose()
 
 
-async def _block(hf: Holdfast, stage: Stage) -> None:
+async def _end_block(hf: Holdfast, stage: Stage) -> None:
     async with (await hf.session("s")).turn("a"):
         pass
 
 
-async def _block_left(hf: Holdfast, stage: Stage) -> None:
+async def _end_block_with_exception(hf: Holdfast, stage: Stage) -> None:
     async def left() -> None:
         async with (await hf.session("s")).turn("a") as turn:
             turn.add("A")
@@ -454,7 +454,7 @@ async def _block_left(hf: Holdfast, stage: Stage) -> None:
         await left()
 
 
-async def _replayed(hf: Holdfast, stage: Stage) -> None:
+async def _end_with_replay(hf: Holdfast, stage: Stage) -> None:
     message = parse_message({"role": "user", "content": "a"}, "message")
     request = TurnRequest(ref=REF, responder=hf.roster.find_responder(), incoming=(message,), idempotency_key="k")
     for _ in range(2):
@@ -462,7 +462,7 @@ async def _replayed(hf: Holdfast, stage: Stage) -> None:
             pass
 
 
-async def _unanswered(hf: Holdfast, stage: Stage) -> None:
+async def _end_after_unanswered_message(hf: Holdfast, stage: Stage) -> None:
     await (await hf.session("s")).append("a")
     await say(hf, "a")
     assert (await log(hf)) == ["a", "re: a"]
@@ -471,19 +471,19 @@ async def _unanswered(hf: Holdfast, stage: Stage) -> None:
 @pytest.mark.parametrize(
     "way",
     [
-        _answered,
-        _failed,
-        _too_small,
-        _left_early,
-        _closed_early,
-        _block,
-        _block_left,
-        _replayed,
-        _unanswered,
+        _end_with_answer,
+        _end_with_failure,
+        _end_with_too_small_budget,
+        _end_by_cancellation,
+        _end_by_closed_stream,
+        _end_block,
+        _end_block_with_exception,
+        _end_with_replay,
+        _end_after_unanswered_message,
     ],
 )
-async def test_every_end_of_a_turn_frees_the_session(way: Callable[[Holdfast, Stage], Any], tmp_path: Path) -> None:
-    """Another server may go on at once, whatever became of it."""
+async def test_every_end_of_a_turn_releases_the_session(way: Callable[[Holdfast, Stage], Any], tmp_path: Path) -> None:
+    """Another server can continue at once, whatever the outcome."""
     async with on_stage(f"sqlite:///{tmp_path}/s.db", openings=2) as ([one, two], stage):
         await way(one, stage)
         async with one.engine.lock_between_turns(REF):
@@ -493,8 +493,8 @@ async def test_every_end_of_a_turn_frees_the_session(way: Callable[[Holdfast, St
 
 
 @asynccontextmanager
-async def _kept_claim(tmp_path: Path) -> AsyncIterator[tuple[Holdfast, Holdfast, Stage, Clock]]:
-    """Two openings of a database, with a session that a turn of the first one could not give back."""
+async def _open_with_kept_claim(tmp_path: Path) -> AsyncIterator[tuple[Holdfast, Holdfast, Stage, Clock]]:
+    """Open a database twice, with a session whose claim the first Holdfast could not release."""
     clock = Clock()
     async with on_stage(f"sqlite:///{tmp_path}/s.db", openings=2, clock=clock) as ([one, two], stage):
         store = one.engine.life.store
@@ -508,7 +508,7 @@ async def _kept_claim(tmp_path: Path) -> AsyncIterator[tuple[Holdfast, Holdfast,
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(store, "append", failing)
             stage.failure = ModelUnavailable("gone")
-            with pytest.raises(ModelUnavailable):  # the turn's own error is what its caller is told
+            with pytest.raises(ModelUnavailable):  # the caller gets the turn's own error
                 await say(one, "a")
             with pytest.raises(StoreUnavailable):
                 await say(one, "b", session_queue="reject")
@@ -517,9 +517,9 @@ async def _kept_claim(tmp_path: Path) -> AsyncIterator[tuple[Holdfast, Holdfast,
         yield one, two, stage, clock
 
 
-async def test_a_claim_that_cannot_be_given_back_expires(tmp_path: Path) -> None:
-    """For other servers, who cannot tell whether its turn has ended."""
-    async with _kept_claim(tmp_path) as (_, two, _, clock):
+async def test_unreleased_claim_expires(tmp_path: Path) -> None:
+    """Other servers cannot know that its turn has ended."""
+    async with _open_with_kept_claim(tmp_path) as (_, two, _, clock):
         with pytest.raises(SessionBusy):
             await say(two, "b", session_queue="reject")
         clock.now += LEASE
@@ -527,21 +527,20 @@ async def test_a_claim_that_cannot_be_given_back_expires(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("mode", ["reject", "queue", "interrupt"])
-async def test_a_process_does_not_wait_for_what_it_could_not_give_back(mode: str, tmp_path: Path) -> None:
-    """It knows that the turn has ended: the next one goes on as soon as the store does."""
-    async with _kept_claim(tmp_path) as (one, two, _, _):
-        one.engine.locks.pause = _nobody_waits
+async def test_process_does_not_wait_for_its_own_unreleased_claim(mode: str, tmp_path: Path) -> None:
+    """It knows that the turn has ended, so its next turn runs as soon as the store works again."""
+    async with _open_with_kept_claim(tmp_path) as (one, two, _, _):
+        one.engine.locks.pause = _fail_if_waiting
         assert await say(one, "b", session_queue=mode) == "re: b"
         assert await claim_of(one) is None
         assert await say(two, "c", session_queue="reject") == "re: c"
 
 
-async def _nobody_waits(seconds: float) -> None:
+async def _fail_if_waiting(seconds: float) -> None:
     raise AssertionError(f"waited for {seconds} seconds")
 
 
-async def test_a_process_waits_for_others_on_its_database(tmp_path: Path) -> None:
-    """Their claims are theirs, whatever this process could not give back."""
+async def test_process_waits_for_claims_of_other_processes(tmp_path: Path) -> None:
     async with on_stage(f"sqlite:///{tmp_path}/s.db", openings=2) as ([one, two], stage):
         running = await begun(two, stage, "a")
         with pytest.raises(SessionBusy):
@@ -551,10 +550,10 @@ async def test_a_process_waits_for_others_on_its_database(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("tools", [False, True])
-async def test_an_undisturbed_turn_writes_no_more_than_it_has_to_say(
+async def test_claiming_adds_no_writes_or_reads_to_a_turn(
     tools: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Claim and release ride on its own writes: one for each step, and nothing is read for them."""
+    """Claim and release are part of the turn's own writes: one per step."""
     async with on_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
         await say(hf, "warm")
         store, asked = hf.engine.life.store, Counter[str]()

@@ -1,4 +1,4 @@
-"""Summaries as a service: when they are made, what cannot be one, and what of a long one stays."""
+"""The compaction service: when summaries are created, which answers are rejected, and how long ones are shortened."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tests.markers import unmarked
 from tests.service.summary_kit import LABEL, TELLING, desk, source
 from tests.service.told_model import REF, chunks_of
 
-# -- made --------------------------------------------------------------------
+# -- created -----------------------------------------------------------------
 
 
-async def test_past_the_threshold_old_messages_become_one_summary_and_recent_ones_stay_whole() -> None:
-    """Seed 002, how it works, 1 to 5."""
+async def test_old_messages_are_summarized_above_the_threshold() -> None:
+    """Recent messages stay verbatim."""
     async with desk() as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
@@ -41,7 +41,7 @@ async def test_past_the_threshold_old_messages_become_one_summary_and_recent_one
         assert at.compactor.outcomes["made"] == 1
 
 
-async def test_nothing_is_read_and_nothing_begun_while_none_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_compaction_starts_below_the_threshold(monkeypatch: pytest.MonkeyPatch) -> None:
     async with desk() as at:
         begun: list[Any] = []
         monkeypatch.setattr(at.compactor, "_start", begun.append)
@@ -49,15 +49,15 @@ async def test_nothing_is_read_and_nothing_begun_while_none_is_due(monkeypatch: 
         assert begun == []
 
 
-async def test_none_is_made_again_every_turn() -> None:
-    """Hector's trigger counts the whole log, so that it fires in each later turn."""
+async def test_summary_is_not_rewritten_every_turn() -> None:
+    """Hector's trigger counts the whole log, so it fires in each later turn."""
     async with desk() as at:
         await at.talk(40)
         assert 5 <= len(at.pen.prompts) <= 14
         assert len(await at.found("live")) == 1
 
 
-async def test_the_next_one_includes_the_last() -> None:
+async def test_next_summary_includes_the_previous_one() -> None:
     async with desk(lambda request: f"Notes. {TELLING} {len(source(request))}") as at:
         await at.talk(25)
         live, earlier = (await at.found("live"))[0], (await at.found("superseded"))[-1]
@@ -69,7 +69,7 @@ async def test_the_next_one_includes_the_last() -> None:
         assert sum(LABEL in text for text in await at.prompt()) == 1
 
 
-async def test_a_summary_survives_a_restart(tmp_path: Path) -> None:
+async def test_summary_survives_a_restart(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'x.db'}"
     async with desk(url=url) as at:
         await at.until_due()
@@ -83,7 +83,7 @@ async def test_a_summary_survives_a_restart(tmp_path: Path) -> None:
         assert at.pen.prompts == []
 
 
-async def test_lost_identifiers_are_told() -> None:
+async def test_lost_identifiers_are_reported() -> None:
     async with desk() as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
@@ -94,7 +94,7 @@ async def test_lost_identifiers_are_told() -> None:
         assert "ORD-0000" not in made.report["lost_identifiers"], "the task stays"
 
 
-async def test_what_writing_took_is_kept() -> None:
+async def test_token_usage_of_the_summarizer_is_stored() -> None:
     async with desk(lambda _: chunks_of(TELLING, usage={"prompt_tokens": 321, "completion_tokens": 12})) as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
@@ -103,7 +103,7 @@ async def test_what_writing_took_is_kept() -> None:
         assert (at.compactor.spent.prompt_tokens, at.compactor.spent.calls) == (321, 1)
 
 
-async def test_a_log_that_grows_meanwhile_does_not_matter() -> None:
+async def test_log_may_grow_while_a_summary_is_written() -> None:
     async with desk() as at:
         at.pen.gate = asyncio.Event()
         await at.until_due()
@@ -116,7 +116,7 @@ async def test_a_log_that_grows_meanwhile_does_not_matter() -> None:
         assert any(message["content"].startswith(LABEL) for message in at.chat.prompts[-1])
 
 
-# -- not made ----------------------------------------------------------------
+# -- rejected ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -134,8 +134,8 @@ async def test_a_log_that_grows_meanwhile_does_not_matter() -> None:
         ([ValueError("secret")], "failed"),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_a_summary_leaves_the_last_good_state(say: Any, reason: str) -> None:
-    """The turn is none the worse, the digest covers the gap, and the failure can be seen."""
+async def test_invalid_summary_is_rejected_and_the_digest_is_used(say: Any, reason: str) -> None:
+    """The turn succeeds, and the failure is recorded."""
     async with desk(lambda _: say) as at:
         await at.talk(25)
         failed = await at.found()
@@ -149,7 +149,7 @@ async def test_what_cannot_be_a_summary_leaves_the_last_good_state(say: Any, rea
         assert not any(text.startswith(LABEL) for text in sent)
 
 
-async def test_a_later_failure_leaves_the_earlier_summary() -> None:
+async def test_later_failure_keeps_the_earlier_summary() -> None:
     answers = iter([TELLING])
     async with desk(lambda _: next(answers, "")) as at:
         await at.talk(30)
@@ -157,7 +157,7 @@ async def test_a_later_failure_leaves_the_earlier_summary() -> None:
         assert any(text.startswith(LABEL) for text in await at.prompt())
 
 
-async def test_a_summarizer_that_does_not_answer_is_given_up() -> None:
+async def test_summarizer_call_times_out() -> None:
     async with desk(pace=Pace(call=0.02)) as at:
         at.pen.gate = asyncio.Event()
         await at.until_due()
@@ -167,8 +167,8 @@ async def test_a_summarizer_that_does_not_answer_is_given_up() -> None:
         assert at.compactor.outcomes["timeout"] == 1
 
 
-async def test_a_failed_one_is_tried_again_later_and_later(tmp_path: Path) -> None:
-    """By the stored attempts: another process waits as long."""
+async def test_failed_compaction_is_retried_with_growing_delays(tmp_path: Path) -> None:
+    """The attempts are stored, so another process waits as long."""
     url, clock = f"sqlite:///{tmp_path / 'x.db'}", Clock()
     async with desk(lambda _: "", url=url, clock=clock) as at:
         await at.until_tried()
@@ -199,7 +199,7 @@ async def test_a_failed_one_is_tried_again_later_and_later(tmp_path: Path) -> No
         assert told == {"live": 3, "failed": None}
 
 
-async def test_the_pause_that_the_provider_asks_for_is_kept() -> None:
+async def test_retry_after_of_the_provider_is_respected() -> None:
     async with desk(lambda _: [ModelUnavailable("busy", retry_after=600)]) as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
@@ -207,15 +207,15 @@ async def test_the_pause_that_the_provider_asks_for_is_kept() -> None:
         assert told["failed"]["retry_at"] == at.clock.now + 600_000
 
 
-# -- longer than asked -------------------------------------------------------
+# -- longer than allowed -----------------------------------------------------
 
 
-def wordy(sentences: int) -> str:
+def make_long_summary(sentences: int) -> str:
     return " ".join(f"The user asked about order ORD-{n:04d} once more today." for n in range(sentences))
 
 
-async def test_one_that_is_too_long_is_asked_for_again_once() -> None:
-    answers = iter([wordy(20), TELLING])
+async def test_too_long_summary_is_requested_again_once() -> None:
+    answers = iter([make_long_summary(20), TELLING])
     async with desk(lambda _: next(answers)) as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
@@ -225,8 +225,8 @@ async def test_one_that_is_too_long_is_asked_for_again_once() -> None:
         assert [message["role"] for message in at.pen.prompts[1]] == ["system", "user", "assistant", "user"]
 
 
-async def test_one_that_stays_too_long_is_cut_with_a_mark() -> None:
-    async with desk(lambda _: wordy(20)) as at:
+async def test_summary_that_stays_too_long_is_cut_with_a_marker() -> None:
+    async with desk(lambda _: make_long_summary(20)) as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
         (made,) = await at.found()
@@ -236,7 +236,7 @@ async def test_one_that_stays_too_long_is_cut_with_a_mark() -> None:
         assert made.report["cut"] is True
 
 
-async def test_one_that_never_ends_is_not_listened_to() -> None:
+async def test_endless_summary_is_aborted() -> None:
     def endless(_: Any) -> Any:
         while True:
             yield {"choices": [{"index": 0, "delta": {"content": "ORD-0001 " * 50}, "finish_reason": None}]}
@@ -250,7 +250,7 @@ async def test_one_that_never_ends_is_not_listened_to() -> None:
 # -- the summarizer's own window ---------------------------------------------
 
 
-async def test_a_small_summarizer_reads_in_parts_each_beside_the_summary_of_the_ones_before() -> None:
+async def test_summarizer_with_a_small_window_reads_in_parts() -> None:
     async with desk(lambda request: f"Part. {TELLING}", window=3000, budget=20_000) as at:
         await at.talk(30)
         made = await (await at.session()).compact(budget=2000)
@@ -264,8 +264,8 @@ async def test_a_small_summarizer_reads_in_parts_each_beside_the_summary_of_the_
         assert all(sum(whole.text(m["content"]) for m in prompt) < 3000 for prompt in at.pen.prompts)
 
 
-async def test_a_small_summarizer_of_a_large_room_writes_shorter_summaries() -> None:
-    """A fifth of what the room has is more than it could read, with the summary before, and answer."""
+async def test_summarizer_with_a_small_window_writes_shorter_summaries() -> None:
+    """A fifth of the context is more than it could read along with the previous summary, and write."""
     async with desk(window=4000, budget=50_000) as at:
         await at.talk(30, more="much more " * 300)
         made = await (await at.session()).compact()
@@ -274,7 +274,7 @@ async def test_a_small_summarizer_of_a_large_room_writes_shorter_summaries() -> 
         assert made.source_tokens > 4000
 
 
-async def test_a_prompt_that_the_summarizer_finds_too_long_is_read_in_smaller_parts() -> None:
+async def test_prompt_too_long_for_the_summarizer_is_split() -> None:
     def write(request: dict[str, Any]) -> Any:
         return [ContextTooLong("too long", context_limit=4000)] if len(source(request)) > 5000 else f"Part. {TELLING}"
 
@@ -285,7 +285,7 @@ async def test_a_prompt_that_the_summarizer_finds_too_long_is_read_in_smaller_pa
         assert (made.report or {})["chunks"] > 1
 
 
-async def test_a_window_without_room_for_the_task_is_a_failure_that_says_so() -> None:
+async def test_window_too_small_for_the_task_is_reported() -> None:
     async with desk(window=500) as at:
         await at.until_tried()
         (failed, *_) = await at.found()

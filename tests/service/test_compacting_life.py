@@ -1,4 +1,4 @@
-"""The life of summaries: one at a time over all processes, inline, undone, dead, asked for, by somebody's own function."""
+"""Lifecycle of summaries: one writer over all processes, inline, dropped, invalidated, on request, and written by functions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.waiting import until
 # -- one at a time -----------------------------------------------------------
 
 
-async def test_two_processes_make_exactly_one(tmp_path: Path) -> None:
+async def test_two_processes_create_exactly_one_summary(tmp_path: Path) -> None:
     url, clock = f"sqlite:///{tmp_path / 'x.db'}", Clock()
     async with desk(url=url, clock=clock) as one, desk(url=url, clock=clock) as two:
         one.pen.gate = asyncio.Event()
@@ -41,7 +41,7 @@ async def test_two_processes_make_exactly_one(tmp_path: Path) -> None:
         assert any(message["content"].startswith(LABEL) for message in two.chat.prompts[-1])
 
 
-async def test_what_a_dead_process_held_is_taken_over(tmp_path: Path) -> None:
+async def test_lease_of_a_dead_process_is_taken_over(tmp_path: Path) -> None:
     url, clock = f"sqlite:///{tmp_path / 'x.db'}", Clock()
     async with desk(url=url, clock=clock) as one, desk(url=url, clock=clock) as two:
         one.pen.gate = asyncio.Event()
@@ -56,8 +56,8 @@ async def test_what_a_dead_process_held_is_taken_over(tmp_path: Path) -> None:
         assert [one_.status for one_ in await two.found()] in (["live"], ["live", "dead"])
 
 
-async def test_closing_gives_up_what_is_written_and_its_lease(tmp_path: Path) -> None:
-    """A crash in the midst leaves nothing but the lease, which expires; a clean end not even that."""
+async def test_closing_cancels_the_summary_and_releases_its_lease(tmp_path: Path) -> None:
+    """A crash leaves only the lease, which expires."""
     url, clock = f"sqlite:///{tmp_path / 'x.db'}", Clock()
     async with desk(url=url, clock=clock) as at:
         at.pen.gate = asyncio.Event()
@@ -69,7 +69,7 @@ async def test_closing_gives_up_what_is_written_and_its_lease(tmp_path: Path) ->
         assert len(await at.found("live")) == 1
 
 
-async def test_a_lease_is_kept_as_long_as_the_work_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_lease_is_renewed_while_a_summary_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     async with desk(pace=Pace(lease=60)) as at:
         at.pen.gate = asyncio.Event()
         await at.until_due()
@@ -91,7 +91,7 @@ async def test_a_lease_is_kept_as_long_as_the_work_takes(monkeypatch: pytest.Mon
         assert await at.hf.store.lease(_make_lease_name(REF), "other", now=at.clock.now, until=at.clock.now + 1)
 
 
-async def test_who_loses_the_lease_stops() -> None:
+async def test_writer_that_loses_the_lease_stops() -> None:
     async with desk(pace=Pace(lease=60)) as at:
         at.pen.gate = asyncio.Event()
         await at.until_due()
@@ -101,10 +101,10 @@ async def test_who_loses_the_lease_stops() -> None:
         assert await at.found() == []
 
 
-# -- undone, and dead --------------------------------------------------------
+# -- dropped and invalidated ----------------------------------------------------
 
 
-async def test_what_is_taken_away_is_verbatim_again_and_stays_so_while_it_fits() -> None:
+async def test_messages_of_a_dropped_summary_are_verbatim_again_while_they_fit() -> None:
     async with desk() as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
@@ -121,7 +121,7 @@ async def test_what_is_taken_away_is_verbatim_again_and_stays_so_while_it_fits()
             await session.drop_compaction(made.id)
 
 
-async def test_what_it_had_superseded_stands_again() -> None:
+async def test_dropping_a_summary_restores_the_superseded_one() -> None:
     async with desk(lambda request: f"{TELLING} {len(source(request))}") as at:
         await at.talk(25)
         live, earlier = (await at.found("live"))[0], (await at.found("superseded"))[-1]
@@ -137,7 +137,7 @@ async def test_what_it_had_superseded_stands_again() -> None:
         assert earlier.text in source(at.pen.bodies[asked]), "the next one includes it"
 
 
-async def test_a_summary_of_what_was_erased_is_dead_and_made_anew_without_it() -> None:
+async def test_erasing_a_message_invalidates_its_summary() -> None:
     async with desk() as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
@@ -149,7 +149,7 @@ async def test_a_summary_of_what_was_erased_is_dead_and_made_anew_without_it() -
         assert "ORD-0001" not in source(at.pen.bodies[-1])
 
 
-async def test_what_is_erased_while_it_is_summarized_is_summarized_again() -> None:
+async def test_erasing_during_a_compaction_repeats_it() -> None:
     async with desk() as at:
         at.pen.gate = asyncio.Event()
         await at.until_due()
@@ -165,7 +165,7 @@ STILL = 60
 """Tokens of an erased entry that leave it due."""
 
 
-async def test_a_rewind_below_its_end_leaves_no_summary() -> None:
+async def test_rewinding_into_its_range_invalidates_a_summary() -> None:
     async with desk() as at:
         at.pen.gate = asyncio.Event()
         await at.until_due()
@@ -178,7 +178,7 @@ async def test_a_rewind_below_its_end_leaves_no_summary() -> None:
         assert not any(text.startswith(LABEL) for text in await at.prompt())
 
 
-async def test_a_session_that_is_deleted_meanwhile_is_gone() -> None:
+async def test_session_may_be_deleted_during_a_compaction() -> None:
     async with desk() as at:
         at.pen.gate = asyncio.Event()
         await at.until_due()
@@ -188,8 +188,8 @@ async def test_a_session_that_is_deleted_meanwhile_is_gone() -> None:
         assert at.compactor.outcomes["error"] == 0
 
 
-async def test_a_pin_in_its_range_comes_after_it() -> None:
-    """A pin has views forgotten, the summary not: the view is made anew from both."""
+async def test_pinned_message_in_its_range_follows_the_summary() -> None:
+    """Pinning invalidates views but not the summary: the view is rebuilt from both."""
     async with desk() as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
@@ -205,7 +205,7 @@ async def test_a_pin_in_its_range_comes_after_it() -> None:
 # -- inline ------------------------------------------------------------------
 
 
-async def test_a_call_that_would_not_fit_waits_for_a_summary() -> None:
+async def test_call_that_would_not_fit_waits_for_a_summary() -> None:
     async with desk() as at:
         await at.talk(6)
         assert at.pen.prompts == []
@@ -217,7 +217,7 @@ async def test_a_call_that_would_not_fit_waits_for_a_summary() -> None:
         assert await at.prompt() != []
 
 
-async def test_it_waits_no_longer_than_it_may() -> None:
+async def test_call_waits_for_a_summary_only_up_to_the_timeout() -> None:
     async with desk(pace=Pace(inline=0.02)) as at:
         at.pen.gate = asyncio.Event()
         await at.talk(6)
@@ -233,8 +233,8 @@ async def test_it_waits_no_longer_than_it_may() -> None:
         assert sent[1].startswith(LABEL)
 
 
-async def test_a_turn_waits_but_once_for_a_summary_that_does_not_come() -> None:
-    """A summarizer that hangs would hold up every turn at which the room is full."""
+async def test_only_one_turn_waits_for_a_hanging_summarizer() -> None:
+    """Otherwise it would delay every turn while the context is full."""
     async with desk(pace=Pace(inline=0.02)) as at:
         at.pen.gate = asyncio.Event()
         await at.talk(6)
@@ -249,7 +249,7 @@ async def test_a_turn_waits_but_once_for_a_summary_that_does_not_come() -> None:
         assert len(await at.found("live")) == 1
 
 
-async def test_the_digest_covers_where_no_summary_comes_of_it() -> None:
+async def test_digest_is_used_when_the_summary_fails() -> None:
     async with desk(lambda _: "") as at:
         await at.talk(6)
         await at.talk(1, more="much more " * 300)
@@ -258,7 +258,7 @@ async def test_the_digest_covers_where_no_summary_comes_of_it() -> None:
         assert at.compactor.outcomes["empty"] == 1
 
 
-async def test_what_the_digest_covered_is_in_the_next_summary() -> None:
+async def test_messages_covered_by_the_digest_are_in_the_next_summary() -> None:
     answers = iter([""])
     async with desk(lambda _: next(answers, TELLING)) as at:
         await at.until_tried()
@@ -272,10 +272,10 @@ async def test_what_the_digest_covered_is_in_the_next_summary() -> None:
         assert all(f"[{seq}] " in read for seq in range(1, made.last + 1))
 
 
-# -- asked for ---------------------------------------------------------------
+# -- on request --------------------------------------------------------------
 
 
-async def test_one_can_be_made_now() -> None:
+async def test_summary_can_be_requested() -> None:
     async with desk(budget=50_000) as at:
         await at.talk(10)
         session = await at.session()
@@ -286,7 +286,7 @@ async def test_one_can_be_made_now() -> None:
         assert any(message["content"].startswith(LABEL) for message in at.chat.prompts[-1])
 
 
-async def test_a_preview_writes_nothing() -> None:
+async def test_compaction_preview_writes_nothing() -> None:
     async with desk(budget=50_000) as at:
         await at.talk(10)
         session = await at.session()
@@ -313,7 +313,7 @@ async def test_any_strategy_can_be_summarized_by_hand() -> None:
         assert any(message["content"].startswith(LABEL) for message in at.chat.prompts[-1])
 
 
-async def test_without_enough_there_is_nothing_to_compact() -> None:
+async def test_compacting_a_short_session_returns_none() -> None:
     async with desk() as at:
         assert await (await at.session()).compact() is None
         await at.talk(1)
@@ -325,14 +325,14 @@ async def test_without_enough_there_is_nothing_to_compact() -> None:
     ("options", "param"),
     [({"summarizer_llm": "none"}, "summarizer_llm"), ({"budgt": 5}, "budgt"), ({"strategy": "digest"}, "strategy")],
 )
-async def test_what_cannot_be_asked_for_is_refused(options: dict[str, Any], param: str) -> None:
+async def test_invalid_compaction_options_are_rejected(options: dict[str, Any], param: str) -> None:
     async with desk() as at:
         with pytest.raises(InvalidRequest) as refused:
             await (await at.session()).compact(**options)
         assert refused.value.param == param
 
 
-async def test_the_offline_model_writes_none() -> None:
+async def test_offline_model_cannot_write_summaries() -> None:
     async with Holdfast("sqlite://:memory:", roster=Roster(context=ContextSettings("summary_buffer"))) as hf:
         assert isinstance(hf.roster.find_llm(None).client, OfflineModel)
         session = await hf.session("s")
@@ -340,7 +340,7 @@ async def test_the_offline_model_writes_none() -> None:
             await session.compact()
 
 
-async def test_a_failed_one_that_was_asked_for_says_why() -> None:
+async def test_failed_requested_summary_has_an_error() -> None:
     async with desk(lambda _: "", budget=50_000) as at:
         await at.talk(10)
         failed = await (await at.session()).compact()
@@ -348,10 +348,10 @@ async def test_a_failed_one_that_was_asked_for_says_why() -> None:
         assert (failed.status, failed.error) == ("failed", "the summary is empty")
 
 
-# -- somebody's own function -------------------------------------------------
+# -- functions ---------------------------------------------------------------
 
 
-async def test_a_function_can_write_them() -> None:
+async def test_function_can_write_summaries() -> None:
     given: list[tuple[list[dict[str, Any]], str | None, int]] = []
 
     async def mine(messages: list[dict[str, Any]], *, earlier: str | None, tokens: int) -> str:
@@ -393,7 +393,7 @@ def endless(messages: list[dict[str, Any]], *, earlier: str | None, tokens: int)
         (endless, "the answer has nothing in common with what it should summarize"),
     ],
 )
-async def test_a_function_is_held_to_what_a_model_is_held_to(function: Any, error: str | None) -> None:
+async def test_summaries_of_functions_are_checked_like_those_of_models(function: Any, error: str | None) -> None:
     async with desk(summarizers={"mine": function}, summarizer_llm="mine") as at:
         await at.until_tried()
         (found, *_) = await at.found()
@@ -401,7 +401,7 @@ async def test_a_function_is_held_to_what_a_model_is_held_to(function: Any, erro
         assert (found.status == "live") == (error is None)
 
 
-async def test_a_turn_of_another_session_is_not_kept_waiting() -> None:
+async def test_turn_of_another_session_does_not_wait() -> None:
     async with desk() as at:
         at.pen.gate = asyncio.Event()
         await at.until_due()
@@ -411,7 +411,7 @@ async def test_a_turn_of_another_session_is_not_kept_waiting() -> None:
         await at.compactor.wait_until_idle()
 
 
-async def test_an_image_in_the_range_is_named_not_sent() -> None:
+async def test_images_are_named_but_not_sent_to_the_summarizer() -> None:
     async with desk(budget=50_000) as at:
         session = await at.session()
         picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
@@ -422,8 +422,8 @@ async def test_an_image_in_the_range_is_named_not_sent() -> None:
         assert "[image_url, not shown]" in source(at.pen.bodies[-1])
 
 
-async def test_every_past_prompt_can_be_made_again() -> None:
-    """From the log, the frozen budgets and the summaries that were laid between the calls, inline ones included."""
+async def test_every_past_prompt_can_be_rebuilt() -> None:
+    """From the log, the stored budgets and the summaries created between calls, including inline ones."""
     async with desk(lambda request: f"{TELLING} {len(source(request))}") as at:
         await at.talk(12)
         await at.talk(1, more="much more " * 300)
@@ -435,8 +435,8 @@ async def test_every_past_prompt_can_be_made_again() -> None:
             assert context.hash == context.sent_hash, turn
 
 
-async def test_why_there_is_no_summary_is_told_where_the_context_is_explained() -> None:
-    """What is live, the error, how often it was tried, and when it is tried again."""
+async def test_explained_context_reports_failed_summaries() -> None:
+    """The live summary, the error, the number of attempts, and the time of the next one."""
     async with desk(lambda request: "") as at:
         await at.until_due()
         await at.compactor.wait_until_idle()

@@ -1,4 +1,6 @@
-"""Consolidator: over several simulated days what is recalled differently is promoted, what comes from outside is not, and the diary says why."""
+"""Consolidation over several simulated days: memories that are recalled in different ways are promoted, outside content is not, and the diary
+gives the reasons.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ async def here() -> AsyncIterator[Days]:
         yield Days(hf, clock)
 
 
-async def told(days: Days, one: Memory) -> dict[str, Any]:
-    """What the newest entry of the diary says of a memory."""
+async def read_diary(days: Days, one: Memory) -> dict[str, Any]:
+    """Return the candidate of a memory in the newest diary entry."""
     (entry, *_) = await days.hf.consolidation.diary(one.owner, limit=1)
     return next(candidate for candidate in entry["candidates"] if candidate["memory_id"] == one.id)
 
@@ -43,7 +45,7 @@ async def told(days: Days, one: Memory) -> dict[str, Any]:
 # -- several days ------------------------------------------------------------------
 
 
-async def test_what_different_days_and_questions_recall_is_promoted_and_the_diary_says_why(days: Days) -> None:
+async def test_memory_recalled_on_several_days_by_several_questions_is_promoted(days: Days) -> None:
     often = await days.keep("Ann is allergic to peanuts", type="user")
     once = await days.keep("Ann parked in garage B", type="episodic")
     same = await days.keep("Ann lives in Lisbon", type="user")
@@ -54,7 +56,7 @@ async def test_what_different_days_and_questions_recall_is_promoted_and_the_diar
     await days.ask("which garage?")
     await days.hf.sweep()
     assert [await days.is_promoted(one) for one in (often, once, same, never)] == [True, False, False, False]
-    why = await told(days, often)
+    why = await read_diary(days, often)
     assert (why["verdict"], why["content"], why["recalls"], why["queries"], why["days"]) == (
         "promoted",
         "Ann is allergic to peanuts",
@@ -63,8 +65,8 @@ async def test_what_different_days_and_questions_recall_is_promoted_and_the_diar
         3,
     )
     assert (await days.get(often)).score == why["score"] >= 0.35
-    assert (await told(days, once))["gates"] == ["1 of 3 recalls", "1 of 2 different questions"]
-    assert (await told(days, same))["gates"] == ["1 of 2 different questions"]
+    assert (await read_diary(days, once))["gates"] == ["1 of 3 recalls", "1 of 2 different questions"]
+    assert (await read_diary(days, same))["gates"] == ["1 of 2 different questions"]
     before = await everything(days.hf)
     days.pass_(2)
     await days.hf.sweep()
@@ -73,7 +75,7 @@ async def test_what_different_days_and_questions_recall_is_promoted_and_the_diar
     assert await everything(days.hf) == before
 
 
-async def test_two_servers_that_dream_at_once_promote_once(request: pytest.FixtureRequest) -> None:
+async def test_concurrent_consolidations_promote_once(request: pytest.FixtureRequest) -> None:
     clock = Clock()
     async with opened("postgres", times=2, clock=clock) as servers:
         days = Days(servers[0], clock)
@@ -87,8 +89,10 @@ async def test_two_servers_that_dream_at_once_promote_once(request: pytest.Fixtu
         assert len(await days.hf.store.diary(ANN, limit=100)) == 1
 
 
-async def recalled_on_three_days(days: Days, content: str = "Ann is allergic to peanuts", **fields: Any) -> Memory:
-    """A memory that is good enough."""
+async def keep_and_recall_on_three_days(
+    days: Days, content: str = "Ann is allergic to peanuts", **fields: Any
+) -> Memory:
+    """Keep a memory that qualifies for promotion."""
     one = await days.keep(content, **fields)
     for number in range(3):
         days.pass_()
@@ -96,8 +100,8 @@ async def recalled_on_three_days(days: Days, content: str = "Ann is allergic to 
     return one
 
 
-async def test_a_dry_run_decides_and_writes_nothing(days: Days) -> None:
-    one = await recalled_on_three_days(days)
+async def test_dry_run_writes_nothing(days: Days) -> None:
+    one = await keep_and_recall_on_three_days(days)
     before = await everything(days.hf)
     dreamt = await days.hf.consolidation.consolidate(ANN, dry_run=True)
     assert (dreamt.promotions, dreamt.written) == (1, False)
@@ -106,8 +110,8 @@ async def test_a_dry_run_decides_and_writes_nothing(days: Days) -> None:
     assert await days.is_promoted(one)
 
 
-async def test_dreams_come_by_the_clock_and_not_before_it_is_time(here: Days) -> None:
-    first = await recalled_on_three_days(here)
+async def test_consolidation_runs_at_its_interval(here: Days) -> None:
+    first = await keep_and_recall_on_three_days(here)
     await here.hf.sweep()
     assert await here.is_promoted(first)
     second = await here.keep("Ann speaks Portuguese")
@@ -121,18 +125,18 @@ async def test_dreams_come_by_the_clock_and_not_before_it_is_time(here: Days) ->
     assert await here.is_promoted(second)
 
 
-async def test_dreams_that_are_turned_off_come_only_when_somebody_asks() -> None:
+async def test_disabled_consolidation_runs_only_on_request() -> None:
     clock = Clock()
     async with opened("memory", clock=clock, consolidation=ConsolidationSettings(enabled=False)) as (hf,):
         days = Days(hf, clock)
-        one = await recalled_on_three_days(days)
+        one = await keep_and_recall_on_three_days(days)
         await hf.sweep()
         assert not await days.is_promoted(one)
         await hf.consolidation.consolidate(ANN)
         assert await days.is_promoted(one)
 
 
-async def test_all_owners_of_all_tenants_dream() -> None:
+async def test_all_owners_of_all_tenants_are_consolidated() -> None:
     clock = Clock()
     async with opened("memory", clock=clock, life=LifeSettings(all_tenants=True)) as (hf,):
         kept = []
@@ -140,16 +144,16 @@ async def test_all_owners_of_all_tenants_dream() -> None:
             for server in (hf, other):
                 days = Days(server, clock)
                 for user in ("ann", "bob"):
-                    kept.append((days, await recalled_on_three_days(days, user_id=user)))
+                    kept.append((days, await keep_and_recall_on_three_days(days, user_id=user)))
             await hf.sweep()
             assert [await days.is_promoted(one) for days, one in kept] == [True] * 4
 
 
-async def test_an_owner_whose_dream_fails_is_tried_again_and_keeps_no_other_one_from_it(
+async def test_failed_consolidation_of_one_owner_is_retried_and_does_not_block_others(
     here: Days, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    anns = await recalled_on_three_days(here)
-    bobs = await recalled_on_three_days(here, user_id="bob")
+    anns = await keep_and_recall_on_three_days(here)
+    bobs = await keep_and_recall_on_three_days(here, user_id="bob")
     change, failing = here.hf.store.change_memories, True
 
     async def fails(owner: Owner, *args: Any, **fields: Any) -> Any:
@@ -166,10 +170,10 @@ async def test_an_owner_whose_dream_fails_is_tried_again_and_keeps_no_other_one_
     assert await here.is_promoted(anns)
 
 
-async def test_a_memory_that_changes_while_it_is_decided_on_is_decided_anew(
+async def test_memory_changed_during_consolidation_is_decided_again(
     here: Days, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = await recalled_on_three_days(here)
+    one = await keep_and_recall_on_three_days(here)
     read, raced = here.hf.store.signals, False
 
     async def meanwhile(*args: Any, **fields: Any) -> Any:
@@ -184,8 +188,8 @@ async def test_a_memory_that_changes_while_it_is_decided_on_is_decided_anew(
     assert (dreamt.promotions, dreamt.written) == (0, False)
 
 
-async def test_a_dream_is_not_kept_from_its_end_by_who_writes_one_thing_after_the_other(days: Days) -> None:
-    one = await recalled_on_three_days(days)
+async def test_continuous_writes_do_not_prevent_consolidation(days: Days) -> None:
+    one = await keep_and_recall_on_three_days(days)
 
     async def others() -> None:
         for number in range(30):
@@ -196,8 +200,8 @@ async def test_a_dream_is_not_kept_from_its_end_by_who_writes_one_thing_after_th
     assert await days.is_promoted(one)
 
 
-async def test_whoever_is_always_too_late_is_told(here: Days, monkeypatch: pytest.MonkeyPatch) -> None:
-    await recalled_on_three_days(here)
+async def test_repeated_write_conflicts_raise_an_error(here: Days, monkeypatch: pytest.MonkeyPatch) -> None:
+    await keep_and_recall_on_three_days(here)
 
     async def stale(*_: Any, **__: Any) -> Any:
         raise StaleMemories(expected=1, version=2)
@@ -211,17 +215,17 @@ async def test_whoever_is_always_too_late_is_told(here: Days, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("origin", ["tool", "web", "import"])
-async def test_what_comes_from_outside_is_held_until_it_is_reviewed(here: Days, origin: Any) -> None:
-    one = await recalled_on_three_days(here, origin=origin)
+async def test_outside_content_is_held_until_review(here: Days, origin: Any) -> None:
+    one = await keep_and_recall_on_three_days(here, origin=origin)
     await here.hf.consolidation.consolidate(ANN)
     assert not await here.is_promoted(one)
-    assert (await told(here, one))["verdict"] == "held"
+    assert (await read_diary(here, one))["verdict"] == "held"
     await here.hf.memories.review(one.id, "accept")
     await here.hf.consolidation.consolidate(ANN)
     assert await here.is_promoted(one)
 
 
-async def test_one_session_cannot_promote_what_it_repeats(here: Days) -> None:
+async def test_one_session_cannot_promote_its_memory_by_repetition(here: Days) -> None:
     source = MemorySource(session_id="s", user_id="ann", seqs=(0,))
     one = await here.keep("Ann is allergic to peanuts", sources=[source])
     await here.ask(*(f"peanuts allergic number{n}" for n in range(20)), session="s")
@@ -231,19 +235,21 @@ async def test_one_session_cannot_promote_what_it_repeats(here: Days) -> None:
     assert not await here.is_promoted(one)
 
 
-async def test_what_was_superseded_or_holds_no_longer_is_not_promoted(here: Days) -> None:
-    old = await recalled_on_three_days(here, "Ann's favourite colour is blue")
+async def test_superseded_and_expired_memories_are_not_promoted(here: Days) -> None:
+    old = await keep_and_recall_on_three_days(here, "Ann's favourite colour is blue")
     new = (await here.hf.memories.update(old.id, content="Ann's favourite colour is green")).memory
-    over = await recalled_on_three_days(here, "The train leaves at nine", valid_until=here.clock.now + 3 * DAY + 1)
+    over = await keep_and_recall_on_three_days(
+        here, "The train leaves at nine", valid_until=here.clock.now + 3 * DAY + 1
+    )
     here.pass_(1)
     await here.hf.consolidation.consolidate(ANN)
     assert [await here.is_promoted(one) for one in (old, new, over)] == [False, False, False]
 
 
-# -- bounds, and what is forgotten -----------------------------------------------------------
+# -- bounds and forgetting -------------------------------------------------------------------
 
 
-async def test_no_more_than_the_cap_in_one_sweep_and_the_rest_in_the_next() -> None:
+async def test_promotions_above_the_cap_wait_for_the_next_sweep() -> None:
     clock = Clock()
     settings = ConsolidationSettings(decides=PromotionSettings(max_promotions=2))
     async with opened("memory", clock=clock, consolidation=settings) as (hf,):
@@ -259,8 +265,8 @@ async def test_no_more_than_the_cap_in_one_sweep_and_the_rest_in_the_next() -> N
         assert all([await days.is_promoted(one) for one in kept])
 
 
-async def test_a_forgotten_memory_is_in_no_word_of_the_diary(here: Days) -> None:
-    one = await recalled_on_three_days(here)
+async def test_forgotten_memory_is_removed_from_the_diary(here: Days) -> None:
+    one = await keep_and_recall_on_three_days(here)
     await here.hf.consolidation.consolidate(ANN)
     assert "peanut" in str(await here.hf.consolidation.diary(ANN))
     await here.hf.memories.forget(one.id)
@@ -270,11 +276,11 @@ async def test_a_forgotten_memory_is_in_no_word_of_the_diary(here: Days) -> None
     assert "peanut" not in str(await here.hf.store.diary(ANN))
 
 
-async def test_old_signals_go_with_the_next_sweep() -> None:
+async def test_old_signals_are_deleted_by_the_next_sweep() -> None:
     clock = Clock()
     async with opened("memory", clock=clock, consolidation=ConsolidationSettings(signals_kept=30 * DAY)) as (hf,):
         days = Days(hf, clock)
-        one = await recalled_on_three_days(days)
+        one = await keep_and_recall_on_three_days(days)
         days.pass_(31)
         await days.ask("peanuts, still?")
         await hf.consolidation.consolidate(ANN)
@@ -282,7 +288,7 @@ async def test_old_signals_go_with_the_next_sweep() -> None:
         assert len(await hf.store.signals(ANN)) == 1
 
 
-async def test_a_report_of_many_memories_is_bounded(here: Days) -> None:
+async def test_report_of_many_memories_is_bounded(here: Days) -> None:
     new = [Memory(id=f"mem_{n:032x}", owner=ANN, content=f"fact {n}", created_at=0, updated_at=0) for n in range(300)]
     for start in (0, 150):
         await here.hf.store.change_memories(ANN, MemoryDelta(put=tuple(new[start : start + 150])), timestamp=1)
@@ -297,7 +303,7 @@ async def test_a_report_of_many_memories_is_bounded(here: Days) -> None:
     ("fields", "param"),
     [({"interval": 0}, "interval"), ({"signals_kept": True}, "signals_kept"), ({"inject_budget": -1}, "inject_budget")],
 )
-def test_a_setting_that_cannot_be_is_refused_by_name(fields: dict[str, Any], param: str) -> None:
+def test_invalid_setting_is_rejected_by_name(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         ConsolidationSettings(**fields)
     assert caught.value.param == param

@@ -1,4 +1,4 @@
-"""Counting by a provider's endpoint, over a socket; and the scripted upstream that counts like a provider."""
+"""Token counting by a provider's endpoint over a socket, and the scripted upstream that counts like a provider."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ BODY: dict[str, Any] = {
 
 
 class Clock:
-    """Seconds that pass when a test says so."""
+    """A clock in seconds that tests advance."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -52,7 +52,7 @@ class Clock:
 
 
 @contextlib.asynccontextmanager
-async def counter_at(
+async def open_counter(
     upstream: ScriptedUpstream, *, provider: str = "openai", **options: Any
 ) -> AsyncIterator[tuple[ProviderCounter, Clock]]:
     clock = Clock()
@@ -64,12 +64,12 @@ async def counter_at(
         await counter.close()
 
 
-# -- what is sent -----------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------
 
 
-async def test_anthropic_is_asked_in_its_own_shape() -> None:
+async def test_anthropic_count_request_format() -> None:
     async with ScriptedUpstream(counts=lambda body: 1_234) as upstream:
-        async with counter_at(upstream, provider="anthropic", headers={"x-team": "a"}) as (counter, _):
+        async with open_counter(upstream, provider="anthropic", headers={"x-team": "a"}) as (counter, _):
             assert await counter.count_prompt(BODY) == 1_234
             assert counter.failure is None
         asked = upstream.counted[0]
@@ -82,9 +82,9 @@ async def test_anthropic_is_asked_in_its_own_shape() -> None:
     assert asked.body["tools"][0]["name"] == "find"
 
 
-async def test_gemini_is_asked_in_its_own_shape() -> None:
+async def test_gemini_count_request_format() -> None:
     async with ScriptedUpstream(counts=lambda body: 99) as upstream:
-        async with counter_at(upstream, provider="gemini") as (counter, _):
+        async with open_counter(upstream, provider="gemini") as (counter, _):
             assert await counter.count_prompt(BODY | {"model": "gemini-2.5-flash"}) == 99
         asked = upstream.counted[0]
     assert asked.path == "/v1/models/gemini-2.5-flash:countTokens"
@@ -94,9 +94,9 @@ async def test_gemini_is_asked_in_its_own_shape() -> None:
     assert request.keys() == {"model", "systemInstruction", "contents", "tools"}
 
 
-async def test_openai_is_asked_with_the_items_of_its_responses() -> None:
+async def test_openai_count_request_format() -> None:
     async with ScriptedUpstream(counts=lambda body: 7) as upstream:
-        async with counter_at(upstream) as (counter, _):
+        async with open_counter(upstream) as (counter, _):
             assert await counter.count_prompt(BODY) == 7
         asked = upstream.counted[0]
     assert asked.path == "/v1/responses/input_tokens"
@@ -134,17 +134,17 @@ async def test_openai_is_asked_with_the_items_of_its_responses() -> None:
         ("http://router/v1?key=1", "llama", "http://router/v1/responses/input_tokens?key=1"),
     ],
 )
-def test_where_a_model_is_counted(base_url: str, model: str, url: str) -> None:
+def test_count_endpoint_url(base_url: str, model: str, url: str) -> None:
     endpoint = find_count_endpoint(base_url, KEY, model)
     assert endpoint.make_url({}) == url
     assert ("authorization" in endpoint.headers) == ("anthropic.com" not in url and "googleapis" not in url)
 
 
-# -- what comes back ------------------------------------------------------------------
+# -- responses ------------------------------------------------------------------------
 
 
-async def test_the_same_prompt_is_asked_for_once() -> None:
-    async with ScriptedUpstream(counts=lambda body: len(body["input"])) as upstream, counter_at(upstream) as (c, _):
+async def test_counts_are_cached() -> None:
+    async with ScriptedUpstream(counts=lambda body: len(body["input"])) as upstream, open_counter(upstream) as (c, _):
         assert [
             await c.count_prompt(HI),
             await c.count_prompt(HI | {"temperature": 1}),
@@ -168,8 +168,8 @@ async def test_the_same_prompt_is_asked_for_once() -> None:
         (Reply(status=400, error="an odd prompt"), 0),
     ],
 )
-async def test_who_cannot_count_is_left_alone_for_a_while(counted: int | Reply, pause: int) -> None:
-    async with ScriptedUpstream(counts=lambda body: counted) as upstream, counter_at(upstream) as (counter, clock):
+async def test_failing_count_endpoint_is_paused(counted: int | Reply, pause: int) -> None:
+    async with ScriptedUpstream(counts=lambda body: counted) as upstream, open_counter(upstream) as (counter, clock):
         assert await counter.count_prompt(HI) is None
         assert "count endpoint" in (counter.failure or "")
         assert KEY not in (counter.failure or "")
@@ -182,20 +182,20 @@ async def test_who_cannot_count_is_left_alone_for_a_while(counted: int | Reply, 
         assert len(upstream.counted) == (2 if pause else 3)
 
 
-async def test_a_turn_does_not_wait_for_long() -> None:
+async def test_count_request_times_out() -> None:
     gate = Gate()
     async with (
         ScriptedUpstream(counts=lambda body: Reply(hold=gate)) as upstream,
-        counter_at(upstream, seconds=0.05) as (counter, _),
+        open_counter(upstream, seconds=0.05) as (counter, _),
     ):
         assert await counter.count_prompt(HI) is None
         assert counter.failure == "openai's count endpoint: no answer within 0.05 s"
 
 
-async def test_nobody_there_is_no_count() -> None:
+async def test_unreachable_count_endpoint_returns_none() -> None:
     async with ScriptedUpstream() as upstream:
         pass
-    async with counter_at(upstream) as (counter, _):
+    async with open_counter(upstream) as (counter, _):
         assert await counter.count_prompt(HI) is None
         assert "ClientConnectorError" in (counter.failure or "")
 
@@ -203,15 +203,15 @@ async def test_nobody_there_is_no_count() -> None:
 @pytest.mark.parametrize(
     "body", [{"messages": 7}, {"messages": [7]}, {"messages": [{"role": "user", "content": [{}]}]}]
 )
-async def test_a_prompt_without_a_form_is_no_count(body: dict[str, Any]) -> None:
-    async with ScriptedUpstream(counts=lambda body: 1) as upstream, counter_at(upstream) as (counter, _):
+async def test_inexpressible_prompt_returns_none(body: dict[str, Any]) -> None:
+    async with ScriptedUpstream(counts=lambda body: 1) as upstream, open_counter(upstream) as (counter, _):
         assert await counter.count_prompt(body) is None
         assert "cannot be expressed" in (counter.failure or "")
         assert await counter.count_prompt(HI) == 1
 
 
-async def test_an_llm_asks_only_if_it_is_told_to() -> None:
-    async with ScriptedUpstream(counts=lambda body: 5) as upstream, counter_at(upstream) as (counter, _):
+async def test_llm_counts_only_with_a_configured_counter() -> None:
+    async with ScriptedUpstream(counts=lambda body: 5) as upstream, open_counter(upstream) as (counter, _):
         assert await Llm(name="m", model="m", client=OfflineModel()).count_prompt(HI) is None
         assert await Llm(name="m", model="m", client=OfflineModel(), count=counter).count_prompt(HI) == 5
         await asyncio.gather(*(counter.count_prompt(HI) for _ in range(20)))
@@ -222,7 +222,7 @@ async def test_an_llm_asks_only_if_it_is_told_to() -> None:
 
 @pytest.mark.parametrize("name", REFUSALS)
 @pytest.mark.parametrize("in_stream", [False, True])
-async def test_it_refuses_in_every_providers_words(name: str, in_stream: bool) -> None:
+async def test_upstream_rejects_long_prompts_in_each_providers_words(name: str, in_stream: bool) -> None:
     tokenizer = Tokenizer(window=600, refusal=name, in_stream=in_stream)
     long = HI | {"messages": [{"role": "user", "content": "word " * 500}], "max_tokens": 200}
     prompt = tokenizer.count_prompt_tokens(long)
@@ -247,7 +247,7 @@ async def test_it_refuses_in_every_providers_words(name: str, in_stream: bool) -
     assert told is not None or REFUSALS[name].fields.get("code") == "context_length_exceeded"
 
 
-async def test_it_reports_by_its_own_count_or_not_at_all() -> None:
+async def test_upstream_reports_its_own_count_or_none() -> None:
     long = HI | {"messages": [{"role": "user", "content": "word " * 500}]}
     fair, greedy = Tokenizer().count_prompt_tokens(long), Tokenizer(ratio=1.3).count_prompt_tokens(long)
     assert greedy == round(1.3 * fair)
@@ -268,6 +268,6 @@ async def test_it_reports_by_its_own_count_or_not_at_all() -> None:
         ({"delta": {}, "finish_reason": "stop"}, True),
     ],
 )
-def test_a_role_alone_says_nothing(choice: dict[str, Any] | None, says: bool) -> None:
-    """A prompt is still sent again, smaller, after such chunks."""
+def test_chunk_with_only_a_role_has_no_content(choice: dict[str, Any] | None, says: bool) -> None:
+    """After such chunks a prompt can still be sent again, smaller."""
     assert has_content({"choices": [] if choice is None else [choice]}) is says

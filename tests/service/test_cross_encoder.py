@@ -1,4 +1,4 @@
-"""The local cross-encoder: a tiny model that the test writes, wrong models and folders, and a search with it."""
+"""The local cross-encoder: a tiny model written by the test, invalid models and folders, and a search that uses it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCORES = [-4.0, 1.0, 3.0, 7.0, 0.0]
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("padded", [False, True])
 async def test_texts_get_the_scores_of_the_model(tmp_path: Path, nested: bool, padded: bool) -> None:
-    """In their order, whatever their lengths; neither the question nor padding counts."""
+    """In order, whatever their lengths. Neither the question nor padding counts."""
     kit.write_folder(tmp_path, nested=nested, padded=padded)
     reranker = make_reranker(RerankSettings(path=str(tmp_path)))
     assert await reranker.rerank("kelp harbour", TEXTS) == SCORES
@@ -36,7 +36,7 @@ async def test_texts_get_the_scores_of_the_model(tmp_path: Path, nested: bool, p
         await reranker.rerank("kelp", TEXTS)
 
 
-async def test_searches_at_the_same_time_get_their_own_scores(tmp_path: Path) -> None:
+async def test_concurrent_searches_get_their_own_scores(tmp_path: Path) -> None:
     reranker = CrossEncoder(str(kit.write_folder(tmp_path)))
     found = await asyncio.gather(*(reranker.rerank("kelp", TEXTS[at % 5 :]) for at in range(10)))
     assert found == [SCORES[at % 5 :] for at in range(10)]
@@ -50,12 +50,12 @@ async def test_long_texts_are_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("labels", [0, 1])
-async def test_one_number_for_each_text_may_have_a_dimension_of_its_own(tmp_path: Path, labels: int) -> None:
+async def test_scores_may_have_a_second_dimension(tmp_path: Path, labels: int) -> None:
     kit.write_folder(tmp_path, data=kit.model(labels=labels))
     assert await CrossEncoder(str(tmp_path)).rerank("kelp", TEXTS) == SCORES
 
 
-async def test_a_model_without_types_is_given_none(tmp_path: Path) -> None:
+async def test_model_without_token_types_gets_none(tmp_path: Path) -> None:
     kit.write_folder(tmp_path, data=kit.model(("input_ids", "attention_mask")))
     first, second = await CrossEncoder(str(tmp_path)).rerank("kelp", ["soup", "soup soup kelp salt"])
     assert second - first == -1.0
@@ -70,13 +70,13 @@ async def test_a_model_without_types_is_given_none(tmp_path: Path) -> None:
         (b"", "cannot be loaded"),
     ],
 )
-async def test_another_model_is_refused(tmp_path: Path, data: bytes, message: str) -> None:
+async def test_unsupported_model_is_rejected(tmp_path: Path, data: bytes, message: str) -> None:
     kit.write_folder(tmp_path, data=data)
     with pytest.raises(RerankFailed, match=message):
         await CrossEncoder(str(tmp_path)).rerank("kelp", TEXTS)
 
 
-async def test_a_folder_without_its_files_is_refused(tmp_path: Path) -> None:
+async def test_incomplete_model_folder_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(RerankFailed, match=r"needs model\.onnx"):
         await CrossEncoder(str(tmp_path / "none")).rerank("kelp", TEXTS)
     kit.write_folder(tmp_path)
@@ -86,20 +86,22 @@ async def test_a_folder_without_its_files_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("library", ["onnxruntime", "tokenizers"])
-async def test_a_missing_library_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str) -> None:
+async def test_missing_library_error_names_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(MissingExtra, match=r"local reranker.*rerank"):
-        await CrossEncoder(str(kit_folder(tmp_path, monkeypatch, library))).rerank("kelp", TEXTS)
+        await CrossEncoder(str(write_folder_with_libraries(tmp_path, monkeypatch, library))).rerank("kelp", TEXTS)
 
 
-def kit_folder(folder: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> Path:
-    """A folder with both files, written while no library is missing."""
+def write_folder_with_libraries(folder: Path, monkeypatch: pytest.MonkeyPatch, missing: str) -> Path:
+    """Write a folder with both files while no library is missing."""
     with monkeypatch.context() as patch:
         patch.delitem(sys.modules, missing)
         return kit.write_folder(folder)
 
 
-async def test_a_search_is_ordered_by_it(tmp_path: Path) -> None:
+async def test_search_is_ordered_by_the_cross_encoder(tmp_path: Path) -> None:
     rerank = RerankSettings(path=str(kit.write_folder(tmp_path)), timeout=30)
     async with talks(index=IndexSettings(rerank=rerank)) as at:
         await at.said(
