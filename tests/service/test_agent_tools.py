@@ -1,4 +1,4 @@
-"""Agents that others call like tools: each call is a whole turn in a session of its own, linked, and never taken for another."""
+"""Agents called as tools: each call is a whole turn in a linked session of its own, which session matching never returns."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ PAIR = agents(
 )
 
 
-def asks(request: str, call: str = "c1", name: str = "summarizer") -> list[dict[str, Any]]:
+def call_agent(request: str, call: str = "c1", name: str = "summarizer") -> list[dict[str, Any]]:
     return said(None, (call, name, {"request": request}))
 
 
-async def children(desk: Bench) -> list[Session]:
+async def list_child_sessions(desk: Bench) -> list[Session]:
     page = await desk.hf.sessions()
     return [session for session in page.sessions if "parent" in session.metadata]
 
 
-async def log_of(desk: Bench, session: Session) -> list[str]:
+async def read_log(desk: Bench, session: Session) -> list[str]:
     return [short(entry) for entry in await desk.hf.store.entries(session.ref)]
 
 
-def results(log: list[Entry]) -> list[Entry]:
+def filter_results(log: list[Entry]) -> list[Entry]:
     return [entry for entry in log if entry.kind == "result"]
 
 
@@ -51,10 +51,10 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/holdfast.db"
 
 
-async def test_an_agent_is_called_like_a_tool_in_a_session_of_its_own(url: str) -> None:
-    """Its reply is the result; the two name each other; it runs its own tools, and has ended behind the call."""
+async def test_agent_tool_call_runs_in_a_linked_child_session(url: str) -> None:
+    """Its reply is the result, it runs its own tools, and its session is closed after the call."""
     lines = {
-        "chief": [asks("Shorten: kelp is a plant."), said("In short: kelp.")],
+        "chief": [call_agent("Shorten: kelp is a plant."), said("In short: kelp.")],
         "summarizer": [said(None, ("s1", "shout", {"text": "kelp"})), said("Kelp.")],
     }
     async with benched(lines, PAIR, shout, url=url) as desk:
@@ -63,13 +63,13 @@ async def test_an_agent_is_called_like_a_tool_in_a_session_of_its_own(url: str) 
         tool = desk.model.bodies[0]["tools"][0]["function"]
         assert (tool["name"], tool["description"]) == ("summarizer", "Makes it short.")
         assert list(tool["parameters"]["properties"]) == ["request"]
-        (child,) = await children(desk)
-        (result,) = results(await desk.log())
+        (child,) = await list_child_sessions(desk)
+        (result,) = filter_results(await desk.log())
         assert result.message.content == "Kelp."
         assert result.metadata == {"child": child.id}
         assert child.metadata == {"parent": {"session_id": "s", "seq": 1, "call_id": "c1"}}
         assert (child.user_id, child.agent, child.status) == ("default", "summarizer", "closed")
-        assert await log_of(desk, child) == [
+        assert await read_log(desk, child) == [
             "user: Shorten: kelp is a plant.",
             "assistant shout(s1): ",
             "tool s1: KELP",
@@ -83,8 +83,8 @@ async def test_an_agent_is_called_like_a_tool_in_a_session_of_its_own(url: str) 
 # -- state -------------------------------------------------------------------------
 
 
-async def test_its_state_begins_as_a_copy_and_its_changes_come_back_with_the_result(url: str) -> None:
-    """Own keys are copied, and what changed of them is written with the result; shared ones are shared; `temp:` ones go one way."""
+async def test_child_state_starts_as_a_copy_and_its_changes_are_merged_back(url: str) -> None:
+    """Session keys are copied and their changes written with the result. User keys are shared, and `temp:` keys are only passed down."""
     seen: list[dict[str, Any]] = []
 
     def note(ctx: ToolContext) -> str:
@@ -111,7 +111,7 @@ async def test_its_state_begins_as_a_copy_and_its_changes_come_back_with_the_res
         Agent(name="summarizer", instruction="I am summarizer", tools=("note",), state={"count": 7, "mine": 1}),
     )
     lines = {
-        "chief": [said(None, ("h", "hint", {})), asks("Go."), said(None, ("p", "peek", {})), said("Done.")],
+        "chief": [said(None, ("h", "hint", {})), call_agent("Go."), said(None, ("p", "peek", {})), said("Done.")],
         "summarizer": [said(None, ("n", "note", {})), said("Noted.")],
     }
     async with benched(lines, roster, note, hint, peek, url=url) as desk:
@@ -119,47 +119,47 @@ async def test_its_state_begins_as_a_copy_and_its_changes_come_back_with_the_res
         await desk.ask("go", agent="chief")
         assert seen == [{"kept": "k", "gone": "g", "count": 2, "user:seen": 1, "temp:hint": "look"}]
         assert (await desk.session.info()).state == {"kept": "k", "count": 3, "found": {"pages": 3}}
-        peeked = results(await desk.log())[-1].message.content
+        peeked = filter_results(await desk.log())[-1].message.content
         assert peeked == '{"found":{"pages":3},"count":3,"gone":null,"temp:hint":"look","user:seen":2}'
 
 
-# -- what goes wrong ---------------------------------------------------------------
+# -- failures ---------------------------------------------------------------------
 
 
-async def test_its_failure_is_an_error_that_the_caller_can_read(url: str) -> None:
-    """The turn goes on; what it asked for is in the other session, which has ended and is linked all the same."""
-    lines = {"chief": [asks("Go."), said("Never mind.")], "summarizer": DOWN}
+async def test_failed_agent_call_returns_an_error_result(url: str) -> None:
+    """The turn continues. The child session is closed and linked, and contains the request."""
+    lines = {"chief": [call_agent("Go."), said("Never mind.")], "summarizer": DOWN}
     async with benched(lines, PAIR, shout, url=url) as desk:
         assert content(await desk.ask("go", agent="chief")) == "Never mind."
-        (result,) = results(await desk.log())
+        (result,) = filter_results(await desk.log())
         assert "answered 503" in result.message.text
-        (child,) = await children(desk)
+        (child,) = await list_child_sessions(desk)
         assert result.metadata == {"child": child.id}
         assert child.status == "closed"
-        assert await log_of(desk, child) == ["user: Go."]
+        assert await read_log(desk, child) == ["user: Go."]
 
 
-async def test_a_failure_message_is_no_answer(url: str) -> None:
-    """What an agent says in place of a reply to a user is an error to another agent."""
+async def test_failure_message_of_an_agent_is_an_error_result(url: str) -> None:
+    """A failure message is meant for users; the calling agent gets an error."""
     roster = agents(PAIR["chief"], Agent(name="summarizer", instruction="I am summarizer", failure_message="Sorry!"))
-    async with benched({"chief": [asks("Go."), said("Ok.")], "summarizer": DOWN}, roster, url=url) as desk:
+    async with benched({"chief": [call_agent("Go."), said("Ok.")], "summarizer": DOWN}, roster, url=url) as desk:
         await desk.ask("go", agent="chief")
-        (result,) = results(await desk.log())
+        (result,) = filter_results(await desk.log())
         assert "the agent did not answer" in result.message.text
         assert "Sorry!" not in result.message.text
 
 
 @pytest.mark.parametrize("arguments", [{}, {"request": " "}, {"request": 1}, {"wanted": "x"}])
-async def test_a_call_without_a_request_makes_no_session(arguments: dict[str, Any], url: str) -> None:
+async def test_agent_call_without_a_request_creates_no_session(arguments: dict[str, Any], url: str) -> None:
     lines = {"chief": [said(None, ("c", "summarizer", arguments)), said("Ok.")]}
     async with benched(lines, PAIR, url=url) as desk:
         await desk.ask("go", agent="chief")
-        assert "request is missing" in results(await desk.log())[0].message.text
-        assert await children(desk) == []
+        assert "request is missing" in filter_results(await desk.log())[0].message.text
+        assert await list_child_sessions(desk) == []
 
 
-async def test_agents_call_each_other_only_so_deep(url: str) -> None:
-    """The last one is told to answer; every session but the first is the child of another."""
+async def test_depth_of_agent_calls_is_limited(url: str) -> None:
+    """The deepest agent gets an error result. Every session except the first is a child."""
     names = [f"a{at}" for at in range(AGENT_DEPTH + 2)]
     roster = agents(
         *(
@@ -169,21 +169,21 @@ async def test_agents_call_each_other_only_so_deep(url: str) -> None:
         Agent(name=names[-1], instruction=f"I am {names[-1]}", tools=()),
     )
     lines: dict[str, Any] = {
-        name: [asks("deeper", name=after), said(f"{name} is done.")] for name, after in pairwise(names)
+        name: [call_agent("deeper", name=after), said(f"{name} is done.")] for name, after in pairwise(names)
     }
     async with benched(lines, roster, url=url) as desk:
         assert content(await desk.ask("go", agent="a0")) == "a0 is done."
-        made = await children(desk)
+        made = await list_child_sessions(desk)
         assert len(made) == AGENT_DEPTH
         deepest = next(one for one in made if one.agent == f"a{AGENT_DEPTH}")
         log = await desk.hf.store.entries(deepest.ref)
-        assert f"{AGENT_DEPTH} deep" in results(list(log))[0].message.text
+        assert f"{AGENT_DEPTH} deep" in filter_results(list(log))[0].message.text
         assert await desk.hf.delete(REF)
         assert (await desk.hf.sessions()).sessions == ()
 
 
-async def test_whoever_asks_may_go_in_the_middle(url: str) -> None:
-    """The call is cancelled, its session ends with what had come, and the caller's log is legal."""
+async def test_cancelling_the_turn_cancels_the_agent_call(url: str) -> None:
+    """The child session is closed with what it has, and the caller's log is valid."""
     reached, never = asyncio.Event(), asyncio.Event()
 
     async def note() -> str:
@@ -192,7 +192,7 @@ async def test_whoever_asks_may_go_in_the_middle(url: str) -> None:
         await never.wait()
         return "never"
 
-    lines = {"chief": [asks("Go."), said("No.")], "summarizer": [said(None, ("n", "note", {})), said("No.")]}
+    lines = {"chief": [call_agent("Go."), said("No.")], "summarizer": [said(None, ("n", "note", {})), said("No.")]}
     async with benched(lines, PAIR, note, url=url) as desk:
         turn = desk.turn("go", agent="chief")
 
@@ -205,22 +205,22 @@ async def test_whoever_asks_may_go_in_the_middle(url: str) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        async with desk.hf.engine.lock_between_turns(REF):  # behind its last writes
-            (child,) = await children(desk)
+        async with desk.hf.engine.lock_between_turns(REF):  # after its last writes
+            (child,) = await list_child_sessions(desk)
         assert child.status == "closed"
-        (result,) = results(await desk.log())
+        (result,) = filter_results(await desk.log())
         assert result.metadata == {"child": child.id}
         assert "cancelled" in result.message.text
-        assert "cancelled" in (await log_of(desk, child))[-1]
+        assert "cancelled" in (await read_log(desk, child))[-1]
         assert not (await desk.session.info()).tail.open_calls
 
 
-# -- apart from other sessions ---------------------------------------------------------
+# -- separate from other sessions------------------------------------------------------
 
 
-async def test_no_transcript_is_taken_for_one_of_it(url: str) -> None:
-    """A client that happens to send the very same words goes on with its own session, or begins a new one."""
-    lines = {"chief": [asks("Hi"), said("Hello to you.")], "summarizer": [said("Hello!"), said("Hello!")]}
+async def test_child_session_never_matches_a_transcript(url: str) -> None:
+    """A client that sends the same words continues its own session or starts a new one."""
+    lines = {"chief": [call_agent("Hi"), said("Hello to you.")], "summarizer": [said("Hello!"), said("Hello!")]}
     async with benched(lines, PAIR, url=url) as desk:
         await desk.ask("Hi there", agent="chief")
         transcript = [
@@ -236,13 +236,12 @@ async def test_no_transcript_is_taken_for_one_of_it(url: str) -> None:
         assert found.place.ref.id == "mine"
 
 
-async def test_a_longer_likeness_with_a_call_does_not_hide_the_session_that_is_meant(url: str) -> None:
-    """What both share is looked for where the call's own words go further than the client's session."""
+async def test_child_session_with_a_longer_match_does_not_hide_the_clients_session(url: str) -> None:
     more = [said("Hello!"), said("Hello!"), said("More.")]
-    lines = {"chief": [asks("Hi"), said("Ok.")], "summarizer": more}
+    lines = {"chief": [call_agent("Hi"), said("Ok.")], "summarizer": more}
     async with benched(lines, PAIR, url=url) as desk:
         await desk.ask("go", agent="chief")
-        (child,) = await children(desk)
+        (child,) = await list_child_sessions(desk)
         mine = await desk.hf.session("mine", agent="summarizer")
         await mine.send("Hi")
         await desk.hf.handle(child).send("Go on")
@@ -258,12 +257,12 @@ async def test_a_longer_likeness_with_a_call_does_not_hide_the_session_that_is_m
         assert (found.place.ref.id, found.shared) == ("mine", 2)
 
 
-async def test_a_session_goes_with_those_that_were_made_from_it(url: str) -> None:
-    """Not with a copy of it that names them, too; the receipt counts them."""
-    lines = {"chief": [asks("Go."), said("Ok.")], "summarizer": said("Done.")}
+async def test_deleting_a_session_deletes_its_child_sessions(url: str) -> None:
+    """Deleting a fork that also names them does not. The receipt counts them."""
+    lines = {"chief": [call_agent("Go."), said("Ok.")], "summarizer": said("Done.")}
     async with benched(lines, PAIR, url=url) as desk:
         await desk.ask("go", agent="chief")
-        (child,) = await children(desk)
+        (child,) = await list_child_sessions(desk)
         fork = await desk.session.fork()
         await fork.delete()
         assert (await desk.hf.store.get(child.ref)).id == child.id
@@ -276,56 +275,57 @@ async def test_a_session_goes_with_those_that_were_made_from_it(url: str) -> Non
             await desk.hf.store.get(child.ref)
 
 
-async def test_it_goes_too_where_its_caller_is_deleted_in_the_middle(url: str) -> None:
-    """No log will name it: nothing of what was asked in it stays behind."""
+async def test_deleting_the_caller_during_a_call_deletes_the_child_session(url: str) -> None:
+    """No log would name it any more."""
 
     async def wipe() -> str:
         """Delete the session that all of this belongs to."""
         assert await desk.hf.remove(REF)
         return "gone"
 
-    lines = {"chief": [asks("Go."), said("Ok.")], "summarizer": [said(None, ("w", "wipe", {})), said("Done.")]}
+    lines = {"chief": [call_agent("Go."), said("Ok.")], "summarizer": [said(None, ("w", "wipe", {})), said("Done.")]}
     async with benched(lines, PAIR, wipe, url=url) as desk:
         with pytest.raises(SessionNotFound):
             await desk.ask("go", agent="chief")
         assert not (await desk.hf.sessions()).sessions
 
 
-async def test_it_has_no_greeting_and_the_client_cannot_be_called(url: str) -> None:
-    """It is no conversation with a user: it begins with what is wanted, and is offered its own tools alone."""
+async def test_child_session_has_no_greeting_and_no_client_tools(url: str) -> None:
+    """It is not a conversation with a user."""
     roster = agents(
         PAIR["chief"], Agent(name="summarizer", instruction="I am summarizer", greeting="Welcome!", tools=())
     )
     theirs = [{"type": "function", "function": {"name": "open_door", "parameters": {"type": "object"}}}]
-    lines = {"chief": [asks("Go."), said("Ok.")], "summarizer": said("Done.")}
+    lines = {"chief": [call_agent("Go."), said("Ok.")], "summarizer": said("Done.")}
     async with benched(lines, roster, url=url) as desk:
         await desk.ask("go", agent="chief", body={"tools": theirs})
-        (child,) = await children(desk)
-        assert await log_of(desk, child) == ["user: Go.", "assistant: Done."]
+        (child,) = await list_child_sessions(desk)
+        assert await read_log(desk, child) == ["user: Go.", "assistant: Done."]
         bodies = [body for body in desk.model.bodies if who(body) == "summarizer"]
         assert [body.get("tools") for body in bodies] == [None]
 
 
-async def test_several_calls_of_one_message_run_side_by_side(url: str) -> None:
+async def test_several_agent_calls_run_in_parallel(url: str) -> None:
     """Each in a session of its own."""
     calls = [(f"c{at}", "summarizer", {"request": f"part {at}"}) for at in range(5)]
     lines: dict[str, Any] = {"chief": [said(None, *calls), said("All.")], "summarizer": said("Short.")}
     async with benched(lines, PAIR, url=url) as desk:
         assert content(await desk.ask("go", agent="chief")) == "All."
-        made = await children(desk)
+        made = await list_child_sessions(desk)
         assert {child.metadata["parent"]["call_id"] for child in made} == {f"c{at}" for at in range(5)}
-        assert {(entry.metadata or {})["child"] for entry in results(await desk.log())} == {child.id for child in made}
+        assert {(entry.metadata or {})["child"] for entry in filter_results(await desk.log())} == {
+            child.id for child in made
+        }
 
 
-async def test_a_tool_of_ones_own_may_not_be_called_like_an_agent() -> None:
-    """Which of the two would be called nobody could tell."""
+async def test_tool_and_agent_tool_with_the_same_name_are_rejected() -> None:
     roster = agents(Agent(name="chief", agent_tools=("shout",)), Agent(name="shout"))
     async with benched({}, roster, shout) as desk:
         with pytest.raises(InvalidRequest, match="two tools are named 'shout'"):
             desk.turn("go", agent="chief")
 
 
-def test_the_sessions_of_calls_are_known_by_their_ids() -> None:
-    """The mark is one that ids made here have nowhere else."""
+def test_child_session_ids_are_recognized() -> None:
+    """Their prefix occurs in no other generated id."""
     assert is_child(SessionRef("u", make_child_id(make_session_id())))
     assert not is_child(SessionRef("u", make_session_id()))

@@ -1,4 +1,4 @@
-"""What goes wrong between Anthropic's client and its upstream: what is tried again, what is no answer, and which error is told."""
+"""Failures between Anthropic's client and its upstream: which calls are retried, which answers are invalid, and which error is raised."""
 
 from __future__ import annotations
 
@@ -27,18 +27,17 @@ from tests.service.anthropic_kit import HI, KEY, Json, asking, failure, message_
         (301, ModelProtocolError, 1),
     ],
 )
-async def test_what_may_pass_is_tried_again_and_all_else_is_told_at_once(
+async def test_temporary_errors_are_retried_and_others_raised_at_once(
     status: int, kind: type[ModelError], asked: int
 ) -> None:
-    """Before the answer begins; behind that nothing is."""
+    """Calls are only retried before the answer begins."""
     async with asking(lambda _: Reply(status=status, error=f"no, {KEY}")) as (upstream, model, pauses):
         error = await failure(model)
         assert len(upstream.requests) == asked
     assert (type(error), error.status, len(pauses)) == (kind, status, asked - 1)
 
 
-async def test_an_overloaded_upstream_that_recovers() -> None:
-    """As late as it says."""
+async def test_retry_waits_as_long_as_retry_after_says() -> None:
     busy = Reply(status=529, error="Overloaded", headers={"retry-after": "2"})
     async with asking([busy, "Hello."]) as (_, model, pauses):
         assert (await message_of(model))["content"] == "Hello."
@@ -57,13 +56,15 @@ async def test_an_overloaded_upstream_that_recovers() -> None:
         ("something_new", ModelUnavailable, None),
     ],
 )
-async def test_an_error_in_mid_stream(kind: str, error: type[ModelError], status: int | None) -> None:
-    """After what arrived, and never tried again."""
+async def test_error_in_mid_stream_is_raised_without_a_retry(
+    kind: str, error: type[ModelError], status: int | None
+) -> None:
+    """What arrived before is kept."""
     told = {"type": "error", "error": {"type": kind, "message": f"no more for {KEY}"}}
     async with asking([Reply(text="Hello there, Ada.", error=told, cut_after=5)]) as (upstream, model, _):
         collector = Collector()
         with pytest.raises(error) as caught:
-            await added(collector, model)
+            await collect_into(collector, model)
         assert len(upstream.requests) == 1
     assert caught.value.status == status
     assert KEY not in str(caught.value)
@@ -71,8 +72,8 @@ async def test_an_error_in_mid_stream(kind: str, error: type[ModelError], status
 
 
 @pytest.mark.parametrize("events", range(8))
-async def test_a_cut_stream_is_no_answer(events: int) -> None:
-    """Wherever the connection ends before the reply said why it ended; behind that it is whole."""
+async def test_cut_stream_is_a_protocol_error(events: int) -> None:
+    """Unless the finish reason has arrived: then the reply is complete."""
     async with asking([Reply(text="Hello there.", cut_after=events)]) as (upstream, model, _):
         if events == 7:
             assert (await message_of(model))["content"] == "Hello there."
@@ -81,7 +82,7 @@ async def test_a_cut_stream_is_no_answer(events: int) -> None:
         assert len(upstream.requests) == 1
 
 
-async def added(collector: Collector, model: Model) -> None:
+async def collect_into(collector: Collector, model: Model) -> None:
     async for chunk in model.stream(HI):
         collector.add(chunk)
 
@@ -113,13 +114,13 @@ def event(data: Any, name: str = "") -> bytes:
         b": only a comment\n\n",
     ],
 )
-async def test_what_is_no_answer(raw: bytes) -> None:
+async def test_invalid_answers_are_protocol_errors(raw: bytes) -> None:
     async with asking([Reply(raw=[raw])]) as (_, model, _pauses):
         assert isinstance(await failure(model), ModelProtocolError)
 
 
-async def test_new_kinds_of_events_say_nothing_and_new_blocks_are_kept() -> None:
-    """The API may add some at any time."""
+async def test_unknown_events_are_ignored_and_unknown_blocks_kept() -> None:
+    """The API may add new ones at any time."""
     block = {"type": "hologram", "light": 5}
     chunks: list[Json] = [
         {"type": "message_start", "message": {"id": "m", "model": "c", "usage": {"input_tokens": 4}}},
@@ -143,7 +144,7 @@ async def test_new_kinds_of_events_say_nothing_and_new_blocks_are_kept() -> None
         ("input length and `max_tokens` exceed context limit: 190000 + 20000 > 200000, decrease", 200_000, 190_000),
     ],
 )
-async def test_a_prompt_that_is_too_long_is_told_with_both_numbers(words: str, limit: int, requested: int) -> None:
+async def test_too_long_prompt_error_has_limit_and_size(words: str, limit: int, requested: int) -> None:
     async with asking([Reply(status=400, error=words)]) as (_, model, _pauses):
         error = await failure(model)
     assert isinstance(error, ContextTooLong)

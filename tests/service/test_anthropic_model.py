@@ -1,4 +1,4 @@
-"""The client for Anthropic's Messages API, against a real server on a socket: what is sent, what comes back, and its connection."""
+"""The client for Anthropic's Messages API, against a real server on a socket: requests, replies and connections."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.service.anthropic_kit import HI, KEY, SEALED, SEARCH, THOUGHT, Json, 
 FIND = {"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}
 
 
-# -- what is sent ----------------------------------------------------------------------
+# -- requests --------------------------------------------------------------------------
 
 
-async def test_a_request_has_a_key_a_version_and_a_limit() -> None:
+async def test_request_has_key_version_and_max_tokens() -> None:
     async with asking(["Hello."]) as (upstream, model, _):
         assert (await message_of(model))["content"] == "Hello."
         received = upstream.requests[0]
@@ -47,23 +47,23 @@ async def test_a_request_has_a_key_a_version_and_a_limit() -> None:
         ("http://127.0.0.1:1/v2beta?a=b", "http://127.0.0.1:1/v2beta/messages?a=b"),
     ],
 )
-def test_an_address_may_have_its_version_or_not(base_url: str, url: str) -> None:
+def test_base_url_may_include_the_version(base_url: str, url: str) -> None:
     assert AnthropicModel(base_url)._url == url
 
 
 @pytest.mark.parametrize("url", ["", "localhost", "http://me:secret-word@host"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
+def test_invalid_base_url_is_rejected(url: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         AnthropicModel(url)
     assert "secret-word" not in str(caught.value)
 
 
-def test_the_repr_has_no_key() -> None:
+def test_repr_does_not_contain_the_key() -> None:
     assert repr(AnthropicModel(api_key=KEY, model="m")) == "AnthropicModel('m', at 'https://api.anthropic.com')"
 
 
-async def test_headers_and_betas_are_added_up() -> None:
-    """Those of the configuration, of the call and of the request."""
+async def test_headers_and_betas_are_merged() -> None:
+    """From the configuration, the call and the request."""
     configured = {"headers": {"Anthropic-Beta": "a-1", "x-team": "t"}}
     async with asking(["ok"], model=configured) as (upstream, model, _):
         request = {**HI, "betas": ["c-3", "a-1"]}
@@ -84,25 +84,25 @@ async def test_headers_and_betas_are_added_up() -> None:
         ("api.anthropic.com", {}, {"x-api-key": KEY}),
     ],
 )
-def test_a_clients_own_key_goes_alone(host: str, handed: dict[str, str], sent: dict[str, str]) -> None:
-    """As the host takes it, and never beside ours; blotted out of errors like ours."""
+def test_clients_key_replaces_the_configured_key(host: str, handed: dict[str, str], sent: dict[str, str]) -> None:
+    """In the header that the host accepts. Errors do not contain it."""
     call = AnthropicModel(f"https://{host}", KEY)._build_request(HI, handed)
     assert {name: call.headers[name] for name in ("x-api-key", "authorization") if name in call.headers} == sent
     assert all(value.rpartition(" ")[2] in call.secrets for value in sent.values())
 
 
-async def test_a_request_without_a_place_is_refused_before_anything_is_sent() -> None:
+async def test_inexpressible_request_is_rejected_before_sending() -> None:
     async with asking(["never"]) as (upstream, model, _):
         with pytest.raises(InvalidRequest):
             await collect(model.stream({**HI, "n": 2}))
         assert upstream.requests == []
 
 
-# -- what comes back -----------------------------------------------------------------------
+# -- replies -------------------------------------------------------------------------------
 
 
-async def test_an_answer_is_streamed() -> None:
-    """Word by word; pings say nothing; the last chunk tells the usage, in OpenAI's words and in Anthropic's."""
+async def test_reply_is_streamed() -> None:
+    """Word by word, without pings. The last chunk has the usage in OpenAI's and in Anthropic's fields."""
     usage = {"input_tokens": 3, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2, "output_tokens": 9}
     async with asking([Reply(text="Hello there, Ada.", usage=usage)]) as (_, model, _pauses):
         chunks = [chunk async for chunk in model.stream(HI)]
@@ -122,8 +122,8 @@ async def test_an_answer_is_streamed() -> None:
     }
 
 
-async def test_calls_and_reasoning_arrive_whole_and_go_back_as_they_came() -> None:
-    """Signed and unchanged, in front of their calls; arguments of none are an empty object."""
+async def test_tool_calls_and_reasoning_are_returned_unchanged() -> None:
+    """Signed reasoning precedes its calls. Missing arguments are an empty object."""
     reply = Reply(
         text="One moment.", message={"thinking_blocks": [THOUGHT, SEALED]}, tool_calls=[("find", {"n": 7}), ("now", {})]
     )
@@ -150,8 +150,8 @@ async def test_calls_and_reasoning_arrive_whole_and_go_back_as_they_came() -> No
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_server_tools_and_citations_are_kept_beside_the_text(stream: bool) -> None:
-    """Clients of Chat Completions see text; Anthropic gets back what it said."""
+async def test_server_tools_and_citations_are_kept_with_the_text(stream: bool) -> None:
+    """Chat Completions clients see text; Anthropic gets its own blocks back."""
     async with asking([Reply(message={"content": SEARCH}, stream=stream), "ok"]) as (upstream, model, _):
         message = await message_of(model)
         assert message["content"] == "Searching. It is kelp."
@@ -163,8 +163,8 @@ async def test_server_tools_and_citations_are_kept_beside_the_text(stream: bool)
 
 
 @pytest.mark.parametrize("stream", [True, False])
-async def test_reasoning_between_texts_goes_back_where_it_stood(stream: bool) -> None:
-    """Signed reasoning may not be changed, and its place is a part of it."""
+async def test_reasoning_between_texts_keeps_its_position(stream: bool) -> None:
+    """Signed reasoning must not be changed, and its position is part of it."""
     said: list[Json] = [
         THOUGHT,
         {"type": "text", "text": "One. "},
@@ -182,8 +182,8 @@ async def test_reasoning_between_texts_goes_back_where_it_stood(stream: bool) ->
         assert upstream.violations == []
 
 
-def test_what_a_compaction_says_is_kept() -> None:
-    """A beta's block, which grows by one delta."""
+def test_compaction_block_is_kept() -> None:
+    """A beta block that consists of one delta."""
     reply = ReplyChunks()
     reply.begin_part()
     events: list[Json] = [
@@ -198,16 +198,16 @@ def test_what_a_compaction_says_is_kept() -> None:
 
 
 @pytest.mark.parametrize(("turns", "threads"), [(1, 0), (THREAD_MESSAGES, 1)])
-async def test_a_long_request_is_made_off_the_event_loop(
+async def test_long_request_is_built_off_the_event_loop(
     turns: int, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[int] = []
 
-    def body_to(*given: Any, **options: Any) -> Json:
+    def build_body(*given: Any, **options: Any) -> Json:
         made.append(threading.get_ident())
         return anthropic_requests.build_body(*given, **options)
 
-    monkeypatch.setattr("holdfast.models.anthropic.build_body", body_to)
+    monkeypatch.setattr("holdfast.models.anthropic.build_body", build_body)
     async with asking(["ok"]) as (upstream, model, _):
         messages = [{"role": "assistant" if at % 2 else "user", "content": f"{at}"} for at in range(turns)]
         await message_of(model, {**HI, "messages": messages})
@@ -216,8 +216,8 @@ async def test_a_long_request_is_made_off_the_event_loop(
     assert len(made) == 1
 
 
-async def test_a_model_that_pauses_is_asked_to_go_on() -> None:
-    """One reply to the caller; the prompt is that of the first request, what was written that of both."""
+async def test_paused_reply_is_continued() -> None:
+    """The caller gets one reply. Its usage has the prompt of the first request and the completions of both."""
     paused = Reply(message={"content": SEARCH[:2]}, finish_reason="pause_turn", usage={"prompt_tokens": 10})
     async with asking([paused, Reply(message={"content": SEARCH[2:]}, usage={"prompt_tokens": 50})]) as (
         upstream,
@@ -236,7 +236,7 @@ async def test_a_model_that_pauses_is_asked_to_go_on() -> None:
     assert (usage["prompt_tokens"], usage["completion_tokens"], usage["input_tokens"]) == (10, 10, 60)
 
 
-async def test_a_model_that_pauses_for_ever_ends_at_last() -> None:
+async def test_continuations_of_a_paused_reply_are_limited() -> None:
     async with asking(lambda _: Reply(message={"content": SEARCH[:2]}, finish_reason="pause_turn")) as (
         upstream,
         model,
@@ -260,19 +260,19 @@ async def test_a_model_that_pauses_for_ever_ends_at_last() -> None:
         ("something_new", "stop"),
     ],
 )
-async def test_why_it_ended(reason: str, expected: str) -> None:
-    """In OpenAI's word, and in Anthropic's own."""
+async def test_finish_reasons_are_translated(reason: str, expected: str) -> None:
+    """Anthropic's own reason is kept as well."""
     async with asking([Reply(text="x", finish_reason=reason)]) as (_, model, _pauses):
         choice = (await collect(model.stream(HI)))["choices"][0]
     assert (choice["finish_reason"], choice["native_finish_reason"]) == (expected, reason)
 
 
-async def test_a_reply_without_a_word_is_an_empty_text() -> None:
+async def test_empty_reply_is_an_empty_text() -> None:
     async with asking([Reply(finish_reason="refusal")]) as (_, model, _pauses):
         assert (await message_of(model))["content"] == ""
 
 
-async def test_an_upstream_that_does_not_stream_is_read_all_the_same() -> None:
+async def test_reply_that_is_not_streamed_is_read() -> None:
     reply = Reply(text="Whole.", message={"thinking_blocks": [THOUGHT]}, tool_calls=[("find", {"n": 1})], stream=False)
     async with asking([reply]) as (_, model, _pauses):
         completion = await collect(model.stream(HI))
@@ -282,11 +282,11 @@ async def test_an_upstream_that_does_not_stream_is_read_all_the_same() -> None:
     assert completion["usage"]["prompt_tokens"] == 10
 
 
-# -- its connection -----------------------------------------------------------------------------
+# -- connections --------------------------------------------------------------------------------
 
 
-async def test_whoever_closes_ends_the_work_behind_it() -> None:
-    """At once, also while the upstream is silent."""
+async def test_closing_the_stream_disconnects_from_the_upstream() -> None:
+    """At once, even while the upstream is silent."""
     async with asking([Reply(text="Hello there.", hold=Gate(), hold_after=4)]) as (upstream, model, _):
         async with closing(model.stream(HI)) as chunks:
             async for chunk in chunks:
@@ -295,7 +295,7 @@ async def test_whoever_closes_ends_the_work_behind_it() -> None:
         await upstream.until(lambda: upstream.requests[0].disconnected)
 
 
-async def test_a_finished_answer_leaves_its_connection_for_the_next() -> None:
+async def test_connection_is_reused_after_a_complete_reply() -> None:
     async with asking(["one", "two"]) as (_, model, _pauses):
         for _ in range(2):
             await message_of(model)
@@ -311,8 +311,8 @@ blocks = st.lists(st.sampled_from([THOUGHT, SEALED, *SEARCH]), max_size=6)
 
 @settings(max_examples=examples(50))
 @given(blocks, st.lists(st.integers(1, 60), max_size=30))
-def test_it_does_not_matter_where_the_bytes_are_cut(content: list[Json], cuts: list[int]) -> None:
-    """And what is read adds up to the same as one message that is not streamed."""
+def test_reader_result_does_not_depend_on_chunk_boundaries(content: list[Json], cuts: list[int]) -> None:
+    """The result equals that of one message that is not streamed."""
     upstream = AnthropicUpstream()
     reply = Reply(message={"content": content}, tool_calls=[])
     data = b"".join(upstream.format_events(reply, {}, 1))

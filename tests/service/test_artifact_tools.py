@@ -1,4 +1,4 @@
-"""Built-in tools for artifacts: what the model saves and loads, who has them, and what of a session's own log comes back."""
+"""Built-in artifact tools: saving and loading by the model, which agents have them, and loading tool results from the log."""
 
 from __future__ import annotations
 
@@ -34,51 +34,51 @@ AGENTS = {"a": Agent(name="a", tools=ALL), "b": Agent(name="b"), "c": Agent(name
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(40)
 
 
-async def used(made: Bench, *calls: tuple[str, Any], agent: str = "a", text: str = "Hi") -> list[str]:
-    """What the model is told of some calls, one a message; the bench's script has them."""
+async def run_calls(made: Bench, *calls: tuple[str, Any], agent: str = "a", text: str = "Hi") -> list[str]:
+    """Send a message to a bench whose script makes these calls, and return the tool results."""
     await made.ask(text, agent=agent)
     return [entry.message.text for entry in (await made.log()) if entry.message.role == "tool"][-len(calls) :]
 
 
-def script(*calls: tuple[str, Any]) -> list[Any]:
-    """A reply that makes each of these calls in a message of its own."""
+def make_script(*calls: tuple[str, Any]) -> list[Any]:
+    """Return replies that make each of these calls in a message of its own, then end."""
     return [*(said(None, (f"c{at}", name, given)) for at, (name, given) in enumerate(calls)), said("done")]
 
 
-async def results(*calls: tuple[str, Any], **how: Any) -> list[str]:
-    """What the model is told of calls in a new session."""
-    async with bench(script(*calls), agents=AGENTS, **how) as made:
-        return await used(made, *calls)
+async def run_in_new_session(*calls: tuple[str, Any], **how: Any) -> list[str]:
+    """Run the calls in a new session and return the tool results."""
+    async with bench(make_script(*calls), agents=AGENTS, **how) as made:
+        return await run_calls(made, *calls)
 
 
-# -- who has them --------------------------------------------------------------------
+# -- availability --------------------------------------------------------------------
 
 
-def offered(made: Bench) -> list[str]:
+def list_offered_tools(made: Bench) -> list[str]:
     return [tool["function"]["name"] for tool in made.model.bodies[-1].get("tools", ())]
 
 
 @pytest.mark.parametrize(("agent", "there"), [("a", ALL), ("b", ()), ("c", ("load_artifact",)), (None, ())])
-async def test_agents_that_name_them_have_them(agent: str | None, there: tuple[str, ...]) -> None:
+async def test_agents_get_the_artifact_tools_they_name(agent: str | None, there: tuple[str, ...]) -> None:
     async with bench(["ok"], agents=AGENTS) as made:
         await made.ask("Hi", agent=agent)
-        assert tuple(offered(made)) == there
+        assert tuple(list_offered_tools(made)) == there
 
 
 @pytest.mark.parametrize("agent", ["a", "b", None])
-async def test_everybody_has_them_where_that_is_wanted(agent: str | None) -> None:
+async def test_all_agents_get_artifact_tools_if_configured(agent: str | None) -> None:
     async with bench(["ok"], agents=AGENTS, artifact_tools=True) as made:
         await made.ask("Hi", agent=agent)
-        assert tuple(offered(made)) == ALL
+        assert tuple(list_offered_tools(made)) == ALL
 
 
-async def test_a_tool_of_the_programs_own_stands_in_place_of_one() -> None:
+async def test_own_tool_replaces_a_built_in_artifact_tool() -> None:
     def load_artifact(name: str) -> str:
         """Load it from elsewhere."""
         return f"own {name}"
 
-    async with bench(script(("load_artifact", {"name": "x"})), load_artifact, agents=AGENTS) as made:
-        assert await used(made, ("load_artifact", {})) == ["own x"]
+    async with bench(make_script(("load_artifact", {"name": "x"})), load_artifact, agents=AGENTS) as made:
+        assert await run_calls(made, ("load_artifact", {})) == ["own x"]
     with pytest.raises(InvalidRequest, match="two tools are named 'load_artifact'"):
         Holdfast(tools=[load_artifact], artifact_tools=True)
 
@@ -86,8 +86,8 @@ async def test_a_tool_of_the_programs_own_stands_in_place_of_one() -> None:
 # -- saving and loading ----------------------------------------------------------------
 
 
-async def test_what_is_saved_can_be_loaded_and_listed() -> None:
-    saved, again, loaded, old, listed = await results(
+async def test_saved_artifact_can_be_loaded_and_listed() -> None:
+    saved, again, loaded, old, listed = await run_in_new_session(
         ("save_artifact", {"name": "report.md", "content": "# Lisbon"}),
         ("save_artifact", {"name": "report.md", "content": "# Lisboa", "expect": 0}),
         ("load_artifact", {"name": "report.md"}),
@@ -109,27 +109,30 @@ async def test_what_is_saved_can_be_loaded_and_listed() -> None:
         ({"name": "rows.csv", "media_type": None, "expect": None}, None),
     ],
 )
-async def test_the_type_is_what_is_said_or_what_the_name_says(given_: dict[str, Any], kind: str | None) -> None:
-    (told,) = await results(("save_artifact", {**given_, "content": "a,b"}))
+async def test_media_type_is_given_or_follows_the_name(given_: dict[str, Any], kind: str | None) -> None:
+    (told,) = await run_in_new_session(("save_artifact", {**given_, "content": "a,b"}))
     if kind is None:
         assert "wrong arguments" in told
     else:
         assert json.loads(told)["media_type"] == kind
 
 
-async def test_what_the_users_sessions_share() -> None:
+async def test_user_artifacts_are_shared_between_sessions() -> None:
     calls = [("save_artifact", {"name": "user:style.txt", "content": "brief"}), ("list_artifacts", {"prefix": "user:"})]
-    async with bench([*script(*calls), *script(("load_artifact", {"name": "user:style.txt"}))], agents=AGENTS) as made:
-        assert [one["name"] for one in json.loads((await used(made, *calls))[1])["artifacts"]] == ["user:style.txt"]
+    async with bench(
+        [*make_script(*calls), *make_script(("load_artifact", {"name": "user:style.txt"}))], agents=AGENTS
+    ) as made:
+        assert [one["name"] for one in json.loads((await run_calls(made, *calls))[1])["artifacts"]] == [
+            "user:style.txt"
+        ]
         other = await made.hf.session("t", agent="a")
         await other.send("Hi")
         assert [one["content"] for one in await other.messages() if one["role"] == "tool"] == ["brief"]
 
 
-async def test_binary_contents() -> None:
-    """What is no text is told as what it is; a picture is shown."""
+async def test_binary_artifact_is_described_and_image_is_shown() -> None:
     async with bench(
-        script(
+        make_script(
             (
                 "save_artifact",
                 {"name": "a.bin", "content": base64.b64encode(b"\0\xff" * 10).decode(), "encoding": "base64"},
@@ -140,7 +143,7 @@ async def test_binary_contents() -> None:
         ),
         agents=AGENTS,
     ) as made:
-        saved, binary, _, picture = await used(made, *[("", 0)] * 4)
+        saved, binary, _, picture = await run_calls(made, *[("", 0)] * 4)
         assert json.loads(saved)["media_type"] == "application/octet-stream"
         assert json.loads(binary) == json.loads(saved) | {"note": "it is not text and cannot be shown"}
         assert json.loads(picture)["media_type"] == "image/png"
@@ -149,32 +152,32 @@ async def test_binary_contents() -> None:
         assert {"type": "image_url", "image_url": {"url": url}} in shown
 
 
-async def test_a_picture_that_is_too_large_is_described() -> None:
-    async with bench(script(("load_artifact", {"name": "p.png"})), agents=AGENTS) as made:
+async def test_too_large_image_is_described() -> None:
+    async with bench(make_script(("load_artifact", {"name": "p.png"})), agents=AGENTS) as made:
         await made.session.artifacts.save("p.png", PNG + bytes(LOADED_IMAGE_BYTES))
-        (told,) = await used(made, ("", 0))
+        (told,) = await run_calls(made, ("", 0))
         assert "4,194,304 bytes" in json.loads(told)["note"]
 
 
-async def test_a_text_in_another_charset_is_read_whole_or_not_at_all() -> None:
+async def test_text_in_another_charset_is_only_read_as_a_whole() -> None:
     calls = [("load_artifact", {"name": "a.txt"}), ("load_artifact", {"name": "b.txt"})]
-    async with bench(script(*calls), agents=AGENTS, limits=ToolLimits(result=1024)) as made:
+    async with bench(make_script(*calls), agents=AGENTS, limits=ToolLimits(result=1024)) as made:
         kind = "text/plain; charset=utf-16"
         await made.session.artifacts.save("a.txt", "Olá".encode("utf-16"), mime_type=kind)
         await made.session.artifacts.save("b.txt", ("Olá" * 900).encode("utf-16"), mime_type=kind)
-        short, long = await used(made, *calls)
+        short, long = await run_calls(made, *calls)
         assert short == "Olá"
         assert "save it in UTF-8" in json.loads(long)["note"]
 
 
-# -- long ones -------------------------------------------------------------------------
+# -- long texts ------------------------------------------------------------------------
 
 
-async def test_a_long_text_is_read_in_parts() -> None:
+async def test_long_text_is_read_in_parts() -> None:
     text = "".join(f"line {at} é\n" for at in range(300))
     size = len(text.encode())
     async with bench(
-        script(
+        make_script(
             ("load_artifact", {"name": "long.txt"}),
             ("load_artifact", {"name": "long.txt", "offset": 512}),
             ("load_artifact", {"name": "long.txt", "offset": size - 10, "limit": 100}),
@@ -184,7 +187,7 @@ async def test_a_long_text_is_read_in_parts() -> None:
         limits=ToolLimits(result=1024),
     ) as made:
         await made.session.artifacts.save("long.txt", text)
-        first, second, last, behind = await used(made, *[("", 0)] * 4)
+        first, second, last, behind = await run_calls(made, *[("", 0)] * 4)
         assert first.endswith(f"\n[bytes 0 to 512 of {size} of long.txt, version 0; continue with offset=512]")
         assert text.startswith(first.rpartition("\n[")[0] + second.partition("\n[")[0])
         assert last.endswith(f"of {size} of long.txt, version 0: its end]")
@@ -193,8 +196,8 @@ async def test_a_long_text_is_read_in_parts() -> None:
 
 @settings(max_examples=examples(25), deadline=None)
 @given(st.text(min_size=1, max_size=200), st.integers(min_value=16, max_value=64))
-async def test_parts_put_together_are_the_whole(text: str, limit: int) -> None:
-    """Wherever a part ends: no character is lost or broken, and the offset that is told goes on."""
+async def test_parts_of_a_text_add_up_to_the_whole(text: str, limit: int) -> None:
+    """No character is lost or split, and the returned offset continues correctly."""
     text = text.encode("utf-8", "replace").decode()
     async with Holdfast("sqlite://:memory:", clock=lambda: 1) as hf:
         session = await hf.session("s")
@@ -213,7 +216,7 @@ async def test_parts_put_together_are_the_whole(text: str, limit: int) -> None:
         assert parts == text
 
 
-# -- what goes wrong -------------------------------------------------------------------
+# -- errors ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -237,26 +240,26 @@ async def test_parts_put_together_are_the_whole(text: str, limit: int) -> None:
         ("save_artifact", {"name": "x"}, "wrong arguments"),
     ],
 )
-async def test_the_model_is_told_what_it_can_do_about_it(tool: str, arguments: Any, told: str) -> None:
-    async with bench(script((tool, arguments)), agents=AGENTS, artifacts=ArtifactSettings(max_bytes=1024)) as made:
+async def test_tool_errors_tell_the_model_how_to_continue(tool: str, arguments: Any, told: str) -> None:
+    async with bench(make_script((tool, arguments)), agents=AGENTS, artifacts=ArtifactSettings(max_bytes=1024)) as made:
         await made.session.artifacts.save("plan.md", "walk")
-        (error,) = await used(made, ("", 0))
+        (error,) = await run_calls(made, ("", 0))
         assert told in json.loads(error)["error"]
         assert [one.name for one in await made.session.artifacts.list()] == ["plan.md"], "nothing was saved"
 
 
-async def test_of_very_many_the_first_are_listed() -> None:
-    async with bench(script(("list_artifacts", {}), ("list_artifacts", {"prefix": "b"})), agents=AGENTS) as made:
+async def test_artifact_list_is_truncated() -> None:
+    async with bench(make_script(("list_artifacts", {}), ("list_artifacts", {"prefix": "b"})), agents=AGENTS) as made:
         for at in range(LISTED_ARTIFACTS + 5):
             await made.session.artifacts.save(f"a{at:04}", "x")
         await made.session.artifacts.save("b", "x")
-        every, some = (json.loads(one) for one in await used(made, *[("", 0)] * 2))
+        every, some = (json.loads(one) for one in await run_calls(made, *[("", 0)] * 2))
         assert (len(every["artifacts"]), every["more"]) == (LISTED_ARTIFACTS, 6)
         assert [one["name"] for one in some["artifacts"]] == ["b"]
 
 
-async def test_secrets_are_replaced_before_they_are_saved() -> None:
-    told, binary = await results(
+async def test_secrets_are_redacted_before_saving() -> None:
+    told, binary = await run_in_new_session(
         ("save_artifact", {"name": "a.txt", "content": f"the key is {KEY}"}),
         ("save_artifact", {"name": "b.txt", "content": base64.b64encode(KEY.encode()).decode(), "encoding": "base64"}),
         guard=(guard := Guard(make_redactor(), None)),
@@ -264,19 +267,19 @@ async def test_secrets_are_replaced_before_they_are_saved() -> None:
     assert "secrets were removed" in json.loads(told)["note"]
     assert "secrets were removed" in json.loads(binary)["note"]
     calls = [("save_artifact", {"name": "a.txt", "content": f"{KEY} é"}), ("load_artifact", {"name": "b.txt"})]
-    async with bench(script(*calls), agents=AGENTS, guard=guard) as made:
+    async with bench(make_script(*calls), agents=AGENTS, guard=guard) as made:
         await made.session.artifacts.save("b.txt", f"saved by somebody: {KEY}")
-        _, loaded = await used(made, *calls)
+        _, loaded = await run_calls(made, *calls)
         assert KEY.encode() not in (await made.session.artifacts.load("a.txt")).data
         assert "saved by somebody" in loaded
         assert KEY not in loaded
         assert all(KEY not in str(prompt) for prompt in made.model.prompts)
 
 
-# -- what the prompt has no longer -----------------------------------------------------------
+# -- results cut from the prompt ------------------------------------------------------------
 
 
-def clearing(tools: tuple[str, ...]) -> dict[str, Agent]:
+def make_clearing_agents(tools: tuple[str, ...]) -> dict[str, Agent]:
     context = parse({"strategy": "clear_tool_results", "trigger": 200, "keep": 1, "clear_at_least": 50}, where="")
     return {"a": Agent(name="a", tools=tools, context=context)}
 
@@ -289,9 +292,11 @@ def many(text: str) -> str:
 LOOKS = [said(None, (f"c{at}", "many", {"text": f"word{at}"})) for at in range(3)]
 
 
-async def test_a_cleared_result_is_loaded_back_by_the_name_in_its_place() -> None:
+async def test_cleared_result_can_be_loaded_by_the_name_in_its_marker() -> None:
     load = said(None, ("l", "load_artifact", {"name": "result-2"}))
-    async with bench([*LOOKS, load, said("done")], many, agents=clearing(("many", "load_artifact"))) as made:
+    async with bench(
+        [*LOOKS, load, said("done")], many, agents=make_clearing_agents(("many", "load_artifact"))
+    ) as made:
         await made.ask("Hi", agent="a")
         marker = next(unmarked(one["content"]) for one in made.model.prompts[-2] if one["role"] == "tool")
         assert marker.startswith("[result of many cleared: ")
@@ -299,21 +304,23 @@ async def test_a_cleared_result_is_loaded_back_by_the_name_in_its_place() -> Non
         assert (await made.log())[-2].message.text == (await made.log())[2].message.text == "word0 " * 200
 
 
-async def test_without_the_tool_the_marker_stays_as_it_was() -> None:
-    async with bench([*LOOKS, said("done")], many, agents=clearing(("many",))) as made:
+async def test_marker_without_the_tool_names_the_message() -> None:
+    async with bench([*LOOKS, said("done")], many, agents=make_clearing_agents(("many",))) as made:
         await made.ask("Hi", agent="a")
         markers = [unmarked(one["content"]) for one in made.model.prompts[-1] if one["role"] == "tool"]
         assert markers[0].endswith("tokens, message 2 of the log]")
 
 
-async def test_a_view_with_the_tool_is_another_one() -> None:
-    async with bench([], agents={**clearing(("load_artifact",)), "b": clearing(())["a"]}) as made:
+async def test_views_with_and_without_the_tool_differ() -> None:
+    async with bench(
+        [], agents={**make_clearing_agents(("load_artifact",)), "b": make_clearing_agents(())["a"]}
+    ) as made:
         responders = [made.hf.roster.find_responder(agent=name) for name in ("a", "b")]
         assert [responder.loads for responder in responders] == [True, False]
         assert responders[0].view_key != responders[1].view_key
 
 
-async def test_a_cut_result_says_how_it_is_loaded() -> None:
+async def test_cut_result_says_how_to_load_it() -> None:
     context = parse({"strategy": "token_window", "budget": 400}, where="")
     load = said(None, ("l", "load_artifact", {"name": "result-2", "limit": 100}))
     for tools, told in (
@@ -332,7 +339,7 @@ async def test_a_cut_result_says_how_it_is_loaded() -> None:
                 )
 
 
-async def test_only_results_of_this_session_that_are_live_are_loaded() -> None:
+async def test_only_live_results_of_this_session_can_be_loaded() -> None:
     async with bench([LOOKS[0], "done", said(None, ("l", "load_artifact", {"name": "result-2"})), "ok"], many) as made:
         made.hf.roster.agents["a"] = AGENTS["c"]
         await made.ask("Hi")
@@ -349,8 +356,8 @@ async def test_only_results_of_this_session_that_are_live_are_loaded() -> None:
         assert "is not a tool result" in (await made.log())[-2].message.text, "it is retired"
 
 
-async def test_results_of_a_branch_are_loaded_in_it_alone() -> None:
-    """Agents side by side do not see each other, and loading back is seeing."""
+async def test_results_of_a_branch_can_only_be_loaded_in_it() -> None:
+    """Parallel agents do not see each other's messages, so they cannot load them either."""
     names = ("hope", "doubt")
     roster = agents(
         Agent(name="panel", parallel=names),
@@ -366,7 +373,7 @@ async def test_results_of_a_branch_are_loaded_in_it_alone() -> None:
         assert "is not a tool result" in told["doubt"]
 
 
-async def test_a_result_with_parts_and_an_erased_one() -> None:
+async def test_loading_a_multipart_and_an_erased_result() -> None:
     calls = [said(None, ("l", "load_artifact", {"name": "result-2"})), "ok"] * 2
     async with bench(calls, agents=AGENTS) as made:
         picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}}
@@ -389,7 +396,7 @@ def _call() -> dict[str, Any]:
     return {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 
 
-async def test_what_the_tool_python_makes_is_loaded_by_its_name() -> None:
+async def test_artifact_of_the_python_tool_can_be_loaded() -> None:
     code = "open('out.csv', 'w').write('a,b\\n1,2\\n')"
     agents = {"a": Agent(name="a", tools=("python", "load_artifact"))}
     calls = [said(None, ("p", "python", {"code": code})), said(None, ("l", "load_artifact", {"name": "out.csv"})), "ok"]
@@ -402,18 +409,18 @@ async def test_what_the_tool_python_makes_is_loaded_by_its_name() -> None:
         assert turn.summarize()["artifacts"] == [{"name": "out.csv", "version": 0}]
 
 
-# -- what a reply is about -------------------------------------------------------------------
+# -- artifacts of a reply --------------------------------------------------------------------
 
 
-async def asked(made: Bench, text: str = "Hi", **fields: Any) -> tuple[dict[str, Any], Any]:
-    """What the response tells of the session, and the metadata of the reply's entry."""
+async def ask(made: Bench, text: str = "Hi", **fields: Any) -> tuple[dict[str, Any], Any]:
+    """Run a turn; return its summary and the metadata of the reply's entry."""
     turn = made.turn(text, agent="a", **fields)
     async for _ in respond(turn):
         pass
     return turn.summarize(), (await made.log())[-1].metadata
 
 
-async def test_a_reply_tells_what_its_turn_has_saved() -> None:
+async def test_reply_lists_artifacts_saved_in_its_turn() -> None:
     def own(context: ToolContext) -> Any:
         """Save by a function."""
         return _save(context)
@@ -426,12 +433,12 @@ async def test_a_reply_tells_what_its_turn_has_saved() -> None:
         said("Nothing new."),
     ]
     async with bench(calls, own, agents=agents) as made:
-        told, metadata = await asked(made, idempotency_key="k", fingerprint=b"f")
+        told, metadata = await ask(made, idempotency_key="k", fingerprint=b"f")
         assert sorted(one["name"] for one in told["artifacts"]) == ["a.md", "own.txt"]
         assert {"name": "a.md", "version": 1} in told["artifacts"]
         assert metadata["artifacts"] == told["artifacts"]
-        assert (await asked(made, idempotency_key="k", fingerprint=b"f"))[0]["artifacts"] == told["artifacts"]
-        later, metadata = await asked(made, "And?")
+        assert (await ask(made, idempotency_key="k", fingerprint=b"f"))[0]["artifacts"] == told["artifacts"]
+        later, metadata = await ask(made, "And?")
         assert "artifacts" not in later
         assert not metadata
 
@@ -452,21 +459,21 @@ async def _save(context: ToolContext) -> str:
         ("an artifact: plan.md, theartifact:plan.md, artifact:../etc artifact:", []),
     ],
 )
-async def test_a_reply_tells_which_ones_it_names(text: str, named: list[str]) -> None:
+async def test_reply_lists_artifacts_it_mentions(text: str, named: list[str]) -> None:
     async with bench([text], agents=AGENTS) as made:
         for name in ("plan.md", "user:style.txt", "map(1).md", "my plan.md", "other.md"):
             await made.session.artifacts.save(name, "x")
         await made.session.artifacts.save("plan.md", "y")
-        told, metadata = await asked(made)
+        told, metadata = await ask(made)
         versions = [{"name": name, "version": int(name == "plan.md")} for name in named]
         assert told.get("artifacts", []) == versions
         assert (metadata or {}).get("artifacts", []) == versions
 
 
-async def test_a_failure_message_tells_what_was_saved_before() -> None:
+async def test_failure_message_lists_artifacts_saved_before() -> None:
     agents = {"a": Agent(name="a", tools=ALL, failure_message="Sorry.")}
     calls = [said(None, ("c", "save_artifact", {"name": "a.md", "content": "1"})), [ModelUnavailable("down")]]
     async with bench(calls, agents=agents) as made:
-        told, metadata = await asked(made)
+        told, metadata = await ask(made)
         assert told["artifacts"] == metadata["artifacts"] == [{"name": "a.md", "version": 0}]
         assert metadata["source"] == "llm_failure"

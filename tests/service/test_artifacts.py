@@ -1,4 +1,4 @@
-"""Artifacts as a session's user has them: saved, loaded, listed, deleted; and what keeps the place clean."""
+"""Artifacts of a session and its user: saving, loading, listing, deleting, and sweeping unused contents."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ HOUR = 3_600_000
 async def hf(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock
 ) -> AsyncIterator[Holdfast]:
-    """With contents in the database, and on disk."""
+    """Open a Holdfast with contents in the database, or on disk."""
     monkeypatch.chdir(tmp_path)
     async with holdfast.open(request.param, clock=clock) as opened:
         yield opened
@@ -49,17 +49,17 @@ async def hf(
 
 @pytest.fixture
 async def session(hf: Holdfast) -> SessionHandle:
-    """One of ann's."""
+    """Open a session of ann."""
     return await hf.session("s1", user_id="ann")
 
 
-async def kept(hf: Holdfast) -> list[str]:
-    """The keys of all contents that are there."""
+async def list_stored_keys(hf: Holdfast) -> list[str]:
+    """Return the keys of all stored contents."""
     return sorted([key async for key in hf.artifacts.blobs.list_old(2**60)])
 
 
-async def pieces(*chunks: bytes) -> AsyncGenerator[bytes, None]:
-    """A content as it may arrive."""
+async def stream_chunks(*chunks: bytes) -> AsyncGenerator[bytes, None]:
+    """Yield a content in chunks."""
     for chunk in chunks:
         yield chunk
 
@@ -67,8 +67,7 @@ async def pieces(*chunks: bytes) -> AsyncGenerator[bytes, None]:
 # -- saving and loading --------------------------------------------------------
 
 
-async def test_what_was_saved_is_loaded(hf: Holdfast, session: SessionHandle, clock: Clock) -> None:
-    """With all that is known of it."""
+async def test_saved_artifact_is_loaded_with_its_metadata(hf: Holdfast, session: SessionHandle, clock: Clock) -> None:
     saved = await session.artifacts.save("a.txt", b"hello", metadata={"k": [1]}, author="ann")
     assert msgspec.to_builtins(ArtifactObject.from_artifact(saved)) == {
         "object": "artifact",
@@ -87,8 +86,7 @@ async def test_what_was_saved_is_loaded(hf: Holdfast, session: SessionHandle, cl
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK, CHUNK + 1, 3_000_000])
-async def test_contents_of_every_kind(session: SessionHandle, tmp_path: Path, size: int) -> None:
-    """Bytes and their like, a text, a file, chunks of any size."""
+async def test_content_may_be_bytes_text_file_or_chunks(session: SessionHandle, tmp_path: Path, size: int) -> None:
     data = (b"0123456789" * (size // 10 + 1))[:size]
     (tmp_path / "file").write_bytes(data)
     chunks = [data[at : at + 77_777] for at in range(0, size, 77_777)]
@@ -98,15 +96,15 @@ async def test_contents_of_every_kind(session: SessionHandle, tmp_path: Path, si
         memoryview(data),
         data.decode(),
         tmp_path / "file",
-        pieces(b"", *chunks, b""),
+        stream_chunks(b"", *chunks, b""),
     ):
         saved = await session.artifacts.save("a.bin", given_)
         assert (saved.size, saved.sha256) == (size, hashlib.sha256(data).digest())
         assert (await session.artifacts.load("a.bin", saved.version)).data == data
 
 
-async def test_what_is_no_content_is_refused(hf: Holdfast, session: SessionHandle, tmp_path: Path) -> None:
-    """By its type, by a chunk's, by a file that is not there."""
+async def test_invalid_content_is_rejected(hf: Holdfast, session: SessionHandle, tmp_path: Path) -> None:
+    """Wrong types, wrong chunks, and missing files."""
 
     async def texts() -> AsyncGenerator[Any, None]:
         yield b"bytes"
@@ -116,15 +114,14 @@ async def test_what_is_no_content_is_refused(hf: Holdfast, session: SessionHandl
         with pytest.raises(InvalidRequest) as caught:
             await session.artifacts.save("a", wrong)  # type: ignore[arg-type]  # on purpose
         assert caught.value.param == "data"
-    assert await kept(hf) == []
+    assert await list_stored_keys(hf) == []
 
 
 @pytest.mark.parametrize(
     ("start", "stop", "found"),
     [(0, None, b"0123456789"), (3, 5, b"34"), (8, 99, b"89"), (10, 12, b""), (5, 5, b"")],
 )
-async def test_a_part_is_loaded(session: SessionHandle, start: int, stop: int | None, found: bytes) -> None:
-    """As slices are."""
+async def test_range_is_loaded_like_a_slice(session: SessionHandle, start: int, stop: int | None, found: bytes) -> None:
     await session.artifacts.save("a", b"0123456789")
     assert (await session.artifacts.load("a", start=start, stop=stop)).data == found
     async with session.artifacts.open("a", start=start, stop=stop) as opened:
@@ -134,8 +131,8 @@ async def test_a_part_is_loaded(session: SessionHandle, start: int, stop: int | 
             await session.artifacts.load("a", **wrong)
 
 
-async def test_a_large_content_is_never_whole_in_memory(hf: Holdfast, session: SessionHandle) -> None:
-    """Neither on its way in nor out."""
+async def test_large_content_is_streamed(hf: Holdfast, session: SessionHandle) -> None:
+    """It is never completely in memory, when saving or loading."""
     piece = bytes(1 << 16)
 
     async def large() -> AsyncGenerator[bytes, None]:
@@ -156,8 +153,8 @@ async def test_a_large_content_is_never_whole_in_memory(hf: Holdfast, session: S
     assert peak < 8 << 20
 
 
-async def test_versions(hf: Holdfast, session: SessionHandle) -> None:
-    """Of each name its own; deleting one leaves the others."""
+async def test_each_name_has_its_own_versions(hf: Holdfast, session: SessionHandle) -> None:
+    """Deleting one leaves the others."""
     for text in ("one", "two", "three"):
         await session.artifacts.save("a.txt", text)
     assert [one.version for one in await session.artifacts.versions("a.txt")] == [0, 1, 2]
@@ -169,33 +166,33 @@ async def test_versions(hf: Holdfast, session: SessionHandle) -> None:
         await session.artifacts.load("a.txt", 1)
     assert len(await session.artifacts.delete("a.txt")) == 2
     assert await session.artifacts.list() == ()
-    assert await kept(hf) == []
+    assert await list_stored_keys(hf) == []
 
 
 async def test_concurrent_saves_of_one_name_all_succeed(hf: Holdfast, session: SessionHandle) -> None:
-    """Each is a version, with its own content."""
+    """Each save is a version with its own content."""
     saved = await asyncio.gather(*(session.artifacts.save("a", str(at)) for at in range(20)))
     assert sorted(one.version for one in saved) == list(range(20))
     for at, one in enumerate(saved):
         assert (await session.artifacts.load("a", one.version)).data == str(at).encode()
 
 
-async def test_an_expected_version(hf: Holdfast, session: SessionHandle) -> None:
-    """Whoever comes late is refused, and leaves nothing; a retry is answered as the first time."""
+async def test_save_with_a_stale_expected_version_is_rejected(hf: Holdfast, session: SessionHandle) -> None:
+    """It stores nothing. A retry gets the first answer."""
     first = await session.artifacts.save("a", "one", expect=-1)
     second = await session.artifacts.save("a", "two", expect=0)
     assert await session.artifacts.save("a", "two", expect=0) == second
     for expect in (0, -1, 5):
         with pytest.raises(StaleArtifact):
             await session.artifacts.save("a", "other", expect=expect)
-    assert await kept(hf) == sorted([first.blob, second.blob])
+    assert await list_stored_keys(hf) == sorted([first.blob, second.blob])
 
 
 # -- names and scopes ----------------------------------------------------------
 
 
-async def test_what_begins_with_user_is_every_sessions(hf: Holdfast, session: SessionHandle) -> None:
-    """Of that user, and of nobody else."""
+async def test_user_artifacts_are_shared_by_sessions_of_the_user(hf: Holdfast, session: SessionHandle) -> None:
+    """Other users do not see them."""
     await session.artifacts.save("user:logo.png", PNG)
     await session.artifacts.save("logo.png", PNG + b"x")
     other = await hf.session("s2", user_id="ann")
@@ -210,8 +207,8 @@ async def test_what_begins_with_user_is_every_sessions(hf: Holdfast, session: Se
         await foreign.artifacts.load("user:logo.png")
 
 
-async def test_pages_go_through_both(hf: Holdfast, session: SessionHandle) -> None:
-    """The session's own first, whatever the size of a page."""
+async def test_pages_list_session_and_user_artifacts(hf: Holdfast, session: SessionHandle) -> None:
+    """The session's own come first, for any page size."""
     names = ["a", "B", "c", "user:A", "user:b"]
     for name in names:
         await session.artifacts.save(name, name)
@@ -226,8 +223,8 @@ async def test_pages_go_through_both(hf: Holdfast, session: SessionHandle) -> No
         assert seen == names
 
 
-async def test_forms_of_one_name_are_one(session: SessionHandle) -> None:
-    """Names are brought into Unicode's form NFC; case is kept, and does not make another name."""
+async def test_names_are_normalized_to_nfc(session: SessionHandle) -> None:
+    """Case is kept, but a name that differs only in case is rejected."""
     await session.artifacts.save("e\u0301te\u0301.txt", "x")
     saved = await session.artifacts.save("\u00e9t\u00e9.txt", "y")
     assert (saved.name, saved.version) == ("\u00e9t\u00e9.txt", 1)
@@ -237,8 +234,8 @@ async def test_forms_of_one_name_are_one(session: SessionHandle) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "../a", "a\\b", "user:", "nul", "a\u202eb"])
-async def test_tricks_with_names_are_refused(hf: Holdfast, session: SessionHandle, name: str) -> None:
-    """By every operation, before anything is asked or written."""
+async def test_unsafe_names_are_rejected(hf: Holdfast, session: SessionHandle, name: str) -> None:
+    """By every operation, before anything is read or written."""
     for attempt in (
         session.artifacts.save(name, "x"),
         session.artifacts.load(name),
@@ -248,7 +245,7 @@ async def test_tricks_with_names_are_refused(hf: Holdfast, session: SessionHandl
         with pytest.raises(InvalidRequest) as caught:
             await attempt
         assert caught.value.param == "name"
-    assert await kept(hf) == []
+    assert await list_stored_keys(hf) == []
 
 
 # -- types ---------------------------------------------------------------------
@@ -268,17 +265,17 @@ async def test_tricks_with_names_are_refused(hf: Holdfast, session: SessionHandl
         (b"", "image/gif"),
     ],
 )
-async def test_a_type_that_the_content_contradicts_is_refused(
+async def test_type_that_contradicts_the_content_is_rejected(
     hf: Holdfast, session: SessionHandle, head: bytes, declared: str
 ) -> None:
-    """And nothing of it is kept."""
+    """Nothing is stored."""
     with pytest.raises(UnsupportedType, match=declared.replace("+", r"\+")):
         await session.artifacts.save("a", head, mime_type=declared)
-    assert await kept(hf) == []
+    assert await list_stored_keys(hf) == []
 
 
-async def test_types_that_are_not_allowed_are_refused(clock: Clock) -> None:
-    """The message names those that are."""
+async def test_types_that_are_not_allowed_are_rejected(clock: Clock) -> None:
+    """The error names the allowed types."""
     settings = ArtifactSettings(types=("image/*", "text/plain"))
     async with holdfast.open("sqlite://:memory:", clock=clock, artifacts=settings) as hf:
         session = await hf.session("s1")
@@ -287,30 +284,30 @@ async def test_types_that_are_not_allowed_are_refused(clock: Clock) -> None:
         for name, data in (("a.html", b"<p>"), ("b", b"x"), ("c.png", b"x")):
             with pytest.raises(UnsupportedType, match=r"image/\*, text/plain"):
                 await session.artifacts.save(name, data)
-        assert len(await kept(hf)) == 2
+        assert len(await list_stored_keys(hf)) == 2
 
 
 # -- limits --------------------------------------------------------------------
 
 
-async def test_contents_have_limits(clock: Clock) -> None:
-    """Each, and all of a session together; what is refused is not kept."""
+async def test_artifact_size_and_session_total_are_limited(clock: Clock) -> None:
+    """Rejected contents are not stored."""
     settings = ArtifactSettings(max_bytes=1000, max_total=1500)
     async with holdfast.open("sqlite://:memory:", clock=clock, artifacts=settings) as hf:
         session = await hf.session("s1")
         await session.artifacts.save("a", bytes(1000))
-        for data in (bytes(1001), pieces(bytes(600), bytes(401))):
+        for data in (bytes(1001), stream_chunks(bytes(600), bytes(401))):
             with pytest.raises(TooLarge, match="1000"):
                 await session.artifacts.save("b", data)
         with pytest.raises(TooLarge, match="1500"):
             await session.artifacts.save("b", bytes(501))
         await session.artifacts.save("b", bytes(500))
         await session.artifacts.save("user:b", bytes(1000))
-        assert len(await kept(hf)) == 3
+        assert len(await list_stored_keys(hf)) == 3
 
 
-async def test_what_no_store_takes_is_not_kept(hf: Holdfast, session: SessionHandle) -> None:
-    """Metadata, an author, a session that is not there."""
+async def test_content_is_not_stored_if_its_record_is_rejected(hf: Holdfast, session: SessionHandle) -> None:
+    """Invalid metadata, an invalid author, or an unknown session."""
     for fields in ({"metadata": {"k": object()}}, {"metadata": {"k": "x" * 20_000}}, {"author": ""}):
         with pytest.raises(InvalidRequest):
             await session.artifacts.save("a", "x", **fields)
@@ -319,19 +316,19 @@ async def test_what_no_store_takes_is_not_kept(hf: Holdfast, session: SessionHan
         await session.artifacts.save("a", "x")
     with pytest.raises(SessionNotFound):
         await session.artifacts.save("user:a", "x")
-    assert await kept(hf) == []
+    assert await list_stored_keys(hf) == []
 
 
-# -- damage, death, and keeping clean -------------------------------------------
+# -- damage, crashes and sweeps --------------------------------------------------
 
 
-async def test_damaged_contents_are_told(hf: Holdfast, session: SessionHandle) -> None:
-    """Another content, a shorter one, none; the last chunk of it never comes."""
+async def test_damaged_content_raises_store_corrupt(hf: Holdfast, session: SessionHandle) -> None:
+    """A changed, truncated or missing content. Its last chunk is never returned."""
     saved = await session.artifacts.save("a", bytes(CHUNK * 2 + 5))
     for damaged in (bytes(CHUNK * 2 + 4) + b"x", bytes(CHUNK * 2), None):
         await hf.artifacts.blobs.delete([saved.blob])
         if damaged is not None:
-            await hf.artifacts.blobs.put(saved.blob, pieces(damaged))
+            await hf.artifacts.blobs.put(saved.blob, stream_chunks(damaged))
         with pytest.raises(StoreCorrupt):
             await session.artifacts.load("a")
         async with session.artifacts.open("a") as opened:
@@ -346,61 +343,59 @@ async def _collect(chunks: AsyncIterator[bytes], got: list[bytes]) -> None:
         got.append(chunk)
 
 
-class Dying(DatabaseBlobs):
-    """A place from which the process, or the database, is gone behind a content's last byte."""
+class DyingBlobs(DatabaseBlobs):
+    """Contents whose process or database stops after the last byte."""
 
     async def put(self, key: str, chunks: Any) -> None:
         await super().put(key, chunks)
         raise SystemExit
 
 
-async def test_what_was_never_named_is_swept(hf: Holdfast, session: SessionHandle, clock: Clock) -> None:
-    """When it is old enough to be nobody's; what has a name is left alone, however old."""
+async def test_unnamed_contents_are_swept_after_an_hour(hf: Holdfast, session: SessionHandle, clock: Clock) -> None:
+    """Named contents are kept, however old they are."""
     await session.artifacts.save("a", "named")
     await session.artifacts.save("user:a", "named too")
-    named = await kept(hf)
+    named = await list_stored_keys(hf)
     place = DatabaseBlobs(hf.store, clock)
     here = ArtifactService(hf.store, place, clock)
     with pytest.raises(SystemExit):
-        await ArtifactService(hf.store, Dying(hf.store, clock), clock).save(session.ref, "b", "x")
+        await ArtifactService(hf.store, DyingBlobs(hf.store, clock), clock).save(session.ref, "b", "x")
     assert len([key async for key in place.list_old(2**60)]) >= 1
     assert await here.sweep(clock.now + HOUR) == 0
     assert await here.sweep(clock.now + HOUR + 1) == 1
     assert await hf.artifacts.sweep(2**60) == 0
-    assert await kept(hf) == named
+    assert await list_stored_keys(hf) == named
     assert [one.name for one in await session.artifacts.list()] == ["a", "user:a"]
 
 
-async def test_a_sweep_goes_through_many(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page at a time."""
+async def test_sweep_handles_several_pages(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.artifacts.service.PAGE", 3)
     async with holdfast.open("sqlite://:memory:", clock=clock) as hf:
         session = await hf.session("s1")
         for at in range(5):
             await session.artifacts.save(f"a{at}", "named")
-            await hf.artifacts.blobs.put(f"orphan{at}", pieces(b"x"))
+            await hf.artifacts.blobs.put(f"orphan{at}", stream_chunks(b"x"))
         assert await hf.artifacts.sweep(clock.now + 1, older_than=0) == 5
-        assert len(await kept(hf)) == 5
+        assert len(await list_stored_keys(hf)) == 5
 
 
-async def test_an_outcome_that_nobody_knows_leaves_the_content(
+async def test_save_with_an_unknown_outcome_keeps_the_content(
     hf: Holdfast, session: SessionHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may have a name."""
+    """It may have been named."""
 
-    async def lost(*_: Any, **__: Any) -> None:
+    async def fail(*_: Any, **__: Any) -> None:
         raise StoreUnavailable("its outcome is unknown")
 
     with monkeypatch.context() as patch:
-        patch.setattr(hf.store, "add_artifact", lost)
+        patch.setattr(hf.store, "add_artifact", fail)
         with pytest.raises(StoreUnavailable):
             await session.artifacts.save("a", "x")
-    assert len(await kept(hf)) == 1
+    assert len(await list_stored_keys(hf)) == 1
     assert await hf.artifacts.sweep(2**60) == 1
 
 
-async def test_a_save_that_is_given_up_leaves_nothing_for_long(hf: Holdfast, session: SessionHandle) -> None:
-    """At most a content that the sweep finds."""
+async def test_cancelled_save_leaves_no_artifact(hf: Holdfast, session: SessionHandle) -> None:
     reached = asyncio.Event()
 
     async def endless() -> AsyncGenerator[bytes, None]:
@@ -413,52 +408,52 @@ async def test_a_save_that_is_given_up_leaves_nothing_for_long(hf: Holdfast, ses
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await kept(hf) == []
+    assert await list_stored_keys(hf) == []
     assert await session.artifacts.list() == ()
 
 
-async def test_contents_that_cannot_be_removed_now_are_left_to_the_sweep(
+async def test_contents_that_cannot_be_deleted_are_left_to_the_sweep(
     hf: Holdfast, session: SessionHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their names are gone all the same."""
+    """Their names are deleted at once."""
     await session.artifacts.save("a", "x")
 
-    async def away(keys: Sequence[str]) -> None:
+    async def fail_delete(keys: Sequence[str]) -> None:
         raise StoreUnavailable("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(hf.artifacts.blobs, "delete", away)
+        patch.setattr(hf.artifacts.blobs, "delete", fail_delete)
         await session.artifacts.delete("a")
     assert await session.artifacts.list() == ()
-    assert len(await kept(hf)) == 1
+    assert len(await list_stored_keys(hf)) == 1
     assert await hf.artifacts.sweep(2**60) == 1
 
 
 async def test_deleting_a_session_deletes_its_artifacts(hf: Holdfast, session: SessionHandle) -> None:
-    """Names and contents; what the user's sessions share stays until it is forgotten itself."""
+    """Names and contents. The user's own artifacts are kept until they are deleted themselves."""
     for at in range(3):
         await session.artifacts.save("a", bytes(at))
     shared = await session.artifacts.save("user:a", "x")
     assert await hf.delete(session.ref)
-    assert await kept(hf) == [shared.blob]
+    assert await list_stored_keys(hf) == [shared.blob]
     again = await hf.session("s1", user_id="ann")
     assert [one.name for one in await again.artifacts.list()] == ["user:a"]
     await again.artifacts.save("a", "x")
     assert await again.delete()
     assert await hf.artifacts.forget(UserRef("ann")) == DeletedArtifacts(artifacts=1, bytes=1)
-    assert await kept(hf) == []
+    assert await list_stored_keys(hf) == []
 
 
-async def test_forgetting_tells_how_much_it_was(hf: Holdfast, session: SessionHandle) -> None:
-    """For a receipt; and nothing the second time."""
+async def test_forgetting_returns_the_deleted_counts(hf: Holdfast, session: SessionHandle) -> None:
+    """For a receipt; repeating it returns zero."""
     await session.artifacts.save("a", bytes(10))
     await session.artifacts.save("a", bytes(20))
     await session.artifacts.save("b", bytes(30))
     assert await hf.artifacts.forget(session.ref) == DeletedArtifacts(artifacts=3, bytes=60)
     assert await hf.artifacts.forget(session.ref) == DeletedArtifacts()
     assert await hf.artifacts.forget(SessionRef("ann", "nowhere")) == DeletedArtifacts()
-    assert await kept(hf) == []
+    assert await list_stored_keys(hf) == []
 
 
-def test_no_key_is_shown() -> None:
+def test_repr_does_not_contain_the_secret_key() -> None:
     assert "hidden" not in repr(ArtifactSettings(bucket="b", secret_key="hidden"))

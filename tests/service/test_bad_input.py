@@ -1,4 +1,4 @@
-"""Values of the wrong type are refused by the library as REST refuses them, and write nothing."""
+"""The library rejects values of the wrong type as REST does, and writes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRONG: dict[str, Any] = {
     "agent": 5,
     "system_messages": [{"role": "user", "content": "x"}],
 }
-"""A value that no session can have, by field."""
+"""An invalid value for each field."""
 Call = Callable[[holdfast.Holdfast, SessionHandle], Awaitable[Any]]
 CALLS: dict[str, Call] = {
     "create: id": lambda hf, _: hf.create(_any(5)),
@@ -55,7 +55,7 @@ CALLS: dict[str, Call] = {
 
 
 def _any(value: Any) -> Any:
-    """The value, as callers without a type checker pass it."""
+    """Return the value as type Any, as callers without a type checker pass it."""
     return value
 
 
@@ -66,7 +66,7 @@ async def hf() -> AsyncIterator[holdfast.Holdfast]:
 
 
 @pytest.mark.parametrize("field", WRONG)
-async def test_a_session_is_not_created_with_a_wrong_field(hf: holdfast.Holdfast, field: str) -> None:
+async def test_session_is_not_created_with_an_invalid_field(hf: holdfast.Holdfast, field: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         await hf.create("a", **{field: WRONG[field]})
     assert (refused.value.param or "").startswith(field)
@@ -74,7 +74,7 @@ async def test_a_session_is_not_created_with_a_wrong_field(hf: holdfast.Holdfast
 
 
 @pytest.mark.parametrize("field", WRONG)
-async def test_a_wrong_field_changes_nothing(hf: holdfast.Holdfast, field: str) -> None:
+async def test_update_with_an_invalid_field_changes_nothing(hf: holdfast.Holdfast, field: str) -> None:
     made = await hf.create("a", metadata={"kept": 1}, ttl=10**9)
     with pytest.raises(InvalidRequest) as refused:
         await hf.handle(made).update(**{field: WRONG[field]})
@@ -83,7 +83,7 @@ async def test_a_wrong_field_changes_nothing(hf: holdfast.Holdfast, field: str) 
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_wrong_arguments_are_refused_with_an_error_of_holdfast(hf: holdfast.Holdfast, name: str) -> None:
+async def test_wrong_arguments_raise_holdfast_errors(hf: holdfast.Holdfast, name: str) -> None:
     session = await hf.session("a")
     await session.append("hello")
     before = await session.info()
@@ -92,7 +92,7 @@ async def test_wrong_arguments_are_refused_with_an_error_of_holdfast(hf: holdfas
     assert (await hf.sessions()).sessions == (before,)
 
 
-async def test_unknown_fields_are_a_type_error(hf: holdfast.Holdfast) -> None:
+async def test_unknown_fields_raise_a_type_error(hf: holdfast.Holdfast) -> None:
     session = await hf.session("a")
     with pytest.raises(TypeError, match="metdata"):
         await session.update(metdata={})  # type: ignore[call-arg]
@@ -100,7 +100,7 @@ async def test_unknown_fields_are_a_type_error(hf: holdfast.Holdfast) -> None:
         await hf.create("b", metdata={})  # type: ignore[call-arg]
 
 
-async def test_system_messages_are_taken_as_texts_dicts_and_messages(hf: holdfast.Holdfast) -> None:
+async def test_system_messages_may_be_texts_dicts_or_messages(hf: holdfast.Holdfast) -> None:
     session = await hf.session("a")
     expected = (Message(role="system", content="Be kind."),)
     forms: list[Any] = ["Be kind.", ["Be kind."], [{"role": "system", "content": "Be kind."}], expected]
@@ -118,8 +118,8 @@ async def test_system_messages_are_taken_as_texts_dicts_and_messages(hf: holdfas
         ContextSettings(_any(5)),
     ],
 )
-def test_settings_of_a_roster_are_checked(settings: ContextSettings) -> None:
-    """Those of an agent and those for all, when the roster is made and not in some turn."""
+def test_context_settings_are_checked_when_the_roster_is_created(settings: ContextSettings) -> None:
+    """Both those of an agent and the defaults."""
     with pytest.raises(InvalidRequest) as refused:
         Roster(context=settings)
     assert (refused.value.param or "").startswith("context")
@@ -128,6 +128,6 @@ def test_settings_of_a_roster_are_checked(settings: ContextSettings) -> None:
     assert (refused.value.param or "").startswith("agents.a.context")
 
 
-def test_options_of_settings_are_an_object() -> None:
+def test_context_options_must_be_an_object() -> None:
     with pytest.raises(InvalidRequest):
         ContextSettings("digest", _any(5))

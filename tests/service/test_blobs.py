@@ -1,4 +1,4 @@
-"""The places that contents lie in: one suite for each of them, then what is about one alone."""
+"""Storage of artifact contents: one suite for every backend, then tests of single backends."""
 
 from __future__ import annotations
 
@@ -38,50 +38,50 @@ from tests.service import s3
 
 PLACES = ("disk", "database", "s3")
 LARGE = bytes(range(251)) * ((12 << 20) // 251)
-"""More than any place keeps in one part, and no whole number of parts."""
+"""More than one part of any backend, and not a whole number of parts."""
 HOUR = 3_600_000
 
 
 def now() -> int:
-    """Milliseconds, by the clock that files and buckets go by."""
+    """Return milliseconds since the epoch, by the clock that file systems and buckets use."""
     return time.time_ns() // 1_000_000
 
 
-async def chunked(data: bytes, size: int = 100_000) -> AsyncGenerator[bytes, None]:
-    """A content as it may arrive."""
+async def stream_chunks(data: bytes, size: int = 100_000) -> AsyncGenerator[bytes, None]:
+    """Yield a content in chunks."""
     for at in range(0, len(data), size):
         yield data[at : at + size]
 
 
 async def read(blobs: Blobs, key: str, start: int, stop: int) -> bytes:
-    """What stands there."""
+    """Read a range of a content."""
     async with aclosing(blobs.get(key, start, stop)) as chunks:
         return b"".join([chunk async for chunk in chunks])
 
 
-async def old(blobs: Blobs, before: int) -> list[str]:
-    """What was written before."""
+async def list_old_keys(blobs: Blobs, before: int) -> list[str]:
+    """Return the keys that were written before that time."""
     return sorted([key async for key in blobs.list_old(before)])
 
 
 @pytest.fixture(scope="module")
 def bucket_url() -> Iterator[str]:
-    """An S3."""
+    """Start an S3 server."""
     with s3.serving() as url:
         yield url
 
 
 @pytest.fixture
 async def store() -> AsyncIterator[Store]:
-    """Where the database keeps contents."""
+    """Open the store in which the database backend keeps contents."""
     opened = await open_store("sqlite://:memory:", tenant="acme")
     yield opened
     await opened.close()
 
 
 @pytest.fixture(params=PLACES)
-def places(request: pytest.FixtureRequest, tmp_path: Path, store: Store) -> Sequence[Blobs]:
-    """An empty place of one tenant, and that of another one beside it."""
+def tenant_blobs(request: pytest.FixtureRequest, tmp_path: Path, store: Store) -> Sequence[Blobs]:
+    """Empty storage of one tenant, and that of another tenant."""
     if request.param == "disk":
         return [
             DiskBlobs(tmp_path / "deep" / "artifacts", TenantFolder(handle))
@@ -96,100 +96,98 @@ def places(request: pytest.FixtureRequest, tmp_path: Path, store: Store) -> Sequ
 
 
 @pytest.fixture
-def blobs(places: Sequence[Blobs]) -> Blobs:
-    """An empty place."""
-    return places[0]
+def blobs(tenant_blobs: Sequence[Blobs]) -> Blobs:
+    """Empty storage."""
+    return tenant_blobs[0]
 
 
-# -- every place ---------------------------------------------------------------
+# -- every backend -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("data", [b"", b"x", b"\0" * 70_000, LARGE[:BLOB_PART_BYTES], LARGE[: CHUNK + 1], LARGE])
-async def test_a_content_comes_back(blobs: Blobs, data: bytes) -> None:
-    """However large."""
-    await blobs.put("k1", chunked(data))
+async def test_content_can_be_read(blobs: Blobs, data: bytes) -> None:
+    await blobs.put("k1", stream_chunks(data))
     if data:
         assert await read(blobs, "k1", 0, len(data)) == data
 
 
-async def test_a_range_comes_back(blobs: Blobs) -> None:
-    """Over the edges of parts too."""
-    await blobs.put("k1", chunked(LARGE))
+async def test_range_can_be_read_across_part_boundaries(blobs: Blobs) -> None:
+    await blobs.put("k1", stream_chunks(LARGE))
     edge = BLOB_PART_BYTES
     spans = ((0, 1), (edge - 1, edge + 1), (edge, 2 * edge), (5, 3 * edge), (len(LARGE) - 1, len(LARGE)))
     for start, stop in spans:
         assert await read(blobs, "k1", start, stop) == LARGE[start:stop]
 
 
-async def test_what_is_not_there_is_corrupt(blobs: Blobs) -> None:
-    """Somebody's name leads there: it ought to be."""
+async def test_missing_content_raises_store_corrupt(blobs: Blobs) -> None:
+    """Only named contents are read, so it should exist."""
     with pytest.raises(StoreCorrupt, match="missing"):
         await read(blobs, "k1", 0, 5)
-    await blobs.put("k2", chunked(b"there"))
+    await blobs.put("k2", stream_chunks(b"there"))
     with pytest.raises(StoreCorrupt, match="missing"):
         await read(blobs, "k1", 0, 5)
 
 
 async def test_contents_are_deleted(blobs: Blobs) -> None:
-    """Those that are not there, and none at all, are fine."""
+    """Deleting missing contents, or none, is allowed."""
     await blobs.delete(["k1"])
     for key in ("k1", "k2", "k3"):
-        await blobs.put(key, chunked(b"there"))
+        await blobs.put(key, stream_chunks(b"there"))
     await blobs.delete(["k1", "k3", "k9"])
     await blobs.delete([])
-    assert await old(blobs, now() + HOUR) == ["k2"]
+    assert await list_old_keys(blobs, now() + HOUR) == ["k2"]
     with pytest.raises(StoreCorrupt):
         await read(blobs, "k1", 0, 5)
 
 
-async def test_tenants_do_not_meet(places: Sequence[Blobs]) -> None:
+async def test_tenants_do_not_share_contents(tenant_blobs: Sequence[Blobs]) -> None:
     """The same key is another content."""
-    mine, other = places
-    await mine.put("k1", chunked(b"mine"))
+    mine, other = tenant_blobs
+    await mine.put("k1", stream_chunks(b"mine"))
     with pytest.raises(StoreCorrupt):
         await read(other, "k1", 0, 4)
-    await other.put("k1", chunked(b"that"))
-    await other.put("k2", chunked(b"that"))
+    await other.put("k1", stream_chunks(b"that"))
+    await other.put("k2", stream_chunks(b"that"))
     await other.delete(["k1"])
     assert await read(mine, "k1", 0, 4) == b"mine"
-    assert await old(mine, now() + HOUR) == ["k1"]
-    assert await old(other, now() + HOUR) == ["k2"]
+    assert await list_old_keys(mine, now() + HOUR) == ["k1"]
+    assert await list_old_keys(other, now() + HOUR) == ["k2"]
 
 
-async def test_old_ones_are_found(blobs: Blobs) -> None:
-    """By when they were written last."""
-    assert await old(blobs, now() + HOUR) == []
+async def test_old_contents_are_listed(blobs: Blobs) -> None:
+    """By the time of the last write."""
+    assert await list_old_keys(blobs, now() + HOUR) == []
     for key in ("k1", "k2"):
-        await blobs.put(key, chunked(b""))
-    assert await old(blobs, now() + HOUR) == ["k1", "k2"]
-    assert await old(blobs, now() - HOUR) == []
+        await blobs.put(key, stream_chunks(b""))
+    assert await list_old_keys(blobs, now() + HOUR) == ["k1", "k2"]
+    assert await list_old_keys(blobs, now() - HOUR) == []
 
 
-class Broken(Exception):
-    """What a caller's own chunks may raise."""
+class BrokenStream(Exception):
+    """An error raised by the caller's chunks."""
 
 
 @pytest.mark.parametrize("after", [0, 5, 90])
-async def test_a_content_that_breaks_off_is_not_kept(blobs: Blobs, after: int) -> None:
-    """Its error is its caller's own, and nothing of it stays."""
+async def test_content_whose_chunks_fail_is_not_stored(blobs: Blobs, after: int) -> None:
+    """The caller gets its own error."""
 
     async def breaking() -> AsyncGenerator[bytes, None]:
         for at in range(after):
             yield LARGE[at * 100_000 : (at + 1) * 100_000]
-        raise Broken("mine")
+        raise BrokenStream("mine")
 
     before = HeldResources()
-    with pytest.raises(Broken, match="mine"):
+    with pytest.raises(BrokenStream, match="mine"):
         await blobs.put("k1", breaking())
-    assert await old(blobs, now() + HOUR) == []
+    assert await list_old_keys(blobs, now() + HOUR) == []
     assert [one for one in before.more(patience=0.5) if "part" in one or "artifacts" in one] == []
-    await blobs.put("k1", chunked(b"whole"))
+    await blobs.put("k1", stream_chunks(b"whole"))
     assert await read(blobs, "k1", 0, 5) == b"whole"
 
 
 @pytest.mark.parametrize("after", [0, 1, 40])
-async def test_a_content_that_is_given_up_is_not_kept(blobs: Blobs, after: int) -> None:
-    """However far it was."""
+async def test_cancelled_content_is_not_stored(blobs: Blobs, after: int) -> None:
+    """However much was written."""
     reached = asyncio.Event()
 
     async def endless() -> AsyncGenerator[bytes, None]:
@@ -204,12 +202,12 @@ async def test_a_content_that_is_given_up_is_not_kept(blobs: Blobs, after: int) 
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await old(blobs, now() + HOUR) == []
+    assert await list_old_keys(blobs, now() + HOUR) == []
 
 
-async def test_reading_may_stop(blobs: Blobs) -> None:
-    """What was opened for it is given back."""
-    await blobs.put("k1", chunked(LARGE))
+async def test_reading_may_be_aborted(blobs: Blobs) -> None:
+    """Its resources are released."""
+    await blobs.put("k1", stream_chunks(LARGE))
     before = HeldResources()
     async with aclosing(blobs.get("k1", 0, len(LARGE))) as chunks:
         async for chunk in chunks:
@@ -218,34 +216,32 @@ async def test_reading_may_stop(blobs: Blobs) -> None:
     assert [one for one in before.more(patience=0.5) if "k1" in one] == []
 
 
-async def test_many_at_once(blobs: Blobs) -> None:
-    """None gets another's bytes."""
+async def test_concurrent_writes_and_reads_do_not_mix(blobs: Blobs) -> None:
     data = {f"k{at}": bytes([at]) * (200_000 + at) for at in range(20)}
-    await asyncio.gather(*(blobs.put(key, chunked(content)) for key, content in data.items()))
+    await asyncio.gather(*(blobs.put(key, stream_chunks(content)) for key, content in data.items()))
     found = await asyncio.gather(*(read(blobs, key, 0, len(content)) for key, content in data.items()))
     assert found == list(data.values())
 
 
 @given(st.lists(st.binary(max_size=40)), st.integers(1, 50))
-def test_gathered_chunks_are_the_same_bytes(chunks: list[bytes], size: int) -> None:
-    """Each of the size, but for the last; there is always one."""
+def test_rechunking_keeps_the_bytes(chunks: list[bytes], size: int) -> None:
+    """Every chunk but the last has the given size, and there is at least one."""
 
-    async def given_() -> AsyncGenerator[bytes, None]:
+    async def make_chunks() -> AsyncGenerator[bytes, None]:
         for chunk in chunks:
             yield chunk
 
-    async def taken() -> list[bytes]:
-        return [chunk async for chunk in rechunk(given_(), size)]
+    async def rechunk_all() -> list[bytes]:
+        return [chunk async for chunk in rechunk(make_chunks(), size)]
 
-    found = asyncio.run(taken())
+    found = asyncio.run(rechunk_all())
     assert b"".join(found) == b"".join(chunks)
     assert all(len(chunk) == size for chunk in found[:-1])
     assert found
     assert len(found[-1]) <= size
 
 
-def test_keys_and_folders_tell_nothing() -> None:
-    """No two are alike, and none is a path."""
+def test_keys_and_folder_names_are_unique_and_no_paths() -> None:
     keys = {make_key() for _ in range(100)}
     assert len(keys) == 100
     tenants = ("a", "A", "../a", "a/b", "", "ä", "a\u0308")
@@ -258,8 +254,8 @@ def test_keys_and_folders_tell_nothing() -> None:
 
 
 @pytest.mark.parametrize("backend", ["disk", "s3"])
-async def test_two_databases_share_a_place(tmp_path: Path, bucket_url: str, backend: str) -> None:
-    """One folder, or one bucket without a prefix: what one of them has no name for may have one in the other."""
+async def test_two_databases_can_share_a_folder_or_bucket(tmp_path: Path, bucket_url: str, backend: str) -> None:
+    """A content that is unnamed in one database may be named in the other."""
     key = f"k{tmp_path.name}".replace("_", "")[:60]
     settings = ArtifactSettings(path=str(tmp_path / "artifacts"))
     if backend == "s3":
@@ -267,32 +263,32 @@ async def test_two_databases_share_a_place(tmp_path: Path, bucket_url: str, back
     first, second = [await open_store("sqlite://:memory:", tenant="acme") for _ in range(2)]
     try:
         mine, theirs = (open_blobs(settings, None, store, now) for store in (first, second))
-        assert await old(theirs, now() + HOUR) == []
-        await mine.put(key, chunked(b"mine"))
-        assert await old(theirs, now() + HOUR) == []
-        await theirs.put("other", chunked(b"theirs"))
-        assert await old(theirs, now() + HOUR) == ["other"]
+        assert await list_old_keys(theirs, now() + HOUR) == []
+        await mine.put(key, stream_chunks(b"mine"))
+        assert await list_old_keys(theirs, now() + HOUR) == []
+        await theirs.put("other", stream_chunks(b"theirs"))
+        assert await list_old_keys(theirs, now() + HOUR) == ["other"]
         await theirs.delete([key])
         with pytest.raises(StoreCorrupt, match="missing"):
             await read(theirs, key, 0, 4)
         again = open_blobs(settings, None, first, now)
         assert await read(again, key, 0, 4) == b"mine"
-        assert await old(again, now() + HOUR) == [key]
+        assert await list_old_keys(again, now() + HOUR) == [key]
     finally:
         await first.close()
         await second.close()
 
 
-async def test_of_several_that_keep_the_first_content_all_find_it(store: Store) -> None:
-    """Each process makes a name of its own for the place; one of them stands."""
+async def test_concurrent_processes_agree_on_the_folder_name(store: Store) -> None:
+    """Each process generates a name; one of them is stored."""
     made = await asyncio.gather(*(TenantFolder(store).ensure_name() for _ in range(8)))
     assert len(set(made)) == 1
     assert await TenantFolder(store).get_name() == made[0]
     assert await TenantFolder(store.for_tenant("other")).get_name() is None
 
 
-async def test_where_contents_lie_is_never_forgotten(store: Store) -> None:
-    """It stands where what is learned of models does, of which the newest are kept."""
+async def test_folder_name_is_never_evicted(store: Store) -> None:
+    """It is stored in the table of learned models, which keeps only the newest entries."""
     folder = await TenantFolder(store).ensure_name()
     for at in range(LEARNED_MODELS + 1):
         await store.learn(f"m{at}", b"x", timestamp=now(), expect=None)
@@ -310,72 +306,71 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def disk(root: Path, store: Store) -> DiskBlobs:
-    """Contents in it."""
+    """Contents in that folder."""
     return DiskBlobs(root, TenantFolder(store))
 
 
 @pytest.fixture
 async def folder(root: Path, store: Store) -> Path:
-    """Where in it they are."""
+    """The tenant's folder."""
     return root / await TenantFolder(store).ensure_name()
 
 
-def names(folder: Path) -> list[str]:
+def list_names(folder: Path) -> list[str]:
     """The files there."""
     return sorted(path.name for path in folder.iterdir())
 
 
-def linked(folder: Path, outside: Path) -> None:
-    """A link in the place of a folder."""
+def replace_by_link(folder: Path, outside: Path) -> None:
+    """Replace a folder by a symbolic link."""
     folder.rename(outside.with_name("moved"))
     folder.symlink_to(outside)
 
 
-async def test_files_are_their_owners_alone(disk: DiskBlobs, root: Path, folder: Path) -> None:
-    """Whatever the process lets others do with its files."""
+async def test_files_are_private_to_their_owner(disk: DiskBlobs, root: Path, folder: Path) -> None:
+    """Whatever the umask of the process."""
     before = os.umask(0)
     try:
-        await disk.put("k1", chunked(b"x"))
+        await disk.put("k1", stream_chunks(b"x"))
     finally:
         os.umask(before)
     modes = [stat.S_IMODE(path.stat().st_mode) for path in (root, folder, folder / "k1")]
     assert modes == [0o700, 0o700, 0o600]
 
 
-async def test_nothing_is_made_before_something_is_kept(disk: DiskBlobs, root: Path) -> None:
-    """A session without artifacts leaves no empty folder."""
+async def test_no_folder_is_created_before_the_first_content(disk: DiskBlobs, root: Path) -> None:
     await disk.delete(["k1"])
-    assert await old(disk, now() + HOUR) == []
+    assert await list_old_keys(disk, now() + HOUR) == []
     with pytest.raises(StoreCorrupt):
         await read(disk, "k1", 0, 1)
     assert list(root.parent.iterdir()) == []
 
 
-async def test_links_are_not_followed(disk: DiskBlobs, folder: Path, tmp_path: Path) -> None:
-    """Not in the place of a content, of one that is being written, or of the tenant's folder."""
+async def test_symbolic_links_are_not_followed(disk: DiskBlobs, folder: Path, tmp_path: Path) -> None:
+    """Not for a content, a partial file, or the tenant's folder."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "secret").write_text("secret")
-    await disk.put("k0", chunked(b"x"))
+    await disk.put("k0", stream_chunks(b"x"))
     (folder / "k1").symlink_to(outside / "secret")
     with pytest.raises(StoreCorrupt, match="link"):
         await read(disk, "k1", 0, 6)
     (folder / "k2.part").symlink_to(outside / "made")
     with pytest.raises(StoreUnavailable):
-        await disk.put("k2", chunked(b"x"))
-    await disk.put("k1", chunked(b"new"))
+        await disk.put("k2", stream_chunks(b"x"))
+    await disk.put("k1", stream_chunks(b"new"))
     assert (outside / "secret").read_text() == "secret"
     assert await read(disk, "k1", 0, 3) == b"new"
-    linked(folder, outside)
-    for attempt in (disk.put("k3", chunked(b"x")), read(disk, "secret", 0, 6), disk.delete(["secret"])):
+    replace_by_link(folder, outside)
+    for attempt in (disk.put("k3", stream_chunks(b"x")), read(disk, "secret", 0, 6), disk.delete(["secret"])):
         with pytest.raises(StoreUnavailable):
             await attempt
     assert sorted(path.name for path in outside.iterdir()) == ["secret"]
 
 
-async def test_what_is_no_file_is_no_content(disk: DiskBlobs, folder: Path) -> None:
-    """A pipe would hold up whoever reads it, for ever."""
-    await disk.put("k0", chunked(b"x"))
+async def test_special_files_are_not_read(disk: DiskBlobs, folder: Path) -> None:
+    """Reading a pipe would block forever."""
+    await disk.put("k0", stream_chunks(b"x"))
     os.mkfifo(folder / "k1")
     (folder / "k2").mkdir()
     for key in ("k1", "k2"):
@@ -383,75 +378,76 @@ async def test_what_is_no_file_is_no_content(disk: DiskBlobs, folder: Path) -> N
             await read(disk, key, 0, 1)
 
 
-async def test_what_a_process_left_that_died_is_old_too(disk: DiskBlobs, folder: Path) -> None:
-    """And is deleted; what is not ours in the folder is left alone."""
-    await disk.put("k1", chunked(b"x"))
+async def test_partial_files_of_dead_processes_are_listed_as_old(disk: DiskBlobs, folder: Path) -> None:
+    """Other files in the folder are left alone."""
+    await disk.put("k1", stream_chunks(b"x"))
     (folder / "k2.part").write_bytes(b"half")
     (folder / "README.md").write_bytes(b"mine")
     os.utime(folder / "k2.part", (5, 5))
-    assert await old(disk, 6000) == ["k2"]
+    assert await list_old_keys(disk, 6000) == ["k2"]
     await disk.delete(["k2"])
-    assert names(folder) == ["README.md", "k1"]
+    assert list_names(folder) == ["README.md", "k1"]
 
 
-async def test_a_full_disk_is_told(disk: DiskBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And nothing stays of what was begun, whether it was full at a write or at the last sync."""
+async def test_full_disk_raises_store_unavailable(
+    disk: DiskBlobs, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No partial file is left, whether the write or the last sync fails."""
     for name in ("write", "fsync"):
 
         def full(*_: Any) -> int:
             raise OSError(errno.ENOSPC, "no space")
 
         with monkeypatch.context() as patch:
-            await disk.put("k0", chunked(b"x"))
+            await disk.put("k0", stream_chunks(b"x"))
             patch.setattr(os, name, full)
             with pytest.raises(StoreUnavailable, match="full"):
-                await disk.put("k1", chunked(b"x"))
-        assert names(folder) == ["k0"]
+                await disk.put("k1", stream_chunks(b"x"))
+        assert list_names(folder) == ["k0"]
 
 
-async def test_a_content_is_in_its_place_when_all_of_it_is_synced(
+async def test_content_is_synced_before_it_is_renamed(
     disk: DiskBlobs, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """File, then name, then folder: a power cut leaves all of it or nothing."""
-    await disk.put("k0", chunked(b"x"))
+    await disk.put("k0", stream_chunks(b"x"))
     did: list[str] = []
     reals = {"write": os.write, "fsync": os.fsync, "rename": os.rename}
     for name, real in reals.items():
 
-        def noted(*args: Any, real: Any = real, name: str = name, **kwargs: Any) -> Any:
+        def record(*args: Any, real: Any = real, name: str = name, **kwargs: Any) -> Any:
             kind = "folder" if name == "fsync" and stat.S_ISDIR(os.fstat(args[0]).st_mode) else name
             did.append(kind)
             return real(*args, **kwargs)
 
-        monkeypatch.setattr(os, name, noted)
-    await disk.put("k1", chunked(b"x" * (CHUNK + 1)))
+        monkeypatch.setattr(os, name, record)
+    await disk.put("k1", stream_chunks(b"x" * (CHUNK + 1)))
     assert did == ["write", "write", "fsync", "rename", "folder"]
 
 
-async def test_a_folder_that_cannot_be_used_is_told(tmp_path: Path, store: Store) -> None:
-    """A file stands there."""
+async def test_unusable_folder_raises_store_unavailable(tmp_path: Path, store: Store) -> None:
     (tmp_path / "artifacts").write_text("a file")
     with pytest.raises(StoreUnavailable, match="folder"):
-        await DiskBlobs(tmp_path / "artifacts", TenantFolder(store)).put("k1", chunked(b"x"))
+        await DiskBlobs(tmp_path / "artifacts", TenantFolder(store)).put("k1", stream_chunks(b"x"))
 
 
 # -- s3 ------------------------------------------------------------------------
 
 
-async def test_an_upload_that_does_not_end_leaves_no_parts(bucket_url: str, store: Store) -> None:
-    """They would be paid for, and nobody would see them. Whether its source fails, or it is given up."""
+async def test_unfinished_upload_is_aborted(bucket_url: str, store: Store) -> None:
+    """Its invisible parts would be billed. Whether its source fails or it is cancelled."""
     place = S3Blobs(TenantFolder(store), s3.BUCKET, endpoint=bucket_url, prefix="parts", **s3.KEYS)
     reached = asyncio.Event()
 
     async def breaking(*, fails: bool) -> AsyncGenerator[bytes, None]:
-        async for chunk in chunked(LARGE):
+        async for chunk in stream_chunks(LARGE):
             yield chunk
         if fails:
-            raise Broken("late")
+            raise BrokenStream("late")
         reached.set()
         await asyncio.Event().wait()
 
-    with pytest.raises(Broken):
+    with pytest.raises(BrokenStream):
         await place.put("k1", breaking(fails=True))
     task = asyncio.create_task(place.put("k1", breaking(fails=False)))
     await reached.wait()
@@ -461,22 +457,24 @@ async def test_an_upload_that_does_not_end_leaves_no_parts(bucket_url: str, stor
     assert s3.unfinished(bucket_url) == []
 
 
-async def test_what_cannot_be_reached_is_told_without_keys(bucket_url: str, store: Store) -> None:
-    """A bucket that is not there; an address where nobody is."""
+async def test_unreachable_bucket_error_contains_no_keys(bucket_url: str, store: Store) -> None:
+    """A missing bucket and an address without a server."""
     for bucket, url in (("nowhere", bucket_url), (s3.BUCKET, "http://127.0.0.1:9")):
         place = S3Blobs(TenantFolder(store), bucket, endpoint=url, **s3.KEYS)
         with pytest.raises(StoreUnavailable) as caught:
-            await place.put("k1", chunked(b"x"))
+            await place.put("k1", stream_chunks(b"x"))
         assert "test-secret" not in str(caught.value)
         with pytest.raises(HoldfastError):
             await read(place, "k1", 0, 1)
 
 
-# -- which one -----------------------------------------------------------------
+# -- defaults ------------------------------------------------------------------
 
 
-async def test_where_contents_lie_unless_told(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside a file, else where all servers of a database are; what is said decides."""
+async def test_default_backend_depends_on_the_store(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Next to a SQLite file, otherwise in the database; an explicit setting wins."""
     monkeypatch.chdir(tmp_path)
 
     def kind(url: str | None, **said: Any) -> str:
@@ -492,5 +490,5 @@ async def test_where_contents_lie_unless_told(store: Store, tmp_path: Path, monk
         with pytest.raises(InvalidRequest):
             kind("postgresql://h/d", **wrong)
     blobs = open_blobs(ArtifactSettings(), "sqlite:///chat.db", store, now)
-    await blobs.put("k1", chunked(b"x"))
+    await blobs.put("k1", stream_chunks(b"x"))
     assert (tmp_path / "chat.db.artifacts" / await TenantFolder(store).ensure_name() / "k1").read_bytes() == b"x"

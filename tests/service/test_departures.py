@@ -1,4 +1,4 @@
-"""What a process without this index erases or deletes is shown by nobody, and leaves the index with the next walk."""
+"""Entries that a process without an index erases or deletes are not found, and the next backfill removes them from the index."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ LATER = INDEX_DEPARTED_WALK + 2 * INDEX_MARGIN
 
 @pytest.fixture(params=["sqlite-file", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A place that several processes share."""
+    """A store that several processes share."""
     yield from _place(request.param, tmp_path)
 
 
-async def held(hf: holdfast.Holdfast, words: str, space: Space) -> int:
-    """How many documents of the index have one of these words."""
+async def count_indexed(hf: holdfast.Holdfast, words: str, space: Space) -> int:
+    """Return how many documents of the index contain one of these words."""
     index = hf.engine.index
     assert index is not None
     lookup = Lookup(space=space, terms=tuple(extract_terms(words).counts))
@@ -46,8 +46,8 @@ async def held(hf: holdfast.Holdfast, words: str, space: Space) -> int:
 TALK, KEPT = Space("talk", "ada"), Space("user", "ada")
 
 
-async def test_what_was_erased_elsewhere_is_not_shown_and_leaves_the_index(url: str) -> None:
-    """Not a word of it, by no way to search; it leaves the index as soon as somebody comes upon it, else with a walk."""
+async def test_entries_erased_elsewhere_are_not_found_and_leave_the_index(url: str) -> None:
+    """No kind of search shows them. A search that meets them removes them, otherwise the next walk does."""
     now = 1_700_000_000_000
     async with (
         holdfast.open(url, life=STILL, clock=lambda: now) as here,
@@ -67,9 +67,11 @@ async def test_what_was_erased_elsewhere_is_not_shown_and_leaves_the_index(url: 
         await elsewhere.erase(SessionRef("ada", "s"), 0)
         await elsewhere.delete(SessionRef("ada", "gone"))
         assert await elsewhere.memories.forget(kept.memory.id)
-        assert (await held(here, "4711", TALK), await held(here, "1234", TALK), await held(here, "9876", KEPT)) == (
-            *(1, 1, 1),
-        )
+        assert (
+            await count_indexed(here, "4711", TALK),
+            await count_indexed(here, "1234", TALK),
+            await count_indexed(here, "9876", KEPT),
+        ) == (*(1, 1, 1),)
         for asked in ({}, {"neighbours": 2}, {"session_level": True}, {"limit": 1}, {"session_id": "s"}):
             found: Any = await here.search("gate code 4711 1234", "ada", **asked)
             assert [hit.id for hit in found.hits] == ["s#1"], asked
@@ -77,13 +79,15 @@ async def test_what_was_erased_elsewhere_is_not_shown_and_leaves_the_index(url: 
             assert not says(str(found), "1234"), asked
         assert (await here.memories.recall("code of the safe", user_id="ada")).found == ()
         await index.settled()
-        assert (await held(here, "4711", TALK), await held(here, "1234", TALK), await held(here, "9876", KEPT)) == (
-            *(0, 0, 0),
-        )
+        assert (
+            await count_indexed(here, "4711", TALK),
+            await count_indexed(here, "1234", TALK),
+            await count_indexed(here, "9876", KEPT),
+        ) == (*(0, 0, 0),)
 
 
-async def test_a_walk_takes_out_what_nobody_came_upon(url: str) -> None:
-    """The one of five minutes later does, where an hour has passed since everything was looked at."""
+async def test_walk_removes_entries_deleted_elsewhere(url: str) -> None:
+    """The next complete walk is due after an hour."""
     now = 1_700_000_000_000
     async with (
         holdfast.open(url, life=STILL, clock=lambda: now) as here,
@@ -100,20 +104,20 @@ async def test_a_walk_takes_out_what_nobody_came_upon(url: str) -> None:
         await elsewhere.erase(SessionRef("ada", "s"), 0)
         await elsewhere.delete(SessionRef("ada", "gone"))
         assert await elsewhere.memories.forget(kept.memory.id)
-        assert (await held(here, "4711", TALK), await held(here, "9876", KEPT)) == (2, 1)
+        assert (await count_indexed(here, "4711", TALK), await count_indexed(here, "9876", KEPT)) == (2, 1)
         assert (await index.walk()).whole
-        assert (await held(here, "4711", TALK), await held(here, "9876", KEPT)) == (0, 0)
+        assert (await count_indexed(here, "4711", TALK), await count_indexed(here, "9876", KEPT)) == (0, 0)
         now += LATER
-        assert (await index.walk()).whole, "the other's clock may be behind"
+        assert (await index.walk()).whole, "the other's clock may be slow"
         now += LATER
         assert not (await index.walk()).whole
 
 
-# -- the mark --------------------------------------------------------------------
+# -- removal marks ---------------------------------------------------------------
 
 
-async def gone_elsewhere(one: Bench) -> None:
-    """Two sessions, one of which is deleted and one of which loses an entry by a process without an index."""
+async def remove_elsewhere(one: Bench) -> None:
+    """Delete one session and erase an entry of another in a process without an index."""
     for ref in REFS:
         await one.make(ref, f"tea for {ref.id}", "yes")
     await one.service.settled()
@@ -124,10 +128,10 @@ async def gone_elsewhere(one: Bench) -> None:
     await outside.erase(REFS[1], 0)
 
 
-async def test_everything_is_looked_at_once_an_hour_at_most() -> None:
-    """Often enough for what went, and not with each walk of a process beside which much is deleted."""
+async def test_complete_walks_are_at_least_an_hour_apart() -> None:
+    """Other processes may delete often."""
     async with bench() as one:
-        await gone_elsewhere(one)
+        await remove_elsewhere(one)
         assert (await one.service.walk()).whole
         await one.check(REFS)
         await mark_removals(one.elsewhere, lambda: one.time).remove(REFS[2])
@@ -138,8 +142,8 @@ async def test_everything_is_looked_at_once_an_hour_at_most() -> None:
         await one.check(REFS)
 
 
-async def test_what_its_own_processes_take_away_has_an_index_look_at_nothing() -> None:
-    """They have told it; another index of the same store, as servers beside a Redis have, looks."""
+async def test_removals_by_indexing_processes_need_no_complete_walk() -> None:
+    """They update the index themselves. A separate index of the same store, as with Redis, needs one."""
     async with bench() as one:
         for ref in REFS:
             await one.make(ref, f"tea for {ref.id}", "yes")
@@ -159,10 +163,10 @@ async def test_what_its_own_processes_take_away_has_an_index_look_at_nothing() -
         await other.index.close()
 
 
-async def test_the_mark_names_nobody_and_is_written_once_a_minute() -> None:
-    """So that what is deleted in numbers costs one small write, and leaves nothing of whom it was."""
+async def test_removal_mark_is_anonymous_and_written_once_a_minute() -> None:
+    """Many deletions cost one small write, which contains no ids."""
     async with bench() as one:
-        await gone_elsewhere(one)
+        await remove_elsewhere(one)
         stored = await one.elsewhere.learned(MARK)
         assert stored is not None
         assert stored == b'{"":%d}' % one.time or b'"":%d' % one.time in stored
@@ -170,11 +174,11 @@ async def test_the_mark_names_nobody_and_is_written_once_a_minute() -> None:
         writes: list[bytes] = []
         learn = one.elsewhere.learn
 
-        async def noted(model: str, data: bytes, **more: Any) -> bool:
+        async def record(model: str, data: bytes, **more: Any) -> bool:
             writes.append(data)
             return await learn(model, data, **more)
 
-        one.elsewhere.learn = noted  # type: ignore[method-assign]
+        one.elsewhere.learn = record  # type: ignore[method-assign]
         outside = mark_removals(one.elsewhere, lambda: one.time)
         for ref in REFS:
             await outside.remove(ref)
@@ -185,8 +189,8 @@ async def test_the_mark_names_nobody_and_is_written_once_a_minute() -> None:
         assert len(writes) == 1
 
 
-async def test_marks_are_few_and_forgotten_after_a_week() -> None:
-    """Each index has one, those of the last ones are kept."""
+async def test_removal_marks_are_limited_and_expire_after_a_week() -> None:
+    """Each index has one mark; the newest are kept."""
     async with bench() as one:
         for number in range(40):
             one.time += 1
@@ -203,16 +207,16 @@ async def test_marks_are_few_and_forgotten_after_a_week() -> None:
         assert tombstones._parse_marks(await one.elsewhere.learned(MARK)) == {"": one.time}
 
 
-async def test_what_cannot_be_told_fails_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does a mark that somebody else has written meanwhile, or that a later release wrote otherwise."""
+async def test_failed_removal_mark_does_not_fail_the_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does a mark written concurrently, or in the format of a later release."""
     store = await open_store("sqlite://:memory:", tenant=TENANT)
     outside = mark_removals(store, lambda: 1)
 
-    async def away(*_: Any, **__: Any) -> bool:
+    async def fail(*_: Any, **__: Any) -> bool:
         raise StoreUnavailable("away")
 
     with monkeypatch.context() as then:
-        then.setattr(store, "learn", away)
+        then.setattr(store, "learn", fail)
         assert await outside.remove(REFS[0]) is None
     assert await store.learn(MARK, b"[7]", timestamp=1, expect=None)
     assert await outside.drop_memories(Owner("user", "ada")) == 0

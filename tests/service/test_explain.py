@@ -1,4 +1,4 @@
-"""What a build says of itself, and what was sent in a turn, made again from the log."""
+"""Explanations of a context, and past contexts rebuilt from the log."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ SETTINGS = [
 QUESTION = "Where is order ORD-{n}? It was sent to {n} Harbour Street and should have been there on 2026-03-{n}."
 
 
-def opened(settings: ContextSettings, url: str = "sqlite://:memory:") -> Holdfast:
+def open_holdfast(settings: ContextSettings, url: str = "sqlite://:memory:") -> Holdfast:
     return Holdfast(url, roster=Roster(context=settings))
 
 
-async def talk(hf: Holdfast, turns: int, *, start: int = 0) -> list[dict[str, Any]]:
-    """Turns with a tool round each; what each model call saw, by the turn's own account."""
+async def run_turns(hf: Holdfast, turns: int, *, start: int = 0) -> list[dict[str, Any]]:
+    """Run turns with a tool round each; return what each model call got, by the turn's own explanation."""
     session = await hf.session("s", user_id="ada", system="Be brief.")
     sent = []
     for n in range(start, start + turns):
@@ -45,44 +45,44 @@ async def talk(hf: Holdfast, turns: int, *, start: int = 0) -> list[dict[str, An
     return sent
 
 
-async def look(hf: Holdfast, **given: Any) -> Any:
+async def preview(hf: Holdfast, **given: Any) -> Any:
     session = await hf.session("s", user_id="ada")
     asked = PreviewRequest(responder=session.responder, settings=session.responder.context, **given)
     return await preview_context(hf.engine, SessionRef("ada", "s"), asked)
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.strategy)
-async def test_what_a_model_saw_is_made_again_from_the_log(settings: ContextSettings) -> None:
-    """The hash that was recorded with the call says that it is the same, message by message."""
-    async with opened(settings) as hf:
-        for sent in await talk(hf, 12):
-            found = await look(hf, at_turn=sent["turn"])
+async def test_past_prompt_is_rebuilt_from_the_log(settings: ContextSettings) -> None:
+    """The hash recorded with the call proves that every message is the same."""
+    async with open_holdfast(settings) as hf:
+        for sent in await run_turns(hf, 12):
+            found = await preview(hf, at_turn=sent["turn"])
             assert found.call is not None
             assert found.built.hash == found.call.hash.hex() == sent["hash"], sent["turn"]
 
 
-async def test_what_was_sent_before_a_restart_is_made_again(tmp_path: Any) -> None:
+async def test_prompts_before_a_restart_are_rebuilt(tmp_path: Any) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
-    async with opened(SETTINGS[0], url) as hf:
-        before = await talk(hf, 6)
-    async with opened(SETTINGS[0], url) as hf:
-        behind = await talk(hf, 6, start=6)
+    async with open_holdfast(SETTINGS[0], url) as hf:
+        before = await run_turns(hf, 6)
+    async with open_holdfast(SETTINGS[0], url) as hf:
+        behind = await run_turns(hf, 6, start=6)
         for sent in (*before, *behind):
-            found = await look(hf, at_turn=sent["turn"])
+            found = await preview(hf, at_turn=sent["turn"])
             assert found.built.hash == sent["hash"]
 
 
-async def test_other_settings_are_not_what_was_sent() -> None:
-    async with opened(SETTINGS[0]) as hf:
-        await talk(hf, 3)
+async def test_other_settings_have_no_sent_hash() -> None:
+    async with open_holdfast(SETTINGS[0]) as hf:
+        await run_turns(hf, 3)
         session = await hf.session("s", user_id="ada")
         assert (await session.context("none", at_turn=1)).sent_hash is None
         assert (await session.context(at_turn=1)).sent_hash is not None
 
 
-async def test_a_prefix_stands_until_a_step_and_then_says_what_broke_it() -> None:
-    async with opened(ContextSettings("token_window", {"budget": 2000})) as hf:
-        sent = await talk(hf, 30)
+async def test_prefix_is_stable_between_steps_and_explains_what_broke_it() -> None:
+    async with open_holdfast(ContextSettings("token_window", {"budget": 2000})) as hf:
+        sent = await run_turns(hf, 30)
     broke = [one["prefix"] for one in sent if one["prefix"]["whole"] is False]
     assert sent[0]["prefix"]["whole"]
     assert broke
@@ -93,21 +93,21 @@ async def test_a_prefix_stands_until_a_step_and_then_says_what_broke_it() -> Non
 
 
 @pytest.mark.parametrize("strategy", ["buffer_window", "head_tail"])
-async def test_a_window_of_messages_is_not_said_to_be_full(strategy: str) -> None:
-    """It slides because messages came in; and the frontier that is told is the one that was sent from."""
-    async with opened(ContextSettings(strategy, {"window_size": 6})) as hf:
-        await talk(hf, 12)
+async def test_message_window_explains_that_newer_messages_replaced_older_ones(strategy: str) -> None:
+    """The reported frontier is the first message that was sent."""
+    async with open_holdfast(ContextSettings(strategy, {"window_size": 6})) as hf:
+        await run_turns(hf, 12)
         session = await hf.session("s", user_id="ada")
         await session.append("And now?")
-        found = (await look(hf, explain=True)).built
+        found = (await preview(hf, explain=True)).built
     told, sent = found.explain(), [run for run in found.list_decisions() if run.decision == "kept"]
     assert told["frontier"] == sent[0].first
     assert told["prefix"]["broken"]["why"].endswith(": newer messages took the place of older ones")
 
 
-async def test_clearing_and_a_changed_system_prompt_are_named() -> None:
-    async with opened(SETTINGS[5]) as hf:
-        whys = [one["prefix"]["broken"]["why"] for one in await talk(hf, 12) if one["prefix"]["broken"]]
+async def test_clearing_and_a_changed_system_prompt_are_explained() -> None:
+    async with open_holdfast(SETTINGS[5]) as hf:
+        whys = [one["prefix"]["broken"]["why"] for one in await run_turns(hf, 12) if one["prefix"]["broken"]]
         assert "older tool results were cleared" in whys
         session = await hf.session("s", user_id="ada")
         async with session.turn(
@@ -117,15 +117,15 @@ async def test_clearing_and_a_changed_system_prompt_are_named() -> None:
             assert "the system prompt changed" in turn.explain()
 
 
-async def test_looking_compares_with_what_was_sent_last() -> None:
-    """Also in a process that has sent nothing."""
-    async with opened(SETTINGS[1]) as hf:
-        await talk(hf, 2)
+async def test_preview_compares_with_the_last_sent_prompt() -> None:
+    """Even in a process that has sent nothing."""
+    async with open_holdfast(SETTINGS[1]) as hf:
+        await run_turns(hf, 2)
         session = await hf.session("s", user_id="ada")
         await session.append("And now?")
-        prefix = (await look(hf, explain=True)).built.explain()["prefix"]
+        prefix = (await preview(hf, explain=True)).built.explain()["prefix"]
         assert prefix["whole"]
-        assert prefix["before"] == prefix["messages"] < len((await look(hf)).built.messages)
+        assert prefix["before"] == prefix["messages"] < len((await preview(hf)).built.messages)
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,7 @@ async def test_looking_compares_with_what_was_sent_last() -> None:
         ("buffer_window", {"budget": 700, "clear_tool_results": True}),
     ],
 )
-def test_a_policy_is_told_as_it_could_be_asked_for(strategy: str, options: dict[str, Any]) -> None:
-    """By the names that a configuration and a request have for its keys."""
+def test_strategy_is_described_by_its_configuration_keys(strategy: str, options: dict[str, Any]) -> None:
     made = make_strategy(ContextSettings(strategy, options))
     told = explain.describe_strategy(made)
     assert told.items() >= {"strategy": strategy}.items()
@@ -148,9 +147,9 @@ def test_a_policy_is_told_as_it_could_be_asked_for(strategy: str, options: dict[
     assert make_strategy(parse(told)) == made
 
 
-async def test_the_budget_is_told_as_it_was_worked_out() -> None:
-    async with opened(SETTINGS[0]) as hf:
-        sent = (await talk(hf, 1))[0]
+async def test_explained_budget_adds_up() -> None:
+    async with open_holdfast(SETTINGS[0]) as hf:
+        sent = (await run_turns(hf, 1))[0]
     budget, counted = sent["budget"], sent["counted"]
     shares = budget["max_reply_tokens"] + budget["safety_headroom"] + budget["tool_result_headroom"]
     assert budget["input"] == budget["context_window"] - shares
@@ -159,15 +158,15 @@ async def test_the_budget_is_told_as_it_was_worked_out() -> None:
     assert counted == {"tokens": budget["used"] + budget["system_and_tools"], "how": "exact", "margin": 0.0}
 
 
-async def test_the_budget_of_a_past_call_is_the_recorded_one() -> None:
-    """Not what would be kept free today: with tools there was less than without."""
+async def test_budget_of_a_past_call_is_the_recorded_one() -> None:
+    """The current budget would differ: the call had tools, which leave less room."""
     tools = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}]
-    async with opened(ContextSettings("none")) as hf:
+    async with open_holdfast(ContextSettings("none")) as hf:
         session = await hf.session("s", user_id="ada")
         async with session.turn("Where is it?", tools=tools, max_tokens=9000) as turn:
             sent = turn.explanation()["budget"]
             turn.add("Here.")
-        told = (await look(hf, at_turn=0)).explain()["budget"]
+        told = (await preview(hf, at_turn=0)).explain()["budget"]
     assert told == {name: sent[name] for name in ("input", "system_and_tools", "conversation", "used", "counter")}
 
 
@@ -183,8 +182,8 @@ ONE_BY_ONE = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJ
         ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}, "estimate"),
     ],
 )
-async def test_what_is_assumed_of_media_is_not_told_as_exact(part: dict[str, Any], how: str) -> None:
-    async with opened(SETTINGS[0]) as hf:
+async def test_assumed_media_tokens_are_reported_as_an_estimate(part: dict[str, Any], how: str) -> None:
+    async with open_holdfast(SETTINGS[0]) as hf:
         session = await hf.session("s", user_id="ada")
         await session.append({"role": "user", "content": [{"type": "text", "text": "Look."}, part]})
         counted = (await session.context("none", model="gpt-4o")).counted
