@@ -1,10 +1,11 @@
 """Conversion of chunks to a completion and back, without loss.
 
-OpenAI documents how the fields it knows are joined. For all other fields: strings that grow are joined, names and ids
-are kept,
-lists are extended (items with an `index` are merged by it), objects are merged field by field, and anything else is
-replaced by
-the newest value that is not null.
+OpenAI documents how the fields it knows are joined. The rules for all other fields:
+
+- Strings that grow are joined; names and ids are kept.
+- Lists are extended; items with an `index` are merged by it.
+- Objects are merged field by field.
+- Anything else is replaced by the newest value that is not null.
 """
 
 from __future__ import annotations

@@ -12,9 +12,13 @@ from holdfast.domain.state import get_scope
 from holdfast.stores.keys import Role
 
 Need = Role | Literal["public", "server", "tenant", "shared", "shared write"]
-"""`public`: no key needed, returns no user data. `server`: an admin key of the server's own tenant, without a user. `tenant`: a key
-with the role write and without a user, or an admin key. `shared`, `shared write`: a key with the role read or write and without a
-user, because the data belongs to all users."""
+"""Permission that a route needs.
+
+- `public`: no key; the route returns no user data.
+- `server`: an admin key of the server's own tenant, without a user.
+- `tenant`: a key with the role write and without a user, or an admin key.
+- `shared`, `shared write`: a key with the role read or write and without a user, because the data belongs to all users.
+"""
 ROLES: Final[Mapping[Need, Role]] = {
     "read": "read",
     "write": "write",

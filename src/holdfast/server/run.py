@@ -307,9 +307,9 @@ class _Server(uvicorn.Server):
 def _bound_free_memory() -> None:
     """Configure glibc to return the memory of large requests to the system.
 
-    By default it keeps heaps for up to eight threads per core, and after the first freed block of some megabytes it serves all
-    smaller blocks from these heaps, where one small used block keeps everything below it: a server that had stored texts of 5 MB
-    kept 700 MB. Other allocators have no such call.
+    By default glibc keeps heaps for up to eight threads per core. After the first freed block of some megabytes, it
+    takes all smaller blocks from these heaps, where one small used block keeps everything below it. A server that had
+    stored texts of 5 MB kept 700 MB. Other allocators have no such call.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

@@ -2,16 +2,17 @@
 
 Follows the API reference, "Create a Message", and the guides "Handle tool calls", "Extended thinking", "Prompt
 caching", "Vision" and "PDF support". The order of messages, and all text that has to be added, are decided by
-`holdfast.context.dialects.adapt_messages`; here messages only change their form. Unknown fields are left out, because the API
-rejects them.
+`holdfast.context.dialects.adapt_messages`; here messages only change their form. Unknown fields are left out, because
+the API rejects them.
 
 According to the guide "Prompt caching", a prompt is cached up to each block with `cache_control`, at most four of them,
 in the order tools, system, messages. A later request reads the longest cached prefix that it begins with, looking back
 from each of its own marks over at most 20 blocks. A mark is not part of what is cached, so it may be placed differently
-in each request. With two marks, every call reads everything that the previous call wrote, however many blocks were
-added: one at the end of the part of this prompt that the next one begins with, and one at the end of the previous
-prompt. The other two survive a step of the frontier: one after system prompt and tools, and one after the first
-message, which is the task.
+in each request.
+
+Two marks let every call read all that the previous call wrote, however many blocks were added. One is at the end of the
+part of this prompt that the next one begins with, and one at the end of the previous prompt. The other two survive a
+step of the frontier: one after system prompt and tools, and one after the first message, which is the task.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Request bodies: conversion between Chat Completions and Anthropic's Messages API, in both directions.
 
-Follows the API reference, "Create a Message". To Anthropic: fields that both APIs have are renamed; fields that only
+Follows the API reference, "Create a Message". To Anthropic: fields that both APIs have are renamed. Fields that only
 OpenAI has are left out if they do not change the form of the answer, else rejected before any call. All other fields
 are sent unchanged. The table is in docs/upstreams.md; `holdfast.wire.anthropic` converts the messages.
 
-From Anthropic: fields that Chat Completions do not have keep their names, so that a request reaches Anthropic as it was
-sent. For other upstreams, which mostly reject unknown fields and parts, signed reasoning, blocks of server tools, and
-cache marks are removed from what is sent; the log keeps them, and no text is lost.
+From Anthropic: fields that Chat Completions do not have keep their names, so that a request reaches Anthropic
+unchanged. Other upstreams mostly reject unknown fields and parts, so signed reasoning, blocks of server tools, and
+cache marks are removed from what is sent to them. The log keeps them, and no text is lost.
 """
 
 from __future__ import annotations
