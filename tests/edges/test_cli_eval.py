@@ -136,7 +136,7 @@ def test_a_file_that_is_no_set_fails_and_says_where(tmp_path: Path) -> None:
     path.write_text('[{"conversation": {"session_1": [{"speaker": "A"}]}, "qa": []}]')
     result = run(path)
     assert result.exit_code == 1
-    assert "bad.json[0]: session_1[0] is no turn" in result.output
+    assert "bad.json[0]: session_1[0] is not a turn" in result.output
 
 
 # -- samples, comparisons, prompts, unanswerable questions -------------------------
