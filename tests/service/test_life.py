@@ -345,5 +345,5 @@ def test_open_accepts_strategy_and_budget_only_without_a_roster() -> None:
 
 
 def test_life_settings_and_single_settings_cannot_be_combined() -> None:
-    with pytest.raises(InvalidRequest, match="leave out max_sessions"):
+    with pytest.raises(InvalidRequest, match="max_sessions cannot be combined with life"):
         holdfast.open("sqlite://:memory:", life=LifeSettings(), max_sessions=3)
