@@ -1,4 +1,4 @@
-"""Turns whose model does not answer: who is asked instead, with which prompt, and what is told of it."""
+"""Failover: which model is called when one fails, with which prompt, and what the turn's summary reports."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ FINAL: dict[str, Exception] = {
 
 
 @pytest.mark.parametrize("error", FAILS_OVER.values(), ids=FAILS_OVER)
-async def test_another_model_is_asked(error: Exception) -> None:
+async def test_fallback_model_is_called(error: Exception) -> None:
     one, two = Spoken("one", error), Spoken("two", "hello")
     async with house(one, two) as (hf, _):
         said, turn = await ask(hf)
@@ -66,7 +66,7 @@ async def test_another_model_is_asked(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("error", FINAL.values(), ids=FINAL)
-async def test_what_is_the_requests_fault_is_told_at_once(error: Exception) -> None:
+async def test_errors_of_the_request_are_raised_without_failover(error: Exception) -> None:
     one, two = Spoken("one", error), Spoken("two", "hello")
     async with house(one, two) as (hf, _):
         with pytest.raises(type(error)) as caught:
@@ -76,7 +76,7 @@ async def test_what_is_the_requests_fault_is_told_at_once(error: Exception) -> N
         assert await log(hf) == ["hi"]
 
 
-async def test_nobody_is_asked_once_something_was_said() -> None:
+async def test_no_failover_after_the_first_content() -> None:
     one, two = Spoken("one", lambda _: [*chunks_of("half a")[:3], DOWN]), Spoken("two", "hello")
     async with house(one, two) as (hf, _):
         with pytest.raises(ModelUnavailable):
@@ -88,8 +88,8 @@ async def test_nobody_is_asked_once_something_was_said() -> None:
         assert part.metadata["interrupted"]
 
 
-async def test_a_role_is_nothing_said() -> None:
-    """Many send one before they find that they cannot answer."""
+async def test_chunk_with_only_a_role_allows_failover() -> None:
+    """Many models send one before they find that they cannot answer."""
     one, two = Spoken("one", lambda _: [chunks_of("half")[0], DOWN]), Spoken("two", "hello")
     async with house(one, two) as (hf, _):
         said, turn = await ask(hf)
@@ -97,7 +97,7 @@ async def test_a_role_is_nothing_said() -> None:
         assert turn.summarize()["upstream"]["model"] == "two"
 
 
-async def test_nothing_is_told_where_nothing_failed() -> None:
+async def test_summary_has_no_upstream_without_a_failure() -> None:
     one, two = Spoken("one", "hello"), Spoken("two", "never")
     async with house(one, two) as (hf, _):
         _, turn = await ask(hf)
@@ -105,8 +105,8 @@ async def test_nothing_is_told_where_nothing_failed() -> None:
         assert two.bodies == []
 
 
-async def test_they_are_asked_in_order_and_theirs_are_not() -> None:
-    """What stands in for one that stands in was not meant for this one."""
+async def test_fallbacks_are_called_in_order_and_are_not_transitive() -> None:
+    """Fallbacks of a fallback were not configured for this model."""
     one, two, three, four = (
         Spoken(name, DOWN if name in {"one", "two"} else name) for name in ("one", "two", "three", "four")
     )
@@ -118,7 +118,7 @@ async def test_they_are_asked_in_order_and_theirs_are_not() -> None:
         assert four.bodies == []
 
 
-async def test_two_may_stand_in_for_each_other() -> None:
+async def test_models_may_be_fallbacks_of_each_other() -> None:
     one, two = Spoken("one", DOWN), Spoken("two", DOWN)
     fields: dict[str, dict[str, Any]] = {"one": {"fallbacks": ("two", "one")}, "two": {"fallbacks": ("one",)}}
     async with house(one, two, fields=fields) as (hf, _):
@@ -127,8 +127,8 @@ async def test_two_may_stand_in_for_each_other() -> None:
         assert (len(one.bodies), len(two.bodies)) == (1, 1)
 
 
-async def test_when_nobody_answers_all_are_named() -> None:
-    """The error is the first one's, so is its status; whoever comes again does so when the first of them may answer."""
+async def test_error_names_all_failed_models() -> None:
+    """The error and status are the first model's; `retry_after` is the shortest of all."""
     one = Spoken("one", ModelUnavailable("one is down", status=429, retry_after=60))
     two = Spoken("two", ModelRejected("two: no such model", status=404))
     three = Spoken("three", ModelUnavailable("three is down", status=503, retry_after=7))
@@ -144,8 +144,8 @@ async def test_when_nobody_answers_all_are_named() -> None:
         assert (await ask(hf, "again"))[0] == "back"
 
 
-async def test_what_one_that_stands_in_refuses_the_next_may_take() -> None:
-    """The request was right for the model that it was meant for, so it is no error of the client's."""
+async def test_request_rejected_by_a_fallback_goes_to_the_next() -> None:
+    """The request was valid for the original model, so it is not an error of the client."""
     one, two, three = Spoken("one", DOWN), Spoken("two", FINAL["a bad request"]), Spoken("three", "hello")
     async with house(one, two, three) as (hf, _):
         assert (await ask(hf))[0] == "hello"
@@ -156,8 +156,8 @@ async def test_what_one_that_stands_in_refuses_the_next_may_take() -> None:
 
 
 @pytest.mark.parametrize("models", [1, 2])
-async def test_what_failed_is_let_go_of_at_once(models: int) -> None:
-    """Errors and frames do not hold each other, and all of the prompt with them, until the collector comes by."""
+async def test_failed_turns_are_freed_without_garbage_collection(models: int) -> None:
+    """Errors and frames must not form a cycle that keeps the prompt in memory."""
 
     def down(_: Any) -> None:
         raise ModelUnavailable("down")
@@ -181,11 +181,11 @@ async def test_what_failed_is_let_go_of_at_once(models: int) -> None:
             gc.enable()
 
 
-# -- with what ---------------------------------------------------------------------
+# -- prompts ------------------------------------------------------------------------
 
 
-async def test_one_that_stands_in_is_asked_in_its_own_way() -> None:
-    """Its name, its parameters, its longest reply, its own kinds of content."""
+async def test_fallback_uses_its_own_settings() -> None:
+    """Its name, parameters, maximum reply and kinds of content."""
     one, two = Spoken("one", DOWN), Spoken("two", "hello")
     fields: dict[str, dict[str, Any]] = {
         "one": {"params": {"seed": 1}, "max_tokens": 11, "cache_key": True},
@@ -206,8 +206,8 @@ async def test_one_that_stands_in_is_asked_in_its_own_way() -> None:
     assert "image_url" not in str(theirs["messages"])
 
 
-async def test_its_prompt_fits_its_window_and_that_of_the_usual_model_is_as_it_would_be() -> None:
-    """A smaller window makes a smaller prompt, in a view of its own: the other is built on as if nothing had been."""
+async def test_fallback_prompt_fits_its_window_without_changing_the_primarys() -> None:
+    """A smaller window gets a smaller prompt in a separate view; the primary's view is built on as before."""
     outcomes = iter(["a", DOWN, "c"])
     one, two = Spoken("one", lambda _: next(outcomes)), Spoken("two", "b")
     same = Spoken("one", lambda body: {"t0": "a", "t1": "b", "t2": "c"}[body["messages"][-1]["content"][:2]])
@@ -230,7 +230,7 @@ async def test_its_prompt_fits_its_window_and_that_of_the_usual_model_is_as_it_w
     assert one.bodies[1] == {**same.bodies[1]}
 
 
-async def test_one_whose_window_is_too_small_is_no_help() -> None:
+async def test_fallback_with_a_too_small_window_is_not_called() -> None:
     one, two = Spoken("one", DOWN), Spoken("two", "never")
     async with house(one, two, fields={"two": {"context_window": 1_000, "max_tokens": 990}}) as (hf, _):
         with pytest.raises(ModelUnavailable, match="two: "):
@@ -238,8 +238,8 @@ async def test_one_whose_window_is_too_small_is_no_help() -> None:
         assert two.bodies == []
 
 
-async def test_a_prompt_too_long_for_every_size_goes_to_a_larger_window() -> None:
-    """It is made smaller first; then it is built whole for whoever has more room, and for nobody else."""
+async def test_too_long_prompt_goes_to_a_fallback_with_a_larger_window() -> None:
+    """It is first made smaller, then built in full only for fallbacks with a larger window."""
     too_long = ContextTooLong("too long", status=400)
     one, two, three = Spoken("one", lambda _: too_long), Spoken("two", "never"), Spoken("three", "hello")
     fields = {
@@ -262,8 +262,8 @@ async def test_a_prompt_too_long_for_every_size_goes_to_a_larger_window() -> Non
             await ask(hf)
 
 
-async def test_the_dialect_is_that_of_who_answers() -> None:
-    """A conversation that begins with the assistant is right for one, and gets an opening for the other; forth and back."""
+async def test_prompt_uses_the_dialect_of_the_answering_model() -> None:
+    """A conversation that begins with the assistant is valid for one model and gets an opening for the other."""
     said = iter([DOWN, "c"])
     one, two = Spoken("one", lambda _: next(said)), Spoken("two", "b")
     async with house(one, two, fields={"two": {"dialect": "anthropic"}}) as (hf, clock):
@@ -276,11 +276,11 @@ async def test_the_dialect_is_that_of_who_answers() -> None:
     assert [message["role"] for message in one.bodies[1]["messages"]] == ["assistant", "user", "assistant", "user"]
 
 
-# -- passing over ------------------------------------------------------------------
+# -- cool-down ----------------------------------------------------------------------
 
 
-async def test_one_that_is_down_is_passed_over_for_a_while() -> None:
-    """Others do not wait for it to fail again; then one call finds out, and all go back to it."""
+async def test_failed_model_is_skipped_during_its_cool_down() -> None:
+    """Afterwards one call tries it again, and all return to it if it answers."""
     outcomes: list[Any] = [DOWN, DOWN, "back", "stays"]
     one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", "hello")
     async with house(one, two) as (hf, clock):
@@ -300,8 +300,8 @@ async def test_one_that_is_down_is_passed_over_for_a_while() -> None:
         assert [(await ask(hf, text))[0] for text in ("now", "and now")] == ["back", "stays"]
 
 
-async def test_the_prompt_of_one_that_is_passed_over_is_not_built() -> None:
-    """An outage costs each turn no second prompt: the view that is remembered stays that of who answers."""
+async def test_no_prompt_is_built_for_a_skipped_model() -> None:
+    """During an outage turns do not build a second prompt: the cached view is that of the answering model."""
     one, two = Spoken("one", DOWN), Spoken("two", "hello")
     async with house(one, two, fields={"one": {"context_window": 16_000}}) as (hf, _):
         await ask(hf)
@@ -310,7 +310,7 @@ async def test_the_prompt_of_one_that_is_passed_over_is_not_built() -> None:
         assert hf.engine.warm.get(REF) is kept
 
 
-async def test_nobody_standing_in_nothing_is_refused() -> None:
+async def test_model_without_fallbacks_is_never_skipped() -> None:
     one = Spoken("one", DOWN)
     async with house(one) as (hf, _):
         for number in range(3):
@@ -319,8 +319,8 @@ async def test_nobody_standing_in_nothing_is_refused() -> None:
         assert len(one.bodies) == 3
 
 
-async def test_all_cooling_down_all_are_asked_all_the_same() -> None:
-    """What is passed over is asked last; a pause alone is no answer."""
+async def test_all_models_are_called_if_all_are_cooling_down() -> None:
+    """Skipped models are called last."""
     outcomes: list[Any] = [DOWN, "back"]
     one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", DOWN)
     async with house(one, two) as (hf, _):
@@ -329,7 +329,7 @@ async def test_all_cooling_down_all_are_asked_all_the_same() -> None:
         assert (await ask(hf, "again"))[0] == "back"
 
 
-async def test_one_passed_over_is_asked_when_the_others_fail() -> None:
+async def test_skipped_model_is_called_when_the_others_fail() -> None:
     outcomes: list[Any] = [DOWN, "back"]
     answers: list[Any] = ["hello", DOWN]
     one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", lambda _: answers.pop(0))
@@ -338,8 +338,8 @@ async def test_one_passed_over_is_asked_when_the_others_fail() -> None:
         assert (await ask(hf, "again"))[0] == "back"
 
 
-async def test_one_call_at_a_time_finds_out() -> None:
-    """While it has not answered, all others go on to whoever stands in."""
+async def test_only_one_call_probes_a_failed_model() -> None:
+    """Until it has answered, all other calls use the fallback."""
     outcomes: list[Any] = [DOWN, "back", "stays"]
     one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", "hello")
     async with house(one, two) as (hf, clock):
@@ -359,7 +359,7 @@ async def test_one_call_at_a_time_finds_out() -> None:
         assert (await ask(hf, "after"))[0] == "stays"
 
 
-async def test_a_probe_that_is_given_up_leaves_the_place_to_the_next() -> None:
+async def test_cancelled_probe_lets_the_next_call_probe() -> None:
     outcomes: list[Any] = [DOWN, "never", "back"]
     one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", "hello")
     async with house(one, two) as (hf, clock):
@@ -378,8 +378,8 @@ async def test_a_probe_that_is_given_up_leaves_the_place_to_the_next() -> None:
 # -- a client's own key --------------------------------------------------------------
 
 
-async def test_a_clients_key_goes_to_no_other_place() -> None:
-    """Not to another provider, not to one whose place is not known; to another model at the same place it does."""
+async def test_clients_key_is_not_sent_to_another_origin() -> None:
+    """Not to another provider or an unknown origin, but to another model at the same origin."""
     one, two, three = (Spoken("one", DOWN, "https://a"), Spoken("two", "never", "https://b"), Spoken("three", "never"))
     four = Spoken("four", "hello", "https://a")
     headers = ForwardedHeaders(authorization="Bearer sk-client")
@@ -395,7 +395,7 @@ async def test_a_clients_key_goes_to_no_other_place() -> None:
         assert two.bodies == three.bodies == []
 
 
-async def test_a_clients_wrong_key_is_the_clients_affair() -> None:
+async def test_wrong_key_of_the_client_causes_no_failover() -> None:
     one, two = Spoken("one", ModelRejected("no", status=401), "https://a"), Spoken("two", "never", "https://a")
     async with house(one, two) as (hf, _):
         with pytest.raises(ModelRejected):
@@ -406,20 +406,20 @@ async def test_a_clients_wrong_key_is_the_clients_affair() -> None:
 # -- in a turn with tools ------------------------------------------------------------
 
 
-def called(name: str) -> list[dict[str, Any]]:
+def make_call_chunks(name: str) -> list[dict[str, Any]]:
     call = {"index": 0, "id": "c1", "type": "function", "function": {"name": name, "arguments": "{}"}}
     return chunks_of("Let me see. ", tool_calls=[call])
 
 
-async def test_a_later_round_may_be_another_models_and_stays_with_it() -> None:
-    """What was said in earlier rounds stands, and the result of the tool is in the prompt of whoever goes on."""
+async def test_failover_in_a_later_tool_round_stays_with_the_fallback() -> None:
+    """Earlier rounds are kept, and the tool result is in the fallback's prompt."""
 
     def look() -> str:
         """Look."""
         return "seen"
 
-    outcomes: list[Any] = [called("look"), DOWN]
-    answers: list[Any] = [called("look"), "It is there."]
+    outcomes: list[Any] = [make_call_chunks("look"), DOWN]
+    answers: list[Any] = [make_call_chunks("look"), "It is there."]
     one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", lambda _: answers.pop(0))
     async with house(one, two, tools=[look]) as (hf, _):
         said, turn = await ask(hf)
@@ -433,11 +433,11 @@ async def test_a_later_round_may_be_another_models_and_stays_with_it() -> None:
     assert len(one.bodies) == 2
 
 
-# -- who is asked --------------------------------------------------------------------
+# -- model names ---------------------------------------------------------------------
 
 
-async def test_a_models_name_is_asked_where_the_default_is() -> None:
-    """In place of an entry that is down, at the place of the default."""
+async def test_fallback_model_name_uses_the_default_endpoint() -> None:
+    """A fallback that is not a configured LLM is a model name at the default's endpoint."""
     one, two = Spoken("one", DOWN), Spoken("two", "hello")
     llms = {
         "default": Llm(name="default", model="big", client=two),
@@ -452,7 +452,7 @@ async def test_a_models_name_is_asked_where_the_default_is() -> None:
         assert [call.model for call in await hf.store.calls(REF)] == ["middling"]
 
 
-async def test_a_failure_is_one_line_of_the_log_without_words(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failover_is_logged_in_one_line_without_content(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     secret = ModelUnavailable("http://one answered 503: you said XYZZY", status=503)
     async with house(Spoken("one", secret), Spoken("two", "hello")) as (hf, _):

@@ -1,4 +1,4 @@
-"""An agent's failure message: when it stands in place of a reply, what the log has of it, and what the client is told."""
+"""Failure messages of agents: when one replaces a reply, how it is stored, and what the client gets."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ NOTHING_USED = {"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}
 
 
 @asynccontextmanager
-async def benched(*script: Any, tools: tuple[Any, ...] = (), **settings: Any) -> AsyncIterator[Bench]:
+async def open_bench(*script: Any, tools: tuple[Any, ...] = (), **settings: Any) -> AsyncIterator[Bench]:
     async with bench([one if isinstance(one, str | list) else [one] for one in script], *tools, agents=AGENTS) as made:
         yield made
 
 
-async def asked(made: Bench, text: str = "Hi", **fields: Any) -> tuple[Turn, list[dict[str, Any]]]:
-    """A turn of the agent's, and its chunks."""
+async def run_turn(made: Bench, text: str = "Hi", **fields: Any) -> tuple[Turn, list[dict[str, Any]]]:
+    """Run a turn of the agent and return it with its chunks."""
     turn = made.turn(text, agent=fields.pop("agent", "a"), **fields)
     return turn, [chunk async for chunk in respond(turn)]
 
 
-def completed(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+def build_completion(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     collector = Collector()
     for chunk in chunks:
         collector.add(chunk)
     return collector.build_completion()
 
 
-def noted(entry: Entry) -> dict[str, Any]:
+def get_metadata(entry: Entry) -> dict[str, Any]:
     return entry.metadata or {}
 
 
-# -- when ------------------------------------------------------------------------------
+# -- applied ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -70,11 +70,11 @@ def noted(entry: Entry) -> dict[str, Any]:
     ],
     ids=lambda error: error.code if error.status != 401 else "401",
 )
-async def test_it_stands_in_place_of_a_reply(error: Any) -> None:
-    """Recorded with its source and the error's code, told as a whole reply that ended well, with why in the summary."""
+async def test_failure_message_replaces_the_reply(error: Any) -> None:
+    """It is stored with its source and the error code, sent as a complete reply, and explained in the summary."""
     async with bench(lambda _: [error], agents=AGENTS) as made:
-        turn, chunks = await asked(made)
-        completion = completed(chunks)
+        turn, chunks = await run_turn(made)
+        completion = build_completion(chunks)
         assert content(completion) == SORRY
         assert completion["choices"][0]["finish_reason"] == "stop"
         assert completion["choices"][0]["message"]["role"] == "assistant"
@@ -90,12 +90,12 @@ async def test_it_stands_in_place_of_a_reply(error: Any) -> None:
         assert await made.hf.store.calls(turn.request.ref) == ()
 
 
-async def test_the_next_turn_holds_it_like_any_reply() -> None:
-    """The model is told what was said, once it answers again; nothing keeps the session busy."""
-    async with benched(DOWN, "Here I am.") as made:
-        await asked(made)
-        turn, chunks = await asked(made, "Hello?")
-        assert content(completed(chunks)) == "Here I am."
+async def test_next_prompt_contains_the_failure_message() -> None:
+    """The session is not blocked."""
+    async with open_bench(DOWN, "Here I am.") as made:
+        await run_turn(made)
+        turn, chunks = await run_turn(made, "Hello?")
+        assert content(build_completion(chunks)) == "Here I am."
         assert "failure" not in turn.summarize()
         assert made.model.prompts[-1] == [
             {"role": "user", "content": "Hi"},
@@ -104,9 +104,9 @@ async def test_the_next_turn_holds_it_like_any_reply() -> None:
         ]
 
 
-async def test_the_words_leave_when_the_reply_is_durable() -> None:
-    """What the client hears is in the log by then, and the summary comes behind the words."""
-    async with benched(DOWN) as made:
+async def test_failure_message_is_stored_before_it_is_sent() -> None:
+    """The summary follows the text."""
+    async with open_bench(DOWN) as made:
         turn = made.turn("Hi", agent="a")
         seen = []
         async for chunk in respond(turn):
@@ -115,131 +115,130 @@ async def test_the_words_leave_when_the_reply_is_durable() -> None:
         assert [closed for _, closed in seen] == [False, True, True]
 
 
-async def test_the_library_says_it_too() -> None:
-    """`session.send` returns it."""
-    async with benched(DOWN) as made:
+async def test_library_returns_the_failure_message() -> None:
+    """From `session.send`."""
+    async with open_bench(DOWN) as made:
         session = await made.hf.session("s2", agent="a")
         assert content(await session.send("Hi")) == SORRY
 
 
-async def test_it_is_logged_as_an_error_without_the_upstreams_words(caplog: pytest.LogCaptureFixture) -> None:
-    """Whoever owns the server has to know; what the upstream said may quote the conversation."""
-    async with benched(DOWN) as made:
+async def test_failure_is_logged_without_the_upstreams_text(caplog: pytest.LogCaptureFixture) -> None:
+    """The upstream may quote the conversation."""
+    async with open_bench(DOWN) as made:
         with caplog.at_level(logging.ERROR, "holdfast.turns.respond"):
-            await asked(made)
+            await run_turn(made)
         (record,) = [one for one in caplog.records if one.name == "holdfast.turn"]
         assert vars(record)["fields"] == {"session_id": "s", "agent": "a", "code": "upstream_unavailable"}
         assert "down" not in record.getMessage()
 
 
-async def test_no_secret_is_told_of_the_error() -> None:
-    """What is told of it goes through the guard, as any error does."""
+async def test_reported_error_is_redacted() -> None:
     key = "sk-proj-" + "a1B2c3D4e5F6g7H8" * 3
     guard = Guard(make_redactor())
     async with bench(lambda _: [ModelUnavailable(f"key {key} failed")], agents=AGENTS, guard=guard) as made:
-        turn, _ = await asked(made)
+        turn, _ = await run_turn(made)
         assert key not in str(turn.summarize())
 
 
-# -- when not ---------------------------------------------------------------------------
+# -- not applied-----------------------------------------------------------------------
 
 
-async def test_an_agent_without_one_tells_the_error() -> None:
-    """As does a session without an agent."""
+async def test_agent_without_a_failure_message_raises_the_error() -> None:
+    """So does a session without an agent."""
     for agent in ("b", None):
-        async with benched(DOWN) as made:
+        async with open_bench(DOWN) as made:
             with pytest.raises(ModelUnavailable):
-                await asked(made, agent=agent)
+                await run_turn(made, agent=agent)
             assert await made.told() == ["user: Hi"]
 
 
-async def test_what_was_said_already_stays() -> None:
-    """The part is marked as interrupted, and the error is told: two replies in one would be none."""
-    async with benched([*said("One two")[:2], DOWN]) as made:
+async def test_partial_reply_is_kept_and_the_error_is_raised() -> None:
+    """The part is marked as interrupted. A failure message would be a second reply."""
+    async with open_bench([*said("One two")[:2], DOWN]) as made:
         with pytest.raises(ModelUnavailable):
-            await asked(made)
+            await run_turn(made)
         assert await made.told() == ["user: Hi", "assistant: One "]
-        assert noted((await made.log())[-1])["interrupted"] is True
+        assert get_metadata((await made.log())[-1])["interrupted"] is True
         assert made.hf.engine.failures == {}
 
 
-async def test_a_thought_is_not_said() -> None:
-    """A model that fails while it thinks has said nothing."""
+async def test_reasoning_alone_is_replaced_by_the_failure_message() -> None:
+    """A model that fails while it thinks has sent no content."""
     thought = {"choices": [{"index": 0, "delta": {"role": "assistant", "reasoning_content": "Hm"}}]}
-    async with benched([thought, DOWN]) as made:
-        _, chunks = await asked(made)
-        assert content(completed(chunks)) == SORRY
+    async with open_bench([thought, DOWN]) as made:
+        _, chunks = await run_turn(made)
+        assert content(build_completion(chunks)) == SORRY
         assert await made.told() == ["user: Hi", f"assistant: {SORRY}"]
 
 
-async def test_half_a_call_of_the_clients_own_tool_is_said() -> None:
-    """The client has begun to read it: an error tells that it will not be whole."""
+async def test_partial_call_of_a_client_tool_raises_the_error() -> None:
+    """The client has begun to read the call."""
     call = {"index": 0, **called("c", "open_door", "{")}
     chunk = {"choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": [call]}}]}
-    async with benched([chunk, DOWN]) as made:
+    async with open_bench([chunk, DOWN]) as made:
         with pytest.raises(ModelUnavailable):
-            await asked(made, body={"tools": THEIRS})
+            await run_turn(made, body={"tools": THEIRS})
         assert await made.told() == ["user: Hi"]
 
 
-async def test_half_a_call_that_would_run_here_is_not() -> None:
-    """The client saw nothing of it."""
+async def test_partial_call_of_a_server_tool_is_replaced_by_the_failure_message() -> None:
+    """The client has not seen it."""
     call = {"index": 0, **called("c", "shout", "{")}
     chunk = {"choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": [call]}}]}
-    async with benched([chunk, DOWN], tools=(shout,)) as made:
-        _, chunks = await asked(made)
-        assert content(completed(chunks)) == SORRY
+    async with open_bench([chunk, DOWN], tools=(shout,)) as made:
+        _, chunks = await run_turn(made)
+        assert content(build_completion(chunks)) == SORRY
 
 
-async def test_a_reply_that_is_in_the_log_is_not_replaced() -> None:
-    """An error behind the last word is told as such, also where the words came with it; the log has one reply."""
+async def test_complete_reply_is_not_replaced_by_the_failure_message() -> None:
+    """An error after the finish reason is raised, and the log has one reply."""
     delta = {"role": "assistant", "content": "Done."}
-    async with benched([{"choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}]}, DOWN]) as made:
+    async with open_bench([{"choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}]}, DOWN]) as made:
         with pytest.raises(ModelUnavailable):
-            await asked(made)
+            await run_turn(made)
         assert await made.told() == ["user: Hi", "assistant: Done."]
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("no"), TurnInterrupted("s"), RuntimeError("no")])
-async def test_other_errors_are_told(error: Exception) -> None:
-    """What the request or this program did wrong, and a turn that gave up its place, are no failures of a model."""
-    async with benched(error) as made:
+async def test_other_errors_are_raised(error: Exception) -> None:
+    """Invalid requests, programming errors and lost turns are not failures of the model."""
+    async with open_bench(error) as made:
         with pytest.raises(type(error)):
-            await asked(made)
+            await run_turn(made)
         assert await made.told() == ["user: Hi"]
 
 
-async def test_a_prompt_that_cannot_be_built_is_told() -> None:
-    """No model was asked."""
-    async with benched("never") as made:
+async def test_prompt_that_does_not_fit_raises_the_error() -> None:
+    """No model was called."""
+    async with open_bench("never") as made:
         with pytest.raises((BudgetTooSmall, HoldfastError)):
-            await asked(made, "word " * 200_000, body={"max_tokens": 127_900})
+            await run_turn(made, "word " * 200_000, body={"max_tokens": 127_900})
         assert made.model.prompts == []
 
 
-async def test_a_callers_own_key_that_is_refused_is_told() -> None:
-    """Only the caller can mend it."""
+async def test_rejected_key_of_the_client_raises_the_error() -> None:
+    """Only the client can fix it."""
     for status, told in ((401, True), (403, True), (400, False)):
-        async with benched(ModelRejected("said no", status=status)) as made:
+        async with open_bench(ModelRejected("said no", status=status)) as made:
             headers = {"authorization": "Bearer theirs"}
             if told:
                 with pytest.raises(ModelRejected):
-                    await asked(made, headers=headers)
+                    await run_turn(made, headers=headers)
                 assert await made.told() == ["user: Hi"]
             else:
-                await asked(made, headers=headers)
+                await run_turn(made, headers=headers)
                 assert (await made.told())[-1] == f"assistant: {SORRY}"
 
 
-# -- tools, and the same again ------------------------------------------------------------
+# -- tools and retries --------------------------------------------------------------------
 
 
-async def test_after_tools_it_ends_the_reply() -> None:
-    """What the client was sent before is noted, so that it is recognised; what was used before is told."""
+async def test_failure_message_after_tool_rounds_ends_the_reply() -> None:
+    """The text sent before is stored as its preface, so that the transcript matches. The usage is reported."""
     script = [said("Let me see.", ("c", "shout", {"text": "a"})), DOWN, "Fine."]
-    async with benched(*script, tools=(shout,)) as made:
-        _, chunks = await asked(made)
-        completion = completed(chunks)
+    async with open_bench(*script, tools=(shout,)) as made:
+        _, chunks = await run_turn(made)
+        completion = build_completion(chunks)
         assert content(completion) == f"Let me see.\n\n{SORRY}"
         assert completion["usage"] == USAGE
         assert {chunk["id"] for chunk in chunks} == {chunks[0]["id"]}
@@ -249,48 +248,47 @@ async def test_after_tools_it_ends_the_reply() -> None:
             "tool c: A",
             f"assistant: {SORRY}",
         ]
-        assert noted((await made.log())[-1]) == {
+        assert get_metadata((await made.log())[-1]) == {
             "preface": "Let me see.\n\n",
             "source": "llm_failure",
             "error": "upstream_unavailable",
         }
         sent = [("user", "Hi"), ("assistant", content(completion)), ("user", "And now?")]
         turn = made.turn(*({"role": role, "content": text} for role, text in sent), agent="a")
-        assert content(completed([chunk async for chunk in respond(turn)])) == "Fine."
+        assert content(build_completion([chunk async for chunk in respond(turn)])) == "Fine."
         assert turn.summarize()["reconciled"] == "continued"
 
 
-async def test_an_idempotency_key_gives_the_same_reply_again() -> None:
-    """The model is not asked again: a key stands for one answer. The summary says what it was."""
-    async with benched(DOWN, "never") as made:
+async def test_idempotency_key_replays_the_failure_message() -> None:
+    """The model is not called again."""
+    async with open_bench(DOWN, "never") as made:
         key: dict[str, Any] = {"idempotency_key": "k", "fingerprint": b"f"}
-        _, first = await asked(made, **key)
-        turn, again = await asked(made, **key)
-        assert content(completed(again)) == content(completed(first)) == SORRY
+        _, first = await run_turn(made, **key)
+        turn, again = await run_turn(made, **key)
+        assert content(build_completion(again)) == content(build_completion(first)) == SORRY
         assert turn.summarize()["failure"]["code"] == "upstream_unavailable"
         assert len(made.model.prompts) == 1
         assert await made.told() == ["user: Hi", f"assistant: {SORRY}"]
 
 
-async def test_a_client_may_ask_again_without_it() -> None:
-    """A transcript that ends before the failure message has the question answered anew."""
-    async with benched("One.", DOWN, "Two.") as made:
-        await asked(made)
-        await asked(made, "More")
+async def test_transcript_without_the_failure_message_is_answered_again() -> None:
+    async with open_bench("One.", DOWN, "Two.") as made:
+        await run_turn(made)
+        await run_turn(made, "More")
         sent = [("user", "Hi"), ("assistant", "One."), ("user", "More")]
         turn = made.turn(*({"role": role, "content": text} for role, text in sent), agent="a")
-        assert content(completed([chunk async for chunk in respond(turn)])) == "Two."
+        assert content(build_completion([chunk async for chunk in respond(turn)])) == "Two."
         assert await made.told() == ["user: Hi", "assistant: One.", "user: More", "assistant: Two."]
 
 
-async def test_an_upstreams_note_ahead_of_its_reply_is_passed_on() -> None:
-    """Agora's custom models may send one: it is no chunk of the reply, with tools or without."""
+async def test_metadata_chunk_before_the_reply_is_passed_on() -> None:
+    """Agora's custom models may send one. It is not part of the reply, with or without tools."""
     note = {"id": "n", "object": "chat.completion.custom_metadata", "choices": [], "metadata": {"interruptable": False}}
     for tools in ((), (shout,)):
-        async with benched([note, *said("Hello.")], tools=tools) as made:
-            _, chunks = await asked(made)
+        async with open_bench([note, *said("Hello.")], tools=tools) as made:
+            _, chunks = await run_turn(made)
             assert chunks[0] == note
-            assert content(completed(chunks)) == "Hello."
-            assert completed(chunks)["metadata"] == {"interruptable": False}
+            assert content(build_completion(chunks)) == "Hello."
+            assert build_completion(chunks)["metadata"] == {"interruptable": False}
             assert await made.told() == ["user: Hi", "assistant: Hello."]
             assert all(chunk.get("object") != note["object"] for chunk in chunks[1:])

@@ -1,4 +1,4 @@
-"""What a turn is made of, in its order, also when a step fails: load, filter, run, save, index, summarize, clear temporary state."""
+"""The steps of a turn and their order, also when a step fails: load, filter, run, save, index, compact, clear temporary state."""
 
 from __future__ import annotations
 
@@ -30,17 +30,20 @@ from tests.service.turns_kit import begun, on_stage, say
 CANARY = "kelp-canary-7f3a"
 
 
-class Index:
-    """An indexer that notes what it is told, and may fail or wait."""
+class RecordingIndexer:
+    """An indexer that records its calls and may fail or wait.
+
+    Attributes:
+        calls: Session id and version of each call.
+    """
 
     def __init__(self, failure: Exception | None = None) -> None:
         self.failure = failure
-        self.told: list[tuple[str, int]] = []
+        self.calls: list[tuple[str, int]] = []
         self.gate: asyncio.Event | None = None
 
     async def index(self, ref: SessionRef, session: Session) -> None:
-        """See `Indexer.index`."""
-        self.told.append((ref.id, session.version))
+        self.calls.append((ref.id, session.version))
         if self.gate is not None:
             await self.gate.wait()
         if self.failure is not None:
@@ -57,13 +60,13 @@ def keep(context: ToolContext) -> str:
 SCRIPT: list[Any] = [said(None, ("c", "keep", {})), said("done")]
 
 
-class Watch:
-    """Which steps of a turn were taken, in order, and what each of those behind the reply saw.
+class StepRecorder:
+    """Record the steps of a turn in order, and what each step after the reply sees.
 
     Attributes:
-        steps: their names.
-        seen: by step, the temporary state, the roles in the log and the session's version at that moment.
-        failing: the step that raises.
+        steps: Their names.
+        seen: For each step, the temporary state and the session's version at that moment.
+        failing: The step that raises.
     """
 
     def __init__(self, patch: pytest.MonkeyPatch, failing: str | None = None) -> None:
@@ -72,49 +75,49 @@ class Watch:
         self.failing = failing
         self.turn: Turn | None = None
         self._patch = patch
-        self._around(SessionLock, "open", "load")
-        self._around(prompt, "draft_from", "filter", of="filter")
-        self._around(ToldModel, "stream", "run", of="run")
-        self._saving()
+        self._wrap(SessionLock, "open", "load")
+        self._wrap(prompt, "draft_from", "filter", of="filter")
+        self._wrap(ToldModel, "stream", "run", of="run")
+        self._wrap_save()
         for step in ("index", "compact", "clear_temp"):
-            self._behind(step)
+            self._wrap_step_after_reply(step)
 
-    def note(self, step: str) -> None:
+    def record_step(self, step: str) -> None:
         if step not in self.steps:
             self.steps.append(step)
         if step == self.failing:
             raise StoreUnavailable(f"{step} fails")
 
-    def _around(self, owner: Any, name: str, step: str, *, of: str | None = None) -> None:
+    def _wrap(self, owner: Any, name: str, step: str, *, of: str | None = None) -> None:
         inner: Callable[..., Any] = getattr(owner, name)
 
-        def noting(*args: Any, **more: Any) -> Any:
-            self.note(of or step)
+        def recording(*args: Any, **more: Any) -> Any:
+            self.record_step(of or step)
             return inner(*args, **more)
 
-        self._patch.setattr(owner, name, noting)
+        self._patch.setattr(owner, name, recording)
 
-    def _saving(self) -> None:
+    def _wrap_save(self) -> None:
         inner = Turn.append
 
         async def append(turn: Turn, messages: Any, **more: Any) -> Any:
             self.turn = turn
             if more.get("last"):
-                self.note("save")
+                self.record_step("save")
             return await inner(turn, messages, **more)
 
         self._patch.setattr(Turn, "append", append)
 
-    def _behind(self, step: str) -> None:
+    def _wrap_step_after_reply(self, step: str) -> None:
         inner = getattr(scope, step)
 
-        def noting(turn: Turn) -> None:
+        def recording(turn: Turn) -> None:
             self.seen[step] = (dict(turn.temp), turn.session.version if turn.wrote else -1)
-            self.note(step)
+            self.record_step(step)
             inner(turn)
 
-        noting.__name__ = step
-        steps = tuple(noting if one.__name__ == step else one for one in scope.STEPS)
+        recording.__name__ = step
+        steps = tuple(recording if one.__name__ == step else one for one in scope.STEPS)
         self._patch.setattr(scope, "STEPS", steps)
 
 
@@ -122,24 +125,24 @@ ORDER = ["load", "filter", "run", "save", "index", "compact", "clear_temp"]
 
 
 @asynccontextmanager
-async def watched(
+async def open_watched_bench(
     patch: pytest.MonkeyPatch, failing: str | None = None, script: Any = None, **how: Any
-) -> AsyncIterator[tuple[Bench, Watch, Index]]:
-    index = Index()
+) -> AsyncIterator[tuple[Bench, StepRecorder, RecordingIndexer]]:
+    index = RecordingIndexer()
     async with bench(script or SCRIPT, keep, indexer=index, **how) as made:
-        yield made, Watch(patch, failing), index
+        yield made, StepRecorder(patch, failing), index
 
 
-# -- the order ---------------------------------------------------------------------------
+# -- order -------------------------------------------------------------------------------
 
 
-async def test_the_steps_come_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with watched(monkeypatch) as (made, watch, index):
+async def test_turn_steps_run_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_watched_bench(monkeypatch) as (made, watch, index):
         assert content(await made.ask("Hi")) == "done"
         assert watch.steps == ORDER
         version = (await made.hf.store.get(REF)).version
         await made.hf.engine.indexing.wait_until_done()
-        assert index.told == [("s", version)], "behind the commits: it sees all of the turn"
+        assert index.calls == [("s", version)], "after the commits: it sees all of the turn"
         assert watch.seen["index"] == watch.seen["compact"] == ({"temp:note": CANARY}, version)
         assert watch.turn is not None
         assert watch.turn.temp == {}
@@ -154,46 +157,46 @@ async def test_the_steps_come_in_their_order(monkeypatch: pytest.MonkeyPatch) ->
         ("save", ORDER, ["user", "assistant", "tool"]),
     ],
 )
-async def test_what_comes_behind_comes_in_its_order_where_a_step_before_fails(
+async def test_final_steps_run_in_order_when_an_earlier_step_fails(
     monkeypatch: pytest.MonkeyPatch, failing: str, taken: list[str], log: list[str]
 ) -> None:
-    async with watched(monkeypatch, failing) as (made, watch, index):
+    async with open_watched_bench(monkeypatch, failing) as (made, watch, index):
         with pytest.raises(HoldfastError, match=f"{failing} fails"):
             await made.ask("Hi")
         assert watch.steps == taken
         assert [entry.message.role for entry in await made.log()] == log
         await made.hf.engine.indexing.wait_until_done()
         version = (await made.hf.store.get(REF)).version
-        assert index.told == ([("s", version)] if log else []), "it is told of what was written, and of nothing else"
+        assert index.calls == ([("s", version)] if log else []), "it is called only if something was written"
         assert watch.turn is None or watch.turn.temp == {}
 
 
 @pytest.mark.parametrize("failing", ["index", "compact", "clear_temp"])
-async def test_a_step_behind_the_reply_that_fails_keeps_no_other_from_being_taken(
+async def test_failing_final_step_does_not_prevent_the_others(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: str
 ) -> None:
-    async with watched(monkeypatch, failing) as (made, watch, index):
+    async with open_watched_bench(monkeypatch, failing) as (made, watch, index):
         assert content(await made.ask("Hi")) == "done", "the reply is what counts"
         assert watch.steps == ORDER
         await made.hf.engine.indexing.wait_until_done()
-        assert bool(index.told) == (failing != "index")
+        assert bool(index.calls) == (failing != "index")
         errors = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
         assert errors == [f"{failing}: not done after a turn of session 's'"]
         assert CANARY not in caplog.text
 
 
-async def test_a_turn_whose_instruction_lacks_something_ends_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_turn_with_missing_state_runs_the_final_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     agents = {"a": Agent(name="a", instruction="{topic}")}
-    async with watched(monkeypatch, agents=agents) as (made, watch, index):
+    async with open_watched_bench(monkeypatch, agents=agents) as (made, watch, index):
         with pytest.raises(MissingState):
             await made.ask("Hi", agent="a")
         assert watch.steps == ["load", "index", "compact", "clear_temp"]
         await made.hf.engine.indexing.wait_until_done()
-        assert len(index.told) == 1
+        assert len(index.calls) == 1
 
 
-async def test_a_client_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with watched(monkeypatch) as (made, watch, index):
+async def test_cancelled_turn_runs_the_final_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_watched_bench(monkeypatch) as (made, watch, index):
         turn = made.turn("Hi")
         made.model.gate = asyncio.Event()
         chunks = respond(turn)
@@ -205,24 +208,24 @@ async def test_a_client_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
         await chunks.aclose()
         assert watch.steps == ["load", "filter", "run", "index", "compact", "clear_temp"]
         await made.hf.engine.indexing.wait_until_done()
-        assert len(index.told) == 1
+        assert len(index.calls) == 1
 
 
-async def test_a_turn_that_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    index = Index()
+async def test_interrupted_turn_runs_the_final_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = RecordingIndexer()
     async with on_stage("sqlite://:memory:", indexer=index) as ((hf,), stage):
-        watch = Watch(monkeypatch)
+        watch = StepRecorder(monkeypatch)
         first = await begun(hf, stage, "one")
         assert await say(hf, "two", session_queue="interrupt") == "re: two"
         with pytest.raises(TurnInterrupted):
             await first
         assert watch.steps == ["load", "filter", "save", "index", "compact", "clear_temp"]
         await hf.engine.indexing.wait_until_done()
-        assert index.told[-1] == ("s", (await hf.store.get(REF)).version)
+        assert index.calls[-1] == ("s", (await hf.store.get(REF)).version)
 
 
-async def test_the_turn_of_a_librarys_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with watched(monkeypatch) as (made, watch, index):
+async def test_library_turn_runs_the_final_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_watched_bench(monkeypatch) as (made, watch, index):
         with pytest.raises(ValueError, match="mine"):  # noqa: PT012  (what is raised in it ends the turn)
             async with made.session.turn("Hi") as turn:
                 turn.state["temp:note"] = CANARY
@@ -233,11 +236,11 @@ async def test_the_turn_of_a_librarys_user(monkeypatch: pytest.MonkeyPatch) -> N
         assert watch.turn is not None
         assert watch.turn.temp == {}
         await made.hf.engine.indexing.wait_until_done()
-        assert index.told == [("s", (await made.hf.store.get(REF)).version)]
+        assert index.calls == [("s", (await made.hf.store.get(REF)).version)]
 
 
-async def test_a_librarys_turn_whose_write_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with watched(monkeypatch, "save") as (made, watch, _):
+async def test_library_turn_with_a_failed_write_runs_the_final_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_watched_bench(monkeypatch, "save") as (made, watch, _):
         with pytest.raises(StoreUnavailable):  # noqa: PT012  (its end raises)
             async with made.session.turn("Hi") as turn:
                 turn.state["temp:note"] = CANARY
@@ -247,16 +250,16 @@ async def test_a_librarys_turn_whose_write_fails(monkeypatch: pytest.MonkeyPatch
         assert watch.turn.temp == {}
 
 
-async def test_a_reply_that_is_told_again_is_followed_by_nothing_new(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with watched(monkeypatch) as (made, _, index):
+async def test_replayed_reply_is_not_indexed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_watched_bench(monkeypatch) as (made, _, index):
         for _ in range(2):
             told = await made.ask("Hi", idempotency_key="k", fingerprint=b"f")
         assert content(told) == "done"
         await made.hf.engine.indexing.wait_until_done()
-        assert len(index.told) == 1
+        assert len(index.calls) == 1
 
 
-async def test_a_summary_is_looked_for_after_each_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_compaction_is_checked_after_every_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
     monkeypatch.setattr(Compactor, "compact_after_turn", lambda _, ref, *__: looked.append(ref.id))
     down = [ModelUnavailable("down")]
@@ -270,33 +273,33 @@ async def test_a_summary_is_looked_for_after_each_end(monkeypatch: pytest.Monkey
 # -- the index ---------------------------------------------------------------------------
 
 
-async def test_no_turn_waits_for_an_index() -> None:
-    """While it is at a session it is told of it once more behind that, however many turns there were."""
-    index = Index()
+async def test_turns_do_not_wait_for_the_indexer() -> None:
+    """While it is busy with a session, further turns cause only one more call."""
+    index = RecordingIndexer()
     index.gate = asyncio.Event()
     async with bench(["1", "2", "3"], indexer=index) as made:
         for at in ("1", "2", "3"):
             assert content(await made.ask(f"ask {at}")) == at
-        assert len(index.told) == 1
+        assert len(index.calls) == 1
         index.gate.set()
         await made.hf.engine.indexing.wait_until_done()
-        assert [version for _, version in index.told][-1] == (await made.hf.store.get(REF)).version
-        assert len(index.told) == 2
+        assert [version for _, version in index.calls][-1] == (await made.hf.store.get(REF)).version
+        assert len(index.calls) == 2
 
 
-async def test_an_index_that_fails_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
-    index = Index(RuntimeError("no index"))
+async def test_failed_indexer_is_called_again(caplog: pytest.LogCaptureFixture) -> None:
+    index = RecordingIndexer(RuntimeError("no index"))
     async with bench(["1", "2"], indexer=index) as made:
         await made.ask("Hi")
         await made.hf.engine.indexing.wait_until_done()
         assert content(await made.ask("And?")) == "2"
         await made.hf.engine.indexing.wait_until_done()
-        assert len(index.told) == 2
+        assert len(index.calls) == 2
     assert "session 's' could not be indexed" in caplog.text
 
 
-async def test_closing_waits_for_an_index_for_a_while_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    index = Index()
+async def test_closing_waits_for_the_indexer_only_until_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = RecordingIndexer()
     index.gate = asyncio.Event()
     monkeypatch.setattr(engine_module, "INDEX_SECONDS", 0.0)
     async with bench(["1"], indexer=index) as made:
@@ -304,25 +307,23 @@ async def test_closing_waits_for_an_index_for_a_while_only(monkeypatch: pytest.M
         running = made.hf.engine.indexing
     await running.wait_until_done()
     running.schedule(REF, None)  # type: ignore[arg-type]  # it is closed, and looks at nothing
-    assert len(index.told) == 1
+    assert len(index.calls) == 1
 
 
-async def test_of_each_tenant_it_is_told() -> None:
-    index = Index()
+async def test_indexer_is_called_for_each_tenant() -> None:
+    index = RecordingIndexer()
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=ToldModel(lambda _: "ok"))})
     async with Holdfast("sqlite://:memory:", roster=roster, indexer=index) as hf, hf.serve_tenant("other") as other:
         await (await other.session("t")).send("Hi")
         await other.engine.indexing.wait_until_done()
-        assert [name for name, _ in index.told] == ["t"]
+        assert [name for name, _ in index.calls] == ["t"]
 
 
 # -- temporary state ---------------------------------------------------------------------
 
 
-async def test_temporary_state_is_nowhere_when_its_turn_has_ended(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Not in the database's files, an export, the session's state, a line of the log, or the turn's memory."""
+async def test_temporary_state_is_deleted_when_its_turn_ends(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """It is not in the database files, an export, the session's state, the log lines or the turn's memory."""
     caplog.set_level(logging.DEBUG)
 
     def look(context: ToolContext) -> str:
@@ -344,15 +345,15 @@ async def test_temporary_state_is_nowhere_when_its_turn_has_ended(
         assert await made.session.state.all() == {"kept": "yes"}
         assert not [one for one in gc.get_objects() if isinstance(one, dict) and one.get("temp:note") == CANARY]
     assert CANARY not in caplog.text
-    assert not holding(tmp_path)
+    assert not find_canary_files(tmp_path)
 
 
-def holding(folder: Path) -> list[Path]:
-    """Files that have the canary in them."""
+def find_canary_files(folder: Path) -> list[Path]:
+    """Return the files that contain the canary."""
     return [one for one in folder.rglob("*") if one.is_file() and CANARY.encode() in one.read_bytes()]
 
 
-async def test_temporary_state_of_a_turn_is_seen_by_no_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_temporary_state_is_not_visible_in_other_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     def tell(context: ToolContext) -> str:
         """Tell what there is."""
         return str(sorted(context.state))

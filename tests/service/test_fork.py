@@ -1,4 +1,4 @@
-"""Forks and rewinds: whole turns, nothing lost, the original as it was."""
+"""Forks and rewinds: whole turns, nothing lost, and the original unchanged."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def hf() -> AsyncIterator[holdfast.Holdfast]:
 
 @pytest.fixture
 async def session(hf: holdfast.Holdfast) -> SessionHandle:
-    """Three turns, the first with a round of tools; state, metadata, system prompt."""
+    """A session with three turns, the first with a tool round, and with state, metadata and a ttl."""
     await hf.create("s", user_id="ada", state={"step": 3}, metadata={"channel": "web"}, ttl=10**9)
     handle = await hf.session("s", user_id="ada")
     await handle.append(LOG)
@@ -56,8 +56,8 @@ async def texts(handle: SessionHandle) -> list[Any]:
 # -- fork --------------------------------------------------------------------
 
 
-async def test_a_fork_goes_on_by_itself(hf: holdfast.Holdfast, session: SessionHandle) -> None:
-    """Turns up to the one that is named, state, metadata with where it came from; neither sees the other's messages."""
+async def test_fork_is_independent_of_the_original(hf: holdfast.Holdfast, session: SessionHandle) -> None:
+    """It has the turns up to the given one, the state, and metadata with its origin."""
     before = await hf.export(session.ref, retired=True)
     fork = await session.fork(at_turn=1)
     info = await fork.info()
@@ -73,16 +73,16 @@ async def test_a_fork_goes_on_by_itself(hf: holdfast.Holdfast, session: SessionH
     assert await fork.verify() == 8
 
 
-async def test_a_fork_of_all_of_it(hf: holdfast.Holdfast, session: SessionHandle) -> None:
-    """Without a turn; pins, importance, turns, times and digests are copied."""
+async def test_fork_without_a_turn_copies_everything(hf: holdfast.Holdfast, session: SessionHandle) -> None:
+    """Including pins, importance, turns, times and digests."""
     fork = await hf.fork(session.ref, id="copy")
     ours, theirs = await session.entries(), await fork.entries()
     assert theirs == ours
     assert (await fork.info()).metadata["forked_from"] == {"id": "s", "turn": 2, "seq": 8}
 
 
-async def test_a_fork_of_nothing(hf: holdfast.Holdfast) -> None:
-    """An empty session has an empty fork, and no turn to name."""
+async def test_fork_of_an_empty_session_is_empty(hf: holdfast.Holdfast) -> None:
+    """There is no turn to name."""
     session = await hf.session("empty")
     fork = await session.fork()
     assert await texts(fork) == []
@@ -91,8 +91,8 @@ async def test_a_fork_of_nothing(hf: holdfast.Holdfast) -> None:
         await session.fork(at_turn=0)
 
 
-async def test_a_fork_follows_the_live_path(hf: holdfast.Holdfast, session: SessionHandle) -> None:
-    """What was edited away is not copied; places are counted anew."""
+async def test_fork_copies_only_the_live_path(hf: holdfast.Holdfast, session: SessionHandle) -> None:
+    """Retired entries are not copied, and sequence numbers start again."""
     await hf.store.append(session.ref, Append(retire_from=5, timestamp=hf.clock()))
     await session.append([{"role": "user", "content": "two again"}, {"role": "assistant", "content": "better"}])
     fork = await session.fork(at_turn=1)
@@ -102,8 +102,8 @@ async def test_a_fork_follows_the_live_path(hf: holdfast.Holdfast, session: Sess
     assert (await fork.info()).metadata["forked_from"] == {"id": "s", "turn": 1, "seq": 10}
 
 
-async def test_a_fork_takes_whole_units(hf: holdfast.Holdfast) -> None:
-    """Results that answer a call of the last turn come along, whatever turn they say they are of."""
+async def test_fork_and_rewind_keep_whole_units(hf: holdfast.Holdfast) -> None:
+    """Results that answer a call of the last turn are included, whatever their turn id."""
     session = await hf.session("s")
     unit = [{"role": "assistant", "content": None, "tool_calls": [call("a")], "turn_id": 0}]
     late = [{"role": "tool", "tool_call_id": "a", "content": "late", "turn_id": 1}]
@@ -114,8 +114,8 @@ async def test_a_fork_takes_whole_units(hf: holdfast.Holdfast) -> None:
     assert await texts(session) == ["go", None, "late"]
 
 
-async def test_an_erased_message_is_erased_in_its_fork(hf: holdfast.Holdfast, session: SessionHandle) -> None:
-    """And the chain of digests holds there too."""
+async def test_erased_message_is_erased_in_the_fork(hf: holdfast.Holdfast, session: SessionHandle) -> None:
+    """The chain of digests is valid there too."""
     await hf.erase(session.ref, 4)
     fork = await session.fork()
     assert [entry.digest for entry in await fork.entries()] == [entry.digest for entry in await session.entries()]
@@ -124,8 +124,8 @@ async def test_an_erased_message_is_erased_in_its_fork(hf: holdfast.Holdfast, se
 
 
 @pytest.mark.parametrize("turn", [3, -1, 1.0, "1", True])
-async def test_turns_that_are_none(hf: holdfast.Holdfast, session: SessionHandle, turn: Any) -> None:
-    """Refused, for both, and nothing is made."""
+async def test_invalid_turns_are_rejected(hf: holdfast.Holdfast, session: SessionHandle, turn: Any) -> None:
+    """By fork and rewind; nothing is created."""
     with pytest.raises(InvalidRequest) as error:
         await session.fork(at_turn=turn, id="x")
     assert error.value.param == "at_turn"
@@ -136,8 +136,8 @@ async def test_turns_that_are_none(hf: holdfast.Holdfast, session: SessionHandle
     assert (await session.info()).messages == 9
 
 
-async def test_a_turn_between_turns(hf: holdfast.Holdfast) -> None:
-    """A log may leave out turns: one that is not there cannot be gone to."""
+async def test_missing_turn_in_a_gap_is_rejected(hf: holdfast.Holdfast) -> None:
+    """A log may skip turn numbers."""
     session = await hf.session("s")
     await session.append(
         [{"role": "user", "content": "a", "turn_id": 2}, {"role": "user", "content": "b", "turn_id": 7}]
@@ -147,8 +147,8 @@ async def test_a_turn_between_turns(hf: holdfast.Holdfast) -> None:
     assert await texts(await session.fork(at_turn=2)) == ["a"]
 
 
-async def test_a_fork_takes_nobodys_place(hf: holdfast.Holdfast, session: SessionHandle) -> None:
-    """`SessionExists`; another user's session of that id is no obstacle."""
+async def test_fork_to_an_existing_id_is_rejected(hf: holdfast.Holdfast, session: SessionHandle) -> None:
+    """Unless it is another user's session."""
     await hf.create("taken", user_id="ada")
     await hf.create("other", user_id="bob")
     with pytest.raises(SessionExists):
@@ -158,8 +158,7 @@ async def test_a_fork_takes_nobodys_place(hf: holdfast.Holdfast, session: Sessio
         await hf.fork(SessionRef("ada", "gone"))
 
 
-async def test_forks_at_once(hf: holdfast.Holdfast, session: SessionHandle) -> None:
-    """Of many that want one id, one gets it."""
+async def test_concurrent_forks_to_one_id_create_one_session(hf: holdfast.Holdfast, session: SessionHandle) -> None:
     done = await asyncio.gather(*(session.fork(id="x") for _ in range(8)), return_exceptions=True)
     assert sum(isinstance(one, SessionHandle) for one in done) == 1
     assert sum(isinstance(one, SessionExists) for one in done) == 7
@@ -168,8 +167,8 @@ async def test_forks_at_once(hf: holdfast.Holdfast, session: SessionHandle) -> N
 # -- rewind ------------------------------------------------------------------
 
 
-async def test_a_rewind_loses_nothing(session: SessionHandle) -> None:
-    """What came after the turn is retired; what comes next stands in its place."""
+async def test_rewind_retires_later_messages(session: SessionHandle) -> None:
+    """New messages take their place."""
     info = await session.rewind(0)
     assert await texts(session) == [message["content"] for message in LOG[:5]]
     assert (info.messages, info.version, info.state) == (5, 2, {"step": 3})
@@ -180,21 +179,20 @@ async def test_a_rewind_loses_nothing(session: SessionHandle) -> None:
     assert await session.verify() == 10
 
 
-async def test_a_rewind_to_where_it_stands(session: SessionHandle) -> None:
-    """Writes nothing."""
+async def test_rewind_to_the_last_turn_writes_nothing(session: SessionHandle) -> None:
     before = await session.info()
     assert await session.rewind(2) == before == await session.info()
 
 
-async def test_a_rewind_expects(session: SessionHandle) -> None:
-    """A stale version is refused, and changes nothing."""
+async def test_rewind_with_a_stale_version_is_rejected(session: SessionHandle) -> None:
+    """It changes nothing."""
     with pytest.raises(StaleSession):
         await session.rewind(0, expect=0)
     assert (await session.rewind(0, expect=1)).messages == 5
 
 
-async def test_a_rewind_waits_for_the_turn_under_way(session: SessionHandle) -> None:
-    """Of another task; in its own it would wait for itself."""
+async def test_rewind_waits_for_the_running_turn(session: SessionHandle) -> None:
+    """In its own turn it would wait for itself, so it is rejected."""
     async with session.turn("four"):
         with pytest.raises(InvalidRequest, match="is open in this task"):
             await session.rewind(0)
@@ -205,16 +203,16 @@ async def test_a_rewind_waits_for_the_turn_under_way(session: SessionHandle) -> 
     assert (await rewinding).messages == 5
 
 
-async def test_rewinds_beside_writers(session: SessionHandle) -> None:
-    """All succeed, one after the other, and the log holds."""
+async def test_concurrent_rewinds_and_appends_all_succeed(session: SessionHandle) -> None:
+    """The log stays valid."""
     await asyncio.gather(*(session.rewind(0) if at % 3 == 0 else session.append(f"m{at}") for at in range(24)))
     info = await session.info()
     assert info.tail.next_seq == 9 + 16
     assert await session.verify() == 25
 
 
-async def test_a_session_goes_on_after_a_rewind(session: SessionHandle) -> None:
-    """The model is sent the path that is live, not what this process remembered of it."""
+async def test_session_continues_after_a_rewind(session: SessionHandle) -> None:
+    """The prompt has the live path, not a cached one."""
     async with session.turn("four") as turn:
         turn.add({"role": "assistant", "content": "fourth"})
     await session.rewind(1)
@@ -224,28 +222,28 @@ async def test_a_session_goes_on_after_a_rewind(session: SessionHandle) -> None:
     assert "three" not in told
 
 
-async def test_a_fork_reads_what_it_copies(
+async def test_fork_reads_only_what_it_copies(
     hf: holdfast.Holdfast, session: SessionHandle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a long log a few small reads, and the part that is copied."""
+    """From a long log: a few small reads and the part that is copied."""
     await session.append([{"role": ("user", "assistant")[at % 2], "content": f"m{at}"} for at in range(3_000)])
     read: list[int] = []
     store, entries = hf.store, hf.store.entries
 
-    async def counted(*args: Any, **kwargs: Any) -> Any:
+    async def count_reads(*args: Any, **kwargs: Any) -> Any:
         found = await entries(*args, **kwargs)
         read.append(len(found))
         return found
 
-    monkeypatch.setattr(store, "entries", counted, raising=False)
+    monkeypatch.setattr(store, "entries", count_reads, raising=False)
     fork = await session.fork(at_turn=1)
     assert len(await fork.entries()) == 7
     assert len(read) < 20
     assert sum(read) < 150
 
 
-async def test_a_fork_at_an_earlier_turn_has_no_later_state() -> None:
-    """State written by the end of that turn comes along; keys written later do not, whatever they were before."""
+async def test_fork_at_an_earlier_turn_has_the_state_of_that_turn() -> None:
+    """Keys written later are left out, whatever their earlier value."""
     async with holdfast.open("sqlite://:memory:") as hf:
         await hf.create("s", user_id="ada", state={"made": 1, "raised": 1, "same": 1})
         session = await hf.session("s", user_id="ada")
@@ -261,8 +259,8 @@ async def test_a_fork_at_an_earlier_turn_has_no_later_state() -> None:
 
 
 @pytest.mark.parametrize("url", ["memory", "file"])
-async def test_the_turns_of_state_are_no_part_of_it(url: str, tmp_path: Path) -> None:
-    """They are in no answer and no export; what an import brings was written by its last turn."""
+async def test_turn_numbers_of_state_are_not_exported(url: str, tmp_path: Path) -> None:
+    """Imported state counts as written in the last turn."""
     place = "sqlite://:memory:" if url == "memory" else f"sqlite:///{tmp_path}/s.db"
     async with holdfast.open(place) as hf:
         await hf.create("s", user_id="ada", state={"k": 1})

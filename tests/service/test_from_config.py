@@ -1,4 +1,4 @@
-"""`holdfast.from_config`: the library has what `serve` has."""
+"""`holdfast.from_config`: the library gets the same settings as `serve`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from holdfast.testing import ScriptedUpstream
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Files are looked for where nothing is."""
+    """Run in an empty directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -27,8 +27,8 @@ def double(number: int) -> int:
     return 2 * number
 
 
-async def test_it_is_as_configured(here: Path) -> None:
-    """Store, life, agents, models, limits, redaction, tools; what is given beside it wins."""
+async def test_holdfast_has_the_configured_settings(here: Path) -> None:
+    """Store, expiry, agents, models, limits, redaction and tools. Explicit arguments win."""
     async with ScriptedUpstream(["Hello, Ada."]) as upstream:
         llms = json.dumps({"default": {"model": "m", "base_url": upstream.url, "api_key": "${KEY}"}})
         (here / ".env").write_text("KEY=k\n")
@@ -52,8 +52,8 @@ async def test_it_is_as_configured(here: Path) -> None:
         assert (here / "data" / "deep" / "chat.db").is_file()
 
 
-async def test_without_a_name_it_is_what_serve_would_read(here: Path) -> None:
-    """The file here, the environment, or nothing at all."""
+async def test_default_configuration_is_that_of_serve(here: Path) -> None:
+    """The file in the current directory, the environment, or the defaults."""
     async with holdfast.from_config(env={}) as hf:
         assert hf.url == "sqlite:///holdfast.db"
     (here / "holdfast.yaml").write_text("storage: {sessions: {backend: inmemory}}\n")
@@ -63,16 +63,15 @@ async def test_without_a_name_it_is_what_serve_would_read(here: Path) -> None:
         assert hf.url == "sqlite:///other.db"
 
 
-def test_mistakes_come_together(here: Path) -> None:
-    """As everywhere."""
+def test_all_configuration_errors_are_reported_together(here: Path) -> None:
     (here / "holdfast.yaml").write_text("gatway: {}\nagents: 5\n")
     with pytest.raises(ConfigError) as caught:
         holdfast.from_config(env={"HOLDFAST_PORT": "x"})
     assert len(caught.value.problems) == 3
 
 
-def test_every_setting_of_a_holdfast_is_a_programs_own_or_comes_from_the_configuration() -> None:
-    """From one table: whoever adds a setting says in which way it is given. A configuration brings a roster and life settings whole."""
+def test_every_holdfast_setting_is_configurable_or_listed_as_code_only() -> None:
+    """A new setting must be added to one of the two. A configuration brings its roster and life settings as a whole."""
     own = {"url", "tenant", "store", "clock", "new_id", "tools", "summarizers", "scorers", "indexer", "memory_store"}
     own |= {
         "strategies",

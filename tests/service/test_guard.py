@@ -1,4 +1,4 @@
-"""The guard around a store, the one choke point: whatever is written, by whomever, is without secrets, or refused."""
+"""The guard around a store: every write is redacted or rejected if it contains secrets."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ from tests.service.guard_kit import GONE, GUARD, KEY, REDACTION, assistant, desk
 from tests.service.told_model import REF
 
 
-def test_every_method_of_a_store_is_guarded_or_brings_no_text() -> None:
+def test_every_store_method_is_guarded_or_takes_no_text() -> None:
     methods = {name for name in dir(Store) if not name.startswith("_") and callable(getattr(Store, name))}
     guarded = {name for name in dir(RedactingStore) if not name.startswith("_") and name not in dir(StoreWrapper)}
     assert methods - guarded - TEXTLESS == {"for_tenant"}, "does it write text? guard it, else name it in TEXTLESS"
     assert not guarded & TEXTLESS
 
 
-async def test_memories_are_without_secrets(tmp_path: Path) -> None:
-    """What they say, tags, metadata and diary: masked before anything is stored."""
+async def test_memories_are_redacted(tmp_path: Path) -> None:
+    """Content, tags, metadata and diary are masked before anything is stored."""
     note = DiaryEntry(id="d", at=1, report={"why": KEY})
     async with desk(tmp_path, "secret_guard: {enabled: true, on_secret: redact}") as d:
         new = memory(f"my {KEY} x", tags=(KEY,), metadata={KEY: [KEY]})
@@ -50,8 +50,8 @@ async def test_memories_are_without_secrets(tmp_path: Path) -> None:
         d.check()
 
 
-async def test_a_memory_with_a_secret_is_refused_or_masked(tmp_path: Path) -> None:
-    """Blocking refuses what a user asked for; what an agent remembered, or is there already, is masked."""
+async def test_blocking_rejects_user_memories_and_masks_others(tmp_path: Path) -> None:
+    """Memories of an agent or a tool, and changed memories, are masked."""
     async with desk(tmp_path, "secret_guard: {enabled: true, on_secret: block}") as d:
         with pytest.raises(SecretBlocked):
             await put(d.hf.store, memory("fine"), memory(f"my {KEY}"))
@@ -63,7 +63,7 @@ async def test_a_memory_with_a_secret_is_refused_or_masked(tmp_path: Path) -> No
         d.check()
 
 
-async def test_all_that_is_written_is_without_secrets(tmp_path: Path) -> None:
+async def test_all_writes_are_redacted(tmp_path: Path) -> None:
     call = ToolCall("c1", "find", json.dumps({"key": KEY}))
     messages = [
         Message(role="user", content=(Part("text", f"my {KEY}"),), name=KEY),
@@ -108,8 +108,8 @@ SHARED_DELTA: dict[str, Any] = {"user:k": [KEY], "app:l": Extend((KEY, 1)), KEY:
 
 
 @pytest.mark.parametrize("settings", [REDACTION, GUARD % "redact"])
-async def test_state_of_all_scopes_is_without_secrets(tmp_path: Path, settings: str) -> None:
-    """In every write of it; what is expected is compared as it was stored, and nobody is told of that."""
+async def test_state_of_all_scopes_is_redacted(tmp_path: Path, settings: str) -> None:
+    """Expected values are compared as they were stored, and these comparisons are not counted."""
     async with desk(tmp_path, settings) as at:
         store = at.hf.store
         made = await store.create(NewSession(id="t", user_id="default", timestamp=1, state=SHARED_DELTA))
@@ -131,8 +131,8 @@ async def test_state_of_all_scopes_is_without_secrets(tmp_path: Path, settings: 
         at.check()
 
 
-async def test_state_with_a_secret_is_refused(tmp_path: Path) -> None:
-    """Where secrets are blocked, whoever sends it is told; what tools set, with their results, is stored without."""
+async def test_blocking_rejects_state_with_a_secret(tmp_path: Path) -> None:
+    """State that tools set along with a result is redacted instead."""
     async with desk(tmp_path, GUARD % "block") as at:
         store = at.hf.store
         for delta in ({"k": KEY}, {"k": Extend((KEY,))}, {KEY: 1}):
@@ -151,14 +151,14 @@ async def test_state_with_a_secret_is_refused(tmp_path: Path) -> None:
         assert (await store.state("default")).values == {"k": [GONE]}
 
 
-async def test_another_tenants_handle_is_guarded_too(tmp_path: Path) -> None:
+async def test_store_of_another_tenant_is_guarded(tmp_path: Path) -> None:
     async with desk(tmp_path, REDACTION) as at:
         other = at.hf.store.for_tenant("acme")
         made = await other.create(NewSession(id="t", user_id="u", timestamp=1, metadata={"m": KEY}))
         assert (made.tenant, made.metadata) == ("acme", {"m": GONE})
 
 
-async def test_what_was_not_written_is_not_counted(tmp_path: Path) -> None:
+async def test_failed_and_replayed_writes_are_not_counted(tmp_path: Path) -> None:
     async with desk(tmp_path, REDACTION) as at:
         session = await at.hf.session("s")
         with pytest.raises(StaleSession):
@@ -170,13 +170,13 @@ async def test_what_was_not_written_is_not_counted(tmp_path: Path) -> None:
         assert await at.texts() == [GONE]
 
 
-def test_a_guard_can_be_made_by_hand() -> None:
+def test_guard_can_be_created_directly() -> None:
     guard = Guard(watch=make_redactor(patterns=[Pattern("x{3}", "xxx")], everything=CREDENTIALS), action="redact")
     assert guard.mask_messages([Message(role="user", content=f"xxxx {KEY}")])[0].content == f"[REDACTED:xxx]x {GONE}"
     assert guard.mask_messages([Message(role="user", content=UNSET)])[0].content is UNSET
 
 
-async def test_a_write_without_text_is_passed_on(tmp_path: Path) -> None:
+async def test_write_without_text_is_passed_on(tmp_path: Path) -> None:
     async with desk(tmp_path, REDACTION) as at:
         view = SavedView(0, b"state")
         done = await at.hf.store.append(REF, Append(timestamp=1, views={"v": view}))
@@ -193,8 +193,8 @@ IMPORTED: dict[str, Any] = {
 }
 
 
-async def test_an_import_that_is_there_already_is_left_alone(tmp_path: Path) -> None:
-    """It is known again by what it was made into, and forks have that."""
+async def test_repeated_import_with_secrets_is_unchanged(tmp_path: Path) -> None:
+    """It is compared in its redacted form. Forks are redacted, too."""
     async with desk(tmp_path, REDACTION) as at:
         arrivals = [await at.hf.import_(IMPORTED, session_id="t") for _ in range(2)]
         assert [arrival.changed for arrival in arrivals] == [True, False]
@@ -204,7 +204,7 @@ async def test_an_import_that_is_there_already_is_left_alone(tmp_path: Path) -> 
         at.check()
 
 
-async def test_an_import_with_a_secret_is_refused_where_secrets_are_blocked(tmp_path: Path) -> None:
+async def test_blocking_rejects_an_import_with_a_secret(tmp_path: Path) -> None:
     async with desk(tmp_path, GUARD % "block") as at:
         with pytest.raises(SecretBlocked):
             await at.hf.import_(IMPORTED, session_id="t")

@@ -1,4 +1,4 @@
-"""Secrets on their way through turns, the library's and the server's: redacted, refused, or told of; in errors and lines of the log, too."""
+"""Secrets in turns of the library and the server: redacted, blocked or reported, also in errors and log lines."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from tests.service.told_model import REF
 
 
 @pytest.mark.parametrize("settings", [REDACTION, GUARD % "redact"])
-async def test_a_turn_stores_and_sends_what_is_redacted(tmp_path: Path, settings: str) -> None:
+async def test_turn_stores_and_sends_redacted_text(tmp_path: Path, settings: str) -> None:
     async with desk(tmp_path, settings, lambda _: f"your key {KEY}") as at:
         session = await at.hf.session("s")
         said = await session.send([{"role": "system", "content": f"know {KEY}"}, user(f"take {KEY}")])
-        # What the client is sent has left already when the reply is written.
+        # The client has already received the reply when it is written.
         assert said["choices"][0]["message"]["content"] == f"your key {KEY}"
         assert await at.texts() == [f"take {GONE}", f"your key {GONE}"]
         assert at.model.prompts == [[{"role": "system", "content": f"know {GONE}"}, user(f"take {GONE}")]]
@@ -37,14 +37,14 @@ async def test_a_turn_stores_and_sends_what_is_redacted(tmp_path: Path, settings
         assert at.guard.counts == {("anthropic_key", "redact"): 2}
 
 
-async def test_a_retry_with_a_secret_in_it_is_a_retry(tmp_path: Path) -> None:
+async def test_retry_with_a_secret_is_recognized(tmp_path: Path) -> None:
     answers: list[Any] = [ModelUnavailable("away"), ModelUnavailable("away"), "now"]
     async with desk(tmp_path, REDACTION, lambda _: [answers.pop(0)] if len(answers) > 1 else answers[0]) as at:
         session = await at.hf.session("s")
         for _ in range(2):
             with pytest.raises(ModelUnavailable):
                 await session.send(f"take {KEY}")
-            # As it is remembered, and as it is read.
+            # With a cached session, and with one read from the store.
             at.hf.engine.warm.forget(REF)
         await session.send(f"take {KEY}")
         assert await at.texts() == [f"take {GONE}", "now"]
@@ -53,7 +53,7 @@ async def test_a_retry_with_a_secret_in_it_is_a_retry(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("warm", [True, False])
 @pytest.mark.parametrize("settings", [REDACTION, GUARD % "redact", GUARD % "block"])
-async def test_a_resent_transcript_is_recognised(tmp_path: Path, settings: str, warm: bool) -> None:
+async def test_resent_transcript_with_secrets_is_recognized(tmp_path: Path, settings: str, warm: bool) -> None:
     def say(request: dict[str, Any]) -> str:
         return f"answer {len(request['messages'])} {KEY}"
 
@@ -74,7 +74,7 @@ async def test_a_resent_transcript_is_recognised(tmp_path: Path, settings: str, 
         assert sum(at.guard.counts.values()) == str(stored).count(GONE)
 
 
-async def test_a_tool_round_in_the_library(tmp_path: Path) -> None:
+async def test_tool_round_in_the_library_is_redacted(tmp_path: Path) -> None:
     async with desk(tmp_path, REDACTION) as at:
         session = await at.hf.session("s")
         async with session.turn(f"find {KEY}") as turn:
@@ -90,7 +90,7 @@ async def test_a_tool_round_in_the_library(tmp_path: Path) -> None:
         at.check()
 
 
-async def test_an_interrupted_reply_is_redacted_too(tmp_path: Path) -> None:
+async def test_interrupted_reply_is_redacted(tmp_path: Path) -> None:
     chunks = list(to_chunks({"id": "x", "model": "m", "choices": [{"index": 0, "message": assistant(KEY)}]}))
     async with desk(tmp_path, REDACTION, lambda _: [chunks[0], ModelUnavailable("gone")]) as at:
         with pytest.raises(ModelUnavailable):
@@ -99,7 +99,7 @@ async def test_an_interrupted_reply_is_redacted_too(tmp_path: Path) -> None:
         at.check()
 
 
-async def test_an_idempotency_key_answers_again(tmp_path: Path) -> None:
+async def test_idempotency_key_replays_with_secrets(tmp_path: Path) -> None:
     async with desk(tmp_path, REDACTION, lambda _: f"it is {KEY}") as at:
         headers = {"idempotency-key": "once"}
         replies = [await at.chat(user(f"take {KEY}"), headers=headers) for _ in range(2)]
@@ -110,8 +110,8 @@ async def test_an_idempotency_key_answers_again(tmp_path: Path) -> None:
         at.check()
 
 
-async def test_a_summary_is_redacted_in_the_view_too(tmp_path: Path) -> None:
-    """What was removed may come back by a model that makes it up, or was trained on it."""
+async def test_summary_is_redacted_in_the_view(tmp_path: Path) -> None:
+    """A model may make up a secret that was removed."""
     text = f"The user asks about orders; the key is {KEY}."
 
     def say(request: dict[str, Any]) -> str:
@@ -136,7 +136,7 @@ async def test_a_summary_is_redacted_in_the_view_too(tmp_path: Path) -> None:
 # -- block ---------------------------------------------------------------------------
 
 
-async def test_block_refuses_what_is_sent_and_writes_nothing(tmp_path: Path) -> None:
+async def test_block_rejects_requests_and_writes_nothing(tmp_path: Path) -> None:
     async with desk(tmp_path, GUARD % "block") as at:
         session = await at.hf.session("s")
         before = await session.info()
@@ -148,7 +148,7 @@ async def test_block_refuses_what_is_sent_and_writes_nothing(tmp_path: Path) -> 
             lambda: session.update(metadata={"k": KEY}),
             lambda: session.update(state={KEY: 1}),
             lambda: session.update(system_messages=(Message(role="system", content=KEY),)),
-            lambda: _open(session, sent),
+            lambda: _open_turn(session, sent),
         ):
             with pytest.raises(SecretBlocked, match="rule anthropic_key") as caught:
                 await attempt()
@@ -159,12 +159,12 @@ async def test_block_refuses_what_is_sent_and_writes_nothing(tmp_path: Path) -> 
         assert at.guard.counts == {("anthropic_key", "block"): 7}
 
 
-async def _open(session: Any, sent: Any) -> None:
+async def _open_turn(session: Any, sent: Any) -> None:
     async with session.turn(sent):
         raise AssertionError("the turn began")
 
 
-async def test_block_in_an_open_turn_is_told_where_it_is_added(tmp_path: Path) -> None:
+async def test_block_in_an_open_turn_rejects_the_added_message(tmp_path: Path) -> None:
     async with desk(tmp_path, GUARD % "block") as at:
         session = await at.hf.session("s")
         async with session.turn("hi") as turn:
@@ -197,7 +197,7 @@ async def test_block_over_http(tmp_path: Path) -> None:
         at.check()
 
 
-async def test_block_cannot_refuse_a_reply(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_block_redacts_replies(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with desk(tmp_path, GUARD % "block", lambda _: f"it is {KEY}") as at:
         reply = await at.chat(user("what is it?"))
         assert reply.json()["choices"][0]["message"]["content"] == f"it is {KEY}"
@@ -220,7 +220,7 @@ async def test_block_cannot_refuse_a_reply(tmp_path: Path, caplog: pytest.LogCap
 # -- warn ----------------------------------------------------------------------------
 
 
-async def test_warn_stores_it_and_tells(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_warn_stores_the_secret_and_logs_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with desk(tmp_path, GUARD % "warn") as at:
         for _ in range(2):
             await at.chat(user("hi"), user(f"take {KEY}"), headers={"idempotency-key": "once"})
@@ -262,7 +262,7 @@ async def test_errors_do_not_quote_secrets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_an_upstream_says_of_it_is_redacted(tmp_path: Path, stream: bool) -> None:
+async def test_errors_of_the_upstream_are_redacted(tmp_path: Path, stream: bool) -> None:
     chunks = list(to_chunks({"id": "x", "model": "m", "choices": [{"index": 0, "message": assistant("half")}]}))
     async with desk(tmp_path, REDACTION, lambda _: [*chunks[:1], ModelUnavailable(f"refused {KEY}")]) as at:
         reply = await at.chat(user("hi"), stream=stream)
@@ -270,7 +270,7 @@ async def test_what_an_upstream_says_of_it_is_redacted(tmp_path: Path, stream: b
         assert CANARY not in reply.text
 
 
-def test_lines_of_the_log_are_redacted() -> None:
+def test_log_lines_are_redacted() -> None:
     lines = JsonLines(Guard(make_redactor()))
     error = ValueError(f"no {KEY}")
     record = logging.LogRecord("holdfast", logging.ERROR, "f", 1, "oh %s", (KEY,), (ValueError, error, None))
@@ -280,10 +280,10 @@ def test_lines_of_the_log_are_redacted() -> None:
     assert said["error"] == f"ValueError: no {GONE}"
 
 
-# -- both, and a large load ---------------------------------------------------------------
+# -- combined, and large texts -------------------------------------------------------------
 
 
-async def test_redaction_first_and_the_guard_behind_it(tmp_path: Path) -> None:
+async def test_redaction_runs_before_the_guard(tmp_path: Path) -> None:
     settings = "redaction: {enabled: true, use_builtins: false, patterns: [{regex: 'emp-[0-9]{6}', label: employee}]}"
     async with desk(tmp_path, f"{settings}\nsecret_guard: {{}}") as at:
         session = await at.hf.session("s")
@@ -293,16 +293,16 @@ async def test_redaction_first_and_the_guard_behind_it(tmp_path: Path) -> None:
         assert await at.texts() == ["[REDACTED:employee] in /home/ada"]
 
 
-async def test_long_messages_leave_the_loop_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_messages_are_scanned_in_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = f"{'word ' * 40_000}{KEY} {'word ' * 40_000}"
     here, looked = threading.get_ident(), set[tuple[bool, bool]]()
     message = Sweep.clean_message
 
-    def noted(sweep: Sweep, one: Message, place: str) -> Message:
+    def record(sweep: Sweep, one: Message, place: str) -> Message:
         looked.add((len(one.text) > 64_000, threading.get_ident() != here))
         return message(sweep, one, place)
 
-    monkeypatch.setattr(Sweep, "clean_message", noted)
+    monkeypatch.setattr(Sweep, "clean_message", record)
     async with desk(tmp_path, REDACTION) as at:
         session = await at.hf.session("s")
         others = [await at.hf.session(f"s{n}") for n in range(5)]

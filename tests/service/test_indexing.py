@@ -1,4 +1,4 @@
-"""The index of a process: fed behind writes, by what is new alone; what goes is gone at once; nothing about it fails a turn."""
+"""The index of a process: it is updated after writes with new entries only, removals take effect at once, and its failures never fail a turn."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ ADA = SessionRef("ada", "s")
 SPACE = Space("talk", "ada")
 
 
-class Counted:
-    """An index that counts what it is asked, and fails on request."""
+class CountingIndex:
+    """An index that counts its calls, and fails on request."""
 
     def __init__(self, index: Index) -> None:
         self._index = index
@@ -50,20 +50,20 @@ class Counted:
         self.dropped += batch.drop
 
 
-def counted(one: Bench) -> Counted:
-    """The bench's index, counted from now on; the service is made anew on it."""
-    index = Counted(one.index)
+def count_calls(one: Bench) -> CountingIndex:
+    """Wrap the bench's index in a counting one, with a new service."""
+    index = CountingIndex(one.index)
     one.index = index
     one.service = one.another()
     return index
 
 
-# -- what is fed ---------------------------------------------------------------
+# -- updates -------------------------------------------------------------------
 
 
-async def test_an_entry_is_indexed_once_however_often_its_session_is_written_to() -> None:
+async def test_each_entry_is_indexed_once() -> None:
     async with bench() as one:
-        index = counted(one)
+        index = count_calls(one)
         await one.make(ADA, "tea", "yes")
         await one.service.settled()
         await one.say(ADA, "coffee", "no")
@@ -72,9 +72,9 @@ async def test_an_entry_is_indexed_once_however_often_its_session_is_written_to(
         assert index.put == [0, 1, 2, 3, 4]
 
 
-async def test_an_edit_takes_away_what_it_retires_and_reads_only_what_came() -> None:
+async def test_edit_drops_retired_entries_and_indexes_only_new_ones() -> None:
     async with bench() as one:
-        index = counted(one)
+        index = count_calls(one)
         await one.make(ADA, *(f"text {number}" for number in range(3 * INDEX_PAGE)))
         await one.service.settled()
         index.put.clear()
@@ -88,9 +88,9 @@ async def test_an_edit_takes_away_what_it_retires_and_reads_only_what_came() -> 
         assert place == [last - 1, last]
 
 
-async def test_an_edit_that_another_process_made_is_found_by_comparing() -> None:
+async def test_edit_of_another_process_is_found_by_comparing_digests() -> None:
     async with bench() as one:
-        index = counted(one)
+        index = count_calls(one)
         await one.make(ADA, *(f"text {number}" for number in range(3 * INDEX_PAGE)))
         await one.service.settled()
         index.put.clear()
@@ -104,21 +104,21 @@ async def test_an_edit_that_another_process_made_is_found_by_comparing() -> None
 
 
 @pytest.mark.parametrize("lasting", [True, False])
-async def test_an_erased_entry_is_gone_when_the_erasure_returns_and_nothing_else_is_read(lasting: bool) -> None:
+async def test_erased_entry_leaves_the_index_before_erase_returns(lasting: bool) -> None:
     async with bench(lasting=lasting) as one:
         await one.make(ADA, "my pin is 4711", "fine", "tea")
         await one.service.settled()
         await one.here.erase(ADA, 0)
         assert await one.found("ada", "4711") == []
         assert await one.found("ada", "tea") == [("s", 2)]
-        index = counted(one)
+        index = count_calls(one)
         await one.service.walk(whole=True)
         await one.service.settled()
         assert index.put == []
         await one.check([ADA])
 
 
-async def test_an_index_that_is_ahead_of_a_store_that_was_put_back_is_compared() -> None:
+async def test_index_ahead_of_a_restored_store_is_compared() -> None:
     async with bench() as one:
         await one.make(ADA, "tea", "yes")
         await one.service.settled()
@@ -131,7 +131,7 @@ async def test_an_index_that_is_ahead_of_a_store_that_was_put_back_is_compared()
         await one.check([ADA])
 
 
-async def test_a_deleted_session_is_gone_when_the_deletion_returns() -> None:
+async def test_deleted_session_leaves_the_index_before_remove_returns() -> None:
     async with bench() as one:
         await one.make(ADA, "tea")
         await one.service.settled()
@@ -140,7 +140,7 @@ async def test_a_deleted_session_is_gone_when_the_deletion_returns() -> None:
         assert (await one.index.status()).sources == 0
 
 
-async def test_a_session_that_takes_the_name_of_another_has_nothing_of_it() -> None:
+async def test_new_session_with_a_reused_id_has_no_old_entries() -> None:
     async with bench() as one:
         await one.make(ADA, "tea", "yes")
         await one.service.settled()
@@ -151,7 +151,7 @@ async def test_a_session_that_takes_the_name_of_another_has_nothing_of_it() -> N
         await one.check([ADA])
 
 
-async def test_texts_of_any_length_are_taken_in() -> None:
+async def test_texts_of_any_length_are_indexed() -> None:
     async with bench() as one:
         await one.make(ADA, "tea " * 200_000, "x" * 100_000, "coffee")
         await one.service.settled()
@@ -180,17 +180,17 @@ def _entry(message: Message, **more: Any) -> Entry:
         (Message(role="user"), ""),
     ],
 )
-def test_words_are_what_was_said_and_heard(message: Message, words: str) -> None:
+def test_indexed_words_of_messages(message: Message, words: str) -> None:
     assert extract_words(_entry(message)) == words
 
 
-def test_what_was_erased_or_stands_in_another_reply_has_no_words() -> None:
+def test_erased_and_joined_entries_have_no_words() -> None:
     message = Message(role="assistant", content="tea")
     assert extract_words(_entry(message, erased=True)) == ""
     assert extract_words(_entry(message, metadata={"joined": True})) == ""
 
 
-async def test_who_spoke_goes_with_a_document() -> None:
+async def test_documents_name_their_speaker() -> None:
     async with bench() as one:
         await one.make(ADA)
         entries = [
@@ -198,23 +198,23 @@ async def test_who_spoke_goes_with_a_document() -> None:
             said("assistant", "yes", agent="waiter"),
             said("user", "coffee"),
         ]
-        await one.here.append(ADA, holdfast_append(entries))
+        await one.here.append(ADA, make_append(entries))
         await one.service.settled()
         assert [one.name for one in await one.index.at(SPACE, "s", [0, 1, 2])] == ["bob", "waiter", None]
 
 
-def holdfast_append(entries: Sequence[Any]) -> Any:
+def make_append(entries: Sequence[Any]) -> Any:
     from holdfast.stores.log import Append
 
     return Append(entries=entries, timestamp=1)
 
 
-# -- an index that is away -------------------------------------------------------
+# -- unavailable index -----------------------------------------------------------
 
 
-async def test_writes_erasures_and_deletions_succeed_while_the_index_is_away_and_are_made_good() -> None:
+async def test_writes_succeed_without_the_index_and_are_indexed_later() -> None:
     async with bench() as one:
-        index = counted(one)
+        index = count_calls(one)
         other = SessionRef("ada", "other")
         await one.make(ADA, "tea", "milk")
         await one.make(other, "water")
@@ -231,9 +231,9 @@ async def test_writes_erasures_and_deletions_succeed_while_the_index_is_away_and
         await one.check([ADA, other])
 
 
-async def test_a_user_whose_deletion_the_index_missed_is_forgotten_by_the_next_walk() -> None:
+async def test_next_walk_removes_a_user_deleted_without_the_index() -> None:
     async with bench() as one:
-        index = counted(one)
+        index = count_calls(one)
         await one.make(ADA, "tea")
         await one.service.settled()
         index.away = True
@@ -245,18 +245,18 @@ async def test_a_user_whose_deletion_the_index_missed_is_forgotten_by_the_next_w
         assert await one.found("ada", "tea") == []
 
 
-async def test_what_a_user_has_just_said_is_in_when_it_is_fresh() -> None:
+async def test_wait_until_fresh_indexes_the_latest_messages() -> None:
     async with bench() as one:
         await one.make(ADA, "tea")
         assert await one.service.wait_until_fresh(SPACE)
         assert await one.found("ada", "tea") == [("s", 0)]
-        index = counted(one)
+        index = count_calls(one)
         index.away = True
         await one.say(ADA, "coffee")
-        assert await one.service.wait_until_fresh(SPACE), "trying is all that can be waited for"
+        assert await one.service.wait_until_fresh(SPACE), "it waits for the attempt, not for success"
 
 
-async def test_more_sessions_than_may_wait_are_found_by_a_walk_and_fill_no_log(
+async def test_walk_indexes_sessions_beyond_the_queue_limit_with_few_log_lines(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("holdfast.indexes.service.INDEX_WAITING", 2)
@@ -271,10 +271,10 @@ async def test_more_sessions_than_may_wait_are_found_by_a_walk_and_fill_no_log(
         await one.check(refs)
 
 
-# -- two feeders -----------------------------------------------------------------
+# -- concurrent updates-------------------------------------------------------------
 
 
-async def test_two_processes_that_feed_one_session_lose_and_double_nothing() -> None:
+async def test_two_processes_indexing_one_session_lose_and_duplicate_nothing() -> None:
     async with bench() as one:
         other = one.another()
         await one.make(ADA)
@@ -288,7 +288,7 @@ async def test_two_processes_that_feed_one_session_lose_and_double_nothing() -> 
         await other.close()
 
 
-async def test_a_walk_beside_what_was_told_reads_nothing_a_second_time() -> None:
+async def test_walk_during_updates_indexes_no_entry_twice() -> None:
     async with bench() as one:
         await one.make(ADA, *(f"text {number}" for number in range(1_000)))
         _, walked = await asyncio.gather(one.service.settled(), one.service.walk())
@@ -297,20 +297,20 @@ async def test_a_walk_beside_what_was_told_reads_nothing_a_second_time() -> None
         await one.check([ADA])
 
 
-async def test_what_a_feeder_has_read_does_not_come_back_when_it_was_erased_meanwhile() -> None:
+async def test_entry_erased_during_an_update_is_not_indexed() -> None:
     async with bench() as one:
         await one.make(ADA, "my pin is 4711", "fine")
         pages: list[Any] = []
         entries = one.elsewhere.entries
 
-        async def erased_behind(*args: Any, **more: Any) -> Any:
+        async def erase_after_read(*args: Any, **more: Any) -> Any:
             page = await entries(*args, **more)
             if not pages:
                 pages.append(page)
                 await one.here.erase(ADA, 0)
             return page
 
-        one.elsewhere.entries = erased_behind  # type: ignore[method-assign]
+        one.elsewhere.entries = erase_after_read  # type: ignore[method-assign]
         await one.service.settled()
         await one.service.settled()
         assert pages
@@ -318,26 +318,26 @@ async def test_what_a_feeder_has_read_does_not_come_back_when_it_was_erased_mean
         assert await one.found("ada", "fine") == [("s", 1)]
 
 
-async def test_what_a_feeder_has_read_does_not_come_back_when_its_session_was_deleted_meanwhile() -> None:
+async def test_session_deleted_during_an_update_is_not_indexed() -> None:
     async with bench() as one:
         await one.make(ADA, "my pin is 4711", "fine")
         entries = one.elsewhere.entries
 
-        async def deleted_behind(*args: Any, **more: Any) -> Any:
+        async def delete_after_read(*args: Any, **more: Any) -> Any:
             page = await entries(*args, **more)
             await one.elsewhere.remove(ADA)
             await one.another().drop_if_gone(ADA)
             return page
 
-        one.elsewhere.entries = deleted_behind  # type: ignore[method-assign]
+        one.elsewhere.entries = delete_after_read  # type: ignore[method-assign]
         await one.service.settled()
         assert (await one.index.status()).sources == 0
 
 
-# -- a Holdfast --------------------------------------------------------------------
+# -- in a Holdfast -----------------------------------------------------------------
 
 
-async def test_every_holdfast_has_an_index_unless_it_is_switched_off(tmp_path: Any) -> None:
+async def test_holdfast_has_an_index_unless_it_is_disabled(tmp_path: Any) -> None:
     async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
         session = await hf.session("a", user_id="ada")
         await session.append([{"role": "user", "content": "Where is order 17?"}])
@@ -352,40 +352,40 @@ async def test_every_holdfast_has_an_index_unless_it_is_switched_off(tmp_path: A
     assert not (tmp_path / "none.index.db").exists()
 
 
-async def test_a_holdfast_that_nobody_writes_to_makes_no_index(tmp_path: Any) -> None:
+async def test_holdfast_without_writes_creates_no_index_file(tmp_path: Any) -> None:
     async with holdfast.open(f"sqlite:///{tmp_path}/chat.db") as hf:
         await hf.sessions()
     assert not (tmp_path / "chat.index.db").exists()
 
 
-async def test_all_ways_to_write_reach_the_index() -> None:
+async def test_every_kind_of_write_updates_the_index() -> None:
     async with Holdfast(MEMORY) as hf:
         index = hf.engine.index
         assert index is not None
 
-        async def documents() -> int:
+        async def count_documents() -> int:
             await index.settled()
             return (await index.status()).documents
 
         session = await hf.session("a", user_id="ada")
         await session.append([{"role": "user", "content": "tea?"}, {"role": "assistant", "content": "yes"}])
         await session.append([{"role": "user", "content": "coffee?"}, {"role": "assistant", "content": "no"}])
-        assert await documents() == 4
+        assert await count_documents() == 4
         exported = await session.fork(id="b")
-        assert await documents() == 8
+        assert await count_documents() == 8
         await exported.rewind(0)
-        assert await documents() == 6
+        assert await count_documents() == 6
         await session.send("water?")
-        assert await documents() == 8
+        assert await count_documents() == 8
         await hf.erase(session.ref, 0)
-        assert await documents() == 6, "the fork's copy is erased as well"
+        assert await count_documents() == 6, "the fork's copy is erased as well"
         await hf.delete(session.ref)
-        assert await documents() == 1
+        assert await count_documents() == 1
         await hf.delete_user("ada")
-        assert await documents() == 0
+        assert await count_documents() == 0
 
 
-async def test_tenants_have_indexes_of_their_own() -> None:
+async def test_tenants_have_separate_indexes() -> None:
     async with Holdfast(MEMORY) as hf, hf.serve_tenant("other") as other:
         for each, text in ((hf, "tea"), (other, "coffee")):
             session = await each.session("a", user_id="ada")
@@ -395,7 +395,7 @@ async def test_tenants_have_indexes_of_their_own() -> None:
             assert (await each.engine.index.status()).documents == 1  # type: ignore[union-attr]
 
 
-async def test_a_tenant_that_comes_back_is_indexed_again() -> None:
+async def test_reopened_tenant_is_indexed_again() -> None:
     async with Holdfast(MEMORY) as hf:
         for number in range(2):
             async with hf.serve_tenant("other") as other:
@@ -405,7 +405,7 @@ async def test_a_tenant_that_comes_back_is_indexed_again() -> None:
                 assert index is not None
                 await index.settled()
                 assert (await index.status()).documents == number + 1
-            await hf._tenants._close("other", ends=False)  # type: ignore[union-attr]  # as when others need the room
+            await hf._tenants._close("other", ends=False)  # type: ignore[union-attr]  # as when it is evicted for another tenant
 
 
 @pytest.mark.parametrize(
@@ -420,11 +420,11 @@ async def test_a_tenant_that_comes_back_is_indexed_again() -> None:
         ("postgresql://host/db?schema=x&pool=30", "postgresql://host/db?schema=x&pool=4"),
     ],
 )
-def test_an_index_lies_beside_its_store(store: str | None, index: str) -> None:
+def test_index_is_stored_next_to_its_store(store: str | None, index: str) -> None:
     assert resolve_index_url(IndexSettings(), store) == index
 
 
-def test_two_redis_stores_never_share_an_index_and_a_password_changes_nothing() -> None:
+def test_index_path_of_a_redis_store_depends_on_database_and_prefix() -> None:
     first, second = (resolve_index_url(IndexSettings(), f"redis://host/{number}") for number in (0, 1))
     assert first != second
     assert resolve_index_url(IndexSettings(), "redis://me:secret@host/0?pool=9") == first

@@ -1,4 +1,4 @@
-"""A turn that is embedded with the turn before it: which text that is, and that no vector outlasts one of its texts."""
+"""Turns embedded with the turn before them: which text is embedded, and that no vector outlives one of its texts."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ADA = SessionRef("ada", "s")
 SPACE = Space("talk", "ada")
 
 
-class Embedder:
-    """Makes a vector of its own for each text, and knows which text it was.
+class TracingEmbedder:
+    """Makes a distinct vector for each text, and knows its text.
 
     Attributes:
-        failing: raised instead, while there is one.
-        given: the texts that it was asked for.
+        failing: Error to raise instead.
+        given: Texts that it was asked for.
     """
 
     def __init__(self, name: str = f"test/turns{CONTEXT}") -> None:
@@ -39,7 +39,6 @@ class Embedder:
         self._texts: dict[bytes, str] = {}
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """See `Embedder.embed`."""
         if self.failing is not None:
             raise self.failing
         self.given += texts
@@ -50,22 +49,22 @@ class Embedder:
     async def close(self) -> None:
         """Nothing is open."""
 
-    async def stored(self, one: Bench, *texts: str) -> dict[str, str]:
-        """What the vectors of messages with these words were computed from."""
+    async def read_sources(self, one: Bench, *texts: str) -> dict[str, str]:
+        """Return the texts from which the vectors of these messages were computed."""
         digests = {compute_digest(text): text for text in texts}
         found = await one.index.vectors(self.name, list(digests), space=SPACE)
         return {digests[digest]: self._texts[bytes(vector)] for digest, vector in found.items()}
 
 
-def test_the_text_has_both_speakers_and_the_end_of_the_turn_before() -> None:
+def test_context_text_has_both_speakers_and_the_end_of_the_previous_turn() -> None:
     long = "x" * BEFORE_CHARS + "the end"
     assert add_context(Turn("user", "And the cat?"), None) == "user: And the cat?"
     assert add_context(Turn("user", "Yes."), Turn("Ann", long)) == f"Ann: {long[-BEFORE_CHARS:]}\nuser: Yes."
 
 
-async def test_turns_are_embedded_with_speaker_and_turn_before() -> None:
-    """Results of tools are no turns, and another session's are of another conversation."""
-    embedder = Embedder()
+async def test_turns_are_embedded_with_speaker_and_previous_turn() -> None:
+    """Tool results are not turns, and other sessions are separate conversations."""
+    embedder = TracingEmbedder()
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "tea?", "yes")
         entries = [said("tool", "17"), said("user", "and milk")]
@@ -80,8 +79,8 @@ async def test_turns_are_embedded_with_speaker_and_turn_before() -> None:
         ]
 
 
-async def test_memories_are_embedded_alone() -> None:
-    embedder, owner = Embedder(), Owner("user", "ada")
+async def test_memories_are_embedded_without_context() -> None:
+    embedder, owner = TracingEmbedder(), Owner("user", "ada")
     async with bench(embedder=embedder) as one:
         fields = {"owner": owner, "created_at": 1, "updated_at": 1}
         made = tuple(Memory(id=f"mem_{at:032x}", content=text, **fields) for at, text in enumerate(["a", "b"]))  # type: ignore[arg-type]  # as they are
@@ -91,16 +90,16 @@ async def test_memories_are_embedded_alone() -> None:
         assert sorted(embedder.given) == ["a", "b"]
 
 
-async def test_a_model_without_context_gets_the_text_alone() -> None:
-    embedder = Embedder("test/plain")
+async def test_model_without_context_gets_only_the_text() -> None:
+    embedder = TracingEmbedder("test/plain")
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "tea?", "yes")
         await one.service.settled()
         assert sorted(embedder.given) == ["tea?", "yes"]
 
 
-async def test_equal_words_after_other_turns_have_vectors_of_their_own() -> None:
-    embedder = Embedder()
+async def test_equal_texts_after_different_turns_have_different_vectors() -> None:
+    embedder = TracingEmbedder()
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "tea?", "yes", "coffee?", "yes")
         await one.service.settled()
@@ -110,28 +109,28 @@ async def test_equal_words_after_other_turns_have_vectors_of_their_own() -> None
         }
 
 
-async def test_an_erased_message_leaves_nothing_in_the_vector_after_it() -> None:
-    """At once, also while nothing can be embedded."""
-    embedder = Embedder()
+async def test_erasing_a_message_removes_the_vector_of_the_next_one() -> None:
+    """At once, even while the embedder is unavailable."""
+    embedder = TracingEmbedder()
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "hello", "my pin is 4711", "thank you", "bye")
         await one.service.settled()
         words = ("hello", "my pin is 4711", "thank you", "bye")
-        assert len(await embedder.stored(one, *words)) == 4
+        assert len(await embedder.read_sources(one, *words)) == 4
         embedder.failing = EmbeddingFailed("away", again=True)
         await one.here.erase(ADA, 1)
-        assert not [text for text in (await embedder.stored(one, *words)).values() if "4711" in text]
-        assert set(await embedder.stored(one, *words)) == {"hello", "bye"}
+        assert not [text for text in (await embedder.read_sources(one, *words)).values() if "4711" in text]
+        assert set(await embedder.read_sources(one, *words)) == {"hello", "bye"}
         embedder.failing = None
         again = one.another()
         await again.walk(whole=True)
         await again.settled()
-        assert (await embedder.stored(one, *words))["thank you"] == "user: thank you"
+        assert (await embedder.read_sources(one, *words))["thank you"] == "user: thank you"
         await again.close()
 
 
-async def test_a_message_that_is_erased_while_the_next_one_is_embedded_leaves_nothing() -> None:
-    embedder = Embedder()
+async def test_message_erased_while_the_next_one_is_embedded_leaves_no_vector() -> None:
+    embedder = TracingEmbedder()
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "my pin is 4711")
         await one.service.settled()
@@ -148,12 +147,12 @@ async def test_a_message_that_is_erased_while_the_next_one_is_embedded_leaves_no
         await one.say(ADA, "thank you")
         await one.service.settled()
         assert embedder.given[1:] == ["user: my pin is 4711\nuser: thank you", "user: thank you"]
-        assert await embedder.stored(one, "thank you") == {"thank you": "user: thank you"}
+        assert await embedder.read_sources(one, "thank you") == {"thank you": "user: thank you"}
 
 
-async def test_what_another_process_erased_is_not_embedded_with_the_next_message() -> None:
-    """The index does not know of it yet: the text is not read, and the source is looked at again."""
-    embedder = Embedder()
+async def test_message_erased_by_another_process_is_not_used_as_context() -> None:
+    """The index does not know about it yet: the text is not read, and the source is checked again."""
+    embedder = TracingEmbedder()
     embedder.failing = EmbeddingFailed("away", again=True)
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "my pin is 4711", "thank you")
@@ -167,15 +166,15 @@ async def test_what_another_process_erased_is_not_embedded_with_the_next_message
         await other.close()
 
 
-async def test_an_edit_leaves_nothing_of_what_it_retired() -> None:
-    embedder = Embedder()
+async def test_edit_removes_vectors_of_retired_context() -> None:
+    embedder = TracingEmbedder()
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "hello", "my pin is 4711", "thank you")
         await one.service.settled()
         await one.say(ADA, "something else", "thank you", retire_from=1)
         await one.service.settled()
         words = ("hello", "my pin is 4711", "something else", "thank you")
-        assert await embedder.stored(one, *words) == {
+        assert await embedder.read_sources(one, *words) == {
             "hello": "user: hello",
             "something else": "user: hello\nuser: something else",
             "thank you": "user: something else\nassistant: thank you",
@@ -183,9 +182,9 @@ async def test_an_edit_leaves_nothing_of_what_it_retired() -> None:
 
 
 @pytest.mark.parametrize("seed", range(examples(4)))
-async def test_whatever_happens_every_vector_is_of_what_the_log_says_now(seed: int) -> None:
-    """And before all of them are made again, none holds anything of a text that is gone."""
-    chance, embedder, number = random.Random(seed), Embedder(), 0
+async def test_vectors_always_match_the_current_log(seed: int) -> None:
+    """Before all vectors are rebuilt, none contains deleted text."""
+    chance, embedder, number = random.Random(seed), TracingEmbedder(), 0
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "text 0")
         for _ in range(25):
@@ -215,4 +214,4 @@ async def test_whatever_happens_every_vector_is_of_what_the_log_says_now(seed: i
             if now is not None:
                 expected[turn.words] = add_context(now, before)
             before = now
-        assert await embedder.stored(one, *expected) == expected
+        assert await embedder.read_sources(one, *expected) == expected

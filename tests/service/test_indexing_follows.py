@@ -1,4 +1,4 @@
-"""Whatever becomes of sessions, and whoever does it: the index comes to hold what their logs say, and nothing else."""
+"""After any sequence of changes to sessions, by any process, the index contains exactly what the logs say."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ _walks = st.lists(
     st.tuples(st.sampled_from([0, 0, 0, 1]).map(REFS.__getitem__), st.booleans(), _steps), min_size=2, max_size=16
 )
 FIRST: Any = ("append", [("user", "tea"), ("assistant", "coffee with milk"), ("tool", "order 17"), ("user", "tea")])
-"""So that there is something to change."""
+"""The first step, so that there is something to change."""
 
 
-async def take(one: Bench, ref: SessionRef, store: Store, step: tuple[Any, ...]) -> None:
-    """One step; what cannot be done with what there is changes nothing."""
+async def apply_step(one: Bench, ref: SessionRef, store: Store, step: tuple[Any, ...]) -> None:
+    """Apply one step; an impossible step changes nothing."""
     one.time += 1
     match step:
         case ("append", entries):
-            await _exists(one, ref, store)
-            await store.append(ref, _append(one, entries))
+            await _ensure_session(one, ref, store)
+            await store.append(ref, _make_append(one, entries))
         case ("edit", place, entries):
-            await store.append(ref, _append(one, entries, retire_from=place))
+            await store.append(ref, _make_append(one, entries, retire_from=place))
         case ("erase", place):
             await store.erase(ref, place)
         case ("pin", place):
@@ -59,7 +59,7 @@ async def take(one: Bench, ref: SessionRef, store: Store, step: tuple[Any, ...])
         case ("remove",):
             await store.remove(ref)
         case ("withdraw",):
-            await store.end(_ending(one, ref))
+            await store.end(_make_ending(one, ref))
         case ("settle",):
             await one.service.settled()
         case ("walk", whole):
@@ -68,27 +68,29 @@ async def take(one: Bench, ref: SessionRef, store: Store, step: tuple[Any, ...])
             await one.service.rebuild()
 
 
-def _append(one: Bench, entries: list[tuple[str, str]], **more: Any) -> Append:
+def _make_append(one: Bench, entries: list[tuple[str, str]], **more: Any) -> Append:
     return Append(entries=[said(role, text, one.time) for role, text in entries], timestamp=one.time, **more)
 
 
-def _ending(one: Bench, ref: SessionRef) -> Ending:
+def _make_ending(one: Bench, ref: SessionRef) -> Ending:
     fields: dict[str, Any] = {"withdrawn": True, "reason": "delete", "ended_at": one.time, "due_at": one.time}
     return Ending(id=f"end-{one.time}", user_id=ref.user_id, session_id=ref.id, **fields)
 
 
-async def _exists(one: Bench, ref: SessionRef, store: Store) -> None:
+async def _ensure_session(one: Bench, ref: SessionRef, store: Store) -> None:
     try:
         await store.get(ref)
     except HoldfastError:
         await store.create(NewSession(id=ref.id, user_id=ref.user_id, timestamp=one.time))
 
 
-async def _walked(steps: list[tuple[SessionRef, bool, tuple[Any, ...]]], *, elsewhere: bool, **settings: Any) -> None:
+async def _run_steps(
+    steps: list[tuple[SessionRef, bool, tuple[Any, ...]]], *, elsewhere: bool, **settings: Any
+) -> None:
     async with bench(**settings) as one:
         for ref, there, step in [(REFS[0], False, FIRST), (REFS[0], False, ("settle",)), *steps]:
             try:
-                await take(one, ref, one.elsewhere if there and elsewhere else one.here, step)
+                await apply_step(one, ref, one.elsewhere if there and elsewhere else one.here, step)
             except HoldfastError:
                 continue
         await one.service.settled()
@@ -105,19 +107,21 @@ async def _was_written(one: Bench, ref: SessionRef) -> bool:
 
 
 @given(_walks)
-def test_what_this_process_writes_is_in_the_index_when_it_has_settled(
+def test_index_matches_the_writes_of_this_process(
     steps: list[tuple[SessionRef, bool, tuple[Any, ...]]],
 ) -> None:
-    anyio.run(lambda: _walked(steps, elsewhere=False))
+    anyio.run(lambda: _run_steps(steps, elsewhere=False))
 
 
 @given(_walks)
-def test_the_same_where_the_index_would_outlive_the_process(
+def test_index_that_outlives_the_process_matches_its_writes(
     steps: list[tuple[SessionRef, bool, tuple[Any, ...]]],
 ) -> None:
-    anyio.run(lambda: _walked(steps, elsewhere=False, lasting=False))
+    anyio.run(lambda: _run_steps(steps, elsewhere=False, lasting=False))
 
 
 @given(_walks)
-def test_what_others_write_is_in_it_after_a_whole_walk(steps: list[tuple[SessionRef, bool, tuple[Any, ...]]]) -> None:
-    anyio.run(lambda: _walked(steps, elsewhere=True))
+def test_whole_walk_indexes_the_writes_of_other_processes(
+    steps: list[tuple[SessionRef, bool, tuple[Any, ...]]],
+) -> None:
+    anyio.run(lambda: _run_steps(steps, elsewhere=True))

@@ -1,4 +1,4 @@
-"""Vectors come behind: each text is embedded once, over restarts too, and whatever fails words are found all the same."""
+"""Vectors are computed in the background: each text is embedded once, also over restarts, and word search works without them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ ADA = SessionRef("ada", "s")
 SPACE = Space("talk", "ada")
 
 
-class Embedder:
-    """Makes vectors of how often letters stand in a text, and counts what it is given.
+class LetterEmbedder:
+    """Makes vectors of letter frequencies, and records its texts.
 
     Attributes:
-        failing: raised instead, while there is one.
-        refused: a text that never gets a vector.
+        failing: Error to raise instead.
+        refused: A text that never gets a vector.
     """
 
     def __init__(self, name: str = "test/letters") -> None:
@@ -39,11 +39,10 @@ class Embedder:
         self.refused: str | None = None
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """See `Embedder.embed`."""
         if self.failing is not None:
             raise self.failing
         self.given += texts
-        made = {at: _vector(text) for at, text in enumerate(texts) if text != self.refused}
+        made = {at: _make_vector(text) for at, text in enumerate(texts) if text != self.refused}
         if len(made) < len(texts):
             refused = tuple(set(range(len(texts))) - made.keys())
             raise EmbeddingFailed("refused", refused=refused, vectors=made)
@@ -53,12 +52,12 @@ class Embedder:
         """Nothing is open."""
 
 
-def _vector(text: str) -> bytes:
+def _make_vector(text: str) -> bytes:
     return to_vector([text.lower().count(chr(letter)) + 0.01 for letter in range(97, 123)])
 
 
-async def test_every_message_gets_a_vector_and_equal_ones_are_embedded_once() -> None:
-    embedder = Embedder()
+async def test_every_message_gets_a_vector_and_equal_texts_are_embedded_once() -> None:
+    embedder = LetterEmbedder()
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "tea", "yes", "tea", "coffee")
         await one.service.settled()
@@ -68,15 +67,15 @@ async def test_every_message_gets_a_vector_and_equal_ones_are_embedded_once() ->
         await one.service.settled()
         assert sorted(embedder.given) == ["coffee", "tea", "water", "yes"]
         lookup = Lookup(space=SPACE, limit=1)
-        (nearest, *_) = await one.index.similar(lookup, embedder.name, _vector("coffee"))
+        (nearest, *_) = await one.index.similar(lookup, embedder.name, _make_vector("coffee"))
         assert nearest.candidate.seq in {2, 3, 4}
 
 
-async def test_results_of_tools_get_none() -> None:
+async def test_tool_results_get_no_vector() -> None:
     from holdfast.stores.log import Append
     from tests.service.index_kit import said
 
-    embedder = Embedder()
+    embedder = LetterEmbedder()
     async with bench(embedder=embedder) as one:
         await one.make(ADA)
         await one.here.append(ADA, Append(entries=[said("user", "tea"), said("tool", "17")], timestamp=1))
@@ -84,14 +83,14 @@ async def test_results_of_tools_get_none() -> None:
         assert embedder.given == ["tea"]
 
 
-async def test_nothing_is_embedded_again_by_the_next_process(tmp_path: Path) -> None:
+async def test_next_process_embeds_nothing_again(tmp_path: Path) -> None:
     places = {"store": f"sqlite:///{tmp_path}/chat.db", "index": f"sqlite:///{tmp_path}/chat.index.db"}
-    embedder = Embedder()
+    embedder = LetterEmbedder()
     async with bench(**places, embedder=embedder) as one:
         await one.make(ADA, *(f"text {number}" for number in range(200)))
         await one.service.settled()
     assert len(embedder.given) == 200
-    embedder = Embedder()
+    embedder = LetterEmbedder()
     async with bench(**places, embedder=embedder) as one:
         await one.service.walk(whole=True)
         await one.service.settled()
@@ -101,12 +100,12 @@ async def test_nothing_is_embedded_again_by_the_next_process(tmp_path: Path) -> 
         assert (await one.index.status()).vectors == {embedder.name: 200}
 
 
-async def test_what_has_no_vector_yet_gets_one_by_the_next_process(tmp_path: Path) -> None:
+async def test_next_process_embeds_what_has_no_vector(tmp_path: Path) -> None:
     places = {"store": f"sqlite:///{tmp_path}/chat.db", "index": f"sqlite:///{tmp_path}/chat.index.db"}
     async with bench(**places) as one:
         await one.make(ADA, "tea", "yes")
         await one.service.settled()
-    embedder = Embedder()
+    embedder = LetterEmbedder()
     async with bench(**places, embedder=embedder) as one:
         assert (await one.service.status()).pending == 2
         await one.service.walk()
@@ -114,12 +113,12 @@ async def test_what_has_no_vector_yet_gets_one_by_the_next_process(tmp_path: Pat
         assert sorted(embedder.given) == ["tea", "yes"]
 
 
-async def test_an_endpoint_that_is_away_is_asked_again_and_words_are_found_meanwhile(
+async def test_unavailable_endpoint_is_retried_while_word_search_works(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The log says what is wrong in a line, without a traceback."""
+    """The failure is logged in one line, without a traceback."""
     monkeypatch.setattr(embeddings, "_FIRST_PAUSE", 0.005)
-    embedder = Embedder()
+    embedder = LetterEmbedder()
     embedder.failing = EmbeddingFailed("away", again=True)
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "tea")
@@ -133,15 +132,15 @@ async def test_an_endpoint_that_is_away_is_asked_again_and_words_are_found_meanw
         assert caplog.records[0].exc_info is None
         embedder.failing = None
 
-        async def done() -> bool:
+        async def is_done() -> bool:
             return (await one.service.status()).pending == 0
 
-        await until(done)
+        await until(is_done)
         assert embedder.given == ["tea"]
 
 
-async def test_a_text_that_is_refused_is_left_and_keeps_no_other_from_its_vector() -> None:
-    embedder = Embedder()
+async def test_rejected_text_is_skipped_and_others_get_vectors() -> None:
+    embedder = LetterEmbedder()
     embedder.refused = "poison"
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "tea", "poison", "coffee")
@@ -154,10 +153,10 @@ async def test_a_text_that_is_refused_is_left_and_keeps_no_other_from_its_vector
         assert await one.found("ada", "poison") == [("s", 1)]
 
 
-async def test_a_text_that_is_gone_is_no_longer_among_those_that_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a process that ran for long enough would end with too many of them, and embed nothing any more."""
+async def test_erased_text_is_removed_from_the_skipped_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a long-running process would reach the limit and stop embedding."""
     monkeypatch.setattr(embeddings, "UNEMBEDDED", 1)
-    embedder = Embedder()
+    embedder = LetterEmbedder()
     embedder.refused = "poison"
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "tea", "poison")
@@ -170,8 +169,8 @@ async def test_a_text_that_is_gone_is_no_longer_among_those_that_are_left(monkey
         assert (status.vectors, status.unembedded) == ({embedder.name: 2}, 0)
 
 
-async def test_vectors_of_another_model_give_way_and_the_log_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    first, second = Embedder("test/first"), Embedder("test/second")
+async def test_vectors_of_another_model_are_replaced_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    first, second = LetterEmbedder("test/first"), LetterEmbedder("test/second")
     async with bench(embedder=first) as one:
         await one.make(ADA, "tea", "yes")
         await one.service.settled()
@@ -185,14 +184,14 @@ async def test_vectors_of_another_model_give_way_and_the_log_says_so(caplog: pyt
         await other.close()
 
 
-async def test_what_was_erased_is_not_embedded_and_loses_its_vector() -> None:
-    embedder = Embedder()
+async def test_erased_message_loses_its_vector_and_is_not_embedded() -> None:
+    embedder = LetterEmbedder()
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "my pin is 4711", "fine")
         await one.service.settled()
         await one.here.erase(ADA, 0)
         assert (await one.index.status()).vectors == {embedder.name: 1}
-        # Another process erases what waits for its vector here.
+        # Another process erases a message that waits for its vector here.
         embedder.failing = EmbeddingFailed("away", again=True)
         await one.say(ADA, "my other pin is 4712")
         await one.service.settled()
@@ -206,8 +205,8 @@ async def test_what_was_erased_is_not_embedded_and_loses_its_vector() -> None:
         await other.close()
 
 
-async def test_memories_get_vectors_too() -> None:
-    embedder, owner = Embedder(), Owner("user", "ada")
+async def test_memories_get_vectors() -> None:
+    embedder, owner = LetterEmbedder(), Owner("user", "ada")
     fields: dict[str, Any] = {"owner": owner, "created_at": 1, "updated_at": 1}
     async with bench(embedder=embedder) as one:
         memory = Memory(id=f"mem_{1:032x}", content="likes tea", tags=("drinks",), **fields)
@@ -217,26 +216,26 @@ async def test_memories_get_vectors_too() -> None:
         assert embedder.given == ["likes tea\ndrinks"]
 
 
-async def test_who_ends_while_it_asks_for_its_turn_keeps_it_from_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command's process, for example: the next one embeds at once, not a minute later."""
-    async with bench(embedder=Embedder()) as one:
+async def test_process_ending_while_acquiring_the_lease_does_not_block_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example a command: the next process embeds at once, not a minute later."""
+    async with bench(embedder=LetterEmbedder()) as one:
         store, asked, lease = one.elsewhere, asyncio.Event(), one.elsewhere.lease
 
-        async def slow(*args: Any, **more: Any) -> bool:
+        async def acquire_slowly(*args: Any, **more: Any) -> bool:
             await lease(*args, **more)
             asked.set()
             return await asyncio.Future()
 
         ended = Leases(store, one.index, "ended", lambda: one.time)
         with monkeypatch.context() as patched:
-            patched.setattr(store, "lease", slow)
-            task = asyncio.create_task(_held(ended))
+            patched.setattr(store, "lease", acquire_slowly)
+            task = asyncio.create_task(_can_hold(ended))
             await asked.wait()
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        assert await _held(Leases(store, one.index, "next", lambda: one.time))
+        assert await _can_hold(Leases(store, one.index, "next", lambda: one.time))
 
 
-async def _held(leases: Leases) -> bool:
+async def _can_hold(leases: Leases) -> bool:
     async with leases.hold("vectors") as kept:
         return kept is not None

@@ -1,4 +1,4 @@
-"""What nobody told is found by looking, a rebuild that is cut off goes on, and a process that dies anywhere loses nothing."""
+"""Walks find unreported changes, interrupted rebuilds continue, and a process killed at any point loses nothing."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ REFS = [SessionRef("ada", f"s{number}") for number in range(5)]
 SPACE = Space("talk", "ada")
 
 
-async def some(one: Bench, refs: list[SessionRef] = REFS, **more: Any) -> None:
-    """Sessions, made where there is no index."""
+async def make_sessions(one: Bench, refs: list[SessionRef] = REFS, **more: Any) -> None:
+    """Create sessions in a process without an index."""
     for ref in refs:
         await one.make(ref, f"tea for {ref.id}", "yes", store=one.elsewhere, **more)
 
@@ -34,18 +34,18 @@ async def some(one: Bench, refs: list[SessionRef] = REFS, **more: Any) -> None:
 # -- walks -----------------------------------------------------------------------
 
 
-async def test_the_first_walk_takes_in_a_store_that_is_older_than_its_index() -> None:
+async def test_first_walk_indexes_an_existing_store() -> None:
     async with bench() as one:
-        await some(one)
+        await make_sessions(one)
         walked = await one.service.walk()
         assert (walked.sessions, walked.entries, walked.whole) == (5, 10, True)
         await one.check(REFS)
         assert (await one.service.walk()).sessions == 0
 
 
-async def test_a_walk_looks_at_what_has_changed_since_the_last_one_alone() -> None:
+async def test_walk_reads_only_sessions_changed_since_the_last_one() -> None:
     async with bench() as one:
-        await some(one)
+        await make_sessions(one)
         await one.service.walk()
         one.time += 2 * INDEX_MARGIN
         await one.service.walk()
@@ -54,18 +54,18 @@ async def test_a_walk_looks_at_what_has_changed_since_the_last_one_alone() -> No
         looked: list[str] = []
         progress = one.index.progress
 
-        async def noted(space: Space, source_id: str) -> Any:
+        async def record(space: Space, source_id: str) -> Any:
             looked.append(source_id)
             return await progress(space, source_id)
 
-        one.index.progress = noted  # type: ignore[method-assign]
+        one.index.progress = record  # type: ignore[method-assign]
         assert (await one.service.walk()).sessions == 1
         assert set(looked) == {"s2"}
 
 
-async def test_what_a_walk_cannot_see_a_whole_one_does() -> None:
+async def test_whole_walk_finds_deletions_and_erasures() -> None:
     async with bench() as one:
-        await some(one)
+        await make_sessions(one)
         await one.service.walk()
         one.time += 3 * INDEX_MARGIN
         await one.service.walk()
@@ -77,27 +77,27 @@ async def test_what_a_walk_cannot_see_a_whole_one_does() -> None:
         await one.check(REFS)
 
 
-async def test_one_process_walks_at_a_time() -> None:
+async def test_only_one_process_walks_at_a_time() -> None:
     async with bench() as one:
-        await some(one)
+        await make_sessions(one)
         other = one.another()
         walked = await asyncio.gather(one.service.walk(), other.walk())
         assert sorted(each.sessions for each in walked) == [0, 5]
         await other.close()
 
 
-async def test_processes_that_name_a_new_index_at_once_give_it_one_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else each would have leases of its own: all of them would walk over it, and embed for it, at once."""
+async def test_concurrent_processes_agree_on_the_name_of_a_new_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each would have its own leases, and all would walk and embed at once."""
     async with bench() as one:
         theirs, asked, go_on = one.index.for_tenant(TENANT), asyncio.Event(), asyncio.Event()
         keep = theirs.keep_note
 
-        async def late(*args: Any, **more: Any) -> None:
+        async def write_late(*args: Any, **more: Any) -> None:
             asked.set()
             await go_on.wait()
             await keep(*args, **more)
 
-        monkeypatch.setattr(theirs, "keep_note", late)
+        monkeypatch.setattr(theirs, "keep_note", write_late)
         other = asyncio.create_task(Leases(one.elsewhere, theirs, "other", lambda: one.time).get_name())
         await asked.wait()
         name = await Leases(one.elsewhere, one.index, "one", lambda: one.time).get_name()
@@ -105,13 +105,13 @@ async def test_processes_that_name_a_new_index_at_once_give_it_one_name(monkeypa
         assert await other == name
 
 
-async def test_a_source_that_a_dead_process_was_at_is_looked_at_again() -> None:
+async def test_source_marked_by_a_dead_process_is_indexed_again() -> None:
     async with bench() as one:
-        await some(one)
+        await make_sessions(one)
         await one.service.walk()
         one.time += 3 * INDEX_MARGIN
         await one.service.walk()
-        # It died between marking the source and erasing the entry, and behind the erasure of another.
+        # It died after marking the sources: before erasing an entry of one, and after erasing an entry of the other.
         await one.elsewhere.erase(REFS[1], 0)
         for ref in REFS[:2]:
             known = await one.index.progress(SPACE, ref.id)
@@ -124,9 +124,9 @@ async def test_a_source_that_a_dead_process_was_at_is_looked_at_again() -> None:
         await one.check(REFS)
 
 
-async def test_status_tells_how_far_the_index_is_behind() -> None:
+async def test_status_reports_the_lag_of_the_index() -> None:
     async with bench() as one:
-        await some(one)
+        await make_sessions(one)
         report = await one.service.status()
         assert (report.behind, report.entries_behind, report.sources) == (5, 10, 0)
         await one.service.walk()
@@ -142,12 +142,12 @@ async def test_status_tells_how_far_the_index_is_behind() -> None:
 # -- rebuilds ----------------------------------------------------------------------
 
 
-async def _answers(one: Bench) -> list[Any]:
+async def _run_lookups(one: Bench) -> list[Any]:
     lookups = [Lookup(space=SPACE, terms=("tea",)), Lookup(space=SPACE)]
     return [await one.index.lookup(each) for each in lookups]
 
 
-def _same(before: list[Any], after: list[Any]) -> bool:
+def _are_equal(before: list[Any], after: list[Any]) -> bool:
     def plain(answers: list[Any]) -> list[Any]:
         return [
             (each.documents, each.length, each.frequencies, sorted((one.session, one.seq) for one in each.found))
@@ -157,49 +157,49 @@ def _same(before: list[Any], after: list[Any]) -> bool:
     return plain(before) == plain(after)
 
 
-async def test_an_index_that_was_cleared_answers_the_same_when_it_is_made_anew() -> None:
+async def test_rebuilt_index_gives_the_same_answers() -> None:
     async with bench() as one:
-        await some(one)
+        await make_sessions(one)
         await one.service.walk()
-        before = await _answers(one)
+        before = await _run_lookups(one)
         await one.index.clear()
         done: list[tuple[int, int]] = []
         rebuilt = await one.service.rebuild(progress=lambda *told: done.append(told))
         assert (rebuilt.sessions, rebuilt.entries) == (5, 10)
         assert done == [(number, 5) for number in range(1, 6)]
-        assert _same(before, await _answers(one))
+        assert _are_equal(before, await _run_lookups(one))
         await one.check(REFS)
 
 
-async def test_what_is_there_answers_while_it_is_made_anew() -> None:
+async def test_lookups_work_during_a_rebuild() -> None:
     async with bench() as one:
-        await some(one)
+        await make_sessions(one)
         await one.service.walk()
-        before = await _answers(one)
+        before = await _run_lookups(one)
         during: list[bool] = []
         write = one.index.write
 
-        async def looked_at(*args: Any) -> Any:
-            during.append(_same(before, await _answers(one)))
+        async def compare_and_write(*args: Any) -> Any:
+            during.append(_are_equal(before, await _run_lookups(one)))
             return await write(*args)
 
-        one.index.write = looked_at  # type: ignore[assignment, method-assign]
+        one.index.write = compare_and_write  # type: ignore[assignment, method-assign]
         await one.service.rebuild()
         assert during
         assert all(during)
 
 
-async def test_a_rebuild_that_was_cut_off_goes_on_where_it_was() -> None:
+async def test_interrupted_rebuild_is_resumed() -> None:
     async with bench() as one:
-        await some(one)
+        await make_sessions(one)
         await one.service.walk()
 
-        def cut_off(done: int, _: int) -> None:
+        def interrupt(done: int, _: int) -> None:
             if done == 3:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            await one.service.rebuild(progress=cut_off)
+            await one.service.rebuild(progress=interrupt)
         other = one.another()
         assert (await other.status()).rebuilding is not None
         rebuilt = await other.rebuild()
@@ -209,23 +209,23 @@ async def test_a_rebuild_that_was_cut_off_goes_on_where_it_was() -> None:
         await one.check(REFS)
 
 
-async def test_a_walk_goes_on_with_a_rebuild_whose_process_is_gone() -> None:
+async def test_walk_resumes_the_rebuild_of_a_dead_process() -> None:
     async with bench() as one:
-        await some(one)
+        await make_sessions(one)
 
-        def cut_off(*_: int) -> None:
+        def interrupt(*_: int) -> None:
             raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            await one.service.rebuild(user="ada", progress=cut_off)
+            await one.service.rebuild(user="ada", progress=interrupt)
         await one.another().walk()
         assert (await one.service.status()).rebuilding is None
 
 
-async def test_a_rebuild_of_a_user_or_a_session_touches_nothing_else() -> None:
+async def test_rebuild_of_a_user_or_session_changes_nothing_else() -> None:
     async with bench() as one:
         bob = SessionRef("bob", "s0")
-        await some(one, [*REFS, bob])
+        await make_sessions(one, [*REFS, bob])
         await one.service.walk()
         assert (await one.service.rebuild(user="bob")).sessions == 1
         assert (await one.service.rebuild(user="ada", session="s3")).sessions == 1
@@ -235,11 +235,11 @@ async def test_a_rebuild_of_a_user_or_a_session_touches_nothing_else() -> None:
         await one.check([*REFS, bob])
 
 
-async def test_another_version_of_the_analysis_makes_the_index_anew_by_itself(
+async def test_new_analyzer_version_rebuilds_the_index(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with bench() as one:
-        await some(one)
+        await make_sessions(one)
         await one.service.walk()
         monkeypatch.setattr(rebuild, "VERSION", terms.VERSION + 1)
         await one.service.walk()
@@ -256,8 +256,8 @@ async def test_another_version_of_the_analysis_makes_the_index_anew_by_itself(
 OWNER = Owner("user", "ada")
 
 
-def memory(name: int, **more: Any) -> Memory:
-    """A memory about to be put."""
+def make_memory(name: int, **more: Any) -> Memory:
+    """Create a memory that is not stored yet."""
     fields = {"owner": OWNER, "content": f"likes tea {name}", "created_at": 1, "updated_at": name}
     return Memory(id=f"mem_{name:032x}", **{**fields, **more})
 
@@ -268,111 +268,111 @@ async def _put(one: Bench, *memories: Memory, **more: Any) -> list[Memory]:
     return list(done.memories)
 
 
-async def _held(one: Bench) -> list[int]:
+async def _list_indexed(one: Bench) -> list[int]:
     return [seq for seq, _ in await one.index.list_digests(Space("user", "ada"), "")]
 
 
-async def test_memories_come_and_go_with_their_owners_version() -> None:
+async def test_memories_follow_the_owners_version() -> None:
     async with bench() as one:
-        first, second, third = await _put(one, *(memory(number) for number in range(3)))
+        first, second, third = await _put(one, *(make_memory(number) for number in range(3)))
         await one.service.index_memories(OWNER)
-        assert await _held(one) == [first.number, second.number, third.number]
+        assert await _list_indexed(one) == [first.number, second.number, third.number]
         found = await one.index.lookup(Lookup(space=Space("user", "ada"), terms=("tea",)))
         assert [each.seq for each in found.found] == [first.number, second.number, third.number]
         gone = MemoryDelta(forget=(first.id,))
         await one.elsewhere.change_memories(OWNER, gone, timestamp=one.time)
         await one.service.index_memories(OWNER)
-        assert await _held(one) == [second.number, third.number]
+        assert await _list_indexed(one) == [second.number, third.number]
         gone = MemoryDelta(forget=(second.id,))
         await one.elsewhere.change_memories(OWNER, gone, timestamp=one.time)
         await one.service.index_memories(OWNER, gone=[second.number])
-        assert await _held(one) == [third.number]
+        assert await _list_indexed(one) == [third.number]
 
 
-async def test_what_has_changed_of_an_owner_is_taken_in_by_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So of any number of processes that take in the same owner one gets through, and the others find it done."""
+async def test_changes_of_an_owner_are_indexed_in_one_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several processes that index the same owner, one succeeds, and the others find nothing to do."""
     async with bench() as one:
         write, written = one.index.write, []
 
-        async def counted(space: Space, batch: Batch) -> bool:
+        async def record_write(space: Space, batch: Batch) -> bool:
             written.append(batch)
             return await write(space, batch)
 
-        monkeypatch.setattr(one.index, "write", counted)
-        first, second, third = await _put(one, *(memory(number) for number in range(3)))
+        monkeypatch.setattr(one.index, "write", record_write)
+        first, second, third = await _put(one, *(make_memory(number) for number in range(3)))
         await one.service.index_memories(OWNER)
-        fourth = (await _put(one, memory(4), forget=(first.id,)))[-1]
+        fourth = (await _put(one, make_memory(4), forget=(first.id,)))[-1]
         await one.service.index_memories(OWNER, gone=[first.number])
-        await _put(one, memory(2, number=third.number, status="superseded"), forget=(second.id,))
+        await _put(one, make_memory(2, number=third.number, status="superseded"), forget=(second.id,))
         await one.service.index_memories(OWNER)
         await one.service.index_memories(OWNER)
-        assert await _held(one) == [fourth.number]
+        assert await _list_indexed(one) == [fourth.number]
         assert len(written) == 3
 
 
-async def test_a_memory_that_was_forgotten_while_it_was_taken_in_does_not_come_back(
+async def test_memory_forgotten_during_an_update_is_not_indexed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with bench() as one:
-        first, second = await _put(one, memory(0), memory(1))
+        first, second = await _put(one, make_memory(0), make_memory(1))
         await one.service.index_memories(OWNER)
-        await _put(one, memory(0, number=first.number, content="likes tea and coffee"))
+        await _put(one, make_memory(0, number=first.number, content="likes tea and coffee"))
         read, other = one.elsewhere.memories, one.another()
 
-        async def forgotten_behind(*args: Any, **more: Any) -> Any:
+        async def forget_after_read(*args: Any, **more: Any) -> Any:
             page = await read(*args, **more)
             monkeypatch.setattr(one.elsewhere, "memories", read)
             await _put(one, forget=(first.id,))
             await other.index_memories(OWNER, gone=[first.number])
             return page
 
-        monkeypatch.setattr(one.elsewhere, "memories", forgotten_behind)
+        monkeypatch.setattr(one.elsewhere, "memories", forget_after_read)
         await one.service.index_memories(OWNER)
-        assert await _held(one) == [second.number]
+        assert await _list_indexed(one) == [second.number]
         await other.close()
 
 
 @pytest.mark.parametrize("status", ["superseded", "rejected"])
-async def test_memories_that_are_not_recalled_are_not_in_the_index(status: Any) -> None:
+async def test_inactive_memories_are_not_indexed(status: Any) -> None:
     async with bench() as one:
-        (first,) = await _put(one, memory(1))
+        (first,) = await _put(one, make_memory(1))
         await one.service.index_memories(OWNER)
-        await _put(one, memory(1, number=first.number, status=status))
+        await _put(one, make_memory(1, number=first.number, status=status))
         await one.service.index_memories(OWNER)
-        assert await _held(one) == []
-        await _put(one, memory(1, number=first.number, status="quarantined", content="likes coffee"))
+        assert await _list_indexed(one) == []
+        await _put(one, make_memory(1, number=first.number, status="quarantined", content="likes coffee"))
         await one.service.index_memories(OWNER)
-        assert await _held(one) == [first.number]
+        assert await _list_indexed(one) == [first.number]
 
 
-async def test_many_memories_are_taken_in_whatever_was_forgotten_meanwhile() -> None:
+async def test_many_memories_are_indexed_despite_deletions() -> None:
     async with bench() as one:
-        put = [each for at in range(0, 300, 100) for each in await _put(one, *map(memory, range(at, at + 100)))]
+        put = [each for at in range(0, 300, 100) for each in await _put(one, *map(make_memory, range(at, at + 100)))]
         await one.service.index_memories(OWNER)
         forgotten = put[::3]
-        await _put(one, memory(1000), forget=tuple(each.id for each in forgotten))
+        await _put(one, make_memory(1000), forget=tuple(each.id for each in forgotten))
         await one.service.index_memories(OWNER)
         there = await one.elsewhere.memories(OWNER, limit=1000)
-        assert await _held(one) == [each.number for each in there.memories]
+        assert await _list_indexed(one) == [each.number for each in there.memories]
 
 
-async def test_a_whole_walk_and_a_rebuild_take_in_memories_and_a_user_who_goes_takes_them_along() -> None:
+async def test_whole_walk_and_rebuild_index_memories_and_deleting_a_user_removes_them() -> None:
     async with bench() as one:
-        await _put(one, memory(1))
+        await _put(one, make_memory(1))
         await one.service.walk(whole=True)
-        assert len(await _held(one)) == 1
+        assert len(await _list_indexed(one)) == 1
         await one.index.clear()
         assert (await one.service.rebuild()).owners == 1
-        assert len(await _held(one)) == 1
+        assert len(await _list_indexed(one)) == 1
         await one.service.forget_user("ada")
-        assert await _held(one) == []
+        assert await _list_indexed(one) == []
 
 
 # -- kill -9 ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", ["feed", "rebuild"])
-async def test_a_process_that_is_killed_anywhere_loses_nothing(tmp_path: Path, what: str) -> None:
+async def test_process_killed_at_any_point_loses_nothing(tmp_path: Path, what: str) -> None:
     store, index = f"sqlite:///{tmp_path}/chat.db", f"sqlite:///{tmp_path}/chat.index.db"
     script = Path(__file__).with_name("indexing_process.py")
     for number in range(3):
@@ -381,17 +381,17 @@ async def test_a_process_that_is_killed_anywhere_loses_nothing(tmp_path: Path, w
         )
         assert process.stdout is not None
         for _ in range(2 + 3 * number):
-            assert await process.stdout.readline(), "it ended by itself"
+            assert await process.stdout.readline(), "the process ended by itself"
         process.kill()
         await process.communicate()
     async with bench(store, index) as one:
-        one.time = milliseconds() + 120_000  # who was killed while it walked has the lease for a minute
+        one.time = milliseconds() + 120_000  # a process killed during a walk keeps its lease for a minute
         await one.service.walk()
 
-        async def rebuilt() -> bool:
+        async def is_rebuilt() -> bool:
             return (await one.service.status()).rebuilding is None
 
-        await until(rebuilt)
+        await until(is_rebuilt)
         page = await one.elsewhere.list(limit=1000)
         assert page.sessions
         await one.check([session.ref for session in page.sessions])

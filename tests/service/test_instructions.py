@@ -1,4 +1,4 @@
-"""Instructions from templates: made of what the state and the artifacts have when the model is called, whoever asks."""
+"""Instruction templates: they are filled in from state and artifacts each time the model is called."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from tests.service.told_model import REF
 from tests.service.tools_kit import Bench, bench, content, said
 
 LANGUAGE = "User's preferred language: {user:language}\nCurrent topic: {current_topic?}\nApp version: {app:version}\n"
-"""The seed's instruction."""
+"""An example instruction with state of three scopes."""
 
 
-def agent(instruction: str | None = None, **fields: Any) -> dict[str, Agent]:
+def make_agents(instruction: str | None = None, **fields: Any) -> dict[str, Agent]:
     return {"a": Agent(name="a", instruction=instruction, **fields)}
 
 
-def system_of(made: Bench, at: int = -1) -> list[str]:
+def get_system_messages(made: Bench, at: int = -1) -> list[str]:
     return [one["content"] for one in made.model.prompts[at] if one["role"] == "system"]
 
 
@@ -43,17 +43,21 @@ async def write_state(made: Bench, delta: dict[str, Any]) -> None:
     await made.hf.store.append(REF, Append(state_delta=delta, timestamp=made.hf.clock()))
 
 
-# -- what is told ------------------------------------------------------------------------
+# -- placeholders ------------------------------------------------------------------------
 
 
-async def test_the_seeds_instruction_tells_what_each_scope_has() -> None:
-    async with bench(["ok"] * 2, agents=agent(LANGUAGE)) as made:
+async def test_placeholders_read_all_state_scopes() -> None:
+    async with bench(["ok"] * 2, agents=make_agents(LANGUAGE)) as made:
         await write_state(made, {"user:language": "Portuguese", "app:version": "2.0.0", "current_topic": "trams"})
         await made.ask("Hi", agent="a")
-        assert system_of(made) == ["User's preferred language: Portuguese\nCurrent topic: trams\nApp version: 2.0.0\n"]
+        assert get_system_messages(made) == [
+            "User's preferred language: Portuguese\nCurrent topic: trams\nApp version: 2.0.0\n"
+        ]
         await write_state(made, {"current_topic": None, "app:version": 2.5})
         await made.ask("And now?", agent="a")
-        assert system_of(made) == ["User's preferred language: Portuguese\nCurrent topic: \nApp version: 2.5\n"]
+        assert get_system_messages(made) == [
+            "User's preferred language: Portuguese\nCurrent topic: \nApp version: 2.5\n"
+        ]
 
 
 async def test_global_instructions_come_first_from_the_root_down() -> None:
@@ -62,39 +66,39 @@ async def test_global_instructions_come_first_from_the_root_down() -> None:
         Agent(name="mid"),
         Agent(name="top", global_instruction="T {{x}}"),
     )
-    async with bench(["ok"], agents=agent("I {x}", global_instruction="G {none?}{x}")) as made:
+    async with bench(["ok"], agents=make_agents("I {x}", global_instruction="G {none?}{x}")) as made:
         await write_state(made, {"x": 1})
         turn = made.turn("Hi", agent="a")
         turn.speak_as(msgspec.structs.replace(turn.request.responder, above=above), turn.learned)
         async for _ in respond(turn):
             pass
-        assert system_of(made) == ["R 1\n\nT {x}\n\nG 1\n\nI 1"]
+        assert get_system_messages(made) == ["R 1\n\nT {x}\n\nG 1\n\nI 1"]
 
 
-async def test_an_instruction_of_which_nothing_is_left_is_none() -> None:
-    async with bench(["ok"], agents=agent("{x?}")) as made:
+async def test_empty_instruction_is_left_out() -> None:
+    async with bench(["ok"], agents=make_agents("{x?}")) as made:
         await made.ask("Hi", agent="a")
-        assert system_of(made) == []
+        assert get_system_messages(made) == []
 
 
-async def test_system_messages_of_requests_and_sessions_are_no_templates() -> None:
-    async with bench(["ok"] * 2, agents=agent("{{x}}")) as made:
+async def test_system_messages_of_requests_and_sessions_are_not_templates() -> None:
+    async with bench(["ok"] * 2, agents=make_agents("{{x}}")) as made:
         session = await made.hf.session("t", system="session {x}", agent="a")
         await session.send("Hi")
-        assert system_of(made) == ["{x}", "session {x}"]
+        assert get_system_messages(made) == ["{x}", "session {x}"]
         await session.send([{"role": "system", "content": "request {x}"}, {"role": "user", "content": "Hi"}])
-        assert system_of(made) == ["{x}", "request {x}"]
+        assert get_system_messages(made) == ["{x}", "request {x}"]
 
 
-async def test_values_open_no_placeholder_and_close_none() -> None:
+async def test_braces_in_values_are_not_placeholders() -> None:
     hostile = "{user:secret} {artifact.plan} {{x}} }} {"
-    async with bench(["ok"], agents=agent("{a}{b}|{{a}}", global_instruction="{b}")) as made:
+    async with bench(["ok"], agents=make_agents("{a}{b}|{{a}}", global_instruction="{b}")) as made:
         await write_state(made, {"a": "{b", "b": hostile, "user:secret": "hidden"})
         await made.ask("Hi", agent="a")
-        assert system_of(made) == [f"{hostile}\n\n{{b{hostile}|{{a}}"]
+        assert get_system_messages(made) == [f"{hostile}\n\n{{b{hostile}|{{a}}"]
 
 
-async def test_what_a_tool_writes_shows_in_the_next_call_of_the_turn() -> None:
+async def test_state_written_by_a_tool_is_in_the_next_call() -> None:
     def note(context: ToolContext) -> str:
         """Note things."""
         context.state["topic"] = "trams"
@@ -103,15 +107,15 @@ async def test_what_a_tool_writes_shows_in_the_next_call_of_the_turn() -> None:
         return "noted"
 
     texts = "{topic?}|{user:language?}|{temp:step?}"
-    async with bench([said(None, ("c", "note", {})), said("done")] * 2, note, agents=agent(texts)) as made:
+    async with bench([said(None, ("c", "note", {})), said("done")] * 2, note, agents=make_agents(texts)) as made:
         await made.ask("Hi", agent="a")
-        assert [system_of(made, at) for at in (0, 1)] == [["||"], ['trams|pt|{"n":2}']]
+        assert [get_system_messages(made, at) for at in (0, 1)] == [["||"], ['trams|pt|{"n":2}']]
         await made.ask("Again", agent="a")
-        assert system_of(made, 2) == ["trams|pt|"], "what was temporary is gone with its turn"
+        assert get_system_messages(made, 2) == ["trams|pt|"], "temporary state ends with its turn"
 
 
-async def test_the_turn_of_a_librarys_user_has_it_too() -> None:
-    async with bench([], agents=agent("{topic?}|{temp:x?}")) as made:
+async def test_instruction_of_a_library_turn_is_filled_in() -> None:
+    async with bench([], agents=make_agents("{topic?}|{temp:x?}")) as made:
         session = await made.hf.session("t", agent="a")
         async with session.turn("Hi") as turn:
             assert turn.messages[0]["content"] == "|"
@@ -129,17 +133,17 @@ def _call() -> dict[str, Any]:
 # -- artifacts -------------------------------------------------------------------------
 
 
-async def test_the_text_of_an_artifact_in_its_newest_version() -> None:
+async def test_artifact_placeholder_has_the_newest_version() -> None:
     async with bench(
-        ["ok"] * 2, agents=agent("{artifact.plan.md}|{artifact.user:style.txt?}|{artifact.none?}")
+        ["ok"] * 2, agents=make_agents("{artifact.plan.md}|{artifact.user:style.txt?}|{artifact.none?}")
     ) as made:
         await made.session.artifacts.save("plan.md", "# {topic}\n")
         await made.ask("Hi", agent="a")
-        assert system_of(made) == ["# {topic}\n||"]
+        assert get_system_messages(made) == ["# {topic}\n||"]
         await made.session.artifacts.save("plan.md", "# Two")
         await made.session.artifacts.save("user:style.txt", "brief")
         await made.ask("Hi again", agent="a")
-        assert system_of(made) == ["# Two|brief|"]
+        assert get_system_messages(made) == ["# Two|brief|"]
 
 
 @pytest.mark.parametrize(
@@ -150,28 +154,28 @@ async def test_the_text_of_an_artifact_in_its_newest_version() -> None:
         (b"\0\1\2", None, "application/octet-stream"),
     ],
 )
-async def test_an_artifact_that_cannot_stand_there(data: bytes, kind: str | None, told: str) -> None:
-    async with bench([], agents=agent("{artifact.plan?}")) as made:
+async def test_unsuitable_artifact_is_rejected(data: bytes, kind: str | None, told: str) -> None:
+    async with bench([], agents=make_agents("{artifact.plan?}")) as made:
         await made.session.artifacts.save("plan", data, mime_type=kind)
         with pytest.raises(InvalidRequest, match=told) as error:
             await made.ask("Hi", agent="a")
-        assert type(error.value) is InvalidRequest, "whoever asks has sent nothing that is too large"
+        assert type(error.value) is InvalidRequest, "the request itself is not too large"
 
 
-async def test_one_of_just_the_size_and_of_no_known_type_can() -> None:
-    async with bench(["ok"], agents=agent("{artifact.plan}")) as made:
+async def test_artifact_of_the_maximum_size_without_a_known_type_is_accepted() -> None:
+    async with bench(["ok"], agents=make_agents("{artifact.plan}")) as made:
         await made.session.artifacts.save("plan", "x" * INSTRUCTED_ARTIFACT_BYTES)
         await made.ask("Hi", agent="a")
-        assert system_of(made) == ["x" * INSTRUCTED_ARTIFACT_BYTES]
+        assert get_system_messages(made) == ["x" * INSTRUCTED_ARTIFACT_BYTES]
 
 
-# -- what is missing -----------------------------------------------------------------------
+# -- missing values -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["topic", "user:language", "app:version", "temp:x", "artifact.plan.md"])
-async def test_what_is_missing_ends_the_turn_before_the_model_is_called(name: str) -> None:
-    """The user's message is in the log as where no prompt fits; sent again when the state is there, it is answered, not doubled."""
-    async with bench(["ok"], agents=agent(f"{{{name}}}", failure_message="Sorry.")) as made:
+async def test_missing_value_ends_the_turn_before_the_model_is_called(name: str) -> None:
+    """The user's message is stored. Sent again when the value exists, it is answered and not duplicated."""
+    async with bench(["ok"], agents=make_agents(f"{{{name}}}", failure_message="Sorry.")) as made:
         with pytest.raises(MissingState) as error:
             await made.ask("Hi", agent="a")
         assert (error.value.name, error.value.agent) == (name, "a")
@@ -183,37 +187,37 @@ async def test_what_is_missing_ends_the_turn_before_the_model_is_called(name: st
         else:
             await write_state(made, {name: "now"})
         assert content(await made.ask("Hi", agent="a")) == "ok"
-        assert (system_of(made), await made.told()) == (["now"], ["user: Hi", "assistant: ok"])
+        assert (get_system_messages(made), await made.told()) == (["now"], ["user: Hi", "assistant: ok"])
 
 
-async def test_what_a_tool_takes_away_is_missing_in_the_next_call() -> None:
+async def test_state_deleted_by_a_tool_is_missing_in_the_next_call() -> None:
     def drop(context: ToolContext) -> str:
         """Drop it."""
         del context.state["topic"]
         return "gone"
 
-    async with bench([said(None, ("c", "drop", {}))], drop, agents=agent("{topic}")) as made:
+    async with bench([said(None, ("c", "drop", {}))], drop, agents=make_agents("{topic}")) as made:
         await write_state(made, {"topic": "trams"})
         with pytest.raises(MissingState, match="topic"):
             await made.ask("Hi", agent="a")
         assert await made.told() == ["user: Hi", "assistant drop(c): ", "tool c: gone"]
 
 
-# -- looking -----------------------------------------------------------------------------
+# -- previews -----------------------------------------------------------------------------
 
 
-async def test_looking_makes_it_of_what_stands_now() -> None:
-    async with bench(["ok"], agents=agent("{topic} {temp:x}{user:language?}")) as made:
+async def test_preview_uses_the_current_state() -> None:
+    async with bench(["ok"], agents=make_agents("{topic} {temp:x}{user:language?}")) as made:
         session = await made.hf.session("t", agent="a")
         with pytest.raises(MissingState, match="topic"):
             await session.context()
         await session.update(state={"topic": "trams", "user:language": "pt"})
         looked = await session.context()
-        assert looked.messages[0]["content"] == "trams pt", "outside of a turn there is no temporary state to miss"
+        assert looked.messages[0]["content"] == "trams pt", "outside a turn, temporary state is not required"
 
 
-async def test_looking_back_knows_that_the_state_was_another() -> None:
-    async with bench(["ok"], agents=agent("{topic}")) as made:
+async def test_preview_of_a_past_turn_detects_changed_state() -> None:
+    async with bench(["ok"], agents=make_agents("{topic}")) as made:
         session = await made.hf.session("t", agent="a")
         await session.update(state={"topic": "trams"})
         await session.send("Hi")
@@ -225,12 +229,12 @@ async def test_looking_back_knows_that_the_state_was_another() -> None:
         assert now.hash != now.sent_hash == then.sent_hash
 
 
-# -- what an agent says itself ---------------------------------------------------------------
+# -- messages of the agent ------------------------------------------------------------------
 
 
-async def test_a_greeting_and_a_silence_tell_what_they_name_as_far_as_it_is_there() -> None:
+async def test_greeting_and_silence_message_are_filled_in_with_available_values() -> None:
     told = {"greeting": "Hello {user:name}{suffix}!", "silence_message": "Still there, {user:name}?"}
-    async with bench([], agents=agent(**told)) as made:
+    async with bench([], agents=make_agents(**told)) as made:
         first = await made.hf.session("t", agent="a")
         assert [one["content"] for one in await first.messages()] == ["Hello !"]
         await first.update(state={"user:name": "Ada"})
@@ -240,8 +244,8 @@ async def test_a_greeting_and_a_silence_tell_what_they_name_as_far_as_it_is_ther
         assert [one["content"] for one in await session.messages()] == ["Hello Ada L.!", "Still there, Ada?"]
 
 
-async def test_a_greeting_sees_what_its_session_brings_to_shared_scopes() -> None:
-    async with bench([], agents=agent(greeting="Hello {user:name}")) as made:
+async def test_greeting_sees_shared_state_of_the_new_session() -> None:
+    async with bench([], agents=make_agents(greeting="Hello {user:name}")) as made:
         new = await made.hf.create("u", agent="a", state={"user:name": "Ada"})
         assert [one["content"] for one in await made.hf.handle(new).messages()] == ["Hello Ada"]
         assert (await made.hf.store.state("default")).values == {"name": "Ada"}
@@ -251,31 +255,31 @@ async def test_a_greeting_sees_what_its_session_brings_to_shared_scopes() -> Non
             await made.hf.store.get(SessionRef("default", "v"))
 
 
-async def test_nothing_is_said_where_nothing_is_left_to_say() -> None:
-    async with bench([], agents=agent(greeting="{user:name}", silence_message="{user:name}")) as made:
+async def test_empty_greeting_and_silence_message_are_left_out() -> None:
+    async with bench([], agents=make_agents(greeting="{user:name}", silence_message="{user:name}")) as made:
         session = await made.hf.session("t", agent="a")
         assert await session.messages() == []
         with pytest.raises(InvalidRequest, match="the text is empty after filling"):
             await session.speak(source="silence")
 
 
-async def test_a_failure_message_is_told_with_the_turns_state() -> None:
+async def test_failure_message_uses_the_turns_state() -> None:
     def note(context: ToolContext) -> str:
         """Note it."""
         context.state["temp:order"] = 7
         return "noted"
 
     down = ModelUnavailable("down", status=503)
-    sorry = agent(failure_message="Sorry {user:name}, order {temp:order} {missing}waits.")
+    sorry = make_agents(failure_message="Sorry {user:name}, order {temp:order} {missing}waits.")
     async with bench([said(None, ("c", "note", {})), [down]], note, agents=sorry) as made:
         await write_state(made, {"user:name": "Ada"})
         assert content(await made.ask("Hi", agent="a")) == "Sorry Ada, order 7 waits."
-    async with bench([[down]], agents=agent(failure_message="{user:words}")) as made:
+    async with bench([[down]], agents=make_agents(failure_message="{user:words}")) as made:
         with pytest.raises(ModelUnavailable):
             await made.ask("Hi", agent="a")
 
 
-# -- what it costs, and what must not leave ----------------------------------------------------
+# -- cost and secrets ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -287,22 +291,22 @@ async def test_a_failure_message_is_told_with_the_turns_state() -> None:
         ("{app:v?}", [(None, ["v"])]),
     ],
 )
-async def test_just_the_named_keys_of_shared_scopes_are_read(
+async def test_only_the_named_keys_of_shared_scopes_are_read(
     text: str, read: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with bench(["ok"], agents=agent(text)) as made:
+    async with bench(["ok"], agents=make_agents(text)) as made:
         state, noted = made.hf.store.state, []
 
-        async def watched(user_id: str | None, **more: Any) -> Any:
+        async def record_read(user_id: str | None, **more: Any) -> Any:
             noted.append((user_id, more.get("names")))
             return await state(user_id, **more)
 
-        monkeypatch.setattr(made.hf.store, "state", watched, raising=False)
+        monkeypatch.setattr(made.hf.store, "state", record_read, raising=False)
         await made.ask("Hi", agent="a")
         assert noted == read
 
 
-async def test_no_secret_of_an_artifact_or_of_temporary_state_reaches_the_model(
+async def test_secrets_in_artifacts_and_temporary_state_are_redacted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def note(context: ToolContext) -> str:
@@ -313,16 +317,16 @@ async def test_no_secret_of_an_artifact_or_of_temporary_state_reaches_the_model(
     caplog.set_level(logging.DEBUG)
     guard = Guard(make_redactor(), None)
     texts = "{artifact.notes.txt} {temp:key?}"
-    async with bench([said(None, ("c", "note", {})), said("ok")], note, agents=agent(texts), guard=guard) as made:
+    async with bench([said(None, ("c", "note", {})), said("ok")], note, agents=make_agents(texts), guard=guard) as made:
         await made.session.artifacts.save("notes.txt", f"the key is {KEY}")
         await made.ask("Hi", agent="a")
         assert all(KEY not in str(prompt) for prompt in made.model.prompts)
-        assert '{"is":"' in system_of(made)[0], "the rest of it is told"
+        assert '{"is":"' in get_system_messages(made)[0], "only the secret is replaced"
     assert KEY not in caplog.text
 
 
-async def test_an_error_quotes_no_value() -> None:
-    async with bench([], agents=agent("{topic} {missing}")) as made:
+async def test_missing_state_error_quotes_no_values() -> None:
+    async with bench([], agents=make_agents("{topic} {missing}")) as made:
         await write_state(made, {"topic": "confidential"})
         with pytest.raises(HoldfastError) as error:
             await made.ask("Hi", agent="a")

@@ -14,14 +14,14 @@ from holdfast.engine.model_calibration import ModelCalibration
 from holdfast.limits import MODELS_LEARNED
 
 
-class Place:
-    """Where a model is called."""
+class ModelClient:
+    """The client of a model, which has only a name."""
 
     name = "place"
 
 
-class Table:
-    """What a store keeps of models; a write waits until it may go on."""
+class LearnedTable:
+    """The store's table of learned models; writes wait for `free`."""
 
     def __init__(self) -> None:
         self.rows: dict[str, bytes] = {}
@@ -41,54 +41,54 @@ class Table:
         return True
 
 
-def made(table: Table) -> ModelCalibration:
-    """What a process knows, its clock at one moment."""
+def make_calibration(table: LearnedTable) -> ModelCalibration:
+    """Create a calibration with a fixed clock."""
     store: Any = table
     return ModelCalibration(store, lambda: 1)
 
 
-def llm(model: str) -> Llm:
-    """A model that is called at `Place`."""
-    client: Any = Place()
+def make_llm(model: str) -> Llm:
+    """Create a model with this client."""
+    client: Any = ModelClient()
     return Llm(name=model, model=model, client=client)
 
 
-async def test_what_is_learned_while_it_is_written_down_is_written_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports that come in the midst of a write are not left for the next one to take with it."""
+async def test_reports_during_a_write_are_written_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They do not have to wait for another report."""
     monkeypatch.setattr(module, "SAVE_AFTER", 0.0)
-    table = Table()
-    known = made(table)
+    table = LearnedTable()
+    known = make_calibration(table)
     table.free.clear()
-    known.record_usage(llm("m"), 10_000, 11_000)
+    known.record_usage(make_llm("m"), 10_000, 11_000)
     await table.writing.wait()
-    known.record_usage(llm("m"), 10_000, 12_000)
+    known.record_usage(make_llm("m"), 10_000, 12_000)
     table.free.set()
     await known.close()
     (row,) = table.rows.values()
     assert sorted(pair.reported for pair in decode_learned(row).calibration.pairs) == [11_000, 12_000]
 
 
-async def test_what_is_yet_to_be_written_down_is_not_forgotten_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However few are remembered: each of them is in the store in the end."""
+async def test_unsaved_models_are_not_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However few are kept in memory, all of them are written to the store."""
     monkeypatch.setattr(module, "MODELS_LEARNED", 1)
-    table = Table()
-    known = made(table)
+    table = LearnedTable()
+    known = make_calibration(table)
     for number in range(3):
-        known.record_usage(llm(f"m{number}"), 10_000, 11_000)
+        known.record_usage(make_llm(f"m{number}"), 10_000, 11_000)
     await known.close()
     assert len(table.rows) == 3
 
 
-async def test_models_that_anybody_may_name_are_not_remembered_for_ever() -> None:
-    """The one that was asked longest ago is forgotten here; the store still knows it."""
-    table = Table()
-    known = made(table)
+async def test_least_recently_used_models_are_evicted() -> None:
+    """They stay in the store. Clients can name any number of models."""
+    table = LearnedTable()
+    known = make_calibration(table)
     for number in range(MODELS_LEARNED + 3):
-        assert await known.get(llm(f"m{number}")) == Learned()
+        assert await known.get(make_llm(f"m{number}")) == Learned()
     assert len(known) == MODELS_LEARNED
-    known.record_usage(llm("m0"), 10_000, 11_000)
+    known.record_usage(make_llm("m0"), 10_000, 11_000)
     await known.close()
     for number in range(1, MODELS_LEARNED + 3):
-        await known.get(llm(f"m{number}"))
+        await known.get(make_llm(f"m{number}"))
     assert len(known) == MODELS_LEARNED
-    assert (await known.get(llm("m0"))).calibration.pairs
+    assert (await known.get(make_llm("m0"))).calibration.pairs

@@ -16,8 +16,8 @@ from tests.other_process import LINUX, other_process
 from tests.waiting import until
 
 
-class Table:
-    """What a store says when somebody asks for a lease."""
+class LeaseTable:
+    """A store that answers requests for leases as the test says."""
 
     def __init__(self) -> None:
         self.says: bool | None = True
@@ -36,9 +36,8 @@ class Table:
             raise StoreUnavailable("gone")
 
 
-async def test_one_that_was_lost_is_not_held_however_often_it_is_asked() -> None:
-    """Until the store gives it back."""
-    store: Any = (table := Table())
+async def test_lost_lease_is_not_held_until_it_is_acquired_again() -> None:
+    store: Any = (table := LeaseTable())
     lease = Lease(store, "sweep", "me", lambda: 1, 1000)
     assert await lease.renew()
     table.says = False
@@ -50,9 +49,9 @@ async def test_one_that_was_lost_is_not_held_however_often_it_is_asked() -> None
     assert await lease.keep()
 
 
-async def test_what_the_store_could_not_say_changes_nothing() -> None:
-    """A lease that was never taken is not held for the asking."""
-    store: Any = (table := Table())
+async def test_unavailable_store_raises_and_changes_nothing() -> None:
+    """A lease that was never acquired is not held."""
+    store: Any = (table := LeaseTable())
     lease = Lease(store, "sweep", "me", lambda: 1, 1000)
     table.says = None
     for _ in range(2):
@@ -60,9 +59,9 @@ async def test_what_the_store_could_not_say_changes_nothing() -> None:
             await lease.keep()
 
 
-async def test_it_is_renewed_when_half_of_it_is_over() -> None:
-    """Not before, for that would be a write for each look; and from then on for its whole length."""
-    store: Any = (table := Table())
+async def test_lease_is_renewed_after_half_its_length() -> None:
+    """Earlier renewals would write too often. The renewal counts from now."""
+    store: Any = (table := LeaseTable())
     clock = Clock(10_000)
     lease = Lease(store, "sweep", "me", clock, 1000)
     assert await lease.renew()
@@ -75,8 +74,8 @@ async def test_it_is_renewed_when_half_of_it_is_over() -> None:
 
 
 @LINUX
-async def test_a_lease_of_a_killed_process_is_taken_over_at_once() -> None:
-    """And that of a running one when it has expired."""
+async def test_lease_of_a_killed_process_is_taken_over_at_once() -> None:
+    """That of a running process only when it has expired."""
     store = await open_store("sqlite://:memory:", tenant="acme")
     lease = Lease(store, "sweep", "me", lambda: 1, 1000)
     with other_process() as other:
@@ -89,21 +88,21 @@ async def test_a_lease_of_a_killed_process_is_taken_over_at_once() -> None:
     await store.close()
 
 
-async def test_a_store_that_names_no_holders_has_leases_too() -> None:
-    """One that was written for version 0.1: what another process holds expires."""
-    store: Any = (table := Table())
+async def test_store_without_leased_by_supports_leases() -> None:
+    """Stores written for version 0.1 do not name holders: their leases just expire."""
+    store: Any = (table := LeaseTable())
     table.says = False
     assert not await Lease(store, "sweep", "me", lambda: 1, 1000).renew()
 
 
-# -- a block -----------------------------------------------------------------
+# -- lease blocks------------------------------------------------------------
 
 
-async def test_a_block_has_it_and_gives_it_back() -> None:
-    """Also one that fails."""
-    store: Any = (table := Table())
+async def test_block_acquires_and_releases_the_lease() -> None:
+    """Even if it raises."""
+    store: Any = (table := LeaseTable())
 
-    async def failed() -> None:
+    async def fail_in_block() -> None:
         async with acquire_lease(store, "sweep", "me", lambda: 1, length=1000) as lease:
             assert lease is not None
             assert table.asked == [("sweep", "me", 1, 1001)]
@@ -111,30 +110,30 @@ async def test_a_block_has_it_and_gives_it_back() -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        await failed()
+        await fail_in_block()
     assert table.released == [("sweep", "me")]
 
 
-async def test_what_somebody_else_has_is_not_given_back() -> None:
-    """The block knows that it has none."""
-    store: Any = (table := Table())
+async def test_block_without_the_lease_releases_nothing() -> None:
+    """It gets None."""
+    store: Any = (table := LeaseTable())
     table.says = False
     async with acquire_lease(store, "sweep", "me", lambda: 1, length=1000) as lease:
         assert lease is None
     assert table.released == []
 
 
-async def test_one_that_cannot_be_given_back_expires(caplog: pytest.LogCaptureFixture) -> None:
-    """The block has done its work: that is no failure of it, and is told."""
-    store: Any = (table := Table())
+async def test_failed_release_is_logged_and_the_lease_expires(caplog: pytest.LogCaptureFixture) -> None:
+    """The block succeeds, as its work is done."""
+    store: Any = (table := LeaseTable())
     async with acquire_lease(store, "sweep", "me", lambda: 1, length=1000):
         table.says = None
     assert [(record.name, record.levelno) for record in caplog.records] == [("holdfast.leases", logging.WARNING)]
 
 
-async def test_who_may_have_it_without_knowing_gives_it_back() -> None:
-    """The store may have done what it did not answer to."""
-    store: Any = (table := Table())
+async def test_lease_with_an_unknown_outcome_is_released() -> None:
+    """The store may have granted it without answering."""
+    store: Any = (table := LeaseTable())
     table.says = None
     with pytest.raises(StoreUnavailable):
         async with acquire_lease(store, "sweep", "me", lambda: 1, length=1000):
@@ -142,17 +141,17 @@ async def test_who_may_have_it_without_knowing_gives_it_back() -> None:
     assert table.released == [("sweep", "me")]
 
 
-async def test_who_is_cancelled_while_it_gives_it_back_gives_it_back() -> None:
-    """A process that ends then would keep everybody from its work until the lease is over."""
-    table, giving, given = Table(), asyncio.Event(), asyncio.Event()
+async def test_cancellation_waits_for_the_release() -> None:
+    """Otherwise an ending process would block others until the lease expires."""
+    table, giving, given = LeaseTable(), asyncio.Event(), asyncio.Event()
     release = table.release
 
-    async def slowly(name: str, holder: str) -> None:
+    async def release_slowly(name: str, holder: str) -> None:
         giving.set()
         await given.wait()
         await release(name, holder)
 
-    table.release = slowly  # type: ignore[method-assign]
+    table.release = release_slowly  # type: ignore[method-assign]
     store: Any = table
 
     async def work() -> None:
@@ -164,25 +163,25 @@ async def test_who_is_cancelled_while_it_gives_it_back_gives_it_back() -> None:
     for _ in range(3):
         task.cancel()
         await asyncio.sleep(0)
-        assert not task.done(), "it waits for the end of what it began, however often it is told to go"
+        assert not task.done(), "it waits for the release, however often it is cancelled"
     given.set()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert table.released == [("sweep", "me")]
 
 
-async def test_while_a_block_runs_it_is_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three times as often as needed, and no more once the block is over."""
-    store: Any = (table := Table())
+async def test_lease_is_renewed_while_a_block_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three times per lease length, and not after the block has ended."""
+    store: Any = (table := LeaseTable())
     lease = Lease(store, "sweep", "me", lambda: 1, 30_000)
     pauses, sleep = Pauses(), asyncio.sleep
 
-    async def slept(seconds: float) -> None:
-        if seconds:  # who waits here does so at once
+    async def record_sleep(seconds: float) -> None:
+        if seconds:  # other tasks only yield here
             await pauses(seconds)
         await sleep(0)
 
-    monkeypatch.setattr(asyncio, "sleep", slept)
+    monkeypatch.setattr(asyncio, "sleep", record_sleep)
     before = asyncio.all_tasks()
     async with lease.hold():
         await until(lambda: len(table.asked) >= 3)
@@ -191,9 +190,9 @@ async def test_while_a_block_runs_it_is_renewed(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("says", [False, None])
-async def test_a_block_that_lost_it_is_given_up(says: bool | None) -> None:
-    """Somebody else may have it by then, or nobody knows."""
-    store: Any = (table := Table())
+async def test_block_that_lost_its_lease_is_cancelled(says: bool | None) -> None:
+    """Another process may hold it by now, or the state is unknown."""
+    store: Any = (table := LeaseTable())
     table.says = says
     lease = Lease(store, "sweep", "me", lambda: 1, 3)
     with pytest.raises(TimeoutError):
