@@ -9,7 +9,7 @@ import holdfast
 from holdfast import Holdfast
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import SessionRef
-from tests.service.test_explain import look, opened, talk
+from tests.service.test_explain import open_holdfast, preview, run_turns
 
 BUDGET = 300
 SETTINGS = ContextSettings("digest", {"budget": 400})
@@ -74,12 +74,12 @@ async def test_a_prompt_that_was_sent_is_made_again_after_an_import_and_after_tu
     tmp_path: Path,
 ) -> None:
     """The marker is stored with the call: what the session was sent in its old place has the old one."""
-    async with opened(SETTINGS, f"sqlite:///{tmp_path}/one.db") as hf:
-        sent = await talk(hf, 8)
+    async with open_holdfast(SETTINGS, f"sqlite:///{tmp_path}/one.db") as hf:
+        sent = await run_turns(hf, 8)
         data = await hf.export(SessionRef("ada", "s"), retired=True, calls=True)
-    async with opened(SETTINGS, f"sqlite:///{tmp_path}/two.db") as hf:
+    async with open_holdfast(SETTINGS, f"sqlite:///{tmp_path}/two.db") as hf:
         await hf.import_(data)
-        sent += await talk(hf, 6, start=8)
+        sent += await run_turns(hf, 6, start=8)
         assert (
             len(
                 {
@@ -91,4 +91,4 @@ async def test_a_prompt_that_was_sent_is_made_again_after_an_import_and_after_tu
             == 2
         )
         for one in sent:
-            assert (await look(hf, at_turn=one["turn"])).built.hash == one["hash"], one["turn"]
+            assert (await preview(hf, at_turn=one["turn"])).built.hash == one["hash"], one["turn"]
