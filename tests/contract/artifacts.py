@@ -54,7 +54,7 @@ def _numbers(artifacts: Sequence[Artifact]) -> list[int]:
 # -- naming --------------------------------------------------------------------
 
 
-async def test_an_artifact_comes_back_as_it_was_named(store: Store) -> None:
+async def test_an_artifact_is_read_back_unchanged(store: Store) -> None:
     """With its version, and everything that was said of it."""
     await store.create(session())
     new = artifact("Übersicht 1.txt", author="ann", metadata={"k": ["Ü\0", 1.5, None]}, mime_type="text/html")
@@ -85,7 +85,7 @@ async def test_versions_count_from_zero(store: Store) -> None:
     assert await _named(store) == [("a.txt", 2), ("c.txt", 0)]
 
 
-async def test_naming_changes_nothing_else_of_a_session(store: Store) -> None:
+async def test_naming_an_artifact_changes_nothing_else_of_the_session(store: Store) -> None:
     """A tool may save an artifact in the middle of a turn, which expects a version of its session."""
     before = await store.create(session())
     await _saved(store, "b1")
@@ -102,7 +102,7 @@ async def test_the_same_naming_again_adds_nothing(store: Store) -> None:
     assert _numbers((await store.artifact_versions(REF, "a.txt")).artifacts) == [0, 1]
 
 
-async def test_an_expected_version_is_the_newest_or_nothing_is_named(store: Store) -> None:
+async def test_a_stale_expected_version_names_nothing(store: Store) -> None:
     """And `NOTHING` takes a name that is free."""
     await store.create(session())
     with pytest.raises(StaleArtifact):
@@ -117,7 +117,7 @@ async def test_an_expected_version_is_the_newest_or_nothing_is_named(store: Stor
     assert await store.blobs_in_use(["b1", "b2", "b3", "b4", "b5"]) == {"b2", "b4"}
 
 
-async def test_a_retry_with_an_expected_version_answers_what_the_first_did(store: Store) -> None:
+async def test_a_retry_with_an_expected_version_returns_the_first_result(store: Store) -> None:
     """As long as its content is what stands there, and nothing came behind it."""
     await store.create(session())
     await _saved(store, "b1")
@@ -135,7 +135,7 @@ async def test_a_retry_with_an_expected_version_answers_what_the_first_did(store
     ("one", "other"),
     [("Logo.PNG", "logo.png"), ("straße.txt", "STRASSE.txt"), ("ÉTÉ", "été"), ("Ǆ", "ǆ"), ("\u1e9b\u0323", "\u1e69")],
 )
-async def test_names_that_differ_in_case_alone_collide(store: Store, one: str, other: str) -> None:
+async def test_names_that_differ_only_in_case_collide(store: Store, one: str, other: str) -> None:
     """The refusal, and the answer to whoever asks for the other one, say which is there; then it is gone, the other is free."""
     await store.create(session())
     await _saved(store, "b1", name=unicodedata.normalize("NFC", one))
@@ -151,7 +151,7 @@ async def test_names_that_differ_in_case_alone_collide(store: Store, one: str, o
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "..", ".x", "a\\b", "a\0", "e\u0301", "nul.txt", "user:", "app:x", "a:b"])
-async def test_what_no_artifact_can_be_called_is_refused(store: Store, name: str) -> None:
+async def test_invalid_artifact_names_are_refused(store: Store, name: str) -> None:
     """Before anything is asked; a name in another form than NFC is its caller's to bring into it."""
     await store.create(session())
     with pytest.raises(InvalidRequest):
@@ -210,7 +210,7 @@ async def test_scopes_do_not_see_each_other(store: Store) -> None:
     assert await foreign.blobs_in_use(["b1", "b2", "b3"]) == frozenset()
 
 
-async def test_user_ids_compare_byte_for_byte(store: Store) -> None:
+async def test_user_ids_are_compared_by_bytes(store: Store) -> None:
     """Case, trailing spaces and NUL make another user."""
     users = ["ann", "Ann", "ann ", "ann\0", "änn", "a\u0308nn"]
     for at, user in enumerate(users):
@@ -219,7 +219,7 @@ async def test_user_ids_compare_byte_for_byte(store: Store) -> None:
         assert (await store.artifact(UserRef(user), "user:x")).blob == f"b{at}"
 
 
-async def test_a_name_says_its_scope(store: Store) -> None:
+async def test_the_name_determines_the_scope(store: Store) -> None:
     """What begins with `user:` is no session's own, and the other way round."""
     await store.create(session())
     for scope, name in ((REF, "user:a"), (USER, "a")):
@@ -229,7 +229,7 @@ async def test_a_name_says_its_scope(store: Store) -> None:
             await store.artifact(scope, name)
 
 
-async def test_no_session_no_artifacts(store: Store) -> None:
+async def test_artifacts_need_a_session(store: Store) -> None:
     """But a user has some without any session."""
     for ask in (
         store.artifact(REF, "a"),
@@ -247,7 +247,7 @@ async def test_no_session_no_artifacts(store: Store) -> None:
     assert await store.drop_artifacts(USER) == ()
 
 
-async def test_artifacts_go_with_their_session(store: Store) -> None:
+async def test_artifacts_are_deleted_with_their_session(store: Store) -> None:
     """When it is deleted, and when another one takes its place; those of the user stay."""
     for leave in (store.remove(REF), store.replace(session(), [])):
         await store.create(session())
@@ -264,7 +264,7 @@ async def test_artifacts_go_with_their_session(store: Store) -> None:
 # -- pages ---------------------------------------------------------------------
 
 
-async def test_pages_of_names(store: Store) -> None:
+async def test_names_are_listed_in_pages(store: Store) -> None:
     """In order of names without case; behind one that is gone too."""
     await store.create(session())
     names = ["Delta", "alpha", "Bravo", "charlie", "écho"]
@@ -287,7 +287,7 @@ async def test_pages_of_names(store: Store) -> None:
             await store.artifacts(REF, limit=limit)
 
 
-async def test_pages_of_versions(store: Store) -> None:
+async def test_versions_are_listed_in_pages(store: Store) -> None:
     """Oldest first, behind a version."""
     await store.create(session())
     await _saved(store, *(f"b{at}" for at in range(12)))
@@ -302,7 +302,7 @@ async def test_pages_of_versions(store: Store) -> None:
 # -- taking away ---------------------------------------------------------------
 
 
-async def test_one_version_is_taken_away(store: Store) -> None:
+async def test_one_version_can_be_deleted(store: Store) -> None:
     """The newest of those that are left is the newest; a number is not given again."""
     await store.create(session())
     saved = await _saved(store, "b1", "b2", "b3")
@@ -317,7 +317,7 @@ async def test_one_version_is_taken_away(store: Store) -> None:
         await store.drop_artifacts(REF, "a.txt", 0)
 
 
-async def test_the_last_version_takes_the_name_with_it(store: Store) -> None:
+async def test_deleting_the_last_version_deletes_the_name(store: Store) -> None:
     """Then it is as if it had never been: its versions begin anew."""
     await store.create(session())
     await _saved(store, "b1", "b2")
@@ -327,7 +327,7 @@ async def test_the_last_version_takes_the_name_with_it(store: Store) -> None:
     assert _numbers(await _saved(store, "b3")) == [0]
 
 
-async def test_a_name_and_a_scope_are_taken_away(store: Store) -> None:
+async def test_a_name_and_a_scope_can_be_deleted(store: Store) -> None:
     """With all versions; what was taken away is told."""
     await store.create(session())
     saved = [*(await _saved(store, "b1", "b2")), *(await _saved(store, "c1", "c2", name="c.txt"))]
@@ -344,7 +344,7 @@ async def test_a_name_and_a_scope_are_taken_away(store: Store) -> None:
 # -- room ----------------------------------------------------------------------
 
 
-async def test_a_scope_has_room_for_so_many_bytes(store: Store) -> None:
+async def test_the_bytes_of_artifacts_in_a_scope_are_limited(store: Store) -> None:
     """Of all versions together; taking some away makes room."""
     await store.create(session())
     await store.add_artifact(REF, artifact(blob="b1", content=b"x" * 60), room=100)
@@ -365,7 +365,9 @@ async def test_a_scope_has_room_for_so_many_bytes(store: Store) -> None:
 
 
 @pytest.mark.parametrize("scope", [REF, USER])
-async def test_many_save_one_name_at_once(store_opener: OpenStore, shared: bool, scope: Scope) -> None:
+async def test_simultaneous_saves_of_one_name_all_get_versions(
+    store_opener: OpenStore, shared: bool, scope: Scope
+) -> None:
     """In two openings: all succeed, each with a version of its own, gapless."""
     store = await store_opener()
     other = await store_opener() if shared else store
@@ -383,7 +385,7 @@ async def test_many_save_one_name_at_once(store_opener: OpenStore, shared: bool,
     assert _numbers((await store.artifact_versions(scope, name)).artifacts) == list(range(40))
 
 
-async def test_of_many_that_expect_the_same_one_wins(store: Store) -> None:
+async def test_one_of_many_writers_with_the_same_expectation_wins(store: Store) -> None:
     """And the others are told."""
     await store.create(session())
     won: list[int] = []
@@ -402,7 +404,7 @@ async def test_of_many_that_expect_the_same_one_wins(store: Store) -> None:
     assert (await store.artifact(REF, "a.txt")).blob == f"b{won[0]}"
 
 
-async def test_names_that_collide_are_not_both_taken_at_once(store: Store) -> None:
+async def test_colliding_names_are_not_both_created(store: Store) -> None:
     """Whoever comes second is refused, in a session and among a user's."""
     await store.create(session())
     refused: list[HoldfastError] = []
@@ -423,7 +425,7 @@ async def test_names_that_collide_are_not_both_taken_at_once(store: Store) -> No
 # -- contents ------------------------------------------------------------------
 
 
-async def test_contents_are_kept_in_parts(store: Store) -> None:
+async def test_contents_are_stored_in_parts(store: Store) -> None:
     """Each as it was, by its key; another tenant has none of them."""
     large = bytes(range(256)) * (limits.BLOB_PART_BYTES // 256)
     for part, data in enumerate((large, b"", b"\0'\\\"%s\n")):
@@ -439,7 +441,7 @@ async def test_contents_are_kept_in_parts(store: Store) -> None:
         await store.put_blob("../k1", 0, b"", timestamp=5)
 
 
-async def test_contents_are_deleted_whole(store: Store) -> None:
+async def test_contents_are_deleted_completely(store: Store) -> None:
     """Those that are not there are fine; another tenant's stay."""
     other = store.for_tenant("other")
     for handle in (store, other):
@@ -453,7 +455,7 @@ async def test_contents_are_deleted_whole(store: Store) -> None:
     assert await other.blob("k1", 0) == b"data"
 
 
-async def test_contents_are_found_by_when_they_were_written_last(store: Store) -> None:
+async def test_contents_are_found_by_time_of_last_write(store: Store) -> None:
     """One that is being written is as old as its newest part."""
     for blob, times in (("k3", [5]), ("k1", [5, 50]), ("k2", [9, 7]), ("k4", [10])):
         for part, timestamp in enumerate(times):

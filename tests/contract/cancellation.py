@@ -148,7 +148,7 @@ READS: dict[str, Operation] = {
 
 
 @pytest.mark.parametrize("what", WRITES)
-async def test_a_write_cancelled_at_any_await_is_done_or_not(store: Store, what: str) -> None:
+async def test_a_write_cancelled_at_any_await_is_complete_or_absent(store: Store, what: str) -> None:
     """Never half; the session goes on, and nobody else notices."""
     whole = SessionRef("whole", "s")
     await _made(store, whole)
@@ -167,7 +167,7 @@ async def test_a_write_cancelled_at_any_await_is_done_or_not(store: Store, what:
     await at_every_await(store, what, WRITES[what], judge)
 
 
-async def test_a_read_cancelled_at_any_await_is_nobody_elses_answer(store: Store) -> None:
+async def test_a_cancelled_read_is_not_another_readers_answer(store: Store) -> None:
     """Whoever asks at the same time, or next, gets what they asked for."""
 
     async def judge(ref: SessionRef) -> None:
@@ -195,7 +195,7 @@ async def test_a_write_cancelled_at_any_await_is_retried_by_its_key(store: Store
     await at_every_await(store, "keyed", keyed, judge)
 
 
-async def test_making_a_session_cancelled_at_any_await(store: Store) -> None:
+async def test_creating_a_session_can_be_cancelled_at_any_await(store: Store) -> None:
     """It is made whole, or not at all; then it can be made."""
 
     async def judge(ref: SessionRef) -> None:
@@ -212,7 +212,7 @@ async def test_making_a_session_cancelled_at_any_await(store: Store) -> None:
     await at_every_await(store, "make", make, judge, _nothing)
 
 
-async def test_a_lease_cancelled_at_any_await_is_had_or_not(store: Store) -> None:
+async def test_a_lease_cancelled_at_any_await_is_held_or_free(store: Store) -> None:
     """Whoever has it then is told so, and no second one is."""
 
     async def judge(ref: SessionRef) -> None:

@@ -34,7 +34,7 @@ async def _claimed(
 # -- opening -------------------------------------------------------------------
 
 
-async def test_a_write_opens_a_turn(openings: list[Store]) -> None:
+async def test_a_write_claims_a_turn(openings: list[Store]) -> None:
     """With its entries, or by itself; everybody sees who has it."""
     store = openings[0]
     assert (await store.create(session())).claim is None
@@ -46,7 +46,7 @@ async def test_a_write_opens_a_turn(openings: list[Store]) -> None:
         assert (await handle.window(REF, None)).session.claim == Claim("one", 100)
 
 
-async def test_a_turn_is_one_holders(openings: list[Store]) -> None:
+async def test_a_claim_has_one_holder(openings: list[Store]) -> None:
     """Another one is refused, whatever it brings, and told until when at most; nothing of it is written."""
     store, other = openings[0], openings[-1]
     await store.create(session())
@@ -74,7 +74,7 @@ async def test_an_expired_claim_is_taken_over(openings: list[Store]) -> None:
     assert refused.value.until == 300
 
 
-async def test_a_holder_renews(store: Store) -> None:
+async def test_a_holder_renews_its_claim(store: Store) -> None:
     """As often as it likes, also when it is late and nobody came."""
     await store.create(session())
     for at, until in ((2, 100), (50, 150), (60, 140), (1000, 1100)):
@@ -84,7 +84,7 @@ async def test_a_holder_renews(store: Store) -> None:
         await _claimed(store, "x", holder="two", until=2000, at=1099)
 
 
-async def test_what_claims_nothing_is_nobodys_business(openings: list[Store]) -> None:
+async def test_writes_without_a_claim_are_not_blocked(openings: list[Store]) -> None:
     """Writes without a claim need none, and change none: of any kind, by anybody, between any others."""
     store, other = openings[0], openings[-1]
     await store.create(session())
@@ -103,7 +103,7 @@ async def test_what_claims_nothing_is_nobodys_business(openings: list[Store]) ->
         await _claimed(other, "c", holder="two")
 
 
-async def test_what_others_claimed_is_never_missed(openings: list[Store]) -> None:
+async def test_claims_of_others_are_always_seen(openings: list[Store]) -> None:
     """What a store remembers of a session's claim is never believed: two openings, turn by turn."""
     await openings[0].create(session())
     for at in range(8):
@@ -123,7 +123,7 @@ async def test_what_others_claimed_is_never_missed(openings: list[Store]) -> Non
 # -- ending --------------------------------------------------------------------
 
 
-async def test_a_turn_ends_with_a_write(store: Store) -> None:
+async def test_a_write_releases_the_claim(store: Store) -> None:
     """Or by itself; then the session is free."""
     await store.create(session())
     for said in (["reply"], []):
@@ -134,7 +134,7 @@ async def test_a_turn_ends_with_a_write(store: Store) -> None:
         await _wrote(store, release="two")
 
 
-async def test_only_its_holder_ends_a_turn(store: Store) -> None:
+async def test_only_its_holder_releases_a_claim(store: Store) -> None:
     """Another's release does nothing to it, and is no error; nor is one of a turn that has ended."""
     await store.create(session())
     assert (await _wrote(store, release="one")).session.claim is None
@@ -147,7 +147,7 @@ async def test_only_its_holder_ends_a_turn(store: Store) -> None:
     assert await live(store) == ["a", "b"]
 
 
-async def test_a_last_write_holds_and_ends_the_turn(openings: list[Store]) -> None:
+async def test_a_last_write_claims_and_releases(openings: list[Store]) -> None:
     """A claim and its release in one write: refused when another one took the session over, else the session is free."""
     store, other = openings[0], openings[-1]
     await store.create(session())
@@ -165,7 +165,7 @@ async def test_a_last_write_holds_and_ends_the_turn(openings: list[Store]) -> No
 # -- what is no change ---------------------------------------------------------
 
 
-async def test_a_claim_by_itself_is_no_change_of_the_session(store: Store) -> None:
+async def test_a_claim_alone_does_not_change_the_session(store: Store) -> None:
     """Nor is a release: neither version nor times; a closed one stays closed, and views stay."""
     await store.create(session())
     await store.append(REF, Append(entries=[user("a")], views={"v": SavedView(0, b"v")}, timestamp=2))
@@ -187,7 +187,7 @@ async def test_a_claim_by_itself_is_no_change_of_the_session(store: Store) -> No
     assert released.session == await store.get(REF) == before
 
 
-async def test_a_claim_by_itself_may_expect(store: Store) -> None:
+async def test_a_claim_alone_can_expect_a_version(store: Store) -> None:
     """A version that is behind is told, and then nothing is claimed."""
     await store.create(session())
     await _wrote(store, "a")
@@ -210,7 +210,7 @@ async def test_a_claim_with_a_view_saves_it(store: Store) -> None:
 # -- wanting -------------------------------------------------------------------
 
 
-async def test_a_holder_learns_that_it_is_wanted(openings: list[Store]) -> None:
+async def test_a_holder_is_told_that_others_wait(openings: list[Store]) -> None:
     """With its next write of any kind, or look; renewing does not make it forget, a turn of another's does."""
     store, other = openings[0], openings[-1]
     await store.create(session())
@@ -226,7 +226,7 @@ async def test_a_holder_learns_that_it_is_wanted(openings: list[Store]) -> None:
     assert await _claim(store) == Claim("two", 900)
 
 
-async def test_only_the_holder_that_has_it_is_wanted(store: Store) -> None:
+async def test_only_the_current_holder_is_told_that_others_wait(store: Store) -> None:
     """Wanting one that has not, or where there is none, does nothing; where no session is, it says so."""
     with pytest.raises(SessionNotFound):
         await store.want(REF, "one")
@@ -251,7 +251,7 @@ async def test_only_the_holder_that_has_it_is_wanted(store: Store) -> None:
 
 
 @pytest.mark.parametrize("said", [["a"], []])
-async def test_of_several_that_open_a_turn_one_does(openings: list[Store], said: list[str]) -> None:
+async def test_one_of_several_claimants_wins(openings: list[Store], said: list[str]) -> None:
     """The others are told that it is busy, in two openings; round after round, with entries and without."""
     await openings[0].create(session())
     for round_ in range(6):
@@ -265,7 +265,7 @@ async def test_of_several_that_open_a_turn_one_does(openings: list[Store], said:
         await _wrote(openings[round_ % len(openings)], release=str(holder))
 
 
-async def test_a_claim_and_appends_at_once(openings: list[Store]) -> None:
+async def test_claims_and_simultaneous_appends(openings: list[Store]) -> None:
     """Appends that know nothing of turns lose nobody's claim, and no claim loses an append."""
     await openings[0].create(session())
     for round_ in range(6):
@@ -282,7 +282,7 @@ async def test_a_claim_and_appends_at_once(openings: list[Store]) -> None:
 # -- going ---------------------------------------------------------------------
 
 
-async def test_a_claim_goes_with_its_session(store: Store) -> None:
+async def test_claims_are_deleted_with_their_session(store: Store) -> None:
     """One in its place has none."""
     await store.create(session())
     await _claimed(store, "a")
@@ -292,7 +292,7 @@ async def test_a_claim_goes_with_its_session(store: Store) -> None:
     assert (await store.create(session())).claim is None
 
 
-async def test_claims_are_a_sessions_own(store: Store) -> None:
+async def test_claims_belong_to_one_session(store: Store) -> None:
     """Another session, user or tenant has its own."""
     others = [(store, SessionRef("ann", "s2")), (store, SessionRef("bob", "s1")), (store.for_tenant("other"), REF)]
     await store.create(session())
@@ -306,7 +306,7 @@ async def test_claims_are_a_sessions_own(store: Store) -> None:
     assert await _claim(store) == Claim("one", 100)
 
 
-async def test_a_holder_has_an_identifier(store: Store) -> None:
+async def test_invalid_holders_are_refused(store: Store) -> None:
     """Of the usual kind, byte for byte."""
     await store.create(session())
     for holder in ("", "\ud800", "x" * 600):

@@ -30,7 +30,7 @@ async def _log_of(store: Store, length: int, ref: SessionRef = REF) -> None:
 # -- laying ------------------------------------------------------------------
 
 
-async def test_a_compaction_comes_back_as_it_was_laid(store: Store) -> None:
+async def test_a_compaction_is_read_back_unchanged(store: Store) -> None:
     """With its id, and that it is live; the write that brought it tells the same."""
     await _log_of(store, 6)
     new = compaction(
@@ -56,7 +56,7 @@ async def test_a_digest_needs_no_model(store: Store) -> None:
     assert (laid.kind, laid.model, laid.report, laid.error) == ("digest", None, None, None)
 
 
-async def test_the_newer_one_supersedes(store: Store) -> None:
+async def test_a_newer_compaction_replaces_older_ones(store: Store) -> None:
     """The live one of its view, none of another view."""
     await _log_of(store, 6)
     for new in (compaction(0, 1), compaction(0, 1, view="w"), compaction(0, 3), compaction(0, 5)):
@@ -82,7 +82,7 @@ async def test_a_compaction_is_written_with_entries_views_and_calls(store: Store
     assert done.session == await store.get(REF)
 
 
-async def test_a_refused_write_lays_nothing(store: Store) -> None:
+async def test_a_refused_write_stores_no_compaction(store: Store) -> None:
     """All or nothing, with a stale `expect` too; a retry by its key lays nothing again."""
     await _log_of(store, 4)
     with pytest.raises(InvalidRequest):
@@ -96,7 +96,7 @@ async def test_a_refused_write_lays_nothing(store: Store) -> None:
     assert (again.replayed, again.compactions, await fates(store)) == (True, (), [(1, "live")])
 
 
-async def test_laying_one_is_a_change_of_the_session_but_no_use_of_it(store: Store) -> None:
+async def test_a_compaction_changes_the_session_but_does_not_count_as_use(store: Store) -> None:
     """The version goes on, so that whoever remembers the session reads it again; its time and status stay."""
     await _log_of(store, 4)
     before = await store.get(REF)
@@ -126,7 +126,7 @@ async def test_a_failed_attempt_is_recorded_and_changes_nothing(store: Store) ->
     assert (rows.view, rows.compaction and rows.compaction.id) == (VIEW["v"], 1)
 
 
-async def test_a_failed_attempt_and_the_digest_in_its_place(store: Store) -> None:
+async def test_a_failed_attempt_is_stored_with_the_digest_that_replaces_it(store: Store) -> None:
     """Both in one write, in order."""
     await _log_of(store, 4)
     await lay(store, failed(0, 1), compaction(0, 1, kind="digest"))
@@ -144,7 +144,7 @@ async def test_only_the_newest_failed_attempts_are_kept(store: Store) -> None:
     assert await fates(store) == [(1, "live"), *kept]
 
 
-async def test_only_the_newest_that_are_history_are_kept(store: Store) -> None:
+async def test_only_the_newest_inactive_compactions_are_kept(store: Store) -> None:
     """Live and failed ones do not count; ids go on, and none is given again."""
     await _log_of(store, 4)
     await lay(store, compaction(0, 1, view="w"), failed())
@@ -163,7 +163,7 @@ async def test_only_the_newest_that_are_history_are_kept(store: Store) -> None:
 # -- what does not hold any more ---------------------------------------------
 
 
-async def test_one_whose_end_was_retired_meanwhile_is_dead_on_arrival(store: Store) -> None:
+async def test_a_compaction_whose_end_was_retired_is_inactive(store: Store) -> None:
     """It supersedes nothing, its view is not saved, and it is kept for whoever asks."""
     await _log_of(store, 6)
     await lay(store, compaction(0, 1))
@@ -177,7 +177,7 @@ async def test_one_whose_end_was_retired_meanwhile_is_dead_on_arrival(store: Sto
     assert beyond.status == "dead"
 
 
-async def test_one_made_from_what_was_erased_meanwhile_leaves_nothing(store: Store) -> None:
+async def test_a_compaction_of_erased_messages_is_not_stored(store: Store) -> None:
     """Neither its text nor its report is written; one made from what stands since is laid."""
     await _log_of(store, 6)
     await store.erase(REF, 1)
@@ -189,7 +189,7 @@ async def test_one_made_from_what_was_erased_meanwhile_leaves_nothing(store: Sto
     assert fresh.status == "live"
 
 
-async def test_one_made_before_another_was_laid_is_dead_on_arrival(store: Store) -> None:
+async def test_a_compaction_made_before_a_newer_one_is_inactive(store: Store) -> None:
     """Two processes summarise one view; of another view nothing is said."""
     await _log_of(store, 6)
     await lay(store, compaction(0, 3, built_at=1))
@@ -199,9 +199,7 @@ async def test_one_made_before_another_was_laid_is_dead_on_arrival(store: Store)
 
 
 @pytest.mark.parametrize("place", [(0, 2), (1, 3), (1, 5), (4, 5)])
-async def test_one_that_does_not_hold_the_live_ones_range_is_dead_on_arrival(
-    store: Store, place: tuple[int, int]
-) -> None:
+async def test_a_compaction_that_misses_the_live_range_is_inactive(store: Store, place: tuple[int, int]) -> None:
     """What the live one tells would be told nowhere."""
     await _log_of(store, 6)
     await lay(store, compaction(0, 3))
@@ -209,7 +207,7 @@ async def test_one_that_does_not_hold_the_live_ones_range_is_dead_on_arrival(
     assert await fates(store) == [(1, "live"), (2, "dead")]
 
 
-async def test_one_made_from_what_was_dropped_meanwhile_is_dead_on_arrival(store: Store) -> None:
+async def test_a_compaction_made_from_a_dropped_one_is_inactive(store: Store) -> None:
     """What was dropped does not come back inside another."""
     await _log_of(store, 6)
     await lay(store, compaction(0, 3))
@@ -219,7 +217,7 @@ async def test_one_made_from_what_was_dropped_meanwhile_is_dead_on_arrival(store
     assert [one.status for one in await lay(store, compaction(0, 4, built_at=built_at + 1))] == ["live"]
 
 
-async def test_a_view_built_before_its_compaction_is_not_saved_behind_it(store: Store) -> None:
+async def test_a_view_older_than_its_compaction_is_not_saved(store: Store) -> None:
     """Views of other keys are, and so is the one that comes with the compaction."""
     await _log_of(store, 6)
     before = SavedView(0, b"before", built_at=1)
@@ -237,7 +235,7 @@ async def test_a_view_built_before_its_compaction_is_not_saved_behind_it(store: 
 # -- dropping ----------------------------------------------------------------
 
 
-async def test_dropping_the_live_one_brings_the_one_before_back(store: Store) -> None:
+async def test_dropping_the_live_compaction_restores_the_previous_one(store: Store) -> None:
     """Views are forgotten, and the session has changed."""
     await _log_of(store, 6)
     for last in (1, 3):
@@ -253,7 +251,7 @@ async def test_dropping_the_live_one_brings_the_one_before_back(store: Store) ->
     assert await verify(store, REF) == 6
 
 
-async def test_what_was_dropped_itself_does_not_come_back(store: Store) -> None:
+async def test_dropped_compactions_are_not_restored(store: Store) -> None:
     """Nor does what is dead: the newest that was only superseded does."""
     await _log_of(store, 6)
     for last in (1, 2, 3):
@@ -264,7 +262,7 @@ async def test_what_was_dropped_itself_does_not_come_back(store: Store) -> None:
     assert await fates(store) == [(1, "live"), (2, "dropped"), (3, "dropped")]
 
 
-async def test_a_view_built_before_a_drop_is_not_saved_behind_it(store: Store) -> None:
+async def test_a_view_older_than_a_drop_is_not_saved(store: Store) -> None:
     """It holds what was dropped."""
     await _log_of(store, 6)
     await lay(store, compaction(0, 3))
@@ -273,7 +271,7 @@ async def test_a_view_built_before_a_drop_is_not_saved_behind_it(store: Store) -
     assert (await store.window(REF, "v")).view is None
 
 
-async def test_dropping_what_is_not_there(store: Store) -> None:
+async def test_dropping_a_missing_compaction_is_an_error(store: Store) -> None:
     """`CompactionNotFound`, of one that is dropped, dead or failed too; the version stays."""
     await _log_of(store, 6)
     await lay(store, compaction(0, 1), failed(), compaction(0, 70))
@@ -295,7 +293,7 @@ async def test_dropping_what_is_not_there(store: Store) -> None:
 # -- what the log does to them -----------------------------------------------
 
 
-async def test_retiring_kills_those_that_reach_that_far(store: Store) -> None:
+async def test_retiring_deactivates_compactions_that_contain_the_entry(store: Store) -> None:
     """The newest that does not is live again; texts stay."""
     await _log_of(store, 8)
     for last in (1, 3, 5):
@@ -308,7 +306,7 @@ async def test_retiring_kills_those_that_reach_that_far(store: Store) -> None:
     assert await fates(store) == [(1, "superseded"), (2, "dead"), (3, "dead"), (4, "dead"), (5, "failed"), (6, "live")]
 
 
-async def test_retiring_what_is_behind_them_leaves_them(store: Store) -> None:
+async def test_retiring_later_entries_keeps_compactions(store: Store) -> None:
     """A regenerated reply costs no summary; a write may retire and lay at once."""
     await _log_of(store, 6)
     await lay(store, compaction(0, 3))
@@ -325,7 +323,7 @@ async def test_retiring_what_is_behind_them_leaves_them(store: Store) -> None:
     assert await fates(store) == [(1, "dead"), (2, "dead"), (3, "live")]
 
 
-async def test_erasing_empties_every_one_that_holds_the_entry(store: Store) -> None:
+async def test_erasing_empties_every_compaction_with_the_entry(store: Store) -> None:
     """Whatever its status; those beside it keep what they tell."""
     await _log_of(store, 8)
     told: dict[str, Any] = {"report": {"quote": "said"}}
@@ -341,7 +339,7 @@ async def test_erasing_empties_every_one_that_holds_the_entry(store: Store) -> N
     assert (await store.window(REF, "v")).compaction == kept[0]
 
 
-async def test_totals_follow_an_erased_entry(store: Store) -> None:
+async def test_erasing_updates_the_totals_of_compactions(store: Store) -> None:
     """Of compactions behind it: their running totals are those of the live path."""
     await _log_of(store, 6)
     await lay(store, compaction(2, 3), compaction(0, 1, view="w"))
@@ -353,7 +351,7 @@ async def test_totals_follow_an_erased_entry(store: Store) -> None:
     assert (await store.compactions(REF, live=True))[0].total == 34
 
 
-async def test_pins_importance_and_appends_change_nothing(store: Store) -> None:
+async def test_pins_importance_and_appends_keep_compactions(store: Store) -> None:
     """A compaction is of its range, and the range is what it was."""
     await _log_of(store, 6)
     await lay(store, compaction(0, 3))
@@ -363,7 +361,7 @@ async def test_pins_importance_and_appends_change_nothing(store: Store) -> None:
     assert await fates(store) == [(1, "live")]
 
 
-async def test_replace_and_delete_take_them(store: Store) -> None:
+async def test_replace_and_delete_remove_compactions(store: Store) -> None:
     """A session that takes the place begins with none; other sessions keep theirs."""
     other = SessionRef("bob", "s1")
     await _log_of(store, 6)
@@ -379,7 +377,7 @@ async def test_replace_and_delete_take_them(store: Store) -> None:
     assert await fates(store, other) == [(1, "live")]
 
 
-async def test_they_belong_to_a_tenant(store: Store) -> None:
+async def test_compactions_belong_to_a_tenant(store: Store) -> None:
     """Another tenant's session of the same name has its own."""
     other = store.for_tenant("other")
     for one in (store, other):
@@ -412,7 +410,7 @@ async def test_they_belong_to_a_tenant(store: Store) -> None:
     ],
     ids=lambda value: value.__name__ if isinstance(value, type) else "",
 )
-async def test_what_is_no_compaction_is_refused(store: Store, bad: NewCompaction, error: type[Exception]) -> None:
+async def test_invalid_compactions_are_refused(store: Store, bad: NewCompaction, error: type[Exception]) -> None:
     """And nothing of the write is written."""
     await _log_of(store, 2)
     with pytest.raises(error):
@@ -420,7 +418,7 @@ async def test_what_is_no_compaction_is_refused(store: Store, bad: NewCompaction
     assert (await store.get(REF)).version == 1
 
 
-async def test_the_largest_compaction_is_taken(store: Store) -> None:
+async def test_the_largest_compaction_is_stored(store: Store) -> None:
     """To the byte."""
     await _log_of(store, 2)
     large = compaction(0, 1, "é" * (limits.COMPACTION_BYTES // 2))
@@ -430,7 +428,7 @@ async def test_the_largest_compaction_is_taken(store: Store) -> None:
 # -- windows -----------------------------------------------------------------
 
 
-async def test_a_window_of_a_view_that_was_never_saved(store: Store) -> None:
+async def test_a_window_without_a_saved_view_is_the_live_path(store: Store) -> None:
     """It has the live compaction all the same; without a view there is none."""
     await _log_of(store, 4)
     (laid,) = await lay(store, compaction(0, 1))
@@ -440,7 +438,7 @@ async def test_a_window_of_a_view_that_was_never_saved(store: Store) -> None:
     assert (await store.window(REF, None)).compaction is None
 
 
-async def test_a_head_of_thousands(store: Store) -> None:
+async def test_a_head_of_thousands_of_entries_is_read(store: Store) -> None:
     """Whatever the view keeps, in order, and each once."""
     await store.create(session())
     await store.append(REF, Append(entries=[user(str(at)) for at in range(6000)], timestamp=2))

@@ -112,7 +112,7 @@ class Reference:
 
 @given(moves=st.lists(_moves, min_size=1, max_size=30))
 @SHARED_STORE
-async def test_compactions_are_what_the_reference_says(store: Store, moves: list[Any]) -> None:
+async def test_compactions_match_the_reference(store: Store, moves: list[Any]) -> None:
     """After any appends, edits, erasures, drops and compactions, laid in time or late."""
     ref, model = SessionRef("ann", f"c{next(_numbers)}"), Reference()
     await store.create(session(ref))

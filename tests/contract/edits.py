@@ -45,7 +45,7 @@ async def test_retired_entries_stay_in_the_log(store: Store) -> None:
     assert await verify(store, REF) == 5
 
 
-async def test_retiring_with_nothing_in_its_place(store: Store) -> None:
+async def test_entries_can_be_retired_without_replacement(store: Store) -> None:
     """The next entry that comes is the one that took it; retiring what is not there retires nothing."""
     await store.create(session())
     await store.append(REF, Append(entries=[user("a"), assistant("b")], timestamp=2))
@@ -59,7 +59,7 @@ async def test_retiring_with_nothing_in_its_place(store: Store) -> None:
     assert await verify(store, REF) == 3
 
 
-async def test_a_session_says_when_it_was_last_reshaped(store: Store) -> None:
+async def test_the_version_of_the_last_edit_is_stored(store: Store) -> None:
     """What comes behind leaves it; what retires, pins or erases moves it, and reading says the same as writing."""
     await store.create(session())
     done = await store.append(REF, Append(entries=[user("a"), assistant("b")], timestamp=2))
@@ -77,7 +77,7 @@ async def test_a_session_says_when_it_was_last_reshaped(store: Store) -> None:
     assert found.reshaped == found.version - 1
 
 
-async def test_going_back_to_the_start(store: Store) -> None:
+async def test_rewinding_to_the_start(store: Store) -> None:
     """When all is retired, what comes is a first message: of turn 0, with the first digest."""
     await store.create(session())
     first = await store.append(REF, Append(entries=[user("a"), assistant("b"), user("c")], timestamp=2))
@@ -86,7 +86,7 @@ async def test_going_back_to_the_start(store: Store) -> None:
     assert (done.entries[0].turn_id, done.session.tail.anchor, done.session.tokens) == (0, 3, 10)
 
 
-async def test_going_back_into_a_unit(store: Store) -> None:
+async def test_rewinding_into_a_unit(store: Store) -> None:
     """A result that comes after its sibling was retired joins the unit; one of an orphan in between does not close it."""
     await store.create(session())
     await store.append(REF, Append(entries=[user("q"), calls("x", "y"), result("?"), result("x")], timestamp=2))
@@ -115,7 +115,7 @@ _writes = st.lists(
 
 @given(writes=_writes)
 @SHARED_STORE
-async def test_a_log_that_went_back_is_as_one_that_never_went_there(store: Store, writes: Any) -> None:
+async def test_a_rewound_log_equals_one_without_the_retired_entries(store: Store, writes: Any) -> None:
     """Against a plain list: after any appends and rewinds the live path is derived as if written straight."""
     ref = SessionRef("ann", f"s{next(_numbers)}")
     await store.create(session(ref))
@@ -190,7 +190,7 @@ async def test_annotate_keeps_choices_about_facts_in_the_metadata(store: Store) 
 
 
 @pytest.mark.parametrize("seq", [-1, 1, 2, 10**12])
-async def test_annotating_what_is_not_live(store: Store, seq: int) -> None:
+async def test_only_live_entries_can_be_annotated(store: Store, seq: int) -> None:
     """`EntryNotFound`, and the version stays."""
     await store.create(session())
     await store.append(REF, Append(entries=[user("a"), user("b")], timestamp=2))
@@ -203,7 +203,7 @@ async def test_annotating_what_is_not_live(store: Store, seq: int) -> None:
 # -- importance in bulk ------------------------------------------------------
 
 
-async def test_rate_sets_what_nobody_said(store: Store) -> None:
+async def test_rate_sets_unset_importances(store: Store) -> None:
     """Of live entries without an importance; the version and the views stay."""
     await store.create(session())
     log = [user("a"), user("b", importance=0.9), user("c"), user("d"), user("e", importance=0.0)]
@@ -219,7 +219,7 @@ async def test_rate_sets_what_nobody_said(store: Store) -> None:
     assert await verify(store, REF) == 6
 
 
-async def test_a_page_is_rated_at_once(store: Store) -> None:
+async def test_a_page_of_entries_is_rated_in_one_write(store: Store) -> None:
     """More is `TooLarge`; what is no number is refused whole; a session that is not there is `SessionNotFound`."""
     await store.create(session())
     await store.append(REF, Append(entries=[user("x") for _ in range(PAGE + 1)], timestamp=2))
@@ -238,7 +238,9 @@ async def test_a_page_is_rated_at_once(store: Store) -> None:
     rated=st.dictionaries(st.integers(-2, 15), st.floats(-5, 5), max_size=12),
 )
 @SHARED_STORE
-async def test_what_a_caller_said_stands(store: Store, said: list[Any], rated: dict[int, float]) -> None:
+async def test_ratings_do_not_replace_a_callers_importance(
+    store: Store, said: list[Any], rated: dict[int, float]
+) -> None:
     """Against a plain list."""
     ref = SessionRef("ann", f"s{next(_numbers)}")
     await store.create(session(ref))
@@ -252,7 +254,7 @@ async def test_what_a_caller_said_stands(store: Store, said: list[Any], rated: d
 # -- erasing -----------------------------------------------------------------
 
 
-async def test_erase_leaves_the_place_and_the_digest(store: Store) -> None:
+async def test_erasing_keeps_seq_and_digest(store: Store) -> None:
     """Content and metadata go, calls keep their ids, later totals follow the new count, and the chain holds."""
     await store.create(session())
     log = [user("q"), calls("x"), result("x", "secret", tokens=70, metadata={"original": "secret"}), assistant("a")]
@@ -273,7 +275,7 @@ async def test_erase_leaves_the_place_and_the_digest(store: Store) -> None:
     assert await verify(store, REF) == 5
 
 
-async def test_totals_follow_on_every_path_that_went_through_an_erased_entry(store: Store) -> None:
+async def test_erasing_updates_the_totals_of_every_path(store: Store) -> None:
     """Retired entries that came after it too; those after its own retirement not."""
     await store.create(session())
     await store.append(REF, Append(entries=[user(str(at)) for at in range(5)], timestamp=2))
@@ -285,7 +287,7 @@ async def test_totals_follow_on_every_path_that_went_through_an_erased_entry(sto
     assert (await store.get(REF)).tokens == 10 + 3 + 10 + 25 + 10
 
 
-async def test_erasing_what_is_not_there(store: Store) -> None:
+async def test_erasing_a_missing_entry_is_an_error(store: Store) -> None:
     """`EntryNotFound`; a retired entry can be erased."""
     await store.create(session())
     await store.append(REF, Append(entries=[user("a"), user("secret")], timestamp=2))
@@ -299,7 +301,7 @@ async def test_erasing_what_is_not_there(store: Store) -> None:
 # -- views -------------------------------------------------------------------
 
 
-async def test_a_window_is_head_and_rest(store: Store) -> None:
+async def test_a_window_has_the_head_and_the_rest(store: Store) -> None:
     """The entries the view keeps from before its frontier, then the live path from the frontier on."""
     await store.create(session())
     log = [assistant("hello"), user("task"), *(user(str(at)) for at in range(2, 10))]
@@ -324,7 +326,7 @@ async def test_a_window_without_a_view_is_the_whole_live_path(store: Store, view
     assert (rows.view, rows.head, texts(rows.entries)) == (None, (), ["a", "b", "C"])
 
 
-async def test_the_head_has_nothing_retired(store: Store) -> None:
+async def test_the_head_has_no_retired_entries(store: Store) -> None:
     """A retired pin or anchor is not sent."""
     await store.create(session())
     await store.append(REF, Append(entries=[user("old", pinned=True), user("b")], timestamp=2))
@@ -335,7 +337,7 @@ async def test_the_head_has_nothing_retired(store: Store) -> None:
     assert (texts(rows.head), texts(rows.entries)) == (["task"], ["y"])
 
 
-async def test_the_views_saved_longest_ago_are_forgotten(store: Store) -> None:
+async def test_the_least_recently_saved_views_are_dropped(store: Store) -> None:
     """Where a write saves a view and nothing else, however far the views have come. One that is saved again stays."""
     await store.create(session())
     await store.append(REF, Append(entries=[user(str(at)) for at in range(60)], timestamp=2))
@@ -361,7 +363,7 @@ async def _with_a_view(store: Store) -> None:
     assert await _saved(store) == VIEW["v"]
 
 
-async def test_views_forget_what_changed(store: Store) -> None:
+async def test_edits_drop_the_views_that_contain_them(store: Store) -> None:
     """Retiring, pinning, unpinning and erasing drop every view of the session."""
     await _with_a_view(store)
     for forget in (
@@ -430,7 +432,7 @@ async def test_saving_a_view_is_not_a_change_of_the_session(store: Store) -> Non
     assert await _saved(store) == SavedView(2, b"more")
 
 
-async def test_live_is_what_the_texts_say(store: Store) -> None:
+async def test_the_live_path_matches_a_model(store: Store) -> None:
     """A history that was edited, regenerated and continued reads as its client sees it."""
     await store.create(session())
     await store.append(REF, Append(entries=[user("1"), assistant("2"), user("3"), assistant("4")], timestamp=2))

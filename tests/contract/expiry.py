@@ -36,7 +36,7 @@ async def said(store: Store, text: str, *, at: int, ref: SessionRef = REF) -> No
 # -- use -----------------------------------------------------------------------
 
 
-async def test_writes_are_use(store: Store) -> None:
+async def test_writes_count_as_use(store: Store) -> None:
     """An append and a change of the session's fields count; a saved annotation does not."""
     made = await store.create(session(timestamp=3))
     assert made.accessed_at == 3
@@ -48,7 +48,7 @@ async def test_writes_are_use(store: Store) -> None:
     assert (await store.get(REF)).accessed_at == 9
 
 
-async def test_a_touch_is_use_and_nothing_else(store: Store) -> None:
+async def test_a_touch_counts_as_use_and_changes_nothing_else(store: Store) -> None:
     """It changes neither the version nor `updated_at`, so whoever expects a version is not refused."""
     await store.create(session(timestamp=3))
     before = await store.get(REF)
@@ -58,7 +58,7 @@ async def test_a_touch_is_use_and_nothing_else(store: Store) -> None:
     await store.append(REF, Append(entries=[user("hello")], timestamp=9, expect=before.version))
 
 
-async def test_a_touch_never_goes_back(store: Store) -> None:
+async def test_a_touch_never_moves_the_time_back(store: Store) -> None:
     """Of two servers whose clocks differ, the later one counts."""
     await store.create(session(timestamp=3))
     await store.touch(REF, timestamp=9)
@@ -66,7 +66,7 @@ async def test_a_touch_never_goes_back(store: Store) -> None:
     assert (await store.get(REF)).accessed_at == 9
 
 
-async def test_a_touch_needs_a_session(store: Store) -> None:
+async def test_touching_a_missing_session_is_an_error(store: Store) -> None:
     """One of a session that is gone is refused."""
     with pytest.raises(SessionNotFound):
         await store.touch(REF, timestamp=1)
@@ -75,7 +75,7 @@ async def test_a_touch_needs_a_session(store: Store) -> None:
 # -- ends ----------------------------------------------------------------------
 
 
-async def test_a_closed_session_stays(store: Store) -> None:
+async def test_a_closed_session_is_kept(store: Store) -> None:
     """It can be read, and says when and why it ended; whoever expects the version before is stale."""
     await store.create(session())
     await said(store, "hello", at=7)
@@ -164,7 +164,7 @@ async def test_a_write_to_an_expired_session_is_refused_when_asked_for(store: St
     await store.append(usual, Append(entries=[user("never")], timestamp=DAY, ttl=0))
 
 
-async def test_what_is_no_use_is_not_refused_as_late(store: Store) -> None:
+async def test_writes_that_do_not_count_as_use_are_not_refused_as_late(store: Store) -> None:
     """A saved view; nor is a retry, which writes nothing; and a wrong version is told before."""
     await store.create(session(timestamp=10))
     await store.append(REF, Append(entries=[user("a")], timestamp=10, idempotency_key="k"))
@@ -174,7 +174,7 @@ async def test_what_is_no_use_is_not_refused_as_late(store: Store) -> None:
         await store.append(REF, Append(entries=[user("b")], timestamp=DAY, expect=7, ttl=5))
 
 
-async def test_an_append_says_whether_it_opened_the_session(store: Store) -> None:
+async def test_an_append_reports_whether_it_reopened_the_session(store: Store) -> None:
     """The first one behind an end does."""
     await store.create(session())
     await store.end(ending(hooks=()))
@@ -183,7 +183,7 @@ async def test_an_append_says_whether_it_opened_the_session(store: Store) -> Non
     assert (opened.reopened, more.reopened) == (True, False)
 
 
-async def test_an_end_can_be_recorded_that_leaves_the_session_as_it_is(store: Store) -> None:
+async def test_an_end_can_be_recorded_without_closing_the_session(store: Store) -> None:
     """For hooks that are to be told of it all the same."""
     await store.create(session())
     before = await store.get(REF)
@@ -195,7 +195,7 @@ async def test_an_end_can_be_recorded_that_leaves_the_session_as_it_is(store: St
         await store.record_ending(ending(2, SessionRef("ann", "nobody's")))
 
 
-async def test_it_says_whether_it_is_durable(store: Store) -> None:
+async def test_a_store_reports_whether_it_is_durable(store: Store) -> None:
     """As do all handles of it."""
     assert isinstance(store.durable, bool)
     assert store.for_tenant("other").durable == store.durable
@@ -204,7 +204,7 @@ async def test_it_says_whether_it_is_durable(store: Store) -> None:
 # -- withdrawal ----------------------------------------------------------------
 
 
-async def test_a_withdrawn_session_is_gone_by_name_and_whole_by_its_ref(store: Store) -> None:
+async def test_a_withdrawn_session_is_found_only_by_its_ref(store: Store) -> None:
     """Who is to be told of it finds all of it, nobody else any."""
     await store.create(session(metadata={"a": 1}))
     await said(store, "hello", at=7)
@@ -257,7 +257,7 @@ async def test_a_closed_session_can_be_withdrawn(store: Store) -> None:
 # -- identity ------------------------------------------------------------------
 
 
-async def test_what_is_meant_for_a_session_does_not_reach_another_of_its_name(store: Store) -> None:
+async def test_writes_do_not_reach_a_new_session_of_the_same_name(store: Store) -> None:
     """Deleted, installed in its place or withdrawn: the next one of the name is another one, at whatever version."""
     seen = [await store.create(session())]
     await store.remove(REF)
@@ -274,7 +274,7 @@ async def test_what_is_meant_for_a_session_does_not_reach_another_of_its_name(st
     assert await live(store) == ["in time"]
 
 
-async def test_an_identity_stays(store: Store) -> None:
+async def test_a_session_keeps_its_identity(store: Store) -> None:
     """Over writes, an end, and the message that opens it again."""
     made = await store.create(session())
     await said(store, "one", at=2)
@@ -304,7 +304,7 @@ async def _some(store: Store) -> None:
         (DAY, None, "cd"),
     ],
 )
-async def test_idle_sessions_are_those_past_their_ttl(store: Store, now: int, ttl: int | None, ids: str) -> None:
+async def test_idle_sessions_are_past_their_ttl(store: Store, now: int, ttl: int | None, ids: str) -> None:
     """To the millisecond; a ttl of 0 of its own means never."""
     await _some(store)
     found = await store.idle(now=now, ttl=ttl)
@@ -342,7 +342,7 @@ async def test_idle_sessions_are_limited_and_of_one_tenant(store: Store) -> None
     assert (await other.oldest(), await other.active()) == ((), 0)
 
 
-async def test_a_changed_ttl_counts_at_once(store: Store) -> None:
+async def test_a_changed_ttl_applies_immediately(store: Store) -> None:
     """From the time of the change."""
     await store.create(session(timestamp=10))
     await store.update(REF, SessionPatch(ttl=5), timestamp=20)
@@ -351,7 +351,7 @@ async def test_a_changed_ttl_counts_at_once(store: Store) -> None:
     assert await store.idle(now=DAY, ttl=None) == ()
 
 
-async def test_use_puts_expiry_off(store: Store) -> None:
+async def test_use_postpones_expiry(store: Store) -> None:
     """By a write as by a touch, with the session's own ttl as with the server's."""
     for name, ttl in (("own", 10), ("default", None)):
         await store.create(session(SessionRef("ann", name), timestamp=10, ttl=ttl))
@@ -363,7 +363,7 @@ async def test_use_puts_expiry_off(store: Store) -> None:
     assert [one.id for one in await store.idle(now=30, ttl=10)] == ["own", "default"]
 
 
-async def test_the_oldest_are_those_used_longest_ago(store: Store) -> None:
+async def test_the_oldest_sessions_are_the_least_recently_used(store: Store) -> None:
     """Whatever their ttl; those that have ended do not count."""
     await _some(store)
     await store.touch(SessionRef("ann", "a"), timestamp=40)
@@ -374,7 +374,7 @@ async def test_the_oldest_are_those_used_longest_ago(store: Store) -> None:
     assert await store.active() == 4
 
 
-async def test_tenants_are_those_with_sessions(store: Store) -> None:
+async def test_tenants_with_sessions_are_listed(store: Store) -> None:
     """In order, page by page."""
     for tenant in ("b", "a", "c"):
         await store.for_tenant(tenant).create(session())
@@ -384,7 +384,7 @@ async def test_tenants_are_those_with_sessions(store: Store) -> None:
     assert list(await store.tenants(after="b")) == ["c"]
 
 
-async def test_tenants_with_memories_alone_are_listed(store: Store) -> None:
+async def test_tenants_with_only_memories_are_listed(store: Store) -> None:
     """Whoever's they are, in their place among the others, once; until all of them were dropped."""
     owners = {"a": ANN, "c": Owner("app"), "d": Owner("agent", "x")}
     for tenant, owner in owners.items():
@@ -427,7 +427,7 @@ async def test_the_ends_of_a_user_are_found(store: Store) -> None:
     assert await store.for_tenant("other").endings_of("ann") == ()
 
 
-async def test_a_delivery_is_noted_for_good(store: Store) -> None:
+async def test_a_recorded_delivery_is_permanent(store: Store) -> None:
     """A hook that was told is not told again; a failure puts the rest off."""
     await store.create(session())
     await store.end(ending())
@@ -447,7 +447,7 @@ async def test_a_delivery_is_noted_for_good(store: Store) -> None:
     await store.forget_ending("end_1")
 
 
-async def test_deliveries_noted_at_once_are_all_noted(store: Store) -> None:
+async def test_simultaneous_deliveries_are_all_recorded(store: Store) -> None:
     """None overwrites another."""
     hooks = tuple(f"hook {at}" for at in range(8))
     await store.create(session())
@@ -456,7 +456,7 @@ async def test_deliveries_noted_at_once_are_all_noted(store: Store) -> None:
     assert (await store.endings(due=DAY))[0].hooks == ()
 
 
-async def test_ends_come_in_the_order_in_which_they_are_due(store: Store) -> None:
+async def test_ends_are_returned_in_due_order(store: Store) -> None:
     """Then in that in which they happened."""
     for number, (due, at) in enumerate(((9, 2), (5, 4), (5, 3))):
         ref = SessionRef("ann", f"s{number}")

@@ -84,7 +84,7 @@ _moves = st.one_of(
 
 @given(moves=st.lists(_moves, min_size=1, max_size=8), lookups=st.lists(_lookups, min_size=1, max_size=8))
 @SHARED_STORE
-async def test_an_index_is_what_the_model_says(index: Index, moves: list[Any], lookups: list[Lookup]) -> None:
+async def test_an_index_matches_the_model(index: Index, moves: list[Any], lookups: list[Lookup]) -> None:
     """After any writes; counts, what matches, what passes, in order."""
     handle, model = index.for_tenant(f"t{next(_numbers)}"), Model()
     for move in moves:
@@ -138,9 +138,7 @@ async def _asked(index: Index, model: Model, asked: Lookup) -> None:
     filters=_filters,
 )
 @SHARED_STORE
-async def test_vectors_are_what_the_model_says(
-    index: Index, moves: list[Any], numbers: list[int], filters: Filters
-) -> None:
+async def test_vectors_match_the_model(index: Index, moves: list[Any], numbers: list[int], filters: Filters) -> None:
     """Each document has the vector of its text, or waits for it; the nearest are those that an exact scan finds."""
     handle, model = index.for_tenant(f"v{next(_numbers)}"), Model()
     for at, move in enumerate(moves):

@@ -70,7 +70,7 @@ HOSTILE = (
 NAMES = ("'", '"', "%", "_", "a\\", "ann", "Ann", "ann ", "A\0B", "ü", "u\u0308", "s;--", "会" * 100)
 
 
-async def test_a_document_comes_back_as_it_was_put(index: Index) -> None:
+async def test_a_document_is_read_back_unchanged(index: Index) -> None:
     """All but its digest, its terms and its text, which is nowhere."""
     new = document(
         7,
@@ -93,7 +93,7 @@ async def test_a_document_comes_back_as_it_was_put(index: Index) -> None:
     assert (answer.documents, answer.length, answer.frequencies) == (1, 4, {"walk": 1, "dog": 1})
 
 
-async def test_how_far_an_index_is_comes_with_the_documents(index: Index) -> None:
+async def test_progress_is_stored_with_the_documents(index: Index) -> None:
     """And of a source of which it knows nothing, nothing."""
     assert await index.progress(SPACE, "s1") is None
     far = Progress(identity="i1", version=-3, next_seq=9, talk=4, tool=2, epoch=5, complete=False)
@@ -103,14 +103,14 @@ async def test_how_far_an_index_is_comes_with_the_documents(index: Index) -> Non
     assert await index.progress(Space("user", "ann"), "s1") is None
 
 
-async def test_an_empty_write_is_progress(index: Index) -> None:
+async def test_an_empty_write_stores_progress(index: Index) -> None:
     """A session that says nothing yet is known too."""
     assert await index.write(SPACE, batch(version=4))
     assert await index.progress(SPACE, "s1") == progress_of(version=4)
     assert (await index.status()).sources == 1
 
 
-async def test_what_is_expected_has_to_be_there(index: Index) -> None:
+async def test_a_write_with_a_stale_expectation_is_refused(index: Index) -> None:
     """Else nothing is written, and nothing is raised."""
     first = batch(document(0, "a"), expect=None)
     assert await index.write(SPACE, first)
@@ -167,7 +167,7 @@ async def test_a_document_moves(index: Index) -> None:
     assert await found(index, "x", channel="tool") == [("s1", 1)]
 
 
-async def test_places_are_taken_over_in_a_ring(index: Index) -> None:
+async def test_documents_can_swap_places_in_one_write(index: Index) -> None:
     """All at once, whatever stood there before."""
     await feed(index, "a x", "b x", "c x")
     turned = [document(0, "a x", place=1), document(1, "b x", place=2), document(2, "c x", place=0)]
@@ -186,7 +186,7 @@ async def test_documents_are_dropped(index: Index) -> None:
     assert [seq for seq, _ in await index.list_digests(SPACE, "s1")] == [0, 2]
 
 
-async def test_another_of_the_same_name_takes_its_place(index: Index) -> None:
+async def test_a_new_source_replaces_one_of_the_same_name(index: Index) -> None:
     """A session that was deleted and made again is another one: nothing of the first is left."""
     await feed(index, "old x", "older x")
     await index.write(SPACE, batch(document(0, "new x"), source=Source("s1", "i2")))
@@ -222,7 +222,7 @@ async def test_many_documents_of_one_source(index: Index) -> None:
     )
 
 
-async def test_held_goes_on_where_it_stopped(index: Index) -> None:
+async def test_listing_documents_continues_after_a_page(index: Index) -> None:
     """In order of the entries, over both channels."""
     documents = [document(at, f"w{at}", channel="tool" if at % 3 else "talk", place=at) for at in range(9)]
     await index.write(SPACE, batch(*documents))
@@ -231,7 +231,7 @@ async def test_held_goes_on_where_it_stopped(index: Index) -> None:
     assert await index.list_digests(SPACE, "s2") == []
 
 
-async def test_a_term_is_only_ever_a_term(index: Index) -> None:
+async def test_terms_are_never_interpreted(index: Index) -> None:
     """Whatever stands in it finds those that have it, and no others; and nothing of it is interpreted."""
     documents = [document(other, "", terms={one: other + 1, "plain": 1}, length=9) for other, one in enumerate(HOSTILE)]
     await index.write(SPACE, batch(*documents))
@@ -286,14 +286,14 @@ async def test_memories_are_one_source_with_an_empty_name(index: Index) -> None:
     ],
     ids=str,
 )
-async def test_what_no_document_can_be(index: Index, wrong: dict[str, Any]) -> None:
+async def test_invalid_documents_are_refused(index: Index, wrong: dict[str, Any]) -> None:
     """Is refused, and nothing of its batch is written."""
     with pytest.raises(InvalidRequest):
         await index.write(SPACE, batch(document(0, "a"), replace(document(1, "b"), **wrong)))
     assert await index.progress(SPACE, "s1") is None
 
 
-async def test_a_batch_does_not_contradict_itself(index: Index) -> None:
+async def test_contradictory_batches_are_refused(index: Index) -> None:
     """Two documents of one number or place, or the progress of another source."""
     one = document(0, "a")
     for wrong in (
@@ -308,7 +308,7 @@ async def test_a_batch_does_not_contradict_itself(index: Index) -> None:
     assert await index.sources() == []
 
 
-async def test_notes(index: Index) -> None:
+async def test_notes_are_stored(index: Index) -> None:
     """A tenant's own; `clear` leaves them."""
     assert await index.note("rebuild") is None
     await index.keep_note("rebuild", b"\0one", new=True)
@@ -323,7 +323,7 @@ async def test_notes(index: Index) -> None:
         await index.keep_note("rebuild", bytes(64 * 1024 + 1))
 
 
-async def test_a_closed_index_says_so(index_opener: OpenIndex) -> None:
+async def test_a_closed_index_raises(index_opener: OpenIndex) -> None:
     """Closing twice is fine; the handles of other tenants are closed with it."""
     index = await index_opener()
     other = index.for_tenant("other")
@@ -346,7 +346,7 @@ async def test_closing_a_handle_of_another_tenant_closes_nothing_else(index: Ind
     assert await found(index, "a") == [("s1", 0)]
 
 
-async def test_the_source_says_which_one_it_is(index: Index) -> None:
+async def test_a_source_has_an_identity(index: Index) -> None:
     """Its number is equal for equal sources, and for no others."""
     await feed(index, "x", "x")
     await feed(index, "x", source=Source("s2", "i2"))
@@ -358,7 +358,7 @@ async def test_the_source_says_which_one_it_is(index: Index) -> None:
     assert SOURCE.id == mine[0].session
 
 
-async def test_a_source_is_made_anew(index: Index) -> None:
+async def test_a_recreated_source_has_a_new_identity(index: Index) -> None:
     """From its first entry on, whatever of it is still there: its progress says where it is, and nothing is there twice."""
     await feed(index, *(f"old x n{at}" for at in range(6)))
     vague = progress_of(next_seq=0, version=-1, complete=False)

@@ -26,7 +26,7 @@ async def test_candidates_have_at_least_one_of_the_terms(index: Index) -> None:
     assert (answer.documents, answer.length, answer.frequencies) == (5, 7, {"dog": 2, "cat": 3})
 
 
-async def test_frequencies_are_those_of_the_whole_space(index: Index) -> None:
+async def test_frequencies_cover_the_whole_space(index: Index) -> None:
     """Filters and limits change what is found, not what is counted."""
     await feed(index, "dog", "dog", "cat")
     whole = await index.lookup(Lookup(space=SPACE, terms=("dog", "cat")))
@@ -41,7 +41,7 @@ async def test_frequencies_are_those_of_the_whole_space(index: Index) -> None:
         assert (answer.documents, answer.length, answer.frequencies) == (3, 3, whole.frequencies)
 
 
-async def test_channels_are_apart(index: Index) -> None:
+async def test_channels_are_separate(index: Index) -> None:
     """What tools gave is counted and found for itself."""
     await index.write(SPACE, batch(document(0, "dog"), document(1, "dog cat", channel="tool", place=0)))
     talk = await index.lookup(Lookup(space=SPACE, terms=("dog", "cat")))
@@ -52,7 +52,7 @@ async def test_channels_are_apart(index: Index) -> None:
         await found(index, "dog", channel="all")
 
 
-async def test_each_filter(index: Index) -> None:
+async def test_each_filter_works(index: Index) -> None:
     """Lets pass what it says, with terms and without, alone and together."""
     first = [document(at, "x", role=role, agent=agent) for at, (role, agent) in enumerate(_WHO)]
     await index.write(SPACE, batch(*first))
@@ -97,7 +97,7 @@ async def test_without_terms_the_newest_come_first(index: Index) -> None:
     assert await found(index, limit=2, filters=Filters(sessions=("s1",))) == [("s1", 1), ("s1", 2)]
 
 
-async def test_a_limit_keeps_those_of_the_rarest_terms(index: Index) -> None:
+async def test_a_limit_keeps_documents_with_the_rarest_terms(index: Index) -> None:
     """And among equals those that stand beside others, and then the newest."""
     await feed(index, *("common",) * 10, "rare", *("common",) * 10)
     assert ("s1", 10) in await found(index, "common", "rare", limit=1)
@@ -109,7 +109,7 @@ async def test_a_limit_keeps_those_of_the_rarest_terms(index: Index) -> None:
     assert await found(index, "x", limit=2, filters=Filters(not_sessions=("s2",))) == [("s1", 1), ("s1", 2)]
 
 
-async def test_in_a_small_space_all_that_match_are_candidates(index: Index) -> None:
+async def test_all_matches_of_a_small_space_are_candidates(index: Index) -> None:
     """More than in a larger one, where the best are."""
     await feed(index, *(f"x w{at % 5}" for at in range(SMALL)))
     assert len(await found(index, "x", "w1")) == SMALL
@@ -119,7 +119,7 @@ async def test_in_a_small_space_all_that_match_are_candidates(index: Index) -> N
     assert len(await found(index, "x", filters=Filters(roles=("user",)))) == CANDIDATES
 
 
-async def test_of_many_that_match_the_rarest_are_there(index: Index) -> None:
+async def test_the_rarest_of_many_matches_are_candidates(index: Index) -> None:
     """Whatever common words come with them; filters too."""
     texts = [f"x y z w{at % 3}" for at in range(SMALL + 500)]
     texts[77] += " rare"
@@ -134,7 +134,7 @@ async def test_of_many_that_match_the_rarest_are_there(index: Index) -> None:
         assert seqs(answer.found) == sorted(seqs(answer.found))
 
 
-async def test_at_gives_documents_by_their_number(index: Index) -> None:
+async def test_documents_are_read_by_number(index: Index) -> None:
     """Without counts; those that are not there are left out."""
     await feed(index, "a", "b", "c")
     assert seqs(await index.at(SPACE, "s1", [2, 0, 9, 2])) == [("s1", 0), ("s1", 2)]
@@ -143,7 +143,7 @@ async def test_at_gives_documents_by_their_number(index: Index) -> None:
     assert await index.at(Space("talk", "bob"), "s1", [0]) == []
 
 
-async def test_near_gives_documents_by_their_place(index: Index) -> None:
+async def test_neighbours_are_read_by_place(index: Index) -> None:
     """Of the space and channel, and of those that pass the filters; others are left out, whatever is asked for."""
     await index.write(SPACE, batch(document(0, "a"), document(1, "b", agent="x"), document(2, "c", channel="tool")))
     await feed(index, "d", space=Space("talk", "bob"))
@@ -163,13 +163,13 @@ async def test_near_gives_documents_by_their_place(index: Index) -> None:
     assert await index.near(asked, []) == []
 
 
-async def test_neighbours_help_where_there_are_too_many(index: Index) -> None:
+async def test_neighbours_count_when_there_are_too_many_matches(index: Index) -> None:
     """Of two turns that say the same, the one beside an answer is there."""
     await feed(index, *("x",) * 20, "x", "answer answer", *("y",) * 2, *("x",) * 20)
     assert (20, 21) <= tuple(seq for _, seq in await found(index, "x", "answer", limit=2)) < (22,)
 
 
-async def test_very_many_terms(index: Index) -> None:
+async def test_lookups_with_thousands_of_terms_work(index: Index) -> None:
     """A question may have more than an engine reads at once."""
     await feed(index, *(f"t{at}" for at in range(100)))
     assert len(await found(index, *(f"t{at}" for at in range(0, 200, 2)))) == 50
@@ -182,13 +182,13 @@ async def test_a_limit_is_at_least_one(index: Index, limit: int) -> None:
         await found(index, "x", limit=limit)
 
 
-async def test_a_time_is_a_number_that_fits(index: Index) -> None:
+async def test_times_outside_64_bits_are_refused(index: Index) -> None:
     """Whatever the engine would make of a larger one."""
     with pytest.raises(InvalidRequest):
         await found(index, "x", filters=Filters(since=1 << 64))
 
 
-async def test_documents_of_long_texts(index: Index) -> None:
+async def test_long_documents_are_found(index: Index) -> None:
     """Thousands of terms, each counted."""
     terms = {f"w{at}": at + 1 for at in range(5000)}
     far = Progress(identity="i1", version=1, next_seq=1, talk=1)
@@ -199,7 +199,7 @@ async def test_documents_of_long_texts(index: Index) -> None:
     assert answer.found[0].length == answer.length == sum(terms.values())
 
 
-async def test_a_document_without_terms(index: Index) -> None:
+async def test_a_document_without_terms_is_stored(index: Index) -> None:
     """Is held and found by its place alone."""
     await index.write(SPACE, batch(document(0, "", terms={}, length=0), document(1, "a")))
     assert await found(index) == [("s1", 1), ("s1", 0)]

@@ -43,7 +43,7 @@ async def _fenced(index: Index, name: str) -> None:
             return
 
 
-async def test_processes_feed_one_index(shared_index_opener: OpenIndex, index_elsewhere: tuple[str, str]) -> None:
+async def test_processes_write_to_one_index(shared_index_opener: OpenIndex, index_elsewhere: tuple[str, str]) -> None:
     """None ever meets one that is locked; all of each is there."""
     index = await shared_index_opener()
     feeding = [_feeder(index_elsewhere, name, 30) for name in ("a", "b", "c")]
@@ -56,7 +56,7 @@ async def test_processes_feed_one_index(shared_index_opener: OpenIndex, index_el
     assert answer.documents == answer.frequencies["x"] == len(answer.found) == 90 * WRITE
 
 
-async def test_what_was_acknowledged_survives_kill_9(
+async def test_acknowledged_index_writes_survive_kill_9(
     shared_index_opener: OpenIndex, index_elsewhere: tuple[str, str]
 ) -> None:
     """Round after round a feeder is killed in the middle; the next goes on where that one was."""

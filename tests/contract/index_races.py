@@ -20,7 +20,7 @@ ROUNDS = 10
 MOST_AWAITS = 60
 
 
-async def test_of_several_feeders_one_is_ahead(index_openings: list[Index]) -> None:
+async def test_one_of_several_indexers_advances(index_openings: list[Index]) -> None:
     """What each expects holds for one of them: the others write nothing, and go on from where that one is."""
     far = None
     for round_ in range(ROUNDS):
@@ -40,7 +40,7 @@ async def test_of_several_feeders_one_is_ahead(index_openings: list[Index]) -> N
         assert answer.frequencies["x"] == round_ + 1
 
 
-async def test_counts_hold_whoever_writes_at_once(index_openings: list[Index]) -> None:
+async def test_counts_are_right_with_simultaneous_writers(index_openings: list[Index]) -> None:
     """Many sources of few spaces, with the same words, put and replaced and dropped in turn by all openings."""
     spaces = [Space("talk", f"u{at}") for at in range(3)]
 
@@ -68,7 +68,7 @@ async def test_counts_hold_whoever_writes_at_once(index_openings: list[Index]) -
         )
 
 
-async def test_new_spaces_and_models_are_made_once(index_openings: list[Index]) -> None:
+async def test_new_spaces_and_models_are_created_once(index_openings: list[Index]) -> None:
     """By whoever is first; the others write to the same."""
 
     async def work(number: int) -> None:
@@ -82,7 +82,7 @@ async def test_new_spaces_and_models_are_made_once(index_openings: list[Index]) 
     assert len(await index_openings[0].similar(Lookup(space=SPACE, limit=99), "m", vector(1, 0))) == 12
 
 
-async def test_of_several_new_notes_one_is_kept(index_openings: list[Index]) -> None:
+async def test_one_of_several_new_notes_is_kept(index_openings: list[Index]) -> None:
     """And everybody reads that one, from when their own was written on."""
 
     async def noted(number: int, name: str) -> bytes | None:
@@ -96,7 +96,7 @@ async def test_of_several_new_notes_one_is_kept(index_openings: list[Index]) -> 
         assert None not in found
 
 
-async def test_readers_see_whole_writes(index_openings: list[Index]) -> None:
+async def test_readers_see_complete_writes(index_openings: list[Index]) -> None:
     """A lookup in the middle of writes sees all of each, or nothing."""
     done = asyncio.Event()
 
@@ -140,7 +140,9 @@ async def _lookup(index: Index, space: Space) -> object:
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("act", [_write, _drop, _drop_space, _put, _lookup], ids=lambda act: act.__name__)
-async def test_a_caller_gives_up(index: Index, act: Act, late: bool) -> None:  # a parameter
+async def test_a_cancelled_caller_leaves_the_index_consistent(
+    index: Index, act: Act, late: bool
+) -> None:  # a parameter
     """At any await: what it did is done or not, never half, and the index goes on."""
     neighbour = Space("talk", "neighbour")
     await feed(index, "a x", "b x", space=neighbour)
@@ -179,7 +181,7 @@ async def _whole(index: Index, space: Space) -> None:
     assert len(await index.list_digests(space, "s1")) == len(seqs)
 
 
-async def test_close_gives_everything_back(index_opener: OpenIndex) -> None:
+async def test_closing_an_index_releases_everything(index_opener: OpenIndex) -> None:
     """Threads, files and connections are as before, after use by many at once."""
     before = HeldResources()
     for _ in range(3):
@@ -190,7 +192,7 @@ async def test_close_gives_everything_back(index_opener: OpenIndex) -> None:
         assert before.more() == []
 
 
-async def test_what_was_written_is_there_when_it_is_opened_again(shared_index_opener: OpenIndex) -> None:
+async def test_writes_survive_reopening(shared_index_opener: OpenIndex) -> None:
     """Closing and opening finds everything, in the same order."""
     index = await shared_index_opener()
     await feed(index, "dog", "cat dog", "bird")

@@ -16,7 +16,7 @@ async def _said(index: Index, space: Space) -> None:
     assert await index.put_vectors(space, Source("s1", "i1"), "m", vectors) == len(WORDS)
 
 
-async def test_spaces_with_the_same_words_are_apart(index: Index) -> None:
+async def test_spaces_with_the_same_words_are_separate(index: Index) -> None:
     """Whatever is asked, and whatever others have: an answer does not change by it."""
     lookups = [
         Lookup(space=BOB, terms=("dog", "cat")),
@@ -62,7 +62,7 @@ async def test_a_tenant_sees_nothing_of_another(index: Index) -> None:
     assert len(await found(index, "dog")) == 3
 
 
-async def test_a_space_is_dropped_whole(index: Index) -> None:
+async def test_a_space_is_dropped_completely(index: Index) -> None:
     """Others stay; and it may have things again."""
     for space in (SPACE, BOB):
         await _said(index, space)
@@ -78,7 +78,7 @@ async def test_a_space_is_dropped_whole(index: Index) -> None:
     assert await index.similar(Lookup(space=SPACE), "m", vector(1, 0)) == []
 
 
-async def test_clear_takes_all_of_a_tenant(index: Index) -> None:
+async def test_clear_removes_everything_of_a_tenant(index: Index) -> None:
     """And nothing of another."""
     other = index.for_tenant("other")
     for handle in (index, other):
@@ -93,7 +93,7 @@ async def test_clear_takes_all_of_a_tenant(index: Index) -> None:
     assert (await index.status()).vectors == {"m": 4}
 
 
-async def test_sources_come_in_pages(index: Index) -> None:
+async def test_sources_are_listed_in_pages(index: Index) -> None:
     """In order of space and id, of all spaces or of one, and only the incomplete ones, each once."""
     spaces = [Space("agent", "a"), Space("talk", "a"), Space("talk", "b"), Space("user", "a")]
     for at, space in enumerate(reversed(spaces)):
@@ -117,7 +117,7 @@ async def test_sources_come_in_pages(index: Index) -> None:
     assert await index.sources(space=Space("talk", "none")) == []
 
 
-async def test_spaces_without_sources_are_passed_over(index: Index) -> None:
+async def test_spaces_without_sources_are_skipped(index: Index) -> None:
     """However many of them come one after the other."""
     spaces = [Space("talk", f"u{at:02}") for at in range(60)]
     for space in spaces:
@@ -142,7 +142,7 @@ async def _paged(index: Index, space: Space | None, limit: int, **asked: bool) -
     return everything
 
 
-async def test_status_counts(index: Index) -> None:
+async def test_status_reports_counts(index: Index) -> None:
     """Sources, documents of both channels, vectors by model."""
     nothing = await index.status()
     assert (nothing.sources, nothing.incomplete, nothing.documents, nothing.vectors) == (0, 0, 0, {})

@@ -40,7 +40,7 @@ async def test_documents_wait_for_a_vector(index: Index) -> None:
     assert await _seqs(index) == []
 
 
-async def test_another_model_begins_anew(index: Index) -> None:
+async def test_another_model_starts_without_vectors(index: Index) -> None:
     """What has a vector of one waits for one of the other, and then has that one alone."""
     await feed(index, *TEXTS[:3])
     await feed(index, *TEXTS[:2], space=Space("user", "ann"))
@@ -70,7 +70,7 @@ async def test_a_vector_belongs_to_a_text(index: Index) -> None:
     assert await _seqs(index) == [0, 2]
 
 
-async def test_vectors_stay_with_what_stays(index: Index) -> None:
+async def test_vectors_of_unchanged_documents_are_kept(index: Index) -> None:
     """A document that is put again keeps its own while it says the same, wherever it goes."""
     await feed(index, *TEXTS[:4])
     await index.put_vectors(SPACE, SOURCE, "m", _vectors(0, 1, 2, 3))
@@ -117,7 +117,7 @@ async def test_a_model_has_one_dimension(index: Index) -> None:
     assert await index.put_vectors(SPACE, SOURCE, "m", [Vectored(1, digest_of(TEXTS[1]), vector(1, 2, 3))]) == 1
 
 
-async def test_the_nearest_come_with_their_neighbours(index: Index) -> None:
+async def test_the_nearest_documents_are_returned_with_their_neighbours(index: Index) -> None:
     """The nearest first, with their inner products."""
     await feed(index, *TEXTS)
     far = [Vectored(at, digest_of(text), vector(0, 1)) for at, text in enumerate(TEXTS)]
@@ -131,7 +131,7 @@ async def test_the_nearest_come_with_their_neighbours(index: Index) -> None:
     assert all(one.candidate.counts == {} for one in near)
 
 
-async def test_filters_hold_for_the_nearest_and_for_their_neighbours(index: Index) -> None:
+async def test_filters_apply_to_the_nearest_and_their_neighbours(index: Index) -> None:
     """None that does not pass is there; and those that pass are found behind any number that do not."""
     documents = [document(at, text, role="user" if at % 4 == 0 else "tool") for at, text in enumerate(TEXTS)]
     await index.write(SPACE, batch(*documents))
@@ -150,7 +150,7 @@ async def test_filters_hold_for_the_nearest_and_for_their_neighbours(index: Inde
     assert await index.similar(Lookup(space=SPACE), "m2", vector(1, 0)) == []
 
 
-async def test_vectors_of_many_documents(index: Index, nearest_exactly: bool) -> None:
+async def test_vectors_of_many_documents_are_found(index: Index, nearest_exactly: bool) -> None:
     """Those that are nearest by an exact scan are found, all of them where the engine is exact."""
     chance = random.Random(1)
     texts = [f"t{at}" for at in range(1500)]
@@ -186,7 +186,7 @@ async def _waiting(index: Index) -> dict[int, bytes]:
     return {one.seq: one.before for one in await index.pending(IN_CONTEXT)}
 
 
-async def test_a_document_waits_with_the_one_before(index: Index) -> None:
+async def test_a_document_waits_for_a_vector_with_the_one_before(index: Index) -> None:
     """That of the place before in the same channel of the same source: none across a gap, of memories, or for other models."""
     documents = [document(0, TEXTS[0]), document(2, TEXTS[1], place=1), document(5, TEXTS[2], place=3)]
     await index.write(SPACE, batch(*documents, document(1, "tool", channel="tool", place=0), next_seq=6))
@@ -204,7 +204,7 @@ async def test_a_document_waits_with_the_one_before(index: Index) -> None:
 
 
 @pytest.mark.parametrize("gone", [0, 2])
-async def test_a_dropped_document_takes_the_vector_after_it_along(index: Index, gone: int) -> None:
+async def test_dropping_a_document_drops_the_vector_after_it(index: Index, gone: int) -> None:
     """It was computed from both texts; the one after that stays, and so does what is alike in other sources and spaces."""
     other, memories = Source("s2", "i2"), Space("user", "ann")
     await feed(index, *TEXTS[:5])
@@ -225,7 +225,7 @@ async def test_a_dropped_document_takes_the_vector_after_it_along(index: Index, 
     assert await index.pending(IN_CONTEXT, space=memories) == []
 
 
-async def test_a_changed_document_takes_the_vector_after_it_along(index: Index) -> None:
+async def test_changing_a_document_drops_the_vector_after_it(index: Index) -> None:
     """Also where the document after it is put again, at its place or at another; and nothing else is embedded again."""
     await feed(index, *TEXTS[:5])
     await _embed_in_context(index)
@@ -244,7 +244,7 @@ async def test_a_changed_document_takes_the_vector_after_it_along(index: Index) 
     assert await _waiting(index) == {}
 
 
-async def test_another_analysis_leaves_vectors_with_context(index: Index) -> None:
+async def test_a_new_analysis_keeps_vectors_with_context(index: Index) -> None:
     """A text is the same, whatever terms it has: an upgrade embeds nothing again."""
     await feed(index, *TEXTS[:4])
     await _embed_in_context(index)

@@ -59,7 +59,7 @@ async def _grown(store: Store, seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_a_log_is_installed_as_it_was(store: Store, seed: int) -> None:
+async def test_an_installed_log_equals_the_original(store: Store, seed: int) -> None:
     """Retired and erased entries included: the copy is equal, entry by entry, holds, and goes on as the original does."""
     await _grown(store, seed)
     log = await store.entries(REF, retired=True)
@@ -89,7 +89,7 @@ async def test_only_the_live_path_can_be_installed(store: Store) -> None:
     assert await verify(store, COPY) == 3
 
 
-async def test_what_is_erased_is_installed_without_content(store: Store) -> None:
+async def test_erased_entries_are_installed_without_content(store: Store) -> None:
     """Whatever stands there: an erased entry says nothing."""
     await store.replace(session(), [old(user("secret", metadata={"quoted": "secret"}), stands_for=b"d" * 16)])
     (entry,) = await store.entries(REF)
@@ -106,7 +106,7 @@ IMPOSSIBLE: dict[str, Sequence[NewEntry]] = {
 
 
 @pytest.mark.parametrize("what", IMPOSSIBLE)
-async def test_what_cannot_have_been_retired_so(store: Store, what: str) -> None:
+async def test_impossible_retirements_are_refused(store: Store, what: str) -> None:
     """`InvalidMessage` says which entry, and nothing is changed."""
     await store.create(session(state={"k": 1}))
     with pytest.raises(InvalidMessage) as error:
@@ -115,7 +115,7 @@ async def test_what_cannot_have_been_retired_so(store: Store, what: str) -> None
     assert (await store.get(REF)).state == {"k": 1}
 
 
-async def test_a_log_that_went_back_and_stayed_there(store: Store) -> None:
+async def test_a_rewound_log_without_newer_entries_is_installed(store: Store) -> None:
     """Entries that nothing took the place of are retired by the place behind the last one."""
     await store.replace(session(), [user("a"), old(user("b"), retired_by=3), old(user("c"), retired_by=3)])
     found = await store.get(REF)
@@ -123,7 +123,7 @@ async def test_a_log_that_went_back_and_stayed_there(store: Store) -> None:
     assert await verify(store, REF) == 3
 
 
-async def test_a_turn_before_the_log_is_refused(store: Store) -> None:
+async def test_turn_ids_that_go_back_are_refused(store: Store) -> None:
     """Of the path that it stands on: a branch may begin in an earlier turn than the one it replaces ended in."""
     path = [user("a", turn_id=4), old(user("b", turn_id=7), retired_by=2), user("c", turn_id=5)]
     assert (await store.replace(session(), path)).session.tail.turn_id == 5
@@ -132,7 +132,7 @@ async def test_a_turn_before_the_log_is_refused(store: Store) -> None:
     assert error.value.param == "messages[1].turn_id"
 
 
-async def test_a_session_is_installed_with_its_past(store: Store) -> None:
+async def test_a_session_is_installed_with_times_and_usage(store: Store) -> None:
     """Times, end, usage and calls; it is used when it is installed."""
     usage = Usage(7, 70, 30, 5)
     past = Past(created_at=10, updated_at=20, ended_at=30, end_reason="ttl", usage=usage, calls=(CALL, CALL))
@@ -147,7 +147,7 @@ async def test_a_session_is_installed_with_its_past(store: Store) -> None:
     assert [one.id for one in await store.idle(now=170, ttl=None)] == [REF.id]
 
 
-async def test_an_installed_session_is_not_idle_at_once(store: Store) -> None:
+async def test_an_installed_session_is_not_idle_immediately(store: Store) -> None:
     """Its ttl begins when it is installed, however long ago it was written to."""
     past = Past(created_at=1, updated_at=2)
     await store.replace(session(timestamp=100, ttl=50, past=past), [])
@@ -155,7 +155,7 @@ async def test_an_installed_session_is_not_idle_at_once(store: Store) -> None:
     assert [one.id for one in await store.idle(now=150, ttl=10)] == [REF.id]
 
 
-async def test_a_fresh_session_takes_nobodys_place(store: Store) -> None:
+async def test_installing_a_fresh_session_replaces_no_other(store: Store) -> None:
     """`SessionExists`, and what is there stays as it is."""
     assert (await store.replace(session(), [user("a")], fresh=True)).session.version == 0
     before = await store.get(REF)
@@ -164,7 +164,7 @@ async def test_a_fresh_session_takes_nobodys_place(store: Store) -> None:
     assert (await store.get(REF), await live(store)) == (before, ["a"])
 
 
-async def test_only_replace_takes_a_past(store: Store) -> None:
+async def test_create_refuses_a_past(store: Store) -> None:
     """Nothing of one is lost without a word."""
     with pytest.raises(InvalidRequest):
         await store.create(session(past=Past(created_at=1, updated_at=1)))
@@ -180,7 +180,7 @@ async def test_only_replace_takes_a_past(store: Store) -> None:
 # -- what a removal took away ------------------------------------------------
 
 
-async def test_a_removal_says_what_went(store: Store) -> None:
+async def test_a_removal_reports_what_it_deleted(store: Store) -> None:
     """Counted in its transaction; the second time there is nothing."""
     await store.create(session(state={"a": 1, "b": 2}))
     first = Append(entries=[user("a"), assistant("b"), user("c")], timestamp=1, idempotency_key="k", calls=[CALL, CALL])
@@ -212,7 +212,7 @@ async def test_a_removal_says_what_went(store: Store) -> None:
     assert (await store.get(COPY)).state == {"kept": 1}
 
 
-async def test_a_removal_of_what_is_not_as_it_was_read(store: Store) -> None:
+async def test_a_removal_of_a_changed_session_is_refused(store: Store) -> None:
     """Whoever removes what it has copied elsewhere loses nothing that came in between."""
     await store.create(session())
     appended = await store.append(REF, Append(entries=[user("a")], timestamp=1))
@@ -227,7 +227,7 @@ async def test_a_removal_of_what_is_not_as_it_was_read(store: Store) -> None:
     assert await store.remove(REF, expect=appended.version) is None
 
 
-async def test_a_removal_of_next_to_nothing(store: Store) -> None:
+async def test_an_empty_session_can_be_removed(store: Store) -> None:
     """An empty session has nothing to count."""
     await store.create(session())
     removed = await store.remove(REF)
@@ -237,7 +237,7 @@ async def test_a_removal_of_next_to_nothing(store: Store) -> None:
     assert evolve(removed, messages=1, bytes=(await store.get(REF)).bytes) == await store.remove(REF)
 
 
-async def test_what_is_replaced_may_end_by_that(store: Store) -> None:
+async def test_replacing_a_session_can_record_its_end(store: Store) -> None:
     """In one write: the old session is whole where its end says that it is, and neither sees the other."""
     await store.create(session(state={"k": 1}))
     await store.append(REF, Append(entries=[user("old")], timestamp=5))
@@ -280,7 +280,7 @@ async def test_a_refused_installation_ends_nothing(store: Store) -> None:
     assert await store.endings(due=99) == ()
 
 
-async def test_what_was_used_since_does_not_end(store: Store) -> None:
+async def test_a_session_used_meanwhile_does_not_end(store: Store) -> None:
     """It is replaced, as without an end."""
     await store.create(session(timestamp=50))
     done = await store.replace(session(timestamp=60), [user("a")], ending=ending(withdrawn=True, ended_at=50))

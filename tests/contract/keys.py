@@ -36,7 +36,7 @@ FULL = api_key(
 )
 
 
-async def test_a_key_comes_back_as_it_was_kept(openings: list[Store]) -> None:
+async def test_a_key_is_read_back_unchanged(openings: list[Store]) -> None:
     """By its hash, through every opening; with all that it says, or next to nothing."""
     for key in (api_key(1), FULL, api_key(3, revoked_at=9, role="read")):
         await openings[0].add_key(key)
@@ -60,7 +60,7 @@ async def test_keys_are_listed_by_id(store: Store) -> None:
             await store.keys(limit=limit)
 
 
-async def test_a_key_is_kept_once(openings: list[Store]) -> None:
+async def test_a_key_is_stored_once(openings: list[Store]) -> None:
     """Neither its id nor its hash may be there: what is there stays, also when several come at once."""
     first = api_key()
     await openings[0].add_key(first)
@@ -83,7 +83,7 @@ async def test_a_key_is_kept_once(openings: list[Store]) -> None:
     assert [key.id for key in await openings[0].keys()] == ["k1", "same"]
 
 
-async def test_a_key_is_revoked_for_good(store: Store) -> None:
+async def test_a_key_is_revoked_permanently(store: Store) -> None:
     """Told as it is then; it stays, and stays as it is."""
     await store.add_key(FULL)
     revoked = evolve(FULL, revoked_at=50)
@@ -95,7 +95,7 @@ async def test_a_key_is_revoked_for_good(store: Store) -> None:
         await store.revoke_key("k9", timestamp=50)
 
 
-async def test_use_of_a_key_is_noted(store: Store) -> None:
+async def test_use_of_a_key_is_recorded(store: Store) -> None:
     """The latest of it, of revoked ones too; a key that is not there is fine."""
     await store.add_key(api_key())
     for timestamp, noted in ((10, 10), (9, 10), (11, 11)):
@@ -108,7 +108,7 @@ async def test_use_of_a_key_is_noted(store: Store) -> None:
     assert len(await store.keys()) == 1
 
 
-async def test_keys_belong_to_the_handle_that_keeps_them(store: Store) -> None:
+async def test_keys_belong_to_the_handle_that_stored_them(store: Store) -> None:
     """Whatever tenant each opens: another tenant's handle has its own, of the same ids and hashes."""
     other = store.for_tenant("blue")
     await store.add_key(api_key())
@@ -124,7 +124,7 @@ async def test_keys_belong_to_the_handle_that_keeps_them(store: Store) -> None:
         await store.for_tenant("third").revoke_key("k1", timestamp=9)
 
 
-async def test_what_is_no_key_is_refused(store: Store) -> None:
+async def test_invalid_keys_are_refused(store: Store) -> None:
     """With what is wrong with it, before anything is asked."""
     for wrong in (
         {"id": ""},

@@ -11,7 +11,7 @@ from .plugin import OpenStore
 from .resources import HeldResources
 
 
-async def test_close_gives_everything_back(store_opener: OpenStore) -> None:
+async def test_close_releases_everything(store_opener: OpenStore) -> None:
     """Threads, files and connections are as before, after use by many at once."""
     before = HeldResources()
     for _ in range(3):

@@ -17,7 +17,7 @@ from .properties import SHARED_STORE
 # -- leases ------------------------------------------------------------------
 
 
-async def test_a_lease_is_one_holders(store: Store) -> None:
+async def test_a_lease_has_one_holder(store: Store) -> None:
     """Until it expires; renewing goes on from there."""
     assert await store.lease("sweep", "one", now=0, until=10)
     assert not await store.lease("sweep", "two", now=9, until=19)
@@ -51,7 +51,7 @@ async def test_the_holder_of_a_lease_is_named_until_it_expires(store: Store) -> 
     assert await store.leased_by("sweep", now=10) is None
 
 
-async def test_leases_are_a_tenants_and_compare_byte_for_byte(store: Store) -> None:
+async def test_leases_belong_to_a_tenant_and_names_are_compared_by_bytes(store: Store) -> None:
     """Another tenant, another name, another spelling: another lease."""
     assert await store.lease("sweep", "one", now=0, until=10)
     assert await store.for_tenant("other").lease("sweep", "two", now=0, until=10)
@@ -72,7 +72,7 @@ async def test_leases_are_a_tenants_and_compare_byte_for_byte(store: Store) -> N
         ("sweep", "one", 0, limits.LEASE_MILLISECONDS + 1),
     ],
 )
-async def test_what_is_no_lease_is_refused(store: Store, name: str, holder: str, now: int, until: int) -> None:
+async def test_invalid_leases_are_refused(store: Store, name: str, holder: str, now: int, until: int) -> None:
     """`InvalidRequest`."""
     with pytest.raises(InvalidRequest):
         await store.lease(name, holder, now=now, until=until)
@@ -83,7 +83,7 @@ _asked = st.tuples(st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(0,
 
 @given(asked=st.lists(_asked, max_size=25))
 @SHARED_STORE
-async def test_leases_are_what_a_dictionary_says(store: Store, asked: list[Any]) -> None:
+async def test_leases_match_a_model(store: Store, asked: list[Any]) -> None:
     """Any order of taking, renewing and releasing, by a clock that goes on."""
     held: dict[str, tuple[str, int]] = {}
     now = 0
@@ -106,7 +106,7 @@ async def test_leases_are_what_a_dictionary_says(store: Store, asked: list[Any])
 # -- what was learned --------------------------------------------------------
 
 
-async def test_what_was_learned_is_kept_a_model_and_a_tenant(store: Store) -> None:
+async def test_calibration_is_stored_per_model_and_tenant(store: Store) -> None:
     """Bytes as they were given, none for what nobody learned."""
     assert await store.learned("m") is None
     assert await store.learn("m", b"\0one", timestamp=1, expect=None)
@@ -118,7 +118,7 @@ async def test_what_was_learned_is_kept_a_model_and_a_tenant(store: Store) -> No
     assert await store.learned("m") == b"\0one"
 
 
-async def test_learning_is_refused_when_somebody_else_wrote(store: Store) -> None:
+async def test_stale_calibration_writes_are_refused(store: Store) -> None:
     """What stands there stays; the same bytes twice are no exception."""
     assert not await store.learn("m", b"two", timestamp=1, expect=b"one")
     assert await store.learn("m", b"one", timestamp=1, expect=None)
@@ -128,7 +128,7 @@ async def test_learning_is_refused_when_somebody_else_wrote(store: Store) -> Non
     assert await store.learned("m") == b"two"
 
 
-async def test_what_is_learned_has_limits(store: Store) -> None:
+async def test_calibration_data_is_limited(store: Store) -> None:
     """Bytes of one model, and models of a tenant: the one that was written longest ago is forgotten."""
     with pytest.raises(TooLarge):
         await store.learn("m", b"x" * (limits.LEARNED_BYTES + 1), timestamp=1, expect=None)
@@ -145,7 +145,7 @@ async def test_what_is_learned_has_limits(store: Store) -> None:
     assert await other.learned("m") == b"theirs"
 
 
-async def test_a_closed_store_leases_and_learns_nothing(store: Store) -> None:
+async def test_a_closed_store_refuses_leases_and_calibration(store: Store) -> None:
     """`StoreClosed`."""
     await store.close()
     for call in (

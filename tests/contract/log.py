@@ -36,7 +36,7 @@ async def test_seq_starts_at_zero_and_has_no_gaps(store: Store) -> None:
 
 
 @pytest.mark.parametrize("clock", [[5, 5, 5], [9, 4, 1], [0, 0, -7]])
-async def test_order_is_not_the_clocks(store: Store, clock: list[int]) -> None:
+async def test_entries_are_ordered_by_seq_not_by_time(store: Store, clock: list[int]) -> None:
     """Equal timestamps and clocks that run backwards change nothing."""
     await store.create(session(timestamp=50))
     for at, timestamp in enumerate(clock):
@@ -47,7 +47,7 @@ async def test_order_is_not_the_clocks(store: Store, clock: list[int]) -> None:
     assert (await store.get(REF)).updated_at == clock[-1]
 
 
-async def test_entries_come_back_as_they_were(store: Store) -> None:
+async def test_entries_are_read_back_unchanged(store: Store) -> None:
     """Everything of an entry survives: unknown fields, parts, calls, metadata, importance, NUL and emoji."""
     message = Message(
         role="assistant",
@@ -66,7 +66,7 @@ async def test_entries_come_back_as_they_were(store: Store) -> None:
     assert (entry.timestamp, entry.tokens, entry.total) == (7, 3, 3)
 
 
-async def test_an_absent_content_is_not_a_null_one(store: Store) -> None:
+async def test_absent_and_null_content_differ(store: Store) -> None:
     """A message that left `content` out comes back without it, one with null comes back with null."""
     messages = [
         Message(role="assistant"),
@@ -78,7 +78,7 @@ async def test_an_absent_content_is_not_a_null_one(store: Store) -> None:
     assert [entry.message for entry in await store.entries(REF)] == messages
 
 
-async def test_units_turns_and_totals_are_worked_out(store: Store) -> None:
+async def test_units_turns_and_totals_are_computed(store: Store) -> None:
     """Results join their call's unit, user messages open turns, totals run."""
     log = [user("q"), calls("x", "y"), result("y"), result("x"), result("z"), assistant("done"), user("next")]
     await store.create(session())
@@ -91,7 +91,7 @@ async def test_units_turns_and_totals_are_worked_out(store: Store) -> None:
     assert (await store.get(REF)).tokens == 70
 
 
-async def test_a_tool_calls_id_may_come_again(store: Store) -> None:
+async def test_ids_of_tool_calls_may_repeat(store: Store) -> None:
     """Recordings reuse ids: a result belongs to the call just before it, whatever came earlier."""
     log = [user("q"), calls("x"), result("x", "one"), user("q2"), calls("x", "y"), result("x", "two"), result("y")]
     await store.create(session())
@@ -123,7 +123,7 @@ async def test_a_stale_expect_writes_nothing(store: Store) -> None:
     assert await live(store) == ["a"]
 
 
-async def test_appending_to_what_is_not_there(store: Store) -> None:
+async def test_appending_to_a_missing_session_is_an_error(store: Store) -> None:
     """A write to a session that was never made, or only by another user, is `SessionNotFound`."""
     await store.create(session())
     for ref in (SessionRef("ann", "s2"), SessionRef("bob", "s1")):
@@ -166,7 +166,7 @@ async def test_a_write_is_all_or_nothing(store: Store) -> None:
         user("x", importance=float("nan")),
     ],
 )
-async def test_a_message_that_cannot_be_stored(store: Store, bad: object) -> None:
+async def test_messages_that_cannot_be_stored_are_refused(store: Store, bad: object) -> None:
     """It is `InvalidMessage` and says which of the messages it is."""
     await store.create(session())
     with pytest.raises(InvalidMessage) as caught:
@@ -175,14 +175,14 @@ async def test_a_message_that_cannot_be_stored(store: Store, bad: object) -> Non
     assert await live(store) == []
 
 
-async def test_a_message_that_is_too_large(store: Store) -> None:
+async def test_too_large_messages_are_refused(store: Store) -> None:
     """`TooLarge` names the number."""
     await store.create(session())
     with pytest.raises(TooLarge, match=str(MESSAGE_BYTES)):
         await store.append(REF, Append(entries=[user("x" * MESSAGE_BYTES)], timestamp=2))
 
 
-async def test_a_turn_does_not_go_back(store: Store) -> None:
+async def test_turn_ids_do_not_decrease(store: Store) -> None:
     """A caller may name the turn, but not one before the log's."""
     await store.create(session())
     await store.append(REF, Append(entries=[user("a", turn_id=4), assistant("b")], timestamp=2))
@@ -207,7 +207,7 @@ async def test_a_key_writes_once(store: Store) -> None:
     assert await live(store) == ["a", "b"]
 
 
-async def test_a_replay_is_answered_whatever_came_after(store: Store) -> None:
+async def test_a_replay_is_answered_after_newer_writes(store: Store) -> None:
     """The first answer's entries and version come back after other writes; a stale `expect` does not matter then."""
     await store.create(session())
     write = Append(entries=[user("a")], timestamp=2, idempotency_key="k", fingerprint=b"f", expect=0)
@@ -244,7 +244,7 @@ async def test_keys_belong_to_their_session(store: Store) -> None:
 # -- reading -----------------------------------------------------------------
 
 
-async def test_entries_by_range(store: Store) -> None:
+async def test_entries_are_read_by_range(store: Store) -> None:
     """`start <= seq < stop`, from either end, at most `limit`."""
     await store.create(session())
     await store.append(REF, Append(entries=[user(str(at)) for at in range(10)], timestamp=2))
@@ -261,7 +261,7 @@ async def test_entries_by_range(store: Store) -> None:
 
 @pytest.mark.parametrize("retired", [False, True])
 @pytest.mark.parametrize("descending", [False, True])
-async def test_pages_join_to_the_whole(store: Store, retired: bool, descending: bool) -> None:
+async def test_pages_cover_the_whole_log(store: Store, retired: bool, descending: bool) -> None:
     """Reading page by page gives what reading at once gives, also over retired entries."""
     await store.create(session())
     for at in range(6):
@@ -283,7 +283,7 @@ async def test_pages_join_to_the_whole(store: Store, retired: bool, descending: 
     assert len(pages) == (30 if retired else 20)
 
 
-async def test_reads_see_what_was_acknowledged(store: Store) -> None:
+async def test_reads_see_acknowledged_writes(store: Store) -> None:
     """A read after a write's return sees it, every time."""
     await store.create(session())
     for at in range(50):
@@ -292,7 +292,7 @@ async def test_reads_see_what_was_acknowledged(store: Store) -> None:
         assert texts(await store.entries(REF, limit=1, descending=True)) == [str(at)]
 
 
-async def test_reads_leave_the_session_as_it_is(store: Store) -> None:
+async def test_reads_do_not_change_the_session(store: Store) -> None:
     """Looking changes neither version nor time."""
     await store.create(session())
     await store.append(REF, Append(entries=[user("a")], timestamp=2))
@@ -316,7 +316,7 @@ async def test_model_calls_are_recorded_and_summed(store: Store) -> None:
     assert await store.calls(REF, limit=1) == (made[2],)
 
 
-async def test_a_model_call_tells_what_it_was_sent(store: Store) -> None:
+async def test_a_model_call_stores_the_hash_of_its_prompt(store: Store) -> None:
     """Turn, place, view, hash and how its prompt was built come back; calls of one turn can be asked for."""
     await store.create(session())
     whole = ModelCall(
@@ -343,7 +343,7 @@ async def test_a_model_call_tells_what_it_was_sent(store: Store) -> None:
     ],
     ids=lambda value: "".join(value) if isinstance(value, dict) else "",
 )
-async def test_what_is_no_model_call_is_refused(store: Store, bad: dict[str, Any], error: type[Exception]) -> None:
+async def test_invalid_model_calls_are_refused(store: Store, bad: dict[str, Any], error: type[Exception]) -> None:
     """And nothing of the write is written."""
     await store.create(session())
     call = ModelCall(**{"model": "m", "timestamp": 1, **bad})
@@ -355,7 +355,7 @@ async def test_what_is_no_model_call_is_refused(store: Store, bad: dict[str, Any
 # -- sizes ---------------------------------------------------------------------
 
 
-async def test_a_large_message(store: Store) -> None:
+async def test_a_large_message_is_stored(store: Store) -> None:
     """Far over 64 KB, byte for byte, also one that no quoting survives by luck."""
     await store.create(session())
     nasty = "".join(map(chr, range(0x20, 0x250))) + "\0\\'\"\n\r\x1a\\0' OR 1=1; -- %s %% ?1 $1 😀"

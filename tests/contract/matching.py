@@ -96,7 +96,7 @@ async def test_a_visible_message_is_found_by_its_digest(openings: list[Store]) -
         assert found == ((expected,) if entry.message.visible else ())
 
 
-async def test_the_last_mark_that_stands_anywhere_counts(store: Store) -> None:
+async def test_the_last_digest_that_is_found_counts(store: Store) -> None:
     """Its places alone, whoever says more of one before it."""
     one, two, three = (await _made(store, user("a"), assistant("b"), user("c")))[:3]
     await _made(store, user("a"), assistant("b"), ref=SECOND)
@@ -115,7 +115,7 @@ async def test_the_last_mark_that_stands_anywhere_counts(store: Store) -> None:
     assert await _seen(store, UNKNOWN) == await _seen(store) == []
 
 
-async def test_sessions_made_last_come_first_and_in_one_the_newest(store: Store) -> None:
+async def test_the_newest_sessions_and_entries_come_first(store: Store) -> None:
     """Whatever was written to which of them since; at most as many as asked for."""
     (first,) = await _made(store, user("a"))
     for ref in (SECOND, THIRD):
@@ -132,7 +132,7 @@ async def test_sessions_made_last_come_first_and_in_one_the_newest(store: Store)
         assert await _seen(store, first.digest, limit=limit) == order[:limit]
 
 
-async def test_a_session_may_be_named(store: Store) -> None:
+async def test_the_search_can_be_limited_to_a_session(store: Store) -> None:
     """Then it alone is looked at, whatever is in others; one that is not there, or another user's, has nothing."""
     one, two = await _made(store, user("a"), assistant("b"))
     await _made(store, user("a"), ref=SECOND)
@@ -155,7 +155,7 @@ async def test_retired_messages_are_found(store: Store) -> None:
     assert await _seen(store, one.digest) == [Place("s1", 0, 0)]
 
 
-async def test_the_last_message_is_told_as_the_log_stands(store: Store) -> None:
+async def test_the_last_message_is_returned_as_stored(store: Store) -> None:
     """Tool messages behind it do not count; what went back ends where it went back to."""
     one, two, *_ = await _made(store, user("a"), assistant("b"), calls("c1"), result("c1"))
     assert await _seen(store, two.digest) == [Place("s1", 0, 1, last=True)]
@@ -169,7 +169,7 @@ async def test_the_last_message_is_told_as_the_log_stands(store: Store) -> None:
     assert await _seen(store, one.digest) == [Place("s1", 0, 0, live=False)]
 
 
-async def test_an_erased_message_is_found_by_its_digest_alone(store: Store) -> None:
+async def test_an_erased_message_is_found_only_by_its_digest(store: Store) -> None:
     """Its alias is gone, on the live path and off it; those of others stay."""
     reply, other, left = (Message(role="assistant", content=text) for text in ("said", "other", "left"))
     _, one, _, two, _, three = await _made(store, user("a"), new(reply), user("b"), new(other), user("c"), new(left))
@@ -188,7 +188,7 @@ async def test_an_erased_message_is_found_by_its_digest_alone(store: Store) -> N
 # -- aliases -------------------------------------------------------------------
 
 
-async def test_a_reply_is_found_by_what_it_says_alone(store: Store) -> None:
+async def test_a_reply_is_found_by_its_text_alone(store: Store) -> None:
     """Wherever it stands: for clients that leave out what came before. Told with the entry's own digest."""
     reply = Message(role="assistant", content="forty-two")
     _, one = await _made(store, user("a"), new(reply))
@@ -233,7 +233,7 @@ async def test_an_alias_is_not_read_back(store: Store) -> None:
 # -- what is not found ---------------------------------------------------------
 
 
-async def test_sightings_are_a_users_own(store: Store) -> None:
+async def test_matches_belong_to_one_user(store: Store) -> None:
     """Not of others who said the same, nor of another tenant's user of that name."""
     bob, other = SessionRef("bob", "s9"), store.for_tenant("other")
     one, two = await _made(store, user("a"), assistant("b"))
@@ -250,7 +250,7 @@ async def test_sightings_are_a_users_own(store: Store) -> None:
     assert await _seen(store, reply, alias=True) == [Place("s1", 0, 1, last=True)]
 
 
-async def test_withdrawn_sessions_are_not_seen(store: Store) -> None:
+async def test_withdrawn_sessions_are_not_found(store: Store) -> None:
     """An earlier mark that stands elsewhere counts then."""
     one, two = await _made(store, user("a"), assistant("b"))
     await _made(store, user("a"), ref=SECOND)
@@ -262,14 +262,14 @@ async def test_withdrawn_sessions_are_not_seen(store: Store) -> None:
     assert await _seen(store, one.digest, two.digest) == [Place("s1", 1, 1, last=True)]
 
 
-async def test_a_session_that_was_withdrawn_by_another_is_not_seen(store: Store) -> None:
+async def test_a_session_withdrawn_by_another_process_is_not_found(store: Store) -> None:
     """The one in its place is."""
     one, two = await _made(store, user("a"), assistant("b"))
     await store.replace(session(timestamp=9), [user("a")], ending=_ending(REF))
     assert await _seen(store, one.digest, two.digest) == [Place("s1", 0, 0, last=True)]
 
 
-async def test_what_is_gone_is_not_seen(store: Store) -> None:
+async def test_deleted_data_is_not_found(store: Store) -> None:
     """Deleted, or replaced by another log."""
     one, two = await _made(store, user("a"), assistant("b"))
     reply = make_alias(GENESIS, two.message) or b""
@@ -281,7 +281,7 @@ async def test_what_is_gone_is_not_seen(store: Store) -> None:
     assert await _seen(store, one.digest, two.digest) == await _seen(store, reply, alias=True) == []
 
 
-async def test_closed_sessions_are_seen(store: Store) -> None:
+async def test_closed_sessions_are_found(store: Store) -> None:
     """A message opens one again."""
     (one,) = await _made(store, user("a"))
     await store.end(Ending(id="e", user_id="ann", session_id="s1", withdrawn=False, reason="ttl", ended_at=9, due_at=9))
@@ -291,7 +291,7 @@ async def test_closed_sessions_are_seen(store: Store) -> None:
 # -- logs that are installed ---------------------------------------------------
 
 
-async def test_an_installed_log_is_seen(store: Store) -> None:
+async def test_an_installed_log_is_found(store: Store) -> None:
     """With what is retired and what is erased in it."""
     old: dict[str, Any] = {"tokens": 1, "timestamp": 1}
     said = [Message(role=role, content=text) for role, text in (("user", "a"), ("assistant", "b"), ("assistant", "B"))]
@@ -320,7 +320,7 @@ async def test_an_erased_reply_is_installed_without_an_alias(store: Store) -> No
 # -- limits --------------------------------------------------------------------
 
 
-async def test_sightings_have_limits(store: Store) -> None:
+async def test_matches_are_limited(store: Store) -> None:
     """So many marks, so many places."""
     (one,) = await _made(store, user("a"))
     most = [one.digest, *(at.to_bytes(DIGEST_SIZE, "big") for at in range(limits.MARKS - 1))]
@@ -382,7 +382,7 @@ async def _searched(store: Store, made: dict[SessionRef, int], who: str, mark: b
 
 @SHARED_STORE
 @given(moves=_moves)
-async def test_sightings_are_what_a_search_of_everything_finds(store: Store, moves: list[tuple[Any, ...]]) -> None:
+async def test_matches_equal_a_search_of_everything(store: Store, moves: list[tuple[Any, ...]]) -> None:
     """Whoever says what, and whatever becomes of it: no place is missed, and none is another's."""
     store = store.for_tenant(f"t{next(_numbers)}")
     made: dict[SessionRef, int] = {}
@@ -401,7 +401,7 @@ async def test_sightings_are_what_a_search_of_everything_finds(store: Store, mov
 # -- sessions that end with a digest ---------------------------------------------
 
 
-async def test_a_session_is_found_by_what_its_live_path_ends_with(store: Store) -> None:
+async def test_a_session_is_found_by_the_end_of_its_live_path(store: Store) -> None:
     """Tool messages aside; most recently used first, and not by what it ended with before."""
     one, two = (await _made(store, user("a"), assistant("b"), calls("c1"), result("c1")))[:2]
     await store.create(session(SECOND))
@@ -433,7 +433,7 @@ async def test_ends_of_other_users_and_of_deleted_sessions_are_not_found(opening
     assert await _seen(store, entry.digest, ends=True) == []
 
 
-async def test_an_end_is_found_however_many_sessions_went_on(store: Store) -> None:
+async def test_an_end_is_found_among_many_continued_sessions(store: Store) -> None:
     """More of them than one look-up returns, all made later."""
     entry = (await _made(store, user("a"), assistant("b")))[-1]
     for at in range(limits.SIGHTINGS + 1):

@@ -57,7 +57,7 @@ async def _kept(store: Store, ref: SessionRef = REF, among: int = 9) -> list[int
 # -- keeping -------------------------------------------------------------------
 
 
-async def test_media_come_back_as_they_were(openings: list[Store]) -> None:
+async def test_media_are_read_back_unchanged(openings: list[Store]) -> None:
     """By hash, through every opening; what is not there is not in the answer."""
     await openings[0].create(session())
     await _said(openings[0], [0, 1], [2], bring=[0, 1, 2])
@@ -66,7 +66,7 @@ async def test_media_come_back_as_they_were(openings: list[Store]) -> None:
     assert await _kept(openings[-1]) == [0, 1, 2]
 
 
-async def test_media_are_kept_once_a_session(store: Store) -> None:
+async def test_media_are_stored_once_per_session(store: Store) -> None:
     """Later entries name what is there already; whoever brings it again changes nothing."""
     await store.create(session())
     await _said(store, [0, 0], bring=[0])
@@ -78,7 +78,7 @@ async def test_media_are_kept_once_a_session(store: Store) -> None:
     assert (gone.media, gone.media_bytes) == (2, 80)
 
 
-async def test_media_are_no_bytes_of_the_log(store: Store) -> None:
+async def test_media_do_not_count_as_bytes_of_the_log(store: Store) -> None:
     """Neither `Session.bytes`, nor what an entry or the session says, changes by them."""
     for ref in (REF, SECOND):
         await store.create(session(ref))
@@ -90,7 +90,7 @@ async def test_media_are_no_bytes_of_the_log(store: Store) -> None:
     assert written.entries == plain.entries == await store.entries(REF)
 
 
-async def test_what_no_entry_of_a_write_names_is_not_kept(store: Store) -> None:
+async def test_media_that_no_entry_references_are_not_stored(store: Store) -> None:
     """It may have been brought in vain."""
     await store.create(session())
     await _said(store, [0], bring=[0, 1])
@@ -100,7 +100,7 @@ async def test_what_no_entry_of_a_write_names_is_not_kept(store: Store) -> None:
     assert await _kept(store) == [3]
 
 
-async def test_a_content_of_a_mebibyte(store: Store) -> None:
+async def test_a_mebibyte_of_media_is_stored(store: Store) -> None:
     """And an empty one."""
     large = content(7, 1 << 20)
     digest, empty = hashlib.sha256(large).digest(), hashlib.sha256(b"").digest()
@@ -113,7 +113,7 @@ async def test_a_content_of_a_mebibyte(store: Store) -> None:
     assert (gone.media, gone.media_bytes) == (2, 1 << 20)
 
 
-async def test_media_that_cannot_be_kept_are_refused(store: Store) -> None:
+async def test_invalid_media_are_refused(store: Store) -> None:
     """Too large, or without a hash to be known by."""
     await store.create(session())
     large = bytes(limits.MESSAGE_BYTES + 1)
@@ -126,7 +126,7 @@ async def test_media_that_cannot_be_kept_are_refused(store: Store) -> None:
     assert await live(store) == []
 
 
-async def test_media_of_no_session(store: Store) -> None:
+async def test_media_of_a_missing_session_are_an_error(store: Store) -> None:
     """`SessionNotFound`."""
     with pytest.raises(SessionNotFound):
         await store.media(REF, [sha(0)])
@@ -135,7 +135,7 @@ async def test_media_of_no_session(store: Store) -> None:
 # -- all or nothing ------------------------------------------------------------
 
 
-async def test_an_entry_names_what_is_there(store: Store) -> None:
+async def test_entries_reference_existing_media(store: Store) -> None:
     """Or what comes with it; else the write is refused, and says which entry."""
     await store.create(session())
     await _said(store, [0], bring=[0])
@@ -150,7 +150,7 @@ async def test_an_entry_names_what_is_there(store: Store) -> None:
     assert await _kept(store) == [0]
 
 
-async def test_a_refused_write_brings_no_media(store: Store) -> None:
+async def test_a_refused_write_stores_no_media(store: Store) -> None:
     """Nor does one that was done before; it answers what the first one did."""
     await store.create(session())
     with pytest.raises(StaleSession):
@@ -167,7 +167,7 @@ async def test_a_refused_write_brings_no_media(store: Store) -> None:
 # -- going ---------------------------------------------------------------------
 
 
-async def test_media_go_with_the_last_entry_that_names_them(store: Store) -> None:
+async def test_media_are_deleted_with_the_last_entry_that_references_them(store: Store) -> None:
     """Erased one by one, retired ones too; then nobody can name them any more without bringing them."""
     await store.create(session())
     await _said(store, [0, 1], [1, 2], [2], bring=[0, 1, 2])
@@ -187,7 +187,7 @@ async def test_media_go_with_the_last_entry_that_names_them(store: Store) -> Non
     assert await _kept(store) == [2]
 
 
-async def test_media_go_with_their_session(store: Store) -> None:
+async def test_media_are_deleted_with_their_session(store: Store) -> None:
     """Removed or replaced."""
     await store.create(session())
     await _said(store, [0], bring=[0])
@@ -238,7 +238,7 @@ async def test_media_are_installed_with_a_past(store: Store) -> None:
 # -- whose ---------------------------------------------------------------------
 
 
-async def test_media_are_a_sessions_own(store: Store) -> None:
+async def test_media_belong_to_one_session(store: Store) -> None:
     """Nobody reads, or names, those of another session, user or tenant; nor loses his own when theirs go."""
     others = [(store, SECOND), (store, SessionRef("bob", "s1")), (store.for_tenant("other"), REF)]
     await store.create(session())
@@ -271,7 +271,7 @@ _moves = st.lists(
 
 @SHARED_STORE
 @given(moves=_moves)
-async def test_media_are_those_that_some_entry_names(store: Store, moves: list[tuple[Any, ...]]) -> None:
+async def test_listed_media_are_referenced_by_some_entry(store: Store, moves: list[tuple[Any, ...]]) -> None:
     """Whatever is said, retired, erased and replaced, and only what is not there is brought."""
     store = store.for_tenant(f"t{next(_numbers)}")
     await store.create(session())

@@ -44,7 +44,7 @@ OWNERS = (
 # -- putting -----------------------------------------------------------------
 
 
-async def test_a_memory_comes_back_as_it_was_put(memory_store: MemoryStore) -> None:
+async def test_a_memory_is_read_back_unchanged(memory_store: MemoryStore) -> None:
     """Every field, whatever stands in its texts; with the number and the version that it got."""
     source = MemorySource(session_id="s 1", user_id="ann", identity="i", seqs=(0, 7, 2**40), origin="web")
     told: dict[str, Any] = {"k": [1, 2.5, None, True, {"ü": "\u2028"}], "big": 2**53 + 1}
@@ -78,7 +78,7 @@ async def test_a_memory_comes_back_as_it_was_put(memory_store: MemoryStore) -> N
     assert await memory_store.find_memory(plain.id) == expected[1]
 
 
-async def test_an_owner_that_nothing_was_written_for(memory_store: MemoryStore) -> None:
+async def test_an_owner_without_writes_is_empty(memory_store: MemoryStore) -> None:
     """Has version 0 and no memories; to look, to forget, and to recall what is not there writes nothing."""
     assert await memory_store.memories(ANN) == NOTHING
     assert (
@@ -108,7 +108,7 @@ async def test_each_write_of_memories_adds_one_to_the_version(memory_store: Memo
     assert (await memory_store.change_memories(ANN, MemoryDelta(), timestamp=9)) == OwnedMemories(3, (), total=1)
 
 
-async def test_numbers_go_up_and_are_never_given_again(memory_store: MemoryStore) -> None:
+async def test_numbers_increase_and_are_never_reused(memory_store: MemoryStore) -> None:
     """Also when the last one was forgotten, or all were dropped; nor is a version."""
     first = await put(memory_store, *(memory(str(at)) for at in range(3)))
     assert [one.number for one in first] == [1, 2, 3]
@@ -125,7 +125,7 @@ async def test_numbers_go_up_and_are_never_given_again(memory_store: MemoryStore
     assert (last.version > again.version, last.number > again.memories[0].number) == (True, True)
 
 
-async def test_a_dropped_owner_is_as_one_that_nothing_was_written_for(memory_store: MemoryStore) -> None:
+async def test_a_dropped_owner_equals_one_without_writes(memory_store: MemoryStore) -> None:
     """Of version 0, and not listed, also where there was no memory any more, or none but the diary; others stay."""
     bob = Owner("user", "bob")
     (one, two) = await put(memory_store, memory("1"), memory("2"))
@@ -153,7 +153,7 @@ async def test_a_dropped_owner_is_as_one_that_nothing_was_written_for(memory_sto
     assert (await memory_store.memories(bob)).total == 1
 
 
-async def test_a_memory_changes_in_its_place(memory_store: MemoryStore) -> None:
+async def test_a_memory_is_changed_in_place(memory_store: MemoryStore) -> None:
     """What has a number takes the place of what has its id; new ones may come with it, in any order."""
     one, two = await put(memory_store, memory("1"), memory("2"))
     changed = replace(one, content="1b", status="superseded", superseded_by=two.id, metadata={"a": 1})
@@ -168,7 +168,7 @@ async def test_a_memory_changes_in_its_place(memory_store: MemoryStore) -> None:
     assert await contents(memory_store, status="active", descending=True) == ["4", "3", "2", "1b"]
 
 
-async def test_what_is_not_there_cannot_be_changed(memory_store: MemoryStore) -> None:
+async def test_missing_memories_cannot_be_changed(memory_store: MemoryStore) -> None:
     """Nor what another owner has, nor by another number; an id that is taken is not new. Nothing of such a write is done."""
     (mine,) = await put(memory_store, memory("mine"))
     bob = Owner("user", "bob")
@@ -195,7 +195,7 @@ async def test_what_is_not_there_cannot_be_changed(memory_store: MemoryStore) ->
     assert len(await memory_store.memory_owners()) == 2
 
 
-async def test_an_expected_version_is_looked_at_first(memory_store: MemoryStore) -> None:
+async def test_the_expected_version_is_checked_first(memory_store: MemoryStore) -> None:
     """Of an owner for whom nothing was written it is 0; a stale write of any kind writes nothing."""
     delta = MemoryDelta(put=(memory("1"),), diary=(entry(1),))
     with pytest.raises(StaleMemories) as caught:
@@ -215,7 +215,7 @@ async def test_an_expected_version_is_looked_at_first(memory_store: MemoryStore)
 # -- finding -----------------------------------------------------------------
 
 
-async def test_memories_by_what_is_asked(memory_store: MemoryStore) -> None:
+async def test_memories_are_filtered(memory_store: MemoryStore) -> None:
     """Every way to ask, forwards and backwards, in pages, and all of them together: as a list would answer."""
     made = list(await put(memory_store, *(memory(str(at), status=STATUSES[at % 3]) for at in range(12))))
     for at in (2, 7, 4):
@@ -255,7 +255,7 @@ async def test_memories_by_what_is_asked(memory_store: MemoryStore) -> None:
                             assert found == expected, (asked, more)
 
 
-async def test_memories_page_by_page(memory_store: MemoryStore) -> None:
+async def test_memories_are_listed_in_pages(memory_store: MemoryStore) -> None:
     """Each once, in either direction, also when some go and come meanwhile."""
     made = await put(memory_store, *(memory(str(at)) for at in range(10)))
     page = await memory_store.memories(ANN, limit=4)
@@ -272,7 +272,7 @@ async def test_memories_page_by_page(memory_store: MemoryStore) -> None:
 # -- owners and tenants ------------------------------------------------------
 
 
-async def test_owners_compare_byte_for_byte(memory_store: MemoryStore) -> None:
+async def test_owners_are_compared_by_bytes(memory_store: MemoryStore) -> None:
     """By kind and id; nothing of one is seen, changed or forgotten by another."""
     made = {}
     for at, owner in enumerate(OWNERS):
@@ -311,7 +311,7 @@ async def test_owners_of_memories_are_listed(memory_store: MemoryStore) -> None:
     assert (await memory_store.memory_owners(after=Owner("agent", "nobody"), limit=1))[0][0] == Owner("agent", "user")
 
 
-async def test_memories_of_tenants_are_apart(memory_store: MemoryStore) -> None:
+async def test_memories_of_tenants_are_separate(memory_store: MemoryStore) -> None:
     """Nothing of another tenant is seen or changed, whoever's it is; both may have a memory of one id."""
     other = other_tenant(memory_store)
     for owner in (ANN, Owner("app"), Owner("agent", "a")):
@@ -346,7 +346,7 @@ def other_tenant(store: Any) -> MemoryStore:
 # -- forgetting --------------------------------------------------------------
 
 
-async def test_forgetting_takes_a_memory_and_its_signals(memory_store: MemoryStore) -> None:
+async def test_forgetting_deletes_a_memory_and_its_signals(memory_store: MemoryStore) -> None:
     """The diary stays. One that is not there is fine; its id may be put anew, and is a new memory then."""
     one, two = await put(memory_store, memory("1"), memory("2"))
     await recalled(memory_store, signal(one), signal(two), signal(one, 6), diary=(entry(1),))
@@ -363,7 +363,7 @@ async def test_forgetting_takes_a_memory_and_its_signals(memory_store: MemorySto
     assert await memory_store.signals(ANN, memory_ids=[one.id]) == ()
 
 
-async def test_one_write_puts_and_forgets_and_recalls(memory_store: MemoryStore) -> None:
+async def test_one_write_can_store_forget_and_record_recalls(memory_store: MemoryStore) -> None:
     """Recalls of what it puts are written, of what it forgets they are not; all of it or nothing."""
     one, two = await put(memory_store, memory("1"), memory("2"))
     new = memory("3")
@@ -379,7 +379,7 @@ async def test_one_write_puts_and_forgets_and_recalls(memory_store: MemoryStore)
     assert await memory_store.diary(ANN) == (entry(3, kept=[two.id]),)
 
 
-async def test_dropping_takes_everything_of_an_owner(memory_store: MemoryStore) -> None:
+async def test_dropping_deletes_everything_of_an_owner(memory_store: MemoryStore) -> None:
     """Memories, recalls, and the diary, also where there is nothing but that."""
     made = await put(memory_store, *(memory(str(at)) for at in range(3)))
     await recalled(memory_store, *map(signal, made), diary=(entry(1),))
@@ -399,7 +399,7 @@ async def test_dropping_takes_everything_of_an_owner(memory_store: MemoryStore) 
 # -- recalls and the diary ---------------------------------------------------
 
 
-async def test_signals_stand_in_the_order_in_which_they_were_written(memory_store: MemoryStore) -> None:
+async def test_signals_are_read_in_the_order_of_writing(memory_store: MemoryStore) -> None:
     """Whatever their times; by memory and by time on request. Their fields are as they were."""
     one, two = await put(memory_store, memory("1"), memory("2"))
     told = [

@@ -49,7 +49,7 @@ _WRONG: list[dict[str, Any]] = [
 @pytest.mark.parametrize(
     "fields", _WRONG, ids=lambda fields: f"{next(iter(fields))}-{next(iter(fields.values()))!r:.12}"
 )
-async def test_a_memory_that_cannot_be(memory_store: MemoryStore, fields: dict[str, Any]) -> None:
+async def test_invalid_memories_are_refused(memory_store: MemoryStore, fields: dict[str, Any]) -> None:
     """Is refused, by a name that says where it stands, without what it says; what comes with it is not written."""
     wrong = memory(**{"content": "fine", **fields})
     with pytest.raises(InvalidRequest) as caught:
@@ -59,7 +59,7 @@ async def test_a_memory_that_cannot_be(memory_store: MemoryStore, fields: dict[s
     assert await memory_store.memories(ANN) == NOTHING
 
 
-async def test_what_can_be_no_owner_signal_or_entry(memory_store: MemoryStore) -> None:
+async def test_invalid_owners_signals_and_diary_entries_are_refused(memory_store: MemoryStore) -> None:
     """Is refused, and so are questions that make no sense."""
     for owner in (("user", ""), ("app", "x"), ("team", "x"), ("user", "x" * 513), ("user", "\ud800")):
         wrong: Any = Owner(*owner)
@@ -91,7 +91,7 @@ async def test_what_can_be_no_owner_signal_or_entry(memory_store: MemoryStore) -
     assert (await memory_store.signals(ANN), await memory_store.diary(ANN)) == ((), ())
 
 
-async def test_a_memory_has_so_many_bytes(memory_store: MemoryStore) -> None:
+async def test_the_bytes_of_a_memory_are_limited(memory_store: MemoryStore) -> None:
     """And so many tags; one write so many memories, recalls, and entries; one question so many ids."""
     most = limits.MEMORY_BYTES - 400
     (large,) = await put(memory_store, memory("ü" * (most // 2), tags=tuple(map(str, range(limits.MEMORY_TAGS)))))
@@ -117,7 +117,7 @@ async def test_a_memory_has_so_many_bytes(memory_store: MemoryStore) -> None:
     assert (len(found.memories), found.has_more) == (many + 1, False)
 
 
-async def test_an_owner_has_so_many_memories(memory_store: MemoryStore) -> None:
+async def test_the_memories_of_an_owner_are_limited(memory_store: MemoryStore) -> None:
     """One more is refused, unless another one goes with it; changes and other owners are not."""
     many, step = limits.MEMORIES, limits.MEMORIES_AT_ONCE
     first: list[Memory] = []

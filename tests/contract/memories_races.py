@@ -50,7 +50,7 @@ async def test_twenty_writers_of_memories_lose_nothing(memory_openings: list[Mem
     assert len(await store.diary(ANN, limit=1000)) == many
 
 
-async def test_of_several_that_expect_a_version_of_memories_one_wins(memory_openings: list[MemoryStore]) -> None:
+async def test_one_of_several_writers_with_the_same_version_wins(memory_openings: list[MemoryStore]) -> None:
     """In each round, by several openings; the others are told where it stands, and have written nothing."""
     for round_ in range(4):
         won: list[str] = []
@@ -71,7 +71,7 @@ async def test_of_several_that_expect_a_version_of_memories_one_wins(memory_open
         assert (found.version, len(won), found.memories[-1].content) == (round_ + 1, 1, won[0])
 
 
-async def test_nothing_that_changes_is_missed_by_version(memory_openings: list[MemoryStore]) -> None:
+async def test_every_change_has_a_new_version(memory_openings: list[MemoryStore]) -> None:
     """A reader that goes from version to version has seen the last of every memory, however many write meanwhile."""
     seen: dict[str, Memory] = {}
     done = asyncio.Event()
@@ -102,7 +102,7 @@ async def test_nothing_that_changes_is_missed_by_version(memory_openings: list[M
     assert sorted(seen.values(), key=lambda one: one.number) == await all_of(memory_openings[-1])
 
 
-async def test_owners_of_memories_are_written_side_by_side(memory_openings: list[MemoryStore]) -> None:
+async def test_owners_are_written_concurrently(memory_openings: list[MemoryStore]) -> None:
     """Users, agents and the tenant: none waits for ever, each has its own, all are listed; what is dropped was there."""
     owners = [
         Owner("app"),
@@ -132,7 +132,7 @@ async def test_owners_of_memories_are_written_side_by_side(memory_openings: list
         assert [number - first for number in rest] == [2, 4]
 
 
-async def test_a_write_of_memories_cancelled_at_any_await_is_done_or_not(memory_store: MemoryStore) -> None:
+async def test_a_write_of_memories_cancelled_at_any_await_is_complete_or_absent(memory_store: MemoryStore) -> None:
     """Never half, and not twice; the next one goes on from there."""
 
     def act(owner: Owner, old: Memory, new: Memory) -> Coroutine[Any, Any, object]:
@@ -173,7 +173,7 @@ async def _is_there(store: MemoryStore, one: Memory) -> bool:
         return False
 
 
-async def test_memories_that_were_acknowledged_survive_kill_9(memory_opener: OpenMemories, writer: Writer) -> None:
+async def test_acknowledged_memories_survive_kill_9(memory_opener: OpenMemories, writer: Writer) -> None:
     """Round after round a writer is killed in the middle: what it was told is there, and each write is whole."""
     said: set[str] = set()
     for round_ in range(5):

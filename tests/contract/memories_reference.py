@@ -103,7 +103,7 @@ def _behind(signals: list[Signal], at: int) -> int:
 
 @SHARED_STORE
 @given(moves=st.lists(_moves, min_size=1, max_size=12))
-async def test_memories_are_what_the_reference_says(memory_store: MemoryStore, moves: list[Any]) -> None:
+async def test_memories_match_the_reference(memory_store: MemoryStore, moves: list[Any]) -> None:
     """Whatever is put, changed, forgotten, recalled, noted and dropped, of several owners."""
     run = next(_runs)
     owners = [Owner("user", f"r{run}"), Owner("agent", f"r{run}"), Owner("user", f"r{run} ")]

@@ -14,7 +14,7 @@ from .kit import REF, live, session, user
 from .plugin import OpenStore
 
 
-async def test_two_openings_of_one_store(shared_opener: OpenStore) -> None:
+async def test_a_store_can_be_opened_twice(shared_opener: OpenStore) -> None:
     """Each sees what the other acknowledged, and both append to one log."""
     one, two = [await shared_opener() for _ in range(2)]
     await one.create(session())
@@ -34,7 +34,7 @@ async def test_two_openings_of_one_store(shared_opener: OpenStore) -> None:
     assert (await two.get(REF)).messages == 210
 
 
-async def test_what_another_opening_writes_is_never_missed(shared_opener: OpenStore) -> None:
+async def test_writes_of_another_opening_are_seen(shared_opener: OpenStore) -> None:
     """What a store remembers of a session is never believed: two openings, every kind of write, turn by turn."""
     one, two = [await shared_opener() for _ in range(2)]
     await one.create(session())
@@ -50,7 +50,7 @@ async def test_what_another_opening_writes_is_never_missed(shared_opener: OpenSt
     assert (done.session.state, await live(two)) == ({"new": 1}, ["z", "y"])
 
 
-async def test_many_openings_of_a_new_place_at_once(shared_opener: OpenStore) -> None:
+async def test_a_new_database_can_be_opened_many_times_at_once(shared_opener: OpenStore) -> None:
     """It is made once, and all can write."""
     stores = await asyncio.gather(*(shared_opener() for _ in range(8)))
     await stores[0].create(session())
@@ -58,7 +58,7 @@ async def test_many_openings_of_a_new_place_at_once(shared_opener: OpenStore) ->
     assert (await stores[0].get(REF)).messages == 8
 
 
-async def test_a_place_is_as_it_was_left(shared_opener: OpenStore) -> None:
+async def test_a_reopened_database_is_unchanged(shared_opener: OpenStore) -> None:
     """Closing and opening again finds everything."""
     store = await shared_opener()
     await store.create(session(state={"k": 1}))

@@ -28,7 +28,7 @@ def _found(found: object) -> dict[str, tuple[Origin, ...]]:
     return {id_: tuple(ranges) for id_, ranges in found.items()}  # type: ignore[attr-defined]  # a mapping
 
 
-async def test_origins_come_back_in_order_through_every_opening(openings: list[Store]) -> None:
+async def test_every_opening_reads_origins_in_order(openings: list[Store]) -> None:
     """By session, and by the session that was copied; sessions that share nothing are in no answer."""
     await _forked(openings[0])
     await openings[0].replace(session(SessionRef("ann", "alone")), [user("a")])
@@ -51,7 +51,7 @@ async def test_sharing_changes_nothing_else_and_happens_once(store: Store) -> No
     assert _found(await store.sharing("ann", "parent")) == {"s1": OWN, "fork": RANGES}
 
 
-async def test_only_the_session_that_is_meant_is_shared(store: Store) -> None:
+async def test_only_the_given_session_is_shared(store: Store) -> None:
     """Another one of its name is not, and one that is not there either."""
     await _forked(store)
     for ref, identity in (
@@ -63,7 +63,7 @@ async def test_only_the_session_that_is_meant_is_shared(store: Store) -> None:
             await store.share(ref, identity)
 
 
-async def test_origins_are_a_users_own(store: Store) -> None:
+async def test_origins_belong_to_one_user(store: Store) -> None:
     """Sessions of another user with the same ids and sources are not found."""
     await _forked(store)
     await store.replace(session(SessionRef("bob", "fork"), identity="other", origins=RANGES), [user("a")] * 3)
@@ -72,7 +72,7 @@ async def test_origins_are_a_users_own(store: Store) -> None:
     assert _found(await store.origins("bob", ["s1"])) == {}
 
 
-async def test_a_fork_keeps_its_origins_when_its_parent_goes(store: Store) -> None:
+async def test_a_fork_keeps_its_origins_when_its_parent_is_deleted(store: Store) -> None:
     """And they go with the fork."""
     await _forked(store)
     await store.append(FORK, Append(entries=[user("d")], retire_from=1, timestamp=3))
@@ -83,7 +83,7 @@ async def test_a_fork_keeps_its_origins_when_its_parent_goes(store: Store) -> No
     assert _found(await store.sharing("ann", "parent")) == {}
 
 
-async def test_what_takes_the_place_of_a_session_has_other_origins(store: Store) -> None:
+async def test_a_replaced_session_has_new_origins(store: Store) -> None:
     """None, or those that it brings."""
     await _forked(store)
     await store.replace(session(FORK), [user("x")])
@@ -105,7 +105,7 @@ async def test_a_withdrawn_session_shares_nothing(store: Store) -> None:
     assert _found(await store.origins("ann", ["fork"])) == {}
 
 
-async def test_origins_that_are_none_are_refused(store: Store) -> None:
+async def test_invalid_origins_are_refused(store: Store) -> None:
     """Ranges begin at 0 and go up; a session that is made empty has copied nothing."""
     wrong = [
         (Origin(1, "parent", 0),),

@@ -37,13 +37,13 @@ async def test_two_processes_append_to_one_session(shared_opener: OpenStore, wri
     assert await verify(store, REF) == 400
 
 
-async def test_processes_open_a_new_place_at_once(writer: Writer) -> None:
+async def test_processes_open_a_new_database_at_once(writer: Writer) -> None:
     """All find it made, by one of them."""
     for process in [writer(name, 0) for name in ("one", "two", "three")]:
         _ended(process)
 
 
-async def test_of_several_processes_one_has_a_lease(shared_opener: OpenStore, writer: Writer) -> None:
+async def test_one_of_several_processes_has_a_lease(shared_opener: OpenStore, writer: Writer) -> None:
     """Each round of the clock is one process's, whichever came first to it: none is nobody's, none is two's."""
     await shared_opener()
     asking = [writer("ROUNDS", 150) for _ in range(3)]
@@ -51,7 +51,7 @@ async def test_of_several_processes_one_has_a_lease(shared_opener: OpenStore, wr
     assert sorted(rounds) == list(range(150))
 
 
-async def test_what_was_acknowledged_survives_kill_9(shared_opener: OpenStore, writer: Writer) -> None:
+async def test_acknowledged_writes_survive_kill_9(shared_opener: OpenStore, writer: Writer) -> None:
     """Round after round a writer is killed in the middle: everything it was told is there once, and the chain holds.
 
     What was laid over the log came with it: as many compactions as entries, of the same texts.

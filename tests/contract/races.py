@@ -123,7 +123,7 @@ async def test_a_window_is_seen_at_one_moment(store: Store) -> None:
             group.start_soon(read)
 
 
-async def test_of_several_that_expect_one_wins(store: Store) -> None:
+async def test_one_of_several_writers_with_the_same_expectation_wins(store: Store) -> None:
     """The others get `StaleSession`; round after round exactly one entry is written."""
     await store.create(session())
     for version in range(10):
@@ -133,13 +133,13 @@ async def test_of_several_that_expect_one_wins(store: Store) -> None:
     assert (await store.get(REF)).messages == 10
 
 
-async def test_of_several_that_make_a_session_one_wins(store: Store) -> None:
+async def test_one_of_several_creators_wins(store: Store) -> None:
     """The others get `SessionExists`."""
     outcomes = await asyncio.gather(*(store.create(session()) for _ in range(8)), return_exceptions=True)
     assert sum(isinstance(outcome, SessionExists) for outcome in outcomes) == 7
 
 
-async def test_of_several_with_one_key_one_writes(store: Store) -> None:
+async def test_one_of_several_writers_with_the_same_key_writes(store: Store) -> None:
     """The others are replays of it, with the same entries."""
     await store.create(session())
     write = Append(entries=[user("a")], timestamp=2, idempotency_key="k", fingerprint=b"f")
@@ -149,7 +149,7 @@ async def test_of_several_with_one_key_one_writes(store: Store) -> None:
     assert await live(store) == ["a"]
 
 
-async def test_of_many_with_many_keys_each_key_writes_once(openings: list[Store]) -> None:
+async def test_each_of_many_keys_writes_once(openings: list[Store]) -> None:
     """Twenty keys, each used by eight at once for two different contents: one content of each is written, once.
 
     Who brings that one gets its answer, first or replayed; who brings the other is refused.
@@ -180,7 +180,7 @@ async def test_of_many_with_many_keys_each_key_writes_once(openings: list[Store]
     assert await verify(openings[-1], REF) == 40
 
 
-async def test_of_several_that_want_a_lease_one_has_it(shared_opener: OpenStore) -> None:
+async def test_one_of_several_processes_gets_a_lease(shared_opener: OpenStore) -> None:
     """Two openings, forty holders, round after round: each round is exactly one's."""
     stores = [await shared_opener() for _ in range(2)]
     for round_ in range(10):
@@ -192,7 +192,7 @@ async def test_of_several_that_want_a_lease_one_has_it(shared_opener: OpenStore)
             await stores[0].release("sweep", str(answers.index(True)))
 
 
-async def test_of_several_that_learn_from_one_state_one_writes(shared_opener: OpenStore) -> None:
+async def test_one_of_several_calibration_writers_wins(shared_opener: OpenStore) -> None:
     """Counting by reading and writing back loses nothing."""
     stores = [await shared_opener() for _ in range(2)]
 
@@ -206,7 +206,7 @@ async def test_of_several_that_learn_from_one_state_one_writes(shared_opener: Op
     assert await stores[0].learned("m") == b"20"
 
 
-async def test_many_lay_compactions_at_once(shared_opener: OpenStore) -> None:
+async def test_simultaneous_compactions_are_consistent(shared_opener: OpenStore) -> None:
     """Ids have no gap, and one is live in the end, with the longest range."""
     stores = [await shared_opener() for _ in range(2)]
     await stores[0].create(session())
@@ -218,7 +218,7 @@ async def test_many_lay_compactions_at_once(shared_opener: OpenStore) -> None:
     assert (await stores[0].get(REF)).version == 41
 
 
-async def test_a_refused_write_does_not_hurt_its_neighbours(store: Store) -> None:
+async def test_a_refused_write_does_not_affect_others_in_its_batch(store: Store) -> None:
     """Good and bad writes at once, some of which fail in the middle: each gets its own outcome."""
     await store.create(session())
     writes = [
@@ -233,7 +233,7 @@ async def test_a_refused_write_does_not_hurt_its_neighbours(store: Store) -> Non
     assert await verify(store, REF) == 40
 
 
-async def test_a_storm_of_cancellations(store: Store) -> None:
+async def test_many_cancellations_lose_nothing(store: Store) -> None:
     """Callers that give up at any moment: a write is done or not, and nobody gets another's answer."""
     await store.create(session())
     answered: list[str] = []
@@ -263,7 +263,7 @@ async def test_a_storm_of_cancellations(store: Store) -> None:
     assert await verify(store, REF) == 2 * len(counts)
 
 
-async def test_close_finishes_what_was_accepted(store: Store) -> None:
+async def test_close_finishes_accepted_writes(store: Store) -> None:
     """Writes that wait when the store is closed are done and acknowledged."""
     await store.create(session())
     writes = [asyncio.create_task(store.append(REF, Append(entries=[user("a")], timestamp=2))) for _ in range(20)]

@@ -107,13 +107,13 @@ async def test_a_session_without_an_id_is_refused(store: Store) -> None:
     )
 
 
-async def test_what_has_no_name_is_refused(store: Store) -> None:
+async def test_empty_names_are_refused(store: Store) -> None:
     """Endings, users, keys, artifacts, contents, leases and models."""
     found = {name: await _refused(call(store)) for name, (call, _) in OF_IDS.items()}
     assert found == {name: param for name, (_, param) in OF_IDS.items()}
 
 
-async def test_a_page_of_nothing_or_of_too_much_is_refused(store: Store) -> None:
+async def test_page_sizes_of_zero_or_above_the_limit_are_refused(store: Store) -> None:
     """By everything that is read in pages."""
     for limit in (0, PAGE + 1):
         found = {name: await _refused(call(store, limit)) for name, call in OF_PAGES.items()}

@@ -55,7 +55,7 @@ NASTY = (
 """Identifiers that a careless comparison takes for each other, or for something else."""
 
 
-async def test_a_new_session_is_as_asked(store: Store) -> None:
+async def test_a_new_session_has_the_given_fields(store: Store) -> None:
     """Every field comes back, and the log is empty."""
     fields: dict[str, Any] = {
         "agent": "bo",
@@ -73,7 +73,7 @@ async def test_a_new_session_is_as_asked(store: Store) -> None:
     assert await verify(store, REF) == 0
 
 
-async def test_a_session_is_made_once(store: Store) -> None:
+async def test_a_session_is_created_once(store: Store) -> None:
     """Making it again is `SessionExists`, and changes nothing."""
     made = await store.create(session(state={"k": 1}))
     with pytest.raises(SessionExists):
@@ -81,7 +81,7 @@ async def test_a_session_is_made_once(store: Store) -> None:
     assert await store.get(REF) == made
 
 
-async def test_what_is_not_there(store: Store) -> None:
+async def test_missing_sessions_are_an_error(store: Store) -> None:
     """Every method says `SessionNotFound` for a session that is not there; deleting it says False."""
     await store.create(session(SessionRef("bob", "s1")))
     reads = [store.get(REF), store.entries(REF), store.window(REF, "v"), store.calls(REF)]
@@ -92,7 +92,7 @@ async def test_what_is_not_there(store: Store) -> None:
     assert await store.remove(REF) is None
 
 
-async def test_a_session_found_by_its_id_alone(store: Store) -> None:
+async def test_a_session_is_found_by_its_id_without_the_user(store: Store) -> None:
     """Among all users of the tenant; ambiguous when two have one."""
     made = await store.create(session())
     await store.for_tenant("other").create(session(SessionRef("zoe", "s1")))
@@ -105,7 +105,7 @@ async def test_a_session_found_by_its_id_alone(store: Store) -> None:
 # -- whose they are ----------------------------------------------------------
 
 
-async def test_identifiers_compare_byte_for_byte(store: Store) -> None:
+async def test_identifiers_are_compared_by_bytes(store: Store) -> None:
     """No nasty identifier is taken for another, as a user, as a session or as a key."""
     for who, which in itertools.product(NASTY, NASTY):
         ref = SessionRef(who, which)
@@ -137,7 +137,7 @@ async def test_tenants_see_nothing_of_each_other(store: Store) -> None:
 
 
 @pytest.mark.parametrize("bad", ["", "x" * (ID_BYTES + 1), "🙂" * (ID_BYTES // 4) + "a", "\ud800"])
-async def test_identifiers_that_are_none(store: Store, bad: str) -> None:
+async def test_invalid_identifiers_are_refused(store: Store, bad: str) -> None:
     """Empty, too long or not Unicode: `InvalidRequest`, everywhere."""
     await store.create(session())
     for ref in (SessionRef(bad, "s1"), SessionRef("ann", bad)):
@@ -165,7 +165,7 @@ async def test_lists_are_in_order_of_time_then_name(store: Store) -> None:
 
 @pytest.mark.parametrize("descending", [False, True])
 @pytest.mark.parametrize("user_id", [None, "u1"])
-async def test_list_pages_join_to_the_whole(store: Store, descending: bool, user_id: str | None) -> None:
+async def test_list_pages_cover_all_sessions(store: Store, descending: bool, user_id: str | None) -> None:
     """`after` goes on behind the last one of a page, also among equal times."""
     for at in range(24):
         await store.create(session(SessionRef(f"u{at % 2}", f"s{at:02}"), timestamp=at // 8))
@@ -181,7 +181,7 @@ async def test_list_pages_join_to_the_whole(store: Store, descending: bool, user
     assert len(seen) == (24 if user_id is None else 12)
 
 
-async def test_list_filters(store: Store) -> None:
+async def test_lists_are_filtered(store: Store) -> None:
     """By user, agent and status, together."""
     for at, agent in enumerate(["x", "y", None, "x"]):
         await store.create(session(SessionRef(f"u{at % 2}", f"s{at}"), agent=agent, timestamp=at))
@@ -193,13 +193,13 @@ async def test_list_filters(store: Store) -> None:
 
 
 @pytest.mark.parametrize("limit", [0, -1, PAGE + 1])
-async def test_list_limits(store: Store, limit: int) -> None:
+async def test_list_limits_are_checked(store: Store, limit: int) -> None:
     """A limit out of range is refused."""
     with pytest.raises(InvalidRequest):
         await store.list(limit=limit)
 
 
-async def test_a_write_moves_a_session_up(store: Store) -> None:
+async def test_a_write_moves_a_session_to_the_front(store: Store) -> None:
     """Appending makes a session the newest; after it went, `after` goes on from where it stands now."""
     for at in range(3):
         await store.create(session(SessionRef("ann", f"s{at}"), timestamp=at))
@@ -208,7 +208,7 @@ async def test_a_write_moves_a_session_up(store: Store) -> None:
     assert [found.id for found in (await store.list(after=SessionRef("ann", "s0"))).sessions] == ["s2", "s1"]
 
 
-async def test_sessions_are_listed_in_the_order_of_bytes(store: Store) -> None:
+async def test_sessions_are_listed_in_byte_order(store: Store) -> None:
     """Of equal times: by user, then id, as UTF-8 has them, on every store."""
     names = [
         "a",
@@ -242,7 +242,7 @@ async def test_sessions_are_listed_in_the_order_of_bytes(store: Store) -> None:
 # -- changes -----------------------------------------------------------------
 
 
-async def test_update_changes_what_is_named(store: Store) -> None:
+async def test_update_changes_only_the_given_fields(store: Store) -> None:
     """Unset fields stay; state is merged and None deletes; metadata is replaced."""
     await store.create(session(agent="x", state={"a": 1, "b": 2}, metadata={"m": 1}, ttl=5))
     patch = SessionPatch(state={"b": None, "c": 3}, metadata={"n": 2}, agent=None)
@@ -259,7 +259,7 @@ async def test_update_changes_what_is_named(store: Store) -> None:
     assert (await store.get(REF)).state == {}
 
 
-async def test_update_expects(store: Store) -> None:
+async def test_a_stale_update_is_refused(store: Store) -> None:
     """A stale `expect` changes nothing."""
     made = await store.create(session())
     with pytest.raises(StaleSession):
@@ -274,7 +274,7 @@ async def test_state_merges_with_an_append(store: Store) -> None:
     assert after.session.state == (await store.get(REF)).state == {"b": {"other": 2}, "c": [1]}
 
 
-async def test_what_is_no_json_is_refused(store: Store) -> None:
+async def test_values_that_are_not_json_are_refused(store: Store) -> None:
     """State and metadata are JSON."""
     with pytest.raises(InvalidRequest):
         await store.create(session(state={"k": object()}))
@@ -291,7 +291,7 @@ async def test_what_is_no_json_is_refused(store: Store) -> None:
 @pytest.mark.parametrize(
     ("field", "most"), [("state", STATE_BYTES), ("metadata", METADATA_BYTES), ("system_messages", SYSTEM_BYTES)]
 )
-async def test_fields_that_are_too_large(store: Store, field: str, most: int) -> None:
+async def test_too_large_fields_are_refused(store: Store, field: str, most: int) -> None:
     """`TooLarge`, and nothing is written; just below the limit they are taken."""
     await store.create(session())
     wraps: dict[str, Callable[[str], Any]] = {
@@ -324,7 +324,7 @@ def _under_keys(text: str) -> dict[str, str]:
     return {f"k{at}": text[at : at + size] for at in range(0, len(text), size)}
 
 
-async def test_replace_installs_a_session_whole(store: Store) -> None:
+async def test_replace_installs_a_complete_session(store: Store) -> None:
     """Nothing of the old one stays but the version, which goes on."""
     await store.create(session(state={"old": 1}))
     write = Append(
@@ -348,7 +348,7 @@ async def test_replace_installs_a_session_whole(store: Store) -> None:
     assert await verify(store, REF) == 3
 
 
-async def test_replace_makes_what_is_not_there(store: Store) -> None:
+async def test_replace_creates_a_missing_session(store: Store) -> None:
     """And a replace that is refused leaves the old one alone."""
     assert (await store.replace(session(), [user("a")])).session.version == 0
     with pytest.raises(InvalidRequest):
@@ -356,7 +356,7 @@ async def test_replace_makes_what_is_not_there(store: Store) -> None:
     assert await live(store) == ["a"]
 
 
-async def test_delete_takes_everything(store: Store) -> None:
+async def test_delete_removes_everything(store: Store) -> None:
     """The session, its log, its keys; deleting again says False; a new one of that name begins anew."""
     await store.create(session(state={"k": 1}))
     await store.append(REF, Append(entries=[user("a"), user("b")], timestamp=2, idempotency_key="k"))
@@ -373,7 +373,7 @@ async def test_delete_takes_everything(store: Store) -> None:
 # -- handles -----------------------------------------------------------------
 
 
-async def test_a_closed_store_says_so(store: Store) -> None:
+async def test_a_closed_store_raises(store: Store) -> None:
     """Closing twice is fine; using it is `StoreClosed`, through every handle."""
     other = store.for_tenant("other")
     await store.create(session())
@@ -386,7 +386,7 @@ async def test_a_closed_store_says_so(store: Store) -> None:
                 await call
 
 
-async def test_closing_a_tenants_handle_closes_only_that(store: Store) -> None:
+async def test_closing_a_tenants_handle_closes_only_that_handle(store: Store) -> None:
     """The database belongs to the handle that opened it."""
     other = store.for_tenant("other")
     assert other.tenant == "other"

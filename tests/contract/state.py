@@ -72,7 +72,7 @@ WRITES: dict[str, Write] = {"append": _appended, "create": _created, "update": _
 
 
 @pytest.mark.parametrize("how", WRITES)
-async def test_each_key_goes_to_its_scope(store: Store, how: str) -> None:
+async def test_each_key_is_stored_in_its_scope(store: Store, how: str) -> None:
     """Without its prefix there; the session keeps what is its own."""
     await store.create(session())
     given = {"k": 1, "user:k": {"theme": ["dark", None]}, "app:k": "all", "user:n": 1.5, "odd:k": True}
@@ -85,7 +85,7 @@ async def test_each_key_goes_to_its_scope(store: Store, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", WRITES)
-async def test_changes_are_of_what_stands(store: Store, how: str) -> None:
+async def test_changes_apply_to_the_stored_value(store: Store, how: str) -> None:
     """Numbers are added to, lists are extended, keys are deleted, in every scope; what is not there counts as 0, or as empty."""
     own = {} if how == "create" else {"n": 1, "l": [1], "gone": 1}
     await store.create(session(state=own))
@@ -100,7 +100,7 @@ async def test_changes_are_of_what_stands(store: Store, how: str) -> None:
         assert await store.state(scope) == ScopedState(2, after)
 
 
-async def test_a_scope_changes_by_itself(store: Store) -> None:
+async def test_a_scope_can_be_changed_alone(store: Store) -> None:
     """`change_state` tells the version behind it, and what stands under the keys that it names."""
     for scope in BOTH:
         await store.change_state(scope, {"other": 1, "gone": 1}, timestamp=1)
@@ -111,7 +111,7 @@ async def test_a_scope_changes_by_itself(store: Store) -> None:
         assert await store.change_state(scope, {}, timestamp=3) == ScopedState(2, {})
 
 
-async def test_a_version_grows_with_each_write_that_changes_something(store: Store) -> None:
+async def test_each_change_increases_the_version(store: Store) -> None:
     """It is 0 before the first one, and comes again never; what changes nothing is no write. A dropped user's may be 0, until it is written."""
     await store.create(session())
     for prefix, scope in _RAW.items():
@@ -133,7 +133,7 @@ async def test_a_version_grows_with_each_write_that_changes_something(store: Sto
         assert await store.drop_state(scope) == 1
 
 
-async def test_readers_that_know_a_version_are_given_no_values(store: Store) -> None:
+async def test_readers_with_the_current_version_get_no_values(store: Store) -> None:
     """Until it changes; some keys can be asked for alone."""
     for scope in BOTH:
         assert await store.state(scope, known=0) == ScopedState(0, None)
@@ -147,7 +147,7 @@ async def test_readers_that_know_a_version_are_given_no_values(store: Store) -> 
             assert await store.state(scope, names=names, known=1) == ScopedState(1, None)
 
 
-async def test_odd_keys_are_keys_of_their_own(store: Store) -> None:
+async def test_unusual_keys_are_separate(store: Store) -> None:
     """They compare byte for byte, whatever they look like, in every scope."""
     await store.create(session())
     values = {key: [at, key] for at, key in enumerate(ODD)}
@@ -165,7 +165,7 @@ async def test_odd_keys_are_keys_of_their_own(store: Store) -> None:
 # -- whose it is -------------------------------------------------------------------
 
 
-async def test_users_and_tenants_are_apart(store: Store) -> None:
+async def test_users_and_tenants_are_separate(store: Store) -> None:
     """And so is what has the same key in another scope of one user."""
     other = store.for_tenant("other")
     for handle, whose in ((store, "mine"), (other, "theirs")):
@@ -195,7 +195,7 @@ async def test_shared_state_outlives_its_sessions(store: Store) -> None:
     assert [await all_of(store, scope) for scope in BOTH] == [{"k": 4}, {"k": 5}]
 
 
-async def test_what_is_installed_has_no_shared_state(store: Store) -> None:
+async def test_installing_a_session_does_not_change_shared_state(store: Store) -> None:
     """`replace` refuses it by name, and so does it a turn's own; nothing of it is written."""
     for key in ("user:theme", "app:x", "temp:x"):
         with pytest.raises(InvalidRequest, match=key):
@@ -204,7 +204,7 @@ async def test_what_is_installed_has_no_shared_state(store: Store) -> None:
     assert [(await store.state(scope)).version for scope in BOTH] == [0, 0]
 
 
-async def test_what_is_installed_is_as_it_was_elsewhere(store: Store) -> None:
+async def test_installed_state_equals_the_original(store: Store) -> None:
     """A session's own state from before there were limits for keys and values is taken, and goes on."""
     old = {"k" * (limits.STATE_KEY_BYTES + 1): 1, "large": "x" * limits.STATE_VALUE_BYTES, "n": 1}
     assert (await store.replace(session(state=old), [])).session.state == old
@@ -216,7 +216,7 @@ async def test_what_is_installed_is_as_it_was_elsewhere(store: Store) -> None:
 
 
 @pytest.mark.parametrize("how", WRITES)
-async def test_what_is_a_turns_own_never_comes_to_a_store(store: Store, how: str) -> None:
+async def test_temporary_state_is_never_stored(store: Store, how: str) -> None:
     """Nor does what begins as well with nothing else."""
     await store.create(session())
     for key in ("temp:x", "temp:", "user:", "app:", "", "user:\0", "\0", "user:\ud800"):
@@ -248,7 +248,7 @@ STANDS = {"text": "x", "flag": True, "n": 1, "l": [1]}
 
 
 @pytest.mark.parametrize("why", REFUSED)
-async def test_a_write_that_is_refused_writes_nothing(store: Store, why: str) -> None:
+async def test_a_refused_write_changes_nothing(store: Store, why: str) -> None:
     """Neither entries nor any key of any scope, however late in it the wrong one comes."""
     await store.create(session(state=STANDS))
     for scope in BOTH:
@@ -284,7 +284,7 @@ async def _fails(store: Store, error: type[HoldfastError], **fields: Any) -> Non
         await store.append(REF, Append(**{**given, **fields}))
 
 
-async def test_an_append_that_is_refused_changes_no_state(store: Store) -> None:
+async def test_a_refused_append_changes_no_state(store: Store) -> None:
     """Whatever it is refused for; and making a session that is there does not either."""
     await store.create(session(state={"user:n": 1, "app:n": 1, "k": 1}))
     done = await store.append(
@@ -303,7 +303,7 @@ async def test_an_append_that_is_refused_changes_no_state(store: Store) -> None:
     assert await live(store) == ["a"]
 
 
-async def test_a_replay_changes_nothing_again(store: Store) -> None:
+async def test_a_replay_changes_nothing(store: Store) -> None:
     """What an append with a key made of the state, it made once."""
     await store.create(session())
     write = Append(
@@ -320,7 +320,7 @@ async def test_a_replay_changes_nothing_again(store: Store) -> None:
     assert [await store.state(scope) for scope in BOTH] == [ScopedState(1, {"n": 1}), ScopedState(1, {"l": [1]})]
 
 
-async def test_a_change_of_shared_state_is_use(store: Store) -> None:
+async def test_a_change_of_shared_state_counts_as_use(store: Store) -> None:
     """Of the session by which it is made: its version and its times are those of any append."""
     await store.create(session())
     done = await store.append(REF, Append(timestamp=7, state_delta={"user:k": 1}))
@@ -331,7 +331,7 @@ async def test_a_change_of_shared_state_is_use(store: Store) -> None:
 # -- compare and set -------------------------------------------------------------------
 
 
-async def test_a_scope_is_changed_at_the_version_that_is_expected(store: Store) -> None:
+async def test_a_scope_is_changed_at_the_expected_version(store: Store) -> None:
     """Another one is told, and nothing changes; 0 is a scope that nobody has written to."""
     for scope in BOTH:
         with pytest.raises(StaleState) as stale:
@@ -371,7 +371,7 @@ async def test_values_are_compared_as_json(store: Store) -> None:
     assert (await all_of(store))["done"] == (await store.get(REF)).state["done"] == len(SAME)
 
 
-async def test_what_is_expected_may_be_of_other_keys(store: Store) -> None:
+async def test_expected_values_may_be_of_other_keys(store: Store) -> None:
     """All of it has to stand; of a session's write only what is the session's own."""
     await store.create(session(state={"a": 1}))
     await store.change_state(None, {"a": 1, "b": 2}, timestamp=1)
@@ -408,7 +408,7 @@ async def _room(write: Callable[[Mapping[str, Any]], Awaitable[Any]]) -> None:
     await write({"k1": None, "m": 1})
 
 
-async def test_a_scope_holds_so_many_bytes(store: Store) -> None:
+async def test_the_bytes_of_a_scope_are_limited(store: Store) -> None:
     """Of JSON, a session's own state too."""
     await store.create(session())
     for prefix, scope in _RAW.items():
@@ -418,7 +418,7 @@ async def test_a_scope_holds_so_many_bytes(store: Store) -> None:
     assert sorted((await store.get(REF)).state) == ["k", "k2", "k3", "m"]
 
 
-async def test_a_scope_holds_so_many_keys(store: Store) -> None:
+async def test_the_keys_of_a_scope_are_limited(store: Store) -> None:
     """A session's own state too; one that is deleted makes room for another one."""
     await store.create(session())
     most = {f"{at:x}": at % 7 for at in range(limits.STATE_KEYS)}
@@ -440,7 +440,7 @@ async def test_a_scope_holds_so_many_keys(store: Store) -> None:
     assert await store.drop_state("ann") == limits.STATE_KEYS
 
 
-async def test_a_reader_asks_for_keys_that_can_be(store: Store) -> None:
+async def test_invalid_keys_are_refused_in_reads(store: Store) -> None:
     """And for a user that can be."""
     for names in (["\ud800"], [""], ["\0"]):
         with pytest.raises(InvalidRequest):
@@ -459,7 +459,7 @@ async def test_a_reader_asks_for_keys_that_can_be(store: Store) -> None:
     assert [await store.state(scope) for scope in BOTH] == [ScopedState(0, {})] * 2
 
 
-async def test_state_is_seen_at_one_moment(openings: list[Store]) -> None:
+async def test_a_read_sees_one_version_of_the_state(openings: list[Store]) -> None:
     """Two keys that are always written together are never seen apart, wherever they are read."""
     writing = True
     await openings[0].create(NewSession(id="s1", user_id="ann", timestamp=1))

@@ -80,7 +80,7 @@ async def test_writers_of_a_scope_lose_nothing(openings: list[Store], scope: str
     assert {key for key in found.values if "." in key} == {f"{at}.4" for at in range(WRITERS)}
 
 
-async def test_users_and_tenants_state_change_side_by_side(openings: list[Store]) -> None:
+async def test_state_of_users_and_tenants_changes_concurrently(openings: list[Store]) -> None:
     """Sessions of several users that write to their own and to the common state, in whatever order: none waits for ever."""
     users = ["ann", "bob", "cid", "dee"]
     refs = [SessionRef(users[at % len(users)], f"s{at}") for at in range(WRITERS)]
@@ -103,7 +103,7 @@ async def test_users_and_tenants_state_change_side_by_side(openings: list[Store]
     assert {(await openings[-1].get(ref)).state["n"] for ref in refs} == {9}
 
 
-async def test_of_many_that_compare_and_set_one_wins(openings: list[Store]) -> None:
+async def test_one_of_many_compare_and_set_writers_wins(openings: list[Store]) -> None:
     """By the version of a scope, by the value under a key, and by that in a session, also where nothing is yet."""
     ref = SessionRef("ann", "s1")
     await openings[0].create(session(ref))
@@ -159,7 +159,7 @@ async def test_state_is_dropped_while_others_write(openings: list[Store]) -> Non
     assert await openings[-1].drop_state("ann") == len(found.values)
 
 
-async def test_a_change_of_state_cancelled_at_any_await_is_done_or_not(store: Store) -> None:
+async def test_a_state_change_cancelled_at_any_await_is_complete_or_absent(store: Store) -> None:
     """With its entries, its session, or by itself: never half, and not twice; the next one goes on from there."""
 
     async def make(store: Store, ref: SessionRef) -> None:

@@ -114,7 +114,7 @@ def _told(held: dict[str, Any]) -> list[str]:
 
 @given(moves=st.lists(_moves, min_size=1, max_size=25))
 @SHARED_STORE
-async def test_state_is_what_the_reference_says(store: Store, moves: list[Any]) -> None:
+async def test_state_matches_the_reference(store: Store, moves: list[Any]) -> None:
     """After any writes to a session, its user and its tenant, also those that are refused."""
     number = next(_numbers)
     handle, ref, model = store.for_tenant(f"t{number}"), SessionRef("ann", "s"), Reference()

@@ -180,7 +180,7 @@ async def _told(store: Store, ref: SessionRef, call: Call) -> object:
     return getattr(found, "sessions", found) or None
 
 
-async def test_no_method_reaches_another_tenants(store: Store) -> None:
+async def test_no_method_reaches_another_tenants_data(store: Store) -> None:
     """The very names of what is there give another tenant nothing, and change nothing."""
     await _full(store)
     before, other = await _seen(store), store.for_tenant("other")
@@ -189,7 +189,7 @@ async def test_no_method_reaches_another_tenants(store: Store) -> None:
         assert (method, await _seen(store)) == (method, before)
 
 
-async def test_no_method_reaches_another_session(store: Store) -> None:
+async def test_no_method_reaches_another_sessions_data(store: Store) -> None:
     """Nor do names that are only half right: another user's, or another one of the same user."""
     await _full(store)
     before = await _seen(store)

@@ -1,7 +1,7 @@
 """What is left of a file when the process is killed, or the power cut, behind every single write and sync of a workload.
 
 One run is enough: behind each event the files are copied, and from the copies is taken what had not come to the disk. (Processes that
-are really killed: the contract's `test_what_was_acknowledged_survives_kill_9`.)
+are really killed: the contract's `test_acknowledged_writes_survive_kill_9`.)
 """
 
 from __future__ import annotations

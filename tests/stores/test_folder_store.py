@@ -14,12 +14,12 @@ from tests.contract import log, sessions
 from tests.stores.folder_store import FolderStore
 
 _OTHER_PARTS = {
-    "test_fields_that_are_too_large",
-    "test_replace_installs_a_session_whole",
-    "test_replace_makes_what_is_not_there",
-    "test_delete_takes_everything",
-    "test_a_closed_store_says_so",
-    "test_closing_a_tenants_handle_closes_only_that",
+    "test_too_large_fields_are_refused",
+    "test_replace_installs_a_complete_session",
+    "test_replace_creates_a_missing_session",
+    "test_delete_removes_everything",
+    "test_a_closed_store_raises",
+    "test_closing_a_tenants_handle_closes_only_that_handle",
     "test_memories_outlive_sessions",
     "test_tenants_see_nothing_of_each_other",
 }

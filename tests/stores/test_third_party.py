@@ -209,14 +209,14 @@ def test_no_fixture_is_told(tmp_path: Path) -> None:
 
 
 FAILS = {
-    "DropsAnEntry": "test_entries_by_range - assert [8] == [8, 9]",
+    "DropsAnEntry": "test_entries_are_read_by_range - assert [8] == [8, 9]",
     "IgnoresExpect": "test_a_stale_expect_writes_nothing - Failed: DID NOT RAISE",
     "ShowsAnotherTenant": "test_tenants_see_nothing_of_each_other",
     "ForgetsKeys": "test_a_key_writes_once",
-    "KeepsAFileOpen": "test_a_new_session_is_as_asked - AssertionError: held by the store after it was closed",
-    "AnswersLate": "test_a_read_cancelled_at_any_await_is_nobody_elses_answer",
+    "KeepsAFileOpen": "test_a_new_session_has_the_given_fields - AssertionError: held by the store after it was closed",
+    "AnswersLate": "test_a_cancelled_read_is_not_another_readers_answer",
     "LosesState": "test_twenty_sessions_of_a_user_lose_nothing",
-    "WritesInTwoSteps": "test_a_write_cancelled_at_any_await_is_done_or_not[append]",
+    "WritesInTwoSteps": "test_a_write_cancelled_at_any_await_is_complete_or_absent[append]",
 }
 """Stores of `WRONG`, and the check that finds each of them out, with what it says."""
 
