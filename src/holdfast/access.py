@@ -131,5 +131,5 @@ def to_principal(kept: ApiKey) -> Principal:
 
 def derive_upstream_user(tenant: str, token: str) -> str:
     """Return the user id for an upstream's key: always the same for a key, and the key cannot be derived from it."""
-    said = msgspec.json.encode([tenant, token])
-    return f"key_{hashlib.blake2b(said, key=_USER_KEY, digest_size=16).hexdigest()}"
+    identity = msgspec.json.encode([tenant, token])
+    return f"key_{hashlib.blake2b(identity, key=_USER_KEY, digest_size=16).hexdigest()}"

@@ -37,7 +37,7 @@ _LIBRARY: Final = Owner()
 _OWNER: Final[ContextVar[Owner]] = ContextVar("holdfast_owner", default=_LIBRARY)
 
 
-def current_owner() -> Owner:
+def get_owner() -> Owner:
     """Return the principal that the running task works for."""
     return _OWNER.get()
 
@@ -62,10 +62,10 @@ async def run_cpu(work: Callable[..., T], *args: object, long: bool = True) -> T
     """
     if not long:
         return work(*args)
-    return await cpu_scheduler().run(current_owner(), partial(work, *args))
+    return await get_scheduler().run(get_owner(), partial(work, *args))
 
 
-def cpu_scheduler() -> CpuScheduler:
+def get_scheduler() -> CpuScheduler:
     """Return the scheduler of the running event loop."""
     loop = asyncio.get_running_loop()
     scheduler = _SCHEDULERS.get(loop)

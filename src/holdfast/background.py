@@ -47,7 +47,7 @@ class Repeater:
             self.begin(pause)
 
     def stop(self, *, midway: bool) -> None:
-        """Stop repeating. With `midway`, work that is running is cancelled; otherwise it finishes."""
+        """Stop repeating. With `midway`, running work is cancelled; otherwise it finishes."""
         self._stopped = True
         if self._waiting is not None:
             self._waiting.cancel()

@@ -59,7 +59,7 @@ MEMORY_URL = "sqlite://:memory:"
 _NOT_OPEN = "this Holdfast is not open: use it as `async with holdfast.open(…) as hf`"
 
 
-def milliseconds() -> int:
+def get_milliseconds() -> int:
     """Return the current time in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
@@ -143,7 +143,7 @@ class Holdfast(Sessions):
         artifacts: ArtifactSettings | None = None,
         life: LifeSettings | None = None,
         hooks: Iterable[Hook] = (),
-        clock: Callable[[], int] = milliseconds,
+        clock: Callable[[], int] = get_milliseconds,
         new_id: Callable[[], str] = make_session_id,
         summarizers: Mapping[str, Callable[..., Any]] | None = None,
         scorers: Mapping[str, Callable[..., Any]] | None = None,
@@ -197,7 +197,7 @@ class Holdfast(Sessions):
         )
         self._cache = SessionCache(cache_bytes)
         self.queueing = QueueSettings(mode=session_queue, timeout=queue_timeout)
-        self.life = _life_settings(life, preset, lifetimes)
+        self.life = _make_life_settings(life, preset, lifetimes)
         self.roster.max_history_turns = self.life.max_history_turns
         self.hooks = HookRegistry()
         for hook in (*hooks, *([] if self.workspaces is None else [WorkspaceGit(self.workspaces)])):
@@ -478,7 +478,7 @@ def _resolve_roster(roster: Roster | None, strategy: str | None, budget: int | N
     return Roster(context=context if preset is None else without_recall(context))
 
 
-def _life_settings(life: LifeSettings | None, preset: str | None, lifetimes: Mapping[str, Any]) -> LifeSettings:
+def _make_life_settings(life: LifeSettings | None, preset: str | None, lifetimes: Mapping[str, Any]) -> LifeSettings:
     given = {name: value for name, value in lifetimes.items() if value is not UNSET}
     if life is None:
         return LifeSettings.of(preset, **given)

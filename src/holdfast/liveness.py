@@ -74,13 +74,13 @@ class ProcessLock:
         return hashlib.sha256(f"{boot}:{held.st_dev}:{held.st_ino}".encode()).hexdigest()[:16]
 
     def _take(self) -> None:
-        fcntl.fcntl(self._holding, fcntl.F_OFD_SETLK, _flock(fcntl.F_WRLCK, self.slot))
+        fcntl.fcntl(self._holding, fcntl.F_OFD_SETLK, _pack_flock(fcntl.F_WRLCK, self.slot))
         if not self.is_locked(self.slot) or self.is_locked(self.slot ^ 1):
             raise OSError("locks do not work on this file system")
 
     def is_locked(self, slot: int) -> bool:
         """Return True if a process has locked that byte. Raises `OSError`."""
-        found = fcntl.fcntl(self._looking, fcntl.F_OFD_GETLK, _flock(fcntl.F_WRLCK, slot))
+        found = fcntl.fcntl(self._looking, fcntl.F_OFD_GETLK, _pack_flock(fcntl.F_WRLCK, slot))
         kind: int = _FLOCK.unpack(found)[0]
         return kind != fcntl.F_UNLCK
 
@@ -92,7 +92,7 @@ class ProcessLock:
         self._holding = self._looking = -1
 
 
-def _flock(kind: int, slot: int) -> bytes:
+def _pack_flock(kind: int, slot: int) -> bytes:
     return _FLOCK.pack(kind, os.SEEK_SET, slot, 1, 0)
 
 
@@ -138,7 +138,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_lock)
 
 
-def new_holder() -> str:
+def make_holder() -> str:
     """Return a unique name for holding leases and claims. Callers may append to it."""
     lock, unique = _own_lock(), uuid.uuid4().hex
     return unique if lock is None else f"{lock.place}.{lock.slot:015x}.{unique}"
@@ -148,7 +148,7 @@ def is_dead(holder: str) -> bool:
     """Return True if the process that made this holder name has certainly ended; False also if that cannot be determined.
 
     Args:
-        holder: a name from `new_holder`, of any process, or such a name with something appended.
+        holder: a name from `make_holder`, of any process, or such a name with something appended.
     """
     return _is_running(holder) is False
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.session import SessionRef
-from holdfast.liveness import new_holder
+from holdfast.liveness import make_holder
 from holdfast.server.app import API_FORMATS
 from holdfast.server.streaming import Client
 from holdfast.testing import Gate, Reply, ScriptedUpstream
@@ -85,7 +85,7 @@ async def test_streams_do_not_cross_and_none_is_lost(mode: str, path: str) -> No
     crowd = Crowd(7, STREAMS[path])
     upstream = ScriptedUpstream(crowd.answer)
     with upstream.in_thread():
-        new_holder()  # opens what this process keeps until its end
+        make_holder()  # opens what this process keeps until its end
         before = files()
         async with serving(config_text(upstream.url, f"gateway: {{on_disconnect: {mode}}}")) as served:
             await served.chat("hello", "other")

@@ -11,7 +11,6 @@ import pytest
 
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
-from holdfast.holdfast import milliseconds
 from holdfast.indexes import rebuild
 from holdfast.indexes.sources import mark_progress
 from holdfast.indexes.throttle import Leases

@@ -130,7 +130,7 @@ async def test_whoever_goes_has_it_cancelled(tmp_path: Path) -> None:
         await until(lambda: stage.ran)
         task.cancel()
         await asyncio.wait([task])
-        async with desk.hf.engine.locks.alone(REF):
+        async with desk.hf.engine.locks.make_exclusive_lock(REF):
             (found,) = await results(desk)
         assert "cancelled" in found["error"]
         await desk.ask("again")

@@ -49,7 +49,7 @@ async def test_whoever_goes_while_a_tool_runs_leaves_no_call_open() -> None:
         await stored.wait()
         task.cancel()
         await asyncio.wait([task])
-        async with desk.hf.engine.locks.alone(REF):
+        async with desk.hf.engine.locks.make_exclusive_lock(REF):
             log = {entry.message.tool_call_id: entry.message.text for entry in await desk.log()}
         release.set()
         assert log["a"] == "X"
@@ -79,7 +79,7 @@ async def test_a_client_that_stops_at_any_chunk(streams: str) -> None:
                     break
             ended = seen <= at
             await chunks.aclose()
-            async with desk.hf.engine.locks.alone(REF):
+            async with desk.hf.engine.locks.make_exclusive_lock(REF):
                 session = await desk.hf.store.get(REF)
             assert session.tail.open_calls == ()
             assert await desk.session.verify() == session.messages
@@ -121,7 +121,7 @@ async def test_calls_that_were_never_run() -> None:
         await heard.wait()
         task.cancel()
         await asyncio.wait([task])
-        async with desk.hf.engine.locks.alone(REF):
+        async with desk.hf.engine.locks.make_exclusive_lock(REF):
             assert NOT_RUN in (await desk.told())[-1]
         assert (await desk.hf.store.get(REF)).tail.open_calls == ()
 

@@ -75,7 +75,7 @@ async def spoken(desk: Bench, incoming: list[Any], leaves: int | None) -> None:
         pass
     finally:
         await chunks.aclose()
-    async with desk.hf.engine.locks.alone(REF):
+    async with desk.hf.engine.locks.make_exclusive_lock(REF):
         return
 
 

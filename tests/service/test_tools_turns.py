@@ -253,7 +253,7 @@ async def test_what_is_no_exception_passes() -> None:
     async with bench([said(None, ("a", "stops", {}), ("b", "waits", {}))], stops, waits) as desk:
         with pytest.raises(Stop):
             await desk.ask("go")
-        async with desk.hf.engine.locks.alone(REF):
+        async with desk.hf.engine.locks.make_exclusive_lock(REF):
             session = await desk.hf.store.get(REF)
         assert session.tail.open_calls == ()
         assert [entry.kind for entry in await desk.log()] == ["user", "calls", "result", "result"]

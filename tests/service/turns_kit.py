@@ -117,7 +117,7 @@ async def waiting(hf: Holdfast, number: int, *tasks: asyncio.Task[Any]) -> None:
 
 def line_of(hf: Holdfast) -> list[SessionLock]:
     """Those that have or wait for the turn of `s` in a process."""
-    return hf.engine.locks.line(REF)
+    return hf.engine.locks.list_line(REF)
 
 
 async def looked(hf: Holdfast) -> int:

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from holdfast.accounting import CpuScheduler, Owner, charge_to, cpu_scheduler, current_owner, run_cpu
+from holdfast.accounting import CpuScheduler, Owner, charge_to, get_owner, get_scheduler, run_cpu
 from holdfast.limits import CPU_THREADS, CPU_THREADS_OF_PRINCIPAL, CPU_THREADS_OF_TENANT
 from tests.waiting import until
 
@@ -92,14 +92,14 @@ async def test_work_is_charged_to_the_principal_of_its_task() -> None:
     def note() -> None:
         seen.extend(cpu_scheduler_running)
 
-    scheduler = cpu_scheduler()
+    scheduler = get_scheduler()
     cpu_scheduler_running = scheduler.running
     with charge_to(ADA):
         await run_cpu(note)
         await asyncio.ensure_future(run_cpu(note))
     await run_cpu(note)
     assert seen == [ADA, ADA, Owner()]
-    assert current_owner() == Owner()
+    assert get_owner() == Owner()
 
 
 async def test_short_work_runs_at_once() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import liveness
-from holdfast.liveness import ProcessLock, is_alive, is_dead, new_holder
+from holdfast.liveness import ProcessLock, is_alive, is_dead, make_holder
 from tests.other_process import LINUX, other_process
 
 pytestmark = LINUX
@@ -25,7 +25,7 @@ def test_a_killed_process_is_dead_and_a_running_one_is_not() -> None:
 
 
 def test_this_process_is_not_dead() -> None:
-    first, second = new_holder(), new_holder()
+    first, second = make_holder(), make_holder()
     assert first != second
     assert first.split(".")[:2] == second.split(".")[:2]
     assert not is_dead(first)
@@ -33,12 +33,12 @@ def test_this_process_is_not_dead() -> None:
 
 
 def test_a_forked_child_has_a_lock_of_its_own() -> None:
-    parent = new_holder()
+    parent = make_holder()
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         try:
-            os.write(writing, f"{new_holder()} {is_dead(parent)}".encode())
+            os.write(writing, f"{make_holder()} {is_dead(parent)}".encode())
         finally:
             os._exit(0)  # whatever happens: it must not go on as a second test run
     os.waitpid(child, 0)
@@ -67,7 +67,7 @@ def test_nothing_is_known_where_the_file_is_another_one(tmp_path: Path, monkeypa
         elsewhere = ProcessLock(tmp_path / "holdfast")
         monkeypatch.setattr(liveness, "_lock", elsewhere)
         assert not is_dead(process.holder)
-        assert not is_dead(new_holder())
+        assert not is_dead(make_holder())
     elsewhere.close()
 
 
@@ -105,5 +105,5 @@ def test_without_shared_memory_names_are_plain_and_nobody_is_judged(
     monkeypatch.setattr(liveness, "SHARED_MEMORY", tmp_path / "missing")
     monkeypatch.setattr(liveness, "_opened", False)
     monkeypatch.setattr(liveness, "_lock", None)
-    assert "." not in new_holder()
+    assert "." not in make_holder()
     assert not is_dead(f"{'0' * 16}.{'0' * 15}.x")

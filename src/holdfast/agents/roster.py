@@ -196,11 +196,11 @@ class Roster:
         """
         if not responder.llm.fallbacks:
             return ()
-        asked, found = {_identify_upstream(responder.llm)}, []
+        used, found = {_identify_upstream(responder.llm)}, []
         for name in responder.llm.fallbacks:
             llm = self.find_llm(name)
-            if _identify_upstream(llm) not in asked:
-                asked.add(_identify_upstream(llm))
+            if _identify_upstream(llm) not in used:
+                used.add(_identify_upstream(llm))
                 made = self._make_responder(llm, responder.agent, responder.context, responder.team)
                 found.append(msgspec.structs.replace(made, tools=responder.tools))
         return tuple(found)

@@ -229,7 +229,7 @@ class Team(Generic[A]):
 
     def resolve_handover(self, name: str) -> str:
         """Return who answers after the conversation was transferred to `name`, which has not answered yet."""
-        return name if self._under_named(name) and name not in self._steps else self.named
+        return name if self._is_under_named(name) and name not in self._steps else self.named
 
     def resolve_interrupted(self, name: str) -> str:
         """Return who answers if a turn broke off, or waits for its client, while `name` was answering.
@@ -247,7 +247,7 @@ class Team(Generic[A]):
         A workflow cannot transfer back, nor can an agent that may not transfer to its parent: it would keep the user
         for good.
         """
-        if name == self.named or not self._under_named(name) or name in self._steps or self._agents[name].workflow:
+        if name == self.named or not self._is_under_named(name) or name in self._steps or self._agents[name].workflow:
             return self.named
         current: str | None = name
         while current is not None and current != self.named:
@@ -256,7 +256,7 @@ class Team(Generic[A]):
             current = self._parents[current]
         return name
 
-    def _under_named(self, name: str) -> bool:
+    def _is_under_named(self, name: str) -> bool:
         current: str | None = name if name in self._parents else None
         while current is not None and current != self.named:
             current = self._parents[current]

@@ -47,7 +47,7 @@ def _run(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, con
     from holdfast.config import load_settings
     from holdfast.config.build import build_workspace_settings
     from holdfast.errors import WorkspaceNotFound
-    from holdfast.holdfast import milliseconds
+    from holdfast.holdfast import get_milliseconds
     from holdfast.secrets import make_guard
     from holdfast.workspace import Workspaces
     from holdfast.workspace.workspace import DEFAULT
@@ -59,7 +59,7 @@ def _run(what: Callable[[Workspace], Awaitable[T]], agent: str, tenant: str, con
     guard = make_guard(found.redaction, found.secret_guard)
 
     async def run() -> T:
-        one = Workspaces.from_settings(settings, milliseconds, guard).workspace(tenant, agent)
+        one = Workspaces.from_settings(settings, get_milliseconds, guard).workspace(tenant, agent)
         if agent != DEFAULT and agent not in found.agents and not one.exists:
             raise WorkspaceNotFound(agent)
         return await what(one)

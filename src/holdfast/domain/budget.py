@@ -82,9 +82,9 @@ class Budget:
     ) -> None:
         _check("context_window", context_window, low=1)
         shares = {
-            "max_reply_tokens": _default_share(max_reply_tokens, MAX_REPLY_TOKENS, context_window // 4),
-            "safety_headroom": _default_share(safety_headroom, SAFETY_HEADROOM, context_window // 16),
-            "tool_result_headroom": _default_share(tool_result_headroom, TOOL_RESULT_HEADROOM, context_window // 8),
+            "max_reply_tokens": _choose_share(max_reply_tokens, MAX_REPLY_TOKENS, context_window // 4),
+            "safety_headroom": _choose_share(safety_headroom, SAFETY_HEADROOM, context_window // 16),
+            "tool_result_headroom": _choose_share(tool_result_headroom, TOOL_RESULT_HEADROOM, context_window // 8),
         }
         object.__setattr__(self, "context_window", context_window)
         object.__setattr__(self, "scale", scale)
@@ -159,7 +159,7 @@ def step_down(tokens: int) -> int:
     return max(1, tokens * (100 - STEP_DOWN) // 100)
 
 
-def _default_share(given: int | None, usual: int, cap: int) -> int:
+def _choose_share(given: int | None, usual: int, cap: int) -> int:
     return min(usual, cap) if given is None else given
 
 

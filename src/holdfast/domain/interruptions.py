@@ -98,10 +98,10 @@ def count_heard_chars(text: str, heard: HeardReport) -> int:
 
 def _find_shared_end(text: str, heard: str) -> int:
     """Return where `heard` ends in `text`, ignoring differences in white space."""
-    said, words = "".join(text.split()), "".join(heard.split())
-    if not said.startswith(words):
+    reply, words = "".join(text.split()), "".join(heard.split())
+    if not reply.startswith(words):
         words = words.rstrip(_TRAILING)
-    if not said.startswith(words):
+    if not reply.startswith(words):
         raise HeardMismatch(
             "content does not match the beginning of the reply: send the heard text exactly as in the reply",
             param="content",

@@ -59,12 +59,12 @@ def reconcile_delta(last: Sequence[Entry], incoming: Sequence[Message]) -> Plan:
         last: the last `len(incoming)` live entries, in order; fewer if the log has fewer.
         incoming: the request's messages without the leading system messages.
     """
-    if _ends_in(last, incoming):
+    if _is_ending(last, incoming):
         return Plan("replayed")
     return Plan("delta" if last else "new", tuple(incoming))
 
 
-def _ends_in(last: Sequence[Entry], incoming: Sequence[Message]) -> bool:
+def _is_ending(last: Sequence[Entry], incoming: Sequence[Message]) -> bool:
     """Return True if the log ends in exactly these messages, unanswered."""
     if not incoming or incoming[-1].role == "assistant" or len(last) != len(incoming):
         return False

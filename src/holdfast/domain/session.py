@@ -50,7 +50,7 @@ class SessionRef(msgspec.Struct, frozen=True, gc=False):
     user_id: str
     id: str
     withdrawn: str = ""
-    """Id of the ending for which the session gave up its name: it is waiting for hooks, and is then deleted. Empty: it has its name."""
+    """Id of the ending for which the session gave up its name. It is deleted once its hooks were notified. Empty: it has its name."""
 
 
 def make_child_id(name: str) -> str:

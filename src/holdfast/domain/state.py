@@ -140,7 +140,7 @@ def merge_delta(state: dict[str, Any], delta: Mapping[str, Change]) -> dict[str,
     return after
 
 
-def date_keys(
+def list_key_turns(
     turns: Mapping[str, int], before: Mapping[str, Any], after: Mapping[str, Any], turn: int
 ) -> dict[str, int]:
     """Return, for each key of a session's own state, the turn that wrote its value last.

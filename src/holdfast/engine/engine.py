@@ -31,7 +31,7 @@ from holdfast.lifecycle.removal import Receipt, remove_stored_session
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.lifecycle.sweeper import Sweeper, SweepPace
 from holdfast.limits import INDEX_SECONDS
-from holdfast.liveness import new_holder
+from holdfast.liveness import make_holder
 from holdfast.matching.retries import Retries, UndeliveredReplies
 from holdfast.memory.lookup import MemorySettings
 from holdfast.memory.memories import Memories
@@ -100,7 +100,7 @@ class Engine:
         cache: SessionCache | None = None,
         of: Engine | None = None,
     ) -> None:
-        hooks, holder = HookRegistry() if hooks is None else hooks, new_holder()
+        hooks, holder = HookRegistry() if hooks is None else hooks, make_holder()
         self._of = of
         self.warm = (cache or SessionCache()).open_tenant()
         self.passages = PassageTables(self.warm)
@@ -141,7 +141,7 @@ class Engine:
         self.failures: Counter[str] = Counter() if of is None else of.failures
         self.undelivered = UndeliveredReplies()
         self.retries = Retries(clock)
-        self.locks = SessionLocks(store, clock, queueing or QueueSettings(), new_holder())
+        self.locks = SessionLocks(store, clock, queueing or QueueSettings(), make_holder())
 
     def forget(self, ref: SessionRef) -> None:
         """Drop the cached data of a session that was deleted, or of which something was erased."""
@@ -216,7 +216,7 @@ class Engine:
         Raises:
             InvalidRequest: a turn of the session is open in this task, which would wait for itself.
         """
-        return self.locks.alone(ref)
+        return self.locks.make_exclusive_lock(ref)
 
     async def end(self, ref: SessionRef) -> Session:
         """Close a session after its turns in this process, so that hooks receive their replies and they do not open it again.

@@ -88,7 +88,7 @@ def check_mode(mode: Any) -> QueueMode | None:
 
 
 class SessionLock:
-    """A place in the line of one session, and the session's claim once it is first: `async with locks.turn(ref) as lock`.
+    """A place in the line of one session, and the session's claim once it is first: `async with locks.make_turn_lock(ref) as lock`.
 
     Attributes:
         ref: the session.
@@ -136,7 +136,7 @@ class SessionLock:
         self._deadline = asyncio.get_running_loop().time() + self._locks.settings.timeout
         await self._locks.enter(self)
         if self.is_turn:
-            self._holder = self._locks.new_holder()
+            self._holder = self._locks.make_holder()
         return self
 
     async def __aexit__(
@@ -156,7 +156,7 @@ class SessionLock:
         """True if its turn has come in this process."""
         return bool(self._holder)
 
-    def seconds_left(self) -> float:
+    def get_seconds_left(self) -> float:
         """Return how many seconds it may still wait."""
         return self._deadline - asyncio.get_running_loop().time()
 
@@ -237,7 +237,7 @@ class SessionLock:
     async def _append(self, store: Store, write: Append, *, last: bool) -> Appended:
         """Write after the turn's own last write, or after others' writes outside of turns, so that no delayed write of it succeeds."""
         if self.is_taken:
-            raise self._lose()
+            raise self._mark_lost()
         claimed = self.claimed_until > 0
         follows = claimed and write.expect is None
         write = msgspec.structs.replace(
@@ -255,7 +255,7 @@ class SessionLock:
                 appended = await self._append_after_others(store, write)
         except SessionBusy as exc:
             if claimed or self.is_taken:
-                raise self._lose() from exc
+                raise self._mark_lost() from exc
             raise
         except (asyncio.CancelledError, StoreError):
             self._may_claim = True  # the write may have succeeded nevertheless
@@ -267,14 +267,14 @@ class SessionLock:
         for _ in range(_RACES - 1):
             session = await self._locks.store.get(self.ref)
             if session.claim is None or session.claim.holder != self._holder:
-                raise self._lose()
+                raise self._mark_lost()
             try:
                 return await store.append(self.ref, msgspec.structs.replace(write, expect=session.version))
             except StaleSession:
                 continue
         return await store.append(self.ref, msgspec.structs.replace(write, expect=None))
 
-    def _lose(self) -> TurnLost:
+    def _mark_lost(self) -> TurnLost:
         self._forget_claim()
         self.is_taken = True
         return TurnLost(self.ref.id)
@@ -375,7 +375,7 @@ class SessionLock:
                 return
             if self.mode == "interrupt" and not claim.wanted:
                 await store.want(self.ref, claim.holder)
-            left = self.seconds_left()
+            left = self.get_seconds_left()
             if left <= 0:
                 raise SessionBusy(self.ref.id, until=until) from busy
             await self._locks.pause(min(seconds, left, max(SHORTEST, (until - now) / 1000)))
@@ -409,7 +409,7 @@ class SessionLock:
             return
         session = await store.get(self.ref)
         if session.claim is None or session.claim.holder != self._holder:
-            raise self._lose()
+            raise self._mark_lost()
         self._follow(session)
 
 
@@ -438,7 +438,7 @@ class _Line:
         self.holder = holder
         self.waiting: list[SessionLock] = []
 
-    def turns(self) -> list[SessionLock]:
+    def list_turns(self) -> list[SessionLock]:
         """Return the locks that are turns."""
         return [lock for lock in (self.holder, *self.waiting) if lock.is_turn]
 
@@ -484,23 +484,23 @@ class SessionLocks:
 
     # -- places in line ------------------------------------------------------
 
-    def turn(self, ref: SessionRef, mode: QueueMode | None = None) -> SessionLock:
+    def make_turn_lock(self, ref: SessionRef, mode: QueueMode | None = None) -> SessionLock:
         """Return a lock for a turn; None: the mode of `settings`."""
         return SessionLock(self, ref, mode or self.settings.mode)
 
-    def between_turns(self, ref: SessionRef, mode: QueueMode) -> SessionLock:
+    def make_brief_lock(self, ref: SessionRef, mode: QueueMode) -> SessionLock:
         """Return a lock for one write between the turns of a session on any server, but not between the writes of one turn."""
         return SessionLock(self, ref, mode, is_brief=True)
 
-    def alone(self, ref: SessionRef) -> SessionLock:
+    def make_exclusive_lock(self, ref: SessionRef) -> SessionLock:
         """Return a lock for other work, which must not run between the writes of a turn in this process."""
         return SessionLock(self, ref, "queue", is_turn=False)
 
-    def new_holder(self) -> str:
+    def make_holder(self) -> str:
         """Return an identifier for a claim: the process's, `-`, and a number."""
         return f"{self._process}-{next(self._numbers)}"
 
-    def line(self, ref: SessionRef) -> list[SessionLock]:
+    def list_line(self, ref: SessionRef) -> list[SessionLock]:
         """Return the lock that holds a session in this process, and those that wait for it, in order."""
         line = self._lines.get(ref)
         return [line.holder, *line.waiting] if line else []
@@ -508,7 +508,7 @@ class SessionLocks:
     def is_busy(self, ref: SessionRef) -> bool:
         """Return True if a turn of the session runs or waits in this process."""
         line = self._lines.get(ref)
-        return line is not None and bool(line.turns())
+        return line is not None and bool(line.list_turns())
 
     def reserve(self, ref: SessionRef) -> Reservation:
         """Reserve a session for a request until its turn opens."""
@@ -548,14 +548,14 @@ class SessionLocks:
 
     async def _wait_in(self, line: _Line, lock: SessionLock) -> None:
         busy = SessionBusy(lock.ref.id, until=self.clock() + LEASE)
-        turns = line.turns() if lock.is_turn else []
+        turns = line.list_turns() if lock.is_turn else []
         if turns and (lock.mode == "reject" or len(turns) > TURNS_WAITING):
             raise busy
         lock.given = asyncio.get_running_loop().create_future()
         line.join(lock)
         came = False
         try:
-            await asyncio.wait((lock.given,), timeout=max(0.0, lock.seconds_left()) if lock.is_turn else None)
+            await asyncio.wait((lock.given,), timeout=max(0.0, lock.get_seconds_left()) if lock.is_turn else None)
             came = lock.given.done()
         finally:
             if not came and lock.given.done():  # cancelled at the moment its turn came
@@ -578,7 +578,7 @@ class SessionLocks:
 
     @property
     def every(self) -> int:
-        """Milliseconds between two checks of a claim; shorter with `interrupt`, so that other servers do not wait for the next renewal."""
+        """Milliseconds between two checks of a claim; shorter with `interrupt`, so that other servers wait less."""
         return AGAIN if self.settings.mode == "interrupt" else RENEWED
 
     # -- writes that outlive their callers -------------------------------------

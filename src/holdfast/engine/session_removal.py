@@ -36,12 +36,15 @@ async def _remove_one(engine: Engine, ref: SessionRef) -> Receipt | None:
 
 
 async def list_children(engine: Engine, ref: SessionRef) -> list[SessionRef]:
-    """Return the sessions of agents that were called in a session, according to its log. Sessions that a copied log names are excluded."""
+    """Return the sessions of agents that were called in a session, according to its log.
+
+    Sessions that only a copied log refers to are excluded.
+    """
     store = engine.store
     try:
         if not (await store.get(ref)).usage.calls:  # without a model call, there were no agent calls
             return []
-        results = [entry async for entry in iterate_readable_entries(store, ref) if _names_child(entry)]
+        results = [entry async for entry in iterate_readable_entries(store, ref) if _has_child(entry)]
         found: list[SessionRef] = []
         for result in results:
             child = SessionRef(ref.user_id, str((result.metadata or {})[CHILD]))
@@ -54,12 +57,15 @@ async def list_children(engine: Engine, ref: SessionRef) -> list[SessionRef]:
     return found
 
 
-def _names_child(entry: Entry) -> bool:
+def _has_child(entry: Entry) -> bool:
     return isinstance((entry.metadata or {}).get(CHILD), str)
 
 
 async def remove_user(engine: Engine, user_id: str) -> Receipt:
-    """Delete all sessions of a user, their shared state, the user's memories, and everything else. For an unknown user, the receipt is all zeros."""
+    """Delete all sessions of a user, their shared state, the user's memories, and everything else.
+
+    For an unknown user, the receipt is all zeros.
+    """
     total = await _remove_endings(engine, user_id)
     unnamed: list[Session] = []
     while len(sessions := (await engine.store.list(user_id=user_id, limit=PAGE)).sessions) > len(unnamed):

@@ -16,7 +16,7 @@ from holdfast.indexes.lazy_index import IndexFile, IndexOpener, LazyIndex
 from holdfast.indexes.service import IndexService, feed_index
 from holdfast.indexes.settings import IndexSettings, get_index_file, is_lasting, resolve_index_url
 from holdfast.limits import INDEX_FIRST_WALK_SECONDS, INDEX_WALK_SECONDS
-from holdfast.liveness import new_holder
+from holdfast.liveness import make_holder
 from holdfast.recall.base import Index
 from holdfast.rerankers import BoundedReranker, parse_rerank_settings
 from holdfast.stores.base import Store
@@ -45,7 +45,7 @@ class Indexes:
         self._clock = clock
         self._opening = IndexOpener(self._open, self._locate_file(url), self._handle_lost_file)
         self._services: dict[str, IndexService] = {}
-        self._holder = new_holder()
+        self._holder = make_holder()
         self._task: asyncio.Task[None] | None = None
         self._sooner = asyncio.Event()
 

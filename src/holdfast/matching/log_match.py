@@ -415,14 +415,14 @@ async def _read_run(trail: Trail, place: Sighting, at: int, floor: int) -> list[
     """Return the live visible entries up to `place`, newest first, that equal the request's messages up to `at`."""
     expected = iter(trail.messages[floor : at + 1][::-1])
 
-    def differs(entry: Entry) -> bool:
+    def is_different(entry: Entry) -> bool:
         if not entry.message.visible:
             return False
         message = next(expected, None)
         return message is None or not is_same_message(entry, message)
 
     found, _ = await read_entries_until(
-        trail.store, place.ref, differs, keep=_is_visible, stop=place.seq + 1, descending=True
+        trail.store, place.ref, is_different, keep=_is_visible, stop=place.seq + 1, descending=True
     )
     return found
 
@@ -431,10 +431,10 @@ async def _has_more_between(trail: Trail, ref: SessionRef, after: int, stop: int
     """Return True if more than `most` visible messages are on the live path between two positions."""
     numbers = itertools.count(1)
 
-    def too_many(entry: Entry) -> bool:
+    def is_too_many(entry: Entry) -> bool:
         return entry.message.visible and next(numbers) > most
 
     _, one_more = await read_entries_until(
-        trail.store, ref, too_many, keep=lambda _: False, start=after + 1, stop=stop, descending=True
+        trail.store, ref, is_too_many, keep=lambda _: False, start=after + 1, stop=stop, descending=True
     )
     return one_more is not None

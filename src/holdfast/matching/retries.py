@@ -104,15 +104,15 @@ class UndeliveredReplies:
     def __len__(self) -> int:
         return len(self._noted)
 
-    def note(self, session: Session, asked: Iterable[Message], key: str | None) -> None:
+    def note(self, session: Session, messages: Iterable[Message], key: str | None) -> None:
         """Record that the client was gone at the end of the reply.
 
         Args:
             session: its state after the reply, which is its last entry.
-            asked: the request's messages, without secrets.
+            messages: the request's messages, without secrets.
             key: its `Idempotency-Key`.
         """
-        self._noted[session.ref] = (session.identity, session.tail.last_seq, _digest(asked, key))
+        self._noted[session.ref] = (session.identity, session.tail.last_seq, _digest(messages, key))
         self._noted.move_to_end(session.ref)
         if len(self._noted) > UNHEARD:
             self._noted.popitem(last=False)
@@ -121,7 +121,7 @@ class UndeliveredReplies:
         """Return True if there is an undelivered reply in the session."""
         return ref in self._noted
 
-    def take(self, session: Session, asked: Iterable[Message], key: str | None) -> int | None:
+    def take(self, session: Session, messages: Iterable[Message], key: str | None) -> int | None:
         """Return the `seq` of the reply for a repeated request, and forget it: it counts as delivered from now on.
 
         None if the session has continued, or if this is another request, after which no client asks for the reply.
@@ -130,12 +130,12 @@ class UndeliveredReplies:
         if noted is None:  # evicted since `has_reply` was called
             return None
         identity, seq, digest = noted
-        same = (identity, seq) == (session.identity, session.tail.last_seq) and digest == _digest(asked, key)
+        same = (identity, seq) == (session.identity, session.tail.last_seq) and digest == _digest(messages, key)
         return seq if same else None
 
 
-def _digest(asked: Iterable[Message], key: str | None) -> bytes:
-    said = hashlib.blake2b(repr(key).encode(), digest_size=16)
-    for message in asked:
-        said.update(encode_canonical(message) + b"\0")
-    return said.digest()
+def _digest(messages: Iterable[Message], key: str | None) -> bytes:
+    digest = hashlib.blake2b(repr(key).encode(), digest_size=16)
+    for message in messages:
+        digest.update(encode_canonical(message) + b"\0")
+    return digest.digest()

@@ -29,7 +29,7 @@ from holdfast.context.window import Window
 from holdfast.domain.session import NewCompaction, Session, SessionRef, StoredCompaction, is_child
 from holdfast.errors import Conflict, HoldfastError, InvalidRequest, ModelError, SessionNotFound
 from holdfast.limits import COMPACTION_ERROR_BYTES
-from holdfast.liveness import new_holder
+from holdfast.liveness import make_holder
 from holdfast.overlays.session_cache import TenantCache
 from holdfast.overlays.summarizers import Draft, SummaryCost, SummaryError, write_summary
 from holdfast.overlays.summary_draft import Job, Source, Trigger, compose, find_source, make_attempt, read_source
@@ -94,7 +94,7 @@ class Compactor:
         roster: Roster,
         *,
         pace: Pace | None = None,
-        new_id: Callable[[], str] = new_holder,
+        new_id: Callable[[], str] = make_holder,
         guard: Guard | None = None,
     ) -> None:
         self._guard = guard

@@ -12,7 +12,7 @@ import anyio
 import msgspec
 from starlette.requests import Request
 
-from holdfast.accounting import Owner, current_owner, run_cpu
+from holdfast.accounting import Owner, get_owner, run_cpu
 from holdfast.domain.media.checks import check_media, remove_data
 from holdfast.errors import HoldfastError, TooLarge
 from holdfast.limits import BODIES, BODY_STALL_BYTES, BODY_STALL_SECONDS, MESSAGE_BYTES, MIB, Limits
@@ -133,7 +133,7 @@ class BodyLimits:
             Refused: the headers say that it is not JSON, it arrived too slowly, or memory is full.
         """
         _check_kind(request.headers)
-        reservation.begin(self.room, current_owner())
+        reservation.begin(self.room, get_owner())
         try:
             body = await self._read_bytes(request, reservation)
         finally:

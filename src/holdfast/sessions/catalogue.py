@@ -212,7 +212,10 @@ class Sessions:
         return await remove_session(self.engine, _check_session_ref(ref))
 
     async def delete_user(self, user_id: str) -> Receipt:
-        """Delete all sessions of a user, their shared state, and everything that belongs to them. For an unknown user, the receipt is all zeros."""
+        """Delete all sessions of a user, their shared state, and everything that belongs to them.
+
+        For an unknown user, the receipt is all zeros.
+        """
         return await remove_user(self.engine, user_id)
 
     def prune(
@@ -279,7 +282,10 @@ class Sessions:
         at_turn: int | None = None,
         id: str | None = None,  # noqa: A002 - part of the public API
     ) -> SessionHandle:
-        """Create a session with the live path up to and including a turn; see `holdfast.sessions.forks.fork_session`. An `id` of None creates one."""
+        """Create a session with the live path up to and including a turn; see `holdfast.sessions.forks.fork_session`.
+
+        An `id` of None creates one.
+        """
         responder = self.find_responder(await self.store.get(_check_session_ref(ref)))
         session = await fork_session(self.engine, ref, at_turn=at_turn, new_id=id)
         return SessionHandle(self.engine, session.ref, responder)
@@ -352,7 +358,7 @@ class Sessions:
         """
         check_flag(session_level, "session_level")
         check_flag(rerank, "rerank")
-        asked = SearchOptions(
+        options = SearchOptions(
             mode=mode,
             limit=limit,
             after=after,
@@ -367,7 +373,7 @@ class Sessions:
             session_level=session_level,
             rerank="on" if rerank else "off",
         )
-        return await search_conversations(self.engine, user_id, query, asked)
+        return await search_conversations(self.engine, user_id, query, options)
 
     def handle(self, session: Session, *, agent: str | None = None, model: str | None = None) -> SessionHandle:
         """Return a handle for a session that is known to exist."""

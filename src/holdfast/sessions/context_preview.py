@@ -93,7 +93,7 @@ class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     at_turn: int | None = None
     """Build it as the model saw the session at its last call in that turn; None: the current state."""
     touch: bool = True
-    """True to count as use of the session. A look at the past, or for an explanation, never does."""
+    """True to count as use of the session. Previews of a past turn, or for an explanation, never do."""
     explain: bool = False
     """True to compare it with the prompt that was sent last, which is rebuilt from the log."""
     trace: frozenset[int] = frozenset()
@@ -152,10 +152,10 @@ async def preview_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
 
 
 async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest) -> Preview:
-    """Build the result of `preview_context` without the provider's count and the messages in sent form. Raises the same errors."""
+    """Build a preview without the provider's count and without the messages in sent form. Raises the errors of `preview_context`."""
     _check_turn(look.at_turn)
     responder = msgspec.structs.replace(look.responder, context=look.settings)
-    asked = TurnRequest(
+    turn_request = TurnRequest(
         ref=ref, responder=responder, incoming=(), system=look.system, body={"tools": look.tools}, dialect=look.dialect
     )
     session = await engine.store.get(ref)
@@ -163,7 +163,7 @@ async def rebuild_context(engine: Engine, ref: SessionRef, look: PreviewRequest)
     instruction = await build_instruction(engine, session, responder)
     known = await introduce_memories(engine, session, responder)
     marker = await engine.markers.derive(session)
-    request = make_request(asked, session, instruction, marker=marker, learned=learned, introduction=known)
+    request = make_request(turn_request, session, instruction, marker=marker, learned=learned, introduction=known)
     back = look.explain or look.at_turn is not None
     if look.touch and not back:
         await engine.life.record_use(session)
@@ -287,11 +287,11 @@ class _PromptReplay:
     def rebuild_call(self, call: ModelCall, record: BuildRecord) -> WorkingSet:
         """Return the working set that was built for `call`, with its recorded budget."""
         self.advance(call.through, record.summary, record.marker)
-        asked = self._request
+        request = self._request
         # Other recalled items are not stored, and their room does not belong to the conversation.
         frozen = msgspec.structs.replace(
-            asked,
-            input_budget=record.limit + asked.count_overhead(),
+            request,
+            input_budget=record.limit + request.count_overhead(),
             dialect=record.dialect,
             recall=self._rebuild_recall(record),
         )

@@ -299,7 +299,7 @@ class SessionHandle(ExplainedSession):
         check_keywords(body)
         strategy, budget, recall = choices
         responder = self._engine.roster.with_request(self.responder, strategy, budget, recall=recall).without_tools
-        request = self._request(() if messages is None else messages, responder, mode, interrupt)
+        request = self._make_request(() if messages is None else messages, responder, mode, interrupt)
         return Turn(
             self._engine, msgspec.structs.replace(request, queue=session_queue, body=body, tools_elsewhere=True)
         )
@@ -328,7 +328,7 @@ class SessionHandle(ExplainedSession):
         """
         check_mode(session_queue)
         responder = self._engine.roster.with_request(self.responder, strategy, budget, recall=recall)
-        request = self._request(messages, responder, "auto", interrupt)
+        request = self._make_request(messages, responder, "auto", interrupt)
         request = msgspec.structs.replace(request, queue=session_queue, body=body)
         await self._engine.ensure_present(self.ref)
         collector = Collector()
@@ -336,7 +336,7 @@ class SessionHandle(ExplainedSession):
             collector.add(chunk)
         return collector.build_completion()
 
-    def _request(
+    def _make_request(
         self,
         messages: Sendable | Sequence[Sendable],
         responder: Responder,
@@ -392,11 +392,11 @@ class SessionHandle(ExplainedSession):
         """
         engine = self._engine
         session, learned = await engine.store.get(self.ref), await engine.learning.get(self.responder.llm)
-        asked = TurnRequest(ref=self.ref, responder=self.responder, incoming=())
+        turn_request = TurnRequest(ref=self.ref, responder=self.responder, incoming=())
         instruction = await build_instruction(engine, session, self.responder)
         known = await introduce_memories(engine, session, self.responder)
         marker = await engine.markers.derive(session)
-        request = make_request(asked, session, instruction, marker=marker, learned=learned, introduction=known)
+        request = make_request(turn_request, session, instruction, marker=marker, learned=learned, introduction=known)
         if not wait and not preview:
             engine.compactor.schedule(self.ref, self.responder, request, options)
             return None

@@ -69,7 +69,7 @@ async def interrupt_reply(engine: Engine, ref: SessionRef, heard: HeardReport) -
     session = await engine.store.get(ref)
     if heard.turn_id is not None and session.tail.turn_id > heard.turn_id:
         return await _record_interruption(engine, ref, heard, partial(engine.store.append, ref), stopped=False)
-    async with engine.locks.between_turns(ref, "interrupt") as lock:
+    async with engine.locks.make_brief_lock(ref, "interrupt") as lock:
         await lock.open(lambda: engine.store.get(ref))
         write = partial(lock.append, engine.store, last=True)
         return await _record_interruption(engine, ref, heard, write, stopped=lock.stopped)
@@ -117,9 +117,9 @@ async def _record_interruption(
     raise Conflict(f"session {ref.id!r} is being written to constantly: try again")
 
 
-def _check_turn(session: Session, said: LastReply, heard: HeardReport, *, stopped: bool) -> None:
+def _check_turn(session: Session, last_reply: LastReply, heard: HeardReport, *, stopped: bool) -> None:
     """Raise `NoReply` if there is no reply, or it belongs to another turn."""
-    if not said.rounds:
+    if not last_reply.rounds:
         if not stopped:
             raise NoReply(f"session {session.id!r} has no reply to interrupt")
         if heard.content is not None and heard.content.strip():
@@ -129,27 +129,27 @@ def _check_turn(session: Session, said: LastReply, heard: HeardReport, *, stoppe
                 param="content",
             )
         return
-    turn_id = said.rounds[-1].head.turn_id
+    turn_id = last_reply.rounds[-1].head.turn_id
     if heard.turn_id is not None and heard.turn_id != turn_id:
         raise NoReply(f"the last reply of session {session.id!r} is of turn {turn_id}, not of {heard.turn_id}")
 
 
-async def _check_heard(store: Store, session: Session, said: LastReply, heard: HeardReport) -> None:
+async def _check_heard(store: Store, session: Session, last_reply: LastReply, heard: HeardReport) -> None:
     """Raise `NoReply` if the last reply was deleted because nothing of it was heard, instead of changing an earlier one.
 
     A client that repeats the interruption, because it did not receive the answer, means the same reply. Reads the
     entries after the reply.
     """
-    turns = {entry.turn_id for entry in said.behind}
-    if not said.rounds or not turns or heard.turn_id is not None:
+    turns = {entry.turn_id for entry in last_reply.behind}
+    if not last_reply.rounds or not turns or heard.turn_id is not None:
         return
-    start = said.rounds[-1].head.seq + 1
+    start = last_reply.rounds[-1].head.seq + 1
     behind = await store.entries(session.ref, start=start, limit=INTERRUPTED_BEHIND, descending=True, retired=True)
     gone = next((e for e in behind if e.retired_by is not None and e.kind == "assistant" and e.turn_id in turns), None)
     if gone is not None:
         raise NoReply(
             f"the last reply of session {session.id!r}, of turn {gone.turn_id}, was deleted: nothing of it was heard, or it was"
-            f" retired; to interrupt an earlier one, send its turn_id, {said.rounds[-1].head.turn_id}"
+            f" retired; to interrupt an earlier one, send its turn_id, {last_reply.rounds[-1].head.turn_id}"
         )
 
 

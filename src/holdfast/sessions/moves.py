@@ -21,7 +21,7 @@ from holdfast.domain.session import PARENT, Claim, CompactionFields, Entry, NewC
 from holdfast.engine.engine import Engine
 from holdfast.engine.session_removal import list_children, remove_session
 from holdfast.errors import Conflict, SessionBusy, SessionExists, SessionNotFound
-from holdfast.liveness import is_dead, new_holder
+from holdfast.liveness import is_dead, make_holder
 from holdfast.sessions.transfer import TRIES, read_calls, read_log
 from holdfast.stores.checks import check_ref
 from holdfast.stores.log import Append
@@ -68,7 +68,7 @@ async def move_session(
 @asynccontextmanager
 async def _hold_alone(engine: Engine, ref: SessionRef) -> AsyncIterator[str]:
     """Yield the holder of a claim while no turn of the session can run, on this server or another one. Raises `SessionBusy`."""
-    store, holder = engine.store, f"{new_holder()}-move"
+    store, holder = engine.store, f"{make_holder()}-move"
     session = (await store.get(ref)).require_intact()
     if engine.is_busy(ref):
         raise SessionBusy(ref.id, until=engine.clock() if session.claim is None else session.claim.until)
@@ -207,9 +207,9 @@ async def _copy_artifact(engine: Engine, one: Artifact, target: SessionRef) -> N
 async def _update_parent(engine: Engine, child: SessionRef, parent: SessionRef) -> None:
     """Update the id of the calling session in the session of a called agent."""
     session = await engine.store.get(child)
-    said: Any = session.metadata.get(PARENT)
-    if isinstance(said, dict) and said.get("session_id") != parent.id:
-        patch = SessionPatch(metadata={**session.metadata, PARENT: {**said, "session_id": parent.id}})
+    link: Any = session.metadata.get(PARENT)
+    if isinstance(link, dict) and link.get("session_id") != parent.id:
+        patch = SessionPatch(metadata={**session.metadata, PARENT: {**link, "session_id": parent.id}})
         await engine.store.update(child, patch, timestamp=session.updated_at)
 
 

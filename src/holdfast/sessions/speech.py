@@ -111,7 +111,7 @@ async def deliver_speech(engine: Engine, ref: SessionRef, responder: Responder, 
     words = speech.get_words(responder.agent)
     await engine.ensure_present(ref)
     try:
-        async with engine.locks.between_turns(ref, _MODES[speech.priority]) as lock:
+        async with engine.locks.make_brief_lock(ref, _MODES[speech.priority]) as lock:
             await lock.open(lambda: engine.store.get(ref))
             return await _write_speech(engine, lock, responder, speech, words)
     except SessionBusy:

@@ -20,7 +20,7 @@ from holdfast.domain.session import (
     StoredCompaction,
     Tail,
 )
-from holdfast.domain.state import date_keys, is_same_json, merge_delta
+from holdfast.domain.state import is_same_json, list_key_turns, merge_delta
 from holdfast.errors import InvalidMessage, SessionBusy, SessionExpired, StaleSession, StaleState
 from holdfast.liveness import is_alive
 from holdfast.stores.log import Append
@@ -89,7 +89,7 @@ def patch_session(old: Session, patch: SessionPatch, timestamp: int) -> Session:
         system_messages=fill_unset(patch.system_messages, old.system_messages),
         metadata=fill_unset(patch.metadata, old.metadata),
         state=state,
-        state_turns=date_keys(old.state_turns, old.state, state, old.tail.turn_id) if delta else old.state_turns,
+        state_turns=list_key_turns(old.state_turns, old.state, state, old.tail.turn_id) if delta else old.state_turns,
         damaged=(),
     )
 
@@ -126,7 +126,7 @@ def advance_session(
         usage = usage.add(call)
     if write.state_delta:
         state = merge_delta(session.state, write.state_delta)
-        turns = date_keys(session.state_turns, session.state, state, tail.turn_id)
+        turns = list_key_turns(session.state_turns, session.state, state, tail.turn_id)
         session = evolve(session, state=state, state_turns=turns) if state is not session.state else session
     return evolve(
         session,

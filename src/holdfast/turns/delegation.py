@@ -62,14 +62,14 @@ async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -
     child = await _create_child(turn, context, responder, agent)
     context.marked[CHILD] = child.id
     limits = RequestSettings(limit=turn.request.settings.limit)
-    asked = TurnRequest(
+    turn_request = TurnRequest(
         ref=child.ref,
         responder=turn.roster.with_context(responder, limits.apply(responder.context)),
         settings=limits,
         incoming=(Message(role="user", content=request),),
         headers=turn.request.headers,
     )
-    inner = Turn(turn.engine, asked)
+    inner = Turn(turn.engine, turn_request)
     inner.depth = turn.depth + 1
     inner.root = turn.root or turn.request.ref.id
     inner.temp.update(copy.deepcopy(turn.temp))

@@ -69,7 +69,7 @@ async def find_last_reply(
         for entry in page:
             if not reply and entry.kind in ("user", "system"):
                 behind.append(entry)
-            elif not reply or _belongs_to_reply(entry, reply[-1]):
+            elif not reply or _is_part_of_reply(entry, reply[-1]):
                 reply.append(entry)
             else:
                 return LastReply(split_rounds(reply[::-1]), behind[::-1])
@@ -80,24 +80,26 @@ async def find_last_reply(
         stop = page[-1].seq
 
 
-def _belongs_to_reply(entry: Entry, following: Entry) -> bool:
+def _is_part_of_reply(entry: Entry, following: Entry) -> bool:
     """Return True if an entry belongs to the reply of `following`: tools that ran before it in the same turn."""
     return entry.turn_id == following.turn_id and entry.kind in ("calls", "result")
 
 
-def find_cut(session: Session, said: LastReply, heard: HeardReport, now: int) -> Cut | None:
+def find_cut(session: Session, last_reply: LastReply, heard: HeardReport, now: int) -> Cut | None:
     """Return how to cut the last reply; None if it stays whole, or there is none.
 
     Raises:
         NoReply: its content was erased, so the heard part cannot be determined.
         HeardMismatch: it does not begin with the reported content.
     """
-    if not said.rounds:
+    if not last_reply.rounds:
         return None
-    text = join_reply_text(said.rounds)
-    if said.rounds[-1].head.erased and not heard.is_everything:
+    text = join_reply_text(last_reply.rounds)
+    if last_reply.rounds[-1].head.erased and not heard.is_everything:
         raise NoReply(f"the last reply of session {session.id!r} is erased, so the heard part cannot be determined")
-    return cut_reply(said.rounds, count_heard_chars(text, heard), now if heard.timestamp is None else heard.timestamp)
+    return cut_reply(
+        last_reply.rounds, count_heard_chars(text, heard), now if heard.timestamp is None else heard.timestamp
+    )
 
 
 # -- interruptions reported by chat requests ----------------------------------------
@@ -194,17 +196,17 @@ async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
     if heard.content is not None:
         (masked,) = await mask_messages(turn.engine.guard, [Message(role="assistant", content=heard.content)])
         heard = evolve(heard, content=masked.text)
-    said = await find_last_reply(turn.engine.store, session, stop=plan.retire_from)
+    last_reply = await find_last_reply(turn.engine.store, session, stop=plan.retire_from)
     try:
-        _check_reply(said, heard, session)
-        cut = find_cut(session, said, heard, turn.engine.clock())
+        _check_reply(last_reply, heard, session)
+        cut = find_cut(session, last_reply, heard, turn.engine.clock())
     except (HeardMismatch, NoReply):
         if request.interruption is None or request.interruption.chars == 0:
             return plan  # a record is a report, not a command, so the log is not changed
         raise
     if cut is None:
         return plan
-    entries = [*cut.results, *said.behind]
+    entries = [*cut.results, *last_reply.behind]
     if cut.message is not None:
         (tokens,) = await count_tokens([cut.message])
         entries.insert(0, evolve(cut.head, message=cut.message, metadata=cut.metadata, tokens=tokens))
@@ -222,11 +224,11 @@ def _find_heard(request: TurnRequest, plan: Plan) -> HeardReport | None:
     return HeardReport(content=request.heard[at].text, timestamp=when if isinstance(when, int) else None)
 
 
-def _check_reply(said: LastReply, heard: HeardReport, session: Session) -> None:
+def _check_reply(last_reply: LastReply, heard: HeardReport, session: Session) -> None:
     """Raise `NoReply` if there is no reply, or it belongs to another turn."""
-    if not said.rounds:
+    if not last_reply.rounds:
         raise NoReply(f"session {session.id!r} has no reply to interrupt")
-    turn_id = said.rounds[-1].head.turn_id
+    turn_id = last_reply.rounds[-1].head.turn_id
     if heard.turn_id is not None and heard.turn_id != turn_id:
         raise NoReply(f"the last reply of session {session.id!r} is of turn {turn_id}, not of {heard.turn_id}")
 

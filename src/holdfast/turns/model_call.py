@@ -131,10 +131,10 @@ async def _build_body(turn: Turn) -> dict[str, Any]:
     """Return the body of one call with the working set."""
     assert turn.working_set is not None, "the working set is built first"
     llm = turn.request.responder.llm
-    asked = turn.request.body
+    fields = turn.request.body
     if turn.request.api != llm.dialect == "openai":
-        asked = convert_fields(asked, llm.model)
-    body = {**llm.params, **turn.request.responder.tools.add_to_request(asked)}
+        fields = convert_fields(fields, llm.model)
+    body = {**llm.params, **turn.request.responder.tools.add_to_request(fields)}
     if turn.tool_choice is not None:
         body["tool_choice"] = turn.tool_choice
     if isinstance(options := body.get("stream_options"), Mapping):
@@ -173,8 +173,8 @@ def make_call_record(turn: Turn, model: object, usage: object) -> ModelCall:
 
 def make_cache_key(session: Session) -> str:
     """Return a key for a session's prompts in a provider's cache that does not reveal tenant, user or session."""
-    said = msgspec.json.encode([session.tenant, session.user_id, session.id])
-    return f"hf-{hashlib.blake2b(said, digest_size=16).hexdigest()}"
+    identity = msgspec.json.encode([session.tenant, session.user_id, session.id])
+    return f"hf-{hashlib.blake2b(identity, digest_size=16).hexdigest()}"
 
 
 STEPS_DOWN = 3
@@ -208,9 +208,9 @@ async def build_call(turn: Turn) -> None:
     await build_prompt(turn)
 
 
-async def _switch_to_stand_in(turn: Turn, own: Responder, asked: Sequence[Responder]) -> bool:
+async def _switch_to_stand_in(turn: Turn, own: Responder, tried: Sequence[Responder]) -> bool:
     """Build the prompt for another model in place of one that is cooling down, and return whether there is one."""
-    for responder in _find_stand_ins(turn, [*asked, own]):
+    for responder in _find_stand_ins(turn, [*tried, own]):
         if _is_available(turn, responder) and await _build_for(turn, responder) is None:
             turn.roster.find_upstream(own.llm).failovers += 1
             _note_failed(turn, own, PASSED_OVER, None)
@@ -307,8 +307,8 @@ class Recovery:
         named = "; ".join(f"{failed.responder.llm.name}: {failed.error}" for failed in others)
         explained = _copy_error(first.error, f"{first.error}; the fallbacks did not answer either: {named}")
         if isinstance(explained, ModelError):
-            asked = [wait for one in self._failed if (wait := getattr(one.error, "retry_after", None)) is not None]
-            explained.retry_after = min(asked, default=None)
+            waits = [wait for one in self._failed if (wait := getattr(one.error, "retry_after", None)) is not None]
+            explained.retry_after = min(waits, default=None)
         return explained
 
 
@@ -326,14 +326,14 @@ async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
 # -- choosing a model --------------------------------------------------------------
 
 
-def _find_stand_ins(turn: Turn, asked: Sequence[Responder]) -> list[Responder]:
+def _find_stand_ins(turn: Turn, tried: Sequence[Responder]) -> list[Responder]:
     """Return the other models that may be called, in order. A caller's own key is sent only to the provider that it was meant for."""
     place = get_upstream_origin(turn.responders[0].llm.client)
     handed = bool(turn.request.headers)
     return [
         responder
         for responder in turn.responders
-        if not any(responder is one for one in asked)
+        if not any(responder is one for one in tried)
         and (not handed or (place is not None and get_upstream_origin(responder.llm.client) == place))
     ]
 

@@ -256,11 +256,11 @@ async def _catch_up(
         return {}, []
     near: dict[int, float] = {}
     found: list[Finding] = []
-    asked = extract_questions(query) or ("" if index.embedder is None else query[:QUESTIONS_CHARS])
-    if asked and index.embedder is None:
+    questions = extract_questions(query) or ("" if index.embedder is None else query[:QUESTIONS_CHARS])
+    if questions and index.embedder is None:
         found = await _answer_by_words(search)
-    if asked and not found:
-        near = await _look_up(engine, ref, passages, asked, seconds / 2)
+    if questions and not found:
+        near = await _look_up(engine, ref, passages, questions, seconds / 2)
     if task is not None and missing > 0 and not near:
         await asyncio.shield(task)
         found = []
@@ -277,9 +277,9 @@ async def _look_up(
     engine: Engine, ref: SessionRef, passages: SessionPassages, query: str, patience: float
 ) -> dict[int, float]:
     """Search the index, and add what it finds to the table."""
-    asked = SearchOptions(session_id=ref.id, limit=_HITS, time="off", bare=True, patience=patience)
+    options = SearchOptions(session_id=ref.id, limit=_HITS, time="off", bare=True, patience=patience)
     try:
-        seqs = await rank_session(engine, ref, query, asked)
+        seqs = await rank_session(engine, ref, query, options)
     except HoldfastError as exc:
         _log.warning("recall from the session works without the index: %s", exc.code)
         return {}
@@ -302,8 +302,10 @@ class _SentText:
     """Text that a prompt contains in other forms: in compactions, and in messages that are cut."""
 
     def __init__(self, window: Window) -> None:
-        said = zip(window.list_messages(), window.list_seqs(), strict=True)
-        texts = (message.text for message, seq in said if seq is None or (seq in window.cuts and seq != window.current))
+        pairs = zip(window.list_messages(), window.list_seqs(), strict=True)
+        texts = (
+            message.text for message, seq in pairs if seq is None or (seq in window.cuts and seq != window.current)
+        )
         self._text = _fold_words("\n".join(texts))
 
     def has(self, text: str) -> bool:
@@ -333,13 +335,13 @@ def _make_items(
         start = passage.start if is_known(whole._replace(stop=passage.start)) else whole.start
         stop = passage.stop if is_known(whole._replace(start=passage.stop)) else whole.stop
         passage_shown = whole._replace(start=start, stop=stop)
-        for one in (newer, question, passage if _overlaps(passage_shown, taken) else passage_shown):
-            if one is not None and one.seq in entries and one.seq not in held and not _overlaps(one, taken):
+        for one in (newer, question, passage if _has_overlap(passage_shown, taken) else passage_shown):
+            if one is not None and one.seq in entries and one.seq not in held and not _has_overlap(one, taken):
                 taken.append(one)
                 yield make_item(ref, entries[one.seq], one, score=passage.score)
 
 
-def _overlaps(one: Passage, taken: Sequence[Passage]) -> bool:
+def _has_overlap(one: Passage, taken: Sequence[Passage]) -> bool:
     return any(one.seq == other.seq and one.start < other.stop and other.start < one.stop for other in taken)
 
 
@@ -392,7 +394,7 @@ async def recall_conversations(turn: Turn) -> list[RecalledItem]:
     own, since, tail = turn.request.ref.id, _find_first_sent(turn), turn.session.tail.turn_id
     many = is_asking_for_many(query)
     most = max(settings.max_results, _MANY) if many else settings.max_results  # the budget of the block limits them
-    asked = SearchOptions(
+    options = SearchOptions(
         limit=most * (_SPARE if since is None else 1),
         session_id=own if is_shared(turn) else None,
         zone=settings.zone,
@@ -410,7 +412,7 @@ async def recall_conversations(turn: Turn) -> list[RecalledItem]:
         turn.engine,
         turn.request.ref.user_id,
         query,
-        asked,
+        options,
         leave_out=lambda session, seq: session == own and since is not None and seq >= since,
     )
     hits = [hit for hit in results.hits if hit.session_id != own or hit.turn_id != tail]
@@ -488,7 +490,7 @@ async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessag
             raise InvalidRequest("several users take part in this conversation, so no other one can be searched")
         wanted = wanted._replace(session_id=own)
     zone = parse_search_zone(settings.zone)
-    asked = SearchOptions(
+    options = SearchOptions(
         limit=min(wanted.most or settings.max_results, settings.max_results),
         session_id=wanted.session_id,
         since=None if wanted.since is None else parse_time(wanted.since, "since", zone),
@@ -502,7 +504,7 @@ async def search_for_tool(turn: Turn, wanted: SearchRequest) -> list[FoundMessag
         turn.engine,
         turn.request.ref.user_id,
         wanted.query,
-        asked,
+        options,
         leave_out=lambda session, seq: (session == own and seq in sent) or f"{session}#{seq}" in whole,
     )
     held = PromptContent(sent, [message.text for message in built.messages] if built else ())

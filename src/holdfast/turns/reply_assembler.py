@@ -40,7 +40,7 @@ _UNSAID: Final = frozenset({"role", "reasoning", "reasoning_content", "reasoning
 
 
 class Progress(dict[str, Any]):
-    """A chunk that reports what a tool, or an agent of a workflow, is doing. Plain clients must not receive it: see `Turn.progress`."""
+    """A chunk that reports what a tool, or an agent of a workflow, is doing. Only clients that ask for it receive it (`Turn.progress`)."""
 
     @property
     def comment(self) -> str:
@@ -86,10 +86,10 @@ class ReplyAssembler:
 
     @property
     def tool_choice(self) -> Any:
-        """The `tool_choice` of the next call; None: the request's own. A forced choice applies once, and after the last round no tool runs.
+        """The `tool_choice` of the next call; None: the request's own.
 
-        A choice that the client forced does not apply to the next agent; one in the configuration of that agent's model
-        does.
+        A forced choice applies once, and after the last round no tool runs. A choice that the client forced does not
+        apply to the next agent; one in the configuration of that agent's model does.
         """
         if self._at_bound:
             return "none"
@@ -117,7 +117,7 @@ class ReplyAssembler:
         self.calls = self.returned = ()
         calls = _make_distinct(message.tool_calls)
         if self._at_bound and calls:
-            return self._without_calls(message), self.metadata
+            return self._remove_calls(message), self.metadata
         self.returned = tuple(call for call in calls if call.name in self._theirs)
         self.calls = tuple(call for call in calls if call.name not in self._theirs)
         self._text = message.text
@@ -132,7 +132,7 @@ class ReplyAssembler:
         too_long = len(self.preface) > METADATA_BYTES // 8  # a character takes at most six bytes in JSON
         return {"preface": self.preface} if self.preface and not too_long else None
 
-    def _without_calls(self, message: Message) -> Message:
+    def _remove_calls(self, message: Message) -> Message:
         """Return the reply of a model that calls tools although it may not: its text, or a note that it was stopped."""
         self._reason = "length"
         if not message.text.strip():
@@ -238,7 +238,7 @@ class ReplyAssembler:
         before = chunk.get("choices") or ()
         if before and not self._head:  # some upstreams first send chunks that do not belong to the reply
             self._head = {key: chunk[key] for key in _HEAD if key in chunk}
-        choices = [told for choice in before if (told := self._filter_choice(choice)) is not None]
+        choices = [kept for choice in before if (kept := self._filter_choice(choice)) is not None]
         if not choices and (before or chunk.get("usage")):
             return None
         rest = {key: value for key, value in chunk.items() if key != "usage"}
@@ -247,25 +247,25 @@ class ReplyAssembler:
     def _filter_choice(self, choice: dict[str, Any]) -> dict[str, Any] | None:
         shown, dropped = dict(choice), False
         for key in ("delta", "message"):
-            said = choice.get(key)
-            if not isinstance(said, dict):
+            delta = choice.get(key)
+            if not isinstance(delta, dict):
                 continue
-            left = {name: value for name, value in said.items() if name != "tool_calls"}
+            left = {name: value for name, value in delta.items() if name != "tool_calls"}
             if self._rounds:
                 left.pop("role", None)
                 left |= {name: _renumber_blocks(left[name], self._rounds) for name in _NUMBERED if name in left}
-            dropped = dropped or len(left) < len(said)
+            dropped = dropped or len(left) < len(delta)
             if key == "delta" or "delta" not in choice:
                 left = self._separate_delta(left)
             shown[key] = left
         return None if dropped and not _has_words(shown) and shown.get("finish_reason") is None else shown
 
-    def _separate_delta(self, said: dict[str, Any]) -> dict[str, Any]:
+    def _separate_delta(self, delta: dict[str, Any]) -> dict[str, Any]:
         """Return the first delta of a later message, separated from the text before it."""
-        content = said.get("content")
+        content = delta.get("content")
         if self._said or not isinstance(content, str) or not content:
-            return said
-        return {**said, "content": self._separate(content)}
+            return delta
+        return {**delta, "content": self._separate(content)}
 
     def _separate(self, content: str) -> str:
         self._said = True
@@ -303,8 +303,8 @@ def _renumber_blocks(blocks: Any, rounds: int) -> Any:
 
 def _has_words(choice: Mapping[str, Any], *, beside: Collection[str] = ()) -> bool:
     """Return True if a choice's delta has any field other than those in `beside`."""
-    said = choice.get("delta", choice.get("message"))
-    return isinstance(said, dict) and any(value for name, value in said.items() if name not in beside)
+    delta = choice.get("delta", choice.get("message"))
+    return isinstance(delta, dict) and any(value for name, value in delta.items() if name not in beside)
 
 
 def _with_finish_reason(choice: dict[str, Any], reason: str | None) -> dict[str, Any]:
@@ -368,8 +368,8 @@ def _find_mentions(text: str) -> Iterator[list[str]]:
             return
         if found[1] not in seen:
             seen[found[1]] = None
-            said = unquote(found[1])
-            yield list(dict.fromkeys([said, said.rstrip(_BEHIND), said.split(")", 1)[0]]))
+            name = unquote(found[1])
+            yield list(dict.fromkeys([name, name.rstrip(_BEHIND), name.split(")", 1)[0]]))
 
 
 async def _note_artifact(turn: Turn, candidates: list[str]) -> None:

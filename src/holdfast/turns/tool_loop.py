@@ -23,7 +23,7 @@ from holdfast.turns.turn import Turn
 
 
 async def run_tools(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[str, Any], None]:
-    """Run the calls that run here concurrently. Each result is in the log before the next call of the model.
+    """Run the calls that run here concurrently. Each result is in the log before the model is called again.
 
     If the generator is closed early, running tools are cancelled: existing results are stored, the other calls get an
     error.

@@ -131,7 +131,7 @@ class Turn:
         self.roster = engine.roster.copy()
         """Agents and models when the turn began; a new configuration applies to later turns."""
         self.request = request
-        self.lock = engine.locks.turn(request.ref, request.queue)
+        self.lock = engine.locks.make_turn_lock(request.ref, request.queue)
         """Its place in line, and its claim on the session."""
         self._sent = request.incoming
         self._media: Mapping[bytes, bytes] = request.media
@@ -249,7 +249,7 @@ class Turn:
         assert self.placement is not None, "the request was matched"
         self.placement = await self.placement.find_again()
         self.request = msgspec.structs.replace(self.request, ref=self.placement.session.ref)
-        self.lock = self.engine.locks.turn(self.request.ref, self.lock.mode)
+        self.lock = self.engine.locks.make_turn_lock(self.request.ref, self.lock.mode)
         self.learned = Learned()
 
     def note_opened(self, start: int) -> None:

@@ -355,17 +355,17 @@ async def _check_own(turn: Turn, start: int) -> None:
     """Raise `Conflict` if retiring from `start` on would retire what other users said, or the replies to them."""
     store, ref, speaker = turn.engine.store, turn.request.ref, turn.request.speaker
 
-    def others(entry: Entry) -> bool:
-        said = (entry.metadata or {}).get(SPEAKER)
-        return said != speaker and (said is not None or entry.message.role == "user")
+    def is_of_others(entry: Entry) -> bool:
+        author = (entry.metadata or {}).get(SPEAKER)
+        return author != speaker and (author is not None or entry.message.role == "user")
 
-    _, found = await read_entries_until(store, ref, others, keep=lambda _: False, start=start)
+    _, found = await read_entries_until(store, ref, is_of_others, keep=lambda _: False, start=start)
     if found is None:
         # Only a reply is retired: find whose message it answers.
-        _, asked = await read_entries_until(
+        _, question = await read_entries_until(
             store, ref, lambda one: one.message.role == "user", stop=start + 1, descending=True
         )
-        if asked is not None and not others(asked):
+        if question is not None and not is_of_others(question):
             return
     raise Conflict(
         "the request leaves out, or changes, what others said in this session, which only its owner may do;"
@@ -375,18 +375,22 @@ async def _check_own(turn: Turn, start: int) -> None:
 
 async def _find_reply_start(turn: Turn, first: Appended) -> int:
     """Return where the reply to a first request begins. The request may have been moved since, to after a reply that was cut."""
-    asked = first.entries[-1] if first.entries else None
-    if asked is None or asked.retired_by is None:
+    first_message = first.entries[-1] if first.entries else None
+    if first_message is None or first_message.retired_by is None:
         return first.start + len(first.entries)
-    stored = await turn.engine.store.entries(turn.request.ref, start=asked.retired_by, limit=_MOVED)
-    moved = (entry.seq for entry in stored if _is_moved(asked, entry))
+    stored = await turn.engine.store.entries(turn.request.ref, start=first_message.retired_by, limit=_MOVED)
+    moved = (entry.seq for entry in stored if _is_moved(first_message, entry))
     return next(moved, first.start + len(first.entries) - 1) + 1
 
 
-def _is_moved(asked: Entry, entry: Entry) -> bool:
-    """Return True if `entry` is `asked`, written again."""
-    same = (entry.turn_id, entry.timestamp, entry.kind) == (asked.turn_id, asked.timestamp, asked.kind)
-    return same and encode_canonical(entry.message) == encode_canonical(asked.message)
+def _is_moved(first_message: Entry, entry: Entry) -> bool:
+    """Return True if `entry` is `first_message`, written again."""
+    same = (entry.turn_id, entry.timestamp, entry.kind) == (
+        first_message.turn_id,
+        first_message.timestamp,
+        first_message.kind,
+    )
+    return same and encode_canonical(entry.message) == encode_canonical(first_message.message)
 
 
 async def answer_again(turn: Turn, start: int) -> None:

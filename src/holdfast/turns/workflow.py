@@ -115,14 +115,14 @@ class _Workflow:
     Args:
         turn: of the session.
         speak: see `Speak`.
-        said: texts of agents that finished earlier, by agent; new ones are added.
+        finished_texts: texts of agents that finished earlier, by agent; new ones are added.
         before: see `run_workflow`.
     """
 
-    def __init__(self, turn: Turn, speak: Speak, said: dict[str, str], before: ReplyAssembler) -> None:
+    def __init__(self, turn: Turn, speak: Speak, finished_texts: dict[str, str], before: ReplyAssembler) -> None:
         self._turn = turn
         self._speak = speak
-        self._said = said
+        self._said = finished_texts
         self._root = turn.request.responder
         self._arbiter = WriteArbiter()
         self._parts: list[Turn] = []

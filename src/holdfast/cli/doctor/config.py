@@ -106,7 +106,7 @@ def check_workspaces(config: Config) -> Iterator[Finding]:
 
 async def _read_git_version(settings: WorkspaceSettings) -> str:
     """Return the version of git. Raise if workspaces cannot use it."""
-    from holdfast.holdfast import milliseconds
+    from holdfast.holdfast import get_milliseconds
     from holdfast.workspace import Workspaces
 
-    return await Workspaces.from_settings(settings, milliseconds).git.get_version()
+    return await Workspaces.from_settings(settings, get_milliseconds).git.get_version()

@@ -50,8 +50,8 @@ def _copy(message: Any) -> Any:
 def _fill_placeholders(messages: list[Any], name: str, kind: str, items: Sequence[Any]) -> None:
     places = list(_find_placeholders(messages, kind))
     if len(places) != len(items):
-        said = f"{name} has {len(items)} items, and the messages have {len(places)} parts"
-        raise InvalidRequest(f'{said} {{"type": "{kind}"}} as placeholders: there must be one for each', param=name)
+        counts = f"{name} has {len(items)} items, and the messages have {len(places)} parts"
+        raise InvalidRequest(f'{counts} {{"type": "{kind}"}} as placeholders: there must be one for each', param=name)
     for at, ((content, place), item) in enumerate(zip(places, items, strict=True)):
         where = f"{name}[{at}]"
         content[place] = _make_image_part(item, where) if kind == "image" else _make_video_part(item, where)
