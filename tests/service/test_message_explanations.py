@@ -270,7 +270,7 @@ async def test_what_was_recalled_in_a_past_prompt_is_known_by_its_record() -> No
         found = only(await session.explain(seq=SAID, turn=19))
         assert found.state == "part"
         assert [(one.block, one.words) for one in found.excerpts] == [("recalled", "")]
-        assert "it was recalled" in str(found)
+        assert "recalled, in words" in str(found)
 
 
 # -- which messages -----------------------------------------------------------------
