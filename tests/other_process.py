@@ -13,7 +13,7 @@ from holdfast.liveness import is_dead
 from tests.waiting import blocked_until
 
 LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="dead processes are recognised on Linux only")
-PROGRAM = "from holdfast.liveness import new_holder; import sys; print(new_holder(), flush=True); sys.stdin.read()"
+PROGRAM = "from holdfast.liveness import make_holder; import sys; print(make_holder(), flush=True); sys.stdin.read()"
 
 
 class OtherProcess:

@@ -384,7 +384,7 @@ async def test_process_killed_at_any_point_loses_nothing(tmp_path: Path, what: s
         process.kill()
         await process.communicate()
     async with bench(store, index) as one:
-        one.time = milliseconds() + 120_000  # a process killed during a walk keeps its lease for a minute
+        one.time = get_milliseconds() + 120_000  # a process killed during a walk keeps its lease for a minute
         await one.service.walk()
 
         async def is_rebuilt() -> bool:
