@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.domain.memory import Memory, MemoryDelta, Owner
 from holdfast.domain.session import SessionRef
+from holdfast.holdfast import get_milliseconds
 from holdfast.indexes import rebuild
 from holdfast.indexes.sources import mark_progress
 from holdfast.indexes.throttle import Leases
