@@ -15,7 +15,7 @@ from holdfast.agents import Llm, Roster
 from holdfast.cli import commands
 from holdfast.config.build import BUILDERS
 from holdfast.holdfast import Holdfast
-from tests.service.memories_kit import Merging, merging
+from tests.service.memories_kit import MergingModel, format_merges
 
 USERS = ("ann", "bob")
 
@@ -110,7 +110,7 @@ def test_merges_that_a_model_proposes_are_told_with_how_to_review_them(
                 await hf.memories.recall(query, user_id="ann")
 
     anyio.run(another)
-    model = Merging(lambda ids: merging(ids, "Tea of ann is at five"))
+    model = MergingModel(lambda ids: format_merges(ids, "Tea of ann is at five"))
     roster = Roster({"tidy": Llm(name="tidy", model="m", client=model)})
     monkeypatch.setattr("holdfast.config.build.BUILDERS", {**BUILDERS, "roster": lambda _: roster})
     config = tmp_path / "holdfast.yaml"

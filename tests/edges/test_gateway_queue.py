@@ -21,7 +21,7 @@ from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.clocks import TickingClock
 from tests.edges.server import CLIENT_KEY, Process, Served, config_text, gateway, serving
 from tests.other_process import LINUX
-from tests.service.turns_kit import line_of, looked
+from tests.service.turns_kit import get_queue, renew_claim
 from tests.stores.servers import place
 from tests.waiting import until
 
@@ -52,7 +52,7 @@ async def asked(served: Served, upstream: ScriptedUpstream, text: str, **fields:
 
 async def in_line(served: Served, number: int) -> None:
     """Return when so many have or wait for the session's turn."""
-    await until(lambda: len(line_of(served.hf)) == number)
+    await until(lambda: len(get_queue(served.hf)) == number)
 
 
 async def partly_arrived(served: Served) -> Any:
@@ -234,7 +234,7 @@ async def test_two_servers_on_one_database(kind: str, tmp_path: Path) -> None:
                 hasty = asyncio.create_task(two.chat("c", session_queue="interrupt"))
                 while not (claim := (await one.hf.store.get(REF)).claim) or not claim.wanted:
                     assert not hasty.done()
-                await looked(one.hf)
+                await renew_claim(one.hf)
                 rest = [chunk async for chunk in chunks]
                 assert rest[-1].model_extra["session"]["interrupted"] is True
                 assert (await hasty)["status"] == 200

@@ -19,7 +19,7 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.tools.mcp.settings import McpSettings
-from tests.service.tools_kit import Bench, bench, said
+from tests.service.tools_kit import Bench, bench, make_reply
 
 LOCK = Path(__file__).with_name("mcp_reference")
 CLOCK = McpSettings(
@@ -65,7 +65,7 @@ async def answered(desk: Bench) -> str:
 
 
 def call(tool: str, **arguments: Any) -> list[Any]:
-    return [said(None, ("c", tool, arguments)), "answered"]
+    return [make_reply(None, ("c", tool, arguments)), "answered"]
 
 
 async def test_time() -> None:

@@ -11,7 +11,7 @@ from holdfast.domain.memory import Owner
 from holdfast.errors import StaleMemories
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served, gateway
-from tests.service.memories_kit import Merging, merging
+from tests.service.memories_kit import MergingModel, format_merges
 
 ANN = Owner("user", "ann")
 
@@ -134,7 +134,7 @@ async def test_memories_that_change_all_the_time_are_a_conflict(monkeypatch: pyt
 
 async def test_proposals_of_a_model_are_told_and_reviewed() -> None:
     async with gateway((), "dreaming: {model: tidy}") as (served, _):
-        model = Merging(lambda ids: merging(ids, "Tea is at five"))
+        model = MergingModel(lambda ids: format_merges(ids, "Tea is at five"))
         served.hf.roster.llms["tidy"] = Llm(name="tidy", model="m", client=model)
         ids = [await good(served)]
         other = await served.hf.memories.remember("Every day tea with milk is served at five", user_id="ann")

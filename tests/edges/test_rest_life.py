@@ -14,7 +14,7 @@ from tests.clocks import TickingClock
 from tests.edges.cli_kit import said, sessions, store
 from tests.edges.rest_kit import appended, created, path, user
 from tests.edges.server import Served, gateway
-from tests.service.life_kit import DAY, Ear, file
+from tests.service.life_kit import DAY, RecordingHook, file
 
 TTL = "short_term: {session_ttl: 1h}"
 HOUR = 3_600_000
@@ -36,7 +36,7 @@ def place(tmp_path: Path) -> str:
 async def test_close_answers_the_session_and_again(place: str) -> None:
     """Closed; a message opens it; one of no such name is a 404."""
     async with gateway(store=place) as (served, _):
-        ear = Ear()
+        ear = RecordingHook()
         served.hf.add_hook(ear)
         await created(served)
         await appended(served, user("hello"))
@@ -75,7 +75,7 @@ async def test_an_expired_session_is_closed_on_every_route(place: str) -> None:
 async def test_a_turn_opens_an_expired_session_again(place: str) -> None:
     """Ended first, and told; warm as it is."""
     async with gateway(["one", "two"], TTL, store=place) as (served, _):
-        ear = Ear()
+        ear = RecordingHook()
         served.hf.add_hook(ear)
         await served.chat("first")
         later(served, HOUR)
@@ -144,7 +144,7 @@ async def test_touch_is_true_or_false(place: str) -> None:
 async def test_metrics_tell_of_ends_and_hooks(place: str) -> None:
     """By reason; by hook and outcome."""
     async with gateway((), "short_term: {max_sessions: 1}", store=place) as (served, _):
-        ear = Ear()
+        ear = RecordingHook()
         ear.failing = 1
         served.hf.add_hook(ear)
         for name in "abc":

@@ -19,7 +19,7 @@ from holdfast.testing import Gate, Reply, ScriptedUpstream
 from tests.edges.gateway_kit import CHUNKS, LONG, TEXT, WORDS, blocked, entries, goes_on, heard, metric, tooled
 from tests.edges.raw_client import Line
 from tests.edges.server import Process, Served, config_text, gateway
-from tests.service.turns_kit import line_of
+from tests.service.turns_kit import get_queue
 from tests.waiting import until
 
 pytestmark = pytest.mark.usefixtures("lines_end")
@@ -43,7 +43,7 @@ async def test_a_reply_is_finished_without_its_client(after: int, stream: bool) 
             await heard(client, body, arrived if stream else None, upstream)
         await until(lambda: len(served.server.server_state.connections) == 0)
         following = asyncio.create_task(goes_on(served, upstream))
-        await until(lambda: len(line_of(served.hf)) == 2)
+        await until(lambda: len(get_queue(served.hf)) == 2)
         gate.open()
         sent = await following
         assert [message["content"] for message in sent] == ["count", TEXT, "go on"]
@@ -91,7 +91,7 @@ async def test_who_comes_back_is_given_the_reply(stream: bool, key: str | None) 
             got = asyncio.create_task(again.text())
         else:
             got = asyncio.create_task(text_of(served, headers))
-        await until(lambda: len(line_of(served.hf)) == 2)
+        await until(lambda: len(get_queue(served.hf)) == 2)
         gate.open()
         assert await got == TEXT
         assert len(upstream.requests) == 1
@@ -232,9 +232,9 @@ async def test_a_turn_that_has_not_begun_is_not_finished() -> None:
         first = asyncio.create_task(served.chat("a"))
         await upstream.until(lambda: upstream.requests)
         line = await Line.ask(served.port, "never")
-        await until(lambda: len(line_of(served.hf)) == 2)
+        await until(lambda: len(get_queue(served.hf)) == 2)
         line.drop()
-        await until(lambda: len(line_of(served.hf)) == 1)
+        await until(lambda: len(get_queue(served.hf)) == 1)
         gate.open()
         await first
         assert await served.log() == [("user", "a"), ("assistant", "first")]

@@ -28,7 +28,7 @@ SEARCH: list[Json] = [
 
 
 @contextlib.asynccontextmanager
-async def asking(
+async def open_model(
     script: Any = (), *, key: str | None = KEY, model: dict[str, Any] | None = None, **options: Any
 ) -> AsyncIterator[tuple[AnthropicUpstream, AnthropicModel, Pauses]]:
     """A scripted upstream, and the model that asks it."""
@@ -41,12 +41,12 @@ async def asking(
             await client.close()
 
 
-async def message_of(model: Model, request: Json = HI) -> Json:
+async def get_message(model: Model, request: Json = HI) -> Json:
     message: Json = (await collect(model.stream(request)))["choices"][0]["message"]
     return message
 
 
-async def failure(model: Model, request: Json = HI) -> ModelError:
+async def get_failure(model: Model, request: Json = HI) -> ModelError:
     """The error, which holds the key nowhere."""
     with pytest.raises(ModelError) as caught:
         await collect(model.stream(request))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.clocks import Clock
-from tests.service.recall_kit import Place, placed
+from tests.service.recall_kit import Place, open_place
 
 
 @pytest.fixture
@@ -21,4 +21,4 @@ def clock() -> Clock:
 def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """A database where nothing is yet, of the kind that the test's parameter names; its servers walk when the test says so."""
     monkeypatch.setattr("holdfast.indexes.tenants.INDEX_FIRST_WALK_SECONDS", 3600)
-    yield from placed(request.param, tmp_path)
+    yield from open_place(request.param, tmp_path)

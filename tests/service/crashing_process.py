@@ -25,7 +25,7 @@ from holdfast.recall.base import Batch, Space
 from holdfast.stores import mysql, postgres, sqlite  # noqa: F401  # loaded here, once for all jobs
 from holdfast.stores.redis import store as redis  # noqa: F401
 from tests.service.index_kit import TENANT
-from tests.service.recall_kit import Letters
+from tests.service.recall_kit import LetterEmbedder
 from tests.service.search_kit import lasting
 
 USER = "ada"
@@ -165,7 +165,7 @@ class Job(msgspec.Struct, kw_only=True):
 
 async def run(job: Job) -> None:
     """Do a job."""
-    embedder = Letters(told=lambda text: say("embedded", text)) if job.vectors else None
+    embedder = LetterEmbedder(told=lambda text: say("embedded", text)) if job.vectors else None
     settings = IndexSettings(url=job.index, embedder=embedder, mode="hybrid" if job.vectors else "keyword")
     async with Holdfast(job.store, tenant=TENANT, index=settings, life=lasting()) as hf:
         watched(_index(hf).index, Death(job.write, job.after))

@@ -13,12 +13,12 @@ from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
 from tests.clocks import Clock
-from tests.service.told_model import REF, ToldModel
+from tests.service.scripted_model import REF, ScriptedModel
 
 DOWN = ModelUnavailable("http://one answered 503: overloaded", status=503)
 
 
-class Spoken(ToldModel):
+class NamedModel(ScriptedModel):
     """One of several models, by its name."""
 
     def __init__(self, name: str, say: Any, origin: str | None = None) -> None:
@@ -26,8 +26,8 @@ class Spoken(ToldModel):
 
 
 @asynccontextmanager
-async def house(
-    *models: Spoken, fields: Mapping[str, Mapping[str, Any]] | None = None, **settings: Any
+async def open_holdfast(
+    *models: NamedModel, fields: Mapping[str, Mapping[str, Any]] | None = None, **settings: Any
 ) -> AsyncIterator[tuple[Holdfast, Clock]]:
     """A Holdfast whose first model has all the others stand in for it; `fields` are of their llms."""
     clock = settings.setdefault("clock", Clock())

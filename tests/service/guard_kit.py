@@ -17,7 +17,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.secrets import Guard, make_guard
 from holdfast.server.app import make_app
 from holdfast.server.logs import JsonLines
-from tests.service.told_model import REF, ToldModel
+from tests.service.scripted_model import REF, ScriptedModel
 
 CANARY = "c4n4ry" * 5
 KEY = f"sk-ant-{CANARY}"
@@ -36,7 +36,9 @@ def guard_from(text: str) -> Guard:
 class Desk:
     """A Holdfast with a guard on a file, its model, and a client of its server."""
 
-    def __init__(self, hf: Holdfast, guard: Guard, model: ToldModel, http: httpx2.AsyncClient, folder: Path) -> None:
+    def __init__(
+        self, hf: Holdfast, guard: Guard, model: ScriptedModel, http: httpx2.AsyncClient, folder: Path
+    ) -> None:
         self.hf = hf
         self.guard = guard
         self.model = model
@@ -92,7 +94,7 @@ def quiet() -> Iterator[None]:
 async def desk(
     folder: Path, settings: str, say: Callable[[dict[str, Any]], Any] = lambda _: "ok", **options: Any
 ) -> AsyncIterator[Desk]:
-    model, guard = ToldModel(say), guard_from(settings)
+    model, guard = ScriptedModel(say), guard_from(settings)
     context = ContextSettings(options.pop("strategy", "digest"), options)
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=model)}, context=context)
     with quiet():

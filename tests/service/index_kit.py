@@ -23,7 +23,7 @@ TENANT = "acme"
 MEMORY = "sqlite://:memory:"
 
 
-def said(role: str, text: str, at: int = 1, **more: Any) -> NewEntry:
+def make_entry(role: str, text: str, at: int = 1, **more: Any) -> NewEntry:
     """An entry about to be appended."""
     return NewEntry(
         message=Message(role=role, content=text, tool_call_id="c" if role == "tool" else None),
@@ -68,7 +68,9 @@ class Bench:
     async def say(self, ref: SessionRef, *texts: str, store: Store | None = None, **more: Any) -> None:
         """More of them."""
         self.time += 1
-        entries = [said("assistant" if number % 2 else "user", text, self.time) for number, text in enumerate(texts)]
+        entries = [
+            make_entry("assistant" if number % 2 else "user", text, self.time) for number, text in enumerate(texts)
+        ]
         await (store or self.here).append(ref, Append(entries=entries, timestamp=self.time, **more))
 
     async def found(self, user: str, words: str, **more: Any) -> list[tuple[str, int]]:

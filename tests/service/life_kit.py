@@ -32,7 +32,7 @@ def _place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return MEMORY if request.param == "memory" else file(tmp_path)
 
 
-def over(place: str) -> str:
+def get_ended_state(place: str) -> str:
     """What becomes of a session that has ended there."""
     return "gone" if place == MEMORY else "closed"
 
@@ -75,7 +75,7 @@ async def rows(hf: Holdfast) -> dict[str, Session]:
     return {session.id: session for session in page.sessions}
 
 
-class Ear:
+class RecordingHook:
     """A hook that writes down what it is told, and fails when it is to.
 
     Attributes:
@@ -107,12 +107,12 @@ def patience(hf: Holdfast, **changes: Any) -> DeliverySchedule:
     return hf.engine.hook_dispatcher.schedule
 
 
-async def due(hf: Holdfast) -> list[tuple[str, ...]]:
+async def list_due_hooks(hf: Holdfast) -> list[tuple[str, ...]]:
     """The hooks that are left to be told of each end that is recorded."""
     return [ending.hooks for ending in await hf.engine.life.store.endings(due=2**50)]
 
 
-async def ended(hf: Holdfast, name: str = "a") -> None:
+async def close_with_hooks(hf: Holdfast, name: str = "a") -> None:
     """A session that is closed, and its hooks told as far as they let themselves be."""
     await talk(hf, name)
     await hf.close_session(ref(name))

@@ -11,7 +11,7 @@ from holdfast.matching.session_match import Match, MatchFinder, Sender
 from holdfast.stores.base import Store
 
 
-async def match_of(
+async def find_match(
     store: Store,
     user_id: str,
     incoming: Sequence[Message],
@@ -26,7 +26,7 @@ async def match_of(
     return await MatchFinder(store, sender, incoming, system, strict=match_system == "strict", whole=whole).find()
 
 
-async def landing_of(
+async def find_landing(
     store: Store,
     user_id: str,
     incoming: Sequence[Message],
@@ -36,5 +36,5 @@ async def landing_of(
     whole: bool = False,
 ) -> Landing | None:
     """Return where an identified user's request goes on or edits, or None for a new session."""
-    match = await match_of(store, user_id, incoming, system, match_system=match_system, whole=whole)
+    match = await find_match(store, user_id, incoming, system, match_system=match_system, whole=whole)
     return None if match is None else match.landing

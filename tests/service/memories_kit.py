@@ -20,7 +20,7 @@ Says = Callable[[list[str]], str | Exception]
 
 
 @asynccontextmanager
-async def opened(kind: str, *, times: int = 1, **settings: Any) -> AsyncIterator[list[Holdfast]]:
+async def open_holdfasts(kind: str, *, times: int = 1, **settings: Any) -> AsyncIterator[list[Holdfast]]:
     """Openings of one database; on a server without an index, which has tests of its own."""
     if kind != "memory":
         settings = {"index": None, **settings}
@@ -71,7 +71,7 @@ async def everything(hf: Holdfast, owner: Owner = ANN) -> tuple[Any, ...]:
     return found, await hf.store.signals(owner), await hf.store.diary(owner, limit=100)
 
 
-class Merging:
+class MergingModel:
     """A model that answers about memories with what `says` makes of their ids.
 
     Attributes:
@@ -109,5 +109,5 @@ class Merging:
         """See `Model.close`."""
 
 
-def merging(ids: list[str], content: str = SAID) -> str:
+def format_merges(ids: list[str], content: str = SAID) -> str:
     return json.dumps({"merges": [{"ids": ids[:2], "content": content}]})

@@ -11,7 +11,7 @@ import msgspec
 from holdfast.agents import Agent
 from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import Memory, Owner
-from tests.service.tools_kit import Bench, bench, said
+from tests.service.tools_kit import Bench, bench, make_reply
 
 AGENT = {"a": Agent(name="a", recalls={"memory": RecallSettings(inject=False)}), "b": Agent(name="b")}
 DEFAULT = Owner("user", "default")
@@ -23,7 +23,7 @@ def remember(content: str, **fields: Any) -> tuple[str, dict[str, Any]]:
 
 
 def script(*calls: tuple[str, Any]) -> list[Any]:
-    return [*(said(None, (f"c{at}", name, given)) for at, (name, given) in enumerate(calls)), said("done")]
+    return [*(make_reply(None, (f"c{at}", name, given)) for at, (name, given) in enumerate(calls)), make_reply("done")]
 
 
 async def results(made: Bench, text: str = "Hi", **fields: Any) -> list[str]:
@@ -43,7 +43,7 @@ def ok(result: str) -> dict[str, Any]:
     return dict(told)
 
 
-async def planted(
+async def plant(
     tool: Callable[..., Any],
     content: str,
     *,
@@ -69,7 +69,7 @@ async def planted(
         return one
 
 
-def gives(text: str) -> Callable[..., Any]:
+def make_tool(text: str) -> Callable[..., Any]:
     def tool() -> str:
         """Look it up."""
         return text

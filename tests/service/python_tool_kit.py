@@ -9,17 +9,17 @@ from typing import Any
 
 from holdfast.domain.session import SessionRef
 from tests.service.fake_python import Stage, result, settings
-from tests.service.told_model import REF
-from tests.service.tools_kit import Bench, bench, said
+from tests.service.scripted_model import REF
+from tests.service.tools_kit import Bench, bench, make_reply
 
 
 def code(*codes: str) -> list[dict[str, Any]]:
     """A message of the model that calls the tool, once for each."""
-    return said(None, *[(f"c{at}", "python", {"code": one}) for at, one in enumerate(codes)])
+    return make_reply(None, *[(f"c{at}", "python", {"code": one}) for at, one in enumerate(codes)])
 
 
 @asynccontextmanager
-async def pythonic(
+async def open_python_bench(
     script: Sequence[Any], folder: Path, *tools: Any, python: dict[str, Any] | None = None, **given: Any
 ) -> AsyncIterator[tuple[Bench, Stage]]:
     """A bench whose model may call the tool, whose processes are stand-ins."""

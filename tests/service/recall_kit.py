@@ -22,8 +22,8 @@ from holdfast.stores import open_store
 from holdfast.stores.indexes import open_index
 from tests.clocks import Clock
 from tests.service.index_kit import TENANT, Bench
+from tests.service.scripted_model import ScriptedModel
 from tests.service.search_kit import lasting
-from tests.service.told_model import ToldModel
 from tests.stores.servers import Postgres, Server, reached
 
 PLACES = ("sqlite", "postgres", "mysql", "redis")
@@ -33,7 +33,7 @@ QUESTIONS = ("gate code", "soup with kelp", "when does the ferry leave", "order 
 REMEMBERED = ("any allergies to peanuts?", "where does she live, in Porto?", "gate code", "when does the ferry leave")
 
 
-class Letters:
+class LetterEmbedder:
     """Makes vectors of how often letters stand in a text.
 
     Attributes:
@@ -79,7 +79,7 @@ class Place:
     async def server(self, **settings: Any) -> AsyncIterator[Holdfast]:
         """A server on it, that sweeps and walks when the test says so."""
         index = IndexSettings(**{"url": self.index, **settings.pop("index", {})})
-        model = Llm(name="default", model="gpt-4o", client=ToldModel(lambda _: "Noted."))
+        model = Llm(name="default", model="gpt-4o", client=ScriptedModel(lambda _: "Noted."))
         more = {"clock": self.clock, "life": lasting(), "roster": Roster({"default": model}), **settings}
         async with Holdfast(self.url, tenant=TENANT, index=index, **more) as hf:
             yield hf
@@ -108,7 +108,7 @@ class Place:
             await store.close()
 
 
-def placed(name: str, folder: Path) -> Iterator[Place]:
+def open_place(name: str, folder: Path) -> Iterator[Place]:
     """A place of that kind, one of `PLACES` or `pgvector`; for a fixture."""
     beside = f"sqlite:///{folder}/chat.index.db"
     if name == "sqlite":
@@ -128,7 +128,7 @@ def service(hf: Holdfast) -> Any:
     return hf.engine.index
 
 
-async def talked(hf: Holdfast, user: str = "ada") -> None:
+async def add_conversations(hf: Holdfast, user: str = "ada") -> None:
     """Conversations by turns and by appends, some of which is taken back, erased and deleted."""
     turns = await hf.session("a", user_id=user)
     for text in ("My gate code is 4711.", "Soup with kelp, please.", "Never mind the walrus."):
@@ -150,12 +150,12 @@ async def talked(hf: Holdfast, user: str = "ada") -> None:
     await service(hf).settled()
 
 
-async def answers(hf: Holdfast, user: str = "ada", **asked: Any) -> list[Any]:
+async def search_all(hf: Holdfast, user: str = "ada", **asked: Any) -> list[Any]:
     """All that searches find, with scores, in their order."""
     return [(await hf.search(question, user, **asked)).hits for question in QUESTIONS]
 
 
-async def remembered(hf: Holdfast, user: str = "ada") -> list[Memory]:
+async def add_memories(hf: Holdfast, user: str = "ada") -> list[Memory]:
     """Memories, the last of which takes the place of another."""
     texts = ("She is allergic to peanuts", "She lives in Lisbon", "Her gate code is 4711", "The ferry leaves at nine")
     made = [(await hf.memories.remember(text, user_id=user)).memory for text in texts]
@@ -163,7 +163,7 @@ async def remembered(hf: Holdfast, user: str = "ada") -> list[Memory]:
     return [made[0], *made[2:], newer.memory]
 
 
-async def recalled(hf: Holdfast, questions: Iterable[str] = REMEMBERED, user: str = "ada", **asked: Any) -> list[Any]:
+async def recall_all(hf: Holdfast, questions: Iterable[str] = REMEMBERED, user: str = "ada", **asked: Any) -> list[Any]:
     """All memories that answer, with scores, in their order."""
     return [(await hf.memories.recall(one, user_id=user, signal=False, **asked)).found for one in questions]
 

@@ -17,7 +17,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.turns.turn_start import reconcile
-from tests.service.matching_kit import landing_of
+from tests.service.matching_kit import find_landing
 
 T = TypeVar("T")
 REF = SessionRef("ada", "s")
@@ -90,11 +90,11 @@ class Desk:
     async def found(self, messages: Sequence[Message], *system: str, **more: Any) -> str | None:
         """The session that a request without a name goes on with."""
         prompt = [Message(role="system", content=text) for text in system]
-        landing = await landing_of(self.store, "ada", messages, prompt, **more)
+        landing = await find_landing(self.store, "ada", messages, prompt, **more)
         return None if landing is None else landing.place.ref.id
 
 
-def at_a_desk(work: Callable[[Desk], Awaitable[T]]) -> T:
+def run_at_desk(work: Callable[[Desk], Awaitable[T]]) -> T:
     """Do `work` with an empty store."""
 
     async def run() -> T:

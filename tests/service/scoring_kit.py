@@ -43,7 +43,7 @@ class Rig:
 
 
 @asynccontextmanager
-async def rigged(scorer: Scorer | Llm | None) -> AsyncIterator[Rig]:
+async def open_rig(scorer: Scorer | Llm | None) -> AsyncIterator[Rig]:
     store = await open_store("sqlite://:memory:", tenant="acme")
     try:
         await store.create(NewSession(id=REF.id, user_id=REF.user_id, timestamp=0))
@@ -71,7 +71,7 @@ def by_length(messages: Sequence[dict[str, Any]]) -> list[float]:
     return [min(1.0, len(str(message.get("content") or "")) / 100) for message in messages]
 
 
-class Asked:
+class RecordingScorer:
     """A scorer that keeps what it was asked, and answers what the test says."""
 
     def __init__(self, answer: Callable[[list[dict[str, Any]]], Any] = by_length) -> None:

@@ -11,7 +11,7 @@ from holdfast.context.recalled import RecallSettings
 from holdfast.domain.session import SessionRef
 from holdfast.holdfast import Holdfast
 from tests.clocks import Clock
-from tests.service.told_model import ToldModel
+from tests.service.scripted_model import ScriptedModel
 
 DAY = 86_400_000
 Line = tuple[str, str]
@@ -21,7 +21,7 @@ Line = tuple[str, str]
 class Talks:
     """A Holdfast, its clock and its model."""
 
-    def __init__(self, hf: Holdfast, clock: Clock, model: ToldModel) -> None:
+    def __init__(self, hf: Holdfast, clock: Clock, model: ScriptedModel) -> None:
         self.hf = hf
         self.clock = clock
         self.model = model
@@ -50,7 +50,7 @@ class Talks:
 
 
 @asynccontextmanager
-async def talks(
+async def open_talks(
     say: Callable[[dict[str, Any]], Any] | Sequence[Any] = lambda _: "ok",
     *,
     agents: Mapping[str, Agent] | None = None,
@@ -59,7 +59,7 @@ async def talks(
 ) -> AsyncIterator[Talks]:
     """A Holdfast with an agent `finder` that recalls past conversations, and one, `plain`, that does not."""
     replies = None if callable(say) else iter(say)
-    model = ToldModel(say if callable(say) else lambda _: next(replies))  # type: ignore[arg-type]  # an iterator then
+    model = ScriptedModel(say if callable(say) else lambda _: next(replies))  # type: ignore[arg-type]  # an iterator then
     known = agents or {
         "finder": Agent(name="finder", recalls={"conversation": RecallSettings()}),
         "plain": Agent(name="plain"),

@@ -14,7 +14,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.overlays.compactor import Compactor, Pace
 from holdfast.sessions.handle import SessionHandle
 from tests.clocks import Clock
-from tests.service.told_model import REF, ToldModel
+from tests.service.scripted_model import REF, ScriptedModel
 
 LABEL = "[Summary of messages "
 TELLING = "The user asks about orders; ORD-0003 is urgent."
@@ -23,7 +23,7 @@ TELLING = "The user asks about orders; ORD-0003 is urgent."
 class Desk:
     """A Holdfast with session `s`, the model that chats, and the one that writes summaries."""
 
-    def __init__(self, hf: Holdfast, chat: ToldModel, pen: ToldModel, clock: Clock) -> None:
+    def __init__(self, hf: Holdfast, chat: ScriptedModel, pen: ScriptedModel, clock: Clock) -> None:
         self.hf = hf
         self.chat = chat
         self.pen = pen
@@ -80,7 +80,7 @@ async def desk(
     pace: Pace | None = None,
     **options: Any,
 ) -> AsyncIterator[Desk]:
-    chat, pen = ToldModel(lambda _: "so it is " * 15), ToldModel(write)
+    chat, pen = ScriptedModel(lambda _: "so it is " * 15), ScriptedModel(write)
     llms = {
         "default": Llm(name="default", model="gpt-4o", client=chat),
         "pen": Llm(name="pen", model="gpt-4o-mini", client=pen, context_window=window),

@@ -10,7 +10,7 @@ from holdfast.agents import Agent, Llm, Roster
 from holdfast.context.settings import ContextSettings
 from holdfast.domain.session import TRANSFER, Entry
 from holdfast.holdfast import Holdfast
-from tests.service.told_model import ToldModel
+from tests.service.scripted_model import ScriptedModel
 from tests.service.tools_kit import Bench, Call
 
 
@@ -38,12 +38,12 @@ TEAM: Mapping[str, Agent] = {
 }
 
 
-def over(name: Any, call_id: str = "t", **more: Any) -> Call:
+def hand_over(name: Any, call_id: str = "t", **more: Any) -> Call:
     """A call that hands the conversation over."""
     return call_id, TRANSFER, {"agent_name": name, **more}
 
 
-class Told:
+class TeamModels:
     """The models of a team: each says what its script has next.
 
     Attributes:
@@ -53,7 +53,7 @@ class Told:
     def __init__(self, scripts: Mapping[str, Sequence[Any]]) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.scripts = {name: iter(script) for name, script in scripts.items()}
-        self.clients = {name: ToldModel(self._says(name)) for name in scripts}
+        self.clients = {name: ScriptedModel(self._says(name)) for name in scripts}
 
     def _says(self, name: str) -> Any:
         def say(request: dict[str, Any]) -> Any:
@@ -83,7 +83,7 @@ class Told:
 class TeamBench(Bench):
     """A bench whose session is the team's."""
 
-    told_by: Told
+    told_by: TeamModels
 
     def turn(self, *messages: Any, agent: str | None = "coordinator", **fields: Any) -> Any:
         return super().turn(*messages, agent=agent, **fields)
@@ -94,7 +94,7 @@ class TeamBench(Bench):
 
 
 @asynccontextmanager
-async def team(
+async def open_team(
     scripts: Mapping[str, Sequence[Any]],
     *tools: Any,
     agents: Mapping[str, Agent] = TEAM,
@@ -103,7 +103,7 @@ async def team(
     **settings: Any,
 ) -> AsyncIterator[TeamBench]:
     """A bench with a team; who is in no script may not be asked."""
-    told = Told({**dict.fromkeys(agents, ()), **scripts})
+    told = TeamModels({**dict.fromkeys(agents, ()), **scripts})
     roster = Roster({"default": next(iter(told.llms().values())), **told.llms(**(llm or {}))}, agents)
     async with Holdfast(url, roster=roster, tools=tools, **settings) as hf:
         made = TeamBench(hf, next(iter(told.clients.values())), await hf.session("s", agent=next(iter(agents))))

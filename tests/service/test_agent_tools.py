@@ -18,10 +18,10 @@ from holdfast.errors import InvalidRequest, SessionNotFound
 from holdfast.limits import AGENT_DEPTH
 from holdfast.tools.context import ToolContext
 from holdfast.turns.respond import respond
-from tests.service.matching_kit import landing_of
-from tests.service.told_model import REF
-from tests.service.tools_kit import Bench, content, said, short, shout
-from tests.service.workflow_kit import DOWN, agents, asked_as, benched, who
+from tests.service.matching_kit import find_landing
+from tests.service.scripted_model import REF
+from tests.service.tools_kit import Bench, content, make_reply, short, shout
+from tests.service.workflow_kit import DOWN, agents, get_agent, get_prompt, open_workflow_bench
 
 PAIR = agents(
     Agent(name="chief", instruction="I am chief", agent_tools=("summarizer",), tools=()),
@@ -30,7 +30,7 @@ PAIR = agents(
 
 
 def call_agent(request: str, call: str = "c1", name: str = "summarizer") -> list[dict[str, Any]]:
-    return said(None, (call, name, {"request": request}))
+    return make_reply(None, (call, name, {"request": request}))
 
 
 async def list_child_sessions(desk: Bench) -> list[Session]:
@@ -54,10 +54,10 @@ def url(tmp_path: Path) -> str:
 async def test_agent_tool_call_runs_in_a_linked_child_session(url: str) -> None:
     """Its reply is the result, it runs its own tools, and its session is closed after the call."""
     lines = {
-        "chief": [call_agent("Shorten: kelp is a plant."), said("In short: kelp.")],
-        "summarizer": [said(None, ("s1", "shout", {"text": "kelp"})), said("Kelp.")],
+        "chief": [call_agent("Shorten: kelp is a plant."), make_reply("In short: kelp.")],
+        "summarizer": [make_reply(None, ("s1", "shout", {"text": "kelp"})), make_reply("Kelp.")],
     }
-    async with benched(lines, PAIR, shout, url=url) as desk:
+    async with open_workflow_bench(lines, PAIR, shout, url=url) as desk:
         completion = await desk.ask("Tell me.", agent="chief")
         assert content(completion) == "In short: kelp."
         tool = desk.model.bodies[0]["tools"][0]["function"]
@@ -75,7 +75,7 @@ async def test_agent_tool_call_runs_in_a_linked_child_session(url: str) -> None:
             "tool s1: KELP",
             "assistant: Kelp.",
         ]
-        assert asked_as(desk, "summarizer")[0] == "user: Shorten: kelp is a plant."
+        assert get_prompt(desk, "summarizer")[0] == "user: Shorten: kelp is a plant."
         assert completion["usage"]["prompt_tokens"] == 20
         assert (child.usage.calls, (await desk.session.info()).usage.calls) == (2, 2)
 
@@ -111,10 +111,15 @@ async def test_child_state_starts_as_a_copy_and_its_changes_are_merged_back(url:
         Agent(name="summarizer", instruction="I am summarizer", tools=("note",), state={"count": 7, "mine": 1}),
     )
     lines = {
-        "chief": [said(None, ("h", "hint", {})), call_agent("Go."), said(None, ("p", "peek", {})), said("Done.")],
-        "summarizer": [said(None, ("n", "note", {})), said("Noted.")],
+        "chief": [
+            make_reply(None, ("h", "hint", {})),
+            call_agent("Go."),
+            make_reply(None, ("p", "peek", {})),
+            make_reply("Done."),
+        ],
+        "summarizer": [make_reply(None, ("n", "note", {})), make_reply("Noted.")],
     }
-    async with benched(lines, roster, note, hint, peek, url=url) as desk:
+    async with open_workflow_bench(lines, roster, note, hint, peek, url=url) as desk:
         await desk.session.update(state={"kept": "k", "gone": "g", "count": Increment(2), "user:seen": 1})
         await desk.ask("go", agent="chief")
         assert seen == [{"kept": "k", "gone": "g", "count": 2, "user:seen": 1, "temp:hint": "look"}]
@@ -128,8 +133,8 @@ async def test_child_state_starts_as_a_copy_and_its_changes_are_merged_back(url:
 
 async def test_failed_agent_call_returns_an_error_result(url: str) -> None:
     """The turn continues. The child session is closed and linked, and contains the request."""
-    lines = {"chief": [call_agent("Go."), said("Never mind.")], "summarizer": DOWN}
-    async with benched(lines, PAIR, shout, url=url) as desk:
+    lines = {"chief": [call_agent("Go."), make_reply("Never mind.")], "summarizer": DOWN}
+    async with open_workflow_bench(lines, PAIR, shout, url=url) as desk:
         assert content(await desk.ask("go", agent="chief")) == "Never mind."
         (result,) = filter_results(await desk.log())
         assert "answered 503" in result.message.text
@@ -142,7 +147,9 @@ async def test_failed_agent_call_returns_an_error_result(url: str) -> None:
 async def test_failure_message_of_an_agent_is_an_error_result(url: str) -> None:
     """A failure message is meant for users; the calling agent gets an error."""
     roster = agents(PAIR["chief"], Agent(name="summarizer", instruction="I am summarizer", failure_message="Sorry!"))
-    async with benched({"chief": [call_agent("Go."), said("Ok.")], "summarizer": DOWN}, roster, url=url) as desk:
+    async with open_workflow_bench(
+        {"chief": [call_agent("Go."), make_reply("Ok.")], "summarizer": DOWN}, roster, url=url
+    ) as desk:
         await desk.ask("go", agent="chief")
         (result,) = filter_results(await desk.log())
         assert "the agent did not answer" in result.message.text
@@ -151,8 +158,8 @@ async def test_failure_message_of_an_agent_is_an_error_result(url: str) -> None:
 
 @pytest.mark.parametrize("arguments", [{}, {"request": " "}, {"request": 1}, {"wanted": "x"}])
 async def test_agent_call_without_a_request_creates_no_session(arguments: dict[str, Any], url: str) -> None:
-    lines = {"chief": [said(None, ("c", "summarizer", arguments)), said("Ok.")]}
-    async with benched(lines, PAIR, url=url) as desk:
+    lines = {"chief": [make_reply(None, ("c", "summarizer", arguments)), make_reply("Ok.")]}
+    async with open_workflow_bench(lines, PAIR, url=url) as desk:
         await desk.ask("go", agent="chief")
         assert "request is missing" in filter_results(await desk.log())[0].message.text
         assert await list_child_sessions(desk) == []
@@ -169,9 +176,9 @@ async def test_depth_of_agent_calls_is_limited(url: str) -> None:
         Agent(name=names[-1], instruction=f"I am {names[-1]}", tools=()),
     )
     lines: dict[str, Any] = {
-        name: [call_agent("deeper", name=after), said(f"{name} is done.")] for name, after in pairwise(names)
+        name: [call_agent("deeper", name=after), make_reply(f"{name} is done.")] for name, after in pairwise(names)
     }
-    async with benched(lines, roster, url=url) as desk:
+    async with open_workflow_bench(lines, roster, url=url) as desk:
         assert content(await desk.ask("go", agent="a0")) == "a0 is done."
         made = await list_child_sessions(desk)
         assert len(made) == AGENT_DEPTH
@@ -192,8 +199,11 @@ async def test_cancelling_the_turn_cancels_the_agent_call(url: str) -> None:
         await never.wait()
         return "never"
 
-    lines = {"chief": [call_agent("Go."), said("No.")], "summarizer": [said(None, ("n", "note", {})), said("No.")]}
-    async with benched(lines, PAIR, note, url=url) as desk:
+    lines = {
+        "chief": [call_agent("Go."), make_reply("No.")],
+        "summarizer": [make_reply(None, ("n", "note", {})), make_reply("No.")],
+    }
+    async with open_workflow_bench(lines, PAIR, note, url=url) as desk:
         turn = desk.turn("go", agent="chief")
 
         async def run() -> None:
@@ -220,26 +230,29 @@ async def test_cancelling_the_turn_cancels_the_agent_call(url: str) -> None:
 
 async def test_child_session_never_matches_a_transcript(url: str) -> None:
     """A client that sends the same words continues its own session or starts a new one."""
-    lines = {"chief": [call_agent("Hi"), said("Hello to you.")], "summarizer": [said("Hello!"), said("Hello!")]}
-    async with benched(lines, PAIR, url=url) as desk:
+    lines = {
+        "chief": [call_agent("Hi"), make_reply("Hello to you.")],
+        "summarizer": [make_reply("Hello!"), make_reply("Hello!")],
+    }
+    async with open_workflow_bench(lines, PAIR, url=url) as desk:
         await desk.ask("Hi there", agent="chief")
         transcript = [
             Message(role="user", content="Hi"),
             Message(role="assistant", content="Hello!"),
             Message(role="user", content="And now?"),
         ]
-        assert await landing_of(desk.hf.store, "default", transcript) is None
+        assert await find_landing(desk.hf.store, "default", transcript) is None
         mine = await desk.hf.session("mine", agent="summarizer")
         await mine.send("Hi")
-        found = await landing_of(desk.hf.store, "default", transcript)
+        found = await find_landing(desk.hf.store, "default", transcript)
         assert found is not None
         assert found.place.ref.id == "mine"
 
 
 async def test_child_session_with_a_longer_match_does_not_hide_the_clients_session(url: str) -> None:
-    more = [said("Hello!"), said("Hello!"), said("More.")]
-    lines = {"chief": [call_agent("Hi"), said("Ok.")], "summarizer": more}
-    async with benched(lines, PAIR, url=url) as desk:
+    more = [make_reply("Hello!"), make_reply("Hello!"), make_reply("More.")]
+    lines = {"chief": [call_agent("Hi"), make_reply("Ok.")], "summarizer": more}
+    async with open_workflow_bench(lines, PAIR, url=url) as desk:
         await desk.ask("go", agent="chief")
         (child,) = await list_child_sessions(desk)
         mine = await desk.hf.session("mine", agent="summarizer")
@@ -252,15 +265,15 @@ async def test_child_session_with_a_longer_match_does_not_hide_the_clients_sessi
             Message(role="assistant", content="More."),
             Message(role="user", content="And?"),
         ]
-        found = await landing_of(desk.hf.store, "default", transcript)
+        found = await find_landing(desk.hf.store, "default", transcript)
         assert found is not None
         assert (found.place.ref.id, found.shared) == ("mine", 2)
 
 
 async def test_deleting_a_session_deletes_its_child_sessions(url: str) -> None:
     """Deleting a fork that also names them does not. The receipt counts them."""
-    lines = {"chief": [call_agent("Go."), said("Ok.")], "summarizer": said("Done.")}
-    async with benched(lines, PAIR, url=url) as desk:
+    lines = {"chief": [call_agent("Go."), make_reply("Ok.")], "summarizer": make_reply("Done.")}
+    async with open_workflow_bench(lines, PAIR, url=url) as desk:
         await desk.ask("go", agent="chief")
         (child,) = await list_child_sessions(desk)
         fork = await desk.session.fork()
@@ -283,8 +296,11 @@ async def test_deleting_the_caller_during_a_call_deletes_the_child_session(url: 
         assert await desk.hf.remove(REF)
         return "gone"
 
-    lines = {"chief": [call_agent("Go."), said("Ok.")], "summarizer": [said(None, ("w", "wipe", {})), said("Done.")]}
-    async with benched(lines, PAIR, wipe, url=url) as desk:
+    lines = {
+        "chief": [call_agent("Go."), make_reply("Ok.")],
+        "summarizer": [make_reply(None, ("w", "wipe", {})), make_reply("Done.")],
+    }
+    async with open_workflow_bench(lines, PAIR, wipe, url=url) as desk:
         with pytest.raises(SessionNotFound):
             await desk.ask("go", agent="chief")
         assert not (await desk.hf.sessions()).sessions
@@ -296,20 +312,23 @@ async def test_child_session_has_no_greeting_and_no_client_tools(url: str) -> No
         PAIR["chief"], Agent(name="summarizer", instruction="I am summarizer", greeting="Welcome!", tools=())
     )
     theirs = [{"type": "function", "function": {"name": "open_door", "parameters": {"type": "object"}}}]
-    lines = {"chief": [call_agent("Go."), said("Ok.")], "summarizer": said("Done.")}
-    async with benched(lines, roster, url=url) as desk:
+    lines = {"chief": [call_agent("Go."), make_reply("Ok.")], "summarizer": make_reply("Done.")}
+    async with open_workflow_bench(lines, roster, url=url) as desk:
         await desk.ask("go", agent="chief", body={"tools": theirs})
         (child,) = await list_child_sessions(desk)
         assert await read_log(desk, child) == ["user: Go.", "assistant: Done."]
-        bodies = [body for body in desk.model.bodies if who(body) == "summarizer"]
+        bodies = [body for body in desk.model.bodies if get_agent(body) == "summarizer"]
         assert [body.get("tools") for body in bodies] == [None]
 
 
 async def test_several_agent_calls_run_in_parallel(url: str) -> None:
     """Each in a session of its own."""
     calls = [(f"c{at}", "summarizer", {"request": f"part {at}"}) for at in range(5)]
-    lines: dict[str, Any] = {"chief": [said(None, *calls), said("All.")], "summarizer": said("Short.")}
-    async with benched(lines, PAIR, url=url) as desk:
+    lines: dict[str, Any] = {
+        "chief": [make_reply(None, *calls), make_reply("All.")],
+        "summarizer": make_reply("Short."),
+    }
+    async with open_workflow_bench(lines, PAIR, url=url) as desk:
         assert content(await desk.ask("go", agent="chief")) == "All."
         made = await list_child_sessions(desk)
         assert {child.metadata["parent"]["call_id"] for child in made} == {f"c{at}" for at in range(5)}
@@ -320,7 +339,7 @@ async def test_several_agent_calls_run_in_parallel(url: str) -> None:
 
 async def test_tool_and_agent_tool_with_the_same_name_are_rejected() -> None:
     roster = agents(Agent(name="chief", agent_tools=("shout",)), Agent(name="shout"))
-    async with benched({}, roster, shout) as desk:
+    async with open_workflow_bench({}, roster, shout) as desk:
         with pytest.raises(InvalidRequest, match="two tools are named 'shout'"):
             desk.turn("go", agent="chief")
 

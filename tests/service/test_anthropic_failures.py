@@ -10,7 +10,7 @@ import pytest
 from holdfast.errors import ContextTooLong, ModelError, ModelProtocolError, ModelRejected, ModelUnavailable
 from holdfast.models import Collector, Model, collect
 from holdfast.testing import Reply
-from tests.service.anthropic_kit import HI, KEY, Json, asking, failure, message_of
+from tests.service.anthropic_kit import HI, KEY, Json, get_failure, get_message, open_model
 
 
 @pytest.mark.parametrize(
@@ -31,16 +31,16 @@ async def test_temporary_errors_are_retried_and_others_raised_at_once(
     status: int, kind: type[ModelError], asked: int
 ) -> None:
     """Calls are only retried before the answer begins."""
-    async with asking(lambda _: Reply(status=status, error=f"no, {KEY}")) as (upstream, model, pauses):
-        error = await failure(model)
+    async with open_model(lambda _: Reply(status=status, error=f"no, {KEY}")) as (upstream, model, pauses):
+        error = await get_failure(model)
         assert len(upstream.requests) == asked
     assert (type(error), error.status, len(pauses)) == (kind, status, asked - 1)
 
 
 async def test_retry_waits_as_long_as_retry_after_says() -> None:
     busy = Reply(status=529, error="Overloaded", headers={"retry-after": "2"})
-    async with asking([busy, "Hello."]) as (_, model, pauses):
-        assert (await message_of(model))["content"] == "Hello."
+    async with open_model([busy, "Hello."]) as (_, model, pauses):
+        assert (await get_message(model))["content"] == "Hello."
     assert pauses == [2.0]
 
 
@@ -61,7 +61,7 @@ async def test_error_in_mid_stream_is_raised_without_a_retry(
 ) -> None:
     """What arrived before is kept."""
     told = {"type": "error", "error": {"type": kind, "message": f"no more for {KEY}"}}
-    async with asking([Reply(text="Hello there, Ada.", error=told, cut_after=5)]) as (upstream, model, _):
+    async with open_model([Reply(text="Hello there, Ada.", error=told, cut_after=5)]) as (upstream, model, _):
         collector = Collector()
         with pytest.raises(error) as caught:
             await collect_into(collector, model)
@@ -74,11 +74,11 @@ async def test_error_in_mid_stream_is_raised_without_a_retry(
 @pytest.mark.parametrize("events", range(8))
 async def test_cut_stream_is_a_protocol_error(events: int) -> None:
     """Unless the finish reason has arrived: then the reply is complete."""
-    async with asking([Reply(text="Hello there.", cut_after=events)]) as (upstream, model, _):
+    async with open_model([Reply(text="Hello there.", cut_after=events)]) as (upstream, model, _):
         if events == 7:
-            assert (await message_of(model))["content"] == "Hello there."
+            assert (await get_message(model))["content"] == "Hello there."
         else:
-            assert isinstance(await failure(model), ModelProtocolError)
+            assert isinstance(await get_failure(model), ModelProtocolError)
         assert len(upstream.requests) == 1
 
 
@@ -115,8 +115,8 @@ def event(data: Any, name: str = "") -> bytes:
     ],
 )
 async def test_invalid_answers_are_protocol_errors(raw: bytes) -> None:
-    async with asking([Reply(raw=[raw])]) as (_, model, _pauses):
-        assert isinstance(await failure(model), ModelProtocolError)
+    async with open_model([Reply(raw=[raw])]) as (_, model, _pauses):
+        assert isinstance(await get_failure(model), ModelProtocolError)
 
 
 async def test_unknown_events_are_ignored_and_unknown_blocks_kept() -> None:
@@ -131,7 +131,7 @@ async def test_unknown_events_are_ignored_and_unknown_blocks_kept() -> None:
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
         {"type": "message_stop"},
     ]
-    async with asking([Reply(chunks=chunks)]) as (_, model, _pauses):
+    async with open_model([Reply(chunks=chunks)]) as (_, model, _pauses):
         completion = await collect(model.stream(HI))
     assert completion["choices"][0]["message"]["content_blocks"] == [{**block, "index": 0}]
     assert completion["usage"]["prompt_tokens"] == 4
@@ -145,7 +145,7 @@ async def test_unknown_events_are_ignored_and_unknown_blocks_kept() -> None:
     ],
 )
 async def test_too_long_prompt_error_has_limit_and_size(words: str, limit: int, requested: int) -> None:
-    async with asking([Reply(status=400, error=words)]) as (_, model, _pauses):
-        error = await failure(model)
+    async with open_model([Reply(status=400, error=words)]) as (_, model, _pauses):
+        error = await get_failure(model)
     assert isinstance(error, ContextTooLong)
     assert (error.context_limit, error.requested) == (limit, requested)

@@ -17,7 +17,7 @@ from holdfast.models.anthropic_stream import MessageReader, ReplyChunks
 from holdfast.testing import AnthropicUpstream, Gate, Reply
 from holdfast.wire import anthropic_requests
 from tests.amounts import examples
-from tests.service.anthropic_kit import HI, KEY, SEALED, SEARCH, THOUGHT, Json, asking, message_of
+from tests.service.anthropic_kit import HI, KEY, SEALED, SEARCH, THOUGHT, Json, get_message, open_model
 
 FIND = {"type": "function", "function": {"name": "find", "parameters": {"type": "object", "properties": {}}}}
 
@@ -26,8 +26,8 @@ FIND = {"type": "function", "function": {"name": "find", "parameters": {"type": 
 
 
 async def test_request_has_key_version_and_max_tokens() -> None:
-    async with asking(["Hello."]) as (upstream, model, _):
-        assert (await message_of(model))["content"] == "Hello."
+    async with open_model(["Hello."]) as (upstream, model, _):
+        assert (await get_message(model))["content"] == "Hello."
         received = upstream.requests[0]
     assert received.path == "/v1/messages"
     assert received.headers["x-api-key"] == KEY
@@ -65,7 +65,7 @@ def test_repr_does_not_contain_the_key() -> None:
 async def test_headers_and_betas_are_merged() -> None:
     """From the configuration, the call and the request."""
     configured = {"headers": {"Anthropic-Beta": "a-1", "x-team": "t"}}
-    async with asking(["ok"], model=configured) as (upstream, model, _):
+    async with open_model(["ok"], model=configured) as (upstream, model, _):
         request = {**HI, "betas": ["c-3", "a-1"]}
         await collect(model.stream(request, headers={"anthropic-beta": "b-2,c-3", "X-Call": "1"}))
         headers = upstream.requests[0].headers
@@ -92,7 +92,7 @@ def test_clients_key_replaces_the_configured_key(host: str, handed: dict[str, st
 
 
 async def test_inexpressible_request_is_rejected_before_sending() -> None:
-    async with asking(["never"]) as (upstream, model, _):
+    async with open_model(["never"]) as (upstream, model, _):
         with pytest.raises(InvalidRequest):
             await collect(model.stream({**HI, "n": 2}))
         assert upstream.requests == []
@@ -104,7 +104,7 @@ async def test_inexpressible_request_is_rejected_before_sending() -> None:
 async def test_reply_is_streamed() -> None:
     """Word by word, without pings. The last chunk has the usage in OpenAI's and in Anthropic's fields."""
     usage = {"input_tokens": 3, "cache_read_input_tokens": 5, "cache_creation_input_tokens": 2, "output_tokens": 9}
-    async with asking([Reply(text="Hello there, Ada.", usage=usage)]) as (_, model, _pauses):
+    async with open_model([Reply(text="Hello there, Ada.", usage=usage)]) as (_, model, _pauses):
         chunks = [chunk async for chunk in model.stream(HI)]
     deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
     assert deltas == [{"role": "assistant"}, {"content": "Hello "}, {"content": "there, "}, {"content": "Ada."}, {}]
@@ -127,7 +127,7 @@ async def test_tool_calls_and_reasoning_are_returned_unchanged() -> None:
     reply = Reply(
         text="One moment.", message={"thinking_blocks": [THOUGHT, SEALED]}, tool_calls=[("find", {"n": 7}), ("now", {})]
     )
-    async with asking([reply, "Done."]) as (upstream, model, _):
+    async with open_model([reply, "Done."]) as (upstream, model, _):
         request = {**HI, "tools": [FIND]}
         completion = await collect(model.stream(request))
         message = completion["choices"][0]["message"]
@@ -152,12 +152,12 @@ async def test_tool_calls_and_reasoning_are_returned_unchanged() -> None:
 @pytest.mark.parametrize("stream", [True, False])
 async def test_server_tools_and_citations_are_kept_with_the_text(stream: bool) -> None:
     """Chat Completions clients see text; Anthropic gets its own blocks back."""
-    async with asking([Reply(message={"content": SEARCH}, stream=stream), "ok"]) as (upstream, model, _):
-        message = await message_of(model)
+    async with open_model([Reply(message={"content": SEARCH}, stream=stream), "ok"]) as (upstream, model, _):
+        message = await get_message(model)
         assert message["content"] == "Searching. It is kelp."
         assert message["content_blocks"] == [{**block, "index": at} for at, block in enumerate(SEARCH)]
         told = [*HI["messages"], message, {"role": "user", "content": "Sure?"}]
-        await message_of(model, {**HI, "messages": told})
+        await get_message(model, {**HI, "messages": told})
         assert upstream.requests[1].body["messages"][1]["content"] == SEARCH
         assert upstream.violations == []
 
@@ -173,11 +173,11 @@ async def test_reasoning_between_texts_keeps_its_position(stream: bool) -> None:
         SEALED,
         {"type": "tool_use", "id": "toolu_1", "name": "find", "input": {}},
     ]
-    async with asking([Reply(message={"content": said}, stream=stream), "ok"]) as (upstream, model, _):
-        message = await message_of(model, {**HI, "tools": [FIND]})
+    async with open_model([Reply(message={"content": said}, stream=stream), "ok"]) as (upstream, model, _):
+        message = await get_message(model, {**HI, "tools": [FIND]})
         assert message["content"] == "One. Two."
         told = [*HI["messages"], message, {"role": "tool", "tool_call_id": "toolu_1", "content": "x"}]
-        await message_of(model, {**HI, "tools": [FIND], "messages": told})
+        await get_message(model, {**HI, "tools": [FIND], "messages": told})
         assert upstream.requests[1].body["messages"][1]["content"] == said
         assert upstream.violations == []
 
@@ -208,9 +208,9 @@ async def test_long_request_is_built_off_the_event_loop(
         return anthropic_requests.build_body(*given, **options)
 
     monkeypatch.setattr("holdfast.models.anthropic.build_body", build_body)
-    async with asking(["ok"]) as (upstream, model, _):
+    async with open_model(["ok"]) as (upstream, model, _):
         messages = [{"role": "assistant" if at % 2 else "user", "content": f"{at}"} for at in range(turns)]
-        await message_of(model, {**HI, "messages": messages})
+        await get_message(model, {**HI, "messages": messages})
         assert upstream.violations == []
     assert len({*made} - {threading.get_ident()}) == threads
     assert len(made) == 1
@@ -219,7 +219,7 @@ async def test_long_request_is_built_off_the_event_loop(
 async def test_paused_reply_is_continued() -> None:
     """The caller gets one reply. Its usage has the prompt of the first request and the completions of both."""
     paused = Reply(message={"content": SEARCH[:2]}, finish_reason="pause_turn", usage={"prompt_tokens": 10})
-    async with asking([paused, Reply(message={"content": SEARCH[2:]}, usage={"prompt_tokens": 50})]) as (
+    async with open_model([paused, Reply(message={"content": SEARCH[2:]}, usage={"prompt_tokens": 50})]) as (
         upstream,
         model,
         _,
@@ -237,7 +237,7 @@ async def test_paused_reply_is_continued() -> None:
 
 
 async def test_continuations_of_a_paused_reply_are_limited() -> None:
-    async with asking(lambda _: Reply(message={"content": SEARCH[:2]}, finish_reason="pause_turn")) as (
+    async with open_model(lambda _: Reply(message={"content": SEARCH[:2]}, finish_reason="pause_turn")) as (
         upstream,
         model,
         _,
@@ -262,19 +262,19 @@ async def test_continuations_of_a_paused_reply_are_limited() -> None:
 )
 async def test_finish_reasons_are_translated(reason: str, expected: str) -> None:
     """Anthropic's own reason is kept as well."""
-    async with asking([Reply(text="x", finish_reason=reason)]) as (_, model, _pauses):
+    async with open_model([Reply(text="x", finish_reason=reason)]) as (_, model, _pauses):
         choice = (await collect(model.stream(HI)))["choices"][0]
     assert (choice["finish_reason"], choice["native_finish_reason"]) == (expected, reason)
 
 
 async def test_empty_reply_is_an_empty_text() -> None:
-    async with asking([Reply(finish_reason="refusal")]) as (_, model, _pauses):
-        assert (await message_of(model))["content"] == ""
+    async with open_model([Reply(finish_reason="refusal")]) as (_, model, _pauses):
+        assert (await get_message(model))["content"] == ""
 
 
 async def test_reply_that_is_not_streamed_is_read() -> None:
     reply = Reply(text="Whole.", message={"thinking_blocks": [THOUGHT]}, tool_calls=[("find", {"n": 1})], stream=False)
-    async with asking([reply]) as (_, model, _pauses):
+    async with open_model([reply]) as (_, model, _pauses):
         completion = await collect(model.stream(HI))
     message = completion["choices"][0]["message"]
     assert (message["content"], message["reasoning_content"]) == ("Whole.", "let me see")
@@ -287,7 +287,7 @@ async def test_reply_that_is_not_streamed_is_read() -> None:
 
 async def test_closing_the_stream_disconnects_from_the_upstream() -> None:
     """At once, even while the upstream is silent."""
-    async with asking([Reply(text="Hello there.", hold=Gate(), hold_after=4)]) as (upstream, model, _):
+    async with open_model([Reply(text="Hello there.", hold=Gate(), hold_after=4)]) as (upstream, model, _):
         async with closing(model.stream(HI)) as chunks:
             async for chunk in chunks:
                 if chunk["choices"][0]["delta"].get("content"):
@@ -296,9 +296,9 @@ async def test_closing_the_stream_disconnects_from_the_upstream() -> None:
 
 
 async def test_connection_is_reused_after_a_complete_reply() -> None:
-    async with asking(["one", "two"]) as (_, model, _pauses):
+    async with open_model(["one", "two"]) as (_, model, _pauses):
         for _ in range(2):
-            await message_of(model)
+            await get_message(model)
         assert model._pool is not None
         assert model._pool.connector is not None
         assert sum(map(len, model._pool.connector._conns.values())) == 1

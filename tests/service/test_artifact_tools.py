@@ -25,9 +25,9 @@ from holdfast.turns.respond import respond
 from tests.amounts import examples
 from tests.made_up import KEY
 from tests.markers import unmarked
-from tests.service.told_model import REF
-from tests.service.tools_kit import Bench, bench, said
-from tests.service.workflow_kit import agents, benched
+from tests.service.scripted_model import REF
+from tests.service.tools_kit import Bench, bench, make_reply
+from tests.service.workflow_kit import agents, open_workflow_bench
 
 ALL = ("save_artifact", "load_artifact", "list_artifacts")
 AGENTS = {"a": Agent(name="a", tools=ALL), "b": Agent(name="b"), "c": Agent(name="c", tools=("load_artifact",))}
@@ -42,7 +42,7 @@ async def run_calls(made: Bench, *calls: tuple[str, Any], agent: str = "a", text
 
 def make_script(*calls: tuple[str, Any]) -> list[Any]:
     """Return replies that make each of these calls in a message of its own, then end."""
-    return [*(said(None, (f"c{at}", name, given)) for at, (name, given) in enumerate(calls)), said("done")]
+    return [*(make_reply(None, (f"c{at}", name, given)) for at, (name, given) in enumerate(calls)), make_reply("done")]
 
 
 async def run_in_new_session(*calls: tuple[str, Any], **how: Any) -> list[str]:
@@ -289,13 +289,13 @@ def many(text: str) -> str:
     return f"{text} " * 200
 
 
-LOOKS = [said(None, (f"c{at}", "many", {"text": f"word{at}"})) for at in range(3)]
+LOOKS = [make_reply(None, (f"c{at}", "many", {"text": f"word{at}"})) for at in range(3)]
 
 
 async def test_cleared_result_can_be_loaded_by_the_name_in_its_marker() -> None:
-    load = said(None, ("l", "load_artifact", {"name": "result-2"}))
+    load = make_reply(None, ("l", "load_artifact", {"name": "result-2"}))
     async with bench(
-        [*LOOKS, load, said("done")], many, agents=make_clearing_agents(("many", "load_artifact"))
+        [*LOOKS, load, make_reply("done")], many, agents=make_clearing_agents(("many", "load_artifact"))
     ) as made:
         await made.ask("Hi", agent="a")
         marker = next(unmarked(one["content"]) for one in made.model.prompts[-2] if one["role"] == "tool")
@@ -305,7 +305,7 @@ async def test_cleared_result_can_be_loaded_by_the_name_in_its_marker() -> None:
 
 
 async def test_marker_without_the_tool_names_the_message() -> None:
-    async with bench([*LOOKS, said("done")], many, agents=make_clearing_agents(("many",))) as made:
+    async with bench([*LOOKS, make_reply("done")], many, agents=make_clearing_agents(("many",))) as made:
         await made.ask("Hi", agent="a")
         markers = [unmarked(one["content"]) for one in made.model.prompts[-1] if one["role"] == "tool"]
         assert markers[0].endswith("tokens, message 2 of the log]")
@@ -322,12 +322,12 @@ async def test_views_with_and_without_the_tool_differ() -> None:
 
 async def test_cut_result_says_how_to_load_it() -> None:
     context = parse({"strategy": "token_window", "budget": 400}, where="")
-    load = said(None, ("l", "load_artifact", {"name": "result-2", "limit": 100}))
+    load = make_reply(None, ("l", "load_artifact", {"name": "result-2", "limit": 100}))
     for tools, told in (
         (("many", "load_artifact"), 'load_artifact("result-2")'),
         (("many",), "message 2 of the session"),
     ):
-        replies = [LOOKS[0], load, said("done")] if "load_artifact" in tools else [LOOKS[0], said("done")]
+        replies = [LOOKS[0], load, make_reply("done")] if "load_artifact" in tools else [LOOKS[0], make_reply("done")]
         async with bench(replies, many, agents={"a": Agent(name="a", tools=tools, context=context)}) as made:
             await made.ask("Hi", agent="a")
             result = next(unmarked(one["content"]) for one in made.model.prompts[1] if one["role"] == "tool")
@@ -340,13 +340,15 @@ async def test_cut_result_says_how_to_load_it() -> None:
 
 
 async def test_only_live_results_of_this_session_can_be_loaded() -> None:
-    async with bench([LOOKS[0], "done", said(None, ("l", "load_artifact", {"name": "result-2"})), "ok"], many) as made:
+    async with bench(
+        [LOOKS[0], "done", make_reply(None, ("l", "load_artifact", {"name": "result-2"})), "ok"], many
+    ) as made:
         made.hf.roster.agents["a"] = AGENTS["c"]
         await made.ask("Hi")
         other = await made.hf.session("t", agent="a")
         await other.send("Hello")
         assert "is not a tool result" in next(one["content"] for one in await other.messages() if one["role"] == "tool")
-    calls = ["first", LOOKS[0], "done", said(None, ("l", "load_artifact", {"name": "result-4"})), "ok"]
+    calls = ["first", LOOKS[0], "done", make_reply(None, ("l", "load_artifact", {"name": "result-4"})), "ok"]
     async with bench(calls, many, agents={"a": Agent(name="a", tools=("many", "load_artifact"))}) as made:
         await made.ask("First", agent="a")
         await made.ask("Hi", agent="a")
@@ -363,9 +365,12 @@ async def test_results_of_a_branch_can_only_be_loaded_in_it() -> None:
         Agent(name="panel", parallel=names),
         *(Agent(name=name, instruction=f"I am {name}", tools=("many", "load_artifact")) for name in names),
     )
-    load = said(None, ("l", "load_artifact", {"name": "result-2"}))
-    lines = {"hope": [LOOKS[0], said("a"), load, said("b")], "doubt": [said("c"), load, said("d")]}
-    async with benched(lines, roster, many) as made:
+    load = make_reply(None, ("l", "load_artifact", {"name": "result-2"}))
+    lines = {
+        "hope": [LOOKS[0], make_reply("a"), load, make_reply("b")],
+        "doubt": [make_reply("c"), load, make_reply("d")],
+    }
+    async with open_workflow_bench(lines, roster, many) as made:
         await made.ask("Hi", agent="panel")
         await made.ask("Again", agent="panel")
         told = {one.agent: one.message.text for one in await made.log() if one.message.tool_call_id == "l"}
@@ -374,7 +379,7 @@ async def test_results_of_a_branch_can_only_be_loaded_in_it() -> None:
 
 
 async def test_loading_a_multipart_and_an_erased_result() -> None:
-    calls = [said(None, ("l", "load_artifact", {"name": "result-2"})), "ok"] * 2
+    calls = [make_reply(None, ("l", "load_artifact", {"name": "result-2"})), "ok"] * 2
     async with bench(calls, agents=AGENTS) as made:
         picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(PNG).decode()}"}}
         await made.session.append(
@@ -399,7 +404,11 @@ def _call() -> dict[str, Any]:
 async def test_artifact_of_the_python_tool_can_be_loaded() -> None:
     code = "open('out.csv', 'w').write('a,b\\n1,2\\n')"
     agents = {"a": Agent(name="a", tools=("python", "load_artifact"))}
-    calls = [said(None, ("p", "python", {"code": code})), said(None, ("l", "load_artifact", {"name": "out.csv"})), "ok"]
+    calls = [
+        make_reply(None, ("p", "python", {"code": code})),
+        make_reply(None, ("l", "load_artifact", {"name": "out.csv"})),
+        "ok",
+    ]
     async with bench(calls, agents=agents, python=PythonSettings(unsandboxed=True)) as made:
         turn = made.turn("Hi", agent="a")
         async for _ in respond(turn):
@@ -427,10 +436,10 @@ async def test_reply_lists_artifacts_saved_in_its_turn() -> None:
 
     agents = {"a": Agent(name="a", tools=(*ALL, "own"))}
     calls = [
-        said(None, ("c", "save_artifact", {"name": "a.md", "content": "1"})),
-        said(None, ("c", "save_artifact", {"name": "a.md", "content": "2"}), ("d", "own", {})),
-        said("Saved."),
-        said("Nothing new."),
+        make_reply(None, ("c", "save_artifact", {"name": "a.md", "content": "1"})),
+        make_reply(None, ("c", "save_artifact", {"name": "a.md", "content": "2"}), ("d", "own", {})),
+        make_reply("Saved."),
+        make_reply("Nothing new."),
     ]
     async with bench(calls, own, agents=agents) as made:
         told, metadata = await ask(made, idempotency_key="k", fingerprint=b"f")
@@ -472,7 +481,7 @@ async def test_reply_lists_artifacts_it_mentions(text: str, named: list[str]) ->
 
 async def test_failure_message_lists_artifacts_saved_before() -> None:
     agents = {"a": Agent(name="a", tools=ALL, failure_message="Sorry.")}
-    calls = [said(None, ("c", "save_artifact", {"name": "a.md", "content": "1"})), [ModelUnavailable("down")]]
+    calls = [make_reply(None, ("c", "save_artifact", {"name": "a.md", "content": "1"})), [ModelUnavailable("down")]]
     async with bench(calls, agents=agents) as made:
         told, metadata = await ask(made)
         assert told["artifacts"] == metadata["artifacts"] == [{"name": "a.md", "version": 0}]

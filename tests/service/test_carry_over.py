@@ -25,7 +25,7 @@ from holdfast.secrets import Guard, make_redactor
 from holdfast.sessions import carry_over as module
 from holdfast.sessions.carry_over import CarryOver, parse_carry_over
 from holdfast.tokens import STORED
-from tests.service.told_model import ToldModel
+from tests.service.scripted_model import ScriptedModel
 
 SUMMARY = "Ada likes climbing; her order 7461 was refunded on 2024-05-17."
 TALK = [
@@ -40,9 +40,9 @@ _FRAMED = re.compile(r"\A(.*)\n<(conversation-[0-9a-f]+)>\n(.*)\n</\2>\Z", re.DO
 @asynccontextmanager
 async def open_holdfast(
     say: Callable[[dict[str, Any]], Any] = lambda _: SUMMARY, *, agents: dict[str, Agent] | None = None, **settings: Any
-) -> AsyncIterator[tuple[Holdfast, ToldModel]]:
+) -> AsyncIterator[tuple[Holdfast, ScriptedModel]]:
     """Open a Holdfast with session `old` of Ada, and the model that writes summaries."""
-    model = ToldModel(say)
+    model = ScriptedModel(say)
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=model)}, agents)
     async with Holdfast("sqlite://:memory:", roster=roster, **settings) as hf:
         await add_messages(hf)
@@ -204,7 +204,7 @@ async def test_long_session_is_read_from_the_task_and_the_newest_messages(monkey
 
 async def test_model_with_a_small_window_reads_in_several_calls() -> None:
     """Each call fits."""
-    model = ToldModel(lambda _: SUMMARY)
+    model = ScriptedModel(lambda _: SUMMARY)
     llm = Llm(name="default", model="gpt-4o", client=model, context_window=9000, max_tokens=500)
     async with Holdfast("sqlite://:memory:", roster=Roster({"default": llm})) as hf:
         await add_messages(hf)

@@ -35,15 +35,15 @@ from tests.service.turns_kit import (
     REF,
     SHARED,
     Stage,
-    at_once,
-    begun,
-    claim_of,
-    line_of,
+    get_claim,
+    get_queue,
+    is_stop_wanted,
     log,
-    looked,
-    on_stage,
+    open_stage,
+    renew_claim,
+    retry_at_once,
     say,
-    wanted,
+    start_turn,
 )
 from tests.stores.servers import place
 from tests.waiting import until
@@ -55,9 +55,9 @@ from tests.waiting import until
 async def test_servers_take_turns(kind: str, tmp_path: Path) -> None:
     """Queued turns wait until the other server's turn has ended, `reject` fails, and `interrupt` stops the other turn."""
     with place(kind, tmp_path) as url:
-        async with on_stage(url, openings=2) as ([one, two], stage):
-            at_once(one, two)
-            running = await begun(one, stage, "a")
+        async with open_stage(url, openings=2) as ([one, two], stage):
+            retry_at_once(one, two)
+            running = await start_turn(one, stage, "a")
             with pytest.raises(SessionBusy):
                 await say(two, "no", session_queue="reject")
             patient = asyncio.create_task(say(two, "b"))
@@ -65,33 +65,33 @@ async def test_servers_take_turns(kind: str, tmp_path: Path) -> None:
             stage.go_on()
             assert await running == "re: a"
             assert await patient == "re: b"
-            running = await begun(one, stage, "c")
+            running = await start_turn(one, stage, "c")
             hasty = asyncio.create_task(say(two, "d", session_queue="interrupt"))
-            await until(lambda: wanted(one), running, hasty)
-            await looked(one)
+            await until(lambda: is_stop_wanted(one), running, hasty)
+            await renew_claim(one)
             with pytest.raises(TurnInterrupted):
                 await running
             assert await hasty == "re: d"
             assert await log(two) == ["a", "re: a", "b", "re: b", "c", "re:|", "d", "re: d"]
-            assert await claim_of(one) is None
+            assert await get_claim(one) is None
 
 
 async def _has_tried(hf: Holdfast) -> bool:
     """Return True if a waiting turn of this process has tried once to claim the session."""
     await hf.store.get(REF)
-    line = line_of(hf)
+    line = get_queue(hf)
     return bool(line) and line[0].is_first
 
 
 async def test_waiting_for_another_server_times_out(tmp_path: Path) -> None:
     """Even if the running turn does not stop. The waiting message is not stored."""
     url = f"sqlite:///{tmp_path}/s.db"
-    async with on_stage(url, openings=2, queue_timeout=0.001) as ([one, two], stage):
-        running = await begun(one, stage, "a")
+    async with open_stage(url, openings=2, queue_timeout=0.001) as ([one, two], stage):
+        running = await start_turn(one, stage, "a")
         for mode in ("queue", "interrupt"):
             with pytest.raises(SessionBusy):
                 await say(two, "b", session_queue=mode)
-        assert await wanted(one)
+        assert await is_stop_wanted(one)
         stage.go_on()
         await running
         assert await log(two) == ["a", "re: a"]
@@ -100,8 +100,8 @@ async def test_waiting_for_another_server_times_out(tmp_path: Path) -> None:
 async def test_pauses_between_attempts_grow(tmp_path: Path) -> None:
     """From 50 milliseconds to a second, and never beyond the remaining time."""
     url = f"sqlite:///{tmp_path}/s.db"
-    async with on_stage(url, openings=2) as ([one, two], stage):
-        running, pauses = await begun(one, stage, "a"), list[float]()
+    async with open_stage(url, openings=2) as ([one, two], stage):
+        running, pauses = await start_turn(one, stage, "a"), list[float]()
 
         async def pause(seconds: float) -> None:
             pauses.append(seconds)
@@ -117,8 +117,8 @@ async def test_pauses_between_attempts_grow(tmp_path: Path) -> None:
 async def test_waiting_turn_retries_when_the_claim_expires(tmp_path: Path) -> None:
     """A dead process on another host blocks its session no longer than its claim is valid."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
-    async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
-        running, slept = await begun(one, stage, "a"), 0.0
+    async with open_stage(url, openings=2, clock=clock) as ([one, two], stage):
+        running, slept = await start_turn(one, stage, "a"), 0.0
 
         async def pause(seconds: float) -> None:
             nonlocal slept
@@ -136,8 +136,8 @@ async def test_waiting_turn_retries_when_the_claim_expires(tmp_path: Path) -> No
 async def test_cancelled_waiting_turn_leaves_nothing(tmp_path: Path) -> None:
     """No message, no claim and no place in the queue."""
     url = f"sqlite:///{tmp_path}/s.db"
-    async with on_stage(url, openings=2) as ([one, two], stage):
-        running, there = await begun(one, stage, "a"), asyncio.Event()
+    async with open_stage(url, openings=2) as ([one, two], stage):
+        running, there = await start_turn(one, stage, "a"), asyncio.Event()
 
         async def pause(seconds: float) -> None:
             there.set()
@@ -151,7 +151,7 @@ async def test_cancelled_waiting_turn_leaves_nothing(tmp_path: Path) -> None:
         assert two.engine.locks.is_empty
         stage.go_on()
         await running
-        assert await claim_of(one) is None
+        assert await get_claim(one) is None
         assert await log(one) == ["a", "re: a"]
 
 
@@ -160,12 +160,12 @@ async def test_interrupting_server_checks_for_interrupts_every_second(tmp_path: 
     url = f"sqlite:///{tmp_path}/s.db"
     for mode, every in (("interrupt", 1000), ("queue", RENEWED)):
         clock = Clock()
-        async with on_stage(url, clock=clock, session_queue=mode) as ([hf], stage):
-            running = await begun(hf, stage, mode)
-            before = await claim_of(hf)
+        async with open_stage(url, clock=clock, session_queue=mode) as ([hf], stage):
+            running = await start_turn(hf, stage, mode)
+            before = await get_claim(hf)
             clock.now += every
-            assert await looked(hf) == every
-            after = await claim_of(hf)
+            assert await renew_claim(hf) == every
+            after = await get_claim(hf)
             assert before is not None
             assert after is not None
             assert after.until - before.until == (0 if mode == "interrupt" else every)
@@ -179,16 +179,16 @@ async def test_interrupting_server_checks_for_interrupts_every_second(tmp_path: 
 async def test_claim_is_renewed_while_the_model_answers(tmp_path: Path) -> None:
     """No other turn gets the session meanwhile."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
-    async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
-        running = await begun(one, stage, "a")
+    async with open_stage(url, openings=2, clock=clock) as ([one, two], stage):
+        running = await start_turn(one, stage, "a")
         for _ in range(10):
             clock.now += RENEWED
-            assert await looked(one) == RENEWED
+            assert await renew_claim(one) == RENEWED
             with pytest.raises(SessionBusy):
                 await say(two, "b", session_queue="reject")
         stage.go_on()
         await running
-        assert await claim_of(one) is None
+        assert await get_claim(one) is None
 
 
 async def test_claim_is_renewed_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -197,7 +197,7 @@ async def test_claim_is_renewed_in_the_background(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("holdfast.engine.session_lock.RENEWED", 1)
     monkeypatch.setattr("holdfast.engine.session_lock.AGAIN", 1)
     clock = Clock()
-    async with on_stage(f"sqlite:///{tmp_path}/s.db", clock=clock) as ([hf], stage):
+    async with open_stage(f"sqlite:///{tmp_path}/s.db", clock=clock) as ([hf], stage):
         store, renewals, renewed = hf.engine.life.store, list[Append](), asyncio.Event()
         append = store.append
 
@@ -212,12 +212,12 @@ async def test_claim_is_renewed_in_the_background(tmp_path: Path, monkeypatch: p
             return await append(ref, write)
 
         monkeypatch.setattr(store, "append", noted)
-        running = await begun(hf, stage, "a")
+        running = await start_turn(hf, stage, "a")
         await renewed.wait()
         assert not running.done()
         stage.go_on()
         assert await running == "re: a"
-        assert await claim_of(hf) is None
+        assert await get_claim(hf) is None
         assert await log(hf) == ["a", "re: a"]
 
 
@@ -226,8 +226,8 @@ async def test_session_of_a_dead_holder_is_taken_over_after_its_lease(kind: str,
     """If the holder is alive after all, its turn fails, and nothing of it is stored in between."""
     clock = Clock()
     with place(kind, tmp_path) as url:
-        async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
-            running = await begun(one, stage, "a")
+        async with open_stage(url, openings=2, clock=clock) as ([one, two], stage):
+            running = await start_turn(one, stage, "a")
             clock.now += LEASE - 1
             with pytest.raises(SessionBusy):
                 await say(two, "b", session_queue="reject")
@@ -237,14 +237,14 @@ async def test_session_of_a_dead_holder_is_taken_over_after_its_lease(kind: str,
             with pytest.raises(TurnLost):
                 await running
             assert await log(one) == ["a", "b", "re: b"]
-            assert await claim_of(one) is None
+            assert await get_claim(one) is None
             assert await say(one, "c") == "re: c"
 
 
 async def test_late_write_is_rejected_after_another_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The write began in time but arrives after another turn has come and ended."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
-    async with on_stage(url, openings=2, clock=clock) as ([one, two], _):
+    async with open_stage(url, openings=2, clock=clock) as ([one, two], _):
         append, begun_, go_on = one.store.append, asyncio.Event(), asyncio.Event()
 
         async def slow(ref: SessionRef, write: Append) -> Any:
@@ -258,7 +258,7 @@ async def test_late_write_is_rejected_after_another_turn(tmp_path: Path, monkeyp
         await begun_.wait()
         clock.now += LEASE
         assert await say(two, "b") == "re: b"
-        assert await claim_of(two) is None
+        assert await get_claim(two) is None
         go_on.set()
         with pytest.raises(TurnLost):
             await late
@@ -276,7 +276,7 @@ async def _claim_for(hf: Holdfast, other: OtherProcess) -> None:
 async def test_turn_of_a_killed_process_does_not_block(kind: str, tmp_path: Path) -> None:
     """No lease has expired, as the clock does not move. The turn of a running process does block."""
     with place(kind, tmp_path) as url, other_process() as other:
-        async with on_stage(url, openings=2) as ([one, two], _):
+        async with open_stage(url, openings=2) as ([one, two], _):
             await _claim_for(one, other)
             for hf in (one, two):
                 with pytest.raises(SessionBusy):
@@ -284,15 +284,15 @@ async def test_turn_of_a_killed_process_does_not_block(kind: str, tmp_path: Path
             other.kill()
             assert await say(two, "a", session_queue="reject") == "re: a"
             assert await log(one) == ["a", "re: a"]
-            assert await claim_of(one) is None
+            assert await get_claim(one) is None
 
 
 @LINUX
 async def test_waiting_turn_starts_when_the_other_process_is_killed(tmp_path: Path) -> None:
     """It retries at least once a second."""
     with other_process() as other:
-        async with on_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
-            at_once(hf)
+        async with open_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
+            retry_at_once(hf)
             await _claim_for(hf, other)
             waits = asyncio.create_task(say(hf, "a"))
             await until(lambda: _has_tried(hf), waits)
@@ -308,7 +308,7 @@ async def test_slow_process_on_this_host_keeps_its_session(
     """It has not renewed in time but is alive. It is taken over only after a long stall, or where its liveness is unknown."""
     clock = Clock()
     with place(kind, tmp_path) as url, other_process() as other:
-        async with on_stage(url, clock=clock) as ([hf], _):
+        async with open_stage(url, clock=clock) as ([hf], _):
             await _claim_for(hf, other)
             clock.now += LEASE + STALLED - 1
             with pytest.raises(SessionBusy):
@@ -329,7 +329,7 @@ async def test_slow_process_on_this_host_keeps_its_session(
 async def test_session_can_be_moved_after_its_process_was_killed(tmp_path: Path) -> None:
     """Its claim no longer belongs to a running turn."""
     with other_process() as other:
-        async with on_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
+        async with open_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
             await _claim_for(hf, other)
             with pytest.raises(SessionBusy):
                 await hf.move(REF, user_id="ada")
@@ -340,11 +340,11 @@ async def test_session_can_be_moved_after_its_process_was_killed(tmp_path: Path)
 async def test_turn_stops_when_renewal_finds_the_session_taken_over(tmp_path: Path) -> None:
     """The call is cancelled at once, while the other turn is running."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
-    async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
-        late = await begun(one, stage, "a")
+    async with open_stage(url, openings=2, clock=clock) as ([one, two], stage):
+        late = await start_turn(one, stage, "a")
         clock.now += LEASE
-        running = await begun(two, stage, "b")
-        assert await looked(one) == 0
+        running = await start_turn(two, stage, "b")
+        assert await renew_claim(one) == 0
         with pytest.raises(TurnLost):
             await late
         assert await log(one) == ["a", "b"]
@@ -355,20 +355,20 @@ async def test_turn_stops_when_renewal_finds_the_session_taken_over(tmp_path: Pa
 async def test_turn_with_an_expired_lease_continues_if_no_turn_took_over(tmp_path: Path) -> None:
     """Its reply is stored, even after appends by others."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
-    async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
-        running = await begun(one, stage, "a")
+    async with open_stage(url, openings=2, clock=clock) as ([one, two], stage):
+        running = await start_turn(one, stage, "a")
         await (await two.session("s")).append("beside")
         clock.now += 10 * LEASE
         stage.go_on()
         assert await running == "re: a"
         assert await log(one) == ["a", "beside", "re: a"]
-        assert await claim_of(one) is None
+        assert await get_claim(one) is None
 
 
 async def test_late_library_turn_fails_at_its_next_write(tmp_path: Path) -> None:
     """What was written before is kept."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
-    async with on_stage(url, openings=2, clock=clock) as ([one, two], _):
+    async with open_stage(url, openings=2, clock=clock) as ([one, two], _):
         session = await one.session("s")
 
         async def late() -> None:
@@ -391,19 +391,19 @@ async def test_late_library_turn_fails_at_its_next_write(tmp_path: Path) -> None
 async def test_deleted_session_is_not_claimed_again(tmp_path: Path) -> None:
     """It was deleted while the model was answering. A new session of the same id has no claim."""
     url, clock = f"sqlite:///{tmp_path}/s.db", Clock()
-    async with on_stage(url, openings=2, clock=clock) as ([one, two], stage):
+    async with open_stage(url, openings=2, clock=clock) as ([one, two], stage):
         for anew in (False, True):
             await one.session("s")
-            running = await begun(one, stage, f"anew: {anew}")
+            running = await start_turn(one, stage, f"anew: {anew}")
             await two.delete(REF)
             if anew:
                 await two.session("s")
             clock.now += RENEWED
-            assert await looked(one) == 0
+            assert await renew_claim(one) == 0
             stage.go_on()
             with pytest.raises(SessionNotFound):
                 await running
-        assert await claim_of(two) is None
+        assert await get_claim(two) is None
 
 
 # -- ending --------------------------------------------------------------------
@@ -427,7 +427,7 @@ async def _end_with_too_small_budget(hf: Holdfast, stage: Stage) -> None:
 
 
 async def _end_by_cancellation(hf: Holdfast, stage: Stage) -> None:
-    running = await begun(hf, stage, "a")
+    running = await start_turn(hf, stage, "a")
     running.cancel()
     await asyncio.wait([running])
 
@@ -484,10 +484,10 @@ async def _end_after_unanswered_message(hf: Holdfast, stage: Stage) -> None:
 )
 async def test_every_end_of_a_turn_releases_the_session(way: Callable[[Holdfast, Stage], Any], tmp_path: Path) -> None:
     """Another server can continue at once, whatever the outcome."""
-    async with on_stage(f"sqlite:///{tmp_path}/s.db", openings=2) as ([one, two], stage):
+    async with open_stage(f"sqlite:///{tmp_path}/s.db", openings=2) as ([one, two], stage):
         await way(one, stage)
         async with one.engine.lock_between_turns(REF):
-            assert await claim_of(two) is None
+            assert await get_claim(two) is None
         stage.failure = None
         await say(two, "next", session_queue="reject")
 
@@ -496,7 +496,7 @@ async def test_every_end_of_a_turn_releases_the_session(way: Callable[[Holdfast,
 async def _open_with_kept_claim(tmp_path: Path) -> AsyncIterator[tuple[Holdfast, Holdfast, Stage, Clock]]:
     """Open a database twice, with a session whose claim the first Holdfast could not release."""
     clock = Clock()
-    async with on_stage(f"sqlite:///{tmp_path}/s.db", openings=2, clock=clock) as ([one, two], stage):
+    async with open_stage(f"sqlite:///{tmp_path}/s.db", openings=2, clock=clock) as ([one, two], stage):
         store = one.engine.life.store
         append = store.append
 
@@ -513,7 +513,7 @@ async def _open_with_kept_claim(tmp_path: Path) -> AsyncIterator[tuple[Holdfast,
             with pytest.raises(StoreUnavailable):
                 await say(one, "b", session_queue="reject")
         stage.failure = None
-        assert await claim_of(one) is not None
+        assert await get_claim(one) is not None
         yield one, two, stage, clock
 
 
@@ -532,7 +532,7 @@ async def test_process_does_not_wait_for_its_own_unreleased_claim(mode: str, tmp
     async with _open_with_kept_claim(tmp_path) as (one, two, _, _):
         one.engine.locks.pause = _fail_if_waiting
         assert await say(one, "b", session_queue=mode) == "re: b"
-        assert await claim_of(one) is None
+        assert await get_claim(one) is None
         assert await say(two, "c", session_queue="reject") == "re: c"
 
 
@@ -541,8 +541,8 @@ async def _fail_if_waiting(seconds: float) -> None:
 
 
 async def test_process_waits_for_claims_of_other_processes(tmp_path: Path) -> None:
-    async with on_stage(f"sqlite:///{tmp_path}/s.db", openings=2) as ([one, two], stage):
-        running = await begun(two, stage, "a")
+    async with open_stage(f"sqlite:///{tmp_path}/s.db", openings=2) as ([one, two], stage):
+        running = await start_turn(two, stage, "a")
         with pytest.raises(SessionBusy):
             await say(one, "b", session_queue="reject")
         stage.go_on()
@@ -554,7 +554,7 @@ async def test_claiming_adds_no_writes_or_reads_to_a_turn(
     tools: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Claim and release are part of the turn's own writes: one per step."""
-    async with on_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
+    async with open_stage(f"sqlite:///{tmp_path}/s.db") as ([hf], _):
         await say(hf, "warm")
         store, asked = hf.engine.life.store, Counter[str]()
 
@@ -577,4 +577,4 @@ async def test_claiming_adds_no_writes_or_reads_to_a_turn(
                 await turn.next()
             turn.add("A")
         assert asked == {"append": 2 + tools}
-        assert await claim_of(hf) is None
+        assert await get_claim(hf) is None

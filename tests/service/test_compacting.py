@@ -15,8 +15,8 @@ from holdfast.errors import ContextTooLong, ModelUnavailable
 from holdfast.overlays.compactor import Pace
 from tests.clocks import Clock
 from tests.markers import unmarked
+from tests.service.scripted_model import REF, make_chunks
 from tests.service.summary_kit import LABEL, TELLING, desk, source
-from tests.service.told_model import REF, chunks_of
 
 # -- created -----------------------------------------------------------------
 
@@ -95,7 +95,7 @@ async def test_lost_identifiers_are_reported() -> None:
 
 
 async def test_token_usage_of_the_summarizer_is_stored() -> None:
-    async with desk(lambda _: chunks_of(TELLING, usage={"prompt_tokens": 321, "completion_tokens": 12})) as at:
+    async with desk(lambda _: make_chunks(TELLING, usage={"prompt_tokens": 321, "completion_tokens": 12})) as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
         (made,) = await at.found()

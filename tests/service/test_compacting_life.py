@@ -18,8 +18,8 @@ from holdfast.overlays.compactor import Pace, _make_lease_name
 from holdfast.sessions.context_preview import PreviewRequest, preview_context
 from holdfast.stores.lease import Lease
 from tests.clocks import Clock
+from tests.service.scripted_model import REF
 from tests.service.summary_kit import LABEL, TELLING, desk, source
-from tests.service.told_model import REF
 from tests.waiting import until
 
 # -- one at a time -----------------------------------------------------------

@@ -17,7 +17,7 @@ from holdfast.errors import InvalidRequest, StaleMemories, StoreUnavailable
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.memory.ranking import DAY
 from tests.clocks import Clock
-from tests.service.memories_kit import ANN, Days, everything, opened
+from tests.service.memories_kit import ANN, Days, everything, open_holdfasts
 
 PLACES = ("memory", "postgres", "mysql", "redis")
 
@@ -25,14 +25,14 @@ PLACES = ("memory", "postgres", "mysql", "redis")
 @pytest.fixture(params=PLACES)
 async def days(request: pytest.FixtureRequest) -> AsyncIterator[Days]:
     clock = Clock()
-    async with opened(request.param, clock=clock) as (hf,):
+    async with open_holdfasts(request.param, clock=clock) as (hf,):
         yield Days(hf, clock)
 
 
 @pytest.fixture
 async def here() -> AsyncIterator[Days]:
     clock = Clock()
-    async with opened("memory", clock=clock) as (hf,):
+    async with open_holdfasts("memory", clock=clock) as (hf,):
         yield Days(hf, clock)
 
 
@@ -77,7 +77,7 @@ async def test_memory_recalled_on_several_days_by_several_questions_is_promoted(
 
 async def test_concurrent_consolidations_promote_once(request: pytest.FixtureRequest) -> None:
     clock = Clock()
-    async with opened("postgres", times=2, clock=clock) as servers:
+    async with open_holdfasts("postgres", times=2, clock=clock) as servers:
         days = Days(servers[0], clock)
         one = await days.keep("Ann is allergic to peanuts")
         for question in ("which allergies?", "are peanuts fine?", "allergic to milk or peanuts?"):
@@ -127,7 +127,7 @@ async def test_consolidation_runs_at_its_interval(here: Days) -> None:
 
 async def test_disabled_consolidation_runs_only_on_request() -> None:
     clock = Clock()
-    async with opened("memory", clock=clock, consolidation=ConsolidationSettings(enabled=False)) as (hf,):
+    async with open_holdfasts("memory", clock=clock, consolidation=ConsolidationSettings(enabled=False)) as (hf,):
         days = Days(hf, clock)
         one = await keep_and_recall_on_three_days(days)
         await hf.sweep()
@@ -138,7 +138,7 @@ async def test_disabled_consolidation_runs_only_on_request() -> None:
 
 async def test_all_owners_of_all_tenants_are_consolidated() -> None:
     clock = Clock()
-    async with opened("memory", clock=clock, life=LifeSettings(all_tenants=True)) as (hf,):
+    async with open_holdfasts("memory", clock=clock, life=LifeSettings(all_tenants=True)) as (hf,):
         kept = []
         async with hf.serve_tenant("acme") as other:
             for server in (hf, other):
@@ -252,7 +252,7 @@ async def test_superseded_and_expired_memories_are_not_promoted(here: Days) -> N
 async def test_promotions_above_the_cap_wait_for_the_next_sweep() -> None:
     clock = Clock()
     settings = ConsolidationSettings(decides=PromotionSettings(max_promotions=2))
-    async with opened("memory", clock=clock, consolidation=settings) as (hf,):
+    async with open_holdfasts("memory", clock=clock, consolidation=settings) as (hf,):
         days = Days(hf, clock)
         kept = [await days.keep(f"Code word {word}") for word in ("zephyr", "quartz", "walnut")]
         for ask in ("the word {}", "{} it is", "what is {}"):
@@ -278,7 +278,9 @@ async def test_forgotten_memory_is_removed_from_the_diary(here: Days) -> None:
 
 async def test_old_signals_are_deleted_by_the_next_sweep() -> None:
     clock = Clock()
-    async with opened("memory", clock=clock, consolidation=ConsolidationSettings(signals_kept=30 * DAY)) as (hf,):
+    async with open_holdfasts("memory", clock=clock, consolidation=ConsolidationSettings(signals_kept=30 * DAY)) as (
+        hf,
+    ):
         days = Days(hf, clock)
         one = await keep_and_recall_on_three_days(days)
         days.pass_(31)

@@ -13,7 +13,7 @@ from holdfast.indexes.settings import IndexSettings
 from holdfast.rerankers import RerankSettings, make_reranker
 from holdfast.rerankers.cross_encoder import CrossEncoder
 from tests.service import cross_encoder_kit as kit
-from tests.service.search_kit import talks
+from tests.service.search_kit import open_talks
 
 pytest.importorskip("onnxruntime", reason="the extra `rerank` is not installed")
 pytest.importorskip("tokenizers", reason="the extra `rerank` is not installed")
@@ -103,7 +103,7 @@ def write_folder_with_libraries(folder: Path, monkeypatch: pytest.MonkeyPatch, m
 
 async def test_search_is_ordered_by_the_cross_encoder(tmp_path: Path) -> None:
     rerank = RerankSettings(path=str(kit.write_folder(tmp_path)), timeout=30)
-    async with talks(index=IndexSettings(rerank=rerank)) as at:
+    async with open_talks(index=IndexSettings(rerank=rerank)) as at:
         await at.said(
             "a", ("user", "kelp salt"), ("user", "kelp kelp kelp"), ("user", "kelp harbour"), ("user", "kelp")
         )

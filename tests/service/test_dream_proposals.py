@@ -18,31 +18,31 @@ from holdfast.domain.memory import Memory, MemoryDelta, MemorySource
 from holdfast.errors import InvalidRequest, MemoryNotFound, ModelUnavailable
 from holdfast.limits import MERGE_PAUSE_SECONDS
 from tests.clocks import Clock
-from tests.service.memories_kit import ANN, SAID, Days, Merging, Says, everything, merging, opened
+from tests.service.memories_kit import ANN, SAID, Days, MergingModel, Says, everything, format_merges, open_holdfasts
 
 
 @asynccontextmanager
-async def open_days(place: str, model: Merging, **more: Any) -> AsyncIterator[Days]:
+async def open_days(place: str, model: MergingModel, **more: Any) -> AsyncIterator[Days]:
     clock = Clock()
     roster = Roster({"tidy": Llm(name="tidy", model="m", client=model)})
     settings = {"roster": roster, "dreaming": ConsolidationSettings(model="tidy"), **more}
-    async with opened(place, clock=clock, **settings) as (hf,):
+    async with open_holdfasts(place, clock=clock, **settings) as (hf,):
         yield Days(hf, clock)
 
 
 @pytest.fixture
-def model() -> Merging:
-    return Merging(merging)
+def model() -> MergingModel:
+    return MergingModel(format_merges)
 
 
 @pytest.fixture(params=["memory", "postgres", "mysql", "redis"])
-async def days(request: pytest.FixtureRequest, model: Merging) -> AsyncIterator[Days]:
+async def days(request: pytest.FixtureRequest, model: MergingModel) -> AsyncIterator[Days]:
     async with open_days(request.param, model) as found:
         yield found
 
 
 @pytest.fixture
-async def here(model: Merging) -> AsyncIterator[Days]:
+async def here(model: MergingModel) -> AsyncIterator[Days]:
     async with open_days("memory", model) as found:
         yield found
 
@@ -89,7 +89,7 @@ async def test_review_is_one_write(here: Days) -> None:
     assert (await here.hf.store.memories(ANN)).version == version + 1
 
 
-async def test_proposal_is_never_promoted_or_repeated(here: Days, model: Merging) -> None:
+async def test_proposal_is_never_promoted_or_repeated(here: Days, model: MergingModel) -> None:
     await keep_similar_memories(here)
     made = await get_proposal(here)
     for decision in ("", "reject"):
@@ -107,7 +107,7 @@ async def test_proposal_is_never_promoted_or_repeated(here: Days, model: Merging
     assert not await here.is_promoted(made)
 
 
-async def test_model_is_not_called_for_unchanged_memories_or_a_dry_run(here: Days, model: Merging) -> None:
+async def test_model_is_not_called_for_unchanged_memories_or_a_dry_run(here: Days, model: MergingModel) -> None:
     await keep_similar_memories(here)
     before = await everything(here.hf)
     assert (await here.hf.consolidation.consolidate(ANN, dry_run=True)).promotions == 2
@@ -125,14 +125,14 @@ async def test_model_is_not_called_for_unchanged_memories_or_a_dry_run(here: Day
         (lambda _: ModelUnavailable("secret words"), "upstream_unavailable"),
         (lambda _: RuntimeError("secret words"), "RuntimeError"),
         (lambda _: "I'm sorry, I cannot do that with secret words.", "not_json"),
-        (lambda ids: f"<tags>{merging(ids)}</tags>", "not_json"),
+        (lambda ids: f"<tags>{format_merges(ids)}</tags>", "not_json"),
         (lambda _: "", "empty"),
         (lambda _: "x" * 200_000, "too_long"),
         (lambda _: '{"merges": "secret words"}', "not_merges"),
     ],
 )
 async def test_failing_model_costs_only_the_proposals(
-    here: Days, model: Merging, says: Says, code: str, caplog: pytest.LogCaptureFixture
+    here: Days, model: MergingModel, says: Says, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     model.says = says
     one, _ = await keep_similar_memories(here)
@@ -146,13 +146,13 @@ async def test_failing_model_costs_only_the_proposals(
     assert "Lisbon" not in told
 
 
-async def test_cut_off_answer_is_a_failure(here: Days, model: Merging) -> None:
+async def test_cut_off_answer_is_a_failure(here: Days, model: MergingModel) -> None:
     model.reason = "length"
     await keep_similar_memories(here)
     assert (await here.hf.consolidation.consolidate(ANN)).report["model"]["code"] == "cut_off"
 
 
-async def test_unreachable_model_is_paused(here: Days, model: Merging) -> None:
+async def test_unreachable_model_is_paused(here: Days, model: MergingModel) -> None:
     model.says = lambda _: ModelUnavailable("down")
     await keep_similar_memories(here)
     await here.hf.consolidation.consolidate(ANN)
@@ -160,13 +160,13 @@ async def test_unreachable_model_is_paused(here: Days, model: Merging) -> None:
     assert (await here.hf.consolidation.consolidate(ANN)).report["model"]["status"] == "paused"
     assert len(model.asked) == 1
     here.clock.now += MERGE_PAUSE_SECONDS * 1000
-    model.says = merging
+    model.says = format_merges
     await here.ask("Ann lives where")
     assert len((await here.hf.consolidation.consolidate(ANN)).report["proposals"]) == 1
 
 
 async def test_model_call_times_out() -> None:
-    model = Merging(merging)
+    model = MergingModel(format_merges)
     model.meanwhile = asyncio.Event().wait
     roster = Roster({"tidy": Llm(name="tidy", model="m", client=model)})
     proposer = Proposer(lambda: roster.find_llm("tidy"), Clock(), seconds=0.01)
@@ -175,7 +175,9 @@ async def test_model_call_times_out() -> None:
         assert (await proposer.ask(memories, "")).code == "timeout"
 
 
-async def test_memories_changed_during_the_model_call_are_decided_again_without_it(here: Days, model: Merging) -> None:
+async def test_memories_changed_during_the_model_call_are_decided_again_without_it(
+    here: Days, model: MergingModel
+) -> None:
     one, two = await keep_similar_memories(here)
 
     async def meanwhile() -> None:
@@ -243,13 +245,13 @@ async def test_owner_at_the_memory_limit_gets_no_proposals(here: Days, monkeypat
 
 
 async def test_offline_model_is_not_called() -> None:
-    async with open_days("memory", Merging(merging), roster=Roster()) as days:
+    async with open_days("memory", MergingModel(format_merges), roster=Roster()) as days:
         one, _ = await keep_similar_memories(days)
         assert (await days.hf.consolidation.consolidate(ANN)).report["model"]["status"] == "none"
         assert await days.is_promoted(one)
 
 
-async def test_model_calls_per_sweep_are_limited(monkeypatch: pytest.MonkeyPatch, model: Merging) -> None:
+async def test_model_calls_per_sweep_are_limited(monkeypatch: pytest.MonkeyPatch, model: MergingModel) -> None:
     monkeypatch.setattr("holdfast.consolidation.sweeps.MERGES_ASKED", 1)
     async with open_days("memory", model) as days:
         for user in ("ann", "bob"):

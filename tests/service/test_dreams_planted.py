@@ -16,8 +16,8 @@ from holdfast.context.recalled import RecallSettings
 from holdfast.domain.memory import REVIEWED_ORIGINS, Memory, Owner
 from holdfast.memory.ranking import DAY
 from tests.clocks import Clock
-from tests.service.memory_tool_kit import CORPUS, PLANTED, gives, remember, script
-from tests.service.tools_kit import bench, said
+from tests.service.memory_tool_kit import CORPUS, PLANTED, make_tool, remember, script
+from tests.service.tools_kit import bench, make_reply
 
 DEFAULT = Owner("user", "default")
 SAID, FACT = "My daughter Mia turns 7 on May 3, please remember", "User's daughter Mia turns 7 on May 3"
@@ -87,7 +87,7 @@ async def simulate_days(
         later: Whether it remembers it in a later turn instead of the one in which it reads the page.
     """
     clock, replies = Clock(), iter(())
-    tool = gives(page)
+    tool = make_tool(page)
     tool.__name__ = "lookup"
     agent = Agent(name="a", tools=("lookup",), recalls={"memory": RecallSettings()})
     async with bench(lambda _: next(replies), tool, agents={"a": agent}, clock=clock) as made:
@@ -192,9 +192,9 @@ async def test_recalls_of_called_agents_count_as_one_session() -> None:
         for day in range(3):
             for at in range(4):
                 query = f"{('daughter', 'turns', 'turns 7')[day]} number{at}"
-                replies.append(said(None, (f"a{at}", "helper", {"request": query})))
+                replies.append(make_reply(None, (f"a{at}", "helper", {"request": query})))
                 replies += script(("memory", {"action": "recall", "query": query}))
-            replies.append(said("done"))
+            replies.append(make_reply("done"))
             await (await made.hf.session(f"day{day}", agent="a")).send("Go on")
             await made.hf.memories.settled()
             await made.hf.sweep()

@@ -18,8 +18,8 @@ from holdfast.limits import MODEL_TRAILING_CHUNKS
 from holdfast.models import collect
 from holdfast.models.client import CHUNKS_AT_ONCE
 from holdfast.testing import Reply
-from tests.service.anthropic_kit import HI, asking
-from tests.service.told_model import REF
+from tests.service.anthropic_kit import HI, open_model
+from tests.service.scripted_model import REF
 
 BYTES, PARTS = 200_000, 100
 
@@ -118,7 +118,7 @@ async def test_anthropic_stream_bytes_are_limited() -> None:
     block = b'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"thinking","thinking":""}}\n\n'
     delta = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"hm"}}\n\n'
     endless = Reply(raw=[start, block, delta], endless=delta * 100)
-    async with asking(lambda _: endless) as (_, model, _):
+    async with open_model(lambda _: endless) as (_, model, _):
         model._max_stream_bytes = 100_000
         with pytest.raises(ModelReplyTooLarge, match="100,000 bytes for one reply"):
             await collect(model.stream(HI))
@@ -129,7 +129,7 @@ async def test_fast_stream_lets_other_tasks_run() -> None:
     start = b'event: message_start\ndata: {"type":"message_start","message":{"id":"m","model":"c","usage":{}}}\n\n'
     block = b'event: content_block_start\ndata: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}\n\n'
     delta = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"x"}}\n\n'
-    async with asking(lambda _: Reply(raw=[start, block, delta * 400], endless=delta * 400)) as (_, model, _):
+    async with open_model(lambda _: Reply(raw=[start, block, delta * 400], endless=delta * 400)) as (_, model, _):
         model._max_stream_bytes = 200_000
         in_a_row = longest = total = 0
 

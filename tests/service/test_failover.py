@@ -27,8 +27,8 @@ from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
 from tests.clocks import Clock
-from tests.service.failover_kit import DOWN, Spoken, ask, house, log, long_talk
-from tests.service.told_model import REF, chunks_of
+from tests.service.failover_kit import DOWN, NamedModel, ask, log, long_talk, open_holdfast
+from tests.service.scripted_model import REF, make_chunks
 
 # -- what fails over ---------------------------------------------------------------
 
@@ -54,8 +54,8 @@ FINAL: dict[str, Exception] = {
 
 @pytest.mark.parametrize("error", FAILS_OVER.values(), ids=FAILS_OVER)
 async def test_fallback_model_is_called(error: Exception) -> None:
-    one, two = Spoken("one", error), Spoken("two", "hello")
-    async with house(one, two) as (hf, _):
+    one, two = NamedModel("one", error), NamedModel("two", "hello")
+    async with open_holdfast(one, two) as (hf, _):
         said, turn = await ask(hf)
         assert said == "hello"
         status = getattr(error, "status", None)
@@ -67,8 +67,8 @@ async def test_fallback_model_is_called(error: Exception) -> None:
 
 @pytest.mark.parametrize("error", FINAL.values(), ids=FINAL)
 async def test_errors_of_the_request_are_raised_without_failover(error: Exception) -> None:
-    one, two = Spoken("one", error), Spoken("two", "hello")
-    async with house(one, two) as (hf, _):
+    one, two = NamedModel("one", error), NamedModel("two", "hello")
+    async with open_holdfast(one, two) as (hf, _):
         with pytest.raises(type(error)) as caught:
             await ask(hf)
         assert caught.value is error
@@ -77,8 +77,8 @@ async def test_errors_of_the_request_are_raised_without_failover(error: Exceptio
 
 
 async def test_no_failover_after_the_first_content() -> None:
-    one, two = Spoken("one", lambda _: [*chunks_of("half a")[:3], DOWN]), Spoken("two", "hello")
-    async with house(one, two) as (hf, _):
+    one, two = NamedModel("one", lambda _: [*make_chunks("half a")[:3], DOWN]), NamedModel("two", "hello")
+    async with open_holdfast(one, two) as (hf, _):
         with pytest.raises(ModelUnavailable):
             await ask(hf)
         assert two.bodies == []
@@ -90,16 +90,16 @@ async def test_no_failover_after_the_first_content() -> None:
 
 async def test_chunk_with_only_a_role_allows_failover() -> None:
     """Many models send one before they find that they cannot answer."""
-    one, two = Spoken("one", lambda _: [chunks_of("half")[0], DOWN]), Spoken("two", "hello")
-    async with house(one, two) as (hf, _):
+    one, two = NamedModel("one", lambda _: [make_chunks("half")[0], DOWN]), NamedModel("two", "hello")
+    async with open_holdfast(one, two) as (hf, _):
         said, turn = await ask(hf)
         assert said == "hello"
         assert turn.summarize()["upstream"]["model"] == "two"
 
 
 async def test_summary_has_no_upstream_without_a_failure() -> None:
-    one, two = Spoken("one", "hello"), Spoken("two", "never")
-    async with house(one, two) as (hf, _):
+    one, two = NamedModel("one", "hello"), NamedModel("two", "never")
+    async with open_holdfast(one, two) as (hf, _):
         _, turn = await ask(hf)
         assert "upstream" not in turn.summarize()
         assert two.bodies == []
@@ -108,10 +108,10 @@ async def test_summary_has_no_upstream_without_a_failure() -> None:
 async def test_fallbacks_are_called_in_order_and_are_not_transitive() -> None:
     """Fallbacks of a fallback were not configured for this model."""
     one, two, three, four = (
-        Spoken(name, DOWN if name in {"one", "two"} else name) for name in ("one", "two", "three", "four")
+        NamedModel(name, DOWN if name in {"one", "two"} else name) for name in ("one", "two", "three", "four")
     )
     fields: dict[str, dict[str, Any]] = {"one": {"fallbacks": ("two", "three")}, "two": {"fallbacks": ("four",)}}
-    async with house(one, two, three, four, fields=fields) as (hf, _):
+    async with open_holdfast(one, two, three, four, fields=fields) as (hf, _):
         said, turn = await ask(hf)
         assert said == "three"
         assert [failed["model"] for failed in turn.summarize()["upstream"]["failed"]] == ["one", "two"]
@@ -119,9 +119,9 @@ async def test_fallbacks_are_called_in_order_and_are_not_transitive() -> None:
 
 
 async def test_models_may_be_fallbacks_of_each_other() -> None:
-    one, two = Spoken("one", DOWN), Spoken("two", DOWN)
+    one, two = NamedModel("one", DOWN), NamedModel("two", DOWN)
     fields: dict[str, dict[str, Any]] = {"one": {"fallbacks": ("two", "one")}, "two": {"fallbacks": ("one",)}}
-    async with house(one, two, fields=fields) as (hf, _):
+    async with open_holdfast(one, two, fields=fields) as (hf, _):
         with pytest.raises(ModelUnavailable):
             await ask(hf)
         assert (len(one.bodies), len(two.bodies)) == (1, 1)
@@ -129,10 +129,10 @@ async def test_models_may_be_fallbacks_of_each_other() -> None:
 
 async def test_error_names_all_failed_models() -> None:
     """The error and status are the first model's; `retry_after` is the shortest of all."""
-    one = Spoken("one", ModelUnavailable("one is down", status=429, retry_after=60))
-    two = Spoken("two", ModelRejected("two: no such model", status=404))
-    three = Spoken("three", ModelUnavailable("three is down", status=503, retry_after=7))
-    async with house(one, two, three) as (hf, _):
+    one = NamedModel("one", ModelUnavailable("one is down", status=429, retry_after=60))
+    two = NamedModel("two", ModelRejected("two: no such model", status=404))
+    three = NamedModel("three", ModelUnavailable("three is down", status=503, retry_after=7))
+    async with open_holdfast(one, two, three) as (hf, _):
         with pytest.raises(ModelUnavailable) as caught:
             await ask(hf)
         assert (caught.value.status, caught.value.retry_after) == (429, 7)
@@ -146,11 +146,11 @@ async def test_error_names_all_failed_models() -> None:
 
 async def test_request_rejected_by_a_fallback_goes_to_the_next() -> None:
     """The request was valid for the original model, so it is not an error of the client."""
-    one, two, three = Spoken("one", DOWN), Spoken("two", FINAL["a bad request"]), Spoken("three", "hello")
-    async with house(one, two, three) as (hf, _):
+    one, two, three = NamedModel("one", DOWN), NamedModel("two", FINAL["a bad request"]), NamedModel("three", "hello")
+    async with open_holdfast(one, two, three) as (hf, _):
         assert (await ask(hf))[0] == "hello"
-    one, two = Spoken("one", DOWN), Spoken("two", FINAL["a bad request"])
-    async with house(one, two) as (hf, _):
+    one, two = NamedModel("one", DOWN), NamedModel("two", FINAL["a bad request"])
+    async with open_holdfast(one, two) as (hf, _):
         with pytest.raises(ModelUnavailable):
             await ask(hf)
 
@@ -172,7 +172,7 @@ async def test_failed_turns_are_freed_without_garbage_collection(models: int) ->
             pass
         return weakref.ref(turn)
 
-    async with house(*(Spoken(name, down) for name in ("one", "two")[:models])) as (hf, _):
+    async with open_holdfast(*(NamedModel(name, down) for name in ("one", "two")[:models])) as (hf, _):
         gc.collect()
         gc.disable()
         try:
@@ -186,12 +186,12 @@ async def test_failed_turns_are_freed_without_garbage_collection(models: int) ->
 
 async def test_fallback_uses_its_own_settings() -> None:
     """Its name, parameters, maximum reply and kinds of content."""
-    one, two = Spoken("one", DOWN), Spoken("two", "hello")
+    one, two = NamedModel("one", DOWN), NamedModel("two", "hello")
     fields: dict[str, dict[str, Any]] = {
         "one": {"params": {"seed": 1}, "max_tokens": 11, "cache_key": True},
         "two": {"params": {"top_k": 2}, "max_tokens": 22, "inputs": frozenset({"text"})},
     }
-    async with house(one, two, fields=fields) as (hf, _):
+    async with open_holdfast(one, two, fields=fields) as (hf, _):
         picture = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
         handle = await hf.session("s")
         await handle.append([{"role": "user", "content": [{"type": "text", "text": "see"}, picture]}])
@@ -209,13 +209,13 @@ async def test_fallback_uses_its_own_settings() -> None:
 async def test_fallback_prompt_fits_its_window_without_changing_the_primarys() -> None:
     """A smaller window gets a smaller prompt in a separate view; the primary's view is built on as before."""
     outcomes = iter(["a", DOWN, "c"])
-    one, two = Spoken("one", lambda _: next(outcomes)), Spoken("two", "b")
-    same = Spoken("one", lambda body: {"t0": "a", "t1": "b", "t2": "c"}[body["messages"][-1]["content"][:2]])
+    one, two = NamedModel("one", lambda _: next(outcomes)), NamedModel("two", "b")
+    same = NamedModel("one", lambda body: {"t0": "a", "t1": "b", "t2": "c"}[body["messages"][-1]["content"][:2]])
     context = ContextSettings("token_window", {"budget": 100_000})
     fields = {"one": {"context_window": 40_000, "max_tokens": 500}, "two": {"context_window": 8_000, "max_tokens": 500}}
     hashes = []
     for models in ((one, two), (same,)):
-        async with house(*models, fields=fields, context=context) as (hf, clock):
+        async with open_holdfast(*models, fields=fields, context=context) as (hf, clock):
             await long_talk(hf)
             for text in ("t0", "t1", "t2"):
                 await ask(hf, text)
@@ -231,8 +231,8 @@ async def test_fallback_prompt_fits_its_window_without_changing_the_primarys() -
 
 
 async def test_fallback_with_a_too_small_window_is_not_called() -> None:
-    one, two = Spoken("one", DOWN), Spoken("two", "never")
-    async with house(one, two, fields={"two": {"context_window": 1_000, "max_tokens": 990}}) as (hf, _):
+    one, two = NamedModel("one", DOWN), NamedModel("two", "never")
+    async with open_holdfast(one, two, fields={"two": {"context_window": 1_000, "max_tokens": 990}}) as (hf, _):
         with pytest.raises(ModelUnavailable, match="two: "):
             await ask(hf, "word " * 2_000, body={"max_tokens": 990})
         assert two.bodies == []
@@ -241,13 +241,13 @@ async def test_fallback_with_a_too_small_window_is_not_called() -> None:
 async def test_too_long_prompt_goes_to_a_fallback_with_a_larger_window() -> None:
     """It is first made smaller, then built in full only for fallbacks with a larger window."""
     too_long = ContextTooLong("too long", status=400)
-    one, two, three = Spoken("one", lambda _: too_long), Spoken("two", "never"), Spoken("three", "hello")
+    one, two, three = NamedModel("one", lambda _: too_long), NamedModel("two", "never"), NamedModel("three", "hello")
     fields = {
         "one": {"context_window": 16_000},
         "two": {"context_window": 16_000},
         "three": {"context_window": 64_000},
     }
-    async with house(one, two, three, fields=fields) as (hf, _):
+    async with open_holdfast(one, two, three, fields=fields) as (hf, _):
         await long_talk(hf)
         said, turn = await ask(hf)
         assert said == "hello"
@@ -256,8 +256,10 @@ async def test_too_long_prompt_goes_to_a_fallback_with_a_larger_window() -> None
         assert sizes == [max(sizes[:-1]), *sorted(sizes[1:-1], reverse=True), max(sizes)]
         assert two.bodies == []
         assert [failed["code"] for failed in turn.summarize()["upstream"]["failed"]] == ["context_length_exceeded"]
-    one, two = Spoken("one", lambda _: too_long), Spoken("two", "never")
-    async with house(one, two, fields={"one": {"context_window": 16_000}, "two": {"context_window": 8_000}}) as (hf, _):
+    one, two = NamedModel("one", lambda _: too_long), NamedModel("two", "never")
+    async with open_holdfast(
+        one, two, fields={"one": {"context_window": 16_000}, "two": {"context_window": 8_000}}
+    ) as (hf, _):
         with pytest.raises(ContextTooLong, match="rejected every prompt as too long"):
             await ask(hf)
 
@@ -265,8 +267,8 @@ async def test_too_long_prompt_goes_to_a_fallback_with_a_larger_window() -> None
 async def test_prompt_uses_the_dialect_of_the_answering_model() -> None:
     """A conversation that begins with the assistant is valid for one model and gets an opening for the other."""
     said = iter([DOWN, "c"])
-    one, two = Spoken("one", lambda _: next(said)), Spoken("two", "b")
-    async with house(one, two, fields={"two": {"dialect": "anthropic"}}) as (hf, clock):
+    one, two = NamedModel("one", lambda _: next(said)), NamedModel("two", "b")
+    async with open_holdfast(one, two, fields={"two": {"dialect": "anthropic"}}) as (hf, clock):
         await (await hf.session("s")).append([{"role": "assistant", "content": "Welcome."}])
         assert (await ask(hf, "a"))[0] == "b"
         clock.now += 10**7
@@ -282,8 +284,8 @@ async def test_prompt_uses_the_dialect_of_the_answering_model() -> None:
 async def test_failed_model_is_skipped_during_its_cool_down() -> None:
     """Afterwards one call tries it again, and all return to it if it answers."""
     outcomes: list[Any] = [DOWN, DOWN, "back", "stays"]
-    one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", "hello")
-    async with house(one, two) as (hf, clock):
+    one, two = NamedModel("one", lambda _: outcomes.pop(0)), NamedModel("two", "hello")
+    async with open_holdfast(one, two) as (hf, clock):
         await ask(hf)
         said, turn = await ask(hf, "again")
         assert said == "hello"
@@ -302,8 +304,8 @@ async def test_failed_model_is_skipped_during_its_cool_down() -> None:
 
 async def test_no_prompt_is_built_for_a_skipped_model() -> None:
     """During an outage turns do not build a second prompt: the cached view is that of the answering model."""
-    one, two = Spoken("one", DOWN), Spoken("two", "hello")
-    async with house(one, two, fields={"one": {"context_window": 16_000}}) as (hf, _):
+    one, two = NamedModel("one", DOWN), NamedModel("two", "hello")
+    async with open_holdfast(one, two, fields={"one": {"context_window": 16_000}}) as (hf, _):
         await ask(hf)
         kept = hf.engine.warm.get(REF)
         await ask(hf, "again")
@@ -311,8 +313,8 @@ async def test_no_prompt_is_built_for_a_skipped_model() -> None:
 
 
 async def test_model_without_fallbacks_is_never_skipped() -> None:
-    one = Spoken("one", DOWN)
-    async with house(one) as (hf, _):
+    one = NamedModel("one", DOWN)
+    async with open_holdfast(one) as (hf, _):
         for number in range(3):
             with pytest.raises(ModelUnavailable):
                 await ask(hf, str(number))
@@ -322,8 +324,8 @@ async def test_model_without_fallbacks_is_never_skipped() -> None:
 async def test_all_models_are_called_if_all_are_cooling_down() -> None:
     """Skipped models are called last."""
     outcomes: list[Any] = [DOWN, "back"]
-    one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", DOWN)
-    async with house(one, two) as (hf, _):
+    one, two = NamedModel("one", lambda _: outcomes.pop(0)), NamedModel("two", DOWN)
+    async with open_holdfast(one, two) as (hf, _):
         with pytest.raises(ModelUnavailable):
             await ask(hf)
         assert (await ask(hf, "again"))[0] == "back"
@@ -332,8 +334,8 @@ async def test_all_models_are_called_if_all_are_cooling_down() -> None:
 async def test_skipped_model_is_called_when_the_others_fail() -> None:
     outcomes: list[Any] = [DOWN, "back"]
     answers: list[Any] = ["hello", DOWN]
-    one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", lambda _: answers.pop(0))
-    async with house(one, two) as (hf, _):
+    one, two = NamedModel("one", lambda _: outcomes.pop(0)), NamedModel("two", lambda _: answers.pop(0))
+    async with open_holdfast(one, two) as (hf, _):
         assert (await ask(hf))[0] == "hello"
         assert (await ask(hf, "again"))[0] == "back"
 
@@ -341,8 +343,8 @@ async def test_skipped_model_is_called_when_the_others_fail() -> None:
 async def test_only_one_call_probes_a_failed_model() -> None:
     """Until it has answered, all other calls use the fallback."""
     outcomes: list[Any] = [DOWN, "back", "stays"]
-    one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", "hello")
-    async with house(one, two) as (hf, clock):
+    one, two = NamedModel("one", lambda _: outcomes.pop(0)), NamedModel("two", "hello")
+    async with open_holdfast(one, two) as (hf, clock):
         await ask(hf)
         clock.now += int(COOL_DOWN_FIRST_SECONDS * 1000)
         one.gate, one.asked = asyncio.Event(), asyncio.Event()
@@ -361,8 +363,8 @@ async def test_only_one_call_probes_a_failed_model() -> None:
 
 async def test_cancelled_probe_lets_the_next_call_probe() -> None:
     outcomes: list[Any] = [DOWN, "never", "back"]
-    one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", "hello")
-    async with house(one, two) as (hf, clock):
+    one, two = NamedModel("one", lambda _: outcomes.pop(0)), NamedModel("two", "hello")
+    async with open_holdfast(one, two) as (hf, clock):
         await ask(hf)
         clock.now += int(COOL_DOWN_FIRST_SECONDS * 1000)
         one.gate, one.asked = asyncio.Event(), asyncio.Event()
@@ -380,24 +382,28 @@ async def test_cancelled_probe_lets_the_next_call_probe() -> None:
 
 async def test_clients_key_is_not_sent_to_another_origin() -> None:
     """Not to another provider or an unknown origin, but to another model at the same origin."""
-    one, two, three = (Spoken("one", DOWN, "https://a"), Spoken("two", "never", "https://b"), Spoken("three", "never"))
-    four = Spoken("four", "hello", "https://a")
+    one, two, three = (
+        NamedModel("one", DOWN, "https://a"),
+        NamedModel("two", "never", "https://b"),
+        NamedModel("three", "never"),
+    )
+    four = NamedModel("four", "hello", "https://a")
     headers = ForwardedHeaders(authorization="Bearer sk-client")
-    async with house(one, two, three, four) as (hf, _):
+    async with open_holdfast(one, two, three, four) as (hf, _):
         assert (await ask(hf, headers=headers))[0] == "hello"
         assert four.headers == [headers]
         assert two.bodies == three.bodies == []
         await ask(hf, "passed over", headers=headers)
         assert two.bodies == three.bodies == []
-    async with house(Spoken("one", DOWN, "https://a"), two, three) as (hf, _):
+    async with open_holdfast(NamedModel("one", DOWN, "https://a"), two, three) as (hf, _):
         with pytest.raises(ModelUnavailable):
             await ask(hf, headers=headers)
         assert two.bodies == three.bodies == []
 
 
 async def test_wrong_key_of_the_client_causes_no_failover() -> None:
-    one, two = Spoken("one", ModelRejected("no", status=401), "https://a"), Spoken("two", "never", "https://a")
-    async with house(one, two) as (hf, _):
+    one, two = NamedModel("one", ModelRejected("no", status=401), "https://a"), NamedModel("two", "never", "https://a")
+    async with open_holdfast(one, two) as (hf, _):
         with pytest.raises(ModelRejected):
             await ask(hf, headers=ForwardedHeaders(authorization="Bearer sk-client"))
         assert two.bodies == []
@@ -408,7 +414,7 @@ async def test_wrong_key_of_the_client_causes_no_failover() -> None:
 
 def make_call_chunks(name: str) -> list[dict[str, Any]]:
     call = {"index": 0, "id": "c1", "type": "function", "function": {"name": name, "arguments": "{}"}}
-    return chunks_of("Let me see. ", tool_calls=[call])
+    return make_chunks("Let me see. ", tool_calls=[call])
 
 
 async def test_failover_in_a_later_tool_round_stays_with_the_fallback() -> None:
@@ -420,8 +426,8 @@ async def test_failover_in_a_later_tool_round_stays_with_the_fallback() -> None:
 
     outcomes: list[Any] = [make_call_chunks("look"), DOWN]
     answers: list[Any] = [make_call_chunks("look"), "It is there."]
-    one, two = Spoken("one", lambda _: outcomes.pop(0)), Spoken("two", lambda _: answers.pop(0))
-    async with house(one, two, tools=[look]) as (hf, _):
+    one, two = NamedModel("one", lambda _: outcomes.pop(0)), NamedModel("two", lambda _: answers.pop(0))
+    async with open_holdfast(one, two, tools=[look]) as (hf, _):
         said, turn = await ask(hf)
         assert said.split() == ["Let", "me", "see.", "Let", "me", "see.", "It", "is", "there."]
         assert turn.summarize()["upstream"]["model"] == "two"
@@ -438,7 +444,7 @@ async def test_failover_in_a_later_tool_round_stays_with_the_fallback() -> None:
 
 async def test_fallback_model_name_uses_the_default_endpoint() -> None:
     """A fallback that is not a configured LLM is a model name at the default's endpoint."""
-    one, two = Spoken("one", DOWN), Spoken("two", "hello")
+    one, two = NamedModel("one", DOWN), NamedModel("two", "hello")
     llms = {
         "default": Llm(name="default", model="big", client=two),
         "fast": Llm(name="fast", model="small", client=one, fallbacks=("middling",)),
@@ -455,7 +461,7 @@ async def test_fallback_model_name_uses_the_default_endpoint() -> None:
 async def test_failover_is_logged_in_one_line_without_content(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     secret = ModelUnavailable("http://one answered 503: you said XYZZY", status=503)
-    async with house(Spoken("one", secret), Spoken("two", "hello")) as (hf, _):
+    async with open_holdfast(NamedModel("one", secret), NamedModel("two", "hello")) as (hf, _):
         await ask(hf, "XYZZY")
     (record,) = [record for record in caplog.records if record.name == "holdfast.models"]
     assert record.levelno == logging.WARNING

@@ -25,7 +25,7 @@ from holdfast.models import Collector
 from holdfast.secrets import Guard, make_redactor
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn
-from tests.service.tools_kit import THEIRS, USAGE, Bench, bench, called, content, said, shout
+from tests.service.tools_kit import THEIRS, USAGE, Bench, bench, content, make_call, make_reply, shout
 
 SORRY = "I am sorry, I cannot answer right now."
 DOWN = ModelUnavailable("http://model answered 503: down", status=503)
@@ -154,7 +154,7 @@ async def test_agent_without_a_failure_message_raises_the_error() -> None:
 
 async def test_partial_reply_is_kept_and_the_error_is_raised() -> None:
     """The part is marked as interrupted. A failure message would be a second reply."""
-    async with open_bench([*said("One two")[:2], DOWN]) as made:
+    async with open_bench([*make_reply("One two")[:2], DOWN]) as made:
         with pytest.raises(ModelUnavailable):
             await run_turn(made)
         assert await made.told() == ["user: Hi", "assistant: One "]
@@ -173,7 +173,7 @@ async def test_reasoning_alone_is_replaced_by_the_failure_message() -> None:
 
 async def test_partial_call_of_a_client_tool_raises_the_error() -> None:
     """The client has begun to read the call."""
-    call = {"index": 0, **called("c", "open_door", "{")}
+    call = {"index": 0, **make_call("c", "open_door", "{")}
     chunk = {"choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": [call]}}]}
     async with open_bench([chunk, DOWN]) as made:
         with pytest.raises(ModelUnavailable):
@@ -183,7 +183,7 @@ async def test_partial_call_of_a_client_tool_raises_the_error() -> None:
 
 async def test_partial_call_of_a_server_tool_is_replaced_by_the_failure_message() -> None:
     """The client has not seen it."""
-    call = {"index": 0, **called("c", "shout", "{")}
+    call = {"index": 0, **make_call("c", "shout", "{")}
     chunk = {"choices": [{"index": 0, "delta": {"role": "assistant", "tool_calls": [call]}}]}
     async with open_bench([chunk, DOWN], tools=(shout,)) as made:
         _, chunks = await run_turn(made)
@@ -235,7 +235,7 @@ async def test_rejected_key_of_the_client_raises_the_error() -> None:
 
 async def test_failure_message_after_tool_rounds_ends_the_reply() -> None:
     """The text sent before is stored as its preface, so that the transcript matches. The usage is reported."""
-    script = [said("Let me see.", ("c", "shout", {"text": "a"})), DOWN, "Fine."]
+    script = [make_reply("Let me see.", ("c", "shout", {"text": "a"})), DOWN, "Fine."]
     async with open_bench(*script, tools=(shout,)) as made:
         _, chunks = await run_turn(made)
         completion = build_completion(chunks)
@@ -285,7 +285,7 @@ async def test_metadata_chunk_before_the_reply_is_passed_on() -> None:
     """Agora's custom models may send one. It is not part of the reply, with or without tools."""
     note = {"id": "n", "object": "chat.completion.custom_metadata", "choices": [], "metadata": {"interruptable": False}}
     for tools in ((), (shout,)):
-        async with open_bench([note, *said("Hello.")], tools=tools) as made:
+        async with open_bench([note, *make_reply("Hello.")], tools=tools) as made:
             _, chunks = await run_turn(made)
             assert chunks[0] == note
             assert content(build_completion(chunks)) == "Hello."

@@ -23,9 +23,9 @@ from holdfast.tools.context import ToolContext
 from holdfast.turns import prompt, scope
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn
-from tests.service.told_model import REF, ToldModel
-from tests.service.tools_kit import Bench, bench, content, said
-from tests.service.turns_kit import begun, on_stage, say
+from tests.service.scripted_model import REF, ScriptedModel
+from tests.service.tools_kit import Bench, bench, content, make_reply
+from tests.service.turns_kit import open_stage, say, start_turn
 
 CANARY = "kelp-canary-7f3a"
 
@@ -57,7 +57,7 @@ def keep(context: ToolContext) -> str:
     return "kept"
 
 
-SCRIPT: list[Any] = [said(None, ("c", "keep", {})), said("done")]
+SCRIPT: list[Any] = [make_reply(None, ("c", "keep", {})), make_reply("done")]
 
 
 class StepRecorder:
@@ -77,7 +77,7 @@ class StepRecorder:
         self._patch = patch
         self._wrap(SessionLock, "open", "load")
         self._wrap(prompt, "draft_from", "filter", of="filter")
-        self._wrap(ToldModel, "stream", "run", of="run")
+        self._wrap(ScriptedModel, "stream", "run", of="run")
         self._wrap_save()
         for step in ("index", "compact", "clear_temp"):
             self._wrap_step_after_reply(step)
@@ -213,9 +213,9 @@ async def test_cancelled_turn_runs_the_final_steps(monkeypatch: pytest.MonkeyPat
 
 async def test_interrupted_turn_runs_the_final_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     index = RecordingIndexer()
-    async with on_stage("sqlite://:memory:", indexer=index) as ((hf,), stage):
+    async with open_stage("sqlite://:memory:", indexer=index) as ((hf,), stage):
         watch = StepRecorder(monkeypatch)
-        first = await begun(hf, stage, "one")
+        first = await start_turn(hf, stage, "one")
         assert await say(hf, "two", session_queue="interrupt") == "re: two"
         with pytest.raises(TurnInterrupted):
             await first
@@ -312,7 +312,7 @@ async def test_closing_waits_for_the_indexer_only_until_a_timeout(monkeypatch: p
 
 async def test_indexer_is_called_for_each_tenant() -> None:
     index = RecordingIndexer()
-    roster = Roster({"default": Llm(name="default", model="gpt-4o", client=ToldModel(lambda _: "ok"))})
+    roster = Roster({"default": Llm(name="default", model="gpt-4o", client=ScriptedModel(lambda _: "ok"))})
     async with Holdfast("sqlite://:memory:", roster=roster, indexer=index) as hf, hf.serve_tenant("other") as other:
         await (await other.session("t")).send("Hi")
         await other.engine.indexing.wait_until_done()
@@ -330,7 +330,7 @@ async def test_temporary_state_is_deleted_when_its_turn_ends(tmp_path: Path, cap
         """Look at it."""
         return str(len(context.state["temp:note"]))
 
-    script = [*SCRIPT[:1], said(None, ("d", "look", {})), said("done"), [ModelUnavailable("down")]]
+    script = [*SCRIPT[:1], make_reply(None, ("d", "look", {})), make_reply("done"), [ModelUnavailable("down")]]
     async with bench(script, keep, look, url=f"sqlite:///{tmp_path}/hf.db") as made:
         turn = made.turn("Hi")
         async for _ in respond(turn):
@@ -358,7 +358,7 @@ async def test_temporary_state_is_not_visible_in_other_turns(monkeypatch: pytest
         """Tell what there is."""
         return str(sorted(context.state))
 
-    script = [*SCRIPT, said(None, ("d", "tell", {})), said("done")]
+    script = [*SCRIPT, make_reply(None, ("d", "tell", {})), make_reply("done")]
     async with bench(script, keep, tell) as made:
         await made.ask("Hi")
         await made.ask("And?")

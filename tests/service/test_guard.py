@@ -24,7 +24,7 @@ from holdfast.stores.wrapper import StoreWrapper
 from holdfast.tokens import STORED
 from tests.contract.memory_kit import ANN, memory, put, signal
 from tests.service.guard_kit import GONE, GUARD, KEY, REDACTION, assistant, desk, user
-from tests.service.told_model import REF
+from tests.service.scripted_model import REF
 
 
 def test_every_store_method_is_guarded_or_takes_no_text() -> None:

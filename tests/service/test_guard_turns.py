@@ -18,8 +18,8 @@ from holdfast.secrets import Guard, Sweep, make_redactor
 from holdfast.server.logs import JsonLines
 from holdfast.tokens import STORED
 from tests.service.guard_kit import CANARY, GONE, GUARD, KEY, REDACTION, assistant, desk, user
+from tests.service.scripted_model import REF
 from tests.service.summary_kit import LABEL
-from tests.service.told_model import REF
 
 # -- redact --------------------------------------------------------------------------
 

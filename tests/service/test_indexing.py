@@ -18,7 +18,7 @@ from holdfast.indexes.documents import extract_words
 from holdfast.indexes.settings import IndexSettings, resolve_index_url
 from holdfast.limits import INDEX_PAGE
 from holdfast.recall.base import Batch, Index, Source, Space
-from tests.service.index_kit import MEMORY, Bench, bench, said
+from tests.service.index_kit import MEMORY, Bench, bench, make_entry
 
 ADA = SessionRef("ada", "s")
 SPACE = Space("talk", "ada")
@@ -194,9 +194,9 @@ async def test_documents_name_their_speaker() -> None:
     async with bench() as one:
         await one.make(ADA)
         entries = [
-            said("user", "tea", metadata={"user": "bob"}),
-            said("assistant", "yes", agent="waiter"),
-            said("user", "coffee"),
+            make_entry("user", "tea", metadata={"user": "bob"}),
+            make_entry("assistant", "yes", agent="waiter"),
+            make_entry("user", "coffee"),
         ]
         await one.here.append(ADA, make_append(entries))
         await one.service.settled()

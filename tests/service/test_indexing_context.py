@@ -17,7 +17,7 @@ from holdfast.recall.vectors import to_vector
 from holdfast.stores.log import Append
 from tests.amounts import examples
 from tests.service.embeddings_stub import numbers
-from tests.service.index_kit import Bench, bench, said
+from tests.service.index_kit import Bench, bench, make_entry
 
 ADA = SessionRef("ada", "s")
 SPACE = Space("talk", "ada")
@@ -67,7 +67,7 @@ async def test_turns_are_embedded_with_speaker_and_previous_turn() -> None:
     embedder = TracingEmbedder()
     async with bench(embedder=embedder) as one:
         await one.make(ADA, "tea?", "yes")
-        entries = [said("tool", "17"), said("user", "and milk")]
+        entries = [make_entry("tool", "17"), make_entry("user", "and milk")]
         await one.here.append(ADA, Append(entries=entries, timestamp=1))
         await one.make(SessionRef("ada", "t"), "coffee")
         await one.service.settled()

@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.stores.base import Store
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
-from tests.service.index_kit import Bench, bench, said
+from tests.service.index_kit import Bench, bench, make_entry
 
 REFS = [SessionRef("ada", "s"), SessionRef("bob", "s")]
 WORDS = ["tea", "coffee with milk", "order 17", "会議", "the of and", ""]
@@ -53,7 +53,7 @@ async def apply_step(one: Bench, ref: SessionRef, store: Store, step: tuple[Any,
             await store.annotate(ref, place, pinned=True)
         case ("install", entries):
             new = NewSession(id=ref.id, user_id=ref.user_id, timestamp=one.time)
-            await store.replace(new, [said(role, text, one.time) for role, text in entries])
+            await store.replace(new, [make_entry(role, text, one.time) for role, text in entries])
         case ("delete",):
             await store.remove(ref)
         case ("remove",):
@@ -69,7 +69,7 @@ async def apply_step(one: Bench, ref: SessionRef, store: Store, step: tuple[Any,
 
 
 def _make_append(one: Bench, entries: list[tuple[str, str]], **more: Any) -> Append:
-    return Append(entries=[said(role, text, one.time) for role, text in entries], timestamp=one.time, **more)
+    return Append(entries=[make_entry(role, text, one.time) for role, text in entries], timestamp=one.time, **more)
 
 
 def _make_ending(one: Bench, ref: SessionRef) -> Ending:

@@ -73,12 +73,12 @@ async def test_every_message_gets_a_vector_and_equal_texts_are_embedded_once() -
 
 async def test_tool_results_get_no_vector() -> None:
     from holdfast.stores.log import Append
-    from tests.service.index_kit import said
+    from tests.service.index_kit import make_entry
 
     embedder = LetterEmbedder()
     async with bench(embedder=embedder) as one:
         await one.make(ADA)
-        await one.here.append(ADA, Append(entries=[said("user", "tea"), said("tool", "17")], timestamp=1))
+        await one.here.append(ADA, Append(entries=[make_entry("user", "tea"), make_entry("tool", "17")], timestamp=1))
         await one.service.settled()
         assert embedder.given == ["tea"]
 

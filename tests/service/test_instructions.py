@@ -24,8 +24,8 @@ from holdfast.stores.log import Append
 from holdfast.tools.context import ToolContext
 from holdfast.turns.respond import respond
 from tests.made_up import KEY
-from tests.service.told_model import REF
-from tests.service.tools_kit import Bench, bench, content, said
+from tests.service.scripted_model import REF
+from tests.service.tools_kit import Bench, bench, content, make_reply
 
 LANGUAGE = "User's preferred language: {user:language}\nCurrent topic: {current_topic?}\nApp version: {app:version}\n"
 """An example instruction with state of three scopes."""
@@ -107,7 +107,9 @@ async def test_state_written_by_a_tool_is_in_the_next_call() -> None:
         return "noted"
 
     texts = "{topic?}|{user:language?}|{temp:step?}"
-    async with bench([said(None, ("c", "note", {})), said("done")] * 2, note, agents=make_agents(texts)) as made:
+    async with bench(
+        [make_reply(None, ("c", "note", {})), make_reply("done")] * 2, note, agents=make_agents(texts)
+    ) as made:
         await made.ask("Hi", agent="a")
         assert [get_system_messages(made, at) for at in (0, 1)] == [["||"], ['trams|pt|{"n":2}']]
         await made.ask("Again", agent="a")
@@ -196,7 +198,7 @@ async def test_state_deleted_by_a_tool_is_missing_in_the_next_call() -> None:
         del context.state["topic"]
         return "gone"
 
-    async with bench([said(None, ("c", "drop", {}))], drop, agents=make_agents("{topic}")) as made:
+    async with bench([make_reply(None, ("c", "drop", {}))], drop, agents=make_agents("{topic}")) as made:
         await write_state(made, {"topic": "trams"})
         with pytest.raises(MissingState, match="topic"):
             await made.ask("Hi", agent="a")
@@ -271,7 +273,7 @@ async def test_failure_message_uses_the_turns_state() -> None:
 
     down = ModelUnavailable("down", status=503)
     sorry = make_agents(failure_message="Sorry {user:name}, order {temp:order} {missing}waits.")
-    async with bench([said(None, ("c", "note", {})), [down]], note, agents=sorry) as made:
+    async with bench([make_reply(None, ("c", "note", {})), [down]], note, agents=sorry) as made:
         await write_state(made, {"user:name": "Ada"})
         assert content(await made.ask("Hi", agent="a")) == "Sorry Ada, order 7 waits."
     async with bench([[down]], agents=make_agents(failure_message="{user:words}")) as made:
@@ -317,7 +319,9 @@ async def test_secrets_in_artifacts_and_temporary_state_are_redacted(
     caplog.set_level(logging.DEBUG)
     guard = Guard(make_redactor(), None)
     texts = "{artifact.notes.txt} {temp:key?}"
-    async with bench([said(None, ("c", "note", {})), said("ok")], note, agents=make_agents(texts), guard=guard) as made:
+    async with bench(
+        [make_reply(None, ("c", "note", {})), make_reply("ok")], note, agents=make_agents(texts), guard=guard
+    ) as made:
         await made.session.artifacts.save("notes.txt", f"the key is {KEY}")
         await made.ask("Hi", agent="a")
         assert all(KEY not in str(prompt) for prompt in made.model.prompts)

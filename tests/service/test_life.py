@@ -15,7 +15,19 @@ from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.clocks import Clock
-from tests.service.life_kit import DAY, MEMORY, Ear, _place, file, life, over, ref, rows, state, talk
+from tests.service.life_kit import (
+    DAY,
+    MEMORY,
+    RecordingHook,
+    _place,
+    file,
+    get_ended_state,
+    life,
+    ref,
+    rows,
+    state,
+    talk,
+)
 
 __all__ = ["_place"]
 
@@ -75,7 +87,7 @@ async def test_session_expires_to_the_millisecond_even_before_a_sweep(place: str
         assert await state(hf, "a") == "active"
         assert [one.status for one in (await hf.sessions()).sessions] == ["active"]
         clock.now += 1
-        assert await state(hf, "a") == over(place)
+        assert await state(hf, "a") == get_ended_state(place)
         closed = (await hf.sessions(status="closed")).sessions
         assert [one.id for one in closed] == ([] if place == MEMORY else ["a"])
         assert (await hf.sessions(status="active")).sessions == ()
@@ -102,7 +114,7 @@ async def test_reading_does_not_extend_a_session(place: str, clock: Clock) -> No
             await session.context(touch=False)
             await hf.sessions()
         clock.now += 4
-        assert await state(hf, "a") == over(place)
+        assert await state(hf, "a") == get_ended_state(place)
 
 
 async def test_expired_session_in_memory_is_not_found_by_any_operation(clock: Clock) -> None:
@@ -156,7 +168,7 @@ async def test_id_of_an_expired_session_is_free_in_memory(clock: Clock) -> None:
 async def test_message_reopens_an_expired_session_or_creates_a_new_one(place: str, clock: Clock) -> None:
     """The old one is ended first, as a sweep would end it, and hooks receive all of it."""
     async with life(place, clock, session_ttl=1000) as hf:
-        ear = Ear()
+        ear = RecordingHook()
         hf.add_hook(ear)
         session = await hf.session("a", system="Be brief.")
         ways: list[Callable[[], Awaitable[object]]] = [
@@ -219,7 +231,7 @@ async def test_expected_version_of_an_expired_session_still_matches(tmp_path: Pa
 async def test_import_over_an_expired_session_reports_the_old_messages(tmp_path: Path, clock: Clock) -> None:
     """Hooks get the messages of the session that ended, not of the imported one."""
     async with life(file(tmp_path), clock, session_ttl=1000) as hf:
-        ear = Ear()
+        ear = RecordingHook()
         hf.add_hook(ear)
         await talk(hf, "a", "old")
         clock.now += 1000
@@ -251,7 +263,7 @@ async def test_sessions_without_a_ttl_do_not_expire(place: str, clock: Clock) ->
         await hf.create("b", ttl=5)
         clock.now += 10_000 * DAY
         assert await state(hf, "a") == "active"
-        assert await state(hf, "b") == over(place)
+        assert await state(hf, "b") == get_ended_state(place)
 
 
 async def test_running_turn_protects_its_session(place: str, clock: Clock) -> None:
@@ -273,7 +285,7 @@ async def test_use_by_another_server_prevents_expiry(tmp_path: Path, clock: Cloc
         life(file(tmp_path), clock, session_ttl=1000) as one,
         life(file(tmp_path), clock, session_ttl=1000) as two,
     ):
-        ear = Ear()
+        ear = RecordingHook()
         one.add_hook(ear)
         session = await one.session("a")
         await session.send("hello")

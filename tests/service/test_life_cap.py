@@ -8,19 +8,19 @@ from pathlib import Path
 
 from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.clocks import Clock
-from tests.service.life_kit import DAY, MEMORY, Ear, _place, file, life, over, ref, state, talk
+from tests.service.life_kit import DAY, MEMORY, RecordingHook, _place, file, get_ended_state, life, ref, state, talk
 
 __all__ = ["_place"]
 
 
 async def test_fourth_of_three_sessions_evicts_the_first(place: str, clock: Clock) -> None:
     async with life(place, clock, max_sessions=3) as hf:
-        ear = Ear()
+        ear = RecordingHook()
         hf.add_hook(ear)
         for name in "abcd":
             await talk(hf, name)
             clock.now += 1
-        assert [await state(hf, name) for name in "abcd"] == [over(place), "active", "active", "active"]
+        assert [await state(hf, name) for name in "abcd"] == [get_ended_state(place), "active", "active", "active"]
         await hf.engine.hook_dispatcher.wait_until_idle()
         assert ear.heard == [("cap", "a")]
 
@@ -37,7 +37,7 @@ async def test_longest_idle_session_is_evicted_not_the_oldest(place: str, clock:
         assert await hf.engine.life.store.active() == 128
         assert (await state(hf, "s0"), await state(hf, "s1"), await state(hf, "s2")) == (
             "active",
-            over(place),
+            get_ended_state(place),
             "active",
         )
 
@@ -83,7 +83,7 @@ async def test_ended_sessions_do_not_count_towards_the_cap(place: str, clock: Cl
             await talk(hf, name)
             clock.now += 1
         await talk(hf, "c")
-        assert [await state(hf, name) for name in ("short", "a", "b", "c")] == [over(place), *["active"] * 3]
+        assert [await state(hf, name) for name in ("short", "a", "b", "c")] == [get_ended_state(place), *["active"] * 3]
         await hf.close_session(ref("a"))
         await talk(hf, "d")
         await hf.delete(ref("b"))
@@ -94,7 +94,7 @@ async def test_ended_sessions_do_not_count_towards_the_cap(place: str, clock: Cl
 async def test_expired_session_is_ended_before_any_is_evicted(place: str, clock: Clock) -> None:
     """Its end reason is the ttl, even if an active session was idle for longer."""
     async with life(place, clock, max_sessions=2, session_ttl=DAY) as hf:
-        ear = Ear()
+        ear = RecordingHook()
         hf.add_hook(ear)
         await talk(hf, "long")
         clock.now += 1

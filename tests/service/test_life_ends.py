@@ -11,7 +11,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.clocks import Clock
-from tests.service.life_kit import DAY, HOUR, MEMORY, Ear, _place, file, life, ref, rows, state, talk
+from tests.service.life_kit import DAY, HOUR, MEMORY, RecordingHook, _place, file, life, ref, rows, state, talk
 from tests.waiting import until
 
 __all__ = ["_place"]
@@ -22,7 +22,7 @@ __all__ = ["_place"]
 
 async def test_close_ends_a_session_once(place: str, clock: Clock) -> None:
     async with life(place, clock) as hf:
-        ear = Ear()
+        ear = RecordingHook()
         hf.add_hook(ear)
         session = await hf.session("a")
         await session.append("hello")
@@ -44,7 +44,7 @@ async def test_close_ends_a_session_once(place: str, clock: Clock) -> None:
 async def test_delete_hook_gets_the_whole_session(place: str, clock: Clock) -> None:
     """The session is not found afterwards, and deleting it again returns False. An unknown session triggers no hook."""
     async with life(place, clock) as hf:
-        ear = Ear()
+        ear = RecordingHook()
         hf.add_hook(ear)
         await talk(hf, "a")
         assert await hf.delete(ref("a"))
@@ -59,7 +59,7 @@ async def test_delete_hook_gets_the_whole_session(place: str, clock: Clock) -> N
 async def test_closed_sessions_are_deleted_after_the_retention_time(tmp_path: Path, clock: Clock) -> None:
     """Hooks are called. Sessions that were used again are kept."""
     async with life(file(tmp_path), clock, session_ttl=HOUR, retention=DAY) as hf:
-        ear = Ear(reasons=["delete"])
+        ear = RecordingHook(reasons=["delete"])
         hf.add_hook(ear)
         for name in ("a", "b", "c"):
             await talk(hf, name)

@@ -20,7 +20,7 @@ from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from tests.clocks import Clock
-from tests.service.life_kit import MEMORY, Ear, ref, rows, state
+from tests.service.life_kit import MEMORY, RecordingHook, ref, rows, state
 
 T = TypeVar("T")
 TTL, CAP = 300_000, 3
@@ -53,7 +53,7 @@ class SessionLifecycle(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.folder = tempfile.TemporaryDirectory()
         url = f"sqlite:///{Path(self.folder.name)}/s.db" if self.durable else MEMORY
-        self.clock, self.ear = Clock(), Ear()
+        self.clock, self.ear = Clock(), RecordingHook()
         self.store: Store = self._run(open_store(url, tenant="default"))
         self.hf = self._open()
         self.known: dict[str, ModelSession] = {}

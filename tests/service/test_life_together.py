@@ -21,7 +21,7 @@ from holdfast.stores.sessions import NewSession, SessionPatch
 from holdfast.stores.wrapper import StoreWrapper
 from tests.clocks import Clock
 from tests.contract.kit import user
-from tests.service.life_kit import DAY, HOUR, MEMORY, Ear, file, life, ref, rows, state, talk
+from tests.service.life_kit import DAY, HOUR, MEMORY, RecordingHook, file, life, ref, rows, state, talk
 from tests.waiting import until
 
 
@@ -49,7 +49,7 @@ async def test_rejected_import_keeps_the_expired_session(tmp_path: Path, clock: 
     if what == "invalid":
         bad["retired_by"] = 99
     async with life(file(tmp_path), clock, session_ttl=1000) as hf:
-        ear = Ear()
+        ear = RecordingHook()
         hf.add_hook(ear)
         await talk(hf, "a", "precious")
         clock.now += 5000
@@ -65,7 +65,7 @@ async def test_rejected_import_keeps_the_expired_session(tmp_path: Path, clock: 
 async def test_replaced_session_is_counted_as_ended_once(tmp_path: Path, clock: Clock) -> None:
     """By its reason. The number of active sessions stays the same, and the version continues."""
     async with life(file(tmp_path), clock, session_ttl=1000, max_sessions=1) as hf:
-        hf.add_hook(Ear())
+        hf.add_hook(RecordingHook())
         await talk(hf, "a")
         version = (await hf.store.get(ref("a"))).version
         clock.now += 1000
@@ -170,7 +170,7 @@ async def test_session_used_concurrently_does_not_expire(clock: Clock, how: str)
 async def test_close_waits_for_the_running_turn(tmp_path: Path, clock: Clock) -> None:
     """Its hooks get the reply, and the reply does not reopen the session."""
     async with life(file(tmp_path), clock) as hf:
-        ear = Ear()
+        ear = RecordingHook()
         hf.add_hook(ear)
         session = await hf.session("a")
         async with session.turn("think") as turn:
@@ -205,7 +205,7 @@ async def test_replayed_append_does_not_count_as_use(tmp_path: Path, clock: Cloc
         await one.create("a")
         write = Append(entries=[user("x")], timestamp=clock.now, idempotency_key="k", fingerprint=b"f" * 16)
         await one.store.append(ref("a"), write)
-        ear = Ear(reasons=["shutdown"])
+        ear = RecordingHook(reasons=["shutdown"])
         hf.add_hook(ear)
         again = await hf.store.append(ref("a"), write)
         assert (again.replayed, again.session.status) == (True, "active")

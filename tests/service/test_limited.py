@@ -11,8 +11,8 @@ from holdfast.errors import (
     ModelUnavailable,
 )
 from holdfast.models import LimitedModel, closing, collect
-from tests.service.failover_kit import DOWN, Spoken
-from tests.service.told_model import chunks_of
+from tests.service.failover_kit import DOWN, NamedModel
+from tests.service.scripted_model import make_chunks
 from tests.waiting import until
 
 
@@ -22,7 +22,7 @@ async def wait_for_waiting(limited: LimitedModel, number: int) -> None:
 
 
 async def test_calls_above_the_limit_wait_in_order() -> None:
-    model = Spoken("one", "hello")
+    model = NamedModel("one", "hello")
     model.gate = asyncio.Event()
     limited = LimitedModel(model, 2, patience=60)
     tasks = [asyncio.create_task(collect(limited.stream({"n": n}))) for n in range(5)]
@@ -37,7 +37,7 @@ async def test_calls_above_the_limit_wait_in_order() -> None:
 
 async def test_slot_is_released_when_the_stream_ends_closes_or_fails() -> None:
     for ending in ("end", "close", "failure"):
-        model = Spoken("one", lambda _: [*chunks_of("a b"), DOWN] if ending == "failure" else "a b")  # noqa: B023
+        model = NamedModel("one", lambda _: [*make_chunks("a b"), DOWN] if ending == "failure" else "a b")  # noqa: B023
         limited = LimitedModel(model, 1, patience=60)
         async with closing(limited.stream({})) as chunks:
             await anext(chunks)
@@ -50,11 +50,11 @@ async def test_slot_is_released_when_the_stream_ends_closes_or_fails() -> None:
                     async for _ in chunks:
                         pass
         assert limited.running == 0
-        await collect(LimitedModel(Spoken("one", "b"), 1, patience=60).stream({}))
+        await collect(LimitedModel(NamedModel("one", "b"), 1, patience=60).stream({}))
 
 
 async def test_call_that_waits_too_long_gets_a_busy_error() -> None:
-    model = Spoken("one", "hello")
+    model = NamedModel("one", "hello")
     model.gate = asyncio.Event()
     limited = LimitedModel(model, 1, patience=0)
     first = asyncio.create_task(collect(limited.stream({})))
@@ -69,7 +69,7 @@ async def test_call_that_waits_too_long_gets_a_busy_error() -> None:
 
 
 async def test_cancelled_call_leaves_the_queue() -> None:
-    model = Spoken("one", "hello")
+    model = NamedModel("one", "hello")
     model.gate = asyncio.Event()
     limited = LimitedModel(model, 1, patience=60)
     tasks = [asyncio.create_task(collect(limited.stream({"n": n}))) for n in range(3)]
@@ -85,7 +85,7 @@ async def test_cancelled_call_leaves_the_queue() -> None:
 
 async def test_cancellations_keep_the_slot_count_right() -> None:
     """Calls are cancelled before they run, while they wait, and while they run."""
-    model = Spoken("one", "a b c")
+    model = NamedModel("one", "a b c")
     limited = LimitedModel(model, 3, patience=60)
     most = 0
 

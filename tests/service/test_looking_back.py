@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.errors import InvalidRequest
 from holdfast.sessions.context_preview import PreviewRequest, preview_context
+from tests.service.scripted_model import REF
 from tests.service.summary_kit import TELLING, Desk, desk, source
-from tests.service.told_model import REF
 
 
 async def preview(at: Desk, **given: Any) -> Any:

@@ -7,7 +7,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.sessions.forks import fork_for_request
 from holdfast.stores.log import Append
 from tests.clocks import Clock
-from tests.service.life_kit import MEMORY, Ear, life
+from tests.service.life_kit import MEMORY, RecordingHook, life
 from tests.service.life_kit import state as status
 from tests.service.test_shared_entries import summary_of
 
@@ -51,7 +51,7 @@ async def test_a_matching_fork_expires_by_itself_and_counts() -> None:
     """It counts toward the cap, its idleness begins with it, and no hook hears of an end of the parent."""
     clock = Clock()
     async with life(MEMORY, clock, max_sessions=2, session_ttl=3_600_000) as hf:
-        ear = Ear()
+        ear = RecordingHook()
         hf.add_hook(ear)
         for name in ("other", "parent"):
             await (await hf.session(name)).append(LOG)

@@ -26,7 +26,7 @@ from holdfast.tools.mcp.connection import McpConnection
 from holdfast.tools.mcp.servers import make_tool_name
 from holdfast.tools.mcp.settings import McpSettings
 from tests.service.mcp_kit import STUB, stub
-from tests.service.tools_kit import Bench, bench, content, said, shout
+from tests.service.tools_kit import Bench, bench, content, make_reply, shout
 from tests.waiting import until
 
 
@@ -63,7 +63,7 @@ async def result(desk: Bench) -> Any:
 
 def calls(tool: str, **arguments: Any) -> list[Any]:
     """A call, and an answer behind it."""
-    return [said(None, ("c", f"stub_{tool}", arguments)), "answered"]
+    return [make_reply(None, ("c", f"stub_{tool}", arguments)), "answered"]
 
 
 # -- who has them --------------------------------------------------------------
@@ -253,7 +253,7 @@ async def test_what_a_program_says_at_its_end_is_not_the_models(tmp_path: Path) 
 
 async def test_cancelled_turns_leave_it_usable() -> None:
     """Whoever goes while a tool is at work leaves a result that says so, and a server that serves."""
-    async with served([said(None, ("c", "stub_slow", {"seconds": 60})), *calls("shout", text="b")]) as desk:
+    async with served([make_reply(None, ("c", "stub_slow", {"seconds": 60})), *calls("shout", text="b")]) as desk:
         turn = asyncio.ensure_future(desk.ask("hi", agent="helper"))
 
         async def called() -> bool:

@@ -25,7 +25,7 @@ from holdfast.tools.mcp import connection, http
 from holdfast.tools.mcp import connection as connection_module
 from holdfast.tools.mcp.settings import McpSettings
 from tests.service.mcp_kit import STUB, stub
-from tests.service.tools_kit import Bench, bench, said
+from tests.service.tools_kit import Bench, bench, make_reply
 from tests.waiting import until
 
 RAW = Path(__file__).with_name("mcp_raw.py")
@@ -61,7 +61,7 @@ def times(file: Path, what: str) -> list[float]:
 @pytest.mark.parametrize("tool", ["wrong", "untrue"])
 async def test_a_wrong_answer_costs_no_other_call(tool: str, tmp_path: Path) -> None:
     """It is one of that call's; what runs beside it is answered, by the same process."""
-    script = [said(None, ("a", "raw_slow", {}), ("b", f"raw_{tool}", {})), "answered"]
+    script = [make_reply(None, ("a", "raw_slow", {}), ("b", f"raw_{tool}", {})), "answered"]
     async with served(script, raw(tmp_path / "log")) as desk:
         await desk.ask("hi", agent="helper")
         wrong, slow = sorted(await results(desk), key=lambda text: "error" not in text)
@@ -73,7 +73,7 @@ async def test_a_wrong_answer_costs_no_other_call(tool: str, tmp_path: Path) -> 
 async def test_a_message_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection is given up before it takes the memory, and the server is started anew."""
     monkeypatch.setattr(connection_module, "MCP_MESSAGE_BYTES", 200_000)
-    script = [said(None, ("a", "raw_endless", {})), "x", said(None, ("b", "raw_slow", {})), "y"]
+    script = [make_reply(None, ("a", "raw_endless", {})), "x", make_reply(None, ("b", "raw_slow", {})), "y"]
     async with served(script, raw(tmp_path / "log")) as desk:
         await desk.ask("hi", agent="helper")
         assert "was lost" in (await results(desk))[-1]
@@ -97,7 +97,7 @@ async def test_a_body_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_what_is_no_message_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """One line in the log tells of it, without its words."""
-    script = [said(None, ("a", "raw_slow", {})), "x"]
+    script = [make_reply(None, ("a", "raw_slow", {})), "x"]
     with caplog.at_level(logging.DEBUG):
         async with served(script, raw(tmp_path / "log", "chatters")) as desk:
             await desk.ask("hi", agent="helper")
@@ -127,7 +127,7 @@ async def test_a_tool_by_the_name_of_a_built_in_one(tmp_path: Path) -> None:
 async def test_pictures_of_calls_side_by_side() -> None:
     """Each result names its own."""
     agents = {"helper": Agent(name="helper", tools=("stub",))}
-    script = [said(None, ("a", "stub_picture", {}), ("b", "stub_picture", {})), "x"]
+    script = [make_reply(None, ("a", "stub_picture", {}), ("b", "stub_picture", {})), "x"]
     async with bench(script, agents=agents, mcp_servers=[stub()]) as desk:
         await desk.ask("hi", agent="helper")
         told = await results(desk)
@@ -154,8 +154,10 @@ async def test_one_that_dies_again_and_again_is_started_now_and_then(
 async def test_one_that_always_has_other_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is asked for them now and then."""
     monkeypatch.setattr(connection, "_RELIST_PAUSE", 1000)
-    script = [said(None, *((str(at), "raw_slow", {}) for at in range(3)), ("c", "raw_slow", {})), "x"]
-    async with served([*script, said(None, ("d", "raw_asked", {})), "y"], raw(tmp_path / "log", "changes")) as desk:
+    script = [make_reply(None, *((str(at), "raw_slow", {}) for at in range(3)), ("c", "raw_slow", {})), "x"]
+    async with served(
+        [*script, make_reply(None, ("d", "raw_asked", {})), "y"], raw(tmp_path / "log", "changes")
+    ) as desk:
         await desk.ask("hi", agent="helper")
         await desk.ask("hi", agent="helper")
         assert (await results(desk))[-1] == "2"

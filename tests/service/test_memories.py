@@ -20,7 +20,7 @@ from holdfast.memory.ranking import DAY
 from holdfast.secrets import Guard, make_redactor
 from tests.clocks import Clock
 from tests.made_up import KEY
-from tests.service.memories_kit import opened
+from tests.service.memories_kit import open_holdfasts
 
 ANN, BOB, APP = Owner("user", "ann"), Owner("user", "bob"), Owner("app")
 PLACES = ("memory", "memory without index", "postgres", "mysql", "redis")
@@ -30,7 +30,7 @@ Opened = Callable[..., Any]
 @pytest.fixture(params=PLACES)
 async def memories(request: pytest.FixtureRequest) -> AsyncIterator[Memories]:
     clock = Clock()
-    async with opened(request.param, clock=clock) as (hf,):
+    async with open_holdfasts(request.param, clock=clock) as (hf,):
         yield hf.memories
 
 
@@ -184,7 +184,7 @@ async def test_comparing_a_new_one_is_no_recall(memories: Memories) -> None:
 
 
 async def test_signals_that_cannot_be_written_now_are_written_later() -> None:
-    async with opened("memory") as (hf,):
+    async with open_holdfasts("memory") as (hf,):
         memories = hf.memories
         await remembered(memories, "Tea for Ann")
         write, memories.store.change_memories = memories.store.change_memories, _unavailable  # type: ignore[method-assign]
@@ -360,7 +360,7 @@ async def test_losing_a_source_takes_nothing_back_that_others_changed_meanwhile(
 
 
 async def test_an_erased_message_takes_what_was_remembered_from_it_and_a_deleted_session_does_not() -> None:
-    async with opened("memory") as (hf,):
+    async with open_holdfasts("memory") as (hf,):
         session = await hf.session("s", user_id="ann")
         await session.append("I like tea")
         await session.append("I like gin")
@@ -374,7 +374,7 @@ async def test_an_erased_message_takes_what_was_remembered_from_it_and_a_deleted
 
 async def test_a_user_who_is_deleted_leaves_none(memories: Memories) -> None:
     del memories
-    async with opened("memory") as (hf,):
+    async with open_holdfasts("memory") as (hf,):
         await remembered(hf.memories, "Ann likes tea")
         assert contents(await hf.memories.recall("tea", user_id="ann")) == ["Ann likes tea"]
         assert (await hf.delete_user("ann")).memories == 1
@@ -405,7 +405,7 @@ async def test_a_page_is_filled_with_what_passes_its_filters(memories: Memories)
 
 @pytest.mark.parametrize("place", ["memory", "postgres", "mysql", "redis"])
 async def test_many_who_say_the_same_at_once_make_one_memory(place: str) -> None:
-    async with opened(place, times=1 if place == "memory" else 3) as openings:
+    async with open_holdfasts(place, times=1 if place == "memory" else 3) as openings:
         said = [
             hf.memories.remember("Ann likes tea", user_id="ann", tags=[f"t{n}"]) for n in range(4) for hf in openings
         ]
@@ -438,7 +438,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("given", "words"), WRONG)
 async def test_what_can_be_no_memory_is_refused(given: dict[str, Any], words: str) -> None:
-    async with opened("memory") as (hf,):
+    async with open_holdfasts("memory") as (hf,):
         with pytest.raises(InvalidRequest, match=words) as caught:
             await hf.memories.remember(**{"content": "Ann likes tea", "user_id": "ann", **given})
         assert "Ann likes" not in str(caught.value)
@@ -446,7 +446,7 @@ async def test_what_can_be_no_memory_is_refused(given: dict[str, Any], words: st
 
 
 async def test_what_is_too_long_is_refused_and_not_quoted() -> None:
-    async with opened("memory") as (hf,):
+    async with open_holdfasts("memory") as (hf,):
         with pytest.raises(TooLarge, match="8,000") as caught:
             await hf.memories.remember("tea" * MEMORY_CHARS, user_id="ann")
         assert "teatea" not in str(caught.value)
@@ -454,7 +454,7 @@ async def test_what_is_too_long_is_refused_and_not_quoted() -> None:
 
 async def test_secrets_are_refused_or_masked_before_anything_is_looked_up() -> None:
     guard = Guard(watch=make_redactor(rules=["aws_access_key"]), action="block")
-    async with opened("memory", guard=guard) as (hf,):
+    async with open_holdfasts("memory", guard=guard) as (hf,):
         with pytest.raises(SecretBlocked) as caught:
             await hf.memories.remember(f"the key is {KEY}", user_id="ann")
         assert KEY not in str(caught.value)
@@ -464,7 +464,7 @@ async def test_secrets_are_refused_or_masked_before_anything_is_looked_up() -> N
 
 @pytest.mark.parametrize("query", ["", "  ", 5])
 async def test_a_question_that_asks_nothing_is_refused(query: Any) -> None:
-    async with opened("memory") as (hf,):
+    async with open_holdfasts("memory") as (hf,):
         with pytest.raises(InvalidRequest, match="query"):
             await hf.memories.recall(query, user_id="ann")
 

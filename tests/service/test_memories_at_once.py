@@ -12,7 +12,7 @@ import pytest
 from holdfast.domain.memory import Memory, Owner
 from holdfast.holdfast import Holdfast
 from holdfast.indexes.settings import IndexSettings
-from tests.service.recall_kit import Letters
+from tests.service.recall_kit import LetterEmbedder
 
 ANN = Owner("user", "ann")
 WRITER = """
@@ -98,7 +98,7 @@ async def test_forgetting_races_with_remembering_and_leaves_no_trace_in_the_inde
 async def test_an_index_that_others_write_to_all_the_time_keeps_nobody_from_remembering_or_recalling(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any
 ) -> None:
-    settings = IndexSettings(mode=mode, embedder=Letters() if mode == "hybrid" else None)
+    settings = IndexSettings(mode=mode, embedder=LetterEmbedder() if mode == "hybrid" else None)
     async with Holdfast(f"sqlite:///{tmp_path}/chat.db", index=settings) as hf:
         first = (await hf.memories.remember("Ann likes green tea", user_id="ann")).memory
         assert hf.engine.index is not None

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.agents import Agent
 from holdfast.domain.memory import Memory
-from tests.service.memory_tool_kit import PLANTED, gives, kept, remember, results, script
+from tests.service.memory_tool_kit import PLANTED, kept, make_tool, remember, results, script
 from tests.service.tools_kit import bench
 
 Case = tuple[str, str, str]
@@ -87,7 +87,7 @@ NOT_THEIRS: dict[str, Case] = {
 
 async def remembered(case: Case, *, later: bool) -> Memory:
     ask, page, content = case
-    tool, replies = gives(page), list[Any]()
+    tool, replies = make_tool(page), list[Any]()
     tool.__name__ = "lookup"
     agents = {"a": Agent(name="a", tools=("lookup", "memory"))}
     async with bench(lambda _: replies.pop(0), tool, agents=agents) as made:

@@ -20,8 +20,8 @@ from holdfast.sessions import message_explanations
 from holdfast.sessions.explanation import Explanation, MessageExplanation
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.log import Append
+from tests.service.scripted_model import ScriptedModel
 from tests.service.summary_kit import TELLING, desk
-from tests.service.told_model import ToldModel
 
 SETTINGS = [
     ContextSettings("digest", {"budget": 500}),
@@ -327,7 +327,7 @@ async def test_a_turn_says_how_much_its_compactions_stand_for() -> None:
 
 async def test_a_prompt_in_another_dialect_is_explained_as_it_is_sent() -> None:
     """Rebuilt to the byte, and its words are found."""
-    llm = Llm(name="default", model="claude-sonnet-4-5", client=ToldModel("ok"), dialect="anthropic")
+    llm = Llm(name="default", model="claude-sonnet-4-5", client=ScriptedModel("ok"), dialect="anthropic")
     settings = ContextSettings("digest", {"budget": 600})
     async with Holdfast("sqlite://:memory:", roster=Roster({"default": llm}, context=settings)) as hf:
         session = await talk(hf, 12)

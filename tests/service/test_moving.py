@@ -30,9 +30,9 @@ from holdfast.stores.log import Append
 from holdfast.stores.sessions import SessionPatch
 from tests.clocks import Clock
 from tests.contract.kit import compaction
-from tests.service.matching_kit import landing_of
+from tests.service.matching_kit import find_landing
 from tests.service.turns_kit import REF as STAGE_REF
-from tests.service.turns_kit import begun, on_stage
+from tests.service.turns_kit import open_stage, start_turn
 from tests.stores.servers import place
 
 ADA, BOB = SessionRef("ada", "s"), SessionRef("bob", "s")
@@ -105,7 +105,7 @@ async def found(hf: holdfast.Holdfast, user_id: str) -> SessionRef | None:
     """Which of a user's sessions a transcript is taken for that names none."""
     said = [Message(role="user", content=SAID), Message(role="assistant", content="on the rocks")]
     said.append(Message(role="user", content="what then?"))
-    landing = await landing_of(hf.store, user_id, said, (), match_system="rank", whole=False)
+    landing = await find_landing(hf.store, user_id, said, (), match_system="rank", whole=False)
     return None if landing is None else landing.place.ref
 
 
@@ -243,8 +243,8 @@ async def test_a_session_that_is_closed_stays_so(hf: holdfast.Holdfast, clock: C
 @pytest.mark.parametrize("opening", [0, 1])
 async def test_a_turn_that_runs(opening: int, tmp_path: Path) -> None:
     """On this server or another one: the session is busy, and stays; when it has ended, it moves, and the next turn has no session."""
-    async with on_stage(f"sqlite:///{tmp_path}/chat.db", openings=2) as (openings, stage):
-        task = await begun(openings[0], stage, "a")
+    async with open_stage(f"sqlite:///{tmp_path}/chat.db", openings=2) as (openings, stage):
+        task = await start_turn(openings[0], stage, "a")
         with pytest.raises(SessionBusy):
             await openings[opening].move(STAGE_REF, user_id="bob")
         stage.go_on("a")
@@ -255,7 +255,7 @@ async def test_a_turn_that_runs(opening: int, tmp_path: Path) -> None:
 
 async def test_a_turn_that_comes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A move keeps turns out on every server: none is lost in a session that goes."""
-    async with on_stage(f"sqlite:///{tmp_path}/chat.db", openings=2) as ((one, two), _):
+    async with open_stage(f"sqlite:///{tmp_path}/chat.db", openings=2) as ((one, two), _):
         replace, busy = one.engine.store.replace, []
 
         async def meanwhile(*args: Any, **how: Any) -> Any:
@@ -273,7 +273,7 @@ async def test_a_turn_that_comes_meanwhile(tmp_path: Path, monkeypatch: pytest.M
 
 async def test_what_is_written_while_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that needs no turn is not lost: what was copied before it is copied again."""
-    async with on_stage(f"sqlite:///{tmp_path}/chat.db", openings=2) as ((one, two), _):
+    async with open_stage(f"sqlite:///{tmp_path}/chat.db", openings=2) as ((one, two), _):
         replace = one.engine.store.replace
 
         async def meanwhile(*args: Any, **how: Any) -> Any:
@@ -361,18 +361,18 @@ async def test_one_that_is_deleted_while_it_is_copied(url: str, clock: Clock) ->
 async def test_a_move_that_takes_longer_than_its_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn that began meanwhile on another server keeps its session."""
     clock = Clock()
-    async with on_stage(f"sqlite:///{tmp_path}/chat.db", openings=2, clock=clock) as ((one, two), _):
+    async with open_stage(f"sqlite:///{tmp_path}/chat.db", openings=2, clock=clock) as ((one, two), _):
         replace = one.engine.store.replace
 
         async def slowly(*args: Any, **how: Any) -> Any:
             done = await replace(*args, **how)
             clock.now += CLAIMED + 1
-            begun = Append(
+            claiming = Append(
                 entries=[NewEntry(message=Message(role="user", content="hello"), tokens=1, timestamp=clock.now)],
                 timestamp=clock.now,
                 claim=Claim("turn", clock.now + 1000),
             )
-            await two.store.append(STAGE_REF, begun)
+            await two.store.append(STAGE_REF, claiming)
             return done
 
         monkeypatch.setattr(one.engine.store, "replace", slowly)

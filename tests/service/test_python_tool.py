@@ -15,9 +15,9 @@ from holdfast.tools.python.tool import get_max_seconds
 from holdfast.tools.tool import ToolLimits
 from tests.service.fake_python import listed, settings
 from tests.service.guard_kit import REDACTION, guard_from
-from tests.service.python_tool_kit import bare, code, pythonic, results
-from tests.service.told_model import REF
-from tests.service.tools_kit import bench, content, said, shout
+from tests.service.python_tool_kit import bare, code, open_python_bench, results
+from tests.service.scripted_model import REF
+from tests.service.tools_kit import bench, content, make_reply, shout
 from tests.waiting import until
 
 # -- who has it ----------------------------------------------------------------
@@ -31,7 +31,7 @@ async def test_whom_it_is_offered_to(tmp_path: Path) -> None:
         "other": Agent(name="other", tools=("shout",)),
         "none": Agent(name="none", tools=()),
     }
-    async with pythonic(["x"] * 4, tmp_path, shout, agents=agents) as (desk, _):
+    async with open_python_bench(["x"] * 4, tmp_path, shout, agents=agents) as (desk, _):
         offered = {}
         for name in agents:
             await desk.ask("hi", agent=name)
@@ -72,7 +72,7 @@ def test_settings_that_are_none_and_a_second_tool_of_its_name_are_refused() -> N
 
 async def test_nothing_starts_before_it_is_used(tmp_path: Path) -> None:
     """And nothing is left of it."""
-    async with pythonic(["hello"], tmp_path) as (desk, stage):
+    async with open_python_bench(["hello"], tmp_path) as (desk, stage):
         await desk.ask("hi")
         assert stage.processes == []
         assert [path for root in listed(tmp_path) if root.is_dir() for path in listed(root)] == []
@@ -84,8 +84,8 @@ async def test_nothing_starts_before_it_is_used(tmp_path: Path) -> None:
 
 async def test_state_is_kept_from_call_to_call_and_turn_to_turn(tmp_path: Path) -> None:
     """One process, whose calls of one message come one after the other."""
-    script = [code("x 0", "x 1", "x 2"), code("x 3"), said("Done."), code("x 4"), said("Done.")]
-    async with pythonic(script, tmp_path) as (desk, stage):
+    script = [code("x 0", "x 1", "x 2"), code("x 3"), make_reply("Done."), code("x 4"), make_reply("Done.")]
+    async with open_python_bench(script, tmp_path) as (desk, stage):
         await desk.ask("go")
         await desk.ask("on")
         assert stage.ran == [f"x {number}" for number in range(5)]
@@ -97,14 +97,17 @@ async def test_state_is_kept_from_call_to_call_and_turn_to_turn(tmp_path: Path) 
 
 @pytest.mark.parametrize("arguments", [{}, {"code": 1}, {"code": ""}, {"code": "x", "more": 1}, '{"code": ', "[]"])
 async def test_wrong_arguments_are_told_and_nothing_starts(tmp_path: Path, arguments: Any) -> None:
-    async with pythonic([said(None, ("a", "python", arguments)), said("Sorry.")], tmp_path) as (desk, stage):
+    async with open_python_bench([make_reply(None, ("a", "python", arguments)), make_reply("Sorry.")], tmp_path) as (
+        desk,
+        stage,
+    ):
         assert content(await desk.ask("go")) == "Sorry."
         assert "wrong arguments" in (await results(desk))[0]["error"]
         assert stage.processes == []
 
 
 async def test_code_that_is_too_long_is_told_with_the_limit(tmp_path: Path) -> None:
-    async with pythonic([code("x" * (1 << 20) + "y"), said("Sorry.")], tmp_path) as (desk, stage):
+    async with open_python_bench([code("x" * (1 << 20) + "y"), make_reply("Sorry.")], tmp_path) as (desk, stage):
         await desk.ask("go")
         assert "1,048,576 bytes" in (await results(desk))[0]["error"]
         assert stage.processes == []
@@ -112,7 +115,10 @@ async def test_code_that_is_too_long_is_told_with_the_limit(tmp_path: Path) -> N
 
 async def test_all_busy_is_a_result_and_no_error(tmp_path: Path) -> None:
     """The turn goes on: the model may try again, or tell."""
-    async with pythonic([code("x"), said("Later.")], tmp_path, python={"max_sessions": 1}) as (desk, stage):
+    async with open_python_bench([code("x"), make_reply("Later.")], tmp_path, python={"max_sessions": 1}) as (
+        desk,
+        stage,
+    ):
         kernels = desk.hf.tool_registry.kernels
         assert kernels is not None
         async with kernels.acquire(("default", "default", "other"), "1"):
@@ -125,7 +131,7 @@ async def test_all_busy_is_a_result_and_no_error(tmp_path: Path) -> None:
 
 async def test_whoever_goes_has_it_cancelled(tmp_path: Path) -> None:
     """The running code is given up, its result says so, and the next call finds the process."""
-    async with pythonic([code("hold one"), code("x"), said("Done.")], tmp_path) as (desk, stage):
+    async with open_python_bench([code("hold one"), code("x"), make_reply("Done.")], tmp_path) as (desk, stage):
         task = asyncio.create_task(desk.ask("go"))
         await until(lambda: stage.ran)
         task.cancel()
@@ -139,9 +145,9 @@ async def test_whoever_goes_has_it_cancelled(tmp_path: Path) -> None:
 
 async def test_a_long_result_is_cut_where_it_hurts_least(tmp_path: Path) -> None:
     """By the tool itself, so that what the model gets is whole JSON."""
-    script = [code("files " + " ".join(f"no-{at}" for at in range(200))), said("Done.")]
+    script = [code("files " + " ".join(f"no-{at}" for at in range(200))), make_reply("Done.")]
     python = {"max_files": 1000}
-    async with pythonic(script, tmp_path, python=python, limits=ToolLimits(result=1024)) as (desk, _):
+    async with open_python_bench(script, tmp_path, python=python, limits=ToolLimits(result=1024)) as (desk, _):
         await desk.ask("go")
         (found,) = await results(desk)
         assert len(found["not_kept"]) + found["more_not_kept"] == 200
@@ -150,8 +156,8 @@ async def test_a_long_result_is_cut_where_it_hurts_least(tmp_path: Path) -> None
 async def test_secrets_do_not_pass(tmp_path: Path) -> None:
     """Output goes through the guard as any result does."""
     key = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0" * 2
-    script = [code(f"write {key}.txt x"), said("Done.")]
-    async with pythonic(script, tmp_path, guard=guard_from(REDACTION)) as (desk, _):
+    script = [code(f"write {key}.txt x"), make_reply("Done.")]
+    async with open_python_bench(script, tmp_path, guard=guard_from(REDACTION)) as (desk, _):
         await desk.ask("go")
         assert "[REDACTED:" in (await results(desk))[0]["files"][0]["name"]
         for entry in await desk.log():

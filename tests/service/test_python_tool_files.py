@@ -16,16 +16,20 @@ from holdfast.holdfast import Holdfast
 from holdfast.limits import PYTHON_RESTORED, PYTHON_RESTORED_BYTES
 from holdfast.tools.python import files
 from tests.clocks import Clock
-from tests.service.python_tool_kit import code, pythonic, results
-from tests.service.told_model import REF
-from tests.service.tools_kit import said
+from tests.service.python_tool_kit import code, open_python_bench, results
+from tests.service.scripted_model import REF
+from tests.service.tools_kit import make_reply
 from tests.waiting import until
 
 
 async def test_files_become_artifacts(tmp_path: Path) -> None:
     """With type, author, call and path; changed ones are versions."""
-    script = [code("write out/data.csv a,b"), code("write out/data.csv a,b,c", "write notes.md hi"), said("Done.")]
-    async with pythonic(script, tmp_path) as (desk, _):
+    script = [
+        code("write out/data.csv a,b"),
+        code("write out/data.csv a,b,c", "write notes.md hi"),
+        make_reply("Done."),
+    ]
+    async with open_python_bench(script, tmp_path) as (desk, _):
         await desk.ask("go")
         data = {"name": "out/data.csv", "artifact": "out,data.csv"}
         assert [found["files"] for found in await results(desk)] == [
@@ -41,8 +45,8 @@ async def test_files_become_artifacts(tmp_path: Path) -> None:
 
 async def test_plots_become_artifacts(tmp_path: Path) -> None:
     """Numbered over the session, also in a fresh process."""
-    script = [code("plot 2"), code("plot"), said("Done."), code("plot"), said("Done.")]
-    async with pythonic(script, tmp_path, url=f"sqlite:///{tmp_path}/s.db") as (desk, stage):
+    script = [code("plot 2"), code("plot"), make_reply("Done."), code("plot"), make_reply("Done.")]
+    async with open_python_bench(script, tmp_path, url=f"sqlite:///{tmp_path}/s.db") as (desk, stage):
         await desk.ask("go")
         await desk.session.close()
         await desk.session.append("more")
@@ -60,9 +64,9 @@ async def test_what_is_not_kept_is_told(tmp_path: Path) -> None:
         code("write big.txt " + "x" * 99),
         code("write a.exe x"),
     ]
-    script += [code("files x y z w v u"), said("Done.")]
+    script += [code("files x y z w v u"), make_reply("Done.")]
     shelf = ArtifactSettings(max_bytes=50, types=("text/*",))
-    async with pythonic(script, tmp_path, python={"max_files": 5}, artifacts=shelf) as (desk, _):
+    async with open_python_bench(script, tmp_path, python={"max_files": 5}, artifacts=shelf) as (desk, _):
         await desk.ask("go")
         first, second, third, fourth = [found["not_kept"] for found in await results(desk)]
         assert [found["name"] for found in first] == ["gone", "link", "../out", "/etc/passwd", "a/../b"]
@@ -75,7 +79,7 @@ async def test_what_is_not_kept_is_told(tmp_path: Path) -> None:
 
 async def test_a_file_for_all_of_a_users_sessions_is_none(tmp_path: Path) -> None:
     """Code writes to its own session alone, whatever it calls its files."""
-    async with pythonic([code("write user:all.txt x"), said("Done.")], tmp_path) as (desk, _):
+    async with open_python_bench([code("write user:all.txt x"), make_reply("Done.")], tmp_path) as (desk, _):
         await desk.ask("go")
         other = await desk.hf.session("other")
         assert await other.artifacts.list() == ()
@@ -85,8 +89,8 @@ async def test_a_file_for_all_of_a_users_sessions_is_none(tmp_path: Path) -> Non
 @pytest.mark.parametrize("path", ["../out.txt", "/tmp/out.txt", "a/../../out.txt", "a/b\0c", "", "/".join("d" * 40), 7])
 async def test_files_come_back_to_their_folder_alone(tmp_path: Path, path: Any) -> None:
     """Whoever may write to a session can say any path: none leads out of the folder."""
-    script = [code("ls"), said("Done.")]
-    async with pythonic(script, tmp_path / "work") as (desk, stage):
+    script = [code("ls"), make_reply("Done.")]
+    async with open_python_bench(script, tmp_path / "work") as (desk, stage):
         await desk.session.artifacts.save("a.txt", "x", author="python", metadata={"path": path})
         await desk.session.artifacts.save("b.txt", "x", author="python", metadata={"path": "b.txt"})
         await desk.session.artifacts.save("c.txt", "x", author="ada", metadata={"path": "c.txt"})
@@ -104,7 +108,7 @@ async def test_a_name_that_this_system_cannot_have_stays_away(tmp_path: Path, mo
     monkeypatch.setattr(
         files, "_get_path", lambda artifact: PurePosixPath(artifact.metadata["path"].replace("€", "\ud800"))
     )
-    async with pythonic([code("ls"), said("Done.")], tmp_path) as (desk, _):
+    async with open_python_bench([code("ls"), make_reply("Done.")], tmp_path) as (desk, _):
         for name, path in (("bad.txt", "€.txt"), ("good.txt", "good.txt")):
             await desk.session.artifacts.save(name, "x", author="python", metadata={"path": path})
         await desk.ask("go")
@@ -116,7 +120,7 @@ async def test_a_name_that_this_system_cannot_have_stays_away(tmp_path: Path, mo
 async def test_files_come_back_as_far_as_the_limits_go(tmp_path: Path) -> None:
     """The newest first."""
     clock = Clock()
-    async with pythonic([code("ls"), said("Done.")], tmp_path, clock=clock) as (desk, _):
+    async with open_python_bench([code("ls"), make_reply("Done.")], tmp_path, clock=clock) as (desk, _):
         for number in range(PYTHON_RESTORED + 2):
             clock.now += 1
             await desk.session.artifacts.save(f"{number}", "x", author="python", metadata={"path": f"{number}"})
@@ -132,7 +136,7 @@ async def test_files_come_back_as_far_as_the_limits_go(tmp_path: Path) -> None:
 
 async def test_a_file_comes_back_whole_or_not_at_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """What cannot be read to its end is not there; the others are."""
-    async with pythonic([code("ls"), said("Done.")], tmp_path) as (desk, _):
+    async with open_python_bench([code("ls"), make_reply("Done.")], tmp_path) as (desk, _):
         for name in ("bad.txt", "good.txt"):
             await desk.session.artifacts.save(name, f"content of {name}", author="python", metadata={"path": name})
         read = desk.hf.engine.artifacts.read
@@ -155,7 +159,7 @@ async def test_files_never_reach_another_session_of_that_name(tmp_path: Path) ->
     """Which another server made, while code of the one before ran here."""
     url = f"sqlite:///{tmp_path}/s.db"
     async with (
-        pythonic([code("late a.txt x"), said("Done.")], tmp_path, url=url) as (desk, stage),
+        open_python_bench([code("late a.txt x"), make_reply("Done.")], tmp_path, url=url) as (desk, stage),
         Holdfast(url) as other,
     ):
         task = asyncio.create_task(desk.ask("go"))

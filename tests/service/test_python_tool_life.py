@@ -14,9 +14,9 @@ from holdfast.limits import PYTHON_CODE_BYTES
 from holdfast.tools.python.tool import ELSEWHERE, FRESH
 from tests.clocks import Clock
 from tests.service.fake_python import result
-from tests.service.python_tool_kit import bare, code, pythonic, results
-from tests.service.told_model import REF
-from tests.service.tools_kit import said, shout
+from tests.service.python_tool_kit import bare, code, open_python_bench, results
+from tests.service.scripted_model import REF
+from tests.service.tools_kit import make_reply, shout
 from tests.waiting import until
 
 # -- a fresh process -----------------------------------------------------------
@@ -25,8 +25,8 @@ from tests.waiting import until
 async def test_a_process_that_was_idle_is_made_anew(tmp_path: Path) -> None:
     """The model is told, and kept files are there again."""
     clock = Clock()
-    script = [code("write out/data.csv a,b", "plot"), said("Done."), code("ls"), code("ls"), said("Done.")]
-    async with pythonic(script, tmp_path, python={"idle": 60}, clock=clock) as (desk, stage):
+    script = [code("write out/data.csv a,b", "plot"), make_reply("Done."), code("ls"), code("ls"), make_reply("Done.")]
+    async with open_python_bench(script, tmp_path, python={"idle": 60}, clock=clock) as (desk, stage):
         await desk.ask("go")
         clock.now += 60_000
         assert desk.hf.tool_registry.kernels is not None
@@ -41,7 +41,7 @@ async def test_a_process_that_was_idle_is_made_anew(tmp_path: Path) -> None:
 
 async def test_a_session_without_earlier_calls_is_told_nothing(tmp_path: Path) -> None:
     """However much was said in it."""
-    async with pythonic([said("Hi."), code("x"), said("Done.")], tmp_path) as (desk, _):
+    async with open_python_bench([make_reply("Hi."), code("x"), make_reply("Done.")], tmp_path) as (desk, _):
         await desk.ask("hello")
         await desk.ask("go")
         assert bare((await results(desk))[-1]) == {"status": "success", "result": "1"}
@@ -50,8 +50,11 @@ async def test_a_session_without_earlier_calls_is_told_nothing(tmp_path: Path) -
 async def test_another_server_of_the_database(tmp_path: Path) -> None:
     """It starts a process of its own, and says so; the first one is told that it has missed something."""
     url = f"sqlite:///{tmp_path}/s.db"
-    calls = [code("x"), said("Done.")]
-    async with pythonic(calls * 2, tmp_path, url=url) as (one, _), pythonic(calls * 2, tmp_path, url=url) as (other, _):
+    calls = [code("x"), make_reply("Done.")]
+    async with (
+        open_python_bench(calls * 2, tmp_path, url=url) as (one, _),
+        open_python_bench(calls * 2, tmp_path, url=url) as (other, _),
+    ):
         for desk in (one, other, other, one):
             await desk.ask("go")
         notes = [found.get("note") for found in await results(one)]
@@ -60,10 +63,10 @@ async def test_another_server_of_the_database(tmp_path: Path) -> None:
 
 async def test_calls_that_did_not_run_are_no_earlier_calls(tmp_path: Path) -> None:
     """A model that first gets the arguments wrong has lost no variables, and nothing ran elsewhere."""
-    wrong = said(None, ("s", "shout", {"text": "x"}), ("c0", "python", {"cod": "x"}), ("c1", "python", "{"))
+    wrong = make_reply(None, ("s", "shout", {"text": "x"}), ("c0", "python", {"cod": "x"}), ("c1", "python", "{"))
     too_long = code("x" * (PYTHON_CODE_BYTES + 1))
-    script = [wrong, code("x"), wrong, too_long, said("Done."), code("x"), said("Done.")]
-    async with pythonic(script, tmp_path, shout) as (desk, _):
+    script = [wrong, code("x"), wrong, too_long, make_reply("Done."), code("x"), make_reply("Done.")]
+    async with open_python_bench(script, tmp_path, shout) as (desk, _):
         await desk.ask("go")
         await desk.ask("go")
         told = [entry.message.text for entry in await desk.log() if entry.message.role == "tool"]
@@ -74,7 +77,7 @@ async def test_calls_that_did_not_run_are_no_earlier_calls(tmp_path: Path) -> No
 
 async def test_a_fork_and_an_import_start_fresh(tmp_path: Path) -> None:
     """Processes are not copied, exported or imported; the log says that there were calls."""
-    async with pythonic([code("x"), said("Done.")] * 4, tmp_path) as (desk, stage):
+    async with open_python_bench([code("x"), make_reply("Done.")] * 4, tmp_path) as (desk, stage):
         await desk.ask("go")
         fork = await desk.hf.fork(REF)
         await fork.send("go")
@@ -99,8 +102,8 @@ async def test_the_process_ends_with_its_session(tmp_path: Path, place: str, how
     """However it ends: the process and its folder go at once."""
     clock, url = Clock(), "sqlite://:memory:" if place == "memory" else f"sqlite:///{tmp_path}/s.db"
     life = LifeSettings(session_ttl=60_000, max_sessions=2, sweep=False)
-    script = [code("x"), said("Done.")] * 2
-    async with pythonic(script, tmp_path / "work", url=url, life=life, clock=clock) as (desk, stage):
+    script = [code("x"), make_reply("Done.")] * 2
+    async with open_python_bench(script, tmp_path / "work", url=url, life=life, clock=clock) as (desk, stage):
         hf = desk.hf
         await desk.ask("go")
         clock.now += 1000
@@ -136,7 +139,10 @@ async def test_the_process_ends_with_its_session(tmp_path: Path, place: str, how
 async def test_a_session_that_another_server_closed(tmp_path: Path) -> None:
     """The process here does not come back to life with the session."""
     url = f"sqlite:///{tmp_path}/s.db"
-    async with pythonic([code("x"), said("Done.")] * 2, tmp_path, url=url) as (desk, stage), Holdfast(url) as other:
+    async with (
+        open_python_bench([code("x"), make_reply("Done.")] * 2, tmp_path, url=url) as (desk, stage),
+        Holdfast(url) as other,
+    ):
         await desk.ask("go")
         await other.close_session(REF)
         assert stage.alive == 1
@@ -148,7 +154,10 @@ async def test_a_session_that_another_server_closed(tmp_path: Path) -> None:
 async def test_a_session_that_another_server_made_anew(tmp_path: Path) -> None:
     """It never sees the process of the one before."""
     url = f"sqlite:///{tmp_path}/s.db"
-    async with pythonic([code("x"), said("Done.")] * 2, tmp_path, url=url) as (desk, stage), Holdfast(url) as other:
+    async with (
+        open_python_bench([code("x"), make_reply("Done.")] * 2, tmp_path, url=url) as (desk, stage),
+        Holdfast(url) as other,
+    ):
         await desk.ask("go")
         await other.delete(REF)
         await other.session(REF.id, user_id=REF.user_id)
@@ -159,7 +168,7 @@ async def test_a_session_that_another_server_made_anew(tmp_path: Path) -> None:
 
 async def test_a_session_deleted_while_code_runs(tmp_path: Path) -> None:
     """The code is killed, and its files go nowhere, also when there is a new session of that name."""
-    async with pythonic([code("hold one"), said("Done.")], tmp_path) as (desk, stage):
+    async with open_python_bench([code("hold one"), make_reply("Done.")], tmp_path) as (desk, stage):
         task = asyncio.create_task(desk.ask("go"))
         await until(lambda: stage.ran)
         await desk.hf.delete(REF)
@@ -172,7 +181,7 @@ async def test_a_session_deleted_while_code_runs(tmp_path: Path) -> None:
 
 async def test_tenants_have_processes_of_their_own(tmp_path: Path) -> None:
     """Of one name, user and all."""
-    async with pythonic([code("x"), said("Done.")] * 2, tmp_path) as (desk, stage):
+    async with open_python_bench([code("x"), make_reply("Done.")] * 2, tmp_path) as (desk, stage):
         await desk.ask("go")
         async with desk.hf.serve_tenant("other") as hf:
             session = await hf.session("s")
@@ -189,7 +198,10 @@ async def test_the_session_of_a_tenant_that_nobody_serves(tmp_path: Path) -> Non
     """The sweep that ends it ends its process: whoever had remembered more of the tenant has gone."""
     clock, life = Clock(), LifeSettings(session_ttl=60_000, sweep=False, all_tenants=True)
     url = f"sqlite:///{tmp_path}/s.db"
-    async with pythonic([code("x"), said("Done.")], tmp_path, url=url, clock=clock, life=life) as (desk, stage):
+    async with open_python_bench([code("x"), make_reply("Done.")], tmp_path, url=url, clock=clock, life=life) as (
+        desk,
+        stage,
+    ):
         async with desk.hf.serve_tenant("other") as hf:
             await (await hf.session("s")).send("go")
         tenants, kernels = desk.hf._tenants, desk.hf.tool_registry.kernels

@@ -22,7 +22,15 @@ from holdfast.indexes import sources
 from holdfast.recall.base import Lookup, Space
 from holdfast.recall.terms import extract_terms
 from tests.service.crashing_process import USER, WORD
-from tests.service.recall_kit import Letters, Place, answers, everywhere, recalled, service, talked
+from tests.service.recall_kit import (
+    LetterEmbedder,
+    Place,
+    add_conversations,
+    everywhere,
+    recall_all,
+    search_all,
+    service,
+)
 
 SPACE, MEMORIES = Space("talk", USER), Owner("user", USER)
 LATER = 2_000_000_000_000
@@ -200,13 +208,13 @@ async def test_a_rebuild_goes_on_where_its_process_died_and_answers_the_same_all
 ) -> None:
     place.clock.now = LATER
     async with place.server() as hf:
-        await talked(hf, USER)
+        await add_conversations(hf, USER)
         for number in range(6):
             session = await hf.session(f"s{number}", user_id=USER)
             await session.append([{"role": "user", "content": f"the gate code of {number} {at}"} for at in range(6)])
             await hf.memories.remember(f"key{number} is made of brass {number}", user_id=USER)
         await service(hf).settled()
-        before = await answers(hf, USER, neighbours=2), await recalled(hf, BRASS)
+        before = await search_all(hf, USER, neighbours=2), await recall_all(hf, BRASS)
         assert all(before[0])
         assert all(before[1])
     done: set[str] = set()
@@ -216,7 +224,7 @@ async def test_a_rebuild_goes_on_where_its_process_died_and_answers_the_same_all
         assert done.isdisjoint(made)
         done |= set(made[:-1])
         async with place.server() as hf:
-            assert (await answers(hf, USER, neighbours=2), await recalled(hf, BRASS)) == before
+            assert (await search_all(hf, USER, neighbours=2), await recall_all(hf, BRASS)) == before
             running = (await service(hf).status()).rebuilding
         if said.ended == [0]:
             break
@@ -236,7 +244,7 @@ async def test_processes_that_feed_one_index_at_once_put_each_entry_once(place: 
     said = await jobs.done(place, *({"do": "talk", "name": name, "vectors": True} for name in names))
     assert said.ended == [0, 0, 0]
     place.clock.now = LATER
-    embedder = Letters()
+    embedder = LetterEmbedder()
     async with place.server(index={"embedder": embedder}) as hf:
         logs = await logged(hf)
         assert logs.keys() == set(said.all("said"))

@@ -18,15 +18,15 @@ from holdfast.stores.sql import pgvector
 from tests.service.index_kit import TENANT
 from tests.service.recall_kit import (
     PLACES,
-    Letters,
+    LetterEmbedder,
     Place,
-    answers,
+    add_conversations,
+    add_memories,
     assert_same,
     everywhere,
-    recalled,
-    remembered,
+    recall_all,
+    search_all,
     service,
-    talked,
 )
 from tests.service.search_kit import lasting
 
@@ -53,7 +53,7 @@ FILTERS: tuple[dict[str, Any], ...] = (
 @everywhere
 async def test_what_was_said_is_found_and_what_was_taken_back_erased_or_deleted_is_not(place: Place) -> None:
     async with place.server() as hf:
-        await talked(hf)
+        await add_conversations(hf)
         assert (await hf.search("gate code", "ada")).hits[0].id == "a#0"
         assert (await hf.search("ferry", "ada")).hits[0].snippet == "The ferry leaves at nine."
         assert (await hf.search("order ORD-17", "ada")).hits[0].id == "b#0"
@@ -61,26 +61,26 @@ async def test_what_was_said_is_found_and_what_was_taken_back_erased_or_deleted_
         for gone in ("walrus", "swordfish", "platypus"):
             assert not (await hf.search(gone, "ada")).hits, gone
         await hf.delete_user("ada")
-        assert not any(await answers(hf))
+        assert not any(await search_all(hf))
         assert (await service(hf).index.status()).documents == 0
 
 
 @everywhere
 async def test_two_users_with_the_same_words_never_see_each_others(place: Place) -> None:
-    async with place.server(index={"embedder": Letters(), "mode": "hybrid"}) as hf:
-        await talked(hf, "ada")
+    async with place.server(index={"embedder": LetterEmbedder(), "mode": "hybrid"}) as hf:
+        await add_conversations(hf, "ada")
         only = await hf.session("z", user_id="bob")
         await only.append({"role": "user", "content": "gate code soup kelp ferry order ORD-17 会議"})
         await service(hf).settled()
         for asked in FILTERS:
-            for found in await answers(hf, "bob", **asked):
+            for found in await search_all(hf, "bob", **asked):
                 assert {hit.session_id for hit in found} <= {"z"}, asked
-            for found in await answers(hf, "ada", **asked):
+            for found in await search_all(hf, "ada", **asked):
                 assert {hit.session_id for hit in found} <= {"a", "b"}, asked
             for nobody in (" ", "Ada", "ada ", "ad", "ada%", "*", "ada\x00"):
-                assert not any(await answers(hf, nobody, **asked)), nobody
+                assert not any(await search_all(hf, nobody, **asked)), nobody
         async with hf.serve_tenant("other") as other:
-            assert not any(await answers(other, "ada"))
+            assert not any(await search_all(other, "ada"))
 
 
 # -- the index is lost ---------------------------------------------------------------
@@ -90,47 +90,47 @@ async def test_two_users_with_the_same_words_never_see_each_others(place: Place)
 @pytest.mark.parametrize("mode", ["keyword", "hybrid"])
 async def test_an_index_that_was_cleared_gives_the_same_answers_when_it_is_made_anew(place: Place, mode: Any) -> None:
     """The same ids, in the same order, with the same scores: of conversations and of memories."""
-    async with place.server(index={"embedder": Letters() if mode == "hybrid" else None, "mode": mode}) as hf:
-        await talked(hf)
-        await remembered(hf)
+    async with place.server(index={"embedder": LetterEmbedder() if mode == "hybrid" else None, "mode": mode}) as hf:
+        await add_conversations(hf)
+        await add_memories(hf)
         await service(hf).settled()
-        before = [*await answers(hf, neighbours=2), *await recalled(hf)]
+        before = [*await search_all(hf, neighbours=2), *await recall_all(hf)]
         assert all(before)
         await service(hf).index.clear()
         held = await service(hf).index.status()
         assert (held.sources, held.documents, held.vectors) == (0, 0, {})
-        assert not any(await answers(hf))
+        assert not any(await search_all(hf))
         await service(hf).rebuild()
         await service(hf).settled()
-        assert_same([*await answers(hf, neighbours=2), *await recalled(hf)], before)
+        assert_same([*await search_all(hf, neighbours=2), *await recall_all(hf)], before)
     await place.check()
 
 
 @pytest.mark.parametrize("place", ["sqlite", "redis"], indirect=True)
 async def test_an_index_whose_file_is_gone_gives_the_same_answers_after_a_walk(place: Place) -> None:
     async with place.server() as hf:
-        await talked(hf)
-        before = await answers(hf)
+        await add_conversations(hf)
+        before = await search_all(hf)
     for file in Path(place.index.removeprefix("sqlite:///")).parent.glob("chat.index.db*"):
         file.unlink()
     async with place.server() as hf:
         assert (await service(hf).status()).documents == 0
         assert (await service(hf).walk()).whole
-        assert_same(await answers(hf), before)
+        assert_same(await search_all(hf), before)
     await place.check()
 
 
 @everywhere
 async def test_vectors_are_found_again_by_a_rebuild_without_embedding_anything_twice(place: Place) -> None:
-    embedder = Letters()
+    embedder = LetterEmbedder()
     async with place.server(index={"embedder": embedder, "mode": "hybrid"}) as hf:
-        await talked(hf)
-        before = await answers(hf)
+        await add_conversations(hf)
+        before = await search_all(hf)
         given = len(embedder.given)
         await service(hf).rebuild()
         await service(hf).settled()
         assert len(embedder.given) == given
-        assert_same(await answers(hf), before)
+        assert_same(await search_all(hf), before)
 
 
 # -- servers at once -----------------------------------------------------------------
@@ -153,7 +153,7 @@ async def test_two_servers_that_feed_the_same_sessions_write_each_document_once(
         await asyncio.gather(*(write(hf, number) for number, hf in enumerate(both)))
         await asyncio.gather(one.erase(SessionRef("ada", "s0"), 0), two.erase(SessionRef("ada", "s1"), 0))
         await asyncio.gather(*(service(hf).settled() for hf in both), *(service(hf).walk() for hf in both))
-        assert await answers(one) == await answers(two)
+        assert await search_all(one) == await search_all(two)
         held = await service(one).index.list_digests(Space("talk", "ada"), "s2")
         assert len(held) == len({seq for seq, _ in held}) == 4
         assert [service(hf).last_error for hf in both] == [None, None]
@@ -179,7 +179,7 @@ async def test_a_walk_takes_in_what_a_server_without_an_index_wrote(place: Place
 @everywhere
 @pytest.mark.parametrize("mode", ["keyword", "hybrid"])
 async def test_memories_are_recalled_by_the_index_and_forgotten_in_it(place: Place, mode: Any) -> None:
-    settings = {"mode": mode, "embedder": Letters() if mode == "hybrid" else None}
+    settings = {"mode": mode, "embedder": LetterEmbedder() if mode == "hybrid" else None}
     async with place.server(index=settings) as hf:
         made = [
             (await hf.memories.remember(text, user_id=user)).memory
@@ -213,7 +213,7 @@ ANAGRAMS = {
 @pytest.mark.parametrize("mode", ["vector", "hybrid"])
 async def test_memories_are_recalled_by_their_vectors_alone(place: Place, mode: Any) -> None:
     """First what has the same vector; their owner's alone; nothing that was changed, forgotten or rejected; made anew, the same."""
-    async with place.server(index={"embedder": Letters(), "mode": mode}) as hf:
+    async with place.server(index={"embedder": LetterEmbedder(), "mode": mode}) as hf:
         engine = (await service(hf).index.status()).vector_engine
         assert (engine == pgvector.ENGINE) == place.compares_vectors()
         made = [(await hf.memories.remember(text, user_id="ada")).memory.id for text in ANAGRAMS]
@@ -222,7 +222,7 @@ async def test_memories_are_recalled_by_their_vectors_alone(place: Place, mode: 
         await service(hf).settled()
 
         async def found(**asked: Any) -> list[list[str]]:
-            hits = await recalled(hf, questions=ANAGRAMS.values(), **asked)
+            hits = await recall_all(hf, questions=ANAGRAMS.values(), **asked)
             assert all(hit.parts["vector"] > 0 and not hit.parts.get("keyword") for some in hits for hit in some)
             return [[hit.memory.id for hit in some] for some in hits]
 

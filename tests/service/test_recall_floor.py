@@ -20,8 +20,8 @@ from holdfast.search.conversations import search_conversations
 from holdfast.search.queries import SearchOptions
 from holdfast.tools.search import NOTHING
 from tests.markers import unmarked
-from tests.service.search_kit import DAY, Talks, talks
-from tests.service.tools_kit import said
+from tests.service.search_kit import DAY, Talks, open_talks
+from tests.service.tools_kit import make_reply
 
 MODES = ("vector", "hybrid")
 MANY = "Which admiral of the northern fleet sold his tin, furniture and lighthouse before the war?"
@@ -73,19 +73,19 @@ async def both_said(at: Talks) -> None:
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_question_about_nothing_finds_nothing(mode: Any) -> None:
     """One about something finds it; without a floor something is always nearest."""
-    async with talks(index=by(mode)) as at:
+    async with open_talks(index=by(mode)) as at:
         await both_said(at)
         assert await at.found("Who won the cup?") == []
         assert (await at.found("kelp?"))[0].startswith("sea#")
         assert all(one.startswith("sea#") for one in await at.found("kelp?"))
-    async with talks(index=by(mode, floor=0.0)) as at:
+    async with open_talks(index=by(mode, floor=0.0)) as at:
         await both_said(at)
         assert len(await at.found("Who won the cup?")) == 8
 
 
 async def test_what_words_find_is_found_however_far_it_is() -> None:
     """The floor is for what vectors alone find."""
-    async with talks(index=by("hybrid")) as at:
+    async with open_talks(index=by("hybrid")) as at:
         await both_said(at)
         await at.said("cup", "We drank from a tin cup")
         assert await at.found("Who won the cup?") == ["cup#0"]
@@ -94,7 +94,7 @@ async def test_what_words_find_is_found_however_far_it_is() -> None:
 
 async def test_pages_end_where_the_floor_is() -> None:
     """Page by page the same as in one, and no more is promised than there is."""
-    async with talks(index=by("hybrid")) as at:
+    async with open_talks(index=by("hybrid")) as at:
         await both_said(at)
         whole = await at.hf.search("kelp?", "ada")
         assert not whole.has_more
@@ -111,7 +111,7 @@ async def test_pages_end_where_the_floor_is() -> None:
 
 async def test_a_hit_says_how_near_it_is_itself() -> None:
     """To choose a floor by: the cosine, beside what became of it in the score."""
-    async with talks(index=by("hybrid")) as at:
+    async with open_talks(index=by("hybrid")) as at:
         await both_said(at)
         near = {hit.id: hit.parts["similarity"] for hit in (await at.hf.search("kelp?", "ada")).hits}
         assert near["sea#0"] == pytest.approx(1, abs=1e-3)
@@ -140,7 +140,7 @@ async def told(at: Talks, text: str) -> list[str]:
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_message_about_nothing_brings_nothing_into_the_prompt(mode: Any) -> None:
     """One about something brings that."""
-    async with talks(index=by(mode)) as at:
+    async with open_talks(index=by(mode)) as at:
         await both_said(at)
         assert await told(at, "Who won the cup?") == []
         assert "I like seaweed" in await told(at, "Is there kelp?")
@@ -149,12 +149,12 @@ async def test_a_message_about_nothing_brings_nothing_into_the_prompt(mode: Any)
 async def test_one_word_in_common_brings_nothing_into_the_prompt() -> None:
     """A search shows it; a prompt has it where the message says little else, where something is near, and where words are all there is."""
     for index, brings in ((by("hybrid"), False), (by("hybrid", floor=0.0), True), (IndexSettings(), True)):
-        async with talks(index=index) as at:
+        async with open_talks(index=index) as at:
             await at.said("cup", "We drank from a tin cup")
             at.clock.now += DAY
             assert await at.found(MANY) == ["cup#0"]
             assert (await told(at, MANY) == ["We drank from a tin cup"]) is brings
-    async with talks(index=by("hybrid")) as at:
+    async with open_talks(index=by("hybrid")) as at:
         await at.said("cup", "We drank from a tin cup")
         at.clock.now += DAY
         assert await told(at, "Whose was the cup?") == ["We drank from a tin cup"]
@@ -163,7 +163,7 @@ async def test_one_word_in_common_brings_nothing_into_the_prompt() -> None:
 async def test_what_the_prompt_has_already_makes_nothing_else_an_answer() -> None:
     """What is left out, as it is there, may be near: the rest has to stand for itself."""
     asked = "Is kelp the plant that northern divers gather, dry and put into a cup of soup before winter?"
-    async with talks(index=by("hybrid")) as at:
+    async with open_talks(index=by("hybrid")) as at:
         await at.said("sea", "I like seaweed")
         await at.said("cup", "We drank from a tin cup")
         found = await search_conversations(at.hf.engine, "ada", asked, SearchOptions(sure=True))
@@ -176,7 +176,7 @@ async def test_what_the_prompt_has_already_makes_nothing_else_an_answer() -> Non
 
 async def test_a_time_alone_is_asked_for_as_before() -> None:
     """All that was said then answers."""
-    async with talks(index=by("hybrid")) as at:
+    async with open_talks(index=by("hybrid")) as at:
         await both_said(at)
         assert "I like trains" in await told(at, "What did I say yesterday?")
 
@@ -187,8 +187,8 @@ async def test_a_time_alone_is_asked_for_as_before() -> None:
 )
 async def test_the_tool_says_that_nothing_was_found(query: str, *, found: bool) -> None:
     """Rather than what is nearest."""
-    script = [said(None, ("c", "search_conversations", {"query": query})), said("So it is.")]
-    async with talks(script, index=by("hybrid")) as at:
+    script = [make_reply(None, ("c", "search_conversations", {"query": query})), make_reply("So it is.")]
+    async with open_talks(script, index=by("hybrid")) as at:
         await at.said("cup", "I like my tin cup")
         await at.said("sea", "I like seaweed")
         at.clock.now += DAY
@@ -219,19 +219,19 @@ async def facts(at: Talks, question: str, **asked: Any) -> list[str]:
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_question_about_nothing_recalls_nothing(mode: Any) -> None:
     """One about something recalls that; without a floor something is always nearest."""
-    async with talks(index=by(mode)) as at:
+    async with open_talks(index=by(mode)) as at:
         await both_remembered(at)
         assert await facts(at, "Who won the cup?") == []
         assert await facts(at, "kelp?") == ["Ada likes seaweed"]
         assert sorted(await facts(at, "What do you have about me?")) == ["Ada likes seaweed", "Ada likes trains"]
-    async with talks(index=by(mode, floor=0.0)) as at:
+    async with open_talks(index=by(mode, floor=0.0)) as at:
         await both_remembered(at)
         assert len(await facts(at, "Who won the cup?")) == 2
 
 
 async def test_a_memory_that_words_find_is_found_however_far_it_is() -> None:
     """The floor is for what vectors alone find."""
-    async with talks(index=by("hybrid")) as at:
+    async with open_talks(index=by("hybrid")) as at:
         await both_remembered(at)
         await at.hf.memories.remember("We drank from a tin cup", user_id="ada")
         await at.settled()
@@ -242,7 +242,7 @@ async def test_a_memory_that_words_find_is_found_however_far_it_is() -> None:
 @pytest.mark.parametrize("mode", MODES)
 async def test_a_message_about_nothing_brings_no_memory_into_the_prompt(mode: Any) -> None:
     """One about something brings that."""
-    async with talks(index=by(mode), agents=KEEPER) as at:
+    async with open_talks(index=by(mode), agents=KEEPER) as at:
         await both_remembered(at)
         assert await told(at, "Who won the cup?") == []
         assert await told(at, "Is there kelp?") == ["Ada likes seaweed"]
@@ -251,7 +251,7 @@ async def test_a_message_about_nothing_brings_no_memory_into_the_prompt(mode: An
 async def test_one_word_in_common_brings_no_memory_into_the_prompt() -> None:
     """A recall shows it; a prompt has it where the message says little else, and where something is near."""
     for floor, brings in ((0.5, False), (0.0, True)):
-        async with talks(index=by("hybrid", floor=floor), agents=KEEPER) as at:
+        async with open_talks(index=by("hybrid", floor=floor), agents=KEEPER) as at:
             await at.hf.memories.remember("We drank from a tin cup", user_id="ada")
             await at.settled()
             many = MANY.replace("tin", "cup")
@@ -263,9 +263,9 @@ async def test_one_word_in_common_brings_no_memory_into_the_prompt() -> None:
 @pytest.mark.parametrize(("query", "found"), [("Who won the race?", False), ("kelp", True)])
 async def test_the_memory_tool_says_that_nothing_answers(query: str, *, found: bool) -> None:
     """Rather than what is nearest."""
-    script = [said(None, ("c", "memory", {"action": "recall", "query": query})), said("So it is.")]
+    script = [make_reply(None, ("c", "memory", {"action": "recall", "query": query})), make_reply("So it is.")]
     keeper = {"finder": Agent(name="finder", tools=("memory",))}
-    async with talks(script, index=by("hybrid"), agents=keeper) as at:
+    async with open_talks(script, index=by("hybrid"), agents=keeper) as at:
         await both_remembered(at)
         session = await at.hf.session("new", user_id="ada", agent="finder")
         await session.send("Hm.")
@@ -325,7 +325,7 @@ async def test_the_local_models_floor_takes_nothing_that_answers() -> None:
 async def test_the_local_model_knows_what_was_spoken_of(mode: Any) -> None:
     """Its own floor lets pass what was meant, and nothing for what nobody spoke of; nothing of that is in a prompt."""
     embedder = local()
-    async with talks(index=IndexSettings(embedder=embedder, mode=mode)) as at:
+    async with open_talks(index=IndexSettings(embedder=embedder, mode=mode)) as at:
         await at.said("s", *TALK)
         at.clock.now += DAY
         for question, answer in ABOUT.items():
@@ -339,7 +339,7 @@ async def test_the_local_model_knows_what_was_spoken_of(mode: Any) -> None:
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_local_model_knows_what_was_remembered(mode: Any) -> None:
     """The same of memories."""
-    async with talks(index=IndexSettings(embedder=local(), mode=mode), agents=KEEPER) as at:
+    async with open_talks(index=IndexSettings(embedder=local(), mode=mode), agents=KEEPER) as at:
         for fact in TALK[::2]:
             await at.hf.memories.remember(fact, user_id="ada")
         await at.settled()

@@ -16,7 +16,7 @@ from holdfast.errors import EmbeddingFailed
 from holdfast.indexes.settings import IndexSettings
 from holdfast.memory.memories import make_random_id
 from tests.markers import unmarked
-from tests.service.tools_kit import Bench, bench, said
+from tests.service.tools_kit import Bench, bench, make_reply
 
 DEFAULT = Owner("user", "default")
 INJECTS = Agent(name="a", recalls={"memory": RecallSettings()})
@@ -95,10 +95,10 @@ async def test_only_what_the_user_and_the_agent_may_see_comes_in() -> None:
 
 async def test_what_the_conversation_has_is_not_told_again() -> None:
     content = "The user is allergic to peanuts and hazelnuts"
-    recall = said(None, ("c0", "memory", {"action": "recall", "query": "peanuts"}))
+    recall = make_reply(None, ("c0", "memory", {"action": "recall", "query": "peanuts"}))
     async with bench(lambda _: next(replies), agents={**AGENTS, "c": Agent(name="c", tools=("memory",))}) as made:
         await made.hf.memories.remember(content, user_id="default")
-        replies = iter([recall, said("done"), said("ok")])
+        replies = iter([recall, make_reply("done"), make_reply("ok")])
         await made.ask("look it up", agent="c")
         assert await asked(made, "so no peanuts?") == []
     sent = "\n".join(str(one.get("content")) for one in made.model.bodies[-1]["messages"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.domain.messages import Message
 from holdfast.domain.session import SessionRef
 from holdfast.limits import SIGHTINGS
-from tests.service.reconciling_kit import LONG, REF, Desk, a, at_a_desk, t, tc, u
+from tests.service.reconciling_kit import LONG, REF, Desk, a, run_at_desk, t, tc, u
 
 
 def test_the_longest_common_prefix_wins() -> None:
@@ -22,7 +22,7 @@ def test_the_longest_common_prefix_wins() -> None:
         assert await desk.found([u("1"), a("else"), u("2")]) is None
         assert await desk.found([]) is None
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 def test_calls_are_in_common_while_the_first_reply_is_under_way() -> None:
@@ -46,7 +46,7 @@ def test_calls_are_in_common_while_the_first_reply_is_under_way() -> None:
         assert await desk.found([u("1"), tc("x", name="h"), t("x")]) is None
         assert await desk.found([u("2"), tc("1"), t("1")]) is None
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 def test_of_like_calls_the_ids_tell_which_session() -> None:
@@ -61,7 +61,7 @@ def test_of_like_calls_the_ids_tell_which_session() -> None:
         assert await desk.found([u("1"), tc("else"), t("else")], "p") is None
         assert await desk.found([u("1"), tc("p"), t("p")], "other", match_system="strict") is None
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 def test_what_very_many_begin_with_is_no_one_sessions() -> None:
@@ -75,7 +75,7 @@ def test_what_very_many_begin_with_is_no_one_sessions() -> None:
         await desk.tell(opening, SessionRef("ada", "waits"))
         assert await desk.found([*opening, u("new")]) == "waits"
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 def test_of_equal_ones_the_last_used_wins() -> None:
@@ -95,7 +95,7 @@ def test_of_equal_ones_the_last_used_wins() -> None:
         assert await desk.found(asked, "else", match_system="strict") is None
         assert await desk.found(asked) == "z"
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 def test_a_run_in_the_middle_takes_three_messages() -> None:
@@ -110,7 +110,7 @@ def test_a_run_in_the_middle_takes_three_messages() -> None:
         assert await desk.found([*LONG[:2], *LONG[-3:], u("new")]) == "s"
         assert await desk.found([*(u(f"other {at}") for at in range(20)), *LONG[-3:], u("new")]) is None
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 def test_a_retired_branch_is_recognised() -> None:
@@ -123,4 +123,4 @@ def test_a_retired_branch_is_recognised() -> None:
         await desk.store.erase(REF, 3)
         assert await desk.found([u("1"), a("1"), u("left"), a("left"), u("on")]) == "s"
 
-    at_a_desk(work)
+    run_at_desk(work)

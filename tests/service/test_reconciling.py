@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.domain.messages import Message, encode_canonical
 from holdfast.domain.reconcile import Mode
 from holdfast.stores.verify import verify
-from tests.service.reconciling_kit import LONG, REF, Desk, a, at_a_desk, picture, seen, t, tc, u
+from tests.service.reconciling_kit import LONG, REF, Desk, a, picture, run_at_desk, seen, t, tc, u
 
 # -- the table ---------------------------------------------------------------
 
@@ -119,7 +119,7 @@ def test_a_history_sent_again_leaves_the_log_that_its_client_means(name: str) ->
         assert len(await desk.log()) >= len(case.stored), "nothing is lost"
         await verify(desk.store, REF)
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 _ids = st.sampled_from(["x", "y"])
@@ -147,7 +147,7 @@ def test_after_a_merge_the_log_reads_as_what_was_sent(stored: list[Message], sen
         assert await desk.live() == after
         await verify(desk.store, REF)
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 @given(some_log.filter(lambda log: bool(seen(log))), some_log)
@@ -161,7 +161,7 @@ def test_the_clients_tool_messages_are_not_doubled(stored: list[Message], rest: 
             encode_canonical(one) for one in [*stored, *rest]
         ]
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 # -- branches ------------------------------------------------------------------
@@ -190,7 +190,7 @@ def test_two_branches_are_gone_on_with_in_turns() -> None:
             assert await desk.live() == right
             await verify(desk.store, REF)
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 def test_a_branch_with_something_erased_comes_back_as_the_client_has_it() -> None:
@@ -205,7 +205,7 @@ def test_a_branch_with_something_erased_comes_back_as_the_client_has_it() -> Non
         assert (await desk.log())[2].erased
         await verify(desk.store, REF)
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 # -- replies that were cut, and texts beside calls ----------------------------------
@@ -226,7 +226,7 @@ def test_of_a_cut_reply_any_beginning_will_do() -> None:
         turn = await desk.send([u("1"), a("two"), u("2")])
         assert turn.summarize()["reconciled"] == "edited"
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 def test_a_text_before_a_call_belongs_to_the_reply() -> None:
@@ -241,7 +241,7 @@ def test_a_text_before_a_call_belongs_to_the_reply() -> None:
         await verify(desk.store, REF)
         assert await desk.found([u("1"), a("Let me look. It is 5."), u("2")]) == "s"
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 def test_a_short_history_behind_a_cut_reply_is_no_new_beginning() -> None:
@@ -258,7 +258,7 @@ def test_a_short_history_behind_a_cut_reply_is_no_new_beginning() -> None:
         assert turn.summarize()["reconciled"] == "continued"
         assert (await desk.live())[-3:] == [a("one two"), u("2"), u("3")]
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 # -- what is alike, and what is left out ------------------------------------------------
@@ -275,7 +275,7 @@ def test_replies_that_are_alike_do_not_hide_an_edit() -> None:
             await desk.send(sent)
             assert seen(await desk.live()) == seen(sent)
 
-    at_a_desk(work)
+    run_at_desk(work)
 
 
 def test_pictures_left_out_of_a_long_history_cost_two_look_ups_each() -> None:
@@ -299,4 +299,4 @@ def test_pictures_left_out_of_a_long_history_cost_two_look_ups_each() -> None:
         assert len(asked) <= 2 * pictures + 1
         assert sum(asked) < 40 * pictures
 
-    at_a_desk(work)
+    run_at_desk(work)

@@ -15,8 +15,8 @@ from holdfast.domain.session import SessionRef
 from holdfast.errors import InvalidMessage, ModelRejected
 from holdfast.holdfast import Holdfast
 from tests.markers import unmarked
-from tests.service.failover_kit import Spoken, ask, house
-from tests.service.told_model import REF
+from tests.service.failover_kit import NamedModel, ask, open_holdfast
+from tests.service.scripted_model import REF
 
 BROKEN = {"type": "image_url", "image_url": {"url": "https://example.com/broken.png"}}
 GOOD = {"type": "image_url", "image_url": {"url": "https://example.com/good.png"}}
@@ -49,8 +49,8 @@ NAMES = ["messages[{at}].content[1].image_url", "messages.[{at}].content.[1]", "
 
 @pytest.mark.parametrize("named", NAMES[:3])
 async def test_a_message_that_the_error_names_is_left_out_and_the_turn_goes_on(named: str) -> None:
-    model = Spoken("main", refusing(named))
-    async with house(model) as (hf, _):
+    model = NamedModel("main", refusing(named))
+    async with open_holdfast(model) as (hf, _):
         await with_history(hf)
         said, turn = await ask(hf, "Never mind. Hello?")
         assert said == "fine"
@@ -70,8 +70,8 @@ async def test_a_message_that_the_error_names_is_left_out_and_the_turn_goes_on(n
 
 
 async def test_one_probe_without_the_oldest_new_odd_message_finds_it() -> None:
-    model = Spoken("main", refusing())
-    async with house(model) as (hf, _):
+    model = NamedModel("main", refusing())
+    async with open_holdfast(model) as (hf, _):
         session = await hf.session("s")
         await session.append({"role": "user", "content": [{"type": "text", "text": "Look."}, GOOD]})
         await ask(hf, "What is on it?")
@@ -84,8 +84,8 @@ async def test_one_probe_without_the_oldest_new_odd_message_finds_it() -> None:
 
 
 async def test_the_current_user_message_is_the_clients_400_and_later_turns_go_on() -> None:
-    model = Spoken("main", refusing())
-    async with house(model) as (hf, _):
+    model = NamedModel("main", refusing())
+    async with open_holdfast(model) as (hf, _):
         await ask(hf, "Hi.")
         with pytest.raises(ModelRejected, match="Invalid image"):
             await ask(hf, "see broken.png")
@@ -96,8 +96,8 @@ async def test_the_current_user_message_is_the_clients_400_and_later_turns_go_on
 
 
 async def test_a_named_current_user_message_is_the_clients_400() -> None:
-    model = Spoken("main", refusing("messages[{at}].content"))
-    async with house(model) as (hf, _):
+    model = NamedModel("main", refusing("messages[{at}].content"))
+    async with open_holdfast(model) as (hf, _):
         await with_history(hf)
         await (await hf.session("s")).annotate(2, refused_by=["main"])
         with pytest.raises(ModelRejected):
@@ -117,8 +117,8 @@ async def test_a_named_current_user_message_is_the_clients_400() -> None:
     ],
 )
 async def test_no_probe_for_what_is_not_about_messages(says: str, status: int) -> None:
-    model = Spoken("main", refusing(says=says, status=status))
-    async with house(model) as (hf, _):
+    model = NamedModel("main", refusing(says=says, status=status))
+    async with open_holdfast(model) as (hf, _):
         await with_history(hf)
         with pytest.raises(ModelRejected):
             await ask(hf, "Hello?")
@@ -126,8 +126,8 @@ async def test_no_probe_for_what_is_not_about_messages(says: str, status: int) -
 
 
 async def test_a_probe_that_does_not_help_is_the_only_one_and_changes_nothing() -> None:
-    model = Spoken("main", ModelRejected("400: Invalid image.", status=400, body={"message": "Invalid image."}))
-    async with house(model) as (hf, _):
+    model = NamedModel("main", ModelRejected("400: Invalid image.", status=400, body={"message": "Invalid image."}))
+    async with open_holdfast(model) as (hf, _):
         await with_history(hf)
         with pytest.raises(ModelRejected, match="Invalid image"):
             await ask(hf, "Hello?")
@@ -138,8 +138,8 @@ async def test_a_probe_that_does_not_help_is_the_only_one_and_changes_nothing() 
 async def test_a_tool_result_and_a_call_are_left_out_with_legal_notes() -> None:
     calls = [{"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
     for broken in ("call", "result"):
-        model = Spoken("main", refusing("messages[{at}]"))
-        async with house(model) as (hf, _):
+        model = NamedModel("main", refusing("messages[{at}]"))
+        async with open_holdfast(model) as (hf, _):
             session = await hf.session("s")
             says = {"call": "see broken.png", "result": "ok"}[broken]
             told = {"call": "ok", "result": "broken.png"}[broken]
@@ -156,14 +156,14 @@ async def test_a_tool_result_and_a_call_are_left_out_with_legal_notes() -> None:
 async def test_another_upstream_gets_the_message_and_it_can_be_lifted(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}"
 
-    def opened(*models: Spoken) -> Holdfast:
+    def opened(*models: NamedModel) -> Holdfast:
         llms = {model.name: Llm(name=model.name, model="gpt-4o", client=model) for model in models}
         return Holdfast(url, roster=Roster(llms, {}))
 
-    async with opened(Spoken("main", refusing("messages[{at}]"))) as hf:
+    async with opened(NamedModel("main", refusing("messages[{at}]"))) as hf:
         await with_history(hf)
         await ask(hf, "Hello?", model="main")
-    main, other = Spoken("main", "fine"), Spoken("other", "fine")
+    main, other = NamedModel("main", "fine"), NamedModel("other", "fine")
     async with opened(main, other) as hf:
         await ask(hf, "Again?", model="main")
         assert unmarked(main.prompts[-1][2]["content"]) == NOTE, "it survives a restart"
@@ -179,8 +179,8 @@ async def test_another_upstream_gets_the_message_and_it_can_be_lifted(tmp_path: 
 
 
 async def test_two_refused_messages_that_are_named_are_both_left_out() -> None:
-    model = Spoken("main", refusing("messages[{at}]"))
-    async with house(model) as (hf, _):
+    model = NamedModel("main", refusing("messages[{at}]"))
+    async with open_holdfast(model) as (hf, _):
         await with_history(hf, {"role": "assistant", "content": "?"}, {"role": "user", "content": [BROKEN]})
         said, turn = await ask(hf, "Hello?")
         assert (said, len(model.prompts)) == ("fine", 3)
@@ -203,8 +203,8 @@ def numbered_by_a_router(shift: int) -> Callable[[dict[str, Any]], Any]:
 
 @pytest.mark.parametrize(("shift", "calls"), [(1, 2), (-1, 3)])
 async def test_a_name_that_does_not_help_is_followed_by_the_probe(shift: int, calls: int) -> None:
-    model = Spoken("main", numbered_by_a_router(shift))
-    async with house(model) as (hf, _):
+    model = NamedModel("main", numbered_by_a_router(shift))
+    async with open_holdfast(model) as (hf, _):
         session = await hf.session("s", system="Be brief.")
         await session.append({"role": "user", "content": [{"type": "text", "text": "Look."}, BROKEN]})
         await session.append({"role": "assistant", "content": "A harbour."})
@@ -217,8 +217,8 @@ async def test_a_name_that_does_not_help_is_followed_by_the_probe(shift: int, ca
 
 async def test_each_turn_probes_another_message_until_one_helps() -> None:
     """Of an imported session with several pictures the provider does not say which one it refuses."""
-    model = Spoken("main", refusing())
-    async with house(model) as (hf, _):
+    model = NamedModel("main", refusing())
+    async with open_holdfast(model) as (hf, _):
         session = await hf.session("s")
         for part in (GOOD, BROKEN, GOOD):
             await session.append({"role": "user", "content": [{"type": "text", "text": "Look."}, part]})
@@ -243,8 +243,8 @@ async def test_a_prompt_that_a_filter_refuses_is_probed() -> None:
             return ModelRejected("the model answered 400", status=400, body=body)
         return "fine"
 
-    model = Spoken("main", filtered)
-    async with house(model) as (hf, _):
+    model = NamedModel("main", filtered)
+    async with open_holdfast(model) as (hf, _):
         await ask(hf, "Hi.")
         with pytest.raises(ModelRejected):
             await ask(hf, "Tell me of the kraken.")
@@ -255,7 +255,7 @@ async def test_a_prompt_that_a_filter_refuses_is_probed() -> None:
 
 
 async def test_a_summary_does_not_repeat_a_refused_message() -> None:
-    async with house(Spoken("main", "fine")) as (hf, _):
+    async with open_holdfast(NamedModel("main", "fine")) as (hf, _):
         session = await hf.session("s")
         await session.append(
             [{"role": "user", "content": "The code is 4711."}, {"role": "assistant", "content": "Aye."}]

@@ -18,7 +18,7 @@ from holdfast.rerankers import RerankSettings
 from holdfast.search.queries import SearchResults
 from tests.service.embeddings_stub import numbers
 from tests.service.rerank_stub import Stub, serving
-from tests.service.search_kit import DAY, Talks, talks
+from tests.service.search_kit import DAY, Talks, open_talks
 
 Scores = Callable[[str, Sequence[str]], Any]
 LINES = [("user", f"kelp {'soup ' * (at % 3)}number {at}") for at in range(12)]
@@ -61,10 +61,10 @@ async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchR
 
 async def test_the_best_hits_come_in_the_order_of_the_reranker_and_the_others_follow() -> None:
     recorder = Recorder(number)
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("a", *LINES)
         plain = await at.found("kelp", limit=100)
-    async with talks(index=reranked(recorder, top=5)) as at:
+    async with open_talks(index=reranked(recorder, top=5)) as at:
         await at.said("a", *LINES)
         results = await at.hf.search("kelp", "ada", limit=100)
         found = [hit.id for hit in results.hits]
@@ -86,7 +86,7 @@ async def test_the_best_hits_come_in_the_order_of_the_reranker_and_the_others_fo
 async def test_pages_together_are_the_one_long_page(limit: int, top: int) -> None:
     """Nothing twice, nothing left out, with the same scores; only the first page asks the reranker."""
     recorder = Recorder(number)
-    async with talks(index=reranked(recorder, top=top)) as at:
+    async with open_talks(index=reranked(recorder, top=top)) as at:
         for name in "ab":
             await at.said(name, *LINES[:6])
         (whole,) = await pages(at, "kelp", 100)
@@ -99,7 +99,7 @@ async def test_pages_together_are_the_one_long_page(limit: int, top: int) -> Non
 
 
 async def test_a_page_begins_after_any_hit() -> None:
-    async with talks(index=reranked(Recorder(number), top=6)) as at:
+    async with open_talks(index=reranked(Recorder(number), top=6)) as at:
         await at.said("a", *LINES)
         (whole,) = await pages(at, "kelp", 100)
         for place, hit in enumerate(whole.hits, 1):
@@ -109,7 +109,7 @@ async def test_a_page_begins_after_any_hit() -> None:
 
 async def test_pages_keep_their_order_when_the_reranker_changes_its_mind_or_fails() -> None:
     recorder = Recorder(number)
-    async with talks(index=reranked(recorder, top=8)) as at:
+    async with open_talks(index=reranked(recorder, top=8)) as at:
         await at.said("a", *LINES)
         (whole,) = await pages(at, "kelp", 100)
         first = await at.hf.search("kelp", "ada", limit=3)
@@ -125,7 +125,7 @@ async def test_pages_keep_their_order_when_the_reranker_changes_its_mind_or_fail
 
 async def test_pages_of_a_search_that_was_not_reranked_go_on_without() -> None:
     recorder = Recorder(lambda text: float("nan"))
-    async with talks(index=reranked(recorder)) as at:
+    async with open_talks(index=reranked(recorder)) as at:
         await at.said("a", *LINES)
         plain = await at.found("kelp", limit=100, rerank=False)
         first = await at.hf.search("kelp", "ada", limit=5)
@@ -136,7 +136,7 @@ async def test_pages_of_a_search_that_was_not_reranked_go_on_without() -> None:
 
 
 async def test_a_cursor_belongs_to_a_search_with_or_without_reranking() -> None:
-    async with talks(index=reranked(Recorder(number))) as at:
+    async with open_talks(index=reranked(Recorder(number))) as at:
         await at.said("a", *LINES)
         for rerank in (True, False):
             first = await at.hf.search("kelp", "ada", limit=5, rerank=rerank)
@@ -147,7 +147,7 @@ async def test_a_cursor_belongs_to_a_search_with_or_without_reranking() -> None:
 
 
 async def test_what_is_erased_between_two_pages_is_left_out() -> None:
-    async with talks(index=reranked(Recorder(number), top=8)) as at:
+    async with open_talks(index=reranked(Recorder(number), top=8)) as at:
         await at.said("a", *LINES)
         (whole,) = await pages(at, "kelp", 100)
         first = await at.hf.search("kelp", "ada", limit=3)
@@ -165,7 +165,7 @@ async def test_what_is_erased_between_two_pages_is_left_out() -> None:
 async def test_nothing_of_another_user_and_nothing_erased_is_sent() -> None:
     async with serving() as stub:
         rerank = RerankSettings(base_url=stub.url, model="m", timeout=10)
-        async with talks(index=IndexSettings(rerank=rerank)) as at:
+        async with open_talks(index=IndexSettings(rerank=rerank)) as at:
             await at.said("a", "kelp of ada", "kelp answered", "kelp that is erased", "kelp more")
             await at.said("a", "kelp of bob", "kelp for bob", user="bob")
             await at.hf.erase(at.ref("a"), 2)
@@ -187,7 +187,7 @@ async def test_what_is_erased_while_the_reranker_thinks_is_not_shown() -> None:
         await goes_on.wait()
         return [number(text) for text in texts]
 
-    async with talks(index=reranked(slow, timeout=30)) as at:
+    async with open_talks(index=reranked(slow, timeout=30)) as at:
         await at.said("a", *LINES[:4])
         search = asyncio.create_task(at.hf.search("kelp", "ada"))
         await arrived.wait()
@@ -199,13 +199,13 @@ async def test_what_is_erased_while_the_reranker_thinks_is_not_shown() -> None:
 async def test_long_messages_are_sent_as_the_piece_that_answers() -> None:
     recorder = Recorder()
     filler = "the tide came in over the grey stones again. " * 400
-    async with talks(index=reranked(recorder, max_chars=300)) as at:
+    async with open_talks(index=reranked(recorder, max_chars=300)) as at:
         await at.said("a", ("user", f"{filler} The gate code of the harbour is 4711. {filler}"), ("user", "gate code?"))
         await at.found("gate code harbour")
         assert all(len(text) <= 300 for text in recorder.texts)
         assert any("The gate code of the harbour is 4711" in text for text in recorder.texts)
     recorder = Recorder()
-    async with talks(index=reranked(recorder)) as at:
+    async with open_talks(index=reranked(recorder)) as at:
         await at.said("a", ("user", f"{filler} The gate code is 4711. {filler}"), ("user", "the gate code"))
         await at.found("gate code")
         assert RERANK_CHARS / 2 < max(len(text) for text in recorder.texts) <= RERANK_CHARS
@@ -213,7 +213,7 @@ async def test_long_messages_are_sent_as_the_piece_that_answers() -> None:
 
 async def test_a_question_for_a_time_alone_and_a_single_hit_are_not_reranked() -> None:
     recorder = Recorder()
-    async with talks(index=reranked(recorder)) as at:
+    async with open_talks(index=reranked(recorder)) as at:
         await at.said("a", *LINES)
         await at.said("b", "the ferry leaves at noon")
         at.clock.now += DAY
@@ -229,7 +229,7 @@ async def embed(texts: Sequence[str]) -> list[list[float]]:
 @pytest.mark.parametrize("mode", ["keyword", "vector", "hybrid"])
 async def test_every_mode_is_reranked(mode: Any) -> None:
     settings = IndexSettings(embedder=embed, mode="hybrid", rerank=RerankSettings(reranker=Recorder(number)))
-    async with talks(index=settings) as at:
+    async with open_talks(index=settings) as at:
         await at.said("a", *LINES)
         hits = (await at.hf.search("kelp", "ada", mode=mode)).hits
         assert [hit.seq for hit in hits] == sorted((hit.seq for hit in hits), reverse=True)
@@ -237,7 +237,7 @@ async def test_every_mode_is_reranked(mode: Any) -> None:
 
 
 async def test_the_best_hit_of_each_session_and_results_of_tools_are_reranked() -> None:
-    async with talks(index=reranked(Recorder(number))) as at:
+    async with open_talks(index=reranked(Recorder(number))) as at:
         for name in "abc":
             await at.said(name, ("user", "kelp 1"), ("user", f"kelp kelp {ord(name)}"))
         hits = (await at.hf.search("kelp", "ada", session_level=True)).hits
@@ -259,7 +259,7 @@ async def test_the_best_hit_of_each_session_and_results_of_tools_are_reranked() 
 async def test_a_wrong_answer_leaves_the_order_and_is_noted(body: str, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(always=lambda: web.Response(text=body)) as stub:
         rerank = RerankSettings(base_url=stub.url, model="m", api_key="sk-very-secret", timeout=10)
-        async with talks(index=IndexSettings(rerank=rerank)) as at:
+        async with open_talks(index=IndexSettings(rerank=rerank)) as at:
             await at.said("a", *LINES)
             plain = await at.found("kelp", limit=100, rerank=False)
             with caplog.at_level(logging.DEBUG, "holdfast"):
@@ -273,7 +273,7 @@ async def test_a_wrong_answer_leaves_the_order_and_is_noted(body: str, caplog: p
 
 async def test_one_that_is_not_there_leaves_the_order() -> None:
     rerank = RerankSettings(base_url="http://127.0.0.1:9/v2", model="m", timeout=0.2)
-    async with talks(index=IndexSettings(rerank=rerank)) as at:
+    async with open_talks(index=IndexSettings(rerank=rerank)) as at:
         await at.said("a", *LINES)
         results = await at.hf.search("kelp", "ada")
         assert len(results.hits) == 10
@@ -283,7 +283,7 @@ async def test_one_that_is_not_there_leaves_the_order() -> None:
 async def test_a_late_one_leaves_the_order() -> None:
     async with serving(hold=asyncio.Event()) as stub:
         rerank = RerankSettings(base_url=stub.url, model="m", timeout=0.1)
-        async with talks(index=IndexSettings(rerank=rerank)) as at:
+        async with open_talks(index=IndexSettings(rerank=rerank)) as at:
             await at.said("a", *LINES)
             plain = await at.found("kelp", rerank=False)
             async with asyncio.timeout(5):
@@ -305,7 +305,7 @@ def recalled(at: Talks) -> str:
 @pytest.mark.parametrize("prompts", [False, True])
 async def test_prompts_are_reranked_only_if_that_is_said(prompts: bool) -> None:
     recorder = Recorder(number)
-    async with talks(index=reranked(recorder, prompts=prompts)) as at:
+    async with open_talks(index=reranked(recorder, prompts=prompts)) as at:
         await at.said("a", *LINES)
         session = await at.hf.session("b", user_id="ada", agent="finder")
         await session.send("kelp soup?")
@@ -324,7 +324,7 @@ async def test_a_late_reranker_leaves_a_prompt_what_it_recalls() -> None:
         return [0.0] * len(texts)
 
     try:
-        async with talks(index=reranked(blocked, prompts=True, timeout=20)) as at:
+        async with open_talks(index=reranked(blocked, prompts=True, timeout=20)) as at:
             await at.said("a", *LINES)
             session = await at.hf.session("b", user_id="ada", agent="finder")
             await session.send("kelp soup?")
@@ -340,7 +340,7 @@ async def test_the_reranker_is_closed_with_the_holdfast() -> None:
         def close(self) -> None:
             closed.append(True)
 
-    async with talks(index=reranked(Own())) as at:
+    async with open_talks(index=reranked(Own())) as at:
         await at.said("a", *LINES)
         await at.found("kelp")
     assert closed == [True]

@@ -16,14 +16,14 @@ from holdfast.errors import ModelUnavailable
 from holdfast.overlays.scorers import BATCH
 from holdfast.overlays.scoring import LOOK_BACK, PAUSE, TRIES, Scoring
 from holdfast.stores.sessions import NewSession
-from tests.service.scoring_kit import REF, Asked, by_length, call, reply, rigged, user
+from tests.service.scoring_kit import REF, RecordingScorer, by_length, call, open_rig, reply, user
 
 # -- what is asked, and kept -------------------------------------------------------
 
 
 async def test_a_callable_gets_messages_as_they_are_sent_and_its_numbers_are_kept() -> None:
-    scorer = Asked(lambda messages: [0.25, 1.0, 0.5][: len(messages)])
-    async with rigged(scorer) as rig:
+    scorer = RecordingScorer(lambda messages: [0.25, 1.0, 0.5][: len(messages)])
+    async with open_rig(scorer) as rig:
         await rig.say(user("Where is K-113?"), *call("get", "shipped"))
         assert await rig.score() == 3
         assert await rig.importances() == [0.25, 1.0, 0.5]
@@ -41,7 +41,7 @@ async def test_a_plain_function_runs_in_a_thread() -> None:
         threads.append(threading.current_thread())
         return by_length(messages)
 
-    async with rigged(scorer) as rig:
+    async with open_rig(scorer) as rig:
         await rig.say(user("Hello."))
         assert await rig.score() == 1
     assert threads[0] is not threading.main_thread()
@@ -49,16 +49,16 @@ async def test_a_plain_function_runs_in_a_thread() -> None:
 
 async def test_a_function_that_returns_an_awaitable_is_awaited() -> None:
     def scorer(messages: Sequence[dict[str, Any]]) -> Any:
-        return Asked()(messages)
+        return RecordingScorer()(messages)
 
-    async with rigged(scorer) as rig:
+    async with open_rig(scorer) as rig:
         await rig.say(user("Hello."))
         assert await rig.score() == 1
 
 
 async def test_nobody_is_asked_twice() -> None:
-    scorer = Asked()
-    async with rigged(scorer) as rig:
+    scorer = RecordingScorer()
+    async with open_rig(scorer) as rig:
         await rig.say(user("one"), reply("two"))
         assert await rig.score() == 2
         assert await rig.score() == 0
@@ -72,8 +72,8 @@ async def test_nobody_is_asked_twice() -> None:
 
 async def test_what_a_caller_said_of_any_message_of_a_unit_stands() -> None:
     """What decides is the highest of a unit, so that the others of it must not be rated."""
-    scorer = Asked(lambda messages: [0.9] * len(messages))
-    async with rigged(scorer) as rig:
+    scorer = RecordingScorer(lambda messages: [0.9] * len(messages))
+    async with open_rig(scorer) as rig:
         asked, result = call("get", "shipped")
         await rig.say(asked, importance=0.1)
         await rig.say(result)
@@ -84,7 +84,7 @@ async def test_what_a_caller_said_of_any_message_of_a_unit_stands() -> None:
 
 
 async def test_an_importance_that_a_caller_gives_meanwhile_stands() -> None:
-    async with rigged(None) as rig:
+    async with open_rig(None) as rig:
         await rig.say(user("one"), user("two"))
 
         async def scorer(messages: Sequence[dict[str, Any]]) -> list[float]:
@@ -97,8 +97,8 @@ async def test_an_importance_that_a_caller_gives_meanwhile_stands() -> None:
 
 
 async def test_calls_without_their_results_wait_for_them() -> None:
-    scorer = Asked()
-    async with rigged(scorer) as rig:
+    scorer = RecordingScorer()
+    async with open_rig(scorer) as rig:
         await rig.say(user("go"), *call("get", None))
         assert await rig.score() == 1
         await rig.say(Message(role="tool", content="shipped", tool_call_id="c"))
@@ -107,8 +107,8 @@ async def test_calls_without_their_results_wait_for_them() -> None:
 
 
 async def test_batches_are_bounded_and_hold_whole_units() -> None:
-    scorer = Asked()
-    async with rigged(scorer) as rig:
+    scorer = RecordingScorer()
+    async with open_rig(scorer) as rig:
         for number in range(BATCH):
             await rig.say(user(f"order {number}"), *call("get", f"state {number}", f"c{number}"))
         assert await rig.score() == 3 * BATCH
@@ -118,10 +118,10 @@ async def test_batches_are_bounded_and_hold_whole_units() -> None:
 
 
 async def test_of_a_unit_longer_than_a_batch_the_first_messages_speak() -> None:
-    scorer = Asked()
+    scorer = RecordingScorer()
     calls = tuple(ToolCall(f"c{number}", "get", "{}") for number in range(3 * BATCH))
     results = [Message(role="tool", content="x", tool_call_id=one.id) for one in calls]
-    async with rigged(scorer) as rig:
+    async with open_rig(scorer) as rig:
         await rig.say(Message(role="assistant", tool_calls=calls), *results, user("thanks"))
         assert await rig.score() > BATCH
         assert await rig.score() == 0
@@ -132,8 +132,8 @@ async def test_of_a_unit_longer_than_a_batch_the_first_messages_speak() -> None:
 
 
 async def test_of_a_long_import_the_newest_messages_are_rated_run_by_run() -> None:
-    scorer = Asked()
-    async with rigged(scorer) as rig:
+    scorer = RecordingScorer()
+    async with open_rig(scorer) as rig:
         await rig.say(*(user(f"message {number}") for number in range(LOOK_BACK + 50)))
         first = await rig.score()
         assert 0 < first < LOOK_BACK
@@ -145,14 +145,14 @@ async def test_of_a_long_import_the_newest_messages_are_rated_run_by_run() -> No
 
 
 async def test_without_a_scorer_nothing_is_rated() -> None:
-    async with rigged(None) as rig:
+    async with open_rig(None) as rig:
         await rig.say(user("Hello."))
         assert await rig.score() == 0
         assert await rig.importances() == [None]
 
 
 async def test_a_message_without_a_number_is_left_to_its_signals() -> None:
-    async with rigged(Asked(lambda messages: [None, 0.5])) as rig:
+    async with open_rig(RecordingScorer(lambda messages: [None, 0.5])) as rig:
         await rig.say(user("one"), user("two"))
         assert await rig.score() == 1
         assert await rig.importances() == [None, 0.5]
@@ -166,8 +166,8 @@ async def test_a_message_without_a_number_is_left_to_its_signals() -> None:
     [[0.5], [0.5, 0.5, 0.5], [0.5, 7], [0.5, float("nan")], [0.5, "high"], [True, False], "ab", None, {"a": 1, "b": 2}],
 )
 async def test_nonsense_leaves_a_batch_unrated_and_it_is_tried_again(answer: Any) -> None:
-    scorer = Asked(lambda messages: answer)
-    async with rigged(scorer) as rig:
+    scorer = RecordingScorer(lambda messages: answer)
+    async with open_rig(scorer) as rig:
         await rig.say(user("one"), user("two"))
         assert await rig.score() == 0
         assert await rig.importances() == [None, None]
@@ -188,8 +188,8 @@ async def test_a_batch_that_fails_again_and_again_gets_smaller_and_is_left_in_th
     def answer(messages: list[dict[str, Any]]) -> Any:
         return ValueError("no") if any(message["content"] == poison for message in messages) else by_length(messages)
 
-    scorer = Asked(answer)
-    async with rigged(scorer) as rig:
+    scorer = RecordingScorer(answer)
+    async with open_rig(scorer) as rig:
         await rig.say(user(poison), *(user(f"message {number}") for number in range(2 * BATCH)))
         for _ in range(TRIES + 2):
             await rig.score()
@@ -206,8 +206,8 @@ async def test_a_batch_that_fails_again_and_again_gets_smaller_and_is_left_in_th
 
 async def test_a_scorer_that_cannot_be_reached_is_left_alone_for_a_while() -> None:
     """By all sessions, and not given up: the same batch is asked about when it is back."""
-    scorer = Asked(lambda messages: ModelUnavailable("down"))
-    async with rigged(scorer) as rig:
+    scorer = RecordingScorer(lambda messages: ModelUnavailable("down"))
+    async with open_rig(scorer) as rig:
         await rig.say(user("one"))
         other = SessionRef("ada", "other")
         await rig.store.create(NewSession(id=other.id, user_id=other.user_id, timestamp=0))
@@ -221,8 +221,8 @@ async def test_a_scorer_that_cannot_be_reached_is_left_alone_for_a_while() -> No
 
 
 async def test_the_time_that_an_upstream_asks_for_is_given() -> None:
-    scorer = Asked(lambda messages: ModelUnavailable("busy", status=429, retry_after=90.0))
-    async with rigged(scorer) as rig:
+    scorer = RecordingScorer(lambda messages: ModelUnavailable("busy", status=429, retry_after=90.0))
+    async with open_rig(scorer) as rig:
         await rig.say(user("one"))
         await rig.score()
         rig.clock.now += 89_000
@@ -234,7 +234,7 @@ async def test_the_time_that_an_upstream_asks_for_is_given() -> None:
 
 
 async def test_a_store_that_fails_is_no_error_of_a_run(caplog: pytest.LogCaptureFixture) -> None:
-    async with rigged(Asked()) as rig:
+    async with open_rig(RecordingScorer()) as rig:
         await rig.say(user("one"))
         await rig.store.close()
         with caplog.at_level(logging.ERROR):
@@ -243,7 +243,7 @@ async def test_a_store_that_fails_is_no_error_of_a_run(caplog: pytest.LogCapture
 
 
 async def test_a_session_that_is_gone_is_forgotten() -> None:
-    async with rigged(Asked()) as rig:
+    async with open_rig(RecordingScorer()) as rig:
         await rig.say(user("one"))
         await rig.store.remove(REF)
         assert await rig.score() == 0
@@ -263,7 +263,7 @@ async def test_one_run_a_session_at_a_time_and_what_came_meanwhile_behind_it() -
         await gate.wait()
         return [0.5] * len(messages)
 
-    async with rigged(scorer) as rig:
+    async with open_rig(scorer) as rig:
         await rig.say(user("one"))
         rig.scoring.schedule(REF, "mine")
         await started.wait()
@@ -285,7 +285,7 @@ async def test_closing_ends_what_is_under_way() -> None:
         await asyncio.Event().wait()
         return []
 
-    async with rigged(scorer) as rig:
+    async with open_rig(scorer) as rig:
         await rig.say(user("one"))
         rig.scoring.schedule(REF, "mine")
         await started.wait()

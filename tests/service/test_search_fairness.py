@@ -11,7 +11,7 @@ from holdfast.recall import snippets
 from holdfast.recall.questions import Question, parse_question
 from holdfast.recall.snippets import SnippetBudget, make_snippet
 from tests.loop_guard import watch
-from tests.service.search_kit import talks
+from tests.service.search_kit import open_talks
 
 MIB = 1 << 20
 
@@ -30,7 +30,7 @@ def question(text: str) -> Question:
 
 async def test_snippets_of_large_messages_are_made_off_the_loop_with_bounded_work() -> None:
     """Seen: a search of eight 1 MB messages stemmed each of them on the event loop, for 10 to 42 s."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("s", *(f"harbour {distinct_words(MIB, seed)}" for seed in range(8)))
         with watch() as guard:
             page = await at.hf.search("harbour kelp", "ada")
@@ -43,7 +43,7 @@ async def test_snippets_of_large_messages_are_made_off_the_loop_with_bounded_wor
 
 async def test_a_turn_that_recalls_large_messages_does_so_off_the_loop() -> None:
     """Ordinary chats with search on do the same work."""
-    async with talks() as at:
+    async with open_talks() as at:
         # Other words than those above: what was analysed once is remembered.
         await at.said("s", *(f"harbour {distinct_words(MIB, seed)}" for seed in range(100, 104)))
         session = await at.hf.session("now", user_id="ada", agent="finder")

@@ -11,7 +11,7 @@ import pytest
 from holdfast.recall.base import Lookup
 from holdfast.search.queries import SearchResults
 from tests.clocks import START
-from tests.service.search_kit import DAY, Talks, talks
+from tests.service.search_kit import DAY, Talks, open_talks
 from tests.stores.conftest import _place
 
 NOTE = "no word of the query was found: searched for words that differ in one letter"
@@ -29,7 +29,7 @@ async def asked(at: Talks, query: str, **more: Any) -> SearchResults:
 
 async def test_a_slip_finds_what_was_meant_on_every_engine(url: str) -> None:
     """With its words marked, page by page; another user's words are none that it may have been."""
-    async with talks(url=url) as at:
+    async with open_talks(url=url) as at:
         await at.said(
             "s", "The ferry leaves at nine.", "Noted.", "The harbour is closed.", "Ferry tickets are sold there."
         )
@@ -47,7 +47,7 @@ async def test_a_slip_finds_what_was_meant_on_every_engine(url: str) -> None:
 
 
 async def test_filters_hold_for_what_was_meant() -> None:
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("a", "The ferry leaves at nine.")
         at.clock.now += DAY
         await at.said("b", "The ferry is late.")
@@ -62,7 +62,7 @@ async def test_filters_hold_for_what_was_meant() -> None:
 
 async def test_a_word_that_was_said_is_never_taken_for_another() -> None:
     """Also where a filter leaves nothing of it, or another word of the query is not known."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("a", "The ferry leaves at nine.", "Her name is Kerry.")
         await at.said("b", "Fetty came by.")
         for query, filters in (("ferry", {"session_id": "b"}), ("ferry lobtser", {}), ("Kerry", {"session_id": "b"})):
@@ -73,7 +73,7 @@ async def test_a_word_that_was_said_is_never_taken_for_another() -> None:
 
 async def test_what_comes_into_a_prompt_is_what_was_said_and_no_guess() -> None:
     """A message of words that the user has never said recalls nothing."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("a", "The ferry leaves at nine.")
         session = await at.hf.session("now", user_id="ada", agent="finder")
         await session.send("ferrry")
@@ -84,7 +84,7 @@ async def test_what_comes_into_a_prompt_is_what_was_said_and_no_guess() -> None:
 
 async def test_it_costs_two_looks_and_only_where_nothing_is_known() -> None:
     """However many words the query has, and whatever the user has said."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("a", *(f"The ferry{number} leaves at nine." for number in range(30)))
         index = at.hf.engine.index
         assert index is not None

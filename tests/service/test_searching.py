@@ -17,14 +17,14 @@ from holdfast.search.queries import SearchOptions, SearchResults
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 from tests.clocks import START
-from tests.service.search_kit import DAY, talks
+from tests.service.search_kit import DAY, open_talks
 
 # -- what is found -------------------------------------------------------------
 
 
 async def test_a_hit_says_what_was_said_where_when_and_by_whom() -> None:
     """The text is the log's, its words are marked, and its score has its parts."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("harbour", "My gate code is 4711.", "Noted: the gate.", "Soup with kelp, please.", agent="plain")
         (hit, *_) = (await at.hf.search("what is the gate code?", "ada")).hits
         assert (hit.session_id, hit.seq, hit.turn_id, hit.role, hit.timestamp) == ("harbour", 0, 0, "user", START)
@@ -38,7 +38,7 @@ async def test_a_hit_says_what_was_said_where_when_and_by_whom() -> None:
 
 async def test_neighbours_come_on_request_and_no_more_than_asked() -> None:
     """What was said before and behind, in its order."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("s", "one", "two", "three", "the ferry leaves at nine", "five", "six")
         (hit, *_) = (await at.hf.search("ferry leaves", "ada", neighbours=2)).hits
         assert [one.text for one in hit.before] == ["two", "three"]
@@ -65,7 +65,7 @@ async def test_neighbours_come_on_request_and_no_more_than_asked() -> None:
 )
 async def test_filters_let_pass_what_they_say_and_never_widen(filters: dict[str, Any], wanted: set[str]) -> None:
     """What passes no filter is not found, also where that leaves nothing."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("a", "kelp soup", "kelp it is")
         at.clock.now += DAY
         await at.said("b", "kelp again", "more kelp")
@@ -74,7 +74,7 @@ async def test_filters_let_pass_what_they_say_and_never_widen(filters: dict[str,
 
 async def test_what_an_agent_said_is_found_by_its_name() -> None:
     """The filter is by who answered."""
-    async with talks(lambda _: "Kelp grows to 60 m.") as at:
+    async with open_talks(lambda _: "Kelp grows to 60 m.") as at:
         session = await at.hf.session("s", user_id="ada", agent="plain")
         await session.send("How long is kelp?")
         await at.settled()
@@ -87,7 +87,7 @@ async def test_what_an_agent_said_is_found_by_its_name() -> None:
 )
 async def test_nothing_in_a_query_is_syntax(query: str) -> None:
     """Whatever stands around a word, it is a word."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("s", "kelp")
         await at.said("t", "nothing of the kind", user="ada")
         assert (await at.found(query))[:1] == ["s#0"]
@@ -96,14 +96,14 @@ async def test_nothing_in_a_query_is_syntax(query: str) -> None:
 @pytest.mark.parametrize("query", ["the", "of the and", "?!…", "🦀"])
 async def test_words_that_say_nothing_find_nothing(query: str) -> None:
     """No filter is widened for them, and nothing is guessed."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("s", "the crab of the sea and the shore 🦀")
         assert await at.found(query) == []
 
 
 async def test_results_of_tools_are_found_when_asked_for() -> None:
     """And only then."""
-    async with talks() as at:
+    async with open_talks() as at:
         call = {"id": "c", "type": "function", "function": {"name": "tide", "arguments": "{}"}}
         session = await at.hf.session("s", user_id="ada")
         await session.append(
@@ -123,7 +123,7 @@ async def test_results_of_tools_are_found_when_asked_for() -> None:
 
 async def test_results_are_json() -> None:
     """All of it can be told, and read again."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("s", "Soup, please.", "With kelp?", "No.")
         results = await at.hf.search("kelp", "ada", neighbours=1, limit=1)
         assert results.hits
@@ -135,7 +135,7 @@ async def test_results_are_json() -> None:
 
 async def test_what_did_i_ask_about_yesterday() -> None:
     """A question that names a time alone: what the user said then, the newest first."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("old", "An old question?", "An old answer.")
         at.clock.now += 3 * DAY
         await at.said("s", "How deep is the harbour?", "Nine metres.", "And the river?", "Three.")
@@ -155,7 +155,7 @@ async def test_what_did_i_ask_about_yesterday() -> None:
 
 async def test_a_time_narrows_together_with_the_filters() -> None:
     """Both hold; where they have nothing in common there is nothing."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("s", "kelp soup")
         at.clock.now += DAY
         asked = "what did I say about kelp yesterday"
@@ -166,7 +166,7 @@ async def test_a_time_narrows_together_with_the_filters() -> None:
 
 
 async def test_a_time_goes_first_and_only_a_filter_leaves_the_rest_out() -> None:
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("old", "kelp soup and kelp salad")
         at.clock.now += 3 * DAY
         await at.said("s", "some kelp")
@@ -180,7 +180,7 @@ async def test_a_time_goes_first_and_only_a_filter_leaves_the_rest_out() -> None
 
 async def test_what_happened_on_a_day_is_what_was_said_then_or_is_about_it() -> None:
     """Since then much else was said, and that is newer."""
-    async with talks() as at:
+    async with open_talks() as at:
         at.clock.now += 3 * DAY  # a Friday
         await at.said("then", "The ferry broke down.", "I see.")
         at.clock.now += 2 * DAY
@@ -193,7 +193,7 @@ async def test_what_happened_on_a_day_is_what_was_said_then_or_is_about_it() -> 
 
 
 async def test_a_filter_that_does_not_apply_is_noted() -> None:
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("s", "kelp soup")
         assert (await at.hf.search("kelp", "ada", time="filter")).notes == (
             "not filtered by time: the query does not ask for messages from some time",
@@ -202,7 +202,7 @@ async def test_a_filter_that_does_not_apply_is_noted() -> None:
 
 async def test_what_is_about_a_time_goes_before_what_is_not() -> None:
     """The appointment is three days after the message that names it."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("a", "The dentist is in Harbour Street, and the dentist is kind.", "Good.")
         await at.said("b", "My dentist has time next Friday.", "Noted.")
         at.clock.now += 30 * DAY
@@ -216,7 +216,7 @@ async def test_the_snippet_of_a_long_message_shows_the_chunk_that_was_found() ->
         for n in range(20)
     ]
     paragraphs[13] = "The spare key of the boathouse hangs behind the blue lifebelt."
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("s", "\n\n".join(paragraphs), "I see.")
         await at.said("t", "The weather is fine.", "Good.")
         first = (await at.hf.search("Where is the boathouse key?", "ada")).hits[0]
@@ -228,7 +228,7 @@ async def test_the_snippet_of_a_long_message_shows_the_chunk_that_was_found() ->
 
 async def test_a_message_with_the_word_goes_before_its_neighbours() -> None:
     """In a short session about something else, what is said around the word says nothing of it."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said(
             "s",
             "Good morning to you.",
@@ -241,7 +241,7 @@ async def test_a_message_with_the_word_goes_before_its_neighbours() -> None:
 
 async def test_days_begin_where_the_caller_is() -> None:
     """22:13 in London is the next morning in Tokyo."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("s", "kelp soup")
         at.clock.now += 4 * 3_600_000  # 02:13 of the 15th in London, 11:13 of the 15th in Tokyo
         assert await at.found("what did I ask yesterday?") == ["s#0"]
@@ -254,7 +254,7 @@ async def test_days_begin_where_the_caller_is() -> None:
 
 async def test_what_the_log_has_not_is_not_shown_and_the_page_is_filled() -> None:
     """Erased, retired, deleted behind the index's back, or another session of the name: further hits take the place."""
-    async with talks() as at:
+    async with open_talks() as at:
         for name in "abcdefgh":
             await at.said(name, f"kelp {name}", "fine")
         followed = at.hf.engine.life.store
@@ -272,7 +272,7 @@ async def test_what_the_log_has_not_is_not_shown_and_the_page_is_filled() -> Non
 
 async def test_what_was_erased_is_gone_at_once() -> None:
     """And so is what was rewound or deleted."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("s", "kelp one", "kelp two", "kelp three", "kelp four")
         await at.hf.erase(at.ref("s"), 0)
         assert set(await at.found("kelp")) == {"s#1", "s#2", "s#3"}
@@ -285,7 +285,7 @@ async def test_what_was_erased_is_gone_at_once() -> None:
 
 async def test_hits_that_are_neighbours_are_read_together(tmp_path: Path) -> None:
     """A session, and each run of its messages, is read once, whatever number of hits it has."""
-    async with talks(url=f"sqlite:///{tmp_path}/chat.db") as at:
+    async with open_talks(url=f"sqlite:///{tmp_path}/chat.db") as at:
         await at.said("s", *[f"kelp soup, day {number}" for number in range(8)])
         store, reads = at.hf.engine.store, list[str]()
         for name in ("get", "entries"):
@@ -302,7 +302,7 @@ async def test_hits_that_are_neighbours_are_read_together(tmp_path: Path) -> Non
 
 async def test_a_search_for_a_prompt_reads_what_it_shows_and_no_more(tmp_path: Path) -> None:
     """Nobody asks for its next page."""
-    async with talks(url=f"sqlite:///{tmp_path}/chat.db") as at:
+    async with open_talks(url=f"sqlite:///{tmp_path}/chat.db") as at:
         for number in range(6):
             await at.said(f"s{number}", "kelp soup")
         read: list[str] = []
@@ -321,7 +321,7 @@ async def test_a_search_for_a_prompt_reads_what_it_shows_and_no_more(tmp_path: P
 
 async def test_a_session_made_anew_shows_nothing_of_the_old_one() -> None:
     """It has the name, not the identity."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("s", "kelp of old")
         await at.hf.delete(at.ref("s"))
         await at.said("s", "dulse of today")
@@ -331,7 +331,7 @@ async def test_a_session_made_anew_shows_nothing_of_the_old_one() -> None:
 
 async def test_what_was_just_said_is_found() -> None:
     """A search waits, for a moment, for what this process was told."""
-    async with talks() as at:
+    async with open_talks() as at:
         session = await at.hf.session("s", user_id="ada")
         await session.append({"role": "user", "content": "kelp soup"})
         assert await at.found("kelp") == ["s#0"]
@@ -370,7 +370,7 @@ async def test_what_was_just_said_is_found() -> None:
 )
 async def test_what_cannot_be_asked_is_refused_by_name(asked: dict[str, Any], param: str) -> None:
     """Before anything is looked up; the query is not quoted."""
-    async with talks() as at:
+    async with open_talks() as at:
         with pytest.raises(InvalidRequest) as refused:
             await at.hf.search(**{"query": "kelp", "user_id": "ada", **asked})
         assert refused.value.param == param
@@ -379,6 +379,6 @@ async def test_what_cannot_be_asked_is_refused_by_name(asked: dict[str, Any], pa
 
 async def test_without_an_index_it_says_so() -> None:
     """Not an empty answer."""
-    async with talks(index=None) as at:
+    async with open_talks(index=None) as at:
         with pytest.raises(InvalidRequest, match="no index here"):
             await at.found("kelp")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidRequest
 from holdfast.search.queries import PagePosition, SearchResults, decode_cursor, encode_cursor
-from tests.service.search_kit import DAY, Talks, talks
+from tests.service.search_kit import DAY, Talks, open_talks
 
 
 async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchResults]:
@@ -26,7 +26,7 @@ async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchR
 @pytest.mark.parametrize("limit", [1, 3, 7, 100])
 async def test_pages_together_are_the_one_long_page(query: str, limit: int) -> None:
     """Nothing twice, nothing left out, in one order, whatever the size of a page."""
-    async with talks() as at:
+    async with open_talks() as at:
         for name in "abc":
             await at.said(name, *(("user", f"kelp {'soup ' * (at_ % 3)}{at_}") for at_ in range(7)))
         at.clock.now += DAY
@@ -40,7 +40,7 @@ async def test_pages_together_are_the_one_long_page(query: str, limit: int) -> N
 
 async def test_what_is_said_between_two_pages_does_not_come_in() -> None:
     """Neither doubled nor pushed: and "yesterday" stays the day that it was."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("a", *(("user", f"kelp number {number}") for number in range(6)))
         at.clock.now += DAY
         first = await at.hf.search("what did I say about kelp yesterday", "ada", limit=3)
@@ -53,7 +53,7 @@ async def test_what_is_said_between_two_pages_does_not_come_in() -> None:
 
 async def test_what_a_clock_that_is_ahead_has_written_is_on_every_page() -> None:
     """Messages from the future, of another server's clock or an import, are paged like others."""
-    async with talks() as at:
+    async with open_talks() as at:
         at.clock.now += DAY
         await at.said("a", "kelp one", "kelp two", "kelp three", "kelp four")
         at.clock.now -= DAY
@@ -63,7 +63,7 @@ async def test_what_a_clock_that_is_ahead_has_written_is_on_every_page() -> None
 
 async def test_a_cursor_is_of_one_search() -> None:
     """With another query, filter, user or tenant, or changed by one character, it is refused."""
-    async with talks() as at:
+    async with open_talks() as at:
         for user in ("ada", "bob"):
             await at.said("s", "kelp one", "kelp two", "kelp three", user=user)
         cursor = (await at.hf.search("kelp", "ada", limit=1)).cursor
@@ -127,7 +127,7 @@ def test_a_cursor_gives_back_its_place_and_nothing_else_does(
 
 async def test_session_level_gives_the_best_of_each() -> None:
     """One hit a session, also over pages."""
-    async with talks() as at:
+    async with open_talks() as at:
         for name in "abcd":
             await at.said(name, f"kelp {name}", "more kelp", "kelp kelp")
         found = await pages(at, "kelp", 3, session_level=True)

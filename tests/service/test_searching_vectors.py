@@ -10,7 +10,7 @@ from holdfast.errors import EmbeddingFailed, InvalidRequest, MissingExtra, Store
 from holdfast.indexes.settings import IndexSettings
 from holdfast.recall.vectors import to_vector
 from holdfast.search.ranked_search import WITHOUT_VECTORS
-from tests.service.search_kit import talks
+from tests.service.search_kit import open_talks
 
 
 class Sea:
@@ -36,7 +36,7 @@ class Sea:
 async def test_a_vector_finds_what_words_do_not() -> None:
     """By vector and by both; the hit says how near it is."""
     sea = Sea()
-    async with talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
+    async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
         await at.said("s", "I like seaweed")
         await at.said("t", "I like trains")
         assert await at.found("kelp", mode="keyword") == []
@@ -50,7 +50,7 @@ async def test_a_vector_finds_what_words_do_not() -> None:
 async def test_a_search_says_that_messages_wait_for_a_vector() -> None:
     """Until all of them have one, by vector and by both; nothing is said of other users' messages."""
     sea = Sea()
-    async with talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
+    async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
         await at.said("s", "I like seaweed")
         assert (await at.hf.search("kelp", "ada")).notes == ()
         sea.failure = EmbeddingFailed("away", again=True)
@@ -63,7 +63,7 @@ async def test_a_search_says_that_messages_wait_for_a_vector() -> None:
 
 async def test_without_an_embedder_hybrid_is_by_words_and_says_so() -> None:
     """`vector` is an error: nothing else was asked for."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("s", "kelp")
         results = await at.hf.search("kelp", "ada", mode="hybrid")
         assert (results.mode, len(results.hits)) == ("keyword", 1)
@@ -75,7 +75,7 @@ async def test_without_an_embedder_hybrid_is_by_words_and_says_so() -> None:
 async def test_an_embedder_that_fails_leaves_words_and_no_word_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     """Hybrid goes on; vector tells; what was asked is in no log line."""
     sea = Sea()
-    async with talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
+    async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
         await at.said("s", "kelp")
         sea.failure = EmbeddingFailed("away", again=True)
         results = await at.hf.search("kelp secretword", "ada")
@@ -89,7 +89,7 @@ async def test_an_embedder_that_fails_leaves_words_and_no_word_in_the_log(caplog
 async def test_where_what_an_embedder_needs_is_not_installed_words_are_found_all_the_same() -> None:
     """The local model without NumPy: messages and memories are found by their words, and the results say so."""
     sea = Sea()
-    async with talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
+    async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
         await at.said("s", "kelp")
         await at.hf.memories.remember("Ada eats kelp", user_id="ada")
         sea.failure = MissingExtra("NumPy", "embeddings")
@@ -104,7 +104,7 @@ async def test_where_what_an_embedder_needs_is_not_installed_words_are_found_all
 async def test_a_configured_vector_mode_outlives_its_embedder() -> None:
     """By words, for messages and memories alike; who asks for vectors alone is told."""
     sea = Sea()
-    async with talks(index=IndexSettings(embedder=sea, mode="vector")) as at:
+    async with open_talks(index=IndexSettings(embedder=sea, mode="vector")) as at:
         await at.said("s", "kelp")
         await at.hf.memories.remember("Ada eats kelp", user_id="ada")
         sea.failure = EmbeddingFailed("away", again=True)
@@ -119,7 +119,7 @@ async def test_a_configured_vector_mode_outlives_its_embedder() -> None:
 
 async def test_an_index_that_fails_leaves_memories_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
     """By both they are looked up without it, and that is told; by vectors alone it is an error."""
-    async with talks(index=IndexSettings(embedder=Sea(), mode="hybrid")) as at:
+    async with open_talks(index=IndexSettings(embedder=Sea(), mode="hybrid")) as at:
         await at.hf.memories.remember("Ada eats kelp", user_id="ada")
 
         async def fails(*_: Any, **__: Any) -> Any:

@@ -23,7 +23,7 @@ from holdfast.sessions.forks import fork_for_request
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.log import Append
 from tests.clocks import Clock
-from tests.service.told_model import ToldModel
+from tests.service.scripted_model import ScriptedModel
 
 FILLER = (
     "The weather was mild over the harbour and the boats came in one after the other, as at this time of the year. "
@@ -52,7 +52,9 @@ def conversation(*said: str, after: int = 12) -> list[dict[str, Any]]:
 
 
 def roster_of(**agents: Agent) -> Roster:
-    return Roster({"default": Llm(name="default", model="gpt-4o", client=ToldModel("fine"))}, agents, context=STRATEGY)
+    return Roster(
+        {"default": Llm(name="default", model="gpt-4o", client=ScriptedModel("fine"))}, agents, context=STRATEGY
+    )
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from holdfast.context.recalled import RecallSettings, is_recalled
 from holdfast.errors import InvalidRequest, StoreUnavailable
 from holdfast.sessions.handle import SessionHandle
 from holdfast.wire.openai import parse_message
-from tests.service.recall_kit import Letters
-from tests.service.told_model import ToldModel
+from tests.service.recall_kit import LetterEmbedder
+from tests.service.scripted_model import ScriptedModel
 
 FACT = "The boat is called Kittiwake, and her mooring costs 420 a month."
 ASKED = "What does the mooring cost?"
@@ -267,7 +267,7 @@ async def test_the_block_stays_the_same_in_all_calls_of_a_turn() -> None:
 
 async def test_meaning_counts_where_there_are_vectors() -> None:
     async with holdfast.open(
-        "sqlite://:memory:", index=holdfast.IndexSettings(mode="hybrid", embedder=Letters())
+        "sqlite://:memory:", index=holdfast.IndexSettings(mode="hybrid", embedder=LetterEmbedder())
     ) as hf:
         session = await hf.session("s")
         await fill(session, "zzzz zzzz qqqq")
@@ -278,7 +278,7 @@ async def test_meaning_counts_where_there_are_vectors() -> None:
 
 
 async def test_a_model_without_an_agent_has_what_the_roster_says() -> None:
-    model = ToldModel("ok")
+    model = ScriptedModel("ok")
     llms = {"default": Llm(name="default", model="gpt-4o", client=model)}
     agents = {"own": Agent(name="own", recalls={}), "same": Agent(name="same")}
     roster = Roster(llms, agents, recalls={"memory": RecallSettings(), "conversation": RecallSettings()})

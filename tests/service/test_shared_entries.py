@@ -20,7 +20,7 @@ from holdfast.sessions.erasure import erase_everywhere
 from holdfast.sessions.forks import fork_for_request
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.log import Append, SavedView
-from tests.service.search_kit import Talks, talks
+from tests.service.search_kit import Talks, open_talks
 
 PIXEL = "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 SECRET = "my card is kelp-4711"
@@ -64,7 +64,7 @@ def test_ranges_say_where_each_entry_was_written_first() -> None:
 
 async def test_a_message_that_forks_share_is_found_once() -> None:
     """However many forks there are, also on later pages and by session; what each says of its own is found as before."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said(
             "one", "the kelp harvest is in May", "Noted, kelp in May.", "the kelp price is five", "Noted, five."
         )
@@ -93,7 +93,7 @@ async def test_a_message_that_forks_share_is_found_once() -> None:
 
 async def test_what_a_conversation_has_itself_is_not_recalled_from_its_fork() -> None:
     """The recalled block and the search tool leave out what the prompt has, whichever session it is found in."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", "the gate code is kelp-4711", "Noted.")
         await fork_of(at, "one", "two")
         agent = await at.hf.session("two", user_id="ada", agent="finder")
@@ -107,7 +107,7 @@ async def test_what_a_conversation_has_itself_is_not_recalled_from_its_fork() ->
 
 async def test_a_message_that_is_left_out_is_left_out_in_every_session_that_shares_it() -> None:
     """So that copies of what a prompt has take no place of what it has not."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", "the gate code is kelp-4711", "Noted.")
         await fork_of(at, "one", "two")
         await at.said("two", "the gate code of the shed is moss", "Noted.")
@@ -119,7 +119,7 @@ async def test_a_message_that_is_left_out_is_left_out_in_every_session_that_shar
 
 async def test_a_shared_message_is_found_when_its_first_session_is_gone() -> None:
     """Copies outlive the parent."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", "the kelp harvest is in May", "Noted.")
         fork = await fork_of(at, "one", "two")
         assert await at.hf.delete(at.ref("one"))
@@ -137,7 +137,7 @@ async def test_a_shared_message_is_found_when_its_first_session_is_gone() -> Non
 @pytest.mark.parametrize("named", ["one", "two", "three"])
 async def test_an_erased_message_is_erased_in_every_session_that_shares_it(named: str) -> None:
     """Whichever is named: text, index, media, views and compactions; retired copies too. What only sounds alike stays."""
-    async with talks() as at:
+    async with open_talks() as at:
         hf = at.hf
         one = await hf.session("one", user_id="ada")
         image = {"type": "image_url", "image_url": {"url": PIXEL}}
@@ -186,7 +186,7 @@ def summary_of(text: str, now: int) -> NewCompaction:
 
 async def test_what_came_after_a_fork_is_each_sessions_own() -> None:
     """Erasing it leaves the other session alone, also at the same place with the same words."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", "shared", "ok")
         await fork_of(at, "one", "two")
         await at.said("one", "the same words", "ok")
@@ -198,7 +198,7 @@ async def test_what_came_after_a_fork_is_each_sessions_own() -> None:
 
 async def test_places_that_edits_moved_are_found() -> None:
     """A fork of an edited log has other places than its parent, and a fork of that one too."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", "first", "ok", "wrong", "ok")
         one = await at.hf.session("one", user_id="ada")
         await one.rewind(0)
@@ -213,7 +213,7 @@ async def test_places_that_edits_moved_are_found() -> None:
 
 async def test_a_matching_fork_shares_too() -> None:
     """It takes no pins, and its entries are found once and erased with the parent's."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", "the kelp harvest is in May", "Noted.", "later", "ok")
         parent = await at.hf.store.get(at.ref("one"))
         fork = await fork_for_request(at.hf.engine, parent, 2, new_id="two")
@@ -225,7 +225,7 @@ async def test_a_matching_fork_shares_too() -> None:
 
 async def test_an_erasure_that_failed_is_finished_by_repeating_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message that is named goes last: as long as it is there, copies may be."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", SECRET, "ok")
         for name in ("two", "three"):
             await fork_of(at, "one", name)
@@ -251,7 +251,7 @@ async def test_an_erasure_that_failed_is_finished_by_repeating_it(monkeypatch: p
 
 async def test_a_message_that_is_not_there_erases_nothing() -> None:
     """Nor in forks, whatever they have at that place."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", "shared", "ok")
         await fork_of(at, "one", "two")
         await at.said("two", "own", "ok")
@@ -264,7 +264,7 @@ async def test_a_message_that_is_not_there_erases_nothing() -> None:
 
 async def test_another_users_messages_are_never_touched() -> None:
     """A session that moved to another user is that user's; ids and words may be the same."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", SECRET, "ok")
         await at.said("one", SECRET, "ok", user="bob")
         await fork_of(at, "one", "two")
@@ -276,7 +276,7 @@ async def test_another_users_messages_are_never_touched() -> None:
 
 async def test_memories_made_from_a_copy_alone_go_as_well() -> None:
     """As they do for the message that is named."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", SECRET, "ok")
         await fork_of(at, "one", "two")
         source = MemorySource(session_id="two", user_id="ada", seqs=(0,))
@@ -302,7 +302,7 @@ async def meanwhile(monkeypatch: pytest.MonkeyPatch, at: Talks, act: Callable[[]
 
 async def test_a_fork_does_not_bring_back_what_is_erased_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """An explicit one is made again; a request's is refused, and nothing of it stays."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", SECRET, "ok", "more", "ok")
         parent = await at.hf.store.get(at.ref("one"))
         await meanwhile(monkeypatch, at, lambda: at.hf.erase(at.ref("one"), 0))
@@ -317,7 +317,7 @@ async def test_a_fork_does_not_bring_back_what_is_erased_meanwhile(monkeypatch: 
 
 async def test_a_fork_of_a_session_that_is_deleted_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleting a session takes nothing from its forks."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", "hello", "ok")
         fork = await at.hf.fork(at.ref("one"), id="two")
         await meanwhile(monkeypatch, at, lambda: at.hf.delete(at.ref("two")))
@@ -329,7 +329,7 @@ async def test_a_fork_of_a_session_that_is_deleted_meanwhile_stays(monkeypatch: 
 
 async def test_copies_made_while_their_message_is_erased_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many forks and an erasure at once leave no copy of the text."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", SECRET, "ok")
         forks = [at.hf.fork(at.ref("one"), id=f"fork{number}") for number in range(20)]
         await asyncio.gather(*forks[:10], at.hf.erase(at.ref("one"), 0), *forks[10:])
@@ -339,7 +339,7 @@ async def test_copies_made_while_their_message_is_erased_are_erased(monkeypatch:
 
 async def test_a_copy_made_just_before_its_message_is_erased_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies are looked for again when the message that was named is gone."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", SECRET, "ok")
         store, erase = at.hf.engine.store, at.hf.engine.store.erase
 
@@ -360,7 +360,7 @@ async def test_a_copy_made_just_before_its_message_is_erased_is_erased(monkeypat
 @pytest.mark.parametrize("retired", [True, False])
 async def test_exports_and_imports_keep_what_is_shared(retired: bool) -> None:
     """Forks, imported elsewhere, share there what they shared here."""
-    async with talks() as at, holdfast.open("sqlite://:memory:") as other:
+    async with open_talks() as at, holdfast.open("sqlite://:memory:") as other:
         await at.said("one", "wrong", "ok")
         await at.hf.store.append(at.ref("one"), Append(retire_from=0, timestamp=at.hf.clock()))
         await at.said("one", SECRET, "ok")
@@ -383,7 +383,7 @@ async def test_exports_and_imports_keep_what_is_shared(retired: bool) -> None:
 
 async def test_a_session_that_shares_nothing_has_no_origins_in_its_export() -> None:
     """And an import says what is wrong with those of another program."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", "hello", "ok")
         export = await at.hf.export(at.ref("one"))
         assert "origins" not in export
@@ -395,7 +395,7 @@ async def test_a_session_that_shares_nothing_has_no_origins_in_its_export() -> N
 
 async def test_a_moved_session_still_shares() -> None:
     """Under its new id, parent and fork alike."""
-    async with talks() as at:
+    async with open_talks() as at:
         await at.said("one", SECRET, "ok")
         await fork_of(at, "one", "two")
         await at.hf.move(at.ref("one"), id="moved")

@@ -21,8 +21,8 @@ from holdfast.errors import (
 )
 from holdfast.holdfast import Holdfast
 from holdfast.sessions.speech import Speech
-from tests.service.turns_kit import REF, at_once, begun, log, on_stage, waiting
-from tests.service.voicing_kit import MEMORY, NOW, calls, opened, said, told, user
+from tests.service.turns_kit import REF, log, open_stage, retry_at_once, start_turn, wait_for_waiting
+from tests.service.voicing_kit import MEMORY, NOW, calls, describe_log, open_session, said, user
 from tests.stores.servers import place
 
 # -- speaking ------------------------------------------------------------------
@@ -30,12 +30,12 @@ from tests.stores.servers import place
 
 async def test_a_speech_is_a_turn_of_its_own() -> None:
     """Recorded with where it came from; the user's next message opens another one."""
-    async with opened(user("a"), said("A")) as session:
+    async with open_session(user("a"), said("A")) as session:
         done = await session.speak("Are you still there?")
         assert done.entry is not None
         assert (done.entry.turn_id, done.entry.metadata, done.stopped) == (1, {"source": "command"}, False)
         await session.append([user("b")])
-        assert [turn for turn, *_ in await told(session)] == [0, 0, 1, 2]
+        assert [turn for turn, *_ in await describe_log(session)] == [0, 0, 1, 2]
         done = await session.speak("Mind the gap.", interruptable=False)
         assert done.entry is not None
         assert done.entry.metadata == {"source": "command", "interruptable": False}
@@ -43,31 +43,31 @@ async def test_a_speech_is_a_turn_of_its_own() -> None:
 
 
 async def test_the_first_word_of_a_session() -> None:
-    async with opened() as session:
+    async with open_session() as session:
         await session.speak("Hello.")
         await session.append([user("a")])
-        assert await told(session) == [(0, "assistant", "Hello."), (1, "user", "a")]
+        assert await describe_log(session) == [(0, "assistant", "Hello."), (1, "user", "a")]
 
 
 async def test_what_becomes_of_a_turn_that_runs() -> None:
     """INTERRUPT ends it, APPEND waits for it, IGNORE says nothing."""
-    async with on_stage(MEMORY) as ([hf], stage):
+    async with open_stage(MEMORY) as ([hf], stage):
         session = hf.handle(await hf.store.get(REF))
-        running = await begun(hf, stage, "a")
+        running = await start_turn(hf, stage, "a")
         ignored = await session.speak("x", priority="IGNORE")
         assert (ignored.entry, ignored.stopped) == (None, False)
         behind = asyncio.create_task(session.speak("y", priority="APPEND"))
-        await waiting(hf, 1, running, behind)
+        await wait_for_waiting(hf, 1, running, behind)
         stage.go_on("a")
         assert await running == "re: a"
         assert (await behind).entry is not None
-        running = await begun(hf, stage, "b")
+        running = await start_turn(hf, stage, "b")
         done = await session.speak("z")
         with pytest.raises(TurnInterrupted):
             await running
         assert done.stopped
         assert await log(hf) == ["a", "re: a", "y", "b", "re:|", "z"]
-        assert [turn for turn, *_ in await told(session)] == [0, 0, 1, 2, 2, 3]
+        assert [turn for turn, *_ in await describe_log(session)] == [0, 0, 1, 2, 2, 3]
         assert (await session.speak("w", priority="IGNORE")).entry is not None
         assert hf.engine.locks.is_empty
         await session.verify()
@@ -76,10 +76,10 @@ async def test_what_becomes_of_a_turn_that_runs() -> None:
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_a_turn_of_another_server_counts(kind: str, tmp_path: Any) -> None:
     with place(kind, tmp_path) as url:
-        async with on_stage(url, openings=2) as ([one, two], stage):
-            at_once(one, two)
+        async with open_stage(url, openings=2) as ([one, two], stage):
+            retry_at_once(one, two)
             session = two.handle(await two.store.get(REF))
-            running = await begun(one, stage, "a")
+            running = await start_turn(one, stage, "a")
             assert (await session.speak("x", priority="IGNORE")).entry is None
             behind = asyncio.create_task(session.speak("y", priority="APPEND"))
             stage.go_on("a")
@@ -89,9 +89,9 @@ async def test_a_turn_of_another_server_counts(kind: str, tmp_path: Any) -> None
 
 
 async def test_waiting_has_an_end() -> None:
-    async with on_stage(MEMORY, queue_timeout=0.001) as ([hf], stage):
+    async with open_stage(MEMORY, queue_timeout=0.001) as ([hf], stage):
         session = hf.handle(await hf.store.get(REF))
-        running = await begun(hf, stage, "a")
+        running = await start_turn(hf, stage, "a")
         with pytest.raises(SessionBusy):
             await session.speak("x", priority="APPEND")
         stage.go_on()
@@ -101,13 +101,13 @@ async def test_waiting_has_an_end() -> None:
 
 async def test_calls_that_wait_for_their_results_come_first() -> None:
     """APPEND is refused, IGNORE says nothing, INTERRUPT drops them."""
-    async with opened(user("a"), calls("Let me look.")) as session:
+    async with open_session(user("a"), calls("Let me look.")) as session:
         with pytest.raises(CallsOpen):
             await session.speak("x", priority="APPEND")
         assert (await session.speak("x", priority="IGNORE")).entry is None
         assert (await session.info()).messages == 2
         await session.speak("Never mind.")
-        assert await told(session) == [
+        assert await describe_log(session) == [
             (0, "user", "a"),
             (0, "assistant", "Let me look.", "Let me look."),
             (1, "assistant", "Never mind."),
@@ -131,7 +131,7 @@ async def test_calls_that_wait_for_their_results_come_first() -> None:
     ],
 )
 async def test_what_cannot_be_said(given_: dict[str, Any], param: str) -> None:
-    async with opened() as session:
+    async with open_session() as session:
         with pytest.raises(InvalidRequest) as refused:
             await session.speak(**given_)
         assert refused.value.param == param
@@ -171,7 +171,7 @@ async def test_a_session_begins_with_its_agents_greeting() -> None:
                 "metadata": {"source": "greeting"},
             }
             await made.append([user("hi")])
-            assert (await told(made))[1] == (1, "user", "hi")
+            assert (await describe_log(made))[1] == (1, "user", "hi")
             assert (await made.entries())[0].agent == "bot"
             await made.verify()
         assert len(await (await hf.session("a", agent="bot")).history()) == 2
@@ -212,7 +212,7 @@ async def test_a_client_that_never_saw_the_greeting_goes_on() -> None:
             [said(BOT.greeting), user("hi"), said("Hello."), user("more"), said("More."), user("x")]
         ):
             pass
-        texts = [text for _, _, text, *_ in await told(session)]
+        texts = [text for _, _, text, *_ in await describe_log(session)]
         assert texts == [BOT.greeting, "hi", "Hello.", "more", "More.", "x"]
 
 

@@ -14,7 +14,7 @@ import pytest
 from holdfast.agents import Agent
 from holdfast.domain.session import SessionRef
 from holdfast.tools.context import ToolContext
-from tests.service.tools_kit import Bench, bench, said
+from tests.service.tools_kit import Bench, bench, make_reply
 from tests.stores.servers import place
 
 ADA, BOB = SessionRef("ada", "one"), SessionRef("bob", "one")
@@ -48,13 +48,13 @@ def obedient(body: dict[str, Any]) -> Any:
             if message["role"] != "tool":
                 break
             results.insert(0, message["content"])
-        return said(", ".join(results))
+        return make_reply(", ".join(results))
     calls = []
     for at, wanted in enumerate(last["content"].split("; ")):
         verb, key, *value = wanted.split(" ", 2)
         arguments = {"key": key, **({"value": value[0]} if value else {})}
         calls.append((f"c{at}", f"{verb}_state", arguments))
-    return said(None, *calls)
+    return make_reply(None, *calls)
 
 
 @asynccontextmanager
@@ -141,11 +141,11 @@ async def test_tools_of_one_turn_share_temporary_state(url: str) -> None:
         return "started"
 
     script = [
-        said(None, ("a", "start", {})),
-        said(None, ("b", "look", {})),
-        said("ok"),
-        said(None, ("c", "look", {})),
-        said("ok"),
+        make_reply(None, ("a", "start", {})),
+        make_reply(None, ("b", "look", {})),
+        make_reply("ok"),
+        make_reply(None, ("c", "look", {})),
+        make_reply("ok"),
     ]
     async with bench(script, look, start, url=url) as desk:
         await desk.ask("go")
@@ -179,7 +179,7 @@ async def test_sessions_lose_nothing_of_each_other(url: str) -> None:
 
     def model(body: dict[str, Any]) -> Any:
         last = body["messages"][-1]
-        return said("ok") if last["role"] == "tool" else said(None, *calls_of(last["content"]))
+        return make_reply("ok") if last["role"] == "tool" else make_reply(None, *calls_of(last["content"]))
 
     def calls_of(name: str) -> list[Any]:
         return [(f"{name}-{at}", "note", {"key": f"{name}.{at}"}) for at in range(5)]

@@ -15,15 +15,15 @@ from holdfast.errors import InvalidRequest, ModelUnavailable
 from holdfast.limits import TRANSFERS
 from holdfast.tools.tool import ToolLimits
 from holdfast.turns.respond import respond
-from tests.service.team_kit import TEAM, by, over, team
-from tests.service.told_model import REF
-from tests.service.tools_kit import THEIRS, content, said, shout
+from tests.service.scripted_model import REF
+from tests.service.team_kit import TEAM, by, hand_over, open_team
+from tests.service.tools_kit import THEIRS, content, make_reply, shout
 
 
 async def test_from_the_next_call_on_the_other_agent_answers() -> None:
     """With its own model, instruction, tools and view; the client sees one reply."""
-    async with team(
-        {"coordinator": [said("One moment.", over("researcher"))], "researcher": [said("Found it.")]}
+    async with open_team(
+        {"coordinator": [make_reply("One moment.", hand_over("researcher"))], "researcher": [make_reply("Found it.")]}
     ) as bench:
         turn = bench.turn("find it")
         reply = [chunk async for chunk in respond(turn)]
@@ -38,7 +38,9 @@ async def test_from_the_next_call_on_the_other_agent_answers() -> None:
 
 
 async def test_the_log_says_who_wrote_what_and_who_took_over() -> None:
-    async with team({"coordinator": [said(None, over("researcher"))], "researcher": [said("Found it.")]}) as bench:
+    async with open_team(
+        {"coordinator": [make_reply(None, hand_over("researcher"))], "researcher": [make_reply("Found it.")]}
+    ) as bench:
         await bench.ask("find it")
         log = await bench.log()
         assert by(log) == [
@@ -52,8 +54,11 @@ async def test_the_log_says_who_wrote_what_and_who_took_over() -> None:
 
 
 async def test_the_next_agent_is_told_what_was_said_with_it() -> None:
-    async with team(
-        {"coordinator": [said("Hm.", over("researcher", message="Look at page 3."))], "researcher": [said("Found it.")]}
+    async with open_team(
+        {
+            "coordinator": [make_reply("Hm.", hand_over("researcher", message="Look at page 3."))],
+            "researcher": [make_reply("Found it.")],
+        }
     ) as bench:
         await bench.ask("find it")
         told = str(bench.told_by.prompt()[-1][1])
@@ -64,7 +69,9 @@ async def test_the_next_agent_is_told_what_was_said_with_it() -> None:
 
 
 async def test_the_tool_lists_those_who_can_be_reached() -> None:
-    async with team({"coordinator": [said(None, over("researcher"))], "researcher": [said("ok")]}, shout) as bench:
+    async with open_team(
+        {"coordinator": [make_reply(None, hand_over("researcher"))], "researcher": [make_reply("ok")]}, shout
+    ) as bench:
         await bench.ask("x")
         first, second = (request["tools"] for _, request in bench.told_by.asked)
         assert [one["function"]["name"] for one in first] == ["shout", TRANSFER]
@@ -78,14 +85,18 @@ async def test_who_can_reach_nobody_is_not_offered_the_tool() -> None:
         **TEAM,
         "writer": msgspec.structs.replace(TEAM["writer"], transfer_to_parent=False, transfer_to_peers=False),
     }
-    async with team({"coordinator": [said("Hm.", over("writer"))], "writer": [said("A poem.")]}, agents=shut) as bench:
+    async with open_team(
+        {"coordinator": [make_reply("Hm.", hand_over("writer"))], "writer": [make_reply("A poem.")]}, agents=shut
+    ) as bench:
         assert content(await bench.ask("write")) == "Hm.\n\nA poem."
         assert bench.told_by.tools(1) == []
         assert (await bench.log())[-1].metadata == {"preface": "Hm.\n\n"}
 
 
 async def test_a_wrong_name_is_told_with_the_right_ones() -> None:
-    async with team({"coordinator": [said(None, over("resercher")), said("Myself then.")]}) as bench:
+    async with open_team(
+        {"coordinator": [make_reply(None, hand_over("resercher")), make_reply("Myself then.")]}
+    ) as bench:
         assert content(await bench.ask("x")) == "Myself then."
         log = await bench.log()
         assert (
@@ -95,8 +106,10 @@ async def test_a_wrong_name_is_told_with_the_right_ones() -> None:
 
 
 async def test_other_calls_of_the_message_run_and_only_one_agent_takes_over() -> None:
-    calls = [("a", "shout", {"text": "x"}), over("researcher", "b"), over("writer", "c")]
-    async with team({"coordinator": [said(None, *calls)], "researcher": [said("Here.")]}, shout) as bench:
+    calls = [("a", "shout", {"text": "x"}), hand_over("researcher", "b"), hand_over("writer", "c")]
+    async with open_team(
+        {"coordinator": [make_reply(None, *calls)], "researcher": [make_reply("Here.")]}, shout
+    ) as bench:
         assert content(await bench.ask("x")) == "Here."
         told = {entry.message.tool_call_id: entry for entry in await bench.log() if entry.message.role == "tool"}
         assert told["a"].message.text == "X"
@@ -106,28 +119,31 @@ async def test_other_calls_of_the_message_run_and_only_one_agent_takes_over() ->
 
 
 async def test_a_wrong_name_first_does_not_keep_the_right_one_from_taking_over() -> None:
-    async with team(
-        {"coordinator": [said(None, over("x", "a"), over("writer", "b"))], "writer": [said("Here.")]}
+    async with open_team(
+        {
+            "coordinator": [make_reply(None, hand_over("x", "a"), hand_over("writer", "b"))],
+            "writer": [make_reply("Here.")],
+        }
     ) as bench:
         assert content(await bench.ask("x")) == "Here."
 
 
 async def test_it_goes_on_from_agent_to_agent_and_back() -> None:
     scripts: dict[str, Any] = {
-        "coordinator": [said(None, over("researcher")), said("Done.")],
-        "researcher": [said(None, over("writer"))],
-        "writer": [said(None, over("coordinator"))],
+        "coordinator": [make_reply(None, hand_over("researcher")), make_reply("Done.")],
+        "researcher": [make_reply(None, hand_over("writer"))],
+        "writer": [make_reply(None, hand_over("coordinator"))],
     }
-    async with team(scripts) as bench:
+    async with open_team(scripts) as bench:
         assert content(await bench.ask("x")) == "Done."
         assert bench.told_by.order == ["coordinator", "researcher", "writer", "coordinator"]
 
 
 async def test_it_does_not_go_on_for_ever() -> None:
     """After so many times whoever has it answers; what it is told says so."""
-    there, back = said(None, over("researcher")), said(None, over("coordinator"))
-    scripts = {"coordinator": [there] * 6 + [said("Enough.")], "researcher": [back] * 6}
-    async with team(scripts, tool_limits=ToolLimits(rounds=50)) as bench:
+    there, back = make_reply(None, hand_over("researcher")), make_reply(None, hand_over("coordinator"))
+    scripts = {"coordinator": [there] * 6 + [make_reply("Enough.")], "researcher": [back] * 6}
+    async with open_team(scripts, tool_limits=ToolLimits(rounds=50)) as bench:
         assert content(await bench.ask("x")) == "Enough."
         log = await bench.log()
         assert sum("transfer" in (entry.metadata or {}) for entry in log) == TRANSFERS == 10
@@ -135,8 +151,11 @@ async def test_it_does_not_go_on_for_ever() -> None:
 
 
 async def test_rounds_count_whoever_speaks() -> None:
-    scripts = {"coordinator": [said(None, over("researcher"))], "researcher": [said(None, over("coordinator"))]}
-    async with team(scripts, tool_limits=ToolLimits(rounds=1)) as bench:
+    scripts = {
+        "coordinator": [make_reply(None, hand_over("researcher"))],
+        "researcher": [make_reply(None, hand_over("coordinator"))],
+    }
+    async with open_team(scripts, tool_limits=ToolLimits(rounds=1)) as bench:
         assert "called tools 1 times" in content(await bench.ask("x"))
         assert bench.told_by.asked[1][1]["tool_choice"] == "none"
 
@@ -144,10 +163,10 @@ async def test_rounds_count_whoever_speaks() -> None:
 async def test_the_clients_tools_go_along_and_what_it_forced_does_not() -> None:
     """A call of the client's tool by the next agent comes back to the client like any."""
     scripts: dict[str, Any] = {
-        "coordinator": [said(None, over("researcher"))],
-        "researcher": [said(None, ("d", "open_door", {})), said("Open.")],
+        "coordinator": [make_reply(None, hand_over("researcher"))],
+        "researcher": [make_reply(None, ("d", "open_door", {})), make_reply("Open.")],
     }
-    async with team(scripts) as bench:
+    async with open_team(scripts) as bench:
         body = {"tools": THEIRS, "tool_choice": "required"}
         completion = await bench.ask("x", body=body)
         assert [request.get("tool_choice") for _, request in bench.told_by.asked] == ["required", "auto"]
@@ -160,10 +179,10 @@ async def test_the_clients_tools_go_along_and_what_it_forced_does_not() -> None:
 
 async def test_what_the_next_agents_own_model_is_configured_to_holds_for_its_first_call() -> None:
     scripts: dict[str, Any] = {
-        "coordinator": [said(None, over("researcher"))],
-        "researcher": [said(None, ("a", "shout", {"text": "x"})), said("ok")],
+        "coordinator": [make_reply(None, hand_over("researcher"))],
+        "researcher": [make_reply(None, ("a", "shout", {"text": "x"})), make_reply("ok")],
     }
-    async with team(scripts, shout) as bench:
+    async with open_team(scripts, shout) as bench:
         roster = bench.hf.roster
         roster.llms["researcher"] = msgspec.structs.replace(
             roster.llms["researcher"], params={"tool_choice": "required"}
@@ -174,10 +193,10 @@ async def test_what_the_next_agents_own_model_is_configured_to_holds_for_its_fir
 
 async def test_a_clients_call_beside_it_ends_the_turn_and_the_next_agent_has_the_result() -> None:
     scripts: dict[str, Any] = {
-        "coordinator": [said(None, over("researcher", "t"), ("d", "open_door", {}))],
-        "researcher": [said("Open.")],
+        "coordinator": [make_reply(None, hand_over("researcher", "t"), ("d", "open_door", {}))],
+        "researcher": [make_reply("Open.")],
     }
-    async with team(scripts) as bench:
+    async with open_team(scripts) as bench:
         completion = await bench.ask("x", body={"tools": THEIRS})
         assert [call["id"] for call in completion["choices"][0]["message"]["tool_calls"]] == ["d"]
         assert bench.told_by.order == ["coordinator"]
@@ -187,7 +206,9 @@ async def test_a_clients_call_beside_it_ends_the_turn_and_the_next_agent_has_the
 
 async def test_an_agent_that_cannot_answer_the_request_does_not_take_over() -> None:
     lame = {**TEAM, "writer": msgspec.structs.replace(TEAM["writer"], tools=("typewriter",))}
-    async with team({"coordinator": [said(None, over("writer")), said("Myself.")]}, agents=lame) as bench:
+    async with open_team(
+        {"coordinator": [make_reply(None, hand_over("writer")), make_reply("Myself.")]}, agents=lame
+    ) as bench:
         assert content(await bench.ask("x")) == "Myself."
         assert (
             "writer cannot take over: the agent's tools typewriter do not exist" in (await bench.log())[2].message.text
@@ -198,7 +219,7 @@ async def test_an_agent_that_cannot_answer_the_request_does_not_take_over() -> N
 
 async def test_nobody_elses_tool_has_the_name_of_the_one_that_hands_over() -> None:
     theirs = {"type": "function", "function": {"name": TRANSFER, "parameters": {"type": "object"}}}
-    async with team({}) as bench:
+    async with open_team({}) as bench:
         with pytest.raises(
             InvalidRequest, match="tools\\[0\\] has the name 'transfer_to_agent' of a tool that runs here"
         ):
@@ -209,7 +230,7 @@ async def test_nobody_elses_tool_has_the_name_of_the_one_that_hands_over() -> No
 
 
 async def test_an_agent_that_names_nobody_known_is_refused_before_anything_is_written() -> None:
-    async with team({}, agents={"a": msgspec.structs.replace(TEAM["coordinator"], name="a")}) as bench:
+    async with open_team({}, agents={"a": msgspec.structs.replace(TEAM["coordinator"], name="a")}) as bench:
         with pytest.raises(InvalidRequest, match="agent 'a' refers to agents that do not exist: researcher, writer"):
             await bench.ask("x", agent="a")
         assert await bench.log() == []
@@ -217,11 +238,11 @@ async def test_an_agent_that_names_nobody_known_is_refused_before_anything_is_wr
 
 async def test_models_that_stand_in_for_the_next_agents_own_are_asked() -> None:
     scripts: dict[str, Any] = {
-        "coordinator": [said(None, over("researcher"))],
+        "coordinator": [make_reply(None, hand_over("researcher"))],
         "researcher": [[ModelUnavailable("down")]],
-        "spare": [said("Here, from the spare.")],
+        "spare": [make_reply("Here, from the spare.")],
     }
-    async with team(scripts) as bench:
+    async with open_team(scripts) as bench:
         roster = bench.hf.roster
         roster.llms["researcher"] = msgspec.structs.replace(roster.llms["researcher"], fallbacks=("spare",))
         turn = bench.turn("x")
@@ -237,10 +258,10 @@ async def test_the_next_agents_failure_message_is_said() -> None:
         "researcher": msgspec.structs.replace(TEAM["researcher"], failure_message="The library is closed."),
     }
     scripts: dict[str, Any] = {
-        "coordinator": [said("Hm.", over("researcher"))],
-        "researcher": [[ModelUnavailable("down")], said("Open again.")],
+        "coordinator": [make_reply("Hm.", hand_over("researcher"))],
+        "researcher": [[ModelUnavailable("down")], make_reply("Open again.")],
     }
-    async with team(scripts, agents=sorry) as bench:
+    async with open_team(scripts, agents=sorry) as bench:
         assert content(await bench.ask("x")) == "Hm.\n\nThe library is closed."
         assert (await bench.log())[-1].agent == "researcher"
         assert content(await bench.ask("again")) == "Open again."
@@ -248,13 +269,17 @@ async def test_the_next_agents_failure_message_is_said() -> None:
 
 async def test_a_callers_key_stays_where_it_is_meant_for() -> None:
     """An agent whose model is elsewhere is not handed it; one that shares the place is."""
-    async with team({"coordinator": [said(None, over("researcher")), said("Myself.")]}) as bench:
+    async with open_team({"coordinator": [make_reply(None, hand_over("researcher")), make_reply("Myself.")]}) as bench:
         assert content(await bench.ask("x", headers={"authorization": "Bearer theirs"})) == "Myself."
         assert "the user's own key may not be sent" in (await bench.log())[2].message.text
-    async with team({"coordinator": [said(None, over("pipeline")), said("Myself.")]}, agents=PIPELINE) as bench:
+    async with open_team(
+        {"coordinator": [make_reply(None, hand_over("pipeline")), make_reply("Myself.")]}, agents=PIPELINE
+    ) as bench:
         assert content(await bench.ask("x", headers={"authorization": "Bearer theirs"})) == "Myself."
     near = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], llm="coordinator")}
-    async with team({"coordinator": [said(None, over("researcher")), said("Found.")]}, agents=near) as bench:
+    async with open_team(
+        {"coordinator": [make_reply(None, hand_over("researcher")), make_reply("Found.")]}, agents=near
+    ) as bench:
         await bench.ask("x", headers={"authorization": "Bearer theirs"})
         assert (await bench.agents())[-1] == "researcher"
 
@@ -262,10 +287,10 @@ async def test_a_callers_key_stays_where_it_is_meant_for() -> None:
 async def test_whoever_interrupts_between_finds_the_next_agent() -> None:
     """A client that goes while the next agent speaks leaves what was said, and the conversation with that agent."""
     scripts: dict[str, Any] = {
-        "coordinator": [said(None, over("researcher"))],
-        "researcher": [said("Let me think about it"), said("Back.")],
+        "coordinator": [make_reply(None, hand_over("researcher"))],
+        "researcher": [make_reply("Let me think about it"), make_reply("Back.")],
     }
-    async with team(scripts) as bench:
+    async with open_team(scripts) as bench:
         heard: list[str] = []
         chunks = respond(bench.turn("x"))
         async for chunk in chunks:
@@ -283,11 +308,11 @@ async def test_turns_of_other_sessions_are_not_touched() -> None:
 
     many = 12
     scripts: dict[str, Any] = {
-        "coordinator": [said(None, over("researcher" if at % 2 else "writer")) for at in range(many)],
-        "researcher": [said("from the researcher")] * many,
-        "writer": [said("from the writer")] * many,
+        "coordinator": [make_reply(None, hand_over("researcher" if at % 2 else "writer")) for at in range(many)],
+        "researcher": [make_reply("from the researcher")] * many,
+        "writer": [make_reply("from the writer")] * many,
     }
-    async with team(scripts) as bench:
+    async with open_team(scripts) as bench:
         handles = [await bench.hf.session(f"s{at}", agent="coordinator") for at in range(many)]
         replies = await asyncio.gather(*(handle.send("x") for handle in handles))
         told = [content(reply) for reply in replies]
@@ -309,11 +334,11 @@ PIPELINE = {
 async def test_a_workflow_takes_over_and_the_next_turn_is_the_roots() -> None:
     """What was said before it is part of the one reply, and its agents hand nothing over."""
     scripts: dict[str, Any] = {
-        "coordinator": [said("Well.", over("pipeline")), said("I again.")],
-        "draft": [said("A draft.")],
-        "polish": [said("Polished.")],
+        "coordinator": [make_reply("Well.", hand_over("pipeline")), make_reply("I again.")],
+        "draft": [make_reply("A draft.")],
+        "polish": [make_reply("Polished.")],
     }
-    async with team(scripts, agents=PIPELINE) as bench:
+    async with open_team(scripts, agents=PIPELINE) as bench:
         completion = await bench.ask("write", body={"tool_choice": "required", "tools": THEIRS})
         assert content(completion) == "Well.\n\nPolished."
         assert completion["usage"]["total_tokens"] == 3 * 15
@@ -330,11 +355,11 @@ async def test_a_workflow_takes_over_and_the_next_turn_is_the_roots() -> None:
 
 async def test_agents_side_by_side_take_over_too() -> None:
     scripts: dict[str, Any] = {
-        "coordinator": [said("Well.", over("panel")), said("I again.")],
-        "pro": [said("Yes.")],
-        "contra": [said("No.")],
+        "coordinator": [make_reply("Well.", hand_over("panel")), make_reply("I again.")],
+        "pro": [make_reply("Yes.")],
+        "contra": [make_reply("No.")],
     }
-    async with team(scripts, agents=PIPELINE) as bench:
+    async with open_team(scripts, agents=PIPELINE) as bench:
         whole = "Well.\n\n**pro**\n\nYes.\n\n**contra**\n\nNo."
         assert content(await bench.ask("judge")) == whole
         history = [{"role": "user", "content": "judge"}, {"role": "assistant", "content": whole}]

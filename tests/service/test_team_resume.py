@@ -16,14 +16,14 @@ from holdfast.limits import SPEAKER_BEHIND
 from holdfast.models import Collector
 from holdfast.turns.respond import respond
 from holdfast.wire.openai import parse_message
-from tests.service.team_kit import TEAM, TeamBench, over, team
-from tests.service.told_model import REF
-from tests.service.tools_kit import THEIRS, content, said
+from tests.service.scripted_model import REF
+from tests.service.team_kit import TEAM, TeamBench, hand_over, open_team
+from tests.service.tools_kit import THEIRS, content, make_reply
 from tests.service.turns_kit import SHARED
 from tests.service.workflow_kit import DOWN
 from tests.stores.servers import place
 
-FOUND = {"coordinator": [said(None, over("researcher"))], "researcher": [said("Found.")]}
+FOUND = {"coordinator": [make_reply(None, hand_over("researcher"))], "researcher": [make_reply("Found.")]}
 """A first turn that ends with the researcher."""
 
 
@@ -37,7 +37,7 @@ def then(*more: Any, **others: Any) -> dict[str, Any]:
 
 
 async def test_the_agent_that_spoke_last_answers_next() -> None:
-    async with team(then(said("More."))) as bench:
+    async with open_team(then(make_reply("More."))) as bench:
         await bench.ask("find")
         turn = bench.turn("and?")
         async for _ in respond(turn):
@@ -49,7 +49,7 @@ async def test_the_agent_that_spoke_last_answers_next() -> None:
 
 async def test_who_is_asked_by_name_answers() -> None:
     """In its place in the session's team: it can hand the conversation on, and back. The root's name stands for the whole team."""
-    async with team(then(said("More."), writer=[said("A poem.")])) as bench:
+    async with open_team(then(make_reply("More."), writer=[make_reply("A poem.")])) as bench:
         await bench.ask("find")
         handle = bench.hf.handle(await bench.hf.store.get(REF), agent="writer")
         await handle.send("a poem")
@@ -69,11 +69,11 @@ async def test_an_agent_below_the_one_that_is_named_goes_on() -> None:
         "leaf": Agent(name="leaf", llm="leaf"),
     }
     scripts = {
-        "root": [said("I.")],
-        "middle": [said(None, over("leaf")), said("Me.")],
-        "leaf": [said("1"), said("2"), said(None, over("middle"))],
+        "root": [make_reply("I.")],
+        "middle": [make_reply(None, hand_over("leaf")), make_reply("Me.")],
+        "leaf": [make_reply("1"), make_reply("2"), make_reply(None, hand_over("middle"))],
     }
-    async with team(scripts, agents=deep) as bench:
+    async with open_team(scripts, agents=deep) as bench:
         handle = bench.hf.handle(await bench.hf.store.get(REF), agent="middle")
         await handle.send("a")
         await handle.send("b")
@@ -83,13 +83,13 @@ async def test_an_agent_below_the_one_that_is_named_goes_on() -> None:
 
 async def test_an_agent_that_cannot_hand_the_conversation_back_does_not_keep_it() -> None:
     once = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], transfer_to_parent=False)}
-    async with team(then(coordinator=[said("I am back.")]), agents=once) as bench:
+    async with open_team(then(coordinator=[make_reply("I am back.")]), agents=once) as bench:
         await bench.ask("find")
         assert content(await bench.ask("thanks")) == "I am back."
 
 
 async def test_an_agent_that_is_gone_from_the_team_leaves_it_to_the_root() -> None:
-    async with team(then(coordinator=[said("I am back.")])) as bench:
+    async with open_team(then(coordinator=[make_reply("I am back.")])) as bench:
         await bench.ask("find")
         bench.hf.roster.agents["coordinator"] = msgspec.structs.replace(TEAM["coordinator"], sub_agents=("writer",))
         assert content(await bench.ask("thanks")) == "I am back."
@@ -97,7 +97,7 @@ async def test_an_agent_that_is_gone_from_the_team_leaves_it_to_the_root() -> No
 
 async def test_what_is_said_from_outside_takes_nothing_over() -> None:
     """A reminder is in the name of the session's agent; whoever has the conversation keeps it."""
-    async with team(then(said("More."))) as bench:
+    async with open_team(then(make_reply("More."))) as bench:
         await bench.ask("find")
         await bench.session.speak("Are you still there?")
         await bench.session.append([{"role": "assistant", "content": "Of nobody in particular."}])
@@ -108,8 +108,11 @@ async def test_what_is_said_from_outside_takes_nothing_over() -> None:
 
 
 async def test_going_back_gives_the_conversation_back() -> None:
-    async with team(
-        {"coordinator": [said("Hello."), *FOUND["coordinator"], said("Again me.")], "researcher": FOUND["researcher"]}
+    async with open_team(
+        {
+            "coordinator": [make_reply("Hello."), *FOUND["coordinator"], make_reply("Again me.")],
+            "researcher": FOUND["researcher"],
+        }
     ) as bench:
         await bench.ask("hi")
         await bench.ask("find")
@@ -119,10 +122,10 @@ async def test_going_back_gives_the_conversation_back() -> None:
 
 async def test_a_fork_goes_on_with_who_had_it_there() -> None:
     scripts = {
-        "coordinator": [said("Hello."), *FOUND["coordinator"], said("Fork.")],
-        "researcher": [*FOUND["researcher"], said("Late fork.")],
+        "coordinator": [make_reply("Hello."), *FOUND["coordinator"], make_reply("Fork.")],
+        "researcher": [*FOUND["researcher"], make_reply("Late fork.")],
     }
-    async with team(scripts) as bench:
+    async with open_team(scripts) as bench:
         await bench.ask("hi")
         await bench.ask("find")
         early, late = await bench.session.fork(0, id="early"), await bench.session.fork(id="late")
@@ -132,10 +135,10 @@ async def test_a_fork_goes_on_with_who_had_it_there() -> None:
 async def test_an_edited_message_is_answered_by_who_had_the_conversation_there() -> None:
     """Decided by what stays live, before the turn's own messages; and a revived branch has its own speaker again."""
     scripts = {
-        "coordinator": [said("Hello."), *FOUND["coordinator"], said("Edited.")],
-        "researcher": [*FOUND["researcher"], said("Revived.")],
+        "coordinator": [make_reply("Hello."), *FOUND["coordinator"], make_reply("Edited.")],
+        "researcher": [*FOUND["researcher"], make_reply("Revived.")],
     }
-    async with team(scripts) as bench:
+    async with open_team(scripts) as bench:
         await bench.ask("hi")
         await bench.ask("find")
         begin = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Hello."}]
@@ -146,7 +149,7 @@ async def test_an_edited_message_is_answered_by_who_had_the_conversation_there()
 
 async def test_a_reply_that_is_asked_for_anew_is_its_agents() -> None:
     """The client has the words alone; the transfer before them stays, and with it who was to answer."""
-    async with team(then(said("Found, otherwise."))) as bench:
+    async with open_team(then(make_reply("Found, otherwise."))) as bench:
         await bench.ask("find")
         assert content(await bench.ask({"role": "user", "content": "find"}, mode="transcript")) == "Found, otherwise."
         assert bench.told_by.order == ["coordinator", "researcher", "researcher"]
@@ -156,7 +159,7 @@ async def test_a_reply_that_is_asked_for_anew_is_its_agents() -> None:
 async def test_it_holds_over_processes_and_a_kill_in_the_middle(kind: str, tmp_path: Any) -> None:
     """After the result of the transfer nothing was written: on another server the same message finds the next agent."""
     with place(kind, tmp_path) as url:
-        async with team(FOUND, url=url) as bench:
+        async with open_team(FOUND, url=url) as bench:
             await bench.session.append([{"role": "user", "content": "find"}])
             turn = bench.turn("find")
             chunks = respond(turn)
@@ -169,7 +172,9 @@ async def test_it_holds_over_processes_and_a_kill_in_the_middle(kind: str, tmp_p
             gate.set()
             with pytest.raises(asyncio.CancelledError):
                 await task
-        async with team({"coordinator": [], "researcher": [said("Found after all."), said("More.")]}, url=url) as bench:
+        async with open_team(
+            {"coordinator": [], "researcher": [make_reply("Found after all."), make_reply("More.")]}, url=url
+        ) as bench:
             assert content(await bench.ask("find")) == "Found after all."
             assert content(await bench.ask("and?")) == "More."
             assert bench.told_by.order == ["researcher", "researcher"]
@@ -180,20 +185,21 @@ async def test_servers_side_by_side_know_of_each_others_turns(kind: str, tmp_pat
     """What one remembers of a session that the other went on with is not believed."""
     with place(kind, tmp_path) as url:
         scripts = {
-            "coordinator": [said("Hello."), said(None, over("writer"))],
+            "coordinator": [make_reply("Hello."), make_reply(None, hand_over("writer"))],
             "researcher": [],
-            "writer": [said("A poem.")],
+            "writer": [make_reply("A poem.")],
         }
-        async with team(scripts, url=url) as one:
+        async with open_team(scripts, url=url) as one:
             await one.ask("hi")
-            async with team(
-                {"coordinator": [said(None, over("researcher"))], "researcher": [said("Found.")]}, url=url
+            async with open_team(
+                {"coordinator": [make_reply(None, hand_over("researcher"))], "researcher": [make_reply("Found.")]},
+                url=url,
             ) as two:
                 assert content(await two.ask("find")) == "Found."
-                one.told_by.scripts["researcher"] = iter([said(None, over("coordinator"))])
+                one.told_by.scripts["researcher"] = iter([make_reply(None, hand_over("coordinator"))])
                 assert content(await one.ask("write")) == "A poem."
                 assert one.told_by.order == ["coordinator", "researcher", "coordinator", "writer"]
-                two.told_by.scripts["writer"] = iter([said("Another.")])
+                two.told_by.scripts["writer"] = iter([make_reply("Another.")])
                 assert content(await two.ask("more")) == "Another."
 
 
@@ -206,7 +212,9 @@ async def _drained(chunks: Any) -> dict[str, Any]:
 
 async def test_a_transfer_to_one_that_does_not_keep_it_is_done_all_the_same_after_a_crash() -> None:
     once = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], transfer_to_parent=False)}
-    async with team({"researcher": [said("Found.")], "coordinator": [said("Thanks.")]}, agents=once) as bench:
+    async with open_team(
+        {"researcher": [make_reply("Found.")], "coordinator": [make_reply("Thanks.")]}, agents=once
+    ) as bench:
         await bench.session.append([{"role": "user", "content": "find"}])
         call = {
             "id": "t",
@@ -223,10 +231,10 @@ async def test_a_result_of_the_clients_goes_to_the_agent_that_asked_for_it() -> 
     """Also to one that does not keep the conversation: its turn is not over."""
     once = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], transfer_to_parent=False)}
     scripts = {
-        "coordinator": [said(None, over("researcher")), said("Thanks.")],
-        "researcher": [said(None, ("k", "open_door", {})), said("It was open.")],
+        "coordinator": [make_reply(None, hand_over("researcher")), make_reply("Thanks.")],
+        "researcher": [make_reply(None, ("k", "open_door", {})), make_reply("It was open.")],
     }
-    async with team(scripts, agents=once) as bench:
+    async with open_team(scripts, agents=once) as bench:
         body = {"tools": THEIRS}
         await bench.ask("find", body=body)
         result = {"role": "tool", "tool_call_id": "k", "content": "opened"}
@@ -245,10 +253,14 @@ WITH_A_LINE = {
 @pytest.mark.parametrize("asks", ["draft", "check"])
 async def test_a_result_of_the_clients_goes_to_the_workflow_in_which_it_was_asked_for(asks: str) -> None:
     """Those before it are not asked again, nor is whoever handed the conversation over; the turn after it is the named one's."""
-    calls = said(None, ("k", "open_door", {}))
-    spoken = {"draft": [said("A draft.")], "check": [said("Checked.")]}
-    scripts = {"coordinator": [said(None, over("line")), said("Thanks.")], **spoken, asks: [calls, *spoken[asks]]}
-    async with team(scripts, agents=WITH_A_LINE) as bench:
+    calls = make_reply(None, ("k", "open_door", {}))
+    spoken = {"draft": [make_reply("A draft.")], "check": [make_reply("Checked.")]}
+    scripts = {
+        "coordinator": [make_reply(None, hand_over("line")), make_reply("Thanks.")],
+        **spoken,
+        asks: [calls, *spoken[asks]],
+    }
+    async with open_team(scripts, agents=WITH_A_LINE) as bench:
         body = {"tools": THEIRS}
         await bench.ask("write", body=body)
         result = {"role": "tool", "tool_call_id": "k", "content": "opened"}
@@ -261,12 +273,12 @@ async def test_a_result_of_the_clients_goes_to_the_workflow_in_which_it_was_aske
 async def test_a_workflow_that_was_handed_the_conversation_and_died_goes_on() -> None:
     """Asked the same once more; another message is the named agent's."""
     scripts: dict[str, Any] = {
-        "coordinator": [said(None, over("line")), said("Else.")],
-        "draft": [said("A draft.")],
-        "check": [[DOWN], said("Checked.")],
+        "coordinator": [make_reply(None, hand_over("line")), make_reply("Else.")],
+        "draft": [make_reply("A draft.")],
+        "check": [[DOWN], make_reply("Checked.")],
     }
     for text, told in (("write", "Checked."), ("something else", "Else.")):
-        async with team(scripts, agents=WITH_A_LINE) as bench:
+        async with open_team(scripts, agents=WITH_A_LINE) as bench:
             with pytest.raises(ModelUnavailable):
                 await bench.ask("write")
             assert content(await bench.ask(text)) == told
@@ -275,7 +287,7 @@ async def test_a_workflow_that_was_handed_the_conversation_and_died_goes_on() ->
 
 
 async def test_a_retry_by_its_key_is_told_the_same_and_by_whom() -> None:
-    async with team(FOUND) as bench:
+    async with open_team(FOUND) as bench:
         first = await bench.ask("find", idempotency_key="k")
         turn = bench.turn("find", idempotency_key="k")
         assert content(await _drained(respond(turn))) == content(first) == "Found."
@@ -284,8 +296,9 @@ async def test_a_retry_by_its_key_is_told_the_same_and_by_whom() -> None:
 
 
 async def test_a_request_that_the_resumed_agent_cannot_answer_is_refused_before_anything_is_written() -> None:
-    async with team(
-        then(said("More.")), agents={**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], tools=("late",))}
+    async with open_team(
+        then(make_reply("More.")),
+        agents={**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], tools=("late",))},
     ) as bench:
         with pytest.raises(InvalidRequest, match="late"):
             await _researched(bench)
@@ -319,7 +332,7 @@ class Reads:
 
 
 async def test_a_warm_session_reads_nothing_for_it_and_a_long_one_no_more_than_a_short_one() -> None:
-    async with team(then(*[said("More.")] * 3)) as bench:
+    async with open_team(then(*[make_reply("More.")] * 3)) as bench:
         await bench.ask("find")
         await bench.ask("a")
         reads = bench.hf.engine.store = Reads(bench.hf.engine.store)
@@ -329,14 +342,14 @@ async def test_a_warm_session_reads_nothing_for_it_and_a_long_one_no_more_than_a
         await bench.session.append([{"role": "user", "content": f"{at}"} for at in range(SPEAKER_BEHIND + 100)])
         bench.hf.engine.warm.forget(REF)
         bench.hf.engine.store = reads
-        bench.told_by.scripts["coordinator"] = iter([said("Who was it?")])
+        bench.told_by.scripts["coordinator"] = iter([make_reply("Who was it?")])
         assert content(await bench.ask("c")) == "Who was it?"
         assert sum(reads.entries_read) <= SPEAKER_BEHIND + 16 + 1
 
 
 async def test_sessions_without_a_team_read_nothing_for_it() -> None:
     alone = {"a": Agent(name="a", llm="a")}
-    async with team({"a": [said("1"), said("2")]}, agents=alone) as bench:
+    async with open_team({"a": [make_reply("1"), make_reply("2")]}, agents=alone) as bench:
         await bench.ask("x", agent="a")
         bench.hf.engine.warm.forget(REF)
         reads = bench.hf.engine.store = Reads(bench.hf.engine.store)
@@ -350,7 +363,7 @@ async def test_sessions_without_a_team_read_nothing_for_it() -> None:
 
 async def test_a_turn_of_the_library_is_the_resumed_agents() -> None:
     """Whoever calls the model is told who answers; its tools are theirs."""
-    async with team(FOUND) as bench:
+    async with open_team(FOUND) as bench:
         await bench.ask("find")
         async with bench.session.turn("and?") as turn:
             assert turn.agent == "researcher"
@@ -365,5 +378,5 @@ async def test_a_turn_of_the_library_is_the_resumed_agents() -> None:
 
 
 async def test_an_agent_of_the_library_alone_is_told_too() -> None:
-    async with team({"a": []}, agents={"a": Agent(name="a", llm="a")}) as bench, bench.session.turn("x") as turn:
+    async with open_team({"a": []}, agents={"a": Agent(name="a", llm="a")}) as bench, bench.session.turn("x") as turn:
         assert turn.agent == "a"

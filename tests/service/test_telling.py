@@ -18,7 +18,18 @@ from holdfast.hooks import EndedSession
 from holdfast.hooks.registry import HookRegistry
 from holdfast.limits import HOOKS
 from tests.clocks import Clock
-from tests.service.life_kit import MEMORY, Ear, due, ended, file, life, patience, ref, state, talk
+from tests.service.life_kit import (
+    MEMORY,
+    RecordingHook,
+    close_with_hooks,
+    file,
+    life,
+    list_due_hooks,
+    patience,
+    ref,
+    state,
+    talk,
+)
 
 # -- registering ---------------------------------------------------------------
 
@@ -39,7 +50,7 @@ async def test_functions_are_told(clock: Clock) -> None:
             texts = anyio.from_thread.run(_texts, session)
             told.append(("second", session.user_id, reason, texts))
 
-        await ended(hf)
+        await close_with_hooks(hf)
         assert told == [("first", "a", "close", ["hello"]), ("second", "default", "close", ["hello"])]
         assert hf.engine.hook_dispatcher.outcomes[f"{__name__}.test_functions_are_told.<locals>.first", "told"] == 1
         await talk(hf, "b")
@@ -84,17 +95,17 @@ def test_what_cannot_be_told_is_refused(callback: Any, more: dict[str, Any], sai
 def test_there_is_an_end_to_how_many_hooks_there_may_be() -> None:
     hooks = HookRegistry()
     for number in range(HOOKS):
-        hooks.add(Ear(f"ear {number}"))
+        hooks.add(RecordingHook(f"ear {number}"))
     with pytest.raises(InvalidRequest, match=str(HOOKS)):
-        hooks.add(Ear("one more"))
+        hooks.add(RecordingHook("one more"))
 
 
 async def test_only_those_that_want_a_reason_hear_of_it(tmp_path: Path, clock: Clock) -> None:
     """With nobody to tell, nothing is recorded."""
     async with life(file(tmp_path), clock, session_ttl=1000, max_sessions=1) as hf:
         reasons: list[EndReason] = ["ttl", "cap", "delete", "close"]
-        ears = {reason: Ear(reason, [reason]) for reason in reasons}
-        everybody = Ear("everybody")
+        ears = {reason: RecordingHook(reason, [reason]) for reason in reasons}
+        everybody = RecordingHook("everybody")
         for ear in (*ears.values(), everybody):
             hf.add_hook(ear)
         for name in ("capped", "expired"):
@@ -114,12 +125,12 @@ async def test_only_those_that_want_a_reason_hear_of_it(tmp_path: Path, clock: C
             ("delete", "capped"),
             ("ttl", "expired"),
         ]
-        assert await due(hf) == []
+        assert await list_due_hooks(hf) == []
     async with life(file(tmp_path), clock) as hf:
-        hf.add_hook(Ear(reasons=["ttl"]))
+        hf.add_hook(RecordingHook(reasons=["ttl"]))
         await talk(hf, "a")
         await hf.close_session(ref("a"))
-        assert await due(hf) == []
+        assert await list_due_hooks(hf) == []
 
 
 # -- order, isolation, time ----------------------------------------------------
@@ -154,7 +165,7 @@ async def test_hooks_are_told_in_order_each_awaited_and_apart(tmp_path: Path, cl
 
         for function in (slow, wrong, gone, hangs, last):
             hf.on_expire(function, name=function.__name__)
-        await ended(hf)
+        await close_with_hooks(hf)
         assert order == ["slow begins", "slow ends", "wrong", "gone", "hangs", "last"]
         (left,) = await hf.engine.life.store.endings(due=2**50)
         assert (left.hooks, left.attempts) == (("wrong", "gone", "hangs"), 1)
@@ -173,7 +184,7 @@ async def test_a_hook_that_does_not_stop_is_left_behind(tmp_path: Path, clock: C
     """It holds up neither the next hook nor the end of the process for long."""
     async with life(file(tmp_path), clock) as hf:
         patience(hf, call_seconds=0.01)
-        release, ear = asyncio.Event(), Ear()
+        release, ear = asyncio.Event(), RecordingHook()
 
         async def stubborn(session: EndedSession, reason: str) -> None:
             while not release.is_set():
@@ -184,7 +195,7 @@ async def test_a_hook_that_does_not_stop_is_left_behind(tmp_path: Path, clock: C
 
         hf.on_expire(stubborn, name="stubborn")
         hf.add_hook(ear)
-        await ended(hf)
+        await close_with_hooks(hf)
         assert ear.heard == [("close", "a")]
         release.set()
 
@@ -217,7 +228,7 @@ async def test_no_turn_waits_for_a_hook(tmp_path: Path, clock: Clock) -> None:
 
 async def test_at_a_clean_end_those_hear_of_it_that_asked(tmp_path: Path, clock: Clock) -> None:
     """Of the sessions that were written to here, which stay as they are."""
-    asked, others = Ear("asked", ["shutdown", "ttl"]), Ear("others")
+    asked, others = RecordingHook("asked", ["shutdown", "ttl"]), RecordingHook("others")
     async with life(file(tmp_path), clock, session_ttl=1000) as hf:
         await talk(hf, "before")
     async with life(file(tmp_path), clock, session_ttl=1000) as hf:
@@ -233,7 +244,7 @@ async def test_at_a_clean_end_those_hear_of_it_that_asked(tmp_path: Path, clock:
     assert others.heard == [("close", "closed")]
     async with life(file(tmp_path), clock, session_ttl=1000) as hf:
         assert await state(hf, "a") == "active"
-        assert await due(hf) == []
+        assert await list_due_hooks(hf) == []
 
 
 async def test_the_end_does_not_wait_for_ever(tmp_path: Path, clock: Clock) -> None:
@@ -251,4 +262,4 @@ async def test_the_end_does_not_wait_for_ever(tmp_path: Path, clock: Clock) -> N
         await hf.close_session(ref("a"))
         await began.wait()
     async with life(file(tmp_path), clock) as hf:
-        assert await due(hf) == [("hangs",)]
+        assert await list_due_hooks(hf) == [("hangs",)]

@@ -19,7 +19,7 @@ from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.wrapper import StoreWrapper
 from tests.clocks import Clock
-from tests.service.life_kit import Ear, due, life, patience, ref, rows, talk
+from tests.service.life_kit import RecordingHook, life, list_due_hooks, patience, ref, rows, talk
 from tests.stores.servers import place
 
 # -- a crash between any two steps ----------------------------------------------
@@ -69,7 +69,7 @@ async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing_noted(
     """The process dies at each step of ending and telling; the next one tells what is left, and cleans up."""
     for steps in range(1, 40):
         url = f"sqlite:///{tmp_path}/{steps}.db"
-        one, two = Ear("one"), Ear("two")
+        one, two = RecordingHook("one"), RecordingHook("two")
         died = await _until_death(url, clock, reason, fate={"left": steps, "behind": behind}, ears=(one, two))
         noted = Counter(name for ear in (one, two) for name in [ear.name] * len(ear.heard))
         async with life(url, clock, session_ttl=1000) as hf:
@@ -81,7 +81,7 @@ async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing_noted(
             await hf.sweep()
             again = reason == "delete" and await hf.delete(ref("a"))
             await hf.engine.hook_dispatcher.wait_until_idle()
-            assert await due(hf) == []
+            assert await list_due_hooks(hf) == []
             assert {what for ear in (one, two) for what, _ in ear.heard} <= {reason, "ttl"}
             for ear in (one, two):
                 assert len(ear.heard) >= 1, (steps, ear.name)
@@ -97,7 +97,7 @@ async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing_noted(
 
 
 async def _until_death(
-    url: str, clock: Clock, reason: EndReason, *, fate: dict[str, int], ears: Collection[Ear]
+    url: str, clock: Clock, reason: EndReason, *, fate: dict[str, int], ears: Collection[RecordingHook]
 ) -> bool:
     """One process that ends a session, and may die of it; whether it did."""
     setup = await open_store(url, tenant="default")
@@ -138,7 +138,7 @@ async def test_two_sweeps_at_once_tell_each_end_once(shared: str, clock: Clock) 
     """Whoever gets the lease, whoever ends it: each hook hears of each end exactly once when nothing fails."""
     number = 60
     async with life(shared, clock, session_ttl=1000) as one, life(shared, clock, session_ttl=1000) as two:
-        ears = [Ear("ear") for _ in range(2)]
+        ears = [RecordingHook("ear") for _ in range(2)]
         for hf, ear in zip((one, two), ears, strict=True):
             hf.add_hook(ear)
         await asyncio.gather(*(one.create(f"s{at}") for at in range(number)))
@@ -173,7 +173,7 @@ async def test_the_lease_of_a_sweep_is_taken_over(shared: str, clock: Clock) -> 
 async def test_the_claim_of_a_process_that_died_is_taken_over(shared: str, clock: Clock) -> None:
     """What one has taken on nobody else touches, until it has had its time."""
     async with life(shared, clock) as one, life(shared, clock) as two:
-        began, ear = asyncio.Event(), Ear()
+        began, ear = asyncio.Event(), RecordingHook()
 
         async def hangs(session: EndedSession, reason: str) -> None:
             began.set()

@@ -14,8 +14,8 @@ from holdfast.stores.log import Append
 from holdfast.tools.tool import NOT_RUN
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.respond import respond
-from tests.service.told_model import REF
-from tests.service.tools_kit import THEIRS, bench, content, said, shout
+from tests.service.scripted_model import REF
+from tests.service.tools_kit import THEIRS, bench, content, make_reply, shout
 
 
 async def test_whoever_goes_while_a_tool_runs_leaves_no_call_open() -> None:
@@ -34,7 +34,7 @@ async def test_whoever_goes_while_a_tool_runs_leaves_no_call_open() -> None:
             cancelled.set()
 
     calls = [("a", "shout", {"text": "x"}), ("b", "hangs", {}), ("c", "waits", {})]
-    async with bench([said(None, *calls)], shout, hangs, waits) as desk:
+    async with bench([make_reply(None, *calls)], shout, hangs, waits) as desk:
         stored = asyncio.Event()
 
         async def follow() -> None:
@@ -63,9 +63,9 @@ async def test_whoever_goes_while_a_tool_runs_leaves_no_call_open() -> None:
 async def test_a_client_that_stops_at_any_chunk(streams: str) -> None:
     """Closed behind each chunk in turn: what is stored is legal, no call is open, and the next turn goes on."""
     script = lambda body: (  # noqa: E731 - as plain as it gets
-        said("The answer is four.")
+        make_reply("The answer is four.")
         if body["messages"][-1]["role"] == "tool"
-        else said(streams or None, ("a", "shout", {"text": "x"}), ("b", "shout", {"text": "y"}))
+        else make_reply(streams or None, ("a", "shout", {"text": "x"}), ("b", "shout", {"text": "y"}))
     )
     at = 0
     while True:
@@ -93,7 +93,10 @@ async def test_a_client_that_stops_at_any_chunk(streams: str) -> None:
 
 async def test_a_reply_that_is_cut_behind_a_round() -> None:
     """What arrived is stored with what stood before it, and marked."""
-    script = [said("Look: ", ("a", "shout", {"text": "x"})), [*said("One two three")[:2], ModelUnavailable("gone")]]
+    script = [
+        make_reply("Look: ", ("a", "shout", {"text": "x"})),
+        [*make_reply("One two three")[:2], ModelUnavailable("gone")],
+    ]
     async with bench(script, shout) as desk:
         with pytest.raises(ModelUnavailable):
             await desk.ask("go")
@@ -110,7 +113,7 @@ async def test_calls_that_were_never_run() -> None:
     heard = asyncio.Event()
 
     async def slow(request: dict[str, Any], *, headers: Any = None) -> Any:
-        for chunk in said(None, ("a", "shout", {"text": "x"})):
+        for chunk in make_reply(None, ("a", "shout", {"text": "x"})):
             yield chunk
         heard.set()
         await asyncio.Event().wait()
@@ -136,8 +139,8 @@ async def test_a_retry_goes_on_from_the_stored_results(retry: str, rounds: int) 
         ran.append(n)
         return f"did {n}"
 
-    steps = [said(f"Step {n}.", (f"c{n}", "step", {"n": n})) for n in range(rounds)]
-    async with bench([*steps, [ModelUnavailable("gone")], said("All done.")], step) as desk:
+    steps = [make_reply(f"Step {n}.", (f"c{n}", "step", {"n": n})) for n in range(rounds)]
+    async with bench([*steps, [ModelUnavailable("gone")], make_reply("All done.")], step) as desk:
         key = {"idempotency_key": "k"} if retry == "the same key" else {}
         mode = {"mode": "transcript"} if retry == "the transcript" else {}
         with pytest.raises(ModelUnavailable):
@@ -159,7 +162,7 @@ async def test_a_retry_goes_on_behind_more_rounds_than_are_read_at_once() -> Non
         calls = [{"id": at, "type": "function", "function": {"name": "shout", "arguments": "{}"}} for at in "ab"]
         log.append({"role": "assistant", "content": None, "tool_calls": calls})
         log += [{"role": "tool", "tool_call_id": at, "content": f"did {n}"} for at in "ab"]
-    async with bench([said("All done.")], shout) as desk:
+    async with bench([make_reply("All done.")], shout) as desk:
         await desk.session.append(log)
         assert content(await desk.ask("go")) == "All done."
         assert [entry.kind for entry in await desk.log()].count("user") == 1
@@ -167,7 +170,7 @@ async def test_a_retry_goes_on_behind_more_rounds_than_are_read_at_once() -> Non
 
 async def test_a_keyed_retry_of_a_whole_reply_is_told_all_of_it() -> None:
     """With the texts that stood with calls, and nothing is called again."""
-    async with bench([said("Look: ", ("a", "shout", {"text": "x"})), said("X.")], shout) as desk:
+    async with bench([make_reply("Look: ", ("a", "shout", {"text": "x"})), make_reply("X.")], shout) as desk:
         first = await desk.ask("go", idempotency_key="k")
         again = await desk.ask("go", idempotency_key="k")
         assert content(first) == content(again) == "Look: X."
@@ -176,7 +179,7 @@ async def test_a_keyed_retry_of_a_whole_reply_is_told_all_of_it() -> None:
 
 async def test_a_message_that_was_answered_is_new_when_it_comes_again() -> None:
     """Only what ends in our tools was not answered: a call that was returned to the client was."""
-    async with bench([said(None, ("a", "open_door", {})), said("ok")], shout) as desk:
+    async with bench([make_reply(None, ("a", "open_door", {})), make_reply("ok")], shout) as desk:
         await desk.ask("go", body={"tools": THEIRS})
         await desk.ask("go", body={"tools": THEIRS})
         assert [entry.kind for entry in await desk.log()] == ["user", "calls", "user", "assistant"]
@@ -185,10 +188,10 @@ async def test_a_message_that_was_answered_is_new_when_it_comes_again() -> None:
 async def test_a_retry_of_the_clients_results() -> None:
     """They are found behind a later round of ours, too."""
     script = [
-        said(None, ("a", "open_door", {})),
-        said(None, ("b", "shout", {"text": "x"})),
+        make_reply(None, ("a", "open_door", {})),
+        make_reply(None, ("b", "shout", {"text": "x"})),
         [ModelUnavailable("gone")],
-        said("In."),
+        make_reply("In."),
     ]
     async with bench(script, shout) as desk:
         body, result = {"tools": THEIRS}, {"role": "tool", "tool_call_id": "a", "content": "open"}
@@ -209,7 +212,7 @@ async def test_a_crash_while_tools_run_is_repaired(tmp_path: Any) -> None:
 
     calls = [("a", "step", {"name": "a"}), ("b", "step", {"name": "b"})]
     url = f"sqlite:///{tmp_path}/s.db"
-    async with bench([said(None, *calls), said("z")], step, url=url) as desk:
+    async with bench([make_reply(None, *calls), make_reply("z")], step, url=url) as desk:
         append = desk.hf.store.append
 
         async def dies(ref: Any, write: Append) -> Any:
@@ -222,7 +225,7 @@ async def test_a_crash_while_tools_run_is_repaired(tmp_path: Any) -> None:
         desk.hf.store.append = dies  # type: ignore[method-assign]
         with pytest.raises(ModelUnavailable):
             await desk.ask("go")
-    async with bench([said("z")], step, url=url) as desk:
+    async with bench([make_reply("z")], step, url=url) as desk:
         assert content(await desk.ask("go")) == "z"
         assert sorted(ran) == ["a", "b"]
         results = [message["content"] for message in desk.model.prompts[0] if message["role"] == "tool"]
@@ -238,7 +241,7 @@ async def test_another_turn_interrupts_a_tool() -> None:
         running.set()
         await asyncio.Event().wait()
 
-    async with bench([said(None, ("a", "waits", {})), said("Here.")], waits) as desk:
+    async with bench([make_reply(None, ("a", "waits", {})), make_reply("Here.")], waits) as desk:
         task = asyncio.create_task(desk.ask("go"))
         await running.wait()
         assert content(await desk.ask("stop that", queue="interrupt")) == "Here."

@@ -14,8 +14,8 @@ from holdfast.tools.context import ToolContext
 from holdfast.tools.tool import ToolLimits
 from holdfast.turns.respond import respond
 from tests.amounts import examples
-from tests.service.told_model import REF
-from tests.service.tools_kit import THEIRS, Bench, bench, said
+from tests.service.scripted_model import REF
+from tests.service.tools_kit import THEIRS, Bench, bench, make_reply
 from tests.unit.dialect_rules import anthropic, gemini, openai
 
 CALLS = st.lists(
@@ -59,7 +59,7 @@ class Script:
             return [ModelUnavailable("gone")]
         text, calls, breaks_off = self.replies.pop(0)
         text = text or (None if calls else "Done.")  # neither words nor calls are no answer
-        chunks = said(text, *calls)
+        chunks = make_reply(text, *calls)
         return [*chunks[:-2], ModelUnavailable("gone")] if breaks_off else chunks
 
 

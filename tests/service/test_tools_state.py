@@ -11,7 +11,7 @@ from holdfast.agents import Agent
 from holdfast.errors import InvalidRequest
 from holdfast.limits import STATE_VALUE_BYTES
 from holdfast.tools.context import ToolContext
-from tests.service.tools_kit import bench, said, shout
+from tests.service.tools_kit import bench, make_reply, shout
 
 
 async def test_state_is_committed_with_the_result() -> None:
@@ -31,12 +31,12 @@ async def test_state_is_committed_with_the_result() -> None:
         return len(context.state)
 
     script = [
-        said(None, ("1", "keep", {"key": "a", "value": 1})),
-        said(None, ("2", "keep", {"key": "b", "value": 2})),
-        said(None, ("3", "drop", {})),
-        said("ok"),
-        said(None, ("4", "keep", {"key": "c", "value": 3})),
-        said("ok"),
+        make_reply(None, ("1", "keep", {"key": "a", "value": 1})),
+        make_reply(None, ("2", "keep", {"key": "b", "value": 2})),
+        make_reply(None, ("3", "drop", {})),
+        make_reply("ok"),
+        make_reply(None, ("4", "keep", {"key": "c", "value": 3})),
+        make_reply("ok"),
     ]
     async with bench(script, keep, drop) as desk:
         await desk.session.update(state={"old": True})
@@ -83,7 +83,7 @@ async def test_a_tool_that_fails_changes_nothing() -> None:
         ("d", "large", {}),
         ("e", "shout", {"text": "x"}),
     ]
-    async with bench([said(None, *calls), said("ok")], half, nameless, odd, large, shout) as desk:
+    async with bench([make_reply(None, *calls), make_reply("ok")], half, nameless, odd, large, shout) as desk:
         await desk.ask("go")
         assert await desk.session.state.all() == {}
         results = {entry.message.tool_call_id: entry.message.text for entry in await desk.log()}
@@ -109,13 +109,13 @@ async def test_errors_of_the_state_tell_no_value() -> None:
     def look(context: ToolContext) -> int:
         return len(context.state["temp:draft"])
 
-    added = [said(None, (key, "add", {"key": key})) for key in ("temp:draft", "user:token", "token")]
+    added = [make_reply(None, (key, "add", {"key": key})) for key in ("temp:draft", "user:token", "token")]
     script = [
-        said(None, ("a", "start", {})),
+        make_reply(None, ("a", "start", {})),
         *added,
-        said(None, ("b", "lose", {})),
-        said(None, ("c", "look", {})),
-        said("ok"),
+        make_reply(None, ("b", "lose", {})),
+        make_reply(None, ("c", "look", {})),
+        make_reply("ok"),
     ]
     async with bench(script, start, add, lose, look) as desk:
         await desk.session.state.update({"user:token": "hunter2", "token": "hunter2"})
@@ -135,7 +135,7 @@ async def test_the_session_is_given_to_a_tool() -> None:
         return f"{context.session_id} {context.user_id} {context.agent} v{saved.version}"
 
     agents = {"clerk": Agent(name="clerk")}
-    script = [said(None, ("a", "write", {"text": "remember"})), said("ok")]
+    script = [make_reply(None, ("a", "write", {"text": "remember"})), make_reply("ok")]
     async with bench(script, write, agents=agents) as desk:
         await desk.ask("go", agent="clerk")
         assert (await desk.log())[2].message.text == "s default clerk v0"
@@ -157,9 +157,9 @@ async def test_shared_state_is_committed_with_the_result_too() -> None:
         return "seen"
 
     script = [
-        said(None, ("a", "count", {"by": 1}), ("b", "count", {"by": 2})),
-        said(None, ("c", "look", {})),
-        said("ok"),
+        make_reply(None, ("a", "count", {"by": 1}), ("b", "count", {"by": 2})),
+        make_reply(None, ("c", "look", {})),
+        make_reply("ok"),
     ]
     async with bench(script, count, look) as desk:
         await desk.hf.user_state("default").set("user:count", 10)
@@ -186,7 +186,7 @@ async def test_a_tool_sees_what_others_have_written_since() -> None:
     async def elsewhere() -> None:
         await desk.hf.user_state("default").set("user:name", f"n{len(seen)}")
 
-    script = [said(None, ("a", "look", {})), said(None, ("b", "look", {})), said("ok")]
+    script = [make_reply(None, ("a", "look", {})), make_reply(None, ("b", "look", {})), make_reply("ok")]
     async with bench(script, look) as desk:
         await desk.ask("go")
         assert seen == [None, None, "n1", "n1"]
@@ -203,7 +203,7 @@ async def test_what_cannot_be_added_up_is_told_to_the_tool() -> None:
         return "added"
 
     calls = [("a", "add", {"key": "user:word"}), ("b", "add", {"key": "user:later"})]
-    async with bench([said(None, *calls), said("ok")], add) as desk:
+    async with bench([make_reply(None, *calls), make_reply("ok")], add) as desk:
         await desk.hf.user_state("default").set("user:word", "a word")
         await desk.ask("go")
         results = {entry.message.tool_call_id: entry.message.text for entry in await desk.log()}
@@ -220,7 +220,13 @@ async def test_who_does_not_look_at_shared_state_does_not_pay_for_it(monkeypatch
         return str(len(context.state))
 
     both: list[Any] = [("a", "look", {}), ("b", "look", {})]
-    script = [said(None, ("s", "shout", {"text": "x"})), said("ok"), said(None, *both), said(None, *both), said("ok")]
+    script = [
+        make_reply(None, ("s", "shout", {"text": "x"})),
+        make_reply("ok"),
+        make_reply(None, *both),
+        make_reply(None, *both),
+        make_reply("ok"),
+    ]
     async with bench(script, look, shout) as desk:
         read = desk.hf.store.state
 

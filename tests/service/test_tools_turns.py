@@ -18,8 +18,8 @@ from holdfast.tools.functions import tool_from
 from holdfast.tools.tool import ToolLimits
 from holdfast.turns.reply_assembler import STOPPED, Progress
 from holdfast.turns.respond import respond
-from tests.service.told_model import REF
-from tests.service.tools_kit import THEIRS, Call, bench, content, said, shout
+from tests.service.scripted_model import REF
+from tests.service.tools_kit import THEIRS, Call, bench, content, make_reply, shout
 
 
 async def find_order(number: int) -> dict[str, Any]:
@@ -32,7 +32,7 @@ async def find_order(number: int) -> dict[str, Any]:
 
 async def test_a_reply_by_way_of_a_tool() -> None:
     """The tool runs, the model sees its result, the client sees one reply."""
-    script = [said(None, ("c1", "find_order", {"number": 7})), said("It was sent.")]
+    script = [make_reply(None, ("c1", "find_order", {"number": 7})), make_reply("It was sent.")]
     async with bench(script, find_order, shout) as desk:
         completion = await desk.ask("Where is my order?")
         assert content(completion) == "It was sent."
@@ -67,7 +67,7 @@ async def test_calls_of_one_message_run_side_by_side() -> None:
         heard.set()
         return "three"
 
-    script = [said(None, ("a", "first", {}), ("b", "second", {}), ("c", "third", "")), said("Done.")]
+    script = [make_reply(None, ("a", "first", {}), ("b", "second", {}), ("c", "third", "")), make_reply("Done.")]
     async with bench(script, first, second, third) as desk:
         await desk.ask("go")
         told = await desk.told()
@@ -77,7 +77,11 @@ async def test_calls_of_one_message_run_side_by_side() -> None:
 
 async def test_usage_is_summed_and_each_call_recorded() -> None:
     """The response has the sums of all rounds, details too; the store has each call."""
-    script = [said(None, ("a", "shout", {"text": "x"})), said(None, ("b", "shout", {"text": "y"})), said("z")]
+    script = [
+        make_reply(None, ("a", "shout", {"text": "x"})),
+        make_reply(None, ("b", "shout", {"text": "y"})),
+        make_reply("z"),
+    ]
     async with bench(script, shout) as desk:
         completion = await desk.ask("go")
         assert completion["usage"] == {
@@ -94,9 +98,9 @@ async def test_usage_is_summed_and_each_call_recorded() -> None:
 async def test_the_client_collects_one_message() -> None:
     """Chunks have one id and one role; the texts that stood with calls come before the last one, set apart from it."""
     script = [
-        said("Let me look.", ("a", "shout", {"text": "x"})),
-        said("Once more: ", ("b", "shout", {"text": "y"})),
-        said("Found it."),
+        make_reply("Let me look.", ("a", "shout", {"text": "x"})),
+        make_reply("Once more: ", ("b", "shout", {"text": "y"})),
+        make_reply("Found it."),
     ]
     async with bench(script, shout) as desk:
         chunks = [chunk async for chunk in respond(desk.turn("go"))]
@@ -127,7 +131,7 @@ async def test_each_result_is_durable_before_the_next_call() -> None:
         seen.append(len(await desk.log()))
         return "ok"
 
-    script = [said(None, ("a", "counting", {})), said(None, ("b", "counting", {})), said("z")]
+    script = [make_reply(None, ("a", "counting", {})), make_reply(None, ("b", "counting", {})), make_reply("z")]
     async with bench(script, counting) as desk:
         await desk.ask("go")
         assert seen == [2, 4]
@@ -135,7 +139,7 @@ async def test_each_result_is_durable_before_the_next_call() -> None:
 
 async def test_a_tool_of_the_session_alone() -> None:
     """`session.send` uses the tools, `session.turn` leaves them to whoever calls the model."""
-    async with bench([said(None, ("a", "shout", {"text": "x"})), said("z")], shout) as desk:
+    async with bench([make_reply(None, ("a", "shout", {"text": "x"})), make_reply("z")], shout) as desk:
         assert content(await desk.session.send("go")) == "z"
         async with desk.session.turn("more", tools=[{"type": "function", "function": {"name": "shout"}}]) as turn:
             turn.add("ok")
@@ -186,7 +190,7 @@ async def fails(how: str) -> Any:
 )
 async def test_errors_are_results(call: tuple[str, Any], words: str) -> None:
     """Whatever a tool or the model does wrong, the model is told in words and the turn goes on."""
-    async with bench([said(None, ("a", *call)), said("I see.")], fails, shout) as desk:
+    async with bench([make_reply(None, ("a", *call)), make_reply("I see.")], fails, shout) as desk:
         assert content(await desk.ask("go")) == "I see."
         result = (await desk.log())[2].message.text
         assert words in msgspec.json.decode(result)["error"]
@@ -195,7 +199,7 @@ async def test_errors_are_results(call: tuple[str, Any], words: str) -> None:
 
 async def test_no_traceback_and_no_words_of_an_error_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     """An error may quote a secret: the server's log says which and where."""
-    async with bench([said(None, ("a", "fails", {"how": "value"})), said("I see.")], fails) as desk:
+    async with bench([make_reply(None, ("a", "fails", {"how": "value"})), make_reply("I see.")], fails) as desk:
         await desk.ask("go")
     (record,) = [record for record in caplog.records if record.name == "holdfast.tools"]
     fields: Any = record.__dict__["fields"]
@@ -226,7 +230,7 @@ async def test_a_tool_that_takes_too_long() -> None:
 
     stubborn_may_end = asyncio.Event()
     calls: list[Call] = [("a", "hangs", {}), ("b", "slow", {}), ("c", "stubborn", {})]
-    script = [said(None, *calls), said("Never mind.")]
+    script = [make_reply(None, *calls), make_reply("Never mind.")]
     try:
         async with bench(script, hangs, slow, stubborn, limits=ToolLimits(timeout=0.01)) as desk:
             assert content(await desk.ask("go")) == "Never mind."
@@ -250,7 +254,7 @@ async def test_what_is_no_exception_passes() -> None:
     async def waits() -> None:
         await asyncio.Event().wait()
 
-    async with bench([said(None, ("a", "stops", {}), ("b", "waits", {}))], stops, waits) as desk:
+    async with bench([make_reply(None, ("a", "stops", {}), ("b", "waits", {}))], stops, waits) as desk:
         with pytest.raises(Stop):
             await desk.ask("go")
         async with desk.hf.engine.locks.make_exclusive_lock(REF):
@@ -265,7 +269,9 @@ async def test_long_results_are_cut() -> None:
     async def long() -> str:
         return "ä" * 3000 + "end"
 
-    async with bench([said(None, ("a", "long", {})), said("ok")], long, limits=ToolLimits(result=1024)) as desk:
+    async with bench(
+        [make_reply(None, ("a", "long", {})), make_reply("ok")], long, limits=ToolLimits(result=1024)
+    ) as desk:
         await desk.ask("go")
         text = (await desk.log())[2].message.text
         assert len(text.encode()) <= 1024
@@ -288,7 +294,9 @@ async def test_parallel_calls_of_one_id_are_told_apart() -> None:
         first_may.set()
         return f"result {n}"
 
-    async with bench([said(None, ("x", "wait", {"n": 1}), ("x", "wait", {"n": 2})), said("ok")], wait) as desk:
+    async with bench(
+        [make_reply(None, ("x", "wait", {"n": 1}), ("x", "wait", {"n": 2})), make_reply("ok")], wait
+    ) as desk:
         await desk.ask("go")
         calls, *results = (await desk.log())[1:4]
         by_id = {entry.message.tool_call_id: entry.message.text for entry in results}
@@ -300,7 +308,7 @@ async def test_parallel_calls_of_one_id_are_told_apart() -> None:
 
 async def test_rounds_are_bounded() -> None:
     """At the bound the model is asked to answer without tools; if it calls again, the turn ends and no call is open."""
-    script = lambda _: said(None, ("a", "shout", {"text": "x"}))  # noqa: E731 - as plain as it gets
+    script = lambda _: make_reply(None, ("a", "shout", {"text": "x"}))  # noqa: E731 - as plain as it gets
     async with bench(script, shout, limits=ToolLimits(rounds=3)) as desk:
         completion = await desk.ask("go", body={"tool_choice": "required"})
         assert completion["choices"][0]["finish_reason"] == "length"
@@ -317,7 +325,7 @@ async def test_at_the_bound_an_answer_is_an_answer() -> None:
     again = ("a", "shout", {"text": "x"})
     ends: tuple[tuple[list[Call], str], ...] = (([], "stop"), ([again], "length"))
     for calls, reason in ends:
-        looped = [said(None, again), said("Enough.", *calls)]
+        looped = [make_reply(None, again), make_reply("Enough.", *calls)]
         async with bench(looped, shout, limits=ToolLimits(rounds=1)) as desk:
             completion = await desk.ask("go")
             assert (content(completion), completion["choices"][0]["finish_reason"]) == ("Enough.", reason)
@@ -326,7 +334,7 @@ async def test_at_the_bound_an_answer_is_an_answer() -> None:
 
 async def test_no_rounds_at_all() -> None:
     """With 0 no tool runs here, and the model is told of none."""
-    async with bench([said("hi")], shout, limits=ToolLimits(rounds=0)) as desk:
+    async with bench([make_reply("hi")], shout, limits=ToolLimits(rounds=0)) as desk:
         await desk.ask("go")
         assert "tools" not in desk.model.bodies[0]
 
@@ -346,7 +354,7 @@ async def test_no_rounds_at_all() -> None:
 )
 async def test_a_forced_tool_is_forced_once(choice: Any, then: Any) -> None:
     """For the first call; then the model may choose."""
-    async with bench([said(None, ("a", "shout", {"text": "x"})), said("ok")], shout) as desk:
+    async with bench([make_reply(None, ("a", "shout", {"text": "x"})), make_reply("ok")], shout) as desk:
         await desk.ask("go", body={"tool_choice": choice})
         assert [body["tool_choice"] for body in desk.model.bodies] == [choice, then]
 
@@ -358,8 +366,8 @@ async def test_a_forced_tool_is_forced_once(choice: Any, then: Any) -> None:
 async def test_calls_of_both_kinds(by: str) -> None:
     """Ours are run and durable, only the client's are returned, and its result goes on in the same turn."""
     script = [
-        said("Opening.", ("a", "open_door", {}), ("b", "shout", {"text": "x"}), ("c", "open_door", {"n": 2})),
-        said("Both are open."),
+        make_reply("Opening.", ("a", "open_door", {}), ("b", "shout", {"text": "x"}), ("c", "open_door", {"n": 2})),
+        make_reply("Both are open."),
     ]
     async with bench(script, shout) as desk:
         body = {"tools": THEIRS}
@@ -387,7 +395,7 @@ async def test_calls_of_both_kinds(by: str) -> None:
 
 async def test_a_clients_call_behind_a_round_of_ours() -> None:
     """What the client was sent before is remembered with the message that has its call."""
-    script = [said("First.", ("a", "shout", {"text": "x"})), said("Then.", ("b", "open_door", {}))]
+    script = [make_reply("First.", ("a", "shout", {"text": "x"})), make_reply("Then.", ("b", "open_door", {}))]
     async with bench(script, shout) as desk:
         completion = await desk.ask("go", body={"tools": THEIRS})
         assert content(completion) == "First.\n\nThen."
@@ -421,7 +429,7 @@ async def test_an_agent_has_those_it_names() -> None:
         "none": Agent(name="none", tools=()),
         "all": Agent(name="all"),
     }
-    async with bench(lambda _: said("ok"), find_order, shout, agents=agents) as desk:
+    async with bench(lambda _: make_reply("ok"), find_order, shout, agents=agents) as desk:
         for name, tools in (
             ("some", ["shout", "search_conversations"]),
             ("none", None),
@@ -434,7 +442,7 @@ async def test_an_agent_has_those_it_names() -> None:
 
 async def test_the_clients_tools_stand_behind_ours() -> None:
     """In an order that stays, so that the prompt's beginning does."""
-    async with bench([said("ok")], shout) as desk:
+    async with bench([make_reply("ok")], shout) as desk:
         await desk.ask("go", body={"tools": THEIRS, "stream_options": {"include_progress": True}})
         names = [tool["function"]["name"] for tool in desk.model.bodies[0]["tools"]]
         assert names == ["shout", "open_door"]
@@ -446,7 +454,10 @@ async def test_the_clients_tools_stand_behind_ours() -> None:
 
 async def test_progress_is_told_where_it_is_asked_for() -> None:
     """Of tools that there are; a name that the model made up is nowhere."""
-    script = [said(None, ("a", "shout", {"text": "x"}), ("b", "x\n\ndata: boo", {}), ("c", "fails", {})), said("ok")]
+    script = [
+        make_reply(None, ("a", "shout", {"text": "x"}), ("b", "x\n\ndata: boo", {}), ("c", "fails", {})),
+        make_reply("ok"),
+    ]
     async with bench(script, shout, fails) as desk:
         turn = desk.turn("go")
         turn.progress = True
@@ -468,7 +479,7 @@ async def test_limits_of_one_tool() -> None:
         return "x" * 5000
 
     one = tool_from(long, name="lengthy", description="Say much.", max_result=2048)
-    async with bench([said(None, ("a", "lengthy", {})), said("ok")], one) as desk:
+    async with bench([make_reply(None, ("a", "lengthy", {})), make_reply("ok")], one) as desk:
         await desk.ask("go")
         assert 2000 < len((await desk.log())[2].message.text) <= 2048
         assert desk.model.bodies[0]["tools"][0]["function"]["description"] == "Say much."
@@ -486,7 +497,7 @@ def test_tools_that_cannot_be() -> None:
 
 async def test_what_was_sent_can_be_made_again() -> None:
     """The last prompt of a turn to the byte; and a copy of the session is the session, texts before calls and all."""
-    script = [said("Look: ", ("a", "shout", {"text": "x"})), said("X."), said("ok")]
+    script = [make_reply("Look: ", ("a", "shout", {"text": "x"})), make_reply("X."), make_reply("ok")]
     async with bench(script, shout) as desk:
         await desk.ask("go", body={"tools": THEIRS})
         await desk.ask("more", body={"tools": THEIRS})

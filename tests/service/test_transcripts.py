@@ -26,13 +26,13 @@ from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.wrapper import StoreWrapper
 from tests.contract.kit import assistant, result, user
-from tests.service.transcripts_kit import NOW, REF, end, kept, lines, make, say, told
+from tests.service.transcripts_kit import NOW, REF, describe_file, end, lines, make, open_store_with_transcripts, say
 
 # -- what stands in a file -----------------------------------------------------
 
 
 async def test_a_header_then_an_entry_a_line(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store, agent="helper")
         await say(store, user("Hi", timestamp=NOW + 5))
         await transcripts.wait_until_settled()
@@ -64,7 +64,7 @@ async def test_a_header_then_an_entry_a_line(tmp_path: Path) -> None:
 
 
 async def test_ids_of_a_speaker_and_a_message_stand_where_others_look_for_them(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         metadata = {"user": "ada", "message_id": "m1", "source_plugin": "whatsapp"}
         await say(store, user("Hi", metadata=metadata))
@@ -74,7 +74,7 @@ async def test_ids_of_a_speaker_and_a_message_stand_where_others_look_for_them(t
 
 
 async def test_sessions_have_files_of_their_own_that_nobody_else_may_read(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         refs = [REF, SessionRef("default", "s2"), SessionRef("ada", "s1"), SessionRef("default", "S1")]
         for at, ref in enumerate(refs):
             await make(store, ref)
@@ -85,7 +85,7 @@ async def test_sessions_have_files_of_their_own_that_nobody_else_may_read(tmp_pa
         await transcripts.wait_until_settled()
         paths = [transcripts.path("default", ref.user_id, ref.id) for ref in refs]
         paths.append(transcripts.path("acme", "default", "s1"))
-    assert [told(path)[1:] for path in paths] == [[f"I am {at}"] for at in range(5)]
+    assert [describe_file(path)[1:] for path in paths] == [[f"I am {at}"] for at in range(5)]
     assert {path.stat().st_mode & 0o777 for path in paths} == {0o600}
     assert (tmp_path / "t").stat().st_mode & 0o777 == 0o700
     assert sorted(paths) == sorted((tmp_path / "t").iterdir())
@@ -117,7 +117,7 @@ def back(path: Path) -> ParsedTranscript:
 
 async def test_a_session_comes_back_as_it_was(tmp_path: Path) -> None:
     system = (Message(role="system", content="Help."),)
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store, agent="a", system_messages=system, state={"k": [1]}, metadata={"channel": "web"}, ttl=5)
         own: dict[str, Any] = {
             "agent": "a",
@@ -144,7 +144,7 @@ STEPS = st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.integers
 @given(st.lists(STEPS, min_size=1, max_size=8))
 async def test_what_is_said_comes_back_whatever_it_is(steps: list[tuple[str, int, bool]]) -> None:
     with TemporaryDirectory() as folder:
-        async with kept(Path(folder)) as (store, transcripts):
+        async with open_store_with_transcripts(Path(folder)) as (store, transcripts):
             await make(store)
             for text, back_by, settles in steps:
                 next_seq = (await store.get(REF)).tail.next_seq
@@ -210,7 +210,7 @@ async def test_what_is_retired_while_a_transcript_is_written_is_told(tmp_path: P
 
 
 async def test_what_was_retired_is_told_by_a_line(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"), assistant("two"), user("three"))
         await transcripts.wait_until_settled()
@@ -218,28 +218,38 @@ async def test_what_was_retired_is_told_by_a_line(tmp_path: Path) -> None:
         await say(store, user("last"))
         await transcripts.wait_until_settled()
         path = tmp_path / "t" / "s1.jsonl"
-        assert told(path) == ["[s1]", "one", "two", "three", "(1 by 3)", "other two", "last"]
+        assert describe_file(path) == ["[s1]", "one", "two", "three", "(1 by 3)", "other two", "last"]
         # Without an entry in its place, and then once more.
         await say(store, retire_from=4)
         await transcripts.wait_until_settled()
         await say(store, retire_from=3)
         await transcripts.wait_until_settled()
-        assert told(path)[-2:] == ["(4 by 5)", "(3 by 5)"]
+        assert describe_file(path)[-2:] == ["(4 by 5)", "(3 by 5)"]
         await say(store, user("anew"))
         await transcripts.wait_until_settled()
-        assert told(path)[-3:] == ["(4 by 5)", "(3 by 5)", "anew"]
+        assert describe_file(path)[-3:] == ["(4 by 5)", "(3 by 5)", "anew"]
         read = back(path)
         assert [message.text for message in live(read)] == ["one", "anew"]
         assert (len(read.session.messages), read.retired) == (6, 4)
         await transcripts(await end(store, "close"))
-        assert told(path) == ["[s1]", "one", "two", "three", "(1 by 3)", "other two", "last", "(3 by 5)", "anew"]
+        assert describe_file(path) == [
+            "[s1]",
+            "one",
+            "two",
+            "three",
+            "(1 by 3)",
+            "other two",
+            "last",
+            "(3 by 5)",
+            "anew",
+        ]
 
 
 # -- when it is written --------------------------------------------------------
 
 
 async def test_sixteen_first_appends_at_once_make_one_header_and_sixteen_entries(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await asyncio.gather(*(say(store, user(f"text {at}")) for at in range(16)))
         await transcripts.wait_until_settled()
@@ -250,7 +260,7 @@ async def test_sixteen_first_appends_at_once_make_one_header_and_sixteen_entries
 
 
 async def test_more_than_a_page_is_written_once_and_in_order(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         for at in range(0, 900, 300):
             await say(store, *(user(f"{at + more}") for more in range(300)))
@@ -258,7 +268,7 @@ async def test_more_than_a_page_is_written_once_and_in_order(tmp_path: Path) -> 
         await say(store, *(user(f"again {at}") for at in range(450)), retire_from=10)
         await transcripts.wait_until_settled()
         path = tmp_path / "t" / "s1.jsonl"
-        assert told(path) == [
+        assert describe_file(path) == [
             "[s1]",
             *map(str, range(900)),
             "(10 by 900)",
@@ -307,7 +317,7 @@ def writer(folder: Path, name: str, count: int) -> subprocess.Popen[str]:
 
 async def test_a_process_that_is_killed_leaves_nothing_twice_and_nothing_out(tmp_path: Path) -> None:
     path = tmp_path / "t" / "s1.jsonl"
-    async with kept(tmp_path, url=f"sqlite:///{tmp_path}/chat.db") as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path, url=f"sqlite:///{tmp_path}/chat.db") as (store, transcripts):
         await make(store)
 
         def killed(name: str) -> None:
@@ -330,11 +340,11 @@ async def test_a_process_that_is_killed_leaves_nothing_twice_and_nothing_out(tmp
         await transcripts(await end(store, "close"))
         stored = [entry.message.text for entry in await store.entries(REF)]
     assert len(stored) >= 120
-    assert told(path) == ["[s1]", *stored]
+    assert describe_file(path) == ["[s1]", *stored]
 
 
 async def test_two_processes_write_each_entry_once(tmp_path: Path) -> None:
-    async with kept(tmp_path, url=f"sqlite:///{tmp_path}/chat.db") as (store, _):
+    async with open_store_with_transcripts(tmp_path, url=f"sqlite:///{tmp_path}/chat.db") as (store, _):
         await make(store)
 
         def run() -> list[int]:
@@ -350,12 +360,12 @@ async def test_two_processes_write_each_entry_once(tmp_path: Path) -> None:
         assert await run_in_thread(run) == [0, 0]
         stored = [entry.message.text for entry in await store.entries(REF)]
     assert len(stored) == 120
-    assert told(tmp_path / "t" / "s1.jsonl") == ["[s1]", *stored]
+    assert describe_file(tmp_path / "t" / "s1.jsonl") == ["[s1]", *stored]
 
 
 @pytest.mark.parametrize("torn", ['{"type":"entry","seq":2,"con', "\x00" * 5000, '{"type":"entry","seq":2}'])
 async def test_a_torn_line_is_cut_off(tmp_path: Path, torn: str) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"), assistant("two"))
         await transcripts.wait_until_settled()
@@ -364,14 +374,14 @@ async def test_a_torn_line_is_cut_off(tmp_path: Path, torn: str) -> None:
             file.write(torn)
         await say(store, user("three"))
         await transcripts.wait_until_settled()
-        assert told(path) == ["[s1]", "one", "two", "three"]
+        assert describe_file(path) == ["[s1]", "one", "two", "three"]
 
 
 @pytest.mark.parametrize("size", [0, 1, 20, 75, 150])
 async def test_a_file_that_was_cut_anywhere_is_completed(tmp_path: Path, size: int) -> None:
     for reason in (None, "close"):
         folder = tmp_path / str(reason)
-        async with kept(folder) as (store, transcripts):
+        async with open_store_with_transcripts(folder) as (store, transcripts):
             await make(store)
             await say(store, user("one"), assistant("two"))
             await transcripts.wait_until_settled()
@@ -382,13 +392,13 @@ async def test_a_file_that_was_cut_anywhere_is_completed(tmp_path: Path, size: i
             else:
                 await say(store, user("three"))
                 await transcripts.wait_until_settled()
-            assert told(path) == ["[s1]", "one", "two", *([] if reason else ["three"])]
+            assert describe_file(path) == ["[s1]", "one", "two", *([] if reason else ["three"])]
             assert list(path.parent.iterdir()) == [path]
 
 
 async def test_a_restart_goes_on_and_finds_what_a_crash_left_behind(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chat.db"
-    async with kept(tmp_path, url=url) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path, url=url) as (store, transcripts):
         await make(store)
         await say(store, user("one"))
         await transcripts.wait_until_settled()
@@ -397,13 +407,13 @@ async def test_a_restart_goes_on_and_finds_what_a_crash_left_behind(tmp_path: Pa
     await say(store, user("two"))
     await store.close()
     path = tmp_path / "t" / "s1.jsonl"
-    assert told(path) == ["[s1]", "one"]
-    async with kept(tmp_path, url=url) as (store, transcripts):
+    assert describe_file(path) == ["[s1]", "one"]
+    async with open_store_with_transcripts(tmp_path, url=url) as (store, transcripts):
         await transcripts.wait_until_settled()
-        assert told(path) == ["[s1]", "one", "two"]
+        assert describe_file(path) == ["[s1]", "one", "two"]
         await say(store, user("three"))
         await transcripts.wait_until_settled()
-    assert told(path) == ["[s1]", "one", "two", "three"]
+    assert describe_file(path) == ["[s1]", "one", "two", "three"]
 
 
 # -- secrets -------------------------------------------------------------------
@@ -411,7 +421,7 @@ async def test_a_restart_goes_on_and_finds_what_a_crash_left_behind(tmp_path: Pa
 
 async def test_secrets_do_not_reach_the_disk(tmp_path: Path) -> None:
     redactor = make_redactor(patterns=[Pattern("hunter[0-9]", "password")], rules=())
-    async with kept(tmp_path, redactor=redactor) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path, redactor=redactor) as (store, transcripts):
         await make(store, state={"pass": "hunter1"}, system_messages=(Message(role="system", content="hunter2"),))
         call = ToolCall("c1", "login", '{"as":"ada","with":"hunter3"}')
         parts = (Part("text", "it is hunter4"), Part("input", None, {"note": "hunter5"}))

@@ -21,7 +21,7 @@ from holdfast.hooks.transcripts import Transcripts, hold_file
 from holdfast.stores import open_store
 from holdfast.stores.sessions import NewSession
 from tests.contract.kit import assistant, calls, result, user
-from tests.service.transcripts_kit import NOW, REF, end, kept, lines, make, say, told
+from tests.service.transcripts_kit import NOW, REF, describe_file, end, lines, make, open_store_with_transcripts, say
 from tests.waiting import until
 from tests.words import says
 
@@ -29,21 +29,21 @@ from tests.words import says
 
 
 async def test_what_was_erased_is_in_no_file(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("my PIN is 4711", metadata={"user": "4711"}), assistant("noted"))
         await transcripts.wait_until_settled()
         await store.erase(REF, 0)
         await transcripts.wait_until_settled()
         path = tmp_path / "t" / "s1.jsonl"
-        assert told(path) == ["[s1]", "[erased]", "noted"]
+        assert describe_file(path) == ["[s1]", "[erased]", "noted"]
         assert not any(says(one.read_text("utf-8"), "4711") for one in path.parent.iterdir())
         assert list(path.parent.iterdir()) == [path]
 
 
 async def test_an_erasure_is_carried_through_after_a_crash(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chat.db"
-    async with kept(tmp_path, url=url) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path, url=url) as (store, transcripts):
         await make(store)
         await say(store, user("my PIN is 4711"), assistant("noted"))
         await transcripts.wait_until_settled()
@@ -55,14 +55,14 @@ async def test_an_erasure_is_carried_through_after_a_crash(tmp_path: Path) -> No
     await store.close()
     path = tmp_path / "t" / "s1.jsonl"
     assert b"4711" in path.read_bytes()
-    async with kept(tmp_path, url=url) as (_, transcripts):
+    async with open_store_with_transcripts(tmp_path, url=url) as (_, transcripts):
         await transcripts.wait_until_settled()
-    assert told(path) == ["[s1]", "[erased]", "noted"]
+    assert describe_file(path) == ["[s1]", "[erased]", "noted"]
     assert list(path.parent.iterdir()) == [path]
 
 
 async def test_pins_are_in_the_file(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"), assistant("two"))
         await store.annotate(REF, 0, pinned=True)
@@ -71,7 +71,7 @@ async def test_pins_are_in_the_file(tmp_path: Path) -> None:
 
 
 async def test_a_session_that_was_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"), assistant("two"), user("three"))
         await transcripts.wait_until_settled()
@@ -79,13 +79,13 @@ async def test_a_session_that_was_replaced_leaves_nothing_behind(tmp_path: Path)
         await store.replace(new, [user("other"), assistant("words")])
         await transcripts.wait_until_settled()
         path = tmp_path / "t" / "s1.jsonl"
-        assert told(path) == ["[s1]", "other", "words"]
+        assert describe_file(path) == ["[s1]", "other", "words"]
         assert list(path.parent.iterdir()) == [path]
 
 
 async def test_another_log_under_the_name_is_noticed(tmp_path: Path) -> None:
     """Made at the same moment, by somebody who has no transcripts."""
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one", timestamp=1), assistant("two", timestamp=2))
         await transcripts.wait_until_settled()
@@ -94,7 +94,7 @@ async def test_another_log_under_the_name_is_noticed(tmp_path: Path) -> None:
         await inner.replace(new, [user("other", timestamp=1), assistant("words", timestamp=3)])
         await say(store, user("more"))
         await transcripts.wait_until_settled()
-        assert told(tmp_path / "t" / "s1.jsonl") == ["[s1]", "other", "words", "more"]
+        assert describe_file(tmp_path / "t" / "s1.jsonl") == ["[s1]", "other", "words", "more"]
 
 
 # -- ends ----------------------------------------------------------------------
@@ -102,18 +102,18 @@ async def test_another_log_under_the_name_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reason", ["ttl", "cap", "close", "shutdown"])
 async def test_an_end_completes_the_file(tmp_path: Path, reason: EndReason) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store.inner, user("one"), calls("c1"), result("c1"))  # type: ignore[attr-defined]
         await transcripts(await end(store, reason))
         path = tmp_path / "t" / "s1.jsonl"
-        assert told(path) == ["[s1]", "one", None, "seen"]
+        assert describe_file(path) == ["[s1]", "one", None, "seen"]
         await transcripts(EndedSession(store, await store.get(REF), (await store.endings(due=NOW))[0]))
-        assert told(path) == ["[s1]", "one", None, "seen"]
+        assert describe_file(path) == ["[s1]", "one", None, "seen"]
 
 
 async def test_an_end_puts_right_what_changed_meanwhile(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"), assistant("two"), state_delta={"step": 1})
         await transcripts.wait_until_settled()
@@ -125,7 +125,7 @@ async def test_an_end_puts_right_what_changed_meanwhile(tmp_path: Path) -> None:
 
 
 async def test_a_deleted_session_has_no_file(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"))
         await transcripts.wait_until_settled()
@@ -141,7 +141,7 @@ async def test_a_deleted_session_has_no_file(tmp_path: Path) -> None:
 
 
 async def test_what_is_deleted_while_its_file_is_written_leaves_none(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store, system_messages=(Message(role="system", content="Help."),))
         path = tmp_path / "t" / "s1.jsonl"
         async with hold_file(path):
@@ -153,7 +153,7 @@ async def test_what_is_deleted_while_its_file_is_written_leaves_none(tmp_path: P
 
 
 async def test_a_later_session_of_the_name_has_a_file_of_its_own(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"))
         await transcripts.wait_until_settled()
@@ -163,16 +163,16 @@ async def test_a_later_session_of_the_name_has_a_file_of_its_own(tmp_path: Path)
         await transcripts.wait_until_settled()
         path = tmp_path / "t" / "s1.jsonl"
         first = path.with_name(f"s1@{NOW}.jsonl")
-        assert (told(first), told(path)) == (["[s1]", "one"], ["[s1]", "another"])
+        assert (describe_file(first), describe_file(path)) == (["[s1]", "one"], ["[s1]", "another"])
         await transcripts(late)
-        assert (told(first), told(path)) == (["[s1]", "one"], ["[s1]", "another"])
+        assert (describe_file(first), describe_file(path)) == (["[s1]", "one"], ["[s1]", "another"])
         # Deleting one of them leaves the other.
         await transcripts(await end(store, "delete", withdrawn=True))
         assert list(path.parent.iterdir()) == [first]
 
 
 async def test_forgetting_tells_how_many_files_went(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         for at in range(2):
             await make(store, timestamp=NOW + at)
             await say(store, user("one"))
@@ -183,11 +183,11 @@ async def test_forgetting_tells_how_many_files_went(tmp_path: Path) -> None:
 
 
 async def test_an_empty_session_has_a_header_when_it_ends(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         assert list((tmp_path / "t").iterdir()) == []
         await transcripts(await end(store, "close"))
-        assert told(tmp_path / "t" / "s1.jsonl") == ["[s1]"]
+        assert describe_file(tmp_path / "t" / "s1.jsonl") == ["[s1]"]
 
 
 # -- with everything around it -------------------------------------------------
@@ -206,8 +206,8 @@ async def test_a_library_writes_transcripts_of_turns(tmp_path: Path) -> None:
         gone = await hf.session("s3")
         await gone.append([{"role": "user", "content": "forget me"}])
         assert await hf.delete(gone.ref)
-    assert told(path) == ["[s1]", "Where is my order?", "On its way."]
-    assert told(tmp_path / "t" / "s2.jsonl") == ["[s2]", "[erased]", "Noted."]
+    assert describe_file(path) == ["[s1]", "Where is my order?", "On its way."]
+    assert describe_file(tmp_path / "t" / "s2.jsonl") == ["[s2]", "[erased]", "Noted."]
     assert sorted(file.name for file in path.parent.iterdir()) == ["s1.jsonl", "s2.jsonl"]
 
 
@@ -219,8 +219,8 @@ async def test_a_session_that_time_has_ended_keeps_its_transcript(tmp_path: Path
         now += 3_600_000
         await hf.sweep()
         await (await hf.session("s1")).append([{"role": "user", "content": "today"}])
-    assert told(path) == ["[s1]", "today"]
-    assert told(path.with_name(f"s1@{NOW}.jsonl")) == ["[s1]", "yesterday"]
+    assert describe_file(path) == ["[s1]", "today"]
+    assert describe_file(path.with_name(f"s1@{NOW}.jsonl")) == ["[s1]", "yesterday"]
 
 
 # -- failures ------------------------------------------------------------------
@@ -230,7 +230,7 @@ async def test_a_failure_is_told_without_content_and_made_good(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="holdfast.transcripts")
-    async with kept(tmp_path, pause=3600.0) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path, pause=3600.0) as (store, transcripts):
         await make(store)
         await transcripts.wait_until_settled()
         path = tmp_path / "t" / "s1.jsonl"
@@ -244,13 +244,13 @@ async def test_a_failure_is_told_without_content_and_made_good(
         path.rmdir()
         await say(store, user("two"))
         await transcripts.wait_until_settled()
-        assert told(path) == ["[s1]", "my PIN is 4711", "two"]
+        assert describe_file(path) == ["[s1]", "my PIN is 4711", "two"]
     assert "4711" not in caplog.text
 
 
 async def test_what_failed_is_tried_again_by_itself_and_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "t" / "s1.jsonl"
-    async with kept(tmp_path, pause=0.001) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path, pause=0.001) as (store, transcripts):
         await make(store)
         path.mkdir()
         await say(store, user("one"))
@@ -258,26 +258,26 @@ async def test_what_failed_is_tried_again_by_itself_and_at_the_end(tmp_path: Pat
         path.rmdir()
         await until(path.exists)
         await transcripts.wait_until_settled()
-        assert told(path) == ["[s1]", "one"]
-    async with kept(tmp_path / "b", pause=3600.0) as (store, transcripts):
+        assert describe_file(path) == ["[s1]", "one"]
+    async with open_store_with_transcripts(tmp_path / "b", pause=3600.0) as (store, transcripts):
         await make(store)
         path = tmp_path / "b" / "t" / "s1.jsonl"
         path.mkdir()
         await say(store, user("one"))
         await transcripts.wait_until_settled()
         path.rmdir()
-    assert told(path) == ["[s1]", "one"]
+    assert describe_file(path) == ["[s1]", "one"]
 
 
 async def test_a_write_does_not_wait_for_a_file_that_somebody_has(tmp_path: Path) -> None:
-    async with kept(tmp_path) as (store, transcripts):
+    async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         path = tmp_path / "t" / "s1.jsonl"
         async with hold_file(path) as file:
             await say(store, user("one"))
             assert file.size == 0
         await transcripts.wait_until_settled()
-        assert told(path) == ["[s1]", "one"]
+        assert describe_file(path) == ["[s1]", "one"]
         async with hold_file(path):
             with pytest.raises(HookFailed, match="locked by another writer"):
                 async with hold_file(path, patience=0.01):
@@ -289,7 +289,7 @@ async def test_what_cannot_be_used_is_told_at_the_start(tmp_path: Path) -> None:
         Transcripts(tmp_path, fsync="often")  # type: ignore[arg-type]
     (tmp_path / "t").touch()
     with pytest.raises(StoreUnavailable, match=r"transcripts cannot be written to .*File exists"):
-        async with kept(tmp_path):
+        async with open_store_with_transcripts(tmp_path):
             pass
 
 
@@ -297,7 +297,7 @@ async def test_the_disk_is_waited_for_as_configured(tmp_path: Path, monkeypatch:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     for fsync, expected in (("never", (False, False)), ("end", (False, True)), ("always", (True, True))):
-        async with kept(tmp_path / fsync, fsync=fsync) as (store, transcripts):
+        async with open_store_with_transcripts(tmp_path / fsync, fsync=fsync) as (store, transcripts):
             synced.clear()
             await make(store)
             await say(store, user("one"))

@@ -18,7 +18,7 @@ from holdfast.errors import InvalidRequest, ModelProtocolError, ModelUnavailable
 from holdfast.holdfast import Holdfast
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
-from tests.service.told_model import REF, ToldModel, chunks_of, talking, texts
+from tests.service.scripted_model import REF, ScriptedModel, make_chunks, open_session, texts
 
 
 def turn_of(hf: Holdfast, *messages: Message, **fields: Any) -> Turn:
@@ -47,7 +47,7 @@ async def drained(turn: Turn) -> str:
 async def test_the_message_is_durable_before_the_model_is_asked() -> None:
     """When the model sees a prompt, what is in it is in the log."""
     seen: list[list[str]] = []
-    async with talking() as (hf, model):
+    async with open_session() as (hf, model):
         model.gate = asyncio.Event()
         task = asyncio.create_task(drained(turn_of(hf, user("a"))))
         await model.asked.wait()
@@ -59,7 +59,10 @@ async def test_the_message_is_durable_before_the_model_is_asked() -> None:
 
 async def test_the_reply_is_durable_before_its_last_chunk_leaves() -> None:
     """Whoever has seen why the reply ended finds it in the log."""
-    async with talking(lambda _: chunks_of("one two", usage={"prompt_tokens": 3, "completion_tokens": 2})) as (hf, _):
+    async with open_session(lambda _: make_chunks("one two", usage={"prompt_tokens": 3, "completion_tokens": 2})) as (
+        hf,
+        _,
+    ):
         turn, ends = turn_of(hf, user("a")), 0
         async for chunk in respond(turn):
             if any(choice.get("finish_reason") for choice in chunk["choices"]) or "usage" in chunk:
@@ -72,7 +75,7 @@ async def test_the_reply_is_durable_before_its_last_chunk_leaves() -> None:
 
 async def test_a_consumer_that_stops_leaves_a_marked_partial() -> None:
     """Closed in the middle, the generator writes what it passed on, and lets the next turn in."""
-    async with talking(lambda _: "one two three four") as (hf, _):
+    async with open_session(lambda _: "one two three four") as (hf, _):
         chunks = respond(turn_of(hf, user("a")))
         async for chunk in chunks:
             if chunk["choices"][0]["delta"].get("content") == "two ":
@@ -90,12 +93,12 @@ async def test_a_reply_that_is_whole_is_not_marked_when_its_end_is_not_heard() -
     heard = asyncio.Event()
 
     async def slow(request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
-        for chunk in chunks_of("one two"):
+        for chunk in make_chunks("one two"):
             yield chunk
         heard.set()
         await asyncio.Event().wait()
 
-    async with talking() as (hf, model):
+    async with open_session() as (hf, model):
         model.stream = slow  # type: ignore[method-assign]
         task = asyncio.create_task(drained(turn_of(hf, user("a"))))
         await heard.wait()
@@ -108,7 +111,7 @@ async def test_a_reply_that_is_whole_is_not_marked_when_its_end_is_not_heard() -
 
 async def test_a_write_under_way_outlives_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The turn is cancelled while its reply is being written: the write goes on, the next turn and `close` wait for it."""
-    async with talking() as (hf, _):
+    async with open_session() as (hf, _):
         append, begun, go_on = hf.store.append, asyncio.Event(), asyncio.Event()
 
         async def slow(ref: SessionRef, write: Any) -> Any:
@@ -143,7 +146,7 @@ async def test_a_reply_that_cannot_be_written_is_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The caller is told, the log of the server too; the queue is free again."""
-    async with talking() as (hf, _):
+    async with open_session() as (hf, _):
         append = hf.store.append
 
         async def full(ref: SessionRef, write: Any) -> Any:
@@ -164,7 +167,7 @@ async def test_a_reply_that_cannot_be_written_is_an_error(
     ("reply", "told", "kept"),
     [
         ([ModelUnavailable("gone")], ModelUnavailable, []),
-        ([*chunks_of("one two")[:2], ModelUnavailable("gone")], ModelUnavailable, ["one "]),
+        ([*make_chunks("one two")[:2], ModelUnavailable("gone")], ModelUnavailable, ["one "]),
         ([], ModelProtocolError, []),
         ([{"choices": [{"index": 0, "delta": {"content": 5}, "finish_reason": "stop"}]}], ModelProtocolError, []),
         (
@@ -176,7 +179,7 @@ async def test_a_reply_that_cannot_be_written_is_an_error(
 )
 async def test_failures_of_the_model(reply: list[Any], told: type[Exception], kept: list[str]) -> None:
     """They pass; the user's message stays, with what arrived."""
-    async with talking(lambda _: reply) as (hf, _):
+    async with open_session(lambda _: reply) as (hf, _):
         with pytest.raises(told):
             await drained(turn_of(hf, user("a")))
         assert await texts(hf) == ["a", *kept]
@@ -186,9 +189,9 @@ async def test_failures_of_the_model(reply: list[Any], told: type[Exception], ke
 async def test_usage_that_is_nonsense_counts_nothing() -> None:
     """A provider's odd figures and names never cost the reply."""
     usage: Any = {"prompt_tokens": -5, "completion_tokens": "many", "prompt_tokens_details": {"cached_tokens": True}}
-    chunks = [*chunks_of("fine"), {"choices": [], "usage": usage}]
+    chunks = [*make_chunks("fine"), {"choices": [], "usage": usage}]
     chunks = [{**chunk, "model": "m" * 5000} for chunk in chunks]
-    async with talking(lambda _: chunks) as (hf, _):
+    async with open_session(lambda _: chunks) as (hf, _):
         await drained(turn_of(hf, user("a")))
         assert await texts(hf) == ["a", "fine"]
         (call,) = await hf.store.calls(REF)
@@ -200,7 +203,7 @@ async def test_usage_that_is_nonsense_counts_nothing() -> None:
 
 async def test_a_transcript_is_reconciled_anew_when_the_log_moved(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody appended between reading and writing: the plan is made again from what is there now."""
-    async with talking() as (hf, _):
+    async with open_session() as (hf, _):
         session = await hf.session("s")
         await session.append([{"role": "user", "content": "a"}, {"role": "assistant", "content": "A"}])
         get, others = hf.store.get, ["b"]
@@ -219,7 +222,7 @@ async def test_a_transcript_is_reconciled_anew_when_the_log_moved(monkeypatch: p
 
 async def test_a_log_that_never_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
     """After some tries the caller is told; nothing is half written."""
-    async with talking() as (hf, model):
+    async with open_session() as (hf, model):
         session = await hf.session("s")
         writing = False
 
@@ -246,7 +249,7 @@ async def test_a_log_that_never_stands_still(monkeypatch: pytest.MonkeyPatch) ->
 async def test_two_servers_on_one_database(tmp_path: Path) -> None:
     """Turns from both at once: every message is there once, and the chain holds."""
     url = f"sqlite:///{tmp_path}/s.db"
-    async with talking(url=url) as (one, _), talking(url=url) as (two, _):
+    async with open_session(url=url) as (one, _), open_session(url=url) as (two, _):
         await asyncio.gather(
             *(drained(turn_of(hf, user(f"{name}{at}"))) for at in range(10) for name, hf in (("x", one), ("y", two)))
         )
@@ -260,7 +263,7 @@ async def test_two_servers_on_one_database(tmp_path: Path) -> None:
 
 async def test_the_queue_is_fair_and_forgets() -> None:
     """Turns go in the order they came; one that gives up while it waits is passed over; nothing is left behind."""
-    async with talking() as (hf, model):
+    async with open_session() as (hf, model):
         model.gate = asyncio.Event()
         tasks = []
         for at in range(5):
@@ -279,7 +282,7 @@ async def test_the_queue_is_fair_and_forgets() -> None:
 
 async def test_nothing_to_answer() -> None:
     """An empty request on an empty session is refused; on a log that waits for an answer it is answered."""
-    async with talking() as (hf, model):
+    async with open_session() as (hf, model):
         with pytest.raises(InvalidRequest):
             await drained(turn_of(hf))
         await (await hf.session("s")).append("a")
@@ -289,7 +292,7 @@ async def test_nothing_to_answer() -> None:
 
 async def test_params_are_under_the_request() -> None:
     """The llm's params hold where the request says nothing; its longest reply is sent and kept room for."""
-    async with talking(params={"temperature": 0.1, "top_p": 0.5}, max_tokens=99, cache_key=True) as (hf, model):
+    async with open_session(params={"temperature": 0.1, "top_p": 0.5}, max_tokens=99, cache_key=True) as (hf, model):
         await drained(turn_of(hf, user("a"), body={"temperature": 1, "x": None}))
         await drained(turn_of(hf, user("b"), body={"max_completion_tokens": 7}))
         first, second = model.bodies
@@ -300,7 +303,7 @@ async def test_params_are_under_the_request() -> None:
 
 async def test_the_view_is_saved_when_its_frontier_moves() -> None:
     """The next turn reads from there; pinning an old message makes it anew, and the pin is sent."""
-    async with talking(context=ContextSettings("token_window", {"budget": 300})) as (hf, model):
+    async with open_session(context=ContextSettings("token_window", {"budget": 300})) as (hf, model):
         for at in range(20):
             await drained(turn_of(hf, user(f"question {at} " + "word " * 20)))
         key = hf.roster.find_responder().view_key
@@ -322,7 +325,7 @@ async def test_views_give_the_prompts_that_the_whole_log_gives() -> None:
         ("token_window", {"budget": 400}),
         ("head_tail", {"window_size": 6}),
     ):
-        async with talking(context=ContextSettings(strategy, options)) as (hf, model):
+        async with open_session(context=ContextSettings(strategy, options)) as (hf, model):
             session = await hf.session("s")
             for at in range(25):
                 await drained(turn_of(hf, user(f"Where is order A-{at}17? " + "word " * 10)))
@@ -332,7 +335,7 @@ async def test_views_give_the_prompts_that_the_whole_log_gives() -> None:
 
 async def test_the_agent_is_named_with_its_replies() -> None:
     """An entry says which agent spoke; a user's message does not."""
-    model = ToldModel(lambda _: "ok")
+    model = ScriptedModel(lambda _: "ok")
     roster = Roster({"default": Llm(name="default", model="m", client=model)}, {"kim": Agent(name="kim")})
     async with Holdfast("sqlite://:memory:", roster=roster) as hf:
         session = await hf.session("s", agent="kim")

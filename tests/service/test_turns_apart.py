@@ -12,7 +12,7 @@ from holdfast.engine.session_lock import LEASE
 from holdfast.errors import SessionBusy, TurnInterrupted, TurnLost
 from holdfast.holdfast import Holdfast
 from tests.clocks import Clock
-from tests.service.turns_kit import REF, Stage, at_once, claim_of, line_of, on_stage, say
+from tests.service.turns_kit import REF, Stage, get_claim, get_queue, open_stage, retry_at_once, say
 
 Step = tuple[str, int]
 STEPS = st.lists(
@@ -53,7 +53,7 @@ class Crowd:
             self.clock.now += LEASE // 2
         elif what == "look":
             for one in self.openings:
-                if (line := line_of(one)) and line[0].is_first:
+                if (line := get_queue(one)) and line[0].is_first:
                     await line[0].renew()
         for _ in range(number):
             await hf.store.get(REF)
@@ -98,7 +98,7 @@ class Crowd:
             async with hf.engine.lock_between_turns(REF):
                 pass
             assert hf.engine.locks.is_empty
-        assert await claim_of(self.openings[0]) is None
+        assert await get_claim(self.openings[0]) is None
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -108,8 +108,8 @@ def test_turns_never_overlap(steps: list[Step], number: int, tmp_path_factory: p
 
     async def run() -> None:
         url, clock = f"sqlite:///{tmp_path_factory.mktemp('crowd')}/s.db", Clock()
-        async with on_stage(url, openings=number, clock=clock) as (openings, stage):
-            at_once(*openings)
+        async with open_stage(url, openings=number, clock=clock) as (openings, stage):
+            retry_at_once(*openings)
             crowd = Crowd(openings, stage, clock)
             for what, argument in steps:
                 await crowd.do(what, argument)

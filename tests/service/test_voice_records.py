@@ -26,7 +26,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.models import OfflineModel
 from holdfast.tokens import STORED
 from holdfast.turns.interruptions import address_model
-from tests.service.told_model import ToldModel, talking, texts
+from tests.service.scripted_model import ScriptedModel, open_session, texts
 from tests.unit.strategies import UNLIMITED, Log, events, log_of, logs, requests
 
 HALF = settings(max_examples=settings().max_examples // 2)
@@ -251,7 +251,7 @@ async def test_the_hash_covers_the_messages_without_the_fields() -> None:
     """What is recorded of a call is the same for both vendors."""
     hashes = []
     for records in (False, True):
-        async with talking(records=records) as (hf, model):
+        async with open_session(records=records) as (hf, model):
             session = await hf.session("s")
             await session.send("Hi")
             assert ("turn_id" in model.prompts[0][0]) is records
@@ -278,7 +278,7 @@ async def test_tool_rounds_have_the_fields_too() -> None:
         reason = "tool_calls" if "tool_calls" in message else "stop"
         return [{"choices": [{"index": 0, "delta": message, "finish_reason": reason}]}]
 
-    model = ToldModel(say)
+    model = ScriptedModel(say)
     llm = Llm(name="default", model="gpt-4o", client=model, records=True)
     async with Holdfast("sqlite://:memory:", roster=Roster({"default": llm}), tools=[weather]) as hf:
         session = await hf.session("s")
@@ -292,7 +292,7 @@ async def test_tool_rounds_have_the_fields_too() -> None:
 
 async def test_an_interruptable_that_is_none_is_refused_before_anything_is_written() -> None:
     """It is told by its name."""
-    async with talking() as (hf, _):
+    async with open_session() as (hf, _):
         session = await hf.session("s")
         with pytest.raises(InvalidRequest, match="interruptable must be true or false") as told:
             await session.send("Hi", interruptable="no")
@@ -302,7 +302,7 @@ async def test_an_interruptable_that_is_none_is_refused_before_anything_is_writt
 
 async def test_an_agents_instruction_stands_first_without_fields() -> None:
     """System messages are no records, and those in the log are."""
-    model = ToldModel(lambda _: "ok")
+    model = ScriptedModel(lambda _: "ok")
     llm = Llm(name="default", model="gpt-4o", client=model, records=True)
     roster = Roster({"default": llm}, {"a": Agent(name="a", instruction="Be kind.")})
     async with Holdfast("sqlite://:memory:", roster=roster) as hf:
@@ -319,7 +319,7 @@ async def test_an_agents_instruction_stands_first_without_fields() -> None:
 
 async def test_one_that_stands_in_is_sent_what_its_own_vendor_takes() -> None:
     """Records go where they are wanted, whoever was asked first."""
-    first, second = ToldModel(lambda _: [ModelUnavailable("down")]), ToldModel(lambda _: "ok")
+    first, second = ScriptedModel(lambda _: [ModelUnavailable("down")]), ScriptedModel(lambda _: "ok")
     for records in (False, True):
         usual = Llm(name="default", model="gpt-4o", client=first, records=records, fallbacks=("other",))
         other = Llm(name="other", model="gpt-4o", client=second, records=not records)

@@ -16,7 +16,18 @@ from holdfast.sessions.handle import SessionHandle
 from tests.amounts import examples
 from tests.service.guard_kit import REDACTION, guard_from
 from tests.service.turns_kit import REF, SHARED
-from tests.service.voicing_kit import HEARD, MEMORY, NOW, calls, opened, opened_both, result, said, told, user
+from tests.service.voicing_kit import (
+    HEARD,
+    MEMORY,
+    NOW,
+    calls,
+    describe_log,
+    open_session,
+    open_session_and_holdfast,
+    result,
+    said,
+    user,
+)
 from tests.stores.servers import place
 from tests.unit.seed_voice import CONTENTS, JOKE, PLAIN
 
@@ -25,7 +36,7 @@ from tests.unit.seed_voice import CONTENTS, JOKE, PLAIN
 
 async def test_the_seeds_contents_are_a_history() -> None:
     """Appended as they are, they are told as they were."""
-    async with opened(*CONTENTS) as session:
+    async with open_session(*CONTENTS) as session:
         assert await session.history() == CONTENTS
         assert await session.history(view="plain") == PLAIN
         with pytest.raises(InvalidRequest):
@@ -35,7 +46,7 @@ async def test_the_seeds_contents_are_a_history() -> None:
 async def test_nothing_is_half_written() -> None:
     """A wrong source in the last message keeps all of them out, by every way in."""
     wrong = [user("a"), user("b"), user("c"), {**user("d"), "metadata": {"source": "llm"}}]
-    async with opened_both() as (hf, session):
+    async with open_session_and_holdfast() as (hf, session):
 
         async def turn() -> None:
             async with session.turn(wrong):
@@ -51,14 +62,14 @@ async def test_nothing_is_half_written() -> None:
 async def test_a_long_history_is_told_page_by_page() -> None:
     """All of it, each once, in order."""
     texts = [str(number) for number in range(2 * PAGE + 7)]
-    async with opened(*(user(text) for text in texts)) as session:
+    async with open_session(*(user(text) for text in texts)) as session:
         assert [record["content"] for record in await session.history()] == texts
         await session.append([user("x")])
 
 
 async def test_a_history_is_that_of_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where somebody interrupts while its pages are read, it is read again: nothing is missing, nothing doubled."""
-    async with opened_both(*(user(str(number)) for number in range(PAGE)), said(JOKE)) as (hf, session):
+    async with open_session_and_holdfast(*(user(str(number)) for number in range(PAGE)), said(JOKE)) as (hf, session):
         store = hf.store
         entries = store.entries
         done: list[bool] = []
@@ -82,10 +93,10 @@ async def test_a_history_is_that_of_one_moment(monkeypatch: pytest.MonkeyPatch) 
 async def test_what_was_heard_takes_the_replys_place() -> None:
     """Same turn, same agent, same time; what was generated is known, and what came behind it follows."""
     reply = said(JOKE, agent="bot", timestamp=7, metadata={"source": "llm", "x": 1}, pinned=True, importance=0.5)
-    async with opened(user("joke?"), reply, {**user("No."), "metadata": {"source": "asr"}}) as session:
+    async with open_session(user("joke?"), reply, {**user("No."), "metadata": {"source": "asr"}}) as session:
         done = await session.interrupt(HEARD, timestamp=99)
         assert (done.interrupted, done.stopped) == (True, False)
-        assert await told(session) == [(0, "user", "joke?"), (0, "assistant", HEARD, JOKE), (1, "user", "No.")]
+        assert await describe_log(session) == [(0, "user", "joke?"), (0, "assistant", HEARD, JOKE), (1, "user", "No.")]
         entry = (await session.entries())[1]
         assert done.entry is not None
         assert (entry.seq, entry.agent, entry.timestamp, entry.pinned, entry.importance) == (3, "bot", 7, True, 0.5)
@@ -98,23 +109,23 @@ async def test_what_was_heard_takes_the_replys_place() -> None:
 
 
 async def test_the_next_turn_counts_on() -> None:
-    async with opened(user("a"), said(JOKE)) as session:
+    async with open_session(user("a"), said(JOKE)) as session:
         await session.interrupt(chars=3)
         await session.append([user("b"), said("c")])
-        assert [turn for turn, *_ in await told(session)] == [0, 0, 1, 1]
+        assert [turn for turn, *_ in await describe_log(session)] == [0, 0, 1, 1]
 
 
 @pytest.mark.parametrize("how", [{"content": ""}, {"chars": 0}, {"ms": 0}, {"ms": 100}, {"content": " \n"}])
 async def test_nothing_heard_leaves_nothing(how: dict[str, Any]) -> None:
-    async with opened(user("a"), said(JOKE), user("b")) as session:
+    async with open_session(user("a"), said(JOKE), user("b")) as session:
         done = await session.interrupt(**how)
         assert (done.entry, done.interrupted) == (None, True)
-        assert await told(session) == [(0, "user", "a"), (1, "user", "b")]
+        assert await describe_log(session) == [(0, "user", "a"), (1, "user", "b")]
 
 
 @pytest.mark.parametrize("how", [{}, {"content": JOKE}, {"chars": 76}, {"chars": 999}, {"ms": 9, "total_ms": 9}])
 async def test_all_heard_changes_nothing(how: dict[str, Any]) -> None:
-    async with opened(user("a"), said(JOKE)) as session:
+    async with open_session(user("a"), said(JOKE)) as session:
         before = (await session.info()).version
         done = await session.interrupt(**how)
         assert (done.interrupted, done.stopped, done.session.version) == (False, False, before)
@@ -124,15 +135,15 @@ async def test_all_heard_changes_nothing(how: dict[str, Any]) -> None:
 
 async def test_a_second_time_shortens_alone() -> None:
     """The same again writes nothing; more than was delivered does neither."""
-    async with opened(user("a"), said(JOKE)) as session:
+    async with open_session(user("a"), said(JOKE)) as session:
         first = await session.interrupt(HEARD)
         for how in ({"content": HEARD}, {"chars": 30}, {"content": JOKE}, {}):
             again = await session.interrupt(**how)
             assert (again.session.version, again.interrupted) == (first.session.version, True)
         await session.interrupt("Why did")
-        assert await told(session) == [(0, "user", "a"), (0, "assistant", "Why did", JOKE)]
+        assert await describe_log(session) == [(0, "user", "a"), (0, "assistant", "Why did", JOKE)]
         await session.interrupt(chars=0)
-        assert await told(session) == [(0, "user", "a")]
+        assert await describe_log(session) == [(0, "user", "a")]
         with pytest.raises(NoReply):
             await session.interrupt(chars=0)
 
@@ -140,22 +151,22 @@ async def test_a_second_time_shortens_alone() -> None:
 async def test_the_same_twice_takes_no_earlier_reply() -> None:
     """An answer that was lost, and a request that comes again: also behind the user's next message."""
     for ahead in ([], [user("b, still")]):
-        async with opened(user("a"), said("A"), user("b"), said("B"), *ahead) as session:
+        async with open_session(user("a"), said("A"), user("b"), said("B"), *ahead) as session:
             await session.interrupt(chars=0)
-            left = await told(session)
+            left = await describe_log(session)
             with pytest.raises(NoReply, match="turn 1"):
                 await session.interrupt(chars=0)
             with pytest.raises(NoReply):
                 await session.interrupt(chars=0, turn_id=1)
-            assert await told(session) == left
+            assert await describe_log(session) == left
             assert left[1][:3] == (0, "assistant", "A")
             await session.interrupt(chars=0, turn_id=0)
-            assert [line[2] for line in await told(session)] == ["a", "b", *[one["content"] for one in ahead]]
+            assert [line[2] for line in await describe_log(session)] == ["a", "b", *[one["content"] for one in ahead]]
 
 
 async def test_what_cannot_be_interrupted() -> None:
     """No reply, another turn's, another text; nothing is written."""
-    async with opened_both() as (hf, session):
+    async with open_session_and_holdfast() as (hf, session):
         with pytest.raises(NoReply):
             await session.interrupt()
         await session.append([user("a")])
@@ -185,10 +196,10 @@ async def test_a_session_that_is_not_there() -> None:
 
 async def test_the_last_thing_said_is_meant() -> None:
     """A speech in a turn of its own is a reply of its own."""
-    async with opened(user("a"), said(JOKE)) as session:
+    async with open_session(user("a"), said(JOKE)) as session:
         await session.speak("Are you there?")
         await session.interrupt(chars=3)
-        assert await told(session) == [
+        assert await describe_log(session) == [
             (0, "user", "a"),
             (0, "assistant", JOKE),
             (1, "assistant", "Are", "Are you there?"),
@@ -198,23 +209,26 @@ async def test_the_last_thing_said_is_meant() -> None:
 
 async def test_tools_before_the_cut_stay_and_calls_that_were_cut_do_not() -> None:
     tools = [user("a"), calls("Let me look."), result(), said("It is five.", metadata={"preface": "Let me look.\n\n"})]
-    async with opened(*tools) as session:
+    async with open_session(*tools) as session:
         await session.interrupt("Let me look. It is")
-        assert [text for _, _, text, *_ in await told(session)] == ["a", "Let me look.", "done", "It is"]
+        assert [text for _, _, text, *_ in await describe_log(session)] == ["a", "Let me look.", "done", "It is"]
         await session.interrupt("Let me")
-        assert await told(session) == [(0, "user", "a"), (0, "assistant", "Let me", "Let me look.\n\nIt is five.")]
+        assert await describe_log(session) == [
+            (0, "user", "a"),
+            (0, "assistant", "Let me", "Let me look.\n\nIt is five."),
+        ]
 
 
 async def test_no_call_is_left_open() -> None:
     """A result that comes all the same finds no call: what is sent is legal."""
-    async with opened(user("a"), calls("Let me look.")) as session:
+    async with open_session(user("a"), calls("Let me look.")) as session:
         done = await session.interrupt()
         assert done.interrupted
         assert (await session.info()).tail.open_calls == ()
-        assert await told(session) == [(0, "user", "a"), (0, "assistant", "Let me look.", "Let me look.")]
+        assert await describe_log(session) == [(0, "user", "a"), (0, "assistant", "Let me look.", "Let me look.")]
         await session.append([user("b"), calls()])
         await session.interrupt()
-        assert (await told(session))[-1] == (1, "user", "b")
+        assert (await describe_log(session))[-1] == (1, "user", "b")
 
 
 async def test_a_picture_behind_it_stays() -> None:
@@ -224,13 +238,13 @@ async def test_a_picture_behind_it_stays() -> None:
         "role": "user",
         "content": [{"type": "image_url", "image_url": {"url": pixel}}, {"type": "text", "text": "?"}],
     }
-    async with opened(user("a"), said(JOKE), picture) as session:
+    async with open_session(user("a"), said(JOKE), picture) as session:
         await session.interrupt(HEARD)
         assert (await session.messages())[-1] == picture
 
 
 async def test_of_what_was_erased_nobody_can_tell() -> None:
-    async with opened_both(user("a"), said(JOKE)) as (hf, session):
+    async with open_session_and_holdfast(user("a"), said(JOKE)) as (hf, session):
         await hf.store.erase(REF, 1, tokens=1)
         with pytest.raises(NoReply, match="erased"):
             await session.interrupt("Why")
@@ -241,7 +255,7 @@ async def test_secrets_stay_out_of_it() -> None:
     """What was heard is looked for as the log has it; an error quotes nothing."""
     secret = "sk-" + "a1B2c3D4e5F6g7H8i9J0" * 2  # made up
     text = f"The key is {secret} and that is all."
-    async with opened(user("a"), said(text), guard=guard_from(REDACTION)) as session:
+    async with open_session(user("a"), said(text), guard=guard_from(REDACTION)) as session:
         stored = (await session.entries())[1].message.text
         assert secret not in stored
         await session.interrupt(f"The key is {secret} and")
@@ -254,7 +268,7 @@ async def test_secrets_stay_out_of_it() -> None:
 
 async def test_somebody_who_writes_meanwhile_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """The place is looked for again, and what came in follows."""
-    async with opened_both(user("a"), said(JOKE)) as (hf, session):
+    async with open_session_and_holdfast(user("a"), said(JOKE)) as (hf, session):
         store = hf.store
         entries = store.entries
         done: list[bool] = []
@@ -268,13 +282,16 @@ async def test_somebody_who_writes_meanwhile_loses_nothing(monkeypatch: pytest.M
 
         monkeypatch.setattr(store, "entries", meanwhile, raising=False)
         await session.interrupt(HEARD)
-        assert [text for _, _, text, *_ in await told(session)] == ["a", HEARD, "b"]
+        assert [text for _, _, text, *_ in await describe_log(session)] == ["a", HEARD, "b"]
 
 
 @pytest.mark.parametrize("answered", [False, True])
 async def test_calls_of_an_erased_message_are_not_left_open(answered: bool) -> None:
     """Those that nobody answered go, as they do where nothing is erased."""
-    async with opened_both(user("a"), calls("Look.", "c", "d"), *([result("d")] if answered else [])) as (hf, session):
+    async with open_session_and_holdfast(user("a"), calls("Look.", "c", "d"), *([result("d")] if answered else [])) as (
+        hf,
+        session,
+    ):
         await hf.store.erase(REF, 1)
         with pytest.raises(NoReply):
             await session.interrupt(chars=2)
@@ -288,7 +305,7 @@ async def test_the_whole_log_is_not_read(monkeypatch: pytest.MonkeyPatch) -> Non
     """Neither where the reply is the last of many messages, nor where there has been none for long."""
     many = [user(str(number)) for number in range(5000)]
     for messages in ([*many, said(JOKE)], [said(JOKE), *many]):
-        async with opened_both(*messages, index=None) as (hf, session):
+        async with open_session_and_holdfast(*messages, index=None) as (hf, session):
             store, read = hf.store, 0
             entries = store.entries
 
@@ -347,11 +364,11 @@ def test_whatever_is_done_the_log_holds(done: list[tuple[str, Any]]) -> None:
     """Digests, turns and units are right, no call is open behind an interruption, and the next prompt can be built."""
 
     async def work() -> None:
-        async with opened() as session:
+        async with open_session() as session:
             for number, (what, how) in enumerate(done):
                 await _do(session, what, how, number)
             await session.append([user("end")])
-            turns = [turn for turn, *_ in await told(session)]
+            turns = [turn for turn, *_ in await describe_log(session)]
             assert turns == sorted(turns)
             context = await session.context("none", dialect="openai")
             assert context.messages[-1]["content"] == "end"

@@ -12,9 +12,20 @@ from holdfast.domain.messages import Message
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
-from tests.service.matching_kit import landing_of
-from tests.service.turns_kit import REF, SHARED, log, on_stage, say
-from tests.service.voicing_kit import HEARD, MEMORY, NOW, calls, opened, opened_both, result, said, told, user
+from tests.service.matching_kit import find_landing
+from tests.service.turns_kit import REF, SHARED, log, open_stage, say
+from tests.service.voicing_kit import (
+    HEARD,
+    MEMORY,
+    NOW,
+    calls,
+    describe_log,
+    open_session,
+    open_session_and_holdfast,
+    result,
+    said,
+    user,
+)
 from tests.stores.servers import place
 from tests.unit.seed_voice import JOKE
 from tests.words import says
@@ -24,7 +35,7 @@ from tests.words import says
 @pytest.mark.parametrize("more", [0, 1, 2])
 async def test_a_client_goes_on_whatever_it_knows_of_it(knows: str, more: int) -> None:
     """With all of the reply, what was heard, or any beginning of it; also later, and where its next message was there before."""
-    async with opened(user("joke?"), said(JOKE), *([user("No.")] if more else [])) as session:
+    async with open_session(user("joke?"), said(JOKE), *([user("No.")] if more else [])) as session:
         await session.interrupt(HEARD)
         history = [user("joke?"), said(knows)]
         if more:
@@ -35,30 +46,30 @@ async def test_a_client_goes_on_whatever_it_knows_of_it(knows: str, more: int) -
         async with session.turn([*history, user("x")]) as turn:
             turn.add(said("y"))
         after = [one["content"] for one in history[2:]]
-        assert [text for _, _, text, *_ in await told(session)] == ["joke?", HEARD, *after, "x", "y"]
+        assert [text for _, _, text, *_ in await describe_log(session)] == ["joke?", HEARD, *after, "x", "y"]
 
 
 async def test_a_client_that_names_no_session_is_known_again() -> None:
-    async with opened_both(user("joke?"), said(JOKE)) as (hf, session):
+    async with open_session_and_holdfast(user("joke?"), said(JOKE)) as (hf, session):
         await session.interrupt(HEARD)
         for knows in (HEARD, JOKE, "Why did the"):
             sent = [
                 Message(role=role, content=text)
                 for role, text in (("user", "joke?"), ("assistant", knows), ("user", "x"))
             ]
-            found = await landing_of(hf.store, "default", sent)
+            found = await find_landing(hf.store, "default", sent)
             assert found is not None, knows
             assert (found.place.ref, found.place.live, found.sent) == (REF, True, 2)
 
 
 async def test_a_branch_that_was_edited_away_is_taken_up_again_all_the_same() -> None:
     """What takes the place of a reply is no reason to forget what an edit retired."""
-    async with opened(user("joke?"), said("One."), user("more")) as session:
+    async with open_session(user("joke?"), said("One."), user("more")) as session:
         async with session.turn([user("joke?"), said("Two."), user("more")]) as turn:
             turn.add("Two more.")
         async with session.turn([user("joke?"), said("One."), user("other")]) as turn:
             turn.add("Other.")
-        assert [text for _, _, text, *_ in await told(session)] == ["joke?", "One.", "other", "Other."]
+        assert [text for _, _, text, *_ in await describe_log(session)] == ["joke?", "One.", "other", "Other."]
 
 
 async def test_a_client_that_has_texts_of_tool_rounds_goes_on() -> None:
@@ -67,12 +78,12 @@ async def test_a_client_that_has_texts_of_tool_rounds_goes_on() -> None:
     tools = [user("a"), calls("Let me look."), result(), said("It is five.", metadata={"preface": "Let me look.\n\n"})]
     for knows in (sent, "Let me look.\n\nIt is", "Let me look."):
         for heard in ("Let me look. It is", "Let me"):
-            async with opened(*tools) as session:
+            async with open_session(*tools) as session:
                 await session.interrupt(heard)
-                before = await told(session)
+                before = await describe_log(session)
                 async with session.turn([user("a"), said(knows), user("b")]):
                     pass
-                assert (await told(session)) == [*before, (1, "user", "b")], (knows, heard)
+                assert (await describe_log(session)) == [*before, (1, "user", "b")], (knows, heard)
 
 
 @SHARED
@@ -103,7 +114,7 @@ async def test_what_was_erased_behind_stays_erased(kind: str, tmp_path: Any) -> 
 
 async def test_a_retry_finds_its_reply_behind_one_that_was_cut_since() -> None:
     """What was asked stands elsewhere then; the reply is told again, however often the one before is shortened."""
-    async with on_stage(MEMORY) as ([hf], stage):
+    async with open_stage(MEMORY) as ([hf], stage):
         session = hf.handle(await hf.store.get(REF))
 
         async def ask() -> str:
@@ -111,8 +122,8 @@ async def test_a_retry_finds_its_reply_behind_one_that_was_cut_since() -> None:
             request = TurnRequest(
                 ref=REF, responder=responder, incoming=incoming, idempotency_key="k", fingerprint=b"b"
             )
-            told = [chunk["choices"][0]["delta"].get("content") async for chunk in respond(Turn(hf.engine, request))]
-            return "".join(filter(None, told))
+            texts = [chunk["choices"][0]["delta"].get("content") async for chunk in respond(Turn(hf.engine, request))]
+            return "".join(filter(None, texts))
 
         await say(hf, "a")
         stage.held = {"b"}

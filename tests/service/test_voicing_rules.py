@@ -25,7 +25,7 @@ from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
 from tests.amounts import examples
 from tests.clocks import Clock
-from tests.service.turns_kit import REF, SHARED, at_once, line_of, looked
+from tests.service.turns_kit import REF, SHARED, get_queue, renew_claim, retry_at_once
 from tests.stores.servers import place
 from tests.unit import dialect_rules
 from tests.waiting import until
@@ -196,8 +196,8 @@ class World:
         """Do something that stops the turn that runs, on any server."""
         task = asyncio.create_task(doing)
         while not task.done():
-            if at and line_of(self.servers[0]) and line_of(self.servers[0])[0].is_first:
-                await looked(self.servers[0])
+            if at and get_queue(self.servers[0]) and get_queue(self.servers[0])[0].is_first:
+                await renew_claim(self.servers[0])
             await asyncio.sleep(0)
         if self.running is not None:
             running, self.running = self.running, None
@@ -296,7 +296,7 @@ class World:
         ran = self.running is not None
         if ran and priority == "APPEND":
             task = asyncio.create_task(self.handle(0).speak("ding", priority=priority))
-            await until(lambda: len(line_of(self.servers[0])) >= 2)
+            await until(lambda: len(get_queue(self.servers[0])) >= 2)
             await self.go_on()
             done = await task
         else:
@@ -456,7 +456,7 @@ async def play(url: str, done: list[tuple[Any, ...]], *, openings: int = 2) -> N
             servers.append(
                 await stack.enter_async_context(Holdfast(url, roster=roster, tools=[player.look], clock=clock))
             )
-        at_once(*servers)
+        retry_at_once(*servers)
         await servers[0].session("s")
         world = World([servers[0], servers[-1]], player)
         for what, *how in done:

@@ -10,16 +10,27 @@ import pytest
 from holdfast.errors import HeardMismatch, InvalidRequest, TurnInterrupted
 from holdfast.sessions.handle import SessionHandle
 from holdfast.stores.verify import verify
-from tests.service.turns_kit import REF, SHARED, at_once, begun, log, looked, on_stage, say, waiting, wanted
-from tests.service.voicing_kit import MEMORY, opened, told
+from tests.service.turns_kit import (
+    REF,
+    SHARED,
+    is_stop_wanted,
+    log,
+    open_stage,
+    renew_claim,
+    retry_at_once,
+    say,
+    start_turn,
+    wait_for_waiting,
+)
+from tests.service.voicing_kit import MEMORY, describe_log, open_session
 from tests.stores.servers import place
 from tests.waiting import until
 
 
 async def test_a_turn_that_runs_is_stopped_first() -> None:
     """Its part is in the log, and then shortened to what was heard."""
-    async with on_stage(MEMORY) as ([hf], stage):
-        running = await begun(hf, stage, "a")
+    async with open_stage(MEMORY) as ([hf], stage):
+        running = await start_turn(hf, stage, "a")
         session = hf.handle(await hf.store.get(REF))
         done = await session.interrupt()
         with pytest.raises(TurnInterrupted):
@@ -28,15 +39,15 @@ async def test_a_turn_that_runs_is_stopped_first() -> None:
         assert await log(hf) == ["a", "re:|"]
         shorter = await session.interrupt("re")
         assert (shorter.stopped, shorter.interrupted) == (False, True)
-        assert await told(session) == [(0, "user", "a"), (0, "assistant", "re", "re: ")]
+        assert await describe_log(session) == [(0, "user", "a"), (0, "assistant", "re", "re: ")]
         assert hf.engine.locks.is_empty
         assert (await hf.store.get(REF)).claim is None
         await verify(hf.store, REF)
 
 
 async def test_what_was_heard_of_a_turn_that_runs() -> None:
-    async with on_stage(MEMORY) as ([hf], stage):
-        running = await begun(hf, stage, "a")
+    async with open_stage(MEMORY) as ([hf], stage):
+        running = await start_turn(hf, stage, "a")
         await hf.handle(await hf.store.get(REF)).interrupt(chars=2)
         with pytest.raises(TurnInterrupted):
             await running
@@ -45,10 +56,10 @@ async def test_what_was_heard_of_a_turn_that_runs() -> None:
 
 async def test_turns_that_wait_come_afterwards() -> None:
     """Whoever interrupts goes before them, and does not end them."""
-    async with on_stage(MEMORY) as ([hf], stage):
-        running = await begun(hf, stage, "a")
+    async with open_stage(MEMORY) as ([hf], stage):
+        running = await start_turn(hf, stage, "a")
         later = asyncio.create_task(say(hf, "b"))
-        await waiting(hf, 1, running, later)
+        await wait_for_waiting(hf, 1, running, later)
         await hf.handle(await hf.store.get(REF)).interrupt()
         assert await later == "re: b"
         await asyncio.wait([running])
@@ -57,8 +68,8 @@ async def test_turns_that_wait_come_afterwards() -> None:
 
 async def test_nobody_interrupts_an_interruption() -> None:
     """Several at once, and a turn that interrupts: each is done."""
-    async with on_stage(MEMORY) as ([hf], stage):
-        running = await begun(hf, stage, "a")
+    async with open_stage(MEMORY) as ([hf], stage):
+        running = await start_turn(hf, stage, "a")
         session = hf.handle(await hf.store.get(REF))
         both = [asyncio.create_task(session.interrupt()) for _ in range(2)]
         turn = asyncio.create_task(say(hf, "b", session_queue="interrupt"))
@@ -71,7 +82,7 @@ async def test_nobody_interrupts_an_interruption() -> None:
 
 async def test_a_turn_that_said_nothing_leaves_nothing() -> None:
     """And the reply before it is not what is meant, unless its turn is named: then the turn that runs is left alone."""
-    async with on_stage(MEMORY) as ([hf], stage):
+    async with open_stage(MEMORY) as ([hf], stage):
         assert await say(hf, "x") == "re: x"
         session = hf.handle(await hf.store.get(REF))
         for how, error in (({}, None), ({"chars": 0}, None), ({"chars": 5}, None), ({"content": "re"}, HeardMismatch)):
@@ -85,14 +96,14 @@ async def test_a_turn_that_said_nothing_leaves_nothing() -> None:
                 done = await session.interrupt(**how)
                 assert (done.entry, done.interrupted, done.stopped) == (None, False, True)
             await quiet
-        assert (await told(session))[1] == (0, "assistant", "re: x")
-        running = await begun(hf, stage, "y")
+        assert (await describe_log(session))[1] == (0, "assistant", "re: x")
+        running = await start_turn(hf, stage, "y")
         done = await session.interrupt("re", turn_id=0)
         assert (done.stopped, done.interrupted) == (False, True)
-        assert (await told(session))[1] == (0, "assistant", "re", "re: x")
+        assert (await describe_log(session))[1] == (0, "assistant", "re", "re: x")
         stage.go_on()
         assert await running == "re: y"
-        assert (await told(session))[-1][1:] == ("assistant", "re: y")
+        assert (await describe_log(session))[-1][1:] == ("assistant", "re: y")
         await session.verify()
 
 
@@ -105,26 +116,26 @@ async def _silent(session: SessionHandle, inside: asyncio.Event) -> None:
 
 async def test_a_block_of_the_library_is_waited_for() -> None:
     """Until it ends; inside of it one would wait for oneself."""
-    async with opened() as session:
+    async with open_session() as session:
         async with session.turn("a") as turn:
             with pytest.raises(InvalidRequest, match="open in this task"):
                 await session.interrupt()
             with pytest.raises(InvalidRequest, match="open in this task"):
                 await session.speak("x")
             turn.add("A")
-        assert [text for _, _, text, *_ in await told(session)] == ["a", "A"]
+        assert [text for _, _, text, *_ in await describe_log(session)] == ["a", "A"]
 
 
 @SHARED
 async def test_a_turn_of_another_server_is_stopped(kind: str, tmp_path: Any) -> None:
     """Its part is stored there, and cut here; then both go on."""
     with place(kind, tmp_path) as url:
-        async with on_stage(url, openings=2) as ([one, two], stage):
-            at_once(one, two)
-            running = await begun(one, stage, "a")
+        async with open_stage(url, openings=2) as ([one, two], stage):
+            retry_at_once(one, two)
+            running = await start_turn(one, stage, "a")
             interrupting = asyncio.create_task(two.handle(await two.store.get(REF)).interrupt("re"))
-            await until(lambda: wanted(one), interrupting)
-            await looked(one)
+            await until(lambda: is_stop_wanted(one), interrupting)
+            await renew_claim(one)
             done = await interrupting
             with pytest.raises(TurnInterrupted):
                 await running

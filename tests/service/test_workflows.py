@@ -17,10 +17,20 @@ from holdfast.models import Collector
 from holdfast.turns.reply_assembler import Progress
 from holdfast.turns.respond import respond
 from holdfast.turns.workflow import HANDED_OVER
-from tests.service.told_model import REF
-from tests.service.tools_kit import THEIRS, content, said, short, shout
+from tests.service.scripted_model import REF
+from tests.service.tools_kit import THEIRS, content, make_reply, short, shout
 from tests.service.turns_kit import SHARED
-from tests.service.workflow_kit import DOWN, PANEL, PIPELINE, agents, asked_as, benched, check_units, told, who
+from tests.service.workflow_kit import (
+    DOWN,
+    PANEL,
+    PIPELINE,
+    agents,
+    check_units,
+    describe_entries,
+    get_agent,
+    get_prompt,
+    open_workflow_bench,
+)
 from tests.stores.servers import place
 
 # -- in sequence -------------------------------------------------------------------
@@ -28,12 +38,12 @@ from tests.stores.servers import place
 
 async def test_each_of_a_sequence_speaks_and_the_last_ones_reply_is_the_clients() -> None:
     """One turn; the others' texts end with a call and its result that no client sees; each is told what those before it said."""
-    lines = {"draft": said("A draft."), "check": said("A check."), "polish": said("Polished.")}
-    async with benched(lines, PIPELINE) as desk:
+    lines = {"draft": make_reply("A draft."), "check": make_reply("A check."), "polish": make_reply("Polished.")}
+    async with open_workflow_bench(lines, PIPELINE) as desk:
         completion = await desk.ask("Write!", agent="pipeline")
         assert content(completion) == "Polished."
         assert completion["usage"]["prompt_tokens"] == 30
-        assert told(await desk.log()) == [
+        assert describe_entries(await desk.log()) == [
             "None user: Write!",
             f"draft assistant {HAND_OVER}(hand_over_draft): A draft. step=draft returned=[]",
             f"draft tool hand_over_draft: {HANDED_OVER} step=draft",
@@ -42,7 +52,7 @@ async def test_each_of_a_sequence_speaks_and_the_last_ones_reply_is_the_clients(
             "polish assistant: Polished.",
         ]
         assert {entry.turn_id for entry in await desk.log()} == {0}
-        assert asked_as(desk, "polish") == [
+        assert get_prompt(desk, "polish") == [
             "user: Write!",
             "user: [agent draft]: A draft.",
             "user: [agent check]: A check.",
@@ -55,14 +65,14 @@ async def test_each_of_a_sequence_speaks_and_the_last_ones_reply_is_the_clients(
 async def test_the_next_turn_is_a_whole_sequence_again() -> None:
     """Each sees its own words of the turn before as its own, and those of the others told to it."""
     lines = {
-        "draft": [said("D1."), said("D2.")],
-        "check": [said("C1."), said("C2.")],
-        "polish": [said("P1."), said("P2.")],
+        "draft": [make_reply("D1."), make_reply("D2.")],
+        "check": [make_reply("C1."), make_reply("C2.")],
+        "polish": [make_reply("P1."), make_reply("P2.")],
     }
-    async with benched(lines, PIPELINE) as desk:
+    async with open_workflow_bench(lines, PIPELINE) as desk:
         await desk.ask("one", agent="pipeline")
         assert content(await desk.ask("two", agent="pipeline")) == "P2."
-        assert asked_as(desk, "check") == [
+        assert get_prompt(desk, "check") == [
             "user: one",
             "user: [agent draft]: D1.",
             "assistant: C1.",
@@ -81,7 +91,9 @@ async def test_values_are_passed_on_by_output_key() -> None:
         Agent(name="check", instruction="I am check of <{text}>", output_key="temp:verdict"),
         Agent(name="polish", instruction="I am polish of <{text}> with <{temp:verdict}>"),
     )
-    async with benched({"draft": said("D."), "check": said("C."), "polish": said("P.")}, roster) as desk:
+    async with open_workflow_bench(
+        {"draft": make_reply("D."), "check": make_reply("C."), "polish": make_reply("P.")}, roster
+    ) as desk:
         await desk.ask("go", agent="pipeline")
         told_first = [prompt[0]["content"] for prompt in desk.model.prompts]
         assert told_first == ["I am draft", "I am check of <D.>", "I am polish of <D.> with <C.>"]
@@ -91,11 +103,11 @@ async def test_values_are_passed_on_by_output_key() -> None:
 async def test_each_has_its_own_rounds_of_tools() -> None:
     """The client sees the last one's alone; what stood with the others' calls is no part of the reply."""
     lines = {
-        "draft": [said("Let me see.", ("d", "shout", {"text": "x"})), said("A draft.")],
-        "check": said("Fine."),
-        "polish": [said("One moment.", ("p", "shout", {"text": "y"})), said("Polished.")],
+        "draft": [make_reply("Let me see.", ("d", "shout", {"text": "x"})), make_reply("A draft.")],
+        "check": make_reply("Fine."),
+        "polish": [make_reply("One moment.", ("p", "shout", {"text": "y"})), make_reply("Polished.")],
     }
-    async with benched(lines, PIPELINE, shout) as desk:
+    async with open_workflow_bench(lines, PIPELINE, shout) as desk:
         assert content(await desk.ask("go", agent="pipeline")) == "One moment.\n\nPolished."
         log = await desk.log()
         assert [short(entry) for entry in log[1:5]] == [
@@ -114,8 +126,12 @@ async def test_each_has_its_own_rounds_of_tools() -> None:
 
 async def test_the_client_is_told_who_speaks_where_it_asks_for_that() -> None:
     """Progress of the agents, and nothing of what they say."""
-    lines = {"draft": said("Secret draft."), "check": said("Secret check."), "polish": said("Polished.")}
-    async with benched(lines, PIPELINE) as desk:
+    lines = {
+        "draft": make_reply("Secret draft."),
+        "check": make_reply("Secret check."),
+        "polish": make_reply("Polished."),
+    }
+    async with open_workflow_bench(lines, PIPELINE) as desk:
         turn = desk.turn("go", agent="pipeline")
         turn.progress = True
         chunks = [chunk async for chunk in respond(turn)]
@@ -134,11 +150,11 @@ async def test_the_client_is_told_who_speaks_where_it_asks_for_that() -> None:
 async def test_a_tool_of_the_clients_in_the_middle_is_asked_for_and_gone_on_from() -> None:
     """The turn ends with the call; with its result the same agent goes on, and those before it are not asked again."""
     lines = {
-        "draft": said("A draft."),
-        "check": [said("I look.", ("k", "open_door", {})), said("It is open.")],
-        "polish": said("Polished."),
+        "draft": make_reply("A draft."),
+        "check": [make_reply("I look.", ("k", "open_door", {})), make_reply("It is open.")],
+        "polish": make_reply("Polished."),
     }
-    async with benched(lines, PIPELINE) as desk:
+    async with open_workflow_bench(lines, PIPELINE) as desk:
         completion = await desk.ask("go", agent="pipeline", body={"tools": THEIRS})
         message = completion["choices"][0]["message"]
         assert completion["choices"][0]["finish_reason"] == "tool_calls"
@@ -147,14 +163,23 @@ async def test_a_tool_of_the_clients_in_the_middle_is_asked_for_and_gone_on_from
         assert completion["usage"]["prompt_tokens"] == 20
         result = {"role": "tool", "tool_call_id": "k", "content": "opened"}
         assert content(await desk.ask(result, agent="pipeline", body={"tools": THEIRS})) == "Polished."
-        assert [who({"messages": prompt}) for prompt in desk.model.prompts] == ["draft", "check", "check", "polish"]
+        assert [get_agent({"messages": prompt}) for prompt in desk.model.prompts] == [
+            "draft",
+            "check",
+            "check",
+            "polish",
+        ]
         assert await desk.session.verify() == 8
 
 
 async def test_the_same_call_is_told_again_without_what_the_client_was_not_sent() -> None:
     """A retry by its key: the words beside the call are another agent's to read."""
-    lines = {"draft": said("A draft."), "check": said("I look.", ("k", "open_door", {})), "polish": said("Polished.")}
-    async with benched(lines, PIPELINE) as desk:
+    lines = {
+        "draft": make_reply("A draft."),
+        "check": make_reply("I look.", ("k", "open_door", {})),
+        "polish": make_reply("Polished."),
+    }
+    async with open_workflow_bench(lines, PIPELINE) as desk:
         how: Any = {"agent": "pipeline", "body": {"tools": THEIRS}, "idempotency_key": "k", "fingerprint": b"f"}
         first, again = await desk.ask("go", **how), await desk.ask("go", **how)
         for completion in (first, again):
@@ -167,8 +192,8 @@ async def test_a_call_behind_what_was_said_before_the_workflow_took_over_ends_th
     """One head and one role for all chunks of a reply, whoever it is that asks the client."""
     roster = agents(Agent(name="chief", instruction="I am chief", sub_agents=("pipeline",)), *PIPELINE.values())
     over = ("t", TRANSFER, {"agent_name": "pipeline"})
-    lines = {"chief": said("Over.", over), "draft": said("D.", ("k", "open_door", {}))}
-    async with benched(lines, roster) as desk:
+    lines = {"chief": make_reply("Over.", over), "draft": make_reply("D.", ("k", "open_door", {}))}
+    async with open_workflow_bench(lines, roster) as desk:
         chunks = [chunk async for chunk in respond(desk.turn("go", agent="chief", body={"tools": THEIRS}))]
         deltas = [choice["delta"] for chunk in chunks for choice in chunk["choices"]]
         assert len({chunk["id"] for chunk in chunks}) == 1
@@ -182,12 +207,12 @@ async def test_a_call_behind_what_was_said_before_the_workflow_took_over_ends_th
 
 async def test_side_by_side_none_sees_another_and_the_reply_joins_them() -> None:
     """Each speaks in a branch of its own; the reply has both, in the order of the configuration."""
-    lines = {"hope": said("All is well."), "doubt": said("All is lost.")}
-    async with benched(lines, PANEL) as desk:
+    lines = {"hope": make_reply("All is well."), "doubt": make_reply("All is lost.")}
+    async with open_workflow_bench(lines, PANEL) as desk:
         completion = await desk.ask("How is it?", agent="panel")
         assert content(completion) == "**hope**\n\nAll is well.\n\n**doubt**\n\nAll is lost."
         assert completion["usage"]["prompt_tokens"] == 20
-        rows = told(await desk.log())
+        rows = describe_entries(await desk.log())
         assert rows[0] == "None user: How is it?"
         assert sorted(rows[1:5]) == sorted(
             [
@@ -198,7 +223,7 @@ async def test_side_by_side_none_sees_another_and_the_reply_joins_them() -> None
             ]
         )
         assert rows[5] == "panel assistant: **hope**\n\nAll is well.\n\n**doubt**\n\nAll is lost."
-        assert asked_as(desk, "hope") == asked_as(desk, "doubt") == ["user: How is it?"]
+        assert get_prompt(desk, "hope") == get_prompt(desk, "doubt") == ["user: How is it?"]
         assert (await desk.session.info()).claim is None
         assert await desk.session.verify() == 6
 
@@ -216,7 +241,7 @@ async def test_their_models_are_called_at_the_same_time() -> None:
 
         async def stream(self, request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
             await met.wait()
-            for chunk in said(f"{who(request)} was here."):
+            for chunk in make_reply(f"{get_agent(request)} was here."):
                 yield chunk
 
         async def close(self) -> None:
@@ -245,13 +270,13 @@ async def test_results_stand_behind_their_calls_whoever_else_speaks() -> None:
 
     lines: dict[str, Any] = {
         name: [
-            said("First.", (f"{name}-1", "slow", {"turns": 7 * at}), (f"{name}-2", "slow", {"turns": 3})),
-            said("Second.", (f"{name}-3", "slow", {"turns": 50 - 5 * at})),
-            said(f"{name} is done."),
+            make_reply("First.", (f"{name}-1", "slow", {"turns": 7 * at}), (f"{name}-2", "slow", {"turns": 3})),
+            make_reply("Second.", (f"{name}-3", "slow", {"turns": 50 - 5 * at})),
+            make_reply(f"{name} is done."),
         ]
         for at, name in enumerate(names)
     }
-    async with benched(lines, roster, slow) as desk:
+    async with open_workflow_bench(lines, roster, slow) as desk:
         completion = await desk.ask("go", agent="many")
         assert all(f"{name} is done." in content(completion) for name in names)
         log = await desk.log()
@@ -265,7 +290,7 @@ async def test_results_stand_behind_their_calls_whoever_else_speaks() -> None:
 
 async def test_one_that_fails_is_named_and_the_others_go_on() -> None:
     """Its place says so, in the reply and to whoever speaks next."""
-    async with benched({"hope": said("All is well."), "doubt": DOWN}, PANEL) as desk:
+    async with open_workflow_bench({"hope": make_reply("All is well."), "doubt": DOWN}, PANEL) as desk:
         completion = await desk.ask("go", agent="panel")
         gone = "[agent doubt did not answer: upstream_unavailable]"
         assert content(completion) == f"**hope**\n\nAll is well.\n\n**doubt**\n\n{gone}"
@@ -276,7 +301,7 @@ async def test_one_that_fails_is_named_and_the_others_go_on() -> None:
 async def test_where_all_fail_the_turn_fails_with_the_first_error() -> None:
     """By the order of the configuration; nothing but the user's message is in the log."""
     other = ModelUnavailable("http://model answered 500: other", status=500)
-    async with benched({"hope": DOWN, "doubt": other}, PANEL) as desk:
+    async with open_workflow_bench({"hope": DOWN, "doubt": other}, PANEL) as desk:
         with pytest.raises(ModelUnavailable, match="503"):
             await desk.ask("go", agent="panel")
         assert await desk.told() == ["user: go"]
@@ -290,7 +315,7 @@ async def test_a_failure_message_stands_in_place_of_the_reply(whose: str, said_b
         name: Agent(**{**_fields(one), **({"failure_message": "Sorry!"} if name == whose else {})})
         for name, one in PANEL.items()
     }
-    async with benched({"hope": DOWN, "doubt": DOWN}, roster) as desk:
+    async with open_workflow_bench({"hope": DOWN, "doubt": DOWN}, roster) as desk:
         turn, collector = desk.turn("go", agent="panel"), Collector()
         if said_by is None:
             with pytest.raises(ModelUnavailable):
@@ -324,12 +349,12 @@ NESTED = agents(
     Agent(name="right", instruction="I am right"),
     Agent(name="verdict", instruction="I am verdict"),
 )
-SAYING = {name: said(f"{name}!") for name in ("plan", "hope", "facts", "left", "right", "verdict")}
+SAYING = {name: make_reply(f"{name}!") for name in ("plan", "hope", "facts", "left", "right", "verdict")}
 
 
 async def test_sequences_and_parallels_within_one_another() -> None:
     """Each branch is named down to whoever speaks in it; each sees what it should."""
-    async with benched(SAYING, NESTED) as desk:
+    async with open_workflow_bench(SAYING, NESTED) as desk:
         assert content(await desk.ask("go", agent="whole")) == "verdict!"
         branches = {entry.agent: (entry.metadata or {}).get("branch") for entry in (await desk.log())[1:]}
         assert branches == {
@@ -340,9 +365,9 @@ async def test_sequences_and_parallels_within_one_another() -> None:
             "right": "panel.grounds.inner.right",
             "verdict": None,
         }
-        assert asked_as(desk, "hope") == ["user: go", "user: [agent plan]: plan!"]
-        assert asked_as(desk, "left") == ["user: go", "user: [agent plan]: plan!", "user: [agent facts]: facts!"]
-        assert sorted(asked_as(desk, "verdict")[2:]) == [
+        assert get_prompt(desk, "hope") == ["user: go", "user: [agent plan]: plan!"]
+        assert get_prompt(desk, "left") == ["user: go", "user: [agent plan]: plan!", "user: [agent facts]: facts!"]
+        assert sorted(get_prompt(desk, "verdict")[2:]) == [
             f"user: [agent {name}]: {name}!" for name in ("facts", "hope", "left", "right")
         ]
         assert await desk.session.verify() == 12
@@ -351,12 +376,12 @@ async def test_sequences_and_parallels_within_one_another() -> None:
 async def test_a_parallel_at_the_end_of_a_sequence_is_the_reply() -> None:
     """What a branch says that is a workflow itself is what its last ones say; the next turn sees the reply alone."""
     roster = {**NESTED, "whole": Agent(name="whole", sequence=("plan", "panel"))}
-    async with benched(SAYING, roster) as desk:
+    async with open_workflow_bench(SAYING, roster) as desk:
         completion = await desk.ask("go", agent="whole")
         inner = "**left**\n\nleft!\n\n**right**\n\nright!"
         assert content(completion) == f"**hope**\n\nhope!\n\n**grounds**\n\n{inner}"
         await desk.ask("again", agent="whole")
-        assert asked_as(desk, "plan")[:3] == [
+        assert get_prompt(desk, "plan")[:3] == [
             "user: go",
             "assistant: plan!",
             "user: [agent panel]: **hope**\n\n  hope!\n\n  **grounds**\n\n  **left**\n\n  left!\n\n  **right**\n\n  right!",
@@ -368,16 +393,20 @@ async def test_on_every_store(kind: str, tmp_path: Path) -> None:
     """Branches that write at once, with tools: whole units, one reply, and the next turn goes on from it."""
 
     def lines(name: str) -> list[Any]:
-        return [said("I look.", (f"{name}-1", "shout", {"text": name})), said(f"{name}!"), said(f"{name} again!")]
+        return [
+            make_reply("I look.", (f"{name}-1", "shout", {"text": name})),
+            make_reply(f"{name}!"),
+            make_reply(f"{name} again!"),
+        ]
 
     saying = {**SAYING, **{name: lines(name) for name in ("hope", "left", "right")}}
     with place(kind, tmp_path) as url:
-        async with benched(saying, NESTED, shout, url=url) as desk:
+        async with open_workflow_bench(saying, NESTED, shout, url=url) as desk:
             assert content(await desk.ask("go", agent="whole")) == "verdict!"
             check_units(await desk.log())
             assert await desk.session.verify() == 18
             assert content(await desk.ask("and now?", agent="whole")) == "verdict!"
-            assert "user: [agent left]: left again!" in asked_as(desk, "verdict")
+            assert "user: [agent left]: left again!" in get_prompt(desk, "verdict")
             assert (await desk.session.info()).claim is None
 
 
@@ -386,7 +415,7 @@ async def test_on_every_store(kind: str, tmp_path: Path) -> None:
 
 async def test_the_librarys_own_turns_are_refused() -> None:
     """There one calls the model oneself, and a workflow has several."""
-    async with benched({}, PIPELINE) as desk:
+    async with open_workflow_bench({}, PIPELINE) as desk:
         handle = desk.hf.handle(await desk.session.info(), agent="pipeline")
         with pytest.raises(InvalidRequest, match=r"use session\.send\(\)"):
             async with handle.turn("go"):
@@ -404,14 +433,16 @@ async def test_the_librarys_own_turns_are_refused() -> None:
 async def test_what_one_of_them_cannot_serve_is_refused_before_anything_is_written(
     body: dict[str, Any], match: str
 ) -> None:
-    async with benched({}, PIPELINE, shout) as desk:
+    async with open_workflow_bench({}, PIPELINE, shout) as desk:
         with pytest.raises(InvalidRequest, match=match):
             await desk.ask("go", agent="pipeline", body=body)
         assert await desk.log() == []
 
 
 async def test_a_step_that_is_not_there_is_refused_by_name() -> None:
-    async with benched({}, agents(Agent(name="pipeline", sequence=("draft", "nobody")), Agent(name="draft"))) as desk:
+    async with open_workflow_bench(
+        {}, agents(Agent(name="pipeline", sequence=("draft", "nobody")), Agent(name="draft"))
+    ) as desk:
         with pytest.raises(InvalidRequest, match="nobody"):
             await desk.ask("go", agent="pipeline")
         assert await desk.log() == []

@@ -16,30 +16,52 @@ from holdfast.domain.session import HAND_OVER
 from holdfast.errors import ModelUnavailable, TurnInterrupted
 from holdfast.holdfast import Holdfast
 from tests.amounts import examples
-from tests.service.told_model import REF
-from tests.service.tools_kit import content, said
-from tests.service.workflow_kit import DOWN, PANEL, PIPELINE, agents, asked_as, benched, check_units, who
+from tests.service.scripted_model import REF
+from tests.service.tools_kit import content, make_reply
+from tests.service.workflow_kit import (
+    DOWN,
+    PANEL,
+    PIPELINE,
+    agents,
+    check_units,
+    get_agent,
+    get_prompt,
+    open_workflow_bench,
+)
 
 # -- cut, and asked again --------------------------------------------------------------
 
 
 async def test_a_turn_that_died_goes_on_behind_those_that_are_done() -> None:
     """The same message again: who has handed over is not asked again, and what it said is what the next ones see."""
-    lines = {"draft": said("A draft."), "check": [[DOWN], said("A check.")], "polish": said("Polished.")}
-    async with benched(lines, PIPELINE) as desk:
+    lines = {
+        "draft": make_reply("A draft."),
+        "check": [[DOWN], make_reply("A check.")],
+        "polish": make_reply("Polished."),
+    }
+    async with open_workflow_bench(lines, PIPELINE) as desk:
         with pytest.raises(ModelUnavailable):
             await desk.ask("go", agent="pipeline")
         assert [entry.agent for entry in await desk.log()] == [None, "draft", "draft"]
         assert content(await desk.ask("go", agent="pipeline")) == "Polished."
-        assert [who({"messages": prompt}) for prompt in desk.model.prompts] == ["draft", "check", "check", "polish"]
+        assert [get_agent({"messages": prompt}) for prompt in desk.model.prompts] == [
+            "draft",
+            "check",
+            "check",
+            "polish",
+        ]
         assert [entry.agent for entry in await desk.log()] == [None, *["draft"] * 2, *["check"] * 2, "polish"]
 
 
 async def test_the_same_with_a_transcript_and_with_an_idempotency_key() -> None:
     """However a client asks again, the log has its message once."""
     for fields in ({"mode": "transcript"}, {"idempotency_key": "k", "fingerprint": b"f"}):
-        lines = {"draft": said("A draft."), "check": [[DOWN], said("A check.")], "polish": said("Polished.")}
-        async with benched(lines, PIPELINE) as desk:
+        lines = {
+            "draft": make_reply("A draft."),
+            "check": [[DOWN], make_reply("A check.")],
+            "polish": make_reply("Polished."),
+        }
+        async with open_workflow_bench(lines, PIPELINE) as desk:
             with pytest.raises(ModelUnavailable):
                 await desk.ask("go", agent="pipeline", **fields)
             assert content(await desk.ask("go", agent="pipeline", **fields)) == "Polished."
@@ -52,8 +74,12 @@ async def test_the_same_with_a_transcript_and_with_an_idempotency_key() -> None:
 
 async def test_what_arrived_of_one_that_was_cut_is_in_the_log_and_no_client_sees_it() -> None:
     """It is marked, and that agent speaks again when the turn is asked for again."""
-    lines = {"draft": [[*said("Half a draft.")[:2], DOWN], said("A draft.")], "check": said("C."), "polish": said("P.")}
-    async with benched(lines, PIPELINE) as desk:
+    lines = {
+        "draft": [[*make_reply("Half a draft.")[:2], DOWN], make_reply("A draft.")],
+        "check": make_reply("C."),
+        "polish": make_reply("P."),
+    }
+    async with open_workflow_bench(lines, PIPELINE) as desk:
         with pytest.raises(ModelUnavailable):
             await desk.ask("go", agent="pipeline")
         cut = (await desk.log())[1]
@@ -61,7 +87,12 @@ async def test_what_arrived_of_one_that_was_cut_is_in_the_log_and_no_client_sees
         assert (cut.message.text, cut.message.tool_calls[0].name) == ("Half ", HAND_OVER)
         assert await desk.session.history(view="plain") == [{"role": "user", "content": "go"}]
         assert content(await desk.ask("go", agent="pipeline")) == "P."
-        assert [who({"messages": prompt}) for prompt in desk.model.prompts] == ["draft", "draft", "check", "polish"]
+        assert [get_agent({"messages": prompt}) for prompt in desk.model.prompts] == [
+            "draft",
+            "draft",
+            "check",
+            "polish",
+        ]
 
 
 async def test_whoever_was_cut_does_not_see_its_own_beginning_when_it_speaks_again() -> None:
@@ -74,11 +105,11 @@ async def test_whoever_was_cut_does_not_see_its_own_beginning_when_it_speaks_aga
         Agent(name="more", instruction="I am more"),
     )
     lines = {
-        "doubt": [[*said("Half a doubt.")[:2], DOWN], said("A doubt.")],
-        "hope": said("Hope."),
-        "more": [[DOWN], said("More.")],
+        "doubt": [[*make_reply("Half a doubt.")[:2], DOWN], make_reply("A doubt.")],
+        "hope": make_reply("Hope."),
+        "more": [[DOWN], make_reply("More.")],
     }
-    async with benched(lines, roster) as desk:
+    async with open_workflow_bench(lines, roster) as desk:
         with pytest.raises(ModelUnavailable):
             await desk.ask("go", agent="panel")
         assert [(entry.agent, entry.message.text) for entry in (await desk.log())[1:5:2]] == [
@@ -87,20 +118,20 @@ async def test_whoever_was_cut_does_not_see_its_own_beginning_when_it_speaks_aga
         ]
         reply = content(await desk.ask("go", agent="panel"))
         assert ("A doubt." in reply, "More." in reply, "Half" in reply) == (True, True, False)
-        assert [who({"messages": prompt}) for prompt in desk.model.prompts].count("hope") == 1
-        assert asked_as(desk, "doubt") == ["user: go"]
-        assert asked_as(desk, "more") == ["user: go", "user: [agent hope]: Hope."]
+        assert [get_agent({"messages": prompt}) for prompt in desk.model.prompts].count("hope") == 1
+        assert get_prompt(desk, "doubt") == ["user: go"]
+        assert get_prompt(desk, "more") == ["user: go", "user: [agent hope]: Hope."]
         assert await desk.session.verify()
         check_units(await desk.log())
 
 
 async def test_another_joined_reply_is_made_of_new_ones() -> None:
     """A client that asks for another reply by leaving out the last one gets one that everybody has spoken for again."""
-    lines = {"hope": [said("H1."), said("H2.")], "doubt": [said("D1."), said("D2.")]}
-    async with benched(lines, PANEL) as desk:
+    lines = {"hope": [make_reply("H1."), make_reply("H2.")], "doubt": [make_reply("D1."), make_reply("D2.")]}
+    async with open_workflow_bench(lines, PANEL) as desk:
         await desk.ask("go", agent="panel")
         assert "H2." in content(await desk.ask("go", agent="panel", mode="transcript"))
-        assert asked_as(desk, "hope") == asked_as(desk, "doubt") == ["user: go"]
+        assert get_prompt(desk, "hope") == get_prompt(desk, "doubt") == ["user: go"]
         assert "H1." not in str([entry.message.text for entry in await desk.log()])
 
 
@@ -121,11 +152,11 @@ async def test_everybody_stops_when_the_turn_is_cut(how: str) -> None:
         name = "held"
 
         async def stream(self, request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
-            if who(request) == "doubt":
-                for chunk in said("I wait.", ("w", "wait", {})):
+            if get_agent(request) == "doubt":
+                for chunk in make_reply("I wait.", ("w", "wait", {})):
                     yield chunk
                 return
-            chunks = said("All is not lost.")
+            chunks = make_reply("All is not lost.")
             for chunk in chunks[:3]:
                 yield chunk
             held.set()
@@ -190,9 +221,9 @@ class Stepping:
     async def stream(self, request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
         """See `Model.stream`: each calls the tool twice, and answers."""
         await self.step()
-        name, called = who(request), any(one["role"] == "tool" for one in request["messages"])
+        name, called = get_agent(request), any(one["role"] == "tool" for one in request["messages"])
         calls = [] if called or name == "plan" else [(f"{name}-{at}", "work", {"steps": at}) for at in (1, 3)]
-        for chunk in said(f"{name} speaks now.", *calls):
+        for chunk in make_reply(f"{name} speaks now.", *calls):
             await self.step()
             yield chunk
 

@@ -14,7 +14,7 @@ from holdfast.errors import InvalidRequest, WorkspaceUnavailable, WorkspaceUnusa
 from holdfast.workspace import Workspace, Workspaces, WorkspaceSettings
 from tests.amounts import examples
 from tests.clocks import START, TickingClock
-from tests.service.workspace_kit import _kept, _one, files, git, sound, subjects
+from tests.service.workspace_kit import _kept, _one, check_repository, files, git, subjects
 
 __all__ = ["_kept", "_one"]
 
@@ -37,7 +37,7 @@ async def test_a_new_one_has_two_files_and_one_commit(one: Workspace) -> None:
         *(str(START // 1000 + 1), "+0000"),
     ]
     assert (one.folder.stat().st_mode & 0o777, (one.folder / ".gitignore").stat().st_mode & 0o777) == (0o700, 0o600)
-    sound(one)
+    check_repository(one)
 
 
 async def test_opening_it_again_changes_nothing(one: Workspace, kept: Workspaces) -> None:
@@ -75,7 +75,7 @@ async def test_a_repository_of_the_folder_itself_is_opened_as_it_is(kept: Worksp
     assert await subjects(workspace) == ["ours", "theirs"]
     assert files(workspace) == {"a", "b"}
     assert git(workspace.folder, "branch", "--show-current") == "own/branch\n"
-    sound(workspace)
+    check_repository(workspace)
 
 
 async def test_an_empty_repository_gets_its_first_commit(kept: Workspaces) -> None:

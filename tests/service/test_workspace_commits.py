@@ -16,7 +16,7 @@ from holdfast.workspace import Workspace, Workspaces
 from tests.amounts import examples
 from tests.clocks import TickingClock
 from tests.made_up import KEY
-from tests.service.workspace_kit import LARGE, _kept, _one, content, files, git, sound, subjects
+from tests.service.workspace_kit import LARGE, _kept, _one, check_repository, content, files, git, subjects
 
 __all__ = ["_kept", "_one"]
 
@@ -41,7 +41,7 @@ async def test_what_changes_is_committed_and_what_does_not_is_not(one: Workspace
     assert files(one) == {".gitignore", ".gitattributes", "a"}
     assert git(one.folder, "ls-tree", "HEAD", "a").startswith("100755 ")
     assert git(one.folder, "status", "--porcelain") == ""
-    sound(one)
+    check_repository(one)
 
 
 async def test_a_file_and_a_folder_change_places(one: Workspace) -> None:
@@ -57,7 +57,7 @@ async def test_a_file_and_a_folder_change_places(one: Workspace) -> None:
     (one.folder / "y").write_text("4")
     await one.commit("b")
     assert files(one) == {".gitignore", ".gitattributes", "x/w", "y"}
-    sound(one)
+    check_repository(one)
 
 
 async def test_what_is_ignored_is_not_committed_and_what_was_committed_is_followed(one: Workspace) -> None:
@@ -133,7 +133,7 @@ async def test_links_are_committed_as_links_and_lead_nowhere(one: Workspace, tmp
     assert files(one) == {".gitignore", ".gitattributes", "dir", "file", "loop", "round"}
     assert git(one.folder, "show", "HEAD:file") == str(outside / "f")
     assert git(one.folder, "ls-tree", "HEAD", "dir").startswith("120000 ")
-    sound(one)
+    check_repository(one)
 
 
 async def test_a_tracked_file_that_is_ignored_behind_a_link_is_not_read(one: Workspace, tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ async def test_names_of_any_bytes_are_committed_as_they_are(one: Workspace) -> N
     assert {os.fsencode(name) for name in files(one)} == {b".gitignore", b".gitattributes", *NAMES}
     assert git(one.folder, "status", "--porcelain") == ""
     assert await one.commit("b") is None
-    sound(one)
+    check_repository(one)
 
 
 async def test_names_that_a_git_elsewhere_would_take_for_its_own_are_left_out(one: Workspace) -> None:
@@ -188,7 +188,7 @@ async def test_names_that_a_git_elsewhere_would_take_for_its_own_are_left_out(on
     assert files(one) == {".gitignore", ".gitattributes", "ok"}
     assert "within/" in {left.name for left in outcome.left_out}
     assert len(outcome.left_out) == 10
-    sound(one)
+    check_repository(one)
 
 
 @given(
@@ -242,7 +242,7 @@ async def test_a_thousand_files(one: Workspace) -> None:
     (one.folder / "501.md").write_text("other")
     await one.commit("fewer")
     assert git(one.folder, "show", "--format=", "--name-status", "HEAD") == "D\t500.md\nM\t501.md\n"
-    sound(one)
+    check_repository(one)
 
 
 async def test_too_many_files_are_refused(one: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from holdfast.tools.workspace import CHECKPOINT, HISTORY, TOOLS
 from holdfast.workspace import Workspace, WorkspaceSettings
 from holdfast.workspace.files import make_user_file_name
 from tests.clocks import Clock
-from tests.service.tools_kit import Bench, bench, said
+from tests.service.tools_kit import Bench, bench, make_reply
 
 KEY = "AKIA" + "ABCDEFGHIJKLMNOP"
 AGENTS = {"writer": Agent(name="writer", tools=TOOLS), "reader": Agent(name="reader")}
@@ -179,7 +179,10 @@ async def test_a_session_id_breaks_no_line(tmp_path: Path) -> None:
 
 async def asked(tmp_path: Path, *calls: tuple[str, Any], write: dict[str, str] | None = None) -> list[Any]:
     """What the model is told of calls by the agent `writer`."""
-    script = [*(said(None, (f"c{at}", name, given)) for at, (name, given) in enumerate(calls)), said("done")]
+    script = [
+        *(make_reply(None, (f"c{at}", name, given)) for at, (name, given) in enumerate(calls)),
+        make_reply("done"),
+    ]
     kept = WorkspaceSettings(path=str(tmp_path / "ws"))
     async with bench(script, agents=AGENTS, workspaces=kept, clock=Clock()) as one:
         for name, text in (write or {}).items():
@@ -246,7 +249,7 @@ async def test_wrong_arguments_are_told(tmp_path: Path, call: tuple[str, Any], w
 async def test_another_users_session_is_not_told_of(tmp_path: Path) -> None:
     """The workspace is the agent's, whoever speaks with it; whose session a commit was made in is theirs to know."""
     kept = WorkspaceSettings(path=str(tmp_path / "ws"))
-    script = [said(None, ("c", HISTORY, {"include_diff": True})), said("done")]
+    script = [make_reply(None, ("c", HISTORY, {"include_diff": True})), make_reply("done")]
     async with bench(script, agents=AGENTS, workspaces=kept) as one:
         workspace = of(one.hf, "writer")
         await workspace.write("a.md", "1")
@@ -268,7 +271,7 @@ async def test_another_users_session_is_not_told_of(tmp_path: Path) -> None:
 
 async def test_what_was_promoted_of_a_user_is_not_told_to_another(tmp_path: Path) -> None:
     """Neither what a dream commits says of it, nor the files of the user's own."""
-    script = [said(None, ("c", HISTORY, {"include_diff": True})), said("done")]
+    script = [make_reply(None, ("c", HISTORY, {"include_diff": True})), make_reply("done")]
     clock, kept = Clock(), WorkspaceSettings(path=str(tmp_path / "ws"))
     async with bench(script, agents=AGENTS, workspaces=kept, clock=clock) as one:
         await one.hf.memories.remember("Marie is allergic to peanuts", user_id="marie", type="user", agent="writer")
@@ -311,7 +314,7 @@ async def test_a_tool_of_the_programs_own_stands_in_place_of_one(tmp_path: Path)
         """Do it elsewhere."""
         return "own"
 
-    script = [said(None, ("c", CHECKPOINT, {})), said("done")]
+    script = [make_reply(None, ("c", CHECKPOINT, {})), make_reply("done")]
     async with bench(script, checkpoint, agents=AGENTS, workspaces=WorkspaceSettings(path=str(tmp_path))) as one:
         await one.ask("Hi", agent="writer")
         assert "own" in [entry.message.text for entry in await one.log()]

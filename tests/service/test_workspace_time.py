@@ -24,7 +24,7 @@ from holdfast.workspace.files import make_user_file_name
 from holdfast.workspace.repository import get_scratch_folder
 from tests.clocks import TickingClock
 from tests.made_up import KEY
-from tests.service.workspace_kit import _kept, _one, everything, files, git, sound, subjects
+from tests.service.workspace_kit import _kept, _one, check_repository, everything, files, git, subjects
 
 __all__ = ["_kept", "_one"]
 
@@ -40,7 +40,7 @@ async def test_commits_at_once_are_made_one_after_the_other(one: Workspace) -> N
     await asyncio.gather(*(change(number) for number in range(20)))
     assert len(files(one)) == 22
     assert len(await subjects(one)) <= 21
-    sound(one)
+    check_repository(one)
 
 
 WRITER = """
@@ -84,7 +84,7 @@ async def test_two_processes_lose_nothing(one: Workspace, kept: Workspaces) -> N
         process.communicate()
         assert process.returncode == 0
     assert files(one) == {".gitignore", ".gitattributes", *(f"{name}-{n}.md" for name in "ab" for n in range(15))}
-    sound(one)
+    check_repository(one)
 
 
 @pytest.mark.parametrize("after", [1, 4, 7])
@@ -105,7 +105,7 @@ async def test_killed_at_any_moment_the_repository_is_whole(one: Workspace, kept
     assert not get_scratch_folder(one.folder).exists(), "what it left of its work is gone, too"
     assert "after.md" in files(one)
     assert git(one.folder, "status", "--porcelain") == ""
-    sound(one)
+    check_repository(one)
 
 
 @pytest.mark.parametrize("name", ["index.lock", "refs/heads/main.lock", "index.holdfast-part.lock", "HEAD.lock"])
@@ -193,7 +193,7 @@ async def test_many_commits_are_packed(one: Workspace, monkeypatch: pytest.Monke
     assert list((one.folder / ".git" / "objects" / "pack").glob("*.pack"))
     assert await subjects(one) == ["2", "1", "0", "workspace init"]
     assert git(one.folder, "tag") == "kept\n"
-    sound(one)
+    check_repository(one)
 
 
 # -- history -------------------------------------------------------------------------
@@ -314,7 +314,7 @@ async def test_what_is_purged_is_nowhere(one: Workspace) -> None:
     assert not [path for path in one.folder.iterdir() if path.name.startswith(".git-")]
     assert git(one.folder, "show", "HEAD:MEMORY.md") == "kept\n"
     assert git(one.folder, "status", "--porcelain") == ""
-    sound(one)
+    check_repository(one)
     await one.write("MEMORY.md", "more\n")
     assert await one.commit("on")
 
@@ -385,7 +385,7 @@ async def test_a_purge_that_was_cut_off_is_put_right(one: Workspace, state: str)
     assert (await subjects(one))[0] == "b"
     assert not new.exists()
     assert not old.exists()
-    sound(one)
+    check_repository(one)
 
 
 # -- files by name -------------------------------------------------------------------

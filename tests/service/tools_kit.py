@@ -17,7 +17,7 @@ from holdfast.tools.tool import ToolLimits
 from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
-from tests.service.told_model import REF, ToldModel
+from tests.service.scripted_model import REF, ScriptedModel
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15, "prompt_tokens_details": {"cached_tokens": 4}}
 THEIRS = [{"type": "function", "function": {"name": "open_door", "parameters": {"type": "object"}}}]
@@ -26,17 +26,19 @@ Call = tuple[str, str, Any]
 """Id, name and arguments of a call: an object, or the text itself."""
 
 
-def said(text: str | None = None, *calls: Call, reason: str | None = None, usage: Any = USAGE) -> list[dict[str, Any]]:
+def make_reply(
+    text: str | None = None, *calls: Call, reason: str | None = None, usage: Any = USAGE
+) -> list[dict[str, Any]]:
     """A reply of the model as chunks: words, calls, usage."""
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if calls:
-        message["tool_calls"] = [called(*call) for call in calls]
+        message["tool_calls"] = [make_call(*call) for call in calls]
     choice = {"index": 0, "message": message, "finish_reason": reason or ("tool_calls" if calls else "stop")}
     completion = {"id": f"x{text}{len(calls)}", "model": "told", "created": 1, "choices": [choice]}
     return list(to_chunks({**completion, **({"usage": usage} if usage else {})}, by_word=True))
 
 
-def called(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
+def make_call(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
     text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
     return {"id": call_id, "type": "function", "function": {"name": name, "arguments": text}}
 
@@ -53,7 +55,7 @@ def content(completion: dict[str, Any]) -> Any:
 class Bench:
     """A Holdfast with session `s`, and the model behind it."""
 
-    def __init__(self, hf: Holdfast, model: ToldModel, session: SessionHandle) -> None:
+    def __init__(self, hf: Holdfast, model: ScriptedModel, session: SessionHandle) -> None:
         self.hf = hf
         self.model = model
         self.session = session
@@ -98,7 +100,7 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     """A bench whose model says what stands in `script`, in order."""
     replies = None if callable(script) else iter(script)
-    model = ToldModel(script if callable(script) else lambda _: next(replies))  # type: ignore[arg-type]  # an iterator then
+    model = ScriptedModel(script if callable(script) else lambda _: next(replies))  # type: ignore[arg-type]  # an iterator then
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=model)}, agents)
     async with Holdfast(url, roster=roster, tools=tools, tool_limits=limits, **settings) as hf:
         yield Bench(hf, model, await hf.session("s"))

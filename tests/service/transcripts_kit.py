@@ -22,7 +22,7 @@ REF = SessionRef("default", "s1")
 
 
 @asynccontextmanager
-async def kept(
+async def open_store_with_transcripts(
     folder: Path, *, url: str = "sqlite://:memory:", **settings: Any
 ) -> AsyncIterator[tuple[Store, Transcripts]]:
     """A store whose sessions have transcripts in `folder/t`."""
@@ -47,7 +47,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_bytes().splitlines()]
 
 
-def told(path: Path) -> list[Any]:
+def describe_file(path: Path) -> list[Any]:
     """What a file says, in short: its header, texts, and what was retired."""
     return [_short(line) for line in lines(path)]
 

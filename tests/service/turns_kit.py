@@ -79,7 +79,7 @@ class Stage:
 
 
 @asynccontextmanager
-async def on_stage(
+async def open_stage(
     url: str, *, openings: int = 1, stage: Stage | None = None, clock: Clock | None = None, **settings: Any
 ) -> AsyncIterator[tuple[list[Holdfast], Stage]]:
     """Openings of one database with session `s` in it, and the model that answers in all of them."""
@@ -101,7 +101,7 @@ async def say(hf: Holdfast, text: str, **how: Any) -> str:
     return str((await handle.send(text, **how))["choices"][0]["message"]["content"])
 
 
-async def begun(hf: Holdfast, stage: Stage, text: str, **how: Any) -> asyncio.Task[str]:
+async def start_turn(hf: Holdfast, stage: Stage, text: str, **how: Any) -> asyncio.Task[str]:
     """A turn of `s` whose model was asked, and is held."""
     assert stage.held is not None
     stage.held.add(text)
@@ -110,34 +110,34 @@ async def begun(hf: Holdfast, stage: Stage, text: str, **how: Any) -> asyncio.Ta
     return task
 
 
-async def waiting(hf: Holdfast, number: int, *tasks: asyncio.Task[Any]) -> None:
+async def wait_for_waiting(hf: Holdfast, number: int, *tasks: asyncio.Task[Any]) -> None:
     """Return when so many wait for the turn of `s` that runs, or one of `tasks` is done, which it should not be."""
-    await until(lambda: len(line_of(hf)) > number, *tasks)
+    await until(lambda: len(get_queue(hf)) > number, *tasks)
 
 
-def line_of(hf: Holdfast) -> list[SessionLock]:
+def get_queue(hf: Holdfast) -> list[SessionLock]:
     """Those that have or wait for the turn of `s` in a process."""
     return hf.engine.locks.list_line(REF)
 
 
-async def looked(hf: Holdfast) -> int:
+async def renew_claim(hf: Holdfast) -> int:
     """Do what a running turn does each time that its claim has to be renewed or looked at; milliseconds until the next."""
-    return await line_of(hf)[0].renew()
+    return await get_queue(hf)[0].renew()
 
 
-def at_once(*openings: Holdfast) -> None:
+def retry_at_once(*openings: Holdfast) -> None:
     """Who waits for another server looks again and again."""
     for hf in openings:
         hf.engine.locks.pause = lambda _: asyncio.sleep(0)
 
 
-async def claim_of(hf: Holdfast) -> Claim | None:
+async def get_claim(hf: Holdfast) -> Claim | None:
     return (await hf.store.get(REF)).claim
 
 
-async def wanted(hf: Holdfast) -> bool:
+async def is_stop_wanted(hf: Holdfast) -> bool:
     """Whether somebody waits for the turn that runs to stop."""
-    claim = await claim_of(hf)
+    claim = await get_claim(hf)
     return claim is not None and claim.wanted
 
 

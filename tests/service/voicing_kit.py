@@ -35,7 +35,9 @@ def result(name: str = "c") -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def opened_both(*messages: dict[str, Any], **settings: Any) -> AsyncIterator[tuple[Holdfast, SessionHandle]]:
+async def open_session_and_holdfast(
+    *messages: dict[str, Any], **settings: Any
+) -> AsyncIterator[tuple[Holdfast, SessionHandle]]:
     """A session with these messages, at a time that stands, and what opened it."""
     async with holdfast.open(MEMORY, clock=lambda: NOW, **settings) as hf:
         session = await hf.session("s")
@@ -46,13 +48,13 @@ async def opened_both(*messages: dict[str, Any], **settings: Any) -> AsyncIterat
 
 
 @asynccontextmanager
-async def opened(*messages: dict[str, Any], **settings: Any) -> AsyncIterator[SessionHandle]:
+async def open_session(*messages: dict[str, Any], **settings: Any) -> AsyncIterator[SessionHandle]:
     """The session alone."""
-    async with opened_both(*messages, **settings) as (_, session):
+    async with open_session_and_holdfast(*messages, **settings) as (_, session):
         yield session
 
 
-async def told(session: SessionHandle) -> list[tuple[Any, ...]]:
+async def describe_log(session: SessionHandle) -> list[tuple[Any, ...]]:
     """The live path in short: turn, role, text, and what was generated of what was cut."""
     found = []
     for entry in await session.entries():

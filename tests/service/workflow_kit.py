@@ -32,13 +32,13 @@ PANEL = agents(
 )
 
 
-def who(request: Mapping[str, Any]) -> str:
+def get_agent(request: Mapping[str, Any]) -> str:
     """The agent that a call is made for, by its instruction."""
     return str(request["messages"][0]["content"]).removeprefix("I am ").split()[0]
 
 
 @asynccontextmanager
-async def benched(
+async def open_workflow_bench(
     lines: Mapping[str, Any], roster: dict[str, Agent], *tools: Any, **settings: Any
 ) -> AsyncIterator[Bench]:
     """A bench whose model says for each agent what its line is; of a list one after the other."""
@@ -49,7 +49,7 @@ async def benched(
     }
 
     def say(request: dict[str, Any]) -> Any:
-        name = who(request)
+        name = get_agent(request)
         line = next(left[name]) if name in left else lines[name]
         return [line] if isinstance(line, Exception) else line
 
@@ -57,7 +57,7 @@ async def benched(
         yield made
 
 
-def told(entries: list[Entry]) -> list[str]:
+def describe_entries(entries: list[Entry]) -> list[str]:
     """Each entry in short with its agent, its branch, and whether the client saw it."""
     rows = []
     for entry in entries:
@@ -69,9 +69,9 @@ def told(entries: list[Entry]) -> list[str]:
     return rows
 
 
-def asked_as(desk: Bench, name: str) -> list[str]:
+def get_prompt(desk: Bench, name: str) -> list[str]:
     """What an agent was told in its last prompt, behind its instruction; without the session's marker."""
-    prompt = next(prompt for prompt in reversed(desk.model.prompts) if who({"messages": prompt}) == name)
+    prompt = next(prompt for prompt in reversed(desk.model.prompts) if get_agent({"messages": prompt}) == name)
     return [f"{one['role']}: {unmarked(one['content'])}" for one in prompt[1:]]
 
 

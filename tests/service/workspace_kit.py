@@ -48,7 +48,7 @@ async def subjects(workspace: Workspace) -> list[str]:
     return [commit.subject for commit in (await workspace.history(100)).commits]
 
 
-def sound(workspace: Workspace) -> None:
+def check_repository(workspace: Workspace) -> None:
     """Git finds nothing to complain about, and nothing is staged."""
     git(workspace.folder, "fsck", "--strict", "--full")
     assert git(workspace.folder, "diff", "--cached", "--name-only") == ""

@@ -16,7 +16,7 @@ from holdfast.stores.indexes import open_index
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession
 from tests.contract.kit import assistant, user
-from tests.service.matching_kit import landing_of
+from tests.service.matching_kit import find_landing
 from tests.stores.servers import reached
 from tests.waiting import blocked_until
 
@@ -41,7 +41,7 @@ async def _go_on(store: Store, name: str) -> None:
     await store.append(ref, Append(entries=[user("a"), assistant("b")], timestamp=2))
     for user_id in ("ann", None):
         await store.list(user_id=user_id, limit=5)
-    await landing_of(store, "ann", [new.message for new in (*OPENING, user("something else"))])
+    await find_landing(store, "ann", [new.message for new in (*OPENING, user("something else"))])
 
 
 def _looked_at(url: str, connected: int) -> int:

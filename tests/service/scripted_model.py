@@ -16,7 +16,7 @@ from holdfast.models import to_chunks
 REF = SessionRef("default", "s")
 
 
-class ToldModel:
+class ScriptedModel:
     """A model that answers with what `say` returns: a text, chunks, or an error in their place or among them.
 
     Attributes:
@@ -53,7 +53,7 @@ class ToldModel:
         if self.gate is not None:
             await self.gate.wait()
         said = self.say(request)
-        for chunk in [said] if isinstance(said, Exception) else chunks_of(said) if isinstance(said, str) else said:
+        for chunk in [said] if isinstance(said, Exception) else make_chunks(said) if isinstance(said, str) else said:
             if isinstance(chunk, Exception):
                 raise chunk
             yield chunk
@@ -62,7 +62,7 @@ class ToldModel:
         """See `Model.close`."""
 
 
-def chunks_of(text: str | None, *, usage: Mapping[str, int] | None = None, **message: Any) -> list[dict[str, Any]]:
+def make_chunks(text: str | None, *, usage: Mapping[str, int] | None = None, **message: Any) -> list[dict[str, Any]]:
     """A reply as the chunks of a stream; `message` are more fields of it."""
     said = {"role": "assistant", "content": text, **message}
     reason = "tool_calls" if "tool_calls" in message else "stop"
@@ -71,15 +71,15 @@ def chunks_of(text: str | None, *, usage: Mapping[str, int] | None = None, **mes
 
 
 @asynccontextmanager
-async def talking(
+async def open_session(
     say: Any = "ok",
     *,
     url: str = "sqlite://:memory:",
     context: ContextSettings | None = None,
     **llm: Any,
-) -> AsyncIterator[tuple[Holdfast, ToldModel]]:
+) -> AsyncIterator[tuple[Holdfast, ScriptedModel]]:
     """A Holdfast with session `s`, and the model behind it."""
-    model = ToldModel(say)
+    model = ScriptedModel(say)
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=model, **llm)}, context=context)
     async with Holdfast(url, roster=roster) as hf:
         await hf.session("s")
