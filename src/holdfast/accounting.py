@@ -106,7 +106,7 @@ class CpuScheduler:
         return sum(map(len, self._waiting.values()))
 
     async def run(self, owner: Owner, work: Callable[[], T]) -> T:
-        """Run `work` in a thread as soon as it is the owner's turn."""
+        """Run `work` in a thread when it is the owner's turn."""
         await self._acquire(owner)
         try:
             return await anyio.to_thread.run_sync(work, limiter=self._threads)

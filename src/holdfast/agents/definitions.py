@@ -179,7 +179,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True):
     failure_message: str | None = None
     """Its reply if no model answers; None: the request fails with an error."""
     silence_message: str | None = None
-    """What it says when nobody has spoken for a while."""
+    """Its message after a silence in the conversation."""
     recalls: Mapping[RecalledKind, RecallSettings] | None = None
     """What it may recall: past conversations, memories; a kind that is missing is not allowed. None: the roster's setting."""
 
@@ -316,8 +316,8 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def view_key(self) -> str:
         """The key of its view. Compactions and scores belong to one view and are not used for another.
 
-        The room that a request leaves in the window (its `max_tokens`, its tools) is not part of the key: a view adapts
-        to it when it has to change anyway, so a log is not read again because a client asked for a longer reply.
+        The room that a request leaves in the window (its `max_tokens`, its tools) is not part of the key. A view adapts
+        to it when it has to change anyway. So a log is not read again because a client asked for a longer reply.
         """
         window = self.llm.compute_budget().context_window
         identity: list[Any] = [

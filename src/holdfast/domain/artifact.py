@@ -89,8 +89,8 @@ def get_scope(ref: SessionRef, name: str) -> Scope:
 def check_name(name: str) -> str:
     """Return the name in Unicode form NFC. Raises an error if it is not allowed for an artifact.
 
-    A name is never used as a path: the key of the content does not depend on it. Names that would cause trouble when
-    somebody writes the artifact to a disk, on any system, are refused nevertheless.
+    A name is never used as a path: the key of the content does not depend on it. Names that cause trouble as file
+    names, on any system, are refused nevertheless.
 
     Raises:
         InvalidRequest: says what is wrong, and what is allowed.

@@ -146,7 +146,7 @@ class Budget:
 
     @property
     def counted(self) -> int:
-        """`input` in tokens as they are counted here: the size that prompts are built for."""
+        """`input` in tokens of our counter: the size that prompts are built for."""
         return max(1, int(self.input / self.scale))
 
     def cap_input(self, tokens: int) -> Budget:

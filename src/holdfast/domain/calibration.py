@@ -189,7 +189,7 @@ def _select_kept(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
 
 
 class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True):
-    """What is known about a model from its provider's answers."""
+    """Knowledge about one model, learned from its provider's answers."""
 
     window: int | None = None
     """The limit in tokens that an error named."""

@@ -46,7 +46,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LivePath:
-    """The live path as it was at each entry of a log, read in order.
+    """The live path at each entry of a log, read in order.
 
     An entry was live until the one that retired it, so a stack contains what each entry came after. Entries that are
     retired together share one item, so the stack is as deep as rewinds are nested, not as long as the log.

@@ -40,7 +40,7 @@ HEARD: Final = ("content", "chars", "ms", "total_ms", "timestamp", "turn_id")
 
 
 class HeardReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known about how much of a reply was heard; without any field, all of it. See `parse_heard`."""
+    """A report of how much of a reply was heard; without any field, all of it. See `parse_heard`."""
 
     content: str | None = None
     """The text that was heard."""

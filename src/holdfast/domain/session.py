@@ -320,7 +320,7 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class RemovalCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """What was deleted together with a session, counted in the same transaction."""
+    """Counts of everything that was deleted with a session, taken in the same transaction."""
 
     messages: int
     """Messages on the live path."""

@@ -226,7 +226,7 @@ def is_same_json(one: Any, other: Any) -> bool:
     """Return True if two values are the same JSON, for compare-and-set: `1` equals `1.0`, but not `true`."""
     try:
         one, other = _normalize_numbers(one), _normalize_numbers(other)
-    except RecursionError:  # nested very deeply: compare the values as they are written
+    except RecursionError:  # nested very deeply: compare the values without normalizing numbers
         pass
     return msgspec.json.encode(one, order="sorted") == msgspec.json.encode(other, order="sorted")
 

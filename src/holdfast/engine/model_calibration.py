@@ -33,7 +33,7 @@ _log = logging.getLogger("holdfast.learning")
 
 
 class _Known(NamedTuple):
-    """What is known about a model."""
+    """Cached knowledge about a model."""
 
     learned: Learned = Learned()
     read_at: int | None = None

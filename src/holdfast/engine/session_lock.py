@@ -64,7 +64,7 @@ _log = logging.getLogger("holdfast.turn")
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What happens to a turn that arrives while another turn of its session runs. Raises `InvalidRequest` for invalid values."""
+    """Settings for a turn that arrives while another turn of its session runs. Raises `InvalidRequest` for invalid values."""
 
     mode: QueueMode = "queue"
     """It waits (`queue`), is refused (`reject`), or ends the running turn (`interrupt`), unless a request says otherwise."""

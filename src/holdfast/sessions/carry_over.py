@@ -131,7 +131,7 @@ def parse_carry_over(given: Any) -> CarryOver:
 
 
 class CarriedSession(NamedTuple):
-    """What a new session gets of an earlier one."""
+    """The part of an earlier session that a new one gets."""
 
     messages: tuple[Message, ...]
     """One system message; none if nothing was said."""

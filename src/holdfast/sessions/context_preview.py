@@ -83,7 +83,7 @@ class Context(msgspec.Struct, frozen=True):
 
 
 class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What to build a preview for; no model is called."""
+    """The subject of a preview: session view, settings and turn. No model is called."""
 
     responder: Responder
     settings: ContextSettings

@@ -34,7 +34,7 @@ class Remedy(msgspec.Struct, frozen=True, gc=False):
 
 
 class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """How a prompt contains one message, and why."""
+    """An explanation of how a prompt contains one message, and why."""
 
     seq: int
     turn_id: int

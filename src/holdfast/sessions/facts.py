@@ -128,7 +128,7 @@ async def _count_choices(store: Store, ref: SessionRef) -> Counter[Choice]:
 
 
 class ChosenFact(Answer, kw_only=True):
-    """A statement of the user, as it is pinned or dropped now."""
+    """A statement of the user, pinned or dropped."""
 
     object: Literal["fact"] = "fact"
     session_id: Id

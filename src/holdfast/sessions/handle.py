@@ -83,7 +83,7 @@ class SessionHandle(ExplainedSession):
 
     @property
     def facts(self) -> SessionFacts:
-        """What its user said that still applies: `await session.facts()` lists the facts; pin, drop, reset."""
+        """Standing facts that its user stated: `await session.facts()` lists them; pin, drop, reset."""
         return SessionFacts(self._engine, self.ref, self.responder)
 
     async def info(self) -> Session:

@@ -33,7 +33,7 @@ TRIES: Final = 8
 async def export_session(
     store: Store, ref: SessionRef, *, retired: bool = False, calls: bool = False, digests: bool = False
 ) -> dict[str, Any]:
-    """Return a whole session as it was at one moment; see `holdfast.wire.exports`.
+    """Return a whole session at one moment; see `holdfast.wire.exports`.
 
     Args:
         store: the store.

@@ -404,7 +404,7 @@ class Suspect(msgspec.Struct, frozen=True):
 
 
 class Refusals:
-    """What one turn has found out about refused messages."""
+    """The refused messages that one turn has found out about."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn

@@ -334,7 +334,7 @@ async def fill_template(
 ) -> str:
     """Return a text that the agent itself says, such as a greeting or a failure message. Missing values are left empty.
 
-    Nobody could fix a missing value at that moment, and a greeting without a name is better than none.
+    A missing value cannot be fixed at that moment, and a greeting without a name is better than none.
 
     Args:
         engine: of the store.

@@ -145,7 +145,7 @@ Search = Callable[[Mapping[int, float]], Awaitable[list[Finding]]]
 
 
 class Recollection(NamedTuple):
-    """What was found in the session itself, and why there may be more."""
+    """The passages found in the session itself, and why there may be more."""
 
     items: Sequence[RecalledItem] = ()
     missed: tuple[str, ...] = ()
