@@ -420,10 +420,10 @@ def test_the_prompt_can_be_replaced_and_the_earlier_summary_is_data_too() -> Non
 
 def test_nothing_is_asked_of_an_earlier_summary_where_there_is_none() -> None:
     first, next_ = (said(Task(text="t", earlier=earlier, tokens=100)) for earlier in (None, "they met"))
-    assert first.startswith("The conversation stands between <conversation-")
+    assert first.startswith("The conversation is between <conversation-")
     assert first.endswith(" in at most 60 words.")
     assert next_.startswith("What came before is known by this earlier summary")
-    assert next_.endswith(" in at most 60 words, what still holds of the earlier summary included.")
+    assert next_.endswith(" in at most 60 words, including what is still true of the earlier summary.")
 
 
 def test_chunks_hold_all_records_in_order_and_are_as_small_as_asked() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.messages import Message, Part
-from holdfast.wire.openai import FROM_RESULT, SHOWN_BEHIND, move_media_after_results
+from holdfast.wire.openai import FROM_RESULT, SHOWN_AFTER, move_media_after_results
 
 IMAGE = Part("image_url", None, {"image_url": {"url": "data:image/png;base64,AA=="}})
 PARTS = st.lists(st.sampled_from([Part("text", "a"), Part("text", "b"), IMAGE]), max_size=4).map(tuple)
@@ -47,5 +47,5 @@ def test_what_is_said_of_them() -> None:
     plain = conversation([[(Part("text", "a"),)]])
     assert all(one is other for one, other in zip(move_media_after_results(plain), plain, strict=True))
     *_, result, shown = move_media_after_results(conversation([[(Part("text", "a"), IMAGE)]]))
-    assert result.content == (Part("text", "a"), Part("text", SHOWN_BEHIND))
+    assert result.content == (Part("text", "a"), Part("text", SHOWN_AFTER))
     assert shown == Message(role="user", content=(Part("text", FROM_RESULT.format(id="c0")), IMAGE))

@@ -21,7 +21,7 @@ from holdfast.domain.session import Entry
 from holdfast.errors import InvalidMessage
 
 Media = Medium
-SHOWN_BEHIND: Final = "[media: shown behind the results]"
+SHOWN_AFTER: Final = "[media: shown after the results]"
 """Placeholder in a tool's result, where Chat Completions do not allow media."""
 FROM_RESULT: Final = "[media in the result of {id}]"
 """Precedes the media of a result in the message that has them instead."""
@@ -73,7 +73,7 @@ def move_media_after_results(messages: Sequence[Message]) -> tuple[Message, ...]
             content = message.content if isinstance(message.content, tuple) else ()
             texts = [part for part in content if part not in parts]
             moved += [Part("text", FROM_RESULT.format(id=message.tool_call_id)), *parts]
-            message = message.evolve(content=(*texts, Part("text", SHOWN_BEHIND)))  # noqa: PLW2901 - the converted message
+            message = message.evolve(content=(*texts, Part("text", SHOWN_AFTER)))  # noqa: PLW2901 - the converted message
         converted.append(message)
     return (*converted, Message(role="user", content=tuple(moved))) if moved else tuple(converted)
 
