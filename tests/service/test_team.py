@@ -147,7 +147,7 @@ async def test_it_does_not_go_on_for_ever() -> None:
         assert content(await bench.ask("x")) == "Enough."
         log = await bench.log()
         assert sum("transfer" in (entry.metadata or {}) for entry in log) == TRANSFERS == 10
-        assert f"handed over {TRANSFERS} times in this turn: answer yourself now" in log[-2].message.text
+        assert f"transferred {TRANSFERS} times in this turn: answer yourself now" in log[-2].message.text
 
 
 async def test_rounds_count_whoever_speaks() -> None:
