@@ -11,7 +11,7 @@ from anyio import to_thread
 
 from holdfast.cli.doctor import index
 from tests.edges.test_cli_doctor import KEY, found, only
-from tests.service.embeddings_stub import refusal, serving
+from tests.service.embeddings_stub import make_error, serving
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -27,7 +27,7 @@ async def test_an_embedder_is_asked_for_a_vector_and_gets_nothing_of_anybodys() 
         told = await to_thread.run_sync(found)
         assert only(told["embedder"]) == ("ok", "openai/m: vectors of 8 dimensions")
         assert stub.inputs == [["holdfast"]]
-        stub.troubles.append(lambda _: refusal(401, "no such key"))
+        stub.troubles.append(lambda _: make_error(401, "no such key"))
         level, message = only((await to_thread.run_sync(found))["embedder"])
     assert (level, KEY in message) == ("warn", False)
 

@@ -18,7 +18,7 @@ from holdfast.cli import commands
 from holdfast.cli import index as embeddings
 from holdfast.embedders import e5_package, weights
 from holdfast.errors import EmbeddingFailed
-from tests.service.embeddings_stub import Stub, refusal, serving
+from tests.service.embeddings_stub import Stub, make_error, serving
 
 pytestmark = pytest.mark.usefixtures("in_empty_folder")
 
@@ -168,7 +168,7 @@ async def test_an_endpoint_is_asked_and_one_that_gives_no_sense_is_told() -> Non
         result = await checked(stub, "mine")
         assert "mine: openai/m, vectors of 3 dimensions" in result.output
         assert [len(texts) for texts in stub.inputs] == [1, 1, 1]
-        stub.troubles.append(lambda _: refusal(401, "wrong key sk-not-to-be-seen"))
+        stub.troubles.append(lambda _: make_error(401, "wrong key sk-not-to-be-seen"))
         result = await checked(stub)
         assert result.exit_code == 1
         assert "answered 401" in result.stderr

@@ -1,4 +1,4 @@
-"""What tests of Anthropic's client share: a scripted upstream that is as strict as the API, who asks it, and blocks of every kind."""
+"""Shared by tests of Anthropic's client: a scripted upstream as strict as the API, the client, and blocks of every kind."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SEARCH: list[Json] = [
 async def open_model(
     script: Any = (), *, key: str | None = KEY, model: dict[str, Any] | None = None, **options: Any
 ) -> AsyncIterator[tuple[AnthropicUpstream, AnthropicModel, Pauses]]:
-    """A scripted upstream, and the model that asks it."""
+    """Open a scripted upstream and a model that calls it."""
     pauses = Pauses()
     async with AnthropicUpstream(script, **options) as upstream:
         client = AnthropicModel(upstream.url, key, sleep=pauses, random=lambda: 0.0, clock=lambda: 7.5, **(model or {}))
@@ -47,7 +47,7 @@ async def get_message(model: Model, request: Json = HI) -> Json:
 
 
 async def get_failure(model: Model, request: Json = HI) -> ModelError:
-    """The error, which holds the key nowhere."""
+    """Return the error of a call; it must not contain the key."""
     with pytest.raises(ModelError) as caught:
         await collect(model.stream(request))
     assert KEY not in repr(caught.value) + str(caught.value) + str(caught.value.body)

@@ -1,7 +1,7 @@
-"""A process that does jobs in forks of itself, several at once, each of which may be told when to die.
+"""A process that runs jobs in forks of itself, several at once, each of which may be told when to die.
 
-It reads lines of JSON: one begins a job, `{"wait": true}` waits for all that were begun, and has `ended` and their exit codes said. Jobs
-say what was acknowledged, a line each, and `put SOURCE SEQ…` behind each write to the index.
+It reads lines of JSON: one begins a job, `{"wait": true}` waits for all jobs and prints `ended` with their exit codes. Jobs print
+acknowledged writes, one per line, and `put SOURCE SEQ…` after each write to the index.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ WORD = "brass"
 
 
 def say(*words: object) -> None:
-    """A line, whole: those of several processes do not mix."""
+    """Print a line atomically, so that lines of several processes do not mix."""
     os.write(1, f"{' '.join(map(str, words))}\n".encode())
 
 
 # -- dying -----------------------------------------------------------------------
 
 
-class Death:
-    """Ends the process in a write to the index, as suddenly as `kill -9` does: a signal that nobody handles, at the kernel's time.
+class Killer:
+    """Kills the process during a write to the index, as suddenly as `kill -9`.
 
     Args:
-        write: which of them, from 0; None: in none.
-        after: so many microseconds behind its beginning.
+        write: Index of the write, from 0; None means no write.
+        after: Microseconds after the beginning of the write.
     """
 
     def __init__(self, write: int | None, after: int) -> None:
@@ -60,16 +60,16 @@ class Death:
         self._left = None if self._left is None else self._left - 1
 
 
-def watched(index: Any, death: Death) -> None:
-    """Have an index die when its time has come, and say what was put."""
+def watch_index(index: Any, death: Killer) -> None:
+    """Kill the process when its time has come, and print what was put."""
     write: Callable[[Space, Batch], Awaitable[bool]] = index.write
 
     async def told(space: Space, batch: Batch) -> bool:
         death.begins()
-        written = await write(space, batch)
-        if written and batch.put:
+        append_messages = await write(space, batch)
+        if append_messages and batch.put:
             say("put", batch.source.id or space.name, *(one.seq for one in batch.put))
-        return written
+        return append_messages
 
     index.write = told
 
@@ -78,16 +78,16 @@ def watched(index: Any, death: Death) -> None:
 
 
 async def feed(hf: Holdfast, name: str) -> None:
-    """Write to sessions of its own and to one that all jobs have; erase, go back and delete; remember and forget."""
+    """Write to own sessions and to one shared by all jobs; erase, rewind and delete; remember and forget."""
     index = _index(hf)
     own, gone = SessionRef(USER, f"own{name}"), SessionRef(USER, f"gone{name}")
-    await written(hf, gone.id, *(f"{name}g{at}" for at in range(3)))
-    await written(hf, own.id, *(f"{name}s{at}" for at in range(10)))
-    await written(hf, "all", *(f"{name}a{at}" for at in range(5)))
+    await append_messages(hf, gone.id, *(f"{name}g{at}" for at in range(3)))
+    await append_messages(hf, own.id, *(f"{name}s{at}" for at in range(10)))
+    await append_messages(hf, "all", *(f"{name}a{at}" for at in range(5)))
     await index.settled()
     await _going(hf.erase(own, 2), f"{name}s2")
     await _going((await hf.session(own.id, user_id=USER)).rewind(2), *(f"{name}s{at}" for at in range(6, 10)))
-    await written(hf, own.id, *(f"{name}t{at}" for at in range(4)))
+    await append_messages(hf, own.id, *(f"{name}t{at}" for at in range(4)))
     await _going(hf.delete(gone), *(f"{name}g{at}" for at in range(3)))
     await index.settled()
     for text in (f"key{name} is made of {WORD}", f"tin{name} is empty"):
@@ -100,8 +100,8 @@ async def feed(hf: Holdfast, name: str) -> None:
     await hf.memories.recall(WORD, user_id=USER)
 
 
-async def written(hf: Holdfast, session_id: str, *names: str) -> None:
-    """Append to a session: a message for each name, which all have one word more."""
+async def append_messages(hf: Holdfast, session_id: str, *names: str) -> None:
+    """Append to a session: one message per name, all with one common word."""
     session = await hf.session(session_id, user_id=USER)
     roles = ("user", "assistant")
     await session.append([{"role": roles[at % 2], "content": f"{WORD} {name}"} for at, name in enumerate(names)])
@@ -115,14 +115,14 @@ async def _going(work: Coroutine[Any, Any, object], *names: str) -> None:
 
 
 async def talk(hf: Holdfast, name: str) -> None:
-    """Write to the same sessions as all others do, and have that indexed."""
+    """Write to the same sessions as all other jobs, and have them indexed."""
     for at in range(8):
-        await written(hf, f"s{at % 3}", f"{name}u{at}", f"{name}v{at}")
+        await append_messages(hf, f"s{at % 3}", f"{name}u{at}", f"{name}v{at}")
         await _index(hf).settled()
 
 
 async def remember(hf: Holdfast, name: str) -> None:
-    """Remember and forget for the same user as all others do, and recall it."""
+    """Remember and forget for the same user as all other jobs, and recall."""
     for at in range(8):
         kept, gone = [
             (await hf.memories.remember(f"{what}{name}{at} is made of {WORD}", user_id=USER)).memory
@@ -135,7 +135,7 @@ async def remember(hf: Holdfast, name: str) -> None:
 
 
 async def rebuild(hf: Holdfast, _: str) -> None:
-    """Make the index anew."""
+    """Rebuild the index."""
     done = await _index(hf).rebuild()
     say("rebuilt", done.sessions, done.entries, done.owners, int(done.resumed))
 
@@ -149,7 +149,7 @@ JOBS = {"feed": feed, "talk": talk, "remember": remember, "rebuild": rebuild}
 
 
 class Job(msgspec.Struct, kw_only=True):
-    """What a line says."""
+    """A job as described by a line."""
 
     do: str = ""
     wait: bool = False
@@ -159,21 +159,21 @@ class Job(msgspec.Struct, kw_only=True):
     name: str = ""
     write: int | None = None
     after: int = 0
-    """When it dies: see `Death`."""
+    """When it dies: see `Killer`."""
     vectors: bool = False
 
 
 async def run(job: Job) -> None:
-    """Do a job."""
+    """Run a job."""
     embedder = LetterEmbedder(told=lambda text: say("embedded", text)) if job.vectors else None
     settings = IndexSettings(url=job.index, embedder=embedder, mode="hybrid" if job.vectors else "keyword")
     async with Holdfast(job.store, tenant=TENANT, index=settings, life=lasting()) as hf:
-        watched(_index(hf).index, Death(job.write, job.after))
+        watch_index(_index(hf).index, Killer(job.write, job.after))
         await JOBS[job.do](hf, job.name)
 
 
 def main() -> None:
-    """Read lines, until there are no more."""
+    """Process lines until the end of the input."""
     patched = (
         (sources, "INDEX_PAGE", 4),  # so that there are several writes
         (tenants, "INDEX_FIRST_WALK_SECONDS", 3600),  # only what it was told
@@ -185,15 +185,15 @@ def main() -> None:
     for line in sys.stdin:
         job = msgspec.json.decode(line, type=Job)
         if not job.wait:
-            begun.append(_begun(job))
+            begun.append(_start_job(job))
             continue
         ended = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in begun]
         begun.clear()
         say("ended", *ended)
 
 
-def _begun(job: Job) -> int:
-    """The process that does a job."""
+def _start_job(job: Job) -> int:
+    """Fork the process of a job."""
     pid = os.fork()
     if pid:
         return pid

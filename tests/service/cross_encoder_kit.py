@@ -1,6 +1,6 @@
 """A cross-encoder of a few hundred bytes, written as ONNX by hand, so that tests need neither weights nor the `onnx` package.
 
-Its score is the sum of a weight for each piece of the text. The question, which has type 0, and padding count nothing.
+Its score is the sum of the weights of the pieces of the text. The question, which has type 0, and padding do not count.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _node(kind: str, inputs: Sequence[str], output: str, attributes: bytes = b""
 
 
 def _integer(name: str, value: int) -> bytes:
-    """An attribute of a node."""
+    """Build an integer attribute of a node."""
     return _bytes(5, _bytes(1, name) + _number(3, value) + _number(20, 2))
 
 
@@ -53,11 +53,11 @@ def _value(field: int, name: str, kind: int, dimensions: Sequence[str]) -> bytes
 
 
 def model(inputs: Sequence[str] = ("input_ids", "attention_mask", "token_type_ids"), *, labels: int = 1) -> bytes:
-    """The model as an ONNX file.
+    """Build the model as an ONNX file.
 
     Args:
-        inputs: which it takes; the first are the ids.
-        labels: numbers in its output for each text; 0: an output of one dimension.
+        inputs: Names of its inputs; the first one is the ids.
+        labels: Numbers in its output for each text; 0 means an output with one dimension.
     """
     nodes = _node("Gather", ["weights", inputs[0]], "of_pieces")
     last = "of_pieces"

@@ -1,4 +1,4 @@
-"""An embeddings endpoint of the tests' own, on a real socket: vectors from words, and whatever trouble a test asks for."""
+"""An embeddings endpoint for tests on a real socket: vectors from words, and any trouble that a test asks for."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ Trouble = Callable[[dict[str, Any]], web.Response | None]
 
 
 def numbers(text: str, width: int = WIDTH) -> list[float]:
-    """A text's own direction: always the same, and no two texts' alike. Not of unit length."""
+    """Return numbers that are always the same for a text and differ between texts. They are not of unit length."""
     seeded = random.Random(hashlib.sha256(text.encode()).digest())
     return [seeded.uniform(-3, 3) for _ in range(width)]
 
 
-def refusal(status: int, message: str = "no", headers: dict[str, str] | None = None, **fields: Any) -> web.Response:
+def make_error(status: int, message: str = "no", headers: dict[str, str] | None = None, **fields: Any) -> web.Response:
     """An error in OpenAI's shape."""
     return web.json_response({"error": {"message": message, **fields}}, status=status, headers=headers)
 
 
 @dataclass
 class Stub:
-    """What arrived, and what goes wrong."""
+    """The received requests, and the trouble to make."""
 
     url: str = ""
     bodies: list[dict[str, Any]] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Stub:
         return [body["input"] for body in self.bodies]
 
     async def answer(self, request: web.Request) -> web.Response:
-        """A vector for each text, the last one first: places are told, not given."""
+        """Return a vector for each text, the last one first, so that clients must use the indexes."""
         self.running += 1
         self.most = max(self.most, self.running)
         try:
@@ -75,7 +75,7 @@ class Stub:
 
 @asynccontextmanager
 async def serving(**fields: Any) -> AsyncIterator[Stub]:
-    """The endpoint, while it is open."""
+    """Serve the endpoint."""
     stub = Stub(**fields)
     app = web.Application(client_max_size=1 << 28)
     app.router.add_post("/v1/embeddings", stub.answer)

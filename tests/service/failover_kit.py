@@ -1,4 +1,4 @@
-"""Models that say what a test has them say, and a Holdfast whose first one has all the others stand in for it."""
+"""Models that answer as a test says, and a Holdfast whose first model has all others as fallbacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DOWN = ModelUnavailable("http://one answered 503: overloaded", status=503)
 
 
 class NamedModel(ScriptedModel):
-    """One of several models, by its name."""
+    """One of several models, with a name."""
 
     def __init__(self, name: str, say: Any, origin: str | None = None) -> None:
         super().__init__(say, name=name, origin=origin)
@@ -29,7 +29,7 @@ class NamedModel(ScriptedModel):
 async def open_holdfast(
     *models: NamedModel, fields: Mapping[str, Mapping[str, Any]] | None = None, **settings: Any
 ) -> AsyncIterator[tuple[Holdfast, Clock]]:
-    """A Holdfast whose first model has all the others stand in for it; `fields` are of their llms."""
+    """Open a Holdfast whose first model has all others as fallbacks; `fields` are options of their LLMs."""
     clock = settings.setdefault("clock", Clock())
     llms = {
         model.name: Llm(name=model.name, model="gpt-4o", client=model, **dict((fields or {}).get(model.name, {})))
@@ -48,7 +48,7 @@ async def open_holdfast(
 
 
 async def ask(hf: Holdfast, text: str = "hi", **fields: Any) -> tuple[str, Turn]:
-    """A turn of `s`: what was said, and the turn."""
+    """Run a turn of `s`; return the reply and the turn."""
     model = fields.pop("model", None)
     incoming = (parse_message({"role": "user", "content": text}),)
     turn = Turn(
@@ -60,8 +60,8 @@ async def ask(hf: Holdfast, text: str = "hi", **fields: Any) -> tuple[str, Turn]
     return said, turn
 
 
-async def long_talk(hf: Holdfast) -> None:
-    """Some 12,000 tokens that no model was sent yet."""
+async def add_long_conversation(hf: Holdfast) -> None:
+    """Add about 12,000 tokens that no model has been sent yet."""
     handle = await hf.session("s")
     for n in range(40):
         await handle.append([{"role": "user", "content": f"{n} " + "word " * 300}])

@@ -1,4 +1,4 @@
-"""A stand-in for the Python process, which does what the code says in a few words, and waits for gates instead of for time."""
+"""A replacement for the Python process that understands a few words of code and waits for gates instead of time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class FakeProcess:
         self._killed = asyncio.Event()
 
     async def run(self, code: str) -> CallResult:
-        """See `PythonProcess`."""
         assert not self.closed, "whoever was closed runs nothing"
         assert not self._stage.running[self.folder], "one at a time"
         self.calls += 1
@@ -67,7 +66,6 @@ class FakeProcess:
         return CallResult(status="success", result=str(self.calls))
 
     async def close(self) -> None:
-        """See `PythonProcess`."""
         self.closed = True
         self._killed.set()
         if self._stage.slow is not None:
@@ -78,10 +76,10 @@ class Stage:
     """The processes of a test.
 
     Attributes:
-        processes: all there ever were.
-        ran: all code that ran, in order.
-        running: what runs, by work folder.
-        slow: processes end when this is set; None: at once.
+        processes: All processes so far.
+        ran: All code that ran, in order.
+        running: Code that is running, by work folder.
+        slow: Processes end when this is set; None means at once.
     """
 
     def __init__(self) -> None:
@@ -99,16 +97,16 @@ class Stage:
         return made
 
     def gate(self, name: str) -> asyncio.Event:
-        """What `hold NAME` waits for."""
+        """Return the gate that `hold NAME` waits for."""
         return self._gates.setdefault(name, asyncio.Event())
 
     @property
     def alive(self) -> int:
-        """Processes that were not told to end."""
+        """The processes that were not told to end."""
         return sum(not process.closed for process in self.processes)
 
     def take(self, hf: Holdfast) -> None:
-        """Have a Holdfast's kernels use these."""
+        """Make a Holdfast's kernels use these processes."""
         assert hf.tool_registry.kernels is not None, "python= was given"
         hf.tool_registry.kernels._process = self
 

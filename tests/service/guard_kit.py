@@ -1,4 +1,4 @@
-"""What tests of the guard share: a secret, a Holdfast that is to keep it from its file and its logs, and a client of its server."""
+"""Shared by tests of the guard: a secret, a Holdfast that must keep it out of its file and logs, and a client of its server."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class Desk:
         self.folder = folder
 
     def on_disk(self) -> bytes:
-        """All bytes of the database's files."""
+        """Return all bytes of the database's files."""
         files = sorted(self.folder.glob("chat.db*"))
         assert any(file.name == "chat.db-wal" for file in files)
         return b"".join(file.read_bytes() for file in files)
 
     def check(self) -> None:
-        """Nothing of the secret is anywhere on the disk."""
+        """Check that the secret is nowhere on the disk."""
         assert CANARY.encode() not in self.on_disk()
 
     async def texts(self, **filters: Any) -> list[str]:
@@ -77,7 +77,7 @@ class Lines(logging.Handler):
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No line of the log holds the secret, not even of those for whoever looks for a fault."""
+    """Check that no log line contains the secret, not even debug lines."""
     log, lines = logging.getLogger("holdfast"), Lines()
     level = log.level
     log.addHandler(lines)

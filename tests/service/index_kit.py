@@ -1,4 +1,4 @@
-"""A store with an index that follows it, and what must be in that."""
+"""A store with an index that follows it, and checks of the index's contents."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MEMORY = "sqlite://:memory:"
 
 
 def make_entry(role: str, text: str, at: int = 1, **more: Any) -> NewEntry:
-    """An entry about to be appended."""
+    """Create an entry that is not stored yet."""
     return NewEntry(
         message=Message(role=role, content=text, tool_call_id="c" if role == "tool" else None),
         tokens=1,
@@ -34,12 +34,12 @@ def make_entry(role: str, text: str, at: int = 1, **more: Any) -> NewEntry:
 
 
 class Bench:
-    """A store, the same with an index that follows it, and the index's service.
+    """A store, the same store with an index that follows it, and the index's service.
 
     Attributes:
-        elsewhere: the store as another process sees it that has no index.
-        here: the store that tells the index.
-        time: milliseconds since the epoch; tests move it.
+        elsewhere: The store as a process without an index sees it.
+        here: The store that updates the index.
+        time: Milliseconds since the epoch; tests move it.
     """
 
     def __init__(self, store: Store, index: Index, **settings: Any) -> None:
@@ -51,14 +51,14 @@ class Bench:
         self.here = feed_index(store, lambda _: self.service)
 
     def another(self) -> IndexService:
-        """One more process on the same store and index."""
+        """Create the service of another process on the same store and index."""
         number = self.settings.pop("number", 0) + 1
         self.settings["number"] = number
         more = {key: value for key, value in self.settings.items() if key != "number"}
         return IndexService(self.elsewhere, self.index, lambda: self.time, f"holder-{number}", **more)
 
     async def make(self, ref: SessionRef, *texts: str, store: Store | None = None) -> None:
-        """A session of the user's and the assistant's messages, in turn."""
+        """Create a session with alternating messages of user and assistant."""
         store = store or self.here
         self.time += 1
         await store.create(NewSession(id=ref.id, user_id=ref.user_id, timestamp=self.time))
@@ -66,7 +66,7 @@ class Bench:
             await self.say(ref, *texts, store=store)
 
     async def say(self, ref: SessionRef, *texts: str, store: Store | None = None, **more: Any) -> None:
-        """More of them."""
+        """Append more messages."""
         self.time += 1
         entries = [
             make_entry("assistant" if number % 2 else "user", text, self.time) for number, text in enumerate(texts)
@@ -74,12 +74,12 @@ class Bench:
         await (store or self.here).append(ref, Append(entries=entries, timestamp=self.time, **more))
 
     async def found(self, user: str, words: str, **more: Any) -> list[tuple[str, int]]:
-        """Sessions and places of what has any of these words."""
+        """Return sessions and seqs of entries with any of these words."""
         lookup = Lookup(space=Space("talk", user), terms=tuple(extract_terms(words).counts), **more)
         return [(one.session, one.seq) for one in (await self.index.lookup(lookup)).found]
 
     async def wanted(self, ref: SessionRef) -> dict[int, bytes] | None:
-        """What the index must hold of a session; None: nothing."""
+        """Return what the index must contain of a session, or None if it has no entries to index."""
         try:
             await self.elsewhere.get(ref)
         except SessionNotFound:
@@ -87,7 +87,7 @@ class Bench:
         return {one.entry.seq: one.digest for one in select_findable(await self.elsewhere.entries(ref)) if one.words}
 
     async def check(self, refs: Sequence[SessionRef]) -> None:
-        """The index holds what the logs say, each entry in its place."""
+        """Check that the index contains what the logs say, each entry at its place."""
         for ref in refs:
             wanted, space = await self.wanted(ref), Space("talk", ref.user_id)
             held = dict(await self.index.list_digests(space, ref.id, limit=10_000))
@@ -104,7 +104,7 @@ class Bench:
             await self._check_places(ref)
 
     async def _check_places(self, ref: SessionRef) -> None:
-        """Neighbours in the log have neighbouring places, but for gaps that only grow."""
+        """Check that neighbours in the log have neighbouring places, except for gaps, which only grow."""
         said_there = [one for one in select_findable(await self.elsewhere.entries(ref)) if one.words]
         documents = await self.index.at(Space("talk", ref.user_id), ref.id, [one.entry.seq for one in said_there])
         place = {one.seq: one.place for one in documents}
@@ -117,7 +117,7 @@ class Bench:
 
 @asynccontextmanager
 async def bench(store: str = MEMORY, index: str = MEMORY, **settings: Any) -> AsyncIterator[Bench]:
-    """A bench; the service is closed behind it."""
+    """Open a bench and close its service afterwards."""
     opened = await open_store(store, tenant=TENANT)
     try:
         there = await open_index(index, tenant=TENANT)

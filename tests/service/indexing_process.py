@@ -1,4 +1,4 @@
-"""A process that writes and indexes until it is killed: `python indexing_process.py feed|rebuild STORE NUMBER`; a line for each step."""
+"""A process that writes and indexes until it is killed: `python indexing_process.py feed|rebuild STORE NUMBER`; it prints a line for each step."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ async def feed(hf: Holdfast, number: int) -> None:
 
 
 async def rebuild(hf: Holdfast, number: int) -> None:
-    """Write a little, then make the index anew, again and again."""
+    """Write a little, then rebuild the index again and again."""
     assert hf.engine.index is not None
     for at in range(20):
         session = await hf.session(f"s{number}-{at}", user_id="ada")
         await session.append([{"role": "user", "content": f"tea {at} {place}"} for place in range(10)])
     while True:
-        await hf.engine.index.rebuild(progress=_told)
+        await hf.engine.index.rebuild(progress=_print_step)
 
 
-def _told(done: int, total: int) -> None:
+def _print_step(done: int, total: int) -> None:
     sys.stdout.write(f"{done} {total}\n")
     sys.stdout.flush()
 
 
 async def main() -> None:
-    """What the arguments say."""
+    """Run what the arguments say."""
     what, store, number = sys.argv[1:]
     async with Holdfast(store, tenant="acme") as hf:
         await (feed if what == "feed" else rebuild)(hf, int(number))

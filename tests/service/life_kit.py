@@ -1,4 +1,4 @@
-"""What the tests of a session's life share: a Holdfast whose clock is moved by hand, and hooks that write down what they hear."""
+"""Shared by tests of session expiry: a Holdfast with a clock moved by hand, and a hook that records its calls."""
 
 from __future__ import annotations
 
@@ -28,41 +28,41 @@ PLACES = ("memory", "file")
 
 @pytest.fixture(name="place", params=PLACES)
 def _place(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """A store's URL."""
+    """The URL of a store."""
     return MEMORY if request.param == "memory" else file(tmp_path)
 
 
 def get_ended_state(place: str) -> str:
-    """What becomes of a session that has ended there."""
+    """Return the state of an ended session in that store."""
     return "gone" if place == MEMORY else "closed"
 
 
 def ref(name: str, user: str = "default") -> SessionRef:
-    """The session of that id."""
+    """Return the reference of the session with that id."""
     return SessionRef(user, name)
 
 
 @asynccontextmanager
 async def life(url: str, clock: Clock, **settings: Any) -> AsyncIterator[Holdfast]:
-    """A Holdfast that does nothing in the background by itself, with these settings of sessions' life."""
+    """Open a Holdfast with these expiry settings that does nothing in the background by itself."""
     hf = Holdfast(url, clock=clock, life=LifeSettings(**{"sweep": False, **settings}))
     async with hf:
         yield hf
 
 
 def file(path: Path) -> str:
-    """A database in a file."""
+    """Return the URL of a database in a file."""
     return f"sqlite:///{path}/s.db"
 
 
 async def talk(hf: Holdfast, name: str, text: str = "hello") -> None:
-    """A message to a session, made if there is none."""
+    """Append a message to a session, which is created if needed."""
     session = await hf.session(name)
     await session.append(text)
 
 
 async def state(hf: Holdfast, name: str) -> str:
-    """What becomes of who asks for a session: `active`, `closed`, or `gone`."""
+    """Return `active`, `closed` or `gone`."""
     try:
         return (await hf.store.get(ref(name))).status
     except SessionNotFound:
@@ -70,17 +70,17 @@ async def state(hf: Holdfast, name: str) -> str:
 
 
 async def rows(hf: Holdfast) -> dict[str, Session]:
-    """The sessions as the database has them, expired or not."""
+    """Return the sessions as stored, expired or not."""
     page = await hf.engine.life.store.list(limit=1000)
     return {session.id: session for session in page.sessions}
 
 
 class RecordingHook:
-    """A hook that writes down what it is told, and fails when it is to.
+    """A hook that records its calls, and fails when told to.
 
     Attributes:
-        heard: reason and session of each call that was answered, in order.
-        calls: the same of each call, with its delivery id and attempt.
+        heard: Reason and session of each successful call, in order.
+        calls: The same for every call, with its delivery id and attempt.
     """
 
     def __init__(self, name: str = "ear", reasons: Collection[EndReason] = ENDS) -> None:
@@ -101,19 +101,19 @@ class RecordingHook:
         self.texts.append(texts)
 
 
-def patience(hf: Holdfast, **changes: Any) -> DeliverySchedule:
-    """Change how long telling hooks may take."""
+def change_schedule(hf: Holdfast, **changes: Any) -> DeliverySchedule:
+    """Change the time limits of hook delivery."""
     hf.engine.hook_dispatcher.schedule = msgspec.structs.replace(hf.engine.hook_dispatcher.schedule, **changes)
     return hf.engine.hook_dispatcher.schedule
 
 
 async def list_due_hooks(hf: Holdfast) -> list[tuple[str, ...]]:
-    """The hooks that are left to be told of each end that is recorded."""
+    """Return the hooks that are still to be called, for each recorded end."""
     return [ending.hooks for ending in await hf.engine.life.store.endings(due=2**50)]
 
 
 async def close_with_hooks(hf: Holdfast, name: str = "a") -> None:
-    """A session that is closed, and its hooks told as far as they let themselves be."""
+    """Close a session and wait until its hooks have been called."""
     await talk(hf, name)
     await hf.close_session(ref(name))
     await hf.engine.hook_dispatcher.wait_until_idle()

@@ -1,4 +1,4 @@
-"""The session of a request, found as the gateway finds it, for tests and benchmarks that have no gateway."""
+"""Session matching as the gateway does it, for tests and benchmarks without a gateway."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ async def find_landing(
     match_system: Literal["rank", "strict"] = "rank",
     whole: bool = False,
 ) -> Landing | None:
-    """Return where an identified user's request goes on or edits, or None for a new session."""
+    """Return where an identified user's request continues or edits a session, or None for a new session."""
     match = await find_match(store, user_id, incoming, system, match_system=match_system, whole=whole)
     return None if match is None else match.landing

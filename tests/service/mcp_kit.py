@@ -1,4 +1,4 @@
-"""Settings of the tests' own server of the Model Context Protocol."""
+"""Settings of the tests' own MCP server."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ STUB = Path(__file__).with_name("mcp_stub.py")
 
 
 def stub(**settings: Any) -> McpSettings:
-    """The stub over stdio."""
+    """Return settings of the stub over stdio."""
     return McpSettings(**{"name": "stub", "command": sys.executable, "args": (str(STUB), "stdio"), **settings})

@@ -1,7 +1,7 @@
-"""A server of the Model Context Protocol that keeps no rule of it, over stdio: `python mcp_raw.py FILE [dies | chatters | changes]`.
+"""An MCP server that breaks the rules, over stdio: `python mcp_raw.py FILE [dies | chatters | changes]`.
 
-It writes the time of each start, and of each time that it is asked for its tools, to FILE. It is written by hand: the SDK's servers
-would not say these things.
+It writes the time of each start, and of each request for its tools, to FILE. It is written by hand, because the SDK's servers would not send
+these messages.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Memories on several databases, days that go by, and a model that proposes merges: for tests of memories and dreams."""
+"""Memories on several databases, a clock that advances by days, and a model that proposes merges: for tests of memories and consolidation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Says = Callable[[list[str]], str | Exception]
 
 @asynccontextmanager
 async def open_holdfasts(kind: str, *, times: int = 1, **settings: Any) -> AsyncIterator[list[Holdfast]]:
-    """Openings of one database; on a server without an index, which has tests of its own."""
+    """Open a database several times; on a server without an index, which has its own tests."""
     if kind != "memory":
         settings = {"index": None, **settings}
     async with AsyncExitStack() as stack:
@@ -30,11 +30,11 @@ async def open_holdfasts(kind: str, *, times: int = 1, **settings: Any) -> Async
 
 
 class Days:
-    """A Holdfast whose days the test makes go by.
+    """A Holdfast whose days pass when the test says so.
 
     Attributes:
-        hf: of the first server.
-        clock: of all.
+        hf: The first server.
+        clock: The clock of all servers.
     """
 
     def __init__(self, hf: Holdfast, clock: Clock) -> None:
@@ -46,27 +46,26 @@ class Days:
         return (await self.hf.memories.remember(content, **{"user_id": "ann", **fields})).memory
 
     async def ask(self, *questions: str, session: str = "", user_id: str = "ann") -> None:
-        """Recall by each question, a minute apart."""
+        """Recall with each question, a minute apart."""
         for question in questions:
             self.clock.now += 60_000
             await self.hf.memories.recall(question, user_id=user_id, session=session)
         await self.hf.memories.settled()
 
     def pass_(self, days: float = 1) -> None:
-        """Let time go by."""
+        """Advance the clock."""
         self.clock.now += int(days * DAY)
 
     async def get(self, one: Memory) -> Memory:
-        """A memory as it is now."""
+        """Return a memory in its current state."""
         return await self.hf.memories.get(one.id)
 
     async def is_promoted(self, one: Memory) -> bool:
-        """Whether it is."""
         return (await self.get(one)).promoted_at is not None
 
 
-async def everything(hf: Holdfast, owner: Owner = ANN) -> tuple[Any, ...]:
-    """All that is stored of an owner."""
+async def list_everything(hf: Holdfast, owner: Owner = ANN) -> tuple[Any, ...]:
+    """Return all that is stored of an owner."""
     found = await hf.store.memories(owner, limit=1000)
     return found, await hf.store.signals(owner), await hf.store.diary(owner, limit=100)
 
@@ -75,10 +74,10 @@ class MergingModel:
     """A model that answers about memories with what `says` makes of their ids.
 
     Attributes:
-        asked: the requests.
-        says: an answer, or what is raised.
-        reason: the finish reason.
-        meanwhile: awaited before it answers.
+        asked: The requests.
+        says: Makes the answer, or the error to raise.
+        reason: The finish reason.
+        meanwhile: Awaited before it answers.
     """
 
     name = "merging"
@@ -92,7 +91,6 @@ class MergingModel:
     async def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """See `Model.stream`."""
         self.asked.append(request)
         if self.meanwhile is not None:
             await self.meanwhile()

@@ -1,4 +1,4 @@
-"""What tests of the tool `memory` share: its calls and results in short, and what is planted in the results of other tools."""
+"""Shared by tests of the tool `memory`: short forms of its calls and results, and text planted in the results of other tools."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def script(*calls: tuple[str, Any]) -> list[Any]:
 
 
 async def results(made: Bench, text: str = "Hi", **fields: Any) -> list[str]:
-    """What the model is told of the calls of a turn."""
+    """Return the tool results of a turn."""
     before = len(await made.log())
     await made.ask(text, agent="a", **fields)
     return [entry.message.text for entry in (await made.log())[before:] if entry.message.role == "tool"]
@@ -51,7 +51,7 @@ async def plant(
     name: str = "lookup",
     later: bool = False,
 ) -> Memory:
-    """What is kept of `content`, where the model read a tool's result before: in this turn, or in the one before."""
+    """Return what is remembered of `content` after the model read a tool result, in this turn or the one before."""
     tool.__name__ = name
     use: tuple[str, dict[str, Any]] = (name, {})
     async with bench(

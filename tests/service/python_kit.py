@@ -1,4 +1,4 @@
-"""Python processes for tests: each in a folder of its own, all ended with the test."""
+"""Python processes for tests, each in a folder of its own and ended with the test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Start = Callable[..., PythonProcess]
 
 @pytest.fixture(name="start")
 async def _start(tmp_path: Path) -> AsyncIterator[Start]:
-    """Makes processes: `start()`, `start("other", timeout=1.0)`."""
+    """Return a function that starts processes: `start()`, `start("other", timeout=1.0)`."""
     made: list[PythonProcess] = []
 
     def start(name: str = "work", /, *, interpreter: str | None = None, **limits: Any) -> PythonProcess:
@@ -33,8 +33,8 @@ async def _start(tmp_path: Path) -> AsyncIterator[Start]:
         await process.close()
 
 
-def gone(pid: int) -> bool:
-    """Whether there is no process of that id, or only what is left of it until its parent looks."""
+def has_ended(pid: int) -> bool:
+    """Return True if no process of that id runs, apart from a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):
@@ -46,4 +46,4 @@ def is_there(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    return not gone(pid)
+    return not has_ended(pid)

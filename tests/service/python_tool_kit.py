@@ -1,4 +1,4 @@
-"""What tests of the tool `python` share: a bench whose model calls it, with stand-ins for the processes, and what the model was told."""
+"""Shared by tests of the tool `python`: a bench whose model calls it, fake processes, and the tool results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.service.tools_kit import Bench, bench, make_reply
 
 
 def code(*codes: str) -> list[dict[str, Any]]:
-    """A message of the model that calls the tool, once for each."""
+    """Return a message of the model with one call of the tool for each code."""
     return make_reply(None, *[(f"c{at}", "python", {"code": one}) for at, one in enumerate(codes)])
 
 
@@ -22,7 +22,7 @@ def code(*codes: str) -> list[dict[str, Any]]:
 async def open_python_bench(
     script: Sequence[Any], folder: Path, *tools: Any, python: dict[str, Any] | None = None, **given: Any
 ) -> AsyncIterator[tuple[Bench, Stage]]:
-    """A bench whose model may call the tool, whose processes are stand-ins."""
+    """Open a bench with fake processes whose model may call the tool."""
     stage = Stage()
     async with bench(script, *tools, python=settings(folder, **(python or {})), **given) as desk:
         stage.take(desk.hf)
@@ -30,7 +30,7 @@ async def open_python_bench(
 
 
 async def results(desk: Bench, ref: SessionRef = REF) -> list[dict[str, Any]]:
-    """What the model was told by tools, in the order of the log."""
+    """Return the tool results in the order of the log."""
     entries = await desk.hf.store.entries(ref)
     return [result(entry.message.text) for entry in entries if entry.message.role == "tool"]
 

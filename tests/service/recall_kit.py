@@ -1,4 +1,4 @@
-"""A database of each kind where users talk and are remembered: for tests of recall that hold on all of them."""
+"""Databases of each kind with conversations and memories: for tests of recall that run on all of them."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ REMEMBERED = ("any allergies to peanuts?", "where does she live, in Porto?", "ga
 
 
 class LetterEmbedder:
-    """Makes vectors of how often letters stand in a text.
+    """Makes vectors of letter frequencies.
 
     Attributes:
-        given: the texts that it was asked for.
+        given: Texts that it was asked for.
 
     Args:
-        told: each of them is told to it.
+        told: Called with each text.
     """
 
     def __init__(self, told: Callable[[str], object] = lambda _: None) -> None:
@@ -50,7 +50,6 @@ class LetterEmbedder:
         self._told = told
 
     async def embed(self, texts: Any) -> list[bytes]:
-        """See `Embedder.embed`."""
         self.given += texts
         for text in texts:
             self._told(text)
@@ -61,12 +60,12 @@ class LetterEmbedder:
 
 
 class Place:
-    """A database where nothing is yet.
+    """An empty database.
 
     Attributes:
-        url: of the store.
-        index: of the index.
-        clock: of its servers in this process; it stands until a test moves it.
+        url: URL of the store.
+        index: URL of the index.
+        clock: The clock of its servers in this process; tests move it.
     """
 
     def __init__(self, url: str, index: str, database: Server | None = None) -> None:
@@ -77,7 +76,7 @@ class Place:
 
     @asynccontextmanager
     async def server(self, **settings: Any) -> AsyncIterator[Holdfast]:
-        """A server on it, that sweeps and walks when the test says so."""
+        """Open a server on it that sweeps and walks only when the test says so."""
         index = IndexSettings(**{"url": self.index, **settings.pop("index", {})})
         model = Llm(name="default", model="gpt-4o", client=ScriptedModel(lambda _: "Noted."))
         more = {"clock": self.clock, "life": lasting(), "roster": Roster({"default": model}), **settings}
@@ -85,17 +84,17 @@ class Place:
             yield hf
 
     def compares_vectors(self) -> bool:
-        """Whether the database does so by itself: PostgreSQL where it has the extension."""
+        """Whether the database compares vectors itself: PostgreSQL with the extension."""
         asked = "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"
         return isinstance(self._database, Postgres) and bool(self._database.ask(asked))
 
     async def behind(self) -> None:
-        """Go on when nobody is connected any more: what a dead process had begun, the database may still end."""
+        """Wait until no client is connected: the database may still finish what a dead process began."""
         if self._database is not None:
             assert await anyio.to_thread.run_sync(partial(self._database.left, self.url, patience=60)) == 0
 
     async def check(self) -> None:
-        """The index holds what the logs say, and nothing else."""
+        """Check that the index contains exactly what the logs say."""
         store = await open_store(self.url, tenant=TENANT)
         index = await open_index(self.index, tenant=TENANT)
         try:
@@ -109,7 +108,7 @@ class Place:
 
 
 def open_place(name: str, folder: Path) -> Iterator[Place]:
-    """A place of that kind, one of `PLACES` or `pgvector`; for a fixture."""
+    """Open an empty database of that kind, one of `PLACES` or `pgvector`; for a fixture."""
     beside = f"sqlite:///{folder}/chat.index.db"
     if name == "sqlite":
         yield Place(f"sqlite:///{folder}/chat.db", beside)
@@ -123,13 +122,13 @@ everywhere = pytest.mark.parametrize("place", PLACES, indirect=True)
 
 
 def service(hf: Holdfast) -> Any:
-    """A server's index."""
+    """Return a server's index."""
     assert hf.engine.index is not None
     return hf.engine.index
 
 
 async def add_conversations(hf: Holdfast, user: str = "ada") -> None:
-    """Conversations by turns and by appends, some of which is taken back, erased and deleted."""
+    """Add conversations by turns and appends, some of which are retired, erased and deleted."""
     turns = await hf.session("a", user_id=user)
     for text in ("My gate code is 4711.", "Soup with kelp, please.", "Never mind the walrus."):
         await turns.send(text)
@@ -151,12 +150,12 @@ async def add_conversations(hf: Holdfast, user: str = "ada") -> None:
 
 
 async def search_all(hf: Holdfast, user: str = "ada", **asked: Any) -> list[Any]:
-    """All that searches find, with scores, in their order."""
+    """Return all search results with scores, in order."""
     return [(await hf.search(question, user, **asked)).hits for question in QUESTIONS]
 
 
 async def add_memories(hf: Holdfast, user: str = "ada") -> list[Memory]:
-    """Memories, the last of which takes the place of another."""
+    """Add memories, the last of which supersedes another."""
     texts = ("She is allergic to peanuts", "She lives in Lisbon", "Her gate code is 4711", "The ferry leaves at nine")
     made = [(await hf.memories.remember(text, user_id=user)).memory for text in texts]
     newer = await hf.memories.update(made[1].id, content="She lives in Porto")
@@ -164,7 +163,7 @@ async def add_memories(hf: Holdfast, user: str = "ada") -> list[Memory]:
 
 
 async def recall_all(hf: Holdfast, questions: Iterable[str] = REMEMBERED, user: str = "ada", **asked: Any) -> list[Any]:
-    """All memories that answer, with scores, in their order."""
+    """Return all recalled memories with scores, in order."""
     return [(await hf.memories.recall(one, user_id=user, signal=False, **asked)).found for one in questions]
 
 

@@ -1,4 +1,4 @@
-"""What tests of resent histories share: messages in short, a store without anything around it, and what a request opens on it."""
+"""Shared by tests of resent histories: short forms of messages, a bare store, and what a request changes in it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ REF = SessionRef("ada", "s")
 
 
 def u(text: str) -> Message:
-    """What a user said."""
+    """A user message."""
     return Message(role="user", content=text)
 
 
 def a(text: str) -> Message:
-    """What the model said."""
+    """An assistant message."""
     return Message(role="assistant", content=text)
 
 
@@ -39,18 +39,18 @@ def tc(*ids: str, name: str = "f") -> Message:
 
 
 def t(id_: str, text: str = "seen") -> Message:
-    """What a tool answered to the call `id_`."""
+    """The tool result of the call `id_`."""
     return Message(role="tool", content=text, tool_call_id=id_)
 
 
 def picture(text: str, name: str = "cat") -> Message:
-    """What a user said, with a picture."""
+    """A user message with an image."""
     url = f"https://example.com/{name}.png"
     return Message(role="user", content=(Part("text", text), Part("image_url", extra={"image_url": {"url": url}})))
 
 
 class Desk:
-    """One store, its engine, and a clock that each write moves on."""
+    """One store, its engine, and a clock that advances with each write."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
@@ -62,17 +62,17 @@ class Desk:
         return self.now
 
     async def tell(self, messages: Sequence[Message], ref: SessionRef = REF, **fields: Any) -> None:
-        """Make the session, with a log of those messages."""
+        """Create the session with a log of those messages."""
         await self.store.create(NewSession(id=ref.id, user_id=ref.user_id, timestamp=self._tick(), **fields))
         await self.add(messages, ref)
 
     async def add(self, messages: Sequence[Message], ref: SessionRef = REF, **fields: Any) -> None:
-        """Write messages behind the log."""
+        """Append messages to the log."""
         entries = [NewEntry(message=message, tokens=1, timestamp=0, **fields) for message in messages]
         await self.store.append(ref, Append(entries=entries, timestamp=self._tick()))
 
     async def send(self, messages: Sequence[Message], mode: Mode = "auto", ref: SessionRef = REF) -> Turn:
-        """What a request opens."""
+        """Begin a turn with a request."""
         turn = Turn(
             self.engine, TurnRequest(ref=ref, responder=Roster().find_responder(), incoming=tuple(messages), mode=mode)
         )
@@ -80,22 +80,22 @@ class Desk:
         return turn
 
     async def live(self, ref: SessionRef = REF) -> list[Message]:
-        """The live path."""
+        """Return the live path."""
         return [entry.message for entry in await self.store.entries(ref)]
 
     async def log(self, ref: SessionRef = REF) -> tuple[Entry, ...]:
-        """All of it."""
+        """Return the whole log."""
         return await self.store.entries(ref, retired=True)
 
     async def found(self, messages: Sequence[Message], *system: str, **more: Any) -> str | None:
-        """The session that a request without a name goes on with."""
+        """Return the session that an unnamed request continues."""
         prompt = [Message(role="system", content=text) for text in system]
         landing = await find_landing(self.store, "ada", messages, prompt, **more)
         return None if landing is None else landing.place.ref.id
 
 
 def run_at_desk(work: Callable[[Desk], Awaitable[T]]) -> T:
-    """Do `work` with an empty store."""
+    """Run `work` with an empty store."""
 
     async def run() -> T:
         store = await open_store("sqlite://:memory:", tenant="t")
@@ -113,5 +113,5 @@ LONG = [message for at in range(8) for message in (u(f"q{at}"), a(f"a{at}"))]
 
 
 def seen(messages: Sequence[Message]) -> list[bytes]:
-    """What a client sees of them."""
+    """Return the messages that a client sees."""
     return [encode_canonical(message) for message in messages if message.visible]

@@ -1,4 +1,4 @@
-"""A reranker of the tests' own, on a real socket: scores by a rule, in any of the known forms, and whatever trouble a test asks for."""
+"""A reranker for tests on a real socket: scores by a rule, in any of the known formats, and any trouble that a test asks for."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ Score = Callable[[str, str], float]
 
 
 def longer_is_better(query: str, text: str) -> float:
-    """The usual rule: a score that differs from every order by words."""
+    """Score each text by its length, which differs from every order by words."""
     return float(len(text))
 
 
-def texts_of(body: dict[str, Any]) -> list[str]:
-    """The texts of a request, whatever its form."""
+def get_texts(body: dict[str, Any]) -> list[str]:
+    """Return the texts of a request in any format."""
     texts: list[str] = body["texts"] if "texts" in body else body["documents"]
     return texts
 
 
 @dataclass
 class Stub:
-    """What arrived, and what goes wrong."""
+    """The received requests, and the trouble to make."""
 
     url: str = ""
     score: Score = longer_is_better
@@ -45,10 +45,10 @@ class Stub:
     @property
     def texts(self) -> list[str]:
         """All texts that arrived."""
-        return [text for body in self.bodies for text in texts_of(body)]
+        return [text for body in self.bodies for text in get_texts(body)]
 
     async def answer(self, request: web.Request) -> web.Response:
-        """A score for each text, the best first."""
+        """Return a score for each text, the best first."""
         body = await request.json()
         self.bodies.append(body)
         self.headers.append({name.lower(): value for name, value in request.headers.items()})
@@ -58,14 +58,14 @@ class Stub:
             return self.once.pop(0)
         if self.always is not None:
             return self.always()
-        items = [{"index": at, self.field: self.score(body["query"], text)} for at, text in enumerate(texts_of(body))]
+        items = [{"index": at, self.field: self.score(body["query"], text)} for at, text in enumerate(get_texts(body))]
         items.sort(key=lambda item: -item[self.field])
         return web.json_response({"id": "r1", self.name: items} if self.name else items)
 
 
 @asynccontextmanager
 async def serving(**fields: Any) -> AsyncIterator[Stub]:
-    """The endpoint, while it is open."""
+    """Serve the endpoint."""
     stub = Stub(**fields)
     app = web.Application(client_max_size=1 << 28)
     app.router.add_post("/v2/rerank", stub.answer)

@@ -1,4 +1,4 @@
-"""An S3 of the tests' own, in this process."""
+"""An S3 server for tests, in this process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEYS = {"access_key": "test-access", "secret_key": "test-secret", "region": "us-
 
 @contextmanager
 def serving() -> Iterator[str]:
-    """Its address, with an empty bucket; without its library the test is skipped."""
+    """Start it with an empty bucket and return its URL; skip the test without its library."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of libraries that are the tests' alone
         pytest.importorskip("moto.server", reason="moto is not installed")
@@ -34,8 +34,8 @@ def serving() -> Iterator[str]:
         server.stop()
 
 
-def unfinished(url: str) -> list[str]:
-    """Keys of uploads that were begun and not ended."""
+def list_unfinished_uploads(url: str) -> list[str]:
+    """Return the keys of unfinished uploads."""
     client = _client(url)
     try:
         return [one["Key"] for one in client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])]
@@ -44,7 +44,7 @@ def unfinished(url: str) -> list[str]:
 
 
 def _client(url: str) -> Any:
-    """What asks it, and is not what is tested."""
+    """Return a client that is independent of the tested code."""
     import boto3
     from botocore.config import Config
 

@@ -1,4 +1,4 @@
-"""What tests of scoring share: a session whose messages are rated, and a scorer that keeps what it was asked."""
+"""Shared by tests of scoring: a session whose messages are scored, and a scorer that records its requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REF = SessionRef("ada", "s")
 
 
 class Rig:
-    """A session in a real store, and who rates it."""
+    """A session in a real store, and its scorers."""
 
     def __init__(self, store: Store, scorer: Scorer | Llm | None) -> None:
         self.store = store
@@ -72,7 +72,7 @@ def by_length(messages: Sequence[dict[str, Any]]) -> list[float]:
 
 
 class RecordingScorer:
-    """A scorer that keeps what it was asked, and answers what the test says."""
+    """A scorer that records its requests and answers what the test says."""
 
     def __init__(self, answer: Callable[[list[dict[str, Any]]], Any] = by_length) -> None:
         self.batches: list[list[dict[str, Any]]] = []

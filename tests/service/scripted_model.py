@@ -1,4 +1,4 @@
-"""A model that says what a test has it say, and the session `s` that most tests of turns have it say it in."""
+"""A model that answers what a test says, and the session `s` that most tests of turns use."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ REF = SessionRef("default", "s")
 
 
 class ScriptedModel:
-    """A model that answers with what `say` returns: a text, chunks, or an error in their place or among them.
+    """A model that answers what `say` returns: a text, chunks, or errors instead of them or among them.
 
     Attributes:
-        prompts: the messages of each request.
-        bodies: each request.
-        headers: those of each request.
-        gate: what each answer waits for; None: nothing.
-        asked: set by the first request.
+        prompts: The messages of each request.
+        bodies: Each request.
+        headers: The headers of each request.
+        gate: What each answer waits for; None means nothing.
+        asked: Set by the first request.
 
     Args:
-        say: from a request to what is answered; or the answer to all.
-        name: what it is called.
-        origin: where it would be called; None: it does not say.
+        say: Makes the answer to a request; or the answer to all.
+        name: Name of the model.
+        origin: Where it would be called; None means unknown.
     """
 
     def __init__(self, say: Any, *, name: str = "told", origin: str | None = None) -> None:
@@ -45,7 +45,6 @@ class ScriptedModel:
     async def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """See `Model.stream`."""
         self.prompts.append(request.get("messages", []))
         self.bodies.append(request)
         self.headers.append(headers)
@@ -63,7 +62,7 @@ class ScriptedModel:
 
 
 def make_chunks(text: str | None, *, usage: Mapping[str, int] | None = None, **message: Any) -> list[dict[str, Any]]:
-    """A reply as the chunks of a stream; `message` are more fields of it."""
+    """Return a reply as the chunks of a stream; `message` has more fields of it."""
     said = {"role": "assistant", "content": text, **message}
     reason = "tool_calls" if "tool_calls" in message else "stop"
     completion = {"id": "x", "choices": [{"index": 0, "message": said, "finish_reason": reason}]}
@@ -78,7 +77,7 @@ async def open_session(
     context: ContextSettings | None = None,
     **llm: Any,
 ) -> AsyncIterator[tuple[Holdfast, ScriptedModel]]:
-    """A Holdfast with session `s`, and the model behind it."""
+    """Open a Holdfast with session `s`, and the model that answers."""
     model = ScriptedModel(say)
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=model, **llm)}, context=context)
     async with Holdfast(url, roster=roster) as hf:
@@ -87,5 +86,5 @@ async def open_session(
 
 
 async def texts(hf: Holdfast) -> list[str]:
-    """The live path of `s`."""
+    """Return the texts of the live path of `s`."""
     return [entry.message.text for entry in await hf.store.entries(REF)]

@@ -1,4 +1,4 @@
-"""A Holdfast whose users have talked before, and its model: for tests of search and of what is recalled."""
+"""A Holdfast with past conversations, and its model: for tests of search and recall."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ class Talks:
         self.clock = clock
         self.model = model
 
-    async def said(self, session_id: str, *lines: str | Line, user: str = "ada", agent: str | None = None) -> None:
-        """Have a session say something, now: the user and the assistant in turn, or who is named."""
+    async def add_messages(
+        self, session_id: str, *lines: str | Line, user: str = "ada", agent: str | None = None
+    ) -> None:
+        """Append messages to a session now: of the user and the assistant in turn, or of the given roles."""
         turns = [
             (("user", "assistant")[at % 2], line) if isinstance(line, str) else line for at, line in enumerate(lines)
         ]
@@ -36,16 +38,16 @@ class Talks:
         await self.settled()
 
     async def settled(self) -> None:
-        """Return when the index has all of it."""
+        """Wait until the index has everything."""
         assert self.hf.engine.index is not None
         await self.hf.engine.index.settled()
 
     async def found(self, query: str, user: str = "ada", **asked: Any) -> list[str]:
-        """What a search finds, as `session#seq`."""
+        """Return search results as `session#seq`."""
         return [hit.id for hit in (await self.hf.search(query, user, **asked)).hits]
 
     def ref(self, session_id: str, user: str = "ada") -> SessionRef:
-        """A session's."""
+        """Return a session's reference."""
         return SessionRef(user, session_id)
 
 
@@ -57,7 +59,7 @@ async def open_talks(
     url: str = "sqlite://:memory:",
     **settings: Any,
 ) -> AsyncIterator[Talks]:
-    """A Holdfast with an agent `finder` that recalls past conversations, and one, `plain`, that does not."""
+    """Open a Holdfast with an agent `finder` that recalls past conversations, and an agent `plain` that does not."""
     replies = None if callable(say) else iter(say)
     model = ScriptedModel(say if callable(say) else lambda _: next(replies))  # type: ignore[arg-type]  # an iterator then
     known = agents or {
@@ -72,7 +74,7 @@ async def open_talks(
 
 
 def lasting() -> Any:
-    """Sessions that end by nothing, however the clock goes."""
+    """Settings of sessions that never expire, whatever the clock says."""
     from holdfast.lifecycle.settings import LifeSettings
 
     return LifeSettings(session_ttl=0)

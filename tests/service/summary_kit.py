@@ -1,4 +1,4 @@
-"""A desk for tests of summaries: a session, the model that chats in it, and the one that writes its summaries."""
+"""Shared by tests of summaries: a session, the model that chats in it, and the model that writes its summaries."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Desk:
         return await self.hf.session("s")
 
     async def talk(self, turns: int, *, idle: bool = True, more: str = "") -> None:
-        """So many turns of about a hundred tokens."""
+        """Run turns of about a hundred tokens each."""
         session = await self.session()
         for _ in range(turns):
             await session.send(f"question about ORD-{self.asked:04d}: {more}" + "why not " * 15)
@@ -47,7 +47,7 @@ class Desk:
                 await self.compactor.wait_until_idle()
 
     async def until_due(self) -> None:
-        """Talk until a summary is being written."""
+        """Run turns until a summary is being written."""
         while not self.pen.prompts:
             await self.talk(1, idle=False)
             await asyncio.sleep(0)
@@ -55,7 +55,7 @@ class Desk:
                 await self.pen.asked.wait()
 
     async def until_tried(self) -> None:
-        """Talk until something has come of it."""
+        """Run turns until a summary has been attempted."""
         while not await self.found():
             await self.talk(1)
 
@@ -64,7 +64,7 @@ class Desk:
         return [one for one in found if not statuses or one.status in statuses]
 
     async def prompt(self) -> list[str]:
-        """What a call would be sent now."""
+        """Return the prompt of the next call."""
         return [message["content"] for message in (await (await self.session()).context()).messages]
 
 
@@ -97,5 +97,5 @@ async def desk(
 
 
 def source(request: dict[str, Any]) -> str:
-    """What a summarizer was given to read."""
+    """Return the text that a summarizer was given."""
     return str(request["messages"][1]["content"])

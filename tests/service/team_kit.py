@@ -1,4 +1,4 @@
-"""A team of agents on a bench: a coordinator with two below it, each with a model of its own name, and what they say in order."""
+"""A team of agents on a bench: a coordinator with two sub-agents, each with a model of its own that follows a script."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TEAM: Mapping[str, Agent] = {
 
 
 def hand_over(name: Any, call_id: str = "t", **more: Any) -> Call:
-    """A call that hands the conversation over."""
+    """Return a call that hands the conversation over."""
     return call_id, TRANSFER, {"agent_name": name, **more}
 
 
@@ -47,7 +47,7 @@ class TeamModels:
     """The models of a team: each says what its script has next.
 
     Attributes:
-        asked: of each call, whose model it was and the request.
+        asked: For each call, the model's name and the request.
     """
 
     def __init__(self, scripts: Mapping[str, Sequence[Any]]) -> None:
@@ -63,25 +63,25 @@ class TeamModels:
         return say
 
     def llms(self, **fields: Any) -> dict[str, Llm]:
-        """The models, each under its name."""
+        """The models by name."""
         return {name: Llm(name=name, model="gpt-4o", client=client, **fields) for name, client in self.clients.items()}
 
     @property
     def order(self) -> list[str]:
-        """Whose models were called, in order."""
+        """The names of the called models, in order."""
         return [name for name, _ in self.asked]
 
     def prompt(self, at: int = -1) -> list[tuple[str, Any]]:
-        """Roles and contents that a call was sent."""
+        """Return roles and contents of a call's prompt."""
         return [(one["role"], one.get("content")) for one in self.asked[at][1]["messages"]]
 
     def tools(self, at: int = -1) -> list[str]:
-        """Names of the tools that a call was sent."""
+        """Return the names of a call's tools."""
         return [tool["function"]["name"] for tool in self.asked[at][1].get("tools") or ()]
 
 
 class TeamBench(Bench):
-    """A bench whose session is the team's."""
+    """A bench with the team's session."""
 
     told_by: TeamModels
 
@@ -89,7 +89,7 @@ class TeamBench(Bench):
         return super().turn(*messages, agent=agent, **fields)
 
     async def agents(self) -> list[str | None]:
-        """Who wrote each message of the live path."""
+        """Return the authors of the messages on the live path."""
         return [entry.agent for entry in await self.log()]
 
 
@@ -102,7 +102,7 @@ async def open_team(
     llm: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[TeamBench]:
-    """A bench with a team; who is in no script may not be asked."""
+    """Open a bench with a team; agents without a script must not be called."""
     told = TeamModels({**dict.fromkeys(agents, ()), **scripts})
     roster = Roster({"default": next(iter(told.llms().values())), **told.llms(**(llm or {}))}, agents)
     async with Holdfast(url, roster=roster, tools=tools, **settings) as hf:
@@ -112,5 +112,5 @@ async def open_team(
 
 
 def by(entries: Sequence[Entry]) -> list[tuple[str | None, str]]:
-    """Who wrote what."""
+    """Return the authors of the messages."""
     return [(entry.agent, entry.message.text) for entry in entries]

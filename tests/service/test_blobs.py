@@ -454,7 +454,7 @@ async def test_unfinished_upload_is_aborted(bucket_url: str, store: Store) -> No
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert s3.unfinished(bucket_url) == []
+    assert s3.list_unfinished_uploads(bucket_url) == []
 
 
 async def test_unreachable_bucket_error_contains_no_keys(bucket_url: str, store: Store) -> None:

@@ -17,7 +17,7 @@ from holdfast.errors import InvalidRequest, StaleMemories, StoreUnavailable
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.memory.ranking import DAY
 from tests.clocks import Clock
-from tests.service.memories_kit import ANN, Days, everything, open_holdfasts
+from tests.service.memories_kit import ANN, Days, list_everything, open_holdfasts
 
 PLACES = ("memory", "postgres", "mysql", "redis")
 
@@ -67,12 +67,12 @@ async def test_memory_recalled_on_several_days_by_several_questions_is_promoted(
     assert (await days.get(often)).score == why["score"] >= 0.35
     assert (await read_diary(days, once))["gates"] == ["1 of 3 recalls", "1 of 2 different questions"]
     assert (await read_diary(days, same))["gates"] == ["1 of 2 different questions"]
-    before = await everything(days.hf)
+    before = await list_everything(days.hf)
     days.pass_(2)
     await days.hf.sweep()
-    assert await everything(days.hf) == before, "a second sweep changes nothing"
+    assert await list_everything(days.hf) == before, "a second sweep changes nothing"
     assert not (await days.hf.consolidation.consolidate(ANN)).written
-    assert await everything(days.hf) == before
+    assert await list_everything(days.hf) == before
 
 
 async def test_concurrent_consolidations_promote_once(request: pytest.FixtureRequest) -> None:
@@ -102,10 +102,10 @@ async def keep_and_recall_on_three_days(
 
 async def test_dry_run_writes_nothing(days: Days) -> None:
     one = await keep_and_recall_on_three_days(days)
-    before = await everything(days.hf)
+    before = await list_everything(days.hf)
     dreamt = await days.hf.consolidation.consolidate(ANN, dry_run=True)
     assert (dreamt.promotions, dreamt.written) == (1, False)
-    assert await everything(days.hf) == before
+    assert await list_everything(days.hf) == before
     assert (await days.hf.consolidation.consolidate(ANN)).report == dreamt.report, "it does what the dry run said"
     assert await days.is_promoted(one)
 

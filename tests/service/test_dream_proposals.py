@@ -18,7 +18,16 @@ from holdfast.domain.memory import Memory, MemoryDelta, MemorySource
 from holdfast.errors import InvalidRequest, MemoryNotFound, ModelUnavailable
 from holdfast.limits import MERGE_PAUSE_SECONDS
 from tests.clocks import Clock
-from tests.service.memories_kit import ANN, SAID, Days, MergingModel, Says, everything, format_merges, open_holdfasts
+from tests.service.memories_kit import (
+    ANN,
+    SAID,
+    Days,
+    MergingModel,
+    Says,
+    format_merges,
+    list_everything,
+    open_holdfasts,
+)
 
 
 @asynccontextmanager
@@ -109,10 +118,10 @@ async def test_proposal_is_never_promoted_or_repeated(here: Days, model: Merging
 
 async def test_model_is_not_called_for_unchanged_memories_or_a_dry_run(here: Days, model: MergingModel) -> None:
     await keep_similar_memories(here)
-    before = await everything(here.hf)
+    before = await list_everything(here.hf)
     assert (await here.hf.consolidation.consolidate(ANN, dry_run=True)).promotions == 2
     assert model.asked == []
-    assert await everything(here.hf) == before
+    assert await list_everything(here.hf) == before
     await here.hf.consolidation.consolidate(ANN)
     await here.ask("Lisbon")
     again = await here.hf.consolidation.consolidate(ANN)

@@ -26,7 +26,7 @@ from holdfast.recall.vectors import Vector, to_vector
 from holdfast.tokens import get_counter
 from tests.amounts import examples
 from tests.clocks import Pauses
-from tests.service.embeddings_stub import Stub, numbers, refusal, serving
+from tests.service.embeddings_stub import Stub, make_error, numbers, serving
 from tests.waiting import until
 
 KEY = "sk-test-0123456789abcdef"
@@ -101,11 +101,11 @@ async def test_concurrent_calls_are_limited() -> None:
 @pytest.mark.parametrize("status", [429, 500, 502, 503])
 async def test_temporary_failure_is_retried_after_retry_after(status: int) -> None:
     pauses = Pauses()
-    once = [refusal(status, headers={"retry-after": "7"})]
+    once = [make_error(status, headers={"retry-after": "7"})]
     async with serving(once=once) as stub, open_embedder(stub, pauses=pauses) as embedder:
         assert await embedder.embed(["hello"]) == [expected("hello")]
         assert pauses == [7]
-        stub.troubles.append(lambda _: refusal(status, headers={"retry-after": "9"}))
+        stub.troubles.append(lambda _: make_error(status, headers={"retry-after": "9"}))
         error = await get_failure(embedder, ["hello"])
         assert (error.again, error.retry_after, error.refused) == (True, 9, ())
 
@@ -129,7 +129,7 @@ async def test_slow_call_times_out() -> None:
 
 @pytest.mark.parametrize("status", [401, 403, 404])
 async def test_wrong_key_or_model_rejects_no_single_text(status: int) -> None:
-    async with serving(troubles=[lambda _: refusal(status, f"bad {KEY}")]) as stub, open_embedder(stub) as embedder:
+    async with serving(troubles=[lambda _: make_error(status, f"bad {KEY}")]) as stub, open_embedder(stub) as embedder:
         error = await get_failure(embedder, ["first text of all", "second text of all"])
         assert (error.again, error.refused) == (False, ())
         assert len(stub.bodies) == 1, "not tried again, and not halved"
@@ -142,7 +142,7 @@ async def test_other_texts_get_vectors_despite_rejected_ones(count: int, bad: se
     texts = [f"{'BAD' if at in bad else 'good'} {at}" for at in range(count)]
 
     def trouble(body: dict[str, Any]) -> web.Response | None:
-        return refusal(400) if any(text.startswith("BAD") for text in body["input"]) else None
+        return make_error(400) if any(text.startswith("BAD") for text in body["input"]) else None
 
     async with serving(troubles=[trouble]) as stub, open_embedder(stub, batch_size=size) as embedder:
         await embedder.embed(["the endpoint is known to work"])
@@ -169,7 +169,7 @@ async def test_texts_quoted_by_the_endpoint_are_not_in_the_error(status: int) ->
         error = await get_failure(embedder, ["my diagnosis is nobody's business"])
         assert "diagnosis" not in str(error)
         assert f"answered {status}" in str(error)
-        stub.troubles[:] = [lambda _: refusal(status, "too busy with other things")]
+        stub.troubles[:] = [lambda _: make_error(status, "too busy with other things")]
         assert "too busy with other things" in str(await get_failure(embedder, ["what else"]))
 
 
@@ -180,7 +180,7 @@ async def test_endpoint_that_rejects_every_text_blames_no_text(before: bool) -> 
         if before:
             await embedder.embed(["it is known to work"])
         stub.bodies.clear()
-        stub.troubles.append(lambda _: refusal(400, "unknown model"))
+        stub.troubles.append(lambda _: make_error(400, "unknown model"))
         error = await get_failure(embedder, [f"text number {at}" for at in range(64)])
         assert error.refused == ()
         assert "unknown model" in str(error)
@@ -192,7 +192,7 @@ async def test_text_too_long_for_the_endpoint_is_shortened() -> None:
     def trouble(body: dict[str, Any]) -> web.Response | None:
         longest = max(map(len, body["input"]))
         words = f"This model's maximum context length is 100 tokens, however you requested {longest} tokens"
-        return refusal(400, words, code="context_length_exceeded") if longest > 100 else None
+        return make_error(400, words, code="context_length_exceeded") if longest > 100 else None
 
     async with serving(troubles=[trouble]) as stub, open_embedder(stub) as embedder:
         vectors = await embedder.embed(["short", "long " * 300])
@@ -344,7 +344,7 @@ async def test_cache_is_bounded_and_correct(calls: list[list[str]], most: int) -
 
 async def test_vectors_before_a_failure_are_cached() -> None:
     def trouble(body: dict[str, Any]) -> web.Response | None:
-        return refusal(400) if "bad" in body["input"] else None
+        return make_error(400) if "bad" in body["input"] else None
 
     async with serving(troubles=[trouble]) as stub, open_embedder(stub) as inner:
         embedder = CachingEmbedder(inner)

@@ -27,7 +27,7 @@ from holdfast.turns.respond import respond
 from holdfast.turns.turn import Turn, TurnRequest
 from holdfast.wire.openai import parse_message
 from tests.clocks import Clock
-from tests.service.failover_kit import DOWN, NamedModel, ask, log, long_talk, open_holdfast
+from tests.service.failover_kit import DOWN, NamedModel, add_long_conversation, ask, log, open_holdfast
 from tests.service.scripted_model import REF, make_chunks
 
 # -- what fails over ---------------------------------------------------------------
@@ -216,7 +216,7 @@ async def test_fallback_prompt_fits_its_window_without_changing_the_primarys() -
     hashes = []
     for models in ((one, two), (same,)):
         async with open_holdfast(*models, fields=fields, context=context) as (hf, clock):
-            await long_talk(hf)
+            await add_long_conversation(hf)
             for text in ("t0", "t1", "t2"):
                 await ask(hf, text)
                 clock.now += 10**7
@@ -248,7 +248,7 @@ async def test_too_long_prompt_goes_to_a_fallback_with_a_larger_window() -> None
         "three": {"context_window": 64_000},
     }
     async with open_holdfast(one, two, three, fields=fields) as (hf, _):
-        await long_talk(hf)
+        await add_long_conversation(hf)
         said, turn = await ask(hf)
         assert said == "hello"
         assert len(one.bodies) == 4

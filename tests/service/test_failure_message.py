@@ -79,7 +79,7 @@ async def test_failure_message_replaces_the_reply(error: Any) -> None:
         assert completion["choices"][0]["finish_reason"] == "stop"
         assert completion["choices"][0]["message"]["role"] == "assistant"
         assert completion["usage"] == NOTHING_USED
-        assert await made.told() == ["user: Hi", f"assistant: {SORRY}"]
+        assert await made.describe_log() == ["user: Hi", f"assistant: {SORRY}"]
         reply = (await made.log())[-1]
         assert reply.metadata == {"source": "llm_failure", "error": error.code}
         assert (reply.agent, reply.turn_id) == ("a", 0)
@@ -111,7 +111,7 @@ async def test_failure_message_is_stored_before_it_is_sent() -> None:
         seen = []
         async for chunk in respond(turn):
             seen.append((chunk["choices"][:1], turn.closed))
-            assert (await made.told())[-1] == f"assistant: {SORRY}"
+            assert (await made.describe_log())[-1] == f"assistant: {SORRY}"
         assert [closed for _, closed in seen] == [False, True, True]
 
 
@@ -149,7 +149,7 @@ async def test_agent_without_a_failure_message_raises_the_error() -> None:
         async with open_bench(DOWN) as made:
             with pytest.raises(ModelUnavailable):
                 await run_turn(made, agent=agent)
-            assert await made.told() == ["user: Hi"]
+            assert await made.describe_log() == ["user: Hi"]
 
 
 async def test_partial_reply_is_kept_and_the_error_is_raised() -> None:
@@ -157,7 +157,7 @@ async def test_partial_reply_is_kept_and_the_error_is_raised() -> None:
     async with open_bench([*make_reply("One two")[:2], DOWN]) as made:
         with pytest.raises(ModelUnavailable):
             await run_turn(made)
-        assert await made.told() == ["user: Hi", "assistant: One "]
+        assert await made.describe_log() == ["user: Hi", "assistant: One "]
         assert get_metadata((await made.log())[-1])["interrupted"] is True
         assert made.hf.engine.failures == {}
 
@@ -168,7 +168,7 @@ async def test_reasoning_alone_is_replaced_by_the_failure_message() -> None:
     async with open_bench([thought, DOWN]) as made:
         _, chunks = await run_turn(made)
         assert content(build_completion(chunks)) == SORRY
-        assert await made.told() == ["user: Hi", f"assistant: {SORRY}"]
+        assert await made.describe_log() == ["user: Hi", f"assistant: {SORRY}"]
 
 
 async def test_partial_call_of_a_client_tool_raises_the_error() -> None:
@@ -178,7 +178,7 @@ async def test_partial_call_of_a_client_tool_raises_the_error() -> None:
     async with open_bench([chunk, DOWN]) as made:
         with pytest.raises(ModelUnavailable):
             await run_turn(made, body={"tools": THEIRS})
-        assert await made.told() == ["user: Hi"]
+        assert await made.describe_log() == ["user: Hi"]
 
 
 async def test_partial_call_of_a_server_tool_is_replaced_by_the_failure_message() -> None:
@@ -196,7 +196,7 @@ async def test_complete_reply_is_not_replaced_by_the_failure_message() -> None:
     async with open_bench([{"choices": [{"index": 0, "delta": delta, "finish_reason": "stop"}]}, DOWN]) as made:
         with pytest.raises(ModelUnavailable):
             await run_turn(made)
-        assert await made.told() == ["user: Hi", "assistant: Done."]
+        assert await made.describe_log() == ["user: Hi", "assistant: Done."]
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("no"), TurnInterrupted("s"), RuntimeError("no")])
@@ -205,7 +205,7 @@ async def test_other_errors_are_raised(error: Exception) -> None:
     async with open_bench(error) as made:
         with pytest.raises(type(error)):
             await run_turn(made)
-        assert await made.told() == ["user: Hi"]
+        assert await made.describe_log() == ["user: Hi"]
 
 
 async def test_prompt_that_does_not_fit_raises_the_error() -> None:
@@ -224,10 +224,10 @@ async def test_rejected_key_of_the_client_raises_the_error() -> None:
             if told:
                 with pytest.raises(ModelRejected):
                     await run_turn(made, headers=headers)
-                assert await made.told() == ["user: Hi"]
+                assert await made.describe_log() == ["user: Hi"]
             else:
                 await run_turn(made, headers=headers)
-                assert (await made.told())[-1] == f"assistant: {SORRY}"
+                assert (await made.describe_log())[-1] == f"assistant: {SORRY}"
 
 
 # -- tools and retries --------------------------------------------------------------------
@@ -242,7 +242,7 @@ async def test_failure_message_after_tool_rounds_ends_the_reply() -> None:
         assert content(completion) == f"Let me see.\n\n{SORRY}"
         assert completion["usage"] == USAGE
         assert {chunk["id"] for chunk in chunks} == {chunks[0]["id"]}
-        assert await made.told() == [
+        assert await made.describe_log() == [
             "user: Hi",
             "assistant shout(c): Let me see.",
             "tool c: A",
@@ -268,7 +268,7 @@ async def test_idempotency_key_replays_the_failure_message() -> None:
         assert content(build_completion(again)) == content(build_completion(first)) == SORRY
         assert turn.summarize()["failure"]["code"] == "upstream_unavailable"
         assert len(made.model.prompts) == 1
-        assert await made.told() == ["user: Hi", f"assistant: {SORRY}"]
+        assert await made.describe_log() == ["user: Hi", f"assistant: {SORRY}"]
 
 
 async def test_transcript_without_the_failure_message_is_answered_again() -> None:
@@ -278,7 +278,7 @@ async def test_transcript_without_the_failure_message_is_answered_again() -> Non
         sent = [("user", "Hi"), ("assistant", "One."), ("user", "More")]
         turn = made.turn(*({"role": role, "content": text} for role, text in sent), agent="a")
         assert content(build_completion([chunk async for chunk in respond(turn)])) == "Two."
-        assert await made.told() == ["user: Hi", "assistant: One.", "user: More", "assistant: Two."]
+        assert await made.describe_log() == ["user: Hi", "assistant: One.", "user: More", "assistant: Two."]
 
 
 async def test_metadata_chunk_before_the_reply_is_passed_on() -> None:
@@ -290,5 +290,5 @@ async def test_metadata_chunk_before_the_reply_is_passed_on() -> None:
             assert chunks[0] == note
             assert content(build_completion(chunks)) == "Hello."
             assert build_completion(chunks)["metadata"] == {"interruptable": False}
-            assert await made.told() == ["user: Hi", "assistant: Hello."]
+            assert await made.describe_log() == ["user: Hi", "assistant: Hello."]
             assert all(chunk.get("object") != note["object"] for chunk in chunks[1:])

@@ -181,7 +181,7 @@ async def test_missing_value_ends_the_turn_before_the_model_is_called(name: str)
         with pytest.raises(MissingState) as error:
             await made.ask("Hi", agent="a")
         assert (error.value.name, error.value.agent) == (name, "a")
-        assert (made.model.prompts, await made.told()) == ([], ["user: Hi"])
+        assert (made.model.prompts, await made.describe_log()) == ([], ["user: Hi"])
         if name == "temp:x":
             return
         if name.startswith("artifact."):
@@ -189,7 +189,7 @@ async def test_missing_value_ends_the_turn_before_the_model_is_called(name: str)
         else:
             await write_state(made, {name: "now"})
         assert content(await made.ask("Hi", agent="a")) == "ok"
-        assert (get_system_messages(made), await made.told()) == (["now"], ["user: Hi", "assistant: ok"])
+        assert (get_system_messages(made), await made.describe_log()) == (["now"], ["user: Hi", "assistant: ok"])
 
 
 async def test_state_deleted_by_a_tool_is_missing_in_the_next_call() -> None:
@@ -202,7 +202,7 @@ async def test_state_deleted_by_a_tool_is_missing_in_the_next_call() -> None:
         await write_state(made, {"topic": "trams"})
         with pytest.raises(MissingState, match="topic"):
             await made.ask("Hi", agent="a")
-        assert await made.told() == ["user: Hi", "assistant drop(c): ", "tool c: gone"]
+        assert await made.describe_log() == ["user: Hi", "assistant drop(c): ", "tool c: gone"]
 
 
 # -- previews -----------------------------------------------------------------------------

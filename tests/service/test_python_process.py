@@ -14,7 +14,7 @@ import pytest
 from holdfast.errors import InvalidRequest
 from holdfast.tools.python.contents import list_contents, open_file
 from holdfast.tools.python.process import PythonProcess
-from tests.service.python_kit import Start, _start, gone
+from tests.service.python_kit import Start, _start, has_ended
 from tests.waiting import until
 
 __all__ = ["_start"]
@@ -395,7 +395,7 @@ class TestTime:
             "the process ran longer than 0.3 s, did not end when interrupted, and was killed: its variables are gone, "
             "files in its folder are kept"
         )
-        assert gone(pid)
+        assert has_ended(pid)
         again = await process.run("import os\n'x' in globals(), os.path.exists('kept')")
         assert (again.result, again.restarted) == ("(False, True)", True)
         assert again.note is not None
@@ -423,7 +423,7 @@ class TestTime:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert gone(pid)
+        assert has_ended(pid)
         assert (await process.run("1")).restarted
 
     async def test_cancelled_twice_it_goes_on_ending_unseen(self, start: Start) -> None:

@@ -20,7 +20,7 @@ from holdfast.tools.python import child, worker
 from holdfast.tools.python import process as process_module
 from holdfast.tools.python.calls import ProcessLimits
 from holdfast.tools.python.process import PythonProcess
-from tests.service.python_kit import MISSING, Start, _start, gone, is_there, sandboxed
+from tests.service.python_kit import MISSING, Start, _start, has_ended, is_there, sandboxed
 from tests.waiting import until
 
 __all__ = ["_start"]
@@ -75,7 +75,7 @@ class TestDeath:
         task = asyncio.ensure_future(process.run("open('begun', 'w').close()\nwhile True: pass"))
         await until((tmp_path / "work" / "begun").exists)
         await process.close()
-        assert gone(pid)
+        assert has_ended(pid)
         assert (await task).status == "killed"
         assert (tmp_path / "work" / "mine").exists()
         with pytest.raises(PythonUnavailable, match="closed"):
@@ -109,7 +109,7 @@ asyncio.run(main())
             pid = int(parent.stdout.readline())
             assert is_there(pid)
             parent.kill()
-        await until(lambda: gone(pid))
+        await until(lambda: has_ended(pid))
 
     async def test_a_folder_that_is_gone_is_made_again(self, start: Start, tmp_path: Path) -> None:
         process = start()
@@ -161,7 +161,7 @@ class TestStart:
             pid = process.pid
             await process.close()
             assert pid is not None
-            assert gone(pid)
+            assert has_ended(pid)
             return [f"{ran.status} {ran.stdout}{ran.result}" for ran in told]
 
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

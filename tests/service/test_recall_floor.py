@@ -62,8 +62,8 @@ def by(mode: Any, floor: float = 0.5) -> IndexSettings:
 
 async def both_said(at: Talks) -> None:
     """Two conversations, of before."""
-    await at.said("sea", "I like seaweed", "So do many.", "Dulse above all", "Noted.")
-    await at.said("rail", "I like trains", "So do many.", "The slow ones", "Noted.")
+    await at.add_messages("sea", "I like seaweed", "So do many.", "Dulse above all", "Noted.")
+    await at.add_messages("rail", "I like trains", "So do many.", "The slow ones", "Noted.")
     at.clock.now += DAY
 
 
@@ -87,7 +87,7 @@ async def test_what_words_find_is_found_however_far_it_is() -> None:
     """The floor is for what vectors alone find."""
     async with open_talks(index=by("hybrid")) as at:
         await both_said(at)
-        await at.said("cup", "We drank from a tin cup")
+        await at.add_messages("cup", "We drank from a tin cup")
         assert await at.found("Who won the cup?") == ["cup#0"]
         assert await at.found("Who won the cup?", mode="vector") == []
 
@@ -150,12 +150,12 @@ async def test_one_word_in_common_brings_nothing_into_the_prompt() -> None:
     """A search shows it; a prompt has it where the message says little else, where something is near, and where words are all there is."""
     for index, brings in ((by("hybrid"), False), (by("hybrid", floor=0.0), True), (IndexSettings(), True)):
         async with open_talks(index=index) as at:
-            await at.said("cup", "We drank from a tin cup")
+            await at.add_messages("cup", "We drank from a tin cup")
             at.clock.now += DAY
             assert await at.found(MANY) == ["cup#0"]
             assert (await told(at, MANY) == ["We drank from a tin cup"]) is brings
     async with open_talks(index=by("hybrid")) as at:
-        await at.said("cup", "We drank from a tin cup")
+        await at.add_messages("cup", "We drank from a tin cup")
         at.clock.now += DAY
         assert await told(at, "Whose was the cup?") == ["We drank from a tin cup"]
 
@@ -164,8 +164,8 @@ async def test_what_the_prompt_has_already_makes_nothing_else_an_answer() -> Non
     """What is left out, as it is there, may be near: the rest has to stand for itself."""
     asked = "Is kelp the plant that northern divers gather, dry and put into a cup of soup before winter?"
     async with open_talks(index=by("hybrid")) as at:
-        await at.said("sea", "I like seaweed")
-        await at.said("cup", "We drank from a tin cup")
+        await at.add_messages("sea", "I like seaweed")
+        await at.add_messages("cup", "We drank from a tin cup")
         found = await search_conversations(at.hf.engine, "ada", asked, SearchOptions(sure=True))
         assert {hit.id for hit in found.hits} == {"sea#0", "cup#0"}
         left = await search_conversations(
@@ -189,8 +189,8 @@ async def test_the_tool_says_that_nothing_was_found(query: str, *, found: bool) 
     """Rather than what is nearest."""
     script = [make_reply(None, ("c", "search_conversations", {"query": query})), make_reply("So it is.")]
     async with open_talks(script, index=by("hybrid")) as at:
-        await at.said("cup", "I like my tin cup")
-        await at.said("sea", "I like seaweed")
+        await at.add_messages("cup", "I like my tin cup")
+        await at.add_messages("sea", "I like seaweed")
         at.clock.now += DAY
         session = await at.hf.session("new", user_id="ada", agent="finder")
         await session.send("Hm.")
@@ -326,7 +326,7 @@ async def test_the_local_model_knows_what_was_spoken_of(mode: Any) -> None:
     """Its own floor lets pass what was meant, and nothing for what nobody spoke of; nothing of that is in a prompt."""
     embedder = local()
     async with open_talks(index=IndexSettings(embedder=embedder, mode=mode)) as at:
-        await at.said("s", *TALK)
+        await at.add_messages("s", *TALK)
         at.clock.now += DAY
         for question, answer in ABOUT.items():
             assert answer in (await at.found(question))[:5], question

@@ -62,10 +62,10 @@ async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchR
 async def test_the_best_hits_come_in_the_order_of_the_reranker_and_the_others_follow() -> None:
     recorder = Recorder(number)
     async with open_talks() as at:
-        await at.said("a", *LINES)
+        await at.add_messages("a", *LINES)
         plain = await at.found("kelp", limit=100)
     async with open_talks(index=reranked(recorder, top=5)) as at:
-        await at.said("a", *LINES)
+        await at.add_messages("a", *LINES)
         results = await at.hf.search("kelp", "ada", limit=100)
         found = [hit.id for hit in results.hits]
         assert found[:5] == sorted(plain[:5], key=lambda id_: -int(id_.partition("#")[2]))
@@ -88,7 +88,7 @@ async def test_pages_together_are_the_one_long_page(limit: int, top: int) -> Non
     recorder = Recorder(number)
     async with open_talks(index=reranked(recorder, top=top)) as at:
         for name in "ab":
-            await at.said(name, *LINES[:6])
+            await at.add_messages(name, *LINES[:6])
         (whole,) = await pages(at, "kelp", 100)
         recorder.calls.clear()
         found = await pages(at, "kelp", limit)
@@ -100,7 +100,7 @@ async def test_pages_together_are_the_one_long_page(limit: int, top: int) -> Non
 
 async def test_a_page_begins_after_any_hit() -> None:
     async with open_talks(index=reranked(Recorder(number), top=6)) as at:
-        await at.said("a", *LINES)
+        await at.add_messages("a", *LINES)
         (whole,) = await pages(at, "kelp", 100)
         for place, hit in enumerate(whole.hits, 1):
             rest = await at.hf.search("kelp", "ada", limit=100, after=hit.cursor)
@@ -110,7 +110,7 @@ async def test_a_page_begins_after_any_hit() -> None:
 async def test_pages_keep_their_order_when_the_reranker_changes_its_mind_or_fails() -> None:
     recorder = Recorder(number)
     async with open_talks(index=reranked(recorder, top=8)) as at:
-        await at.said("a", *LINES)
+        await at.add_messages("a", *LINES)
         (whole,) = await pages(at, "kelp", 100)
         first = await at.hf.search("kelp", "ada", limit=3)
 
@@ -126,7 +126,7 @@ async def test_pages_keep_their_order_when_the_reranker_changes_its_mind_or_fail
 async def test_pages_of_a_search_that_was_not_reranked_go_on_without() -> None:
     recorder = Recorder(lambda text: float("nan"))
     async with open_talks(index=reranked(recorder)) as at:
-        await at.said("a", *LINES)
+        await at.add_messages("a", *LINES)
         plain = await at.found("kelp", limit=100, rerank=False)
         first = await at.hf.search("kelp", "ada", limit=5)
         assert first.notes == ("not reranked: the reranker failed",)
@@ -137,7 +137,7 @@ async def test_pages_of_a_search_that_was_not_reranked_go_on_without() -> None:
 
 async def test_a_cursor_belongs_to_a_search_with_or_without_reranking() -> None:
     async with open_talks(index=reranked(Recorder(number))) as at:
-        await at.said("a", *LINES)
+        await at.add_messages("a", *LINES)
         for rerank in (True, False):
             first = await at.hf.search("kelp", "ada", limit=5, rerank=rerank)
             with pytest.raises(InvalidRequest, match="not a cursor of this search"):
@@ -148,7 +148,7 @@ async def test_a_cursor_belongs_to_a_search_with_or_without_reranking() -> None:
 
 async def test_what_is_erased_between_two_pages_is_left_out() -> None:
     async with open_talks(index=reranked(Recorder(number), top=8)) as at:
-        await at.said("a", *LINES)
+        await at.add_messages("a", *LINES)
         (whole,) = await pages(at, "kelp", 100)
         first = await at.hf.search("kelp", "ada", limit=3)
         gone = whole.hits[4]
@@ -166,8 +166,8 @@ async def test_nothing_of_another_user_and_nothing_erased_is_sent() -> None:
     async with serving() as stub:
         rerank = RerankSettings(base_url=stub.url, model="m", timeout=10)
         async with open_talks(index=IndexSettings(rerank=rerank)) as at:
-            await at.said("a", "kelp of ada", "kelp answered", "kelp that is erased", "kelp more")
-            await at.said("a", "kelp of bob", "kelp for bob", user="bob")
+            await at.add_messages("a", "kelp of ada", "kelp answered", "kelp that is erased", "kelp more")
+            await at.add_messages("a", "kelp of bob", "kelp for bob", user="bob")
             await at.hf.erase(at.ref("a"), 2)
             assert len(await at.found("kelp")) == 3
             assert sorted(stub.texts) == ["kelp answered", "kelp more", "kelp of ada"]
@@ -188,7 +188,7 @@ async def test_what_is_erased_while_the_reranker_thinks_is_not_shown() -> None:
         return [number(text) for text in texts]
 
     async with open_talks(index=reranked(slow, timeout=30)) as at:
-        await at.said("a", *LINES[:4])
+        await at.add_messages("a", *LINES[:4])
         search = asyncio.create_task(at.hf.search("kelp", "ada"))
         await arrived.wait()
         await at.hf.erase(at.ref("a"), 3)
@@ -200,13 +200,15 @@ async def test_long_messages_are_sent_as_the_piece_that_answers() -> None:
     recorder = Recorder()
     filler = "the tide came in over the grey stones again. " * 400
     async with open_talks(index=reranked(recorder, max_chars=300)) as at:
-        await at.said("a", ("user", f"{filler} The gate code of the harbour is 4711. {filler}"), ("user", "gate code?"))
+        await at.add_messages(
+            "a", ("user", f"{filler} The gate code of the harbour is 4711. {filler}"), ("user", "gate code?")
+        )
         await at.found("gate code harbour")
         assert all(len(text) <= 300 for text in recorder.texts)
         assert any("The gate code of the harbour is 4711" in text for text in recorder.texts)
     recorder = Recorder()
     async with open_talks(index=reranked(recorder)) as at:
-        await at.said("a", ("user", f"{filler} The gate code is 4711. {filler}"), ("user", "the gate code"))
+        await at.add_messages("a", ("user", f"{filler} The gate code is 4711. {filler}"), ("user", "the gate code"))
         await at.found("gate code")
         assert RERANK_CHARS / 2 < max(len(text) for text in recorder.texts) <= RERANK_CHARS
 
@@ -214,8 +216,8 @@ async def test_long_messages_are_sent_as_the_piece_that_answers() -> None:
 async def test_a_question_for_a_time_alone_and_a_single_hit_are_not_reranked() -> None:
     recorder = Recorder()
     async with open_talks(index=reranked(recorder)) as at:
-        await at.said("a", *LINES)
-        await at.said("b", "the ferry leaves at noon")
+        await at.add_messages("a", *LINES)
+        await at.add_messages("b", "the ferry leaves at noon")
         at.clock.now += DAY
         assert len(await at.found("what did I say yesterday?", limit=100)) > 2
         assert await at.found("ferry") == ["b#0"]
@@ -230,7 +232,7 @@ async def embed(texts: Sequence[str]) -> list[list[float]]:
 async def test_every_mode_is_reranked(mode: Any) -> None:
     settings = IndexSettings(embedder=embed, mode="hybrid", rerank=RerankSettings(reranker=Recorder(number)))
     async with open_talks(index=settings) as at:
-        await at.said("a", *LINES)
+        await at.add_messages("a", *LINES)
         hits = (await at.hf.search("kelp", "ada", mode=mode)).hits
         assert [hit.seq for hit in hits] == sorted((hit.seq for hit in hits), reverse=True)
         assert all("rerank" in hit.parts for hit in hits)
@@ -239,7 +241,7 @@ async def test_every_mode_is_reranked(mode: Any) -> None:
 async def test_the_best_hit_of_each_session_and_results_of_tools_are_reranked() -> None:
     async with open_talks(index=reranked(Recorder(number))) as at:
         for name in "abc":
-            await at.said(name, ("user", "kelp 1"), ("user", f"kelp kelp {ord(name)}"))
+            await at.add_messages(name, ("user", "kelp 1"), ("user", f"kelp kelp {ord(name)}"))
         hits = (await at.hf.search("kelp", "ada", session_level=True)).hits
         assert [hit.session_id for hit in hits] == ["c", "b", "a"]
 
@@ -260,7 +262,7 @@ async def test_a_wrong_answer_leaves_the_order_and_is_noted(body: str, caplog: p
     async with serving(always=lambda: web.Response(text=body)) as stub:
         rerank = RerankSettings(base_url=stub.url, model="m", api_key="sk-very-secret", timeout=10)
         async with open_talks(index=IndexSettings(rerank=rerank)) as at:
-            await at.said("a", *LINES)
+            await at.add_messages("a", *LINES)
             plain = await at.found("kelp", limit=100, rerank=False)
             with caplog.at_level(logging.DEBUG, "holdfast"):
                 results = await at.hf.search("kelp", "ada", limit=100)
@@ -274,7 +276,7 @@ async def test_a_wrong_answer_leaves_the_order_and_is_noted(body: str, caplog: p
 async def test_one_that_is_not_there_leaves_the_order() -> None:
     rerank = RerankSettings(base_url="http://127.0.0.1:9/v2", model="m", timeout=0.2)
     async with open_talks(index=IndexSettings(rerank=rerank)) as at:
-        await at.said("a", *LINES)
+        await at.add_messages("a", *LINES)
         results = await at.hf.search("kelp", "ada")
         assert len(results.hits) == 10
         assert results.notes[0].startswith("not reranked: the reranker")
@@ -284,7 +286,7 @@ async def test_a_late_one_leaves_the_order() -> None:
     async with serving(hold=asyncio.Event()) as stub:
         rerank = RerankSettings(base_url=stub.url, model="m", timeout=0.1)
         async with open_talks(index=IndexSettings(rerank=rerank)) as at:
-            await at.said("a", *LINES)
+            await at.add_messages("a", *LINES)
             plain = await at.found("kelp", rerank=False)
             async with asyncio.timeout(5):
                 results = await at.hf.search("kelp", "ada")
@@ -306,7 +308,7 @@ def recalled(at: Talks) -> str:
 async def test_prompts_are_reranked_only_if_that_is_said(prompts: bool) -> None:
     recorder = Recorder(number)
     async with open_talks(index=reranked(recorder, prompts=prompts)) as at:
-        await at.said("a", *LINES)
+        await at.add_messages("a", *LINES)
         session = await at.hf.session("b", user_id="ada", agent="finder")
         await session.send("kelp soup?")
         assert bool(recorder.calls) == prompts
@@ -325,7 +327,7 @@ async def test_a_late_reranker_leaves_a_prompt_what_it_recalls() -> None:
 
     try:
         async with open_talks(index=reranked(blocked, prompts=True, timeout=20)) as at:
-            await at.said("a", *LINES)
+            await at.add_messages("a", *LINES)
             session = await at.hf.session("b", user_id="ada", agent="finder")
             await session.send("kelp soup?")
             assert "number" in recalled(at)
@@ -341,7 +343,7 @@ async def test_the_reranker_is_closed_with_the_holdfast() -> None:
             closed.append(True)
 
     async with open_talks(index=reranked(Own())) as at:
-        await at.said("a", *LINES)
+        await at.add_messages("a", *LINES)
         await at.found("kelp")
     assert closed == [True]
 

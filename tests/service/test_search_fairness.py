@@ -31,7 +31,7 @@ def question(text: str) -> Question:
 async def test_snippets_of_large_messages_are_made_off_the_loop_with_bounded_work() -> None:
     """Seen: a search of eight 1 MB messages stemmed each of them on the event loop, for 10 to 42 s."""
     async with open_talks() as at:
-        await at.said("s", *(f"harbour {distinct_words(MIB, seed)}" for seed in range(8)))
+        await at.add_messages("s", *(f"harbour {distinct_words(MIB, seed)}" for seed in range(8)))
         with watch() as guard:
             page = await at.hf.search("harbour kelp", "ada")
         assert len(page.hits) == 8
@@ -45,7 +45,7 @@ async def test_a_turn_that_recalls_large_messages_does_so_off_the_loop() -> None
     """Ordinary chats with search on do the same work."""
     async with open_talks() as at:
         # Other words than those above: what was analysed once is remembered.
-        await at.said("s", *(f"harbour {distinct_words(MIB, seed)}" for seed in range(100, 104)))
+        await at.add_messages("s", *(f"harbour {distinct_words(MIB, seed)}" for seed in range(100, 104)))
         session = await at.hf.session("now", user_id="ada", agent="finder")
         with watch() as guard:
             async with session.turn("Which harbour was it?") as turn:

@@ -30,10 +30,10 @@ async def asked(at: Talks, query: str, **more: Any) -> SearchResults:
 async def test_a_slip_finds_what_was_meant_on_every_engine(url: str) -> None:
     """With its words marked, page by page; another user's words are none that it may have been."""
     async with open_talks(url=url) as at:
-        await at.said(
+        await at.add_messages(
             "s", "The ferry leaves at nine.", "Noted.", "The harbour is closed.", "Ferry tickets are sold there."
         )
-        await at.said("b", "lobster soup", user="bob")
+        await at.add_messages("b", "lobster soup", user="bob")
         found = await asked(at, "ferrry")
         assert [hit.id for hit in found.hits] == await at.found("ferry")
         assert [hit.id for hit in found.hits][:2] == ["s#0", "s#3"]
@@ -48,9 +48,9 @@ async def test_a_slip_finds_what_was_meant_on_every_engine(url: str) -> None:
 
 async def test_filters_hold_for_what_was_meant() -> None:
     async with open_talks() as at:
-        await at.said("a", "The ferry leaves at nine.")
+        await at.add_messages("a", "The ferry leaves at nine.")
         at.clock.now += DAY
-        await at.said("b", "The ferry is late.")
+        await at.add_messages("b", "The ferry is late.")
         for filters, wanted in (
             ({"session_id": "a"}, {"a"}),
             ({"since": START + DAY}, {"b"}),
@@ -63,8 +63,8 @@ async def test_filters_hold_for_what_was_meant() -> None:
 async def test_a_word_that_was_said_is_never_taken_for_another() -> None:
     """Also where a filter leaves nothing of it, or another word of the query is not known."""
     async with open_talks() as at:
-        await at.said("a", "The ferry leaves at nine.", "Her name is Kerry.")
-        await at.said("b", "Fetty came by.")
+        await at.add_messages("a", "The ferry leaves at nine.", "Her name is Kerry.")
+        await at.add_messages("b", "Fetty came by.")
         for query, filters in (("ferry", {"session_id": "b"}), ("ferry lobtser", {}), ("Kerry", {"session_id": "b"})):
             found = await asked(at, query, **filters)
             assert NOTE not in found.notes
@@ -74,7 +74,7 @@ async def test_a_word_that_was_said_is_never_taken_for_another() -> None:
 async def test_what_comes_into_a_prompt_is_what_was_said_and_no_guess() -> None:
     """A message of words that the user has never said recalls nothing."""
     async with open_talks() as at:
-        await at.said("a", "The ferry leaves at nine.")
+        await at.add_messages("a", "The ferry leaves at nine.")
         session = await at.hf.session("now", user_id="ada", agent="finder")
         await session.send("ferrry")
         assert "leaves at nine" not in str(at.model.bodies[-1]["messages"])
@@ -85,7 +85,7 @@ async def test_what_comes_into_a_prompt_is_what_was_said_and_no_guess() -> None:
 async def test_it_costs_two_looks_and_only_where_nothing_is_known() -> None:
     """However many words the query has, and whatever the user has said."""
     async with open_talks() as at:
-        await at.said("a", *(f"The ferry{number} leaves at nine." for number in range(30)))
+        await at.add_messages("a", *(f"The ferry{number} leaves at nine." for number in range(30)))
         index = at.hf.engine.index
         assert index is not None
         looked: list[Lookup] = []

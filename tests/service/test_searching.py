@@ -25,7 +25,9 @@ from tests.service.search_kit import DAY, open_talks
 async def test_a_hit_says_what_was_said_where_when_and_by_whom() -> None:
     """The text is the log's, its words are marked, and its score has its parts."""
     async with open_talks() as at:
-        await at.said("harbour", "My gate code is 4711.", "Noted: the gate.", "Soup with kelp, please.", agent="plain")
+        await at.add_messages(
+            "harbour", "My gate code is 4711.", "Noted: the gate.", "Soup with kelp, please.", agent="plain"
+        )
         (hit, *_) = (await at.hf.search("what is the gate code?", "ada")).hits
         assert (hit.session_id, hit.seq, hit.turn_id, hit.role, hit.timestamp) == ("harbour", 0, 0, "user", START)
         assert hit.snippet == "My gate code is 4711."
@@ -39,7 +41,7 @@ async def test_a_hit_says_what_was_said_where_when_and_by_whom() -> None:
 async def test_neighbours_come_on_request_and_no_more_than_asked() -> None:
     """What was said before and behind, in its order."""
     async with open_talks() as at:
-        await at.said("s", "one", "two", "three", "the ferry leaves at nine", "five", "six")
+        await at.add_messages("s", "one", "two", "three", "the ferry leaves at nine", "five", "six")
         (hit, *_) = (await at.hf.search("ferry leaves", "ada", neighbours=2)).hits
         assert [one.text for one in hit.before] == ["two", "three"]
         assert [one.text for one in hit.after] == ["five", "six"]
@@ -66,9 +68,9 @@ async def test_neighbours_come_on_request_and_no_more_than_asked() -> None:
 async def test_filters_let_pass_what_they_say_and_never_widen(filters: dict[str, Any], wanted: set[str]) -> None:
     """What passes no filter is not found, also where that leaves nothing."""
     async with open_talks() as at:
-        await at.said("a", "kelp soup", "kelp it is")
+        await at.add_messages("a", "kelp soup", "kelp it is")
         at.clock.now += DAY
-        await at.said("b", "kelp again", "more kelp")
+        await at.add_messages("b", "kelp again", "more kelp")
         assert set(await at.found("kelp", **filters)) == wanted
 
 
@@ -88,8 +90,8 @@ async def test_what_an_agent_said_is_found_by_its_name() -> None:
 async def test_nothing_in_a_query_is_syntax(query: str) -> None:
     """Whatever stands around a word, it is a word."""
     async with open_talks() as at:
-        await at.said("s", "kelp")
-        await at.said("t", "nothing of the kind", user="ada")
+        await at.add_messages("s", "kelp")
+        await at.add_messages("t", "nothing of the kind", user="ada")
         assert (await at.found(query))[:1] == ["s#0"]
 
 
@@ -97,7 +99,7 @@ async def test_nothing_in_a_query_is_syntax(query: str) -> None:
 async def test_words_that_say_nothing_find_nothing(query: str) -> None:
     """No filter is widened for them, and nothing is guessed."""
     async with open_talks() as at:
-        await at.said("s", "the crab of the sea and the shore 🦀")
+        await at.add_messages("s", "the crab of the sea and the shore 🦀")
         assert await at.found(query) == []
 
 
@@ -124,7 +126,7 @@ async def test_results_of_tools_are_found_when_asked_for() -> None:
 async def test_results_are_json() -> None:
     """All of it can be told, and read again."""
     async with open_talks() as at:
-        await at.said("s", "Soup, please.", "With kelp?", "No.")
+        await at.add_messages("s", "Soup, please.", "With kelp?", "No.")
         results = await at.hf.search("kelp", "ada", neighbours=1, limit=1)
         assert results.hits
         assert msgspec.json.decode(msgspec.json.encode(results), type=SearchResults) == results
@@ -136,13 +138,13 @@ async def test_results_are_json() -> None:
 async def test_what_did_i_ask_about_yesterday() -> None:
     """A question that names a time alone: what the user said then, the newest first."""
     async with open_talks() as at:
-        await at.said("old", "An old question?", "An old answer.")
+        await at.add_messages("old", "An old question?", "An old answer.")
         at.clock.now += 3 * DAY
-        await at.said("s", "How deep is the harbour?", "Nine metres.", "And the river?", "Three.")
+        await at.add_messages("s", "How deep is the harbour?", "Nine metres.", "And the river?", "Three.")
         at.clock.now += 60_000
-        await at.said("t", "Which rope is best?", "Hemp.")
+        await at.add_messages("t", "Which rope is best?", "Hemp.")
         at.clock.now += DAY
-        await at.said("now", "Good morning.")
+        await at.add_messages("now", "Good morning.")
         results = await at.hf.search("What did I ask about yesterday?", "ada")
         assert [hit.id for hit in results.hits] == ["t#0", "s#0", "s#2"]
         assert {hit.score for hit in results.hits} == {0.0}
@@ -156,7 +158,7 @@ async def test_what_did_i_ask_about_yesterday() -> None:
 async def test_a_time_narrows_together_with_the_filters() -> None:
     """Both hold; where they have nothing in common there is nothing."""
     async with open_talks() as at:
-        await at.said("s", "kelp soup")
+        await at.add_messages("s", "kelp soup")
         at.clock.now += DAY
         asked = "what did I say about kelp yesterday"
         assert await at.found(asked) == ["s#0"]
@@ -167,9 +169,9 @@ async def test_a_time_narrows_together_with_the_filters() -> None:
 
 async def test_a_time_goes_first_and_only_a_filter_leaves_the_rest_out() -> None:
     async with open_talks() as at:
-        await at.said("old", "kelp soup and kelp salad")
+        await at.add_messages("old", "kelp soup and kelp salad")
         at.clock.now += 3 * DAY
-        await at.said("s", "some kelp")
+        await at.add_messages("s", "some kelp")
         at.clock.now += DAY
         asked = "what did I say about kelp yesterday"
         assert await at.found(asked) == ["s#0", "old#0"]
@@ -182,11 +184,11 @@ async def test_what_happened_on_a_day_is_what_was_said_then_or_is_about_it() -> 
     """Since then much else was said, and that is newer."""
     async with open_talks() as at:
         at.clock.now += 3 * DAY  # a Friday
-        await at.said("then", "The ferry broke down.", "I see.")
+        await at.add_messages("then", "The ferry broke down.", "I see.")
         at.clock.now += 2 * DAY
-        await at.said("about", "On Friday we waited for two hours.", "How dull.")
+        await at.add_messages("about", "On Friday we waited for two hours.", "How dull.")
         at.clock.now += 2 * DAY
-        await at.said("later", "Soup is ready.", "Enjoy it.")
+        await at.add_messages("later", "Soup is ready.", "Enjoy it.")
         found = await at.found("What happened last Friday?")
         assert [hit.split("#")[0] for hit in found[:3]] == ["about", "then", "then"]
         assert "later#0" in found
@@ -194,7 +196,7 @@ async def test_what_happened_on_a_day_is_what_was_said_then_or_is_about_it() -> 
 
 async def test_a_filter_that_does_not_apply_is_noted() -> None:
     async with open_talks() as at:
-        await at.said("s", "kelp soup")
+        await at.add_messages("s", "kelp soup")
         assert (await at.hf.search("kelp", "ada", time="filter")).notes == (
             "not filtered by time: the query does not ask for messages from some time",
         )
@@ -203,8 +205,8 @@ async def test_a_filter_that_does_not_apply_is_noted() -> None:
 async def test_what_is_about_a_time_goes_before_what_is_not() -> None:
     """The appointment is three days after the message that names it."""
     async with open_talks() as at:
-        await at.said("a", "The dentist is in Harbour Street, and the dentist is kind.", "Good.")
-        await at.said("b", "My dentist has time next Friday.", "Noted.")
+        await at.add_messages("a", "The dentist is in Harbour Street, and the dentist is kind.", "Good.")
+        await at.add_messages("b", "My dentist has time next Friday.", "Noted.")
         at.clock.now += 30 * DAY
         assert (await at.found("Which dentist do I see on 17 November?"))[0] == "b#0"
         assert (await at.found("Which dentist do I see?"))[0] == "a#0"
@@ -217,8 +219,8 @@ async def test_the_snippet_of_a_long_message_shows_the_chunk_that_was_found() ->
     ]
     paragraphs[13] = "The spare key of the boathouse hangs behind the blue lifebelt."
     async with open_talks() as at:
-        await at.said("s", "\n\n".join(paragraphs), "I see.")
-        await at.said("t", "The weather is fine.", "Good.")
+        await at.add_messages("s", "\n\n".join(paragraphs), "I see.")
+        await at.add_messages("t", "The weather is fine.", "Good.")
         first = (await at.hf.search("Where is the boathouse key?", "ada")).hits[0]
         assert first.id == "s#0"
         assert "behind the blue lifebelt" in first.snippet
@@ -229,7 +231,7 @@ async def test_the_snippet_of_a_long_message_shows_the_chunk_that_was_found() ->
 async def test_a_message_with_the_word_goes_before_its_neighbours() -> None:
     """In a short session about something else, what is said around the word says nothing of it."""
     async with open_talks() as at:
-        await at.said(
+        await at.add_messages(
             "s",
             "Good morning to you.",
             "Good morning. What may I do?",
@@ -242,7 +244,7 @@ async def test_a_message_with_the_word_goes_before_its_neighbours() -> None:
 async def test_days_begin_where_the_caller_is() -> None:
     """22:13 in London is the next morning in Tokyo."""
     async with open_talks() as at:
-        await at.said("s", "kelp soup")
+        await at.add_messages("s", "kelp soup")
         at.clock.now += 4 * 3_600_000  # 02:13 of the 15th in London, 11:13 of the 15th in Tokyo
         assert await at.found("what did I ask yesterday?") == ["s#0"]
         assert await at.found("what did I ask yesterday?", tz="Asia/Tokyo") == []
@@ -256,7 +258,7 @@ async def test_what_the_log_has_not_is_not_shown_and_the_page_is_filled() -> Non
     """Erased, retired, deleted behind the index's back, or another session of the name: further hits take the place."""
     async with open_talks() as at:
         for name in "abcdefgh":
-            await at.said(name, f"kelp {name}", "fine")
+            await at.add_messages(name, f"kelp {name}", "fine")
         followed = at.hf.engine.life.store
         assert isinstance(followed, IndexedStore)
         behind, now = followed.inner, at.clock.now
@@ -273,7 +275,7 @@ async def test_what_the_log_has_not_is_not_shown_and_the_page_is_filled() -> Non
 async def test_what_was_erased_is_gone_at_once() -> None:
     """And so is what was rewound or deleted."""
     async with open_talks() as at:
-        await at.said("s", "kelp one", "kelp two", "kelp three", "kelp four")
+        await at.add_messages("s", "kelp one", "kelp two", "kelp three", "kelp four")
         await at.hf.erase(at.ref("s"), 0)
         assert set(await at.found("kelp")) == {"s#1", "s#2", "s#3"}
         assert all("one" not in hit.snippet for hit in (await at.hf.search("kelp", "ada")).hits)
@@ -286,7 +288,7 @@ async def test_what_was_erased_is_gone_at_once() -> None:
 async def test_hits_that_are_neighbours_are_read_together(tmp_path: Path) -> None:
     """A session, and each run of its messages, is read once, whatever number of hits it has."""
     async with open_talks(url=f"sqlite:///{tmp_path}/chat.db") as at:
-        await at.said("s", *[f"kelp soup, day {number}" for number in range(8)])
+        await at.add_messages("s", *[f"kelp soup, day {number}" for number in range(8)])
         store, reads = at.hf.engine.store, list[str]()
         for name in ("get", "entries"):
             method = getattr(store, name)
@@ -304,7 +306,7 @@ async def test_a_search_for_a_prompt_reads_what_it_shows_and_no_more(tmp_path: P
     """Nobody asks for its next page."""
     async with open_talks(url=f"sqlite:///{tmp_path}/chat.db") as at:
         for number in range(6):
-            await at.said(f"s{number}", "kelp soup")
+            await at.add_messages(f"s{number}", "kelp soup")
         read: list[str] = []
         store = at.hf.engine.store
         get = store.get
@@ -322,9 +324,9 @@ async def test_a_search_for_a_prompt_reads_what_it_shows_and_no_more(tmp_path: P
 async def test_a_session_made_anew_shows_nothing_of_the_old_one() -> None:
     """It has the name, not the identity."""
     async with open_talks() as at:
-        await at.said("s", "kelp of old")
+        await at.add_messages("s", "kelp of old")
         await at.hf.delete(at.ref("s"))
-        await at.said("s", "dulse of today")
+        await at.add_messages("s", "dulse of today")
         assert await at.found("kelp") == []
         assert await at.found("dulse") == ["s#0"]
 

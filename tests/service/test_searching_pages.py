@@ -28,7 +28,7 @@ async def test_pages_together_are_the_one_long_page(query: str, limit: int) -> N
     """Nothing twice, nothing left out, in one order, whatever the size of a page."""
     async with open_talks() as at:
         for name in "abc":
-            await at.said(name, *(("user", f"kelp {'soup ' * (at_ % 3)}{at_}") for at_ in range(7)))
+            await at.add_messages(name, *(("user", f"kelp {'soup ' * (at_ % 3)}{at_}") for at_ in range(7)))
         at.clock.now += DAY
         (whole,) = await pages(at, query, 100)
         found = await pages(at, query, limit)
@@ -41,11 +41,11 @@ async def test_pages_together_are_the_one_long_page(query: str, limit: int) -> N
 async def test_what_is_said_between_two_pages_does_not_come_in() -> None:
     """Neither doubled nor pushed: and "yesterday" stays the day that it was."""
     async with open_talks() as at:
-        await at.said("a", *(("user", f"kelp number {number}") for number in range(6)))
+        await at.add_messages("a", *(("user", f"kelp number {number}") for number in range(6)))
         at.clock.now += DAY
         first = await at.hf.search("what did I say about kelp yesterday", "ada", limit=3)
         at.clock.now += DAY
-        await at.said("b", "kelp kelp kelp")
+        await at.add_messages("b", "kelp kelp kelp")
         second = await at.hf.search("what did I say about kelp yesterday", "ada", limit=3, after=first.cursor)
         ids = [hit.id for hit in (*first.hits, *second.hits)]
         assert sorted(ids) == [f"a#{number}" for number in range(6)]
@@ -55,7 +55,7 @@ async def test_what_a_clock_that_is_ahead_has_written_is_on_every_page() -> None
     """Messages from the future, of another server's clock or an import, are paged like others."""
     async with open_talks() as at:
         at.clock.now += DAY
-        await at.said("a", "kelp one", "kelp two", "kelp three", "kelp four")
+        await at.add_messages("a", "kelp one", "kelp two", "kelp three", "kelp four")
         at.clock.now -= DAY
         found = await pages(at, "kelp", 1)
         assert len({hit.id for page in found for hit in page.hits}) == 4
@@ -65,7 +65,7 @@ async def test_a_cursor_is_of_one_search() -> None:
     """With another query, filter, user or tenant, or changed by one character, it is refused."""
     async with open_talks() as at:
         for user in ("ada", "bob"):
-            await at.said("s", "kelp one", "kelp two", "kelp three", user=user)
+            await at.add_messages("s", "kelp one", "kelp two", "kelp three", user=user)
         cursor = (await at.hf.search("kelp", "ada", limit=1)).cursor
         assert cursor is not None
         assert len(await at.found("kelp", after=cursor)) == 2
@@ -129,7 +129,7 @@ async def test_session_level_gives_the_best_of_each() -> None:
     """One hit a session, also over pages."""
     async with open_talks() as at:
         for name in "abcd":
-            await at.said(name, f"kelp {name}", "more kelp", "kelp kelp")
+            await at.add_messages(name, f"kelp {name}", "more kelp", "kelp kelp")
         found = await pages(at, "kelp", 3, session_level=True)
         ids = [hit.session_id for page in found for hit in page.hits]
         assert sorted(ids) == ["a", "b", "c", "d"]

@@ -37,8 +37,8 @@ async def test_a_vector_finds_what_words_do_not() -> None:
     """By vector and by both; the hit says how near it is."""
     sea = Sea()
     async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
-        await at.said("s", "I like seaweed")
-        await at.said("t", "I like trains")
+        await at.add_messages("s", "I like seaweed")
+        await at.add_messages("t", "I like trains")
         assert await at.found("kelp", mode="keyword") == []
         (hit, *_) = (await at.hf.search("kelp", "ada", mode="vector")).hits
         assert hit.id == "s#0"
@@ -51,10 +51,10 @@ async def test_a_search_says_that_messages_wait_for_a_vector() -> None:
     """Until all of them have one, by vector and by both; nothing is said of other users' messages."""
     sea = Sea()
     async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
-        await at.said("s", "I like seaweed")
+        await at.add_messages("s", "I like seaweed")
         assert (await at.hf.search("kelp", "ada")).notes == ()
         sea.failure = EmbeddingFailed("away", again=True)
-        await at.said("t", "I like dulse")
+        await at.add_messages("t", "I like dulse")
         sea.failure = None
         for mode in ("vector", "hybrid"):
             assert (await at.hf.search("kelp", "ada", mode=mode)).notes == (WITHOUT_VECTORS,)
@@ -64,7 +64,7 @@ async def test_a_search_says_that_messages_wait_for_a_vector() -> None:
 async def test_without_an_embedder_hybrid_is_by_words_and_says_so() -> None:
     """`vector` is an error: nothing else was asked for."""
     async with open_talks() as at:
-        await at.said("s", "kelp")
+        await at.add_messages("s", "kelp")
         results = await at.hf.search("kelp", "ada", mode="hybrid")
         assert (results.mode, len(results.hits)) == ("keyword", 1)
         assert "no embedder" in results.notes[0]
@@ -76,7 +76,7 @@ async def test_an_embedder_that_fails_leaves_words_and_no_word_in_the_log(caplog
     """Hybrid goes on; vector tells; what was asked is in no log line."""
     sea = Sea()
     async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
-        await at.said("s", "kelp")
+        await at.add_messages("s", "kelp")
         sea.failure = EmbeddingFailed("away", again=True)
         results = await at.hf.search("kelp secretword", "ada")
         assert (results.mode, [hit.id for hit in results.hits]) == ("keyword", ["s#0"])
@@ -90,7 +90,7 @@ async def test_where_what_an_embedder_needs_is_not_installed_words_are_found_all
     """The local model without NumPy: messages and memories are found by their words, and the results say so."""
     sea = Sea()
     async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
-        await at.said("s", "kelp")
+        await at.add_messages("s", "kelp")
         await at.hf.memories.remember("Ada eats kelp", user_id="ada")
         sea.failure = MissingExtra("NumPy", "embeddings")
         results = await at.hf.search("any kelp?", "ada")
@@ -105,7 +105,7 @@ async def test_a_configured_vector_mode_outlives_its_embedder() -> None:
     """By words, for messages and memories alike; who asks for vectors alone is told."""
     sea = Sea()
     async with open_talks(index=IndexSettings(embedder=sea, mode="vector")) as at:
-        await at.said("s", "kelp")
+        await at.add_messages("s", "kelp")
         await at.hf.memories.remember("Ada eats kelp", user_id="ada")
         sea.failure = EmbeddingFailed("away", again=True)
         results = await at.hf.search("any kelp?", "ada")

@@ -65,13 +65,13 @@ def test_ranges_say_where_each_entry_was_written_first() -> None:
 async def test_a_message_that_forks_share_is_found_once() -> None:
     """However many forks there are, also on later pages and by session; what each says of its own is found as before."""
     async with open_talks() as at:
-        await at.said(
+        await at.add_messages(
             "one", "the kelp harvest is in May", "Noted, kelp in May.", "the kelp price is five", "Noted, five."
         )
         for name in ("two", "three", "four"):
             await fork_of(at, "one", name, at_turn=0)
-        await at.said("two", "kelp soup from the second fork", "Fine.")
-        await at.said("other", "the kelp harvest is in May", "Noted, kelp in May.")
+        await at.add_messages("two", "kelp soup from the second fork", "Fine.")
+        await at.add_messages("other", "the kelp harvest is in May", "Noted, kelp in May.")
         found = await at.found("kelp harvest May", limit=20)
         shared = [one for one in found if one.split("#")[0] in ("one", "two", "three", "four") and one.endswith("#0")]
         assert len(shared) == 1
@@ -94,12 +94,12 @@ async def test_a_message_that_forks_share_is_found_once() -> None:
 async def test_what_a_conversation_has_itself_is_not_recalled_from_its_fork() -> None:
     """The recalled block and the search tool leave out what the prompt has, whichever session it is found in."""
     async with open_talks() as at:
-        await at.said("one", "the gate code is kelp-4711", "Noted.")
+        await at.add_messages("one", "the gate code is kelp-4711", "Noted.")
         await fork_of(at, "one", "two")
         agent = await at.hf.session("two", user_id="ada", agent="finder")
         await agent.send("what is the gate code?")
         assert str(at.model.prompts[-1]).count("kelp-4711") == 1
-        await at.said("later", "tell me", "Yes?")
+        await at.add_messages("later", "tell me", "Yes?")
         later = await at.hf.session("later", user_id="ada", agent="finder")
         await later.send("what is the gate code?")
         assert str(at.model.prompts[-1]).count("kelp-4711") == 1
@@ -108,9 +108,9 @@ async def test_what_a_conversation_has_itself_is_not_recalled_from_its_fork() ->
 async def test_a_message_that_is_left_out_is_left_out_in_every_session_that_shares_it() -> None:
     """So that copies of what a prompt has take no place of what it has not."""
     async with open_talks() as at:
-        await at.said("one", "the gate code is kelp-4711", "Noted.")
+        await at.add_messages("one", "the gate code is kelp-4711", "Noted.")
         await fork_of(at, "one", "two")
-        await at.said("two", "the gate code of the shed is moss", "Noted.")
+        await at.add_messages("two", "the gate code of the shed is moss", "Noted.")
         found = partial(search_conversations, at.hf.engine, "ada", "gate code")
         assert [hit.id for hit in (await found(SearchOptions(not_session="two"))).hits] == []
         others = await found(SearchOptions(), leave_out=lambda session, seq: session == "two" and seq < 2)
@@ -120,7 +120,7 @@ async def test_a_message_that_is_left_out_is_left_out_in_every_session_that_shar
 async def test_a_shared_message_is_found_when_its_first_session_is_gone() -> None:
     """Copies outlive the parent."""
     async with open_talks() as at:
-        await at.said("one", "the kelp harvest is in May", "Noted.")
+        await at.add_messages("one", "the kelp harvest is in May", "Noted.")
         fork = await fork_of(at, "one", "two")
         assert await at.hf.delete(at.ref("one"))
         await at.settled()
@@ -143,7 +143,7 @@ async def test_an_erased_message_is_erased_in_every_session_that_shares_it(named
         image = {"type": "image_url", "image_url": {"url": PIXEL}}
         content = [{"type": "text", "text": SECRET}, image]
         await one.append([{"role": "user", "content": content}, {"role": "assistant", "content": "Noted."}])
-        await at.said("other", SECRET)
+        await at.add_messages("other", SECRET)
         await fork_of(at, "one", "two")
         three = await fork_of(at, "two", "three")
         await three.rewind(0)
@@ -187,10 +187,10 @@ def summary_of(text: str, now: int) -> NewCompaction:
 async def test_what_came_after_a_fork_is_each_sessions_own() -> None:
     """Erasing it leaves the other session alone, also at the same place with the same words."""
     async with open_talks() as at:
-        await at.said("one", "shared", "ok")
+        await at.add_messages("one", "shared", "ok")
         await fork_of(at, "one", "two")
-        await at.said("one", "the same words", "ok")
-        await at.said("two", "the same words", "ok")
+        await at.add_messages("one", "the same words", "ok")
+        await at.add_messages("two", "the same words", "ok")
         done = await erase_everywhere(at.hf.engine, at.ref("two"), 2)
         assert done.copies == ()
         assert (await texts(await at.hf.session("one", user_id="ada")))[2] == "the same words"
@@ -199,10 +199,10 @@ async def test_what_came_after_a_fork_is_each_sessions_own() -> None:
 async def test_places_that_edits_moved_are_found() -> None:
     """A fork of an edited log has other places than its parent, and a fork of that one too."""
     async with open_talks() as at:
-        await at.said("one", "first", "ok", "wrong", "ok")
+        await at.add_messages("one", "first", "ok", "wrong", "ok")
         one = await at.hf.session("one", user_id="ada")
         await one.rewind(0)
-        await at.said("one", SECRET, "ok")
+        await at.add_messages("one", SECRET, "ok")
         await fork_of(at, "one", "two")
         await fork_of(at, "two", "three")
         done = await erase_everywhere(at.hf.engine, at.ref("two"), 2)
@@ -214,7 +214,7 @@ async def test_places_that_edits_moved_are_found() -> None:
 async def test_a_matching_fork_shares_too() -> None:
     """It takes no pins, and its entries are found once and erased with the parent's."""
     async with open_talks() as at:
-        await at.said("one", "the kelp harvest is in May", "Noted.", "later", "ok")
+        await at.add_messages("one", "the kelp harvest is in May", "Noted.", "later", "ok")
         parent = await at.hf.store.get(at.ref("one"))
         fork = await fork_for_request(at.hf.engine, parent, 2, new_id="two")
         await at.settled()
@@ -226,7 +226,7 @@ async def test_a_matching_fork_shares_too() -> None:
 async def test_an_erasure_that_failed_is_finished_by_repeating_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message that is named goes last: as long as it is there, copies may be."""
     async with open_talks() as at:
-        await at.said("one", SECRET, "ok")
+        await at.add_messages("one", SECRET, "ok")
         for name in ("two", "three"):
             await fork_of(at, "one", name)
         store, erased = at.hf.engine.store, list[str]()
@@ -252,9 +252,9 @@ async def test_an_erasure_that_failed_is_finished_by_repeating_it(monkeypatch: p
 async def test_a_message_that_is_not_there_erases_nothing() -> None:
     """Nor in forks, whatever they have at that place."""
     async with open_talks() as at:
-        await at.said("one", "shared", "ok")
+        await at.add_messages("one", "shared", "ok")
         await fork_of(at, "one", "two")
-        await at.said("two", "own", "ok")
+        await at.add_messages("two", "own", "ok")
         with pytest.raises(EntryNotFound):
             await at.hf.erase(at.ref("one"), 2)
         with pytest.raises(SessionNotFound):
@@ -265,8 +265,8 @@ async def test_a_message_that_is_not_there_erases_nothing() -> None:
 async def test_another_users_messages_are_never_touched() -> None:
     """A session that moved to another user is that user's; ids and words may be the same."""
     async with open_talks() as at:
-        await at.said("one", SECRET, "ok")
-        await at.said("one", SECRET, "ok", user="bob")
+        await at.add_messages("one", SECRET, "ok")
+        await at.add_messages("one", SECRET, "ok", user="bob")
         await fork_of(at, "one", "two")
         await at.hf.move(at.ref("two"), user_id="bob", id="three")
         await at.hf.erase(at.ref("one"), 0)
@@ -277,7 +277,7 @@ async def test_another_users_messages_are_never_touched() -> None:
 async def test_memories_made_from_a_copy_alone_go_as_well() -> None:
     """As they do for the message that is named."""
     async with open_talks() as at:
-        await at.said("one", SECRET, "ok")
+        await at.add_messages("one", SECRET, "ok")
         await fork_of(at, "one", "two")
         source = MemorySource(session_id="two", user_id="ada", seqs=(0,))
         await at.hf.memories.remember("The card is kelp-4711.", user_id="ada", sources=[source])
@@ -303,7 +303,7 @@ async def meanwhile(monkeypatch: pytest.MonkeyPatch, at: Talks, act: Callable[[]
 async def test_a_fork_does_not_bring_back_what_is_erased_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     """An explicit one is made again; a request's is refused, and nothing of it stays."""
     async with open_talks() as at:
-        await at.said("one", SECRET, "ok", "more", "ok")
+        await at.add_messages("one", SECRET, "ok", "more", "ok")
         parent = await at.hf.store.get(at.ref("one"))
         await meanwhile(monkeypatch, at, lambda: at.hf.erase(at.ref("one"), 0))
         fork = await at.hf.fork(at.ref("one"), id="two")
@@ -318,7 +318,7 @@ async def test_a_fork_does_not_bring_back_what_is_erased_meanwhile(monkeypatch: 
 async def test_a_fork_of_a_session_that_is_deleted_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleting a session takes nothing from its forks."""
     async with open_talks() as at:
-        await at.said("one", "hello", "ok")
+        await at.add_messages("one", "hello", "ok")
         fork = await at.hf.fork(at.ref("one"), id="two")
         await meanwhile(monkeypatch, at, lambda: at.hf.delete(at.ref("two")))
         assert await texts(await at.hf.fork(fork.ref, id="three")) == ["hello", "ok"]
@@ -330,7 +330,7 @@ async def test_a_fork_of_a_session_that_is_deleted_meanwhile_stays(monkeypatch: 
 async def test_copies_made_while_their_message_is_erased_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many forks and an erasure at once leave no copy of the text."""
     async with open_talks() as at:
-        await at.said("one", SECRET, "ok")
+        await at.add_messages("one", SECRET, "ok")
         forks = [at.hf.fork(at.ref("one"), id=f"fork{number}") for number in range(20)]
         await asyncio.gather(*forks[:10], at.hf.erase(at.ref("one"), 0), *forks[10:])
         for session in (await at.hf.sessions(limit=100)).sessions:
@@ -340,7 +340,7 @@ async def test_copies_made_while_their_message_is_erased_are_erased(monkeypatch:
 async def test_a_copy_made_just_before_its_message_is_erased_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Copies are looked for again when the message that was named is gone."""
     async with open_talks() as at:
-        await at.said("one", SECRET, "ok")
+        await at.add_messages("one", SECRET, "ok")
         store, erase = at.hf.engine.store, at.hf.engine.store.erase
 
         async def late(ref: SessionRef, seq: int, **more: Any) -> Any:
@@ -361,12 +361,12 @@ async def test_a_copy_made_just_before_its_message_is_erased_is_erased(monkeypat
 async def test_exports_and_imports_keep_what_is_shared(retired: bool) -> None:
     """Forks, imported elsewhere, share there what they shared here."""
     async with open_talks() as at, holdfast.open("sqlite://:memory:") as other:
-        await at.said("one", "wrong", "ok")
+        await at.add_messages("one", "wrong", "ok")
         await at.hf.store.append(at.ref("one"), Append(retire_from=0, timestamp=at.hf.clock()))
-        await at.said("one", SECRET, "ok")
+        await at.add_messages("one", SECRET, "ok")
         await fork_of(at, "one", "two")
         await at.hf.store.append(at.ref("two"), Append(retire_from=1, timestamp=at.hf.clock()))
-        await at.said("two", ("assistant", "another reply"))
+        await at.add_messages("two", ("assistant", "another reply"))
         await fork_of(at, "two", "three")
         assert "origins" not in await at.hf.export(at.ref("one"), retired=retired)
         for name in ("two", "three"):
@@ -384,7 +384,7 @@ async def test_exports_and_imports_keep_what_is_shared(retired: bool) -> None:
 async def test_a_session_that_shares_nothing_has_no_origins_in_its_export() -> None:
     """And an import says what is wrong with those of another program."""
     async with open_talks() as at:
-        await at.said("one", "hello", "ok")
+        await at.add_messages("one", "hello", "ok")
         export = await at.hf.export(at.ref("one"))
         assert "origins" not in export
         for wrong in ("x", [[1, "p", 0]], [[0, "p"]], [[0, "p", 0], [0, "p", 1]], [[at_, "p", 0] for at_ in range(9)]):
@@ -396,7 +396,7 @@ async def test_a_session_that_shares_nothing_has_no_origins_in_its_export() -> N
 async def test_a_moved_session_still_shares() -> None:
     """Under its new id, parent and fork alike."""
     async with open_talks() as at:
-        await at.said("one", SECRET, "ok")
+        await at.add_messages("one", SECRET, "ok")
         await fork_of(at, "one", "two")
         await at.hf.move(at.ref("one"), id="moved")
         await at.hf.move(at.ref("two"), id="fork")

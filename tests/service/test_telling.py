@@ -21,11 +21,11 @@ from tests.clocks import Clock
 from tests.service.life_kit import (
     MEMORY,
     RecordingHook,
+    change_schedule,
     close_with_hooks,
     file,
     life,
     list_due_hooks,
-    patience,
     ref,
     state,
     talk,
@@ -139,7 +139,7 @@ async def test_only_those_that_want_a_reason_hear_of_it(tmp_path: Path, clock: C
 async def test_hooks_are_told_in_order_each_awaited_and_apart(tmp_path: Path, clock: Clock) -> None:
     """One that raises, one that ends itself and one that hangs do not keep the others from hearing."""
     async with life(file(tmp_path), clock) as hf:
-        patience(hf, call_seconds=0.05)
+        change_schedule(hf, call_seconds=0.05)
         order: list[str] = []
 
         async def slow(session: EndedSession, reason: str) -> None:
@@ -183,7 +183,7 @@ async def test_hooks_are_told_in_order_each_awaited_and_apart(tmp_path: Path, cl
 async def test_a_hook_that_does_not_stop_is_left_behind(tmp_path: Path, clock: Clock) -> None:
     """It holds up neither the next hook nor the end of the process for long."""
     async with life(file(tmp_path), clock) as hf:
-        patience(hf, call_seconds=0.01)
+        change_schedule(hf, call_seconds=0.01)
         release, ear = asyncio.Event(), RecordingHook()
 
         async def stubborn(session: EndedSession, reason: str) -> None:
@@ -250,7 +250,7 @@ async def test_at_a_clean_end_those_hear_of_it_that_asked(tmp_path: Path, clock:
 async def test_the_end_does_not_wait_for_ever(tmp_path: Path, clock: Clock) -> None:
     """What hangs then is left to the next start."""
     async with life(file(tmp_path), clock) as hf:
-        patience(hf, close_seconds=0.05)
+        change_schedule(hf, close_seconds=0.05)
         began = asyncio.Event()
 
         async def hangs(session: EndedSession, reason: str) -> None:

@@ -14,11 +14,11 @@ from tests.clocks import Clock
 from tests.service.life_kit import (
     DAY,
     RecordingHook,
+    change_schedule,
     close_with_hooks,
     file,
     life,
     list_due_hooks,
-    patience,
     ref,
     state,
     talk,
@@ -102,7 +102,7 @@ async def test_a_deleted_session_waits_for_its_last_hook(tmp_path: Path, clock: 
 async def test_it_is_given_up_in_the_end(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     """With a line in the log; what waited for it goes."""
     async with life(file(tmp_path), clock) as hf:
-        patience(hf, max_attempts=3)
+        change_schedule(hf, max_attempts=3)
         ear = RecordingHook()
         ear.failing = 99
         hf.add_hook(ear)

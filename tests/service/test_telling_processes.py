@@ -19,7 +19,7 @@ from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.wrapper import StoreWrapper
 from tests.clocks import Clock
-from tests.service.life_kit import RecordingHook, life, list_due_hooks, patience, ref, rows, talk
+from tests.service.life_kit import RecordingHook, change_schedule, life, list_due_hooks, ref, rows, talk
 from tests.stores.servers import place
 
 # -- a crash between any two steps ----------------------------------------------
@@ -189,4 +189,4 @@ async def test_the_claim_of_a_process_that_died_is_taken_over(shared: str, clock
         clock.now += 90_000
         await two.sweep()
         assert ear.heard == [("close", "a")]
-        patience(one, close_seconds=0.01)
+        change_schedule(one, close_seconds=0.01)

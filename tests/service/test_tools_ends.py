@@ -125,7 +125,7 @@ async def test_calls_that_were_never_run() -> None:
         task.cancel()
         await asyncio.wait([task])
         async with desk.hf.engine.locks.make_exclusive_lock(REF):
-            assert NOT_RUN in (await desk.told())[-1]
+            assert NOT_RUN in (await desk.describe_log())[-1]
         assert (await desk.hf.store.get(REF)).tail.open_calls == ()
 
 
@@ -248,4 +248,4 @@ async def test_another_turn_interrupts_a_tool() -> None:
         with pytest.raises(TurnInterrupted):
             await task
         assert [entry.kind for entry in await desk.log()] == ["user", "calls", "result", "user", "assistant"]
-        assert "cancelled" in (await desk.told())[2]
+        assert "cancelled" in (await desk.describe_log())[2]

@@ -38,7 +38,7 @@ async def test_a_reply_by_way_of_a_tool() -> None:
         assert content(completion) == "It was sent."
         assert completion["choices"][0]["finish_reason"] == "stop"
         assert "tool_calls" not in completion["choices"][0]["message"]
-        assert await desk.told() == [
+        assert await desk.describe_log() == [
             "user: Where is my order?",
             "assistant find_order(c1): ",
             'tool c1: {"order":7,"status":"sent"}',
@@ -70,7 +70,7 @@ async def test_calls_of_one_message_run_side_by_side() -> None:
     script = [make_reply(None, ("a", "first", {}), ("b", "second", {}), ("c", "third", "")), make_reply("Done.")]
     async with bench(script, first, second, third) as desk:
         await desk.ask("go")
-        told = await desk.told()
+        told = await desk.describe_log()
         assert sorted(told[2:5]) == ["tool a: one", "tool b: two", "tool c: three"]
         assert {entry.unit for entry in (await desk.log())[1:5]} == {1}
 
@@ -329,7 +329,7 @@ async def test_at_the_bound_an_answer_is_an_answer() -> None:
         async with bench(looped, shout, limits=ToolLimits(rounds=1)) as desk:
             completion = await desk.ask("go")
             assert (content(completion), completion["choices"][0]["finish_reason"]) == ("Enough.", reason)
-            assert (await desk.told())[-1] == "assistant: Enough."
+            assert (await desk.describe_log())[-1] == "assistant: Enough."
 
 
 async def test_no_rounds_at_all() -> None:
@@ -376,7 +376,7 @@ async def test_calls_of_both_kinds(by: str) -> None:
         assert choice["finish_reason"] == "tool_calls"
         assert choice["message"]["content"] == "Opening."
         assert [call["id"] for call in choice["message"]["tool_calls"]] == ["a", "c"]
-        assert await desk.told() == [
+        assert await desk.describe_log() == [
             "user: go",
             "assistant open_door(a) shout(b) open_door(c): Opening.",
             "tool b: X",

@@ -304,7 +304,7 @@ async def test_where_all_fail_the_turn_fails_with_the_first_error() -> None:
     async with open_workflow_bench({"hope": DOWN, "doubt": other}, PANEL) as desk:
         with pytest.raises(ModelUnavailable, match="503"):
             await desk.ask("go", agent="panel")
-        assert await desk.told() == ["user: go"]
+        assert await desk.describe_log() == ["user: go"]
         assert (await desk.session.info()).claim is None
 
 

@@ -29,7 +29,7 @@ Call = tuple[str, str, Any]
 def make_reply(
     text: str | None = None, *calls: Call, reason: str | None = None, usage: Any = USAGE
 ) -> list[dict[str, Any]]:
-    """A reply of the model as chunks: words, calls, usage."""
+    """Return a reply of the model as chunks: text, calls and usage."""
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if calls:
         message["tool_calls"] = [make_call(*call) for call in calls]
@@ -53,7 +53,7 @@ def content(completion: dict[str, Any]) -> Any:
 
 
 class Bench:
-    """A Holdfast with session `s`, and the model behind it."""
+    """A Holdfast with session `s`, and its model."""
 
     def __init__(self, hf: Holdfast, model: ScriptedModel, session: SessionHandle) -> None:
         self.hf = hf
@@ -68,7 +68,7 @@ class Bench:
         return Turn(self.hf.engine, TurnRequest(ref=REF, responder=responder, incoming=incoming, **fields))
 
     async def ask(self, *messages: str | dict[str, Any], **fields: Any) -> dict[str, Any]:
-        """What a client collects of a turn."""
+        """Run a turn and return the completion as a client collects it."""
         collector = Collector()
         async for chunk in respond(self.turn(*messages, **fields)):
             collector.add(chunk)
@@ -77,8 +77,8 @@ class Bench:
     async def log(self) -> list[Entry]:
         return list(await self.hf.store.entries(REF))
 
-    async def told(self) -> list[str]:
-        """The live path in short: role, calls or the call that is answered, and content."""
+    async def describe_log(self) -> list[str]:
+        """Return the live path in short: role, calls or the id of the answered call, and content."""
         return [short(entry) for entry in await self.log()]
 
 
@@ -98,7 +98,7 @@ async def bench(
     limits: ToolLimits | None = None,
     **settings: Any,
 ) -> AsyncIterator[Bench]:
-    """A bench whose model says what stands in `script`, in order."""
+    """Open a bench whose model says what is in `script`, in order."""
     replies = None if callable(script) else iter(script)
     model = ScriptedModel(script if callable(script) else lambda _: next(replies))  # type: ignore[arg-type]  # an iterator then
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=model)}, agents)

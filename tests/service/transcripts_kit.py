@@ -1,4 +1,4 @@
-"""What tests of transcripts share: a store whose sessions have them, and what a file says in short."""
+"""Shared by tests of transcripts: a store whose sessions have transcripts, and a short form of the files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REF = SessionRef("default", "s1")
 async def open_store_with_transcripts(
     folder: Path, *, url: str = "sqlite://:memory:", **settings: Any
 ) -> AsyncIterator[tuple[Store, Transcripts]]:
-    """A store whose sessions have transcripts in `folder/t`."""
+    """Open a store whose sessions have transcripts in `folder/t`."""
     transcripts = Transcripts(folder / "t", **settings)
     store = await open_store(url, tenant="default")
     try:
@@ -48,7 +48,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def describe_file(path: Path) -> list[Any]:
-    """What a file says, in short: its header, texts, and what was retired."""
+    """Return a file in short: its header, texts, and what was retired."""
     return [_short(line) for line in lines(path)]
 
 
@@ -59,7 +59,7 @@ def _short(line: dict[str, Any]) -> Any:
 
 
 async def end(store: Store, reason: EndReason, *, ref: SessionRef = REF, withdrawn: bool = False) -> EndedSession:
-    """The session, ended: as a hook gets it."""
+    """Return the ended session as hooks get it."""
     ending = Ending(
         id=f"end_{reason}",
         user_id=ref.user_id,

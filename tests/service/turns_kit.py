@@ -1,4 +1,4 @@
-"""A model whose answers wait for the test, and Holdfasts on one database that it answers in: for tests of turns at once."""
+"""A model whose answers wait for the test, and Holdfasts on one database that use it: for tests of concurrent turns."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ REF = SessionRef("default", "s")
 
 
 class Stage:
-    """A model that answers `a` with `re:a`, in two pieces; behind the first one it waits where it was told to.
+    """A model that answers `a` with `re: a` in two pieces, and waits after the first piece if it is held.
 
     Attributes:
-        held: the texts whose answers wait; None: all of them.
-        asked: the texts that it was asked so far.
+        held: The texts whose answers wait; None means all.
+        asked: The texts that it was asked so far.
     """
 
     name = "stage"
@@ -39,7 +39,6 @@ class Stage:
     async def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """See `Model.stream`."""
         text = next(one["content"] for one in reversed(request["messages"]) if one["role"] == "user")
         self.asked.append(text)
         self._ring()
@@ -68,12 +67,12 @@ class Stage:
         await self._rings.wait()
 
     async def until(self, text: str) -> None:
-        """Wait until it was asked `text`."""
+        """Wait until the model was asked `text`."""
         while text not in self.asked:
             await self._next()
 
     def go_on(self, *texts: str) -> None:
-        """Let the answers to these go on; without any, all, from now on."""
+        """Release the answers to these texts; without any, all answers from now on."""
         self.held = (self.held or set()) - set(texts) if texts else set()
         self._ring()
 
@@ -82,7 +81,7 @@ class Stage:
 async def open_stage(
     url: str, *, openings: int = 1, stage: Stage | None = None, clock: Clock | None = None, **settings: Any
 ) -> AsyncIterator[tuple[list[Holdfast], Stage]]:
-    """Openings of one database with session `s` in it, and the model that answers in all of them."""
+    """Open a database with session `s` several times, with one model for all."""
     stage, clock = stage or Stage(), clock or Clock()
     async with AsyncExitStack() as stack:
         opened = []
@@ -96,13 +95,13 @@ async def open_stage(
 
 
 async def say(hf: Holdfast, text: str, **how: Any) -> str:
-    """A turn of `s`; what was answered."""
+    """Run a turn of `s` and return the reply."""
     handle = hf.handle(await hf.store.get(REF))
     return str((await handle.send(text, **how))["choices"][0]["message"]["content"])
 
 
 async def start_turn(hf: Holdfast, stage: Stage, text: str, **how: Any) -> asyncio.Task[str]:
-    """A turn of `s` whose model was asked, and is held."""
+    """Start a turn of `s` whose model has been called and is held."""
     assert stage.held is not None
     stage.held.add(text)
     task = asyncio.create_task(say(hf, text, **how))
@@ -111,22 +110,22 @@ async def start_turn(hf: Holdfast, stage: Stage, text: str, **how: Any) -> async
 
 
 async def wait_for_waiting(hf: Holdfast, number: int, *tasks: asyncio.Task[Any]) -> None:
-    """Return when so many wait for the turn of `s` that runs, or one of `tasks` is done, which it should not be."""
+    """Wait until that many turns wait for the running turn of `s`, or one of `tasks` ends, which it should not."""
     await until(lambda: len(get_queue(hf)) > number, *tasks)
 
 
 def get_queue(hf: Holdfast) -> list[SessionLock]:
-    """Those that have or wait for the turn of `s` in a process."""
+    """Return the running and waiting turns of `s` in a process."""
     return hf.engine.locks.list_line(REF)
 
 
 async def renew_claim(hf: Holdfast) -> int:
-    """Do what a running turn does each time that its claim has to be renewed or looked at; milliseconds until the next."""
+    """Do what a running turn does when its claim must be renewed or checked; return the milliseconds until the next time."""
     return await get_queue(hf)[0].renew()
 
 
 def retry_at_once(*openings: Holdfast) -> None:
-    """Who waits for another server looks again and again."""
+    """Make turns that wait for another server retry without pauses."""
     for hf in openings:
         hf.engine.locks.pause = lambda _: asyncio.sleep(0)
 
@@ -136,13 +135,13 @@ async def get_claim(hf: Holdfast) -> Claim | None:
 
 
 async def is_stop_wanted(hf: Holdfast) -> bool:
-    """Whether somebody waits for the turn that runs to stop."""
+    """Return True if another turn wants the running turn to stop."""
     claim = await get_claim(hf)
     return claim is not None and claim.wanted
 
 
 async def log(hf: Holdfast) -> list[str]:
-    """The texts of the live path; those of cut replies with a mark."""
+    """Return the texts of the live path, with a mark for cut replies."""
     entries = await hf.store.entries(REF)
     cut = [bool((entry.metadata or {}).get("interrupted")) for entry in entries]
     return [entry.message.text.strip() + ("|" if was else "") for entry, was in zip(entries, cut, strict=True)]

@@ -1,4 +1,4 @@
-"""What tests of voice share: a session with some messages, and its log in short."""
+"""Shared by tests of voice: a session with some messages, and its log in short."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def result(name: str = "c") -> dict[str, Any]:
 async def open_session_and_holdfast(
     *messages: dict[str, Any], **settings: Any
 ) -> AsyncIterator[tuple[Holdfast, SessionHandle]]:
-    """A session with these messages, at a time that stands, and what opened it."""
+    """Open a session with these messages at a fixed time, and its Holdfast."""
     async with holdfast.open(MEMORY, clock=lambda: NOW, **settings) as hf:
         session = await hf.session("s")
         if messages:
@@ -49,13 +49,13 @@ async def open_session_and_holdfast(
 
 @asynccontextmanager
 async def open_session(*messages: dict[str, Any], **settings: Any) -> AsyncIterator[SessionHandle]:
-    """The session alone."""
+    """Open only the session."""
     async with open_session_and_holdfast(*messages, **settings) as (_, session):
         yield session
 
 
 async def describe_log(session: SessionHandle) -> list[tuple[Any, ...]]:
-    """The live path in short: turn, role, text, and what was generated of what was cut."""
+    """Return the live path in short: turn, role, text, and the generated text of cut replies."""
     found = []
     for entry in await session.entries():
         original = (entry.metadata or {}).get("original")

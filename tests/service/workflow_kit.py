@@ -1,4 +1,4 @@
-"""A bench for tests of workflows: a model that speaks for each agent, and what the log has of it in short."""
+"""A bench for tests of workflows: a model that speaks for each agent, and the log in short."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PANEL = agents(
 
 
 def get_agent(request: Mapping[str, Any]) -> str:
-    """The agent that a call is made for, by its instruction."""
+    """Return the agent of a call, by its instruction."""
     return str(request["messages"][0]["content"]).removeprefix("I am ").split()[0]
 
 
@@ -41,7 +41,7 @@ def get_agent(request: Mapping[str, Any]) -> str:
 async def open_workflow_bench(
     lines: Mapping[str, Any], roster: dict[str, Agent], *tools: Any, **settings: Any
 ) -> AsyncIterator[Bench]:
-    """A bench whose model says for each agent what its line is; of a list one after the other."""
+    """Open a bench whose model says each agent's line; a list is said one after the other."""
     left = {
         name: iter(line)
         for name, line in lines.items()
@@ -58,7 +58,7 @@ async def open_workflow_bench(
 
 
 def describe_entries(entries: list[Entry]) -> list[str]:
-    """Each entry in short with its agent, its branch, and whether the client saw it."""
+    """Return each entry in short with its agent, its branch, and whether the client saw it."""
     rows = []
     for entry in entries:
         metadata = entry.metadata or {}
@@ -70,13 +70,13 @@ def describe_entries(entries: list[Entry]) -> list[str]:
 
 
 def get_prompt(desk: Bench, name: str) -> list[str]:
-    """What an agent was told in its last prompt, behind its instruction; without the session's marker."""
+    """Return the last prompt of an agent without its instruction and the session marker."""
     prompt = next(prompt for prompt in reversed(desk.model.prompts) if get_agent({"messages": prompt}) == name)
     return [f"{one['role']}: {unmarked(one['content'])}" for one in prompt[1:]]
 
 
 def check_units(entries: Sequence[Entry]) -> None:
-    """Every result stands directly behind the message with its call, and nothing else between."""
+    """Check that every result directly follows the message with its call."""
     open_calls: list[str] = []
     for entry in entries:
         if entry.kind == "result":

@@ -1,4 +1,4 @@
-"""A bench for tests of workspaces: a clock, a git of the machine's user, and what it says of one."""
+"""A bench for tests of workspaces: a clock, and the machine's own git."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ LARGE = b"x" * (WORKSPACE_FILE_BYTES + 1)
 
 @pytest.fixture(name="kept")
 def _kept(tmp_path: Path) -> Workspaces:
-    """Where workspaces are to be: nothing is there yet."""
+    """A path for workspaces where nothing exists yet."""
     return Workspaces(tmp_path / "deep" / "workspaces", TickingClock())
 
 
 @pytest.fixture(name="one")
 async def _one(kept: Workspaces) -> Workspace:
-    """A workspace that was opened."""
+    """An open workspace."""
     workspace = kept.workspace("default", "writer")
     await workspace.open()
     return workspace
 
 
 def git(folder: Path, *arguments: str, **more: Any) -> str:
-    """What a git of the machine's user says there."""
+    """Run the machine's git and return its output."""
     done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, check=True, **more)
     out: bytes = done.stdout
     return out.decode("utf-8", "surrogateescape")
@@ -49,13 +49,13 @@ async def subjects(workspace: Workspace) -> list[str]:
 
 
 def check_repository(workspace: Workspace) -> None:
-    """Git finds nothing to complain about, and nothing is staged."""
+    """Check that git finds no errors and nothing is staged."""
     git(workspace.folder, "fsck", "--strict", "--full")
     assert git(workspace.folder, "diff", "--cached", "--name-only") == ""
 
 
 def everything(workspace: Workspace) -> bytes:
-    """Every object of the repository, whether anything leads to it or not, and every file in it."""
+    """Return every object of the repository, reachable or not, and every file in it."""
     told = ["git", "cat-file", "--batch-all-objects", "--batch", "--unordered"]
     objects = subprocess.run(told, cwd=workspace.folder, capture_output=True, check=True).stdout
     return objects + b"".join(path.read_bytes() for path in (workspace.folder / ".git").rglob("*") if path.is_file())
