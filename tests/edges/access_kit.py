@@ -1,4 +1,6 @@
-"""A server that takes keys and tokens, each kind of caller, and a request to each of its routes for something of ada's."""
+"""Start a server that accepts keys and tokens, make each kind of caller, and build a request for each route about
+ada's objects.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +75,7 @@ MEMORY: Final = "mem_" + "0" * 31 + "1"
 
 
 def auth(folder: Path) -> str:
-    """The configuration: keys, tokens and workspaces."""
+    """Return configuration with keys, tokens and workspaces."""
     file = folder / "jwks.json"
     file.write_bytes(key_set())
     said = {"jwks_file": str(file), "issuer": ISSUER, "audience": AUDIENCE, "role_claim": "role"}
@@ -82,7 +84,7 @@ def auth(folder: Path) -> str:
 
 
 async def callers(served: Served) -> dict[str, dict[str, str]]:
-    """The headers of each kind of caller."""
+    """Return the headers of each kind of caller."""
     hf = served.hf
     await hf.store.revoke_key((revoked := await made(hf)).split("_")[1], timestamp=START)
     keys = {
@@ -108,13 +110,13 @@ async def callers(served: Served) -> dict[str, dict[str, str]]:
 
 @asynccontextmanager
 async def server(folder: Path) -> AsyncIterator[Served]:
-    """A server that takes keys and tokens, with a clock that stands."""
+    """Run a server that accepts keys and tokens, with a fixed clock."""
     async with gateway(lambda _: "ok", auth(folder), clock=Clock()) as (served, _):
         yield served
 
 
-async def furnish(served: Served, user: str = "ada") -> None:
-    """Ada's session, with all that a route may name."""
+async def create_objects(served: Served, user: str = "ada") -> None:
+    """Create ada's session and every object that a route can name."""
     hf, ref = served.hf, SessionRef(user, "s")
     for tenant in (hf.tenant, "t2"):
         async with hf.serve_tenant(tenant) as one:
@@ -152,7 +154,7 @@ async def furnish(served: Served, user: str = "ada") -> None:
 
 
 def url(path: str, **names: str) -> str:
-    """A route with its parameters filled in."""
+    """Return a route's path with its parameters filled in."""
     known = {
         "session_id": "s",
         "seq": "0",
@@ -168,7 +170,7 @@ def url(path: str, **names: str) -> str:
 
 
 async def ask(served: Served, route: tuple[str, str], headers: dict[str, str], query: str = "", **names: str) -> Any:
-    """A request of that route that is right but for who asks."""
+    """Send a valid request to that route with the caller's headers."""
     method, path = route
     content = b"x" if route == ("PUT", "/v1/sessions/{session_id}/artifacts/{name}") else None
     if route in BODIES:
@@ -177,8 +179,8 @@ async def ask(served: Served, route: tuple[str, str], headers: dict[str, str], q
     return await served.http.request(method, url(path, **names) + query, headers=headers, content=content)
 
 
-async def everything(served: Served) -> Any:
-    """All that ada has in the server's own tenant."""
+async def load_everything(served: Served) -> Any:
+    """Return everything that ada has in the server's own tenant."""
     ref = SessionRef("ada", "s")
     return (
         await served.hf.export(ref, retired=True, calls=True, digests=True),
@@ -188,6 +190,6 @@ async def everything(served: Served) -> Any:
     )
 
 
-def same(response: Any) -> str:
-    """An answer, whichever name it was asked for."""
+def normalize_session_name(response: Any) -> str:
+    """Return the answer with the session name normalized."""
     return str(response.text).replace("'q'", "'s'")

@@ -1,4 +1,4 @@
-"""What tests of the command line share."""
+"""Shared helpers for tests of the command line."""
 
 from __future__ import annotations
 

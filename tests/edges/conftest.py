@@ -1,4 +1,4 @@
-"""What the tests at the edges share."""
+"""Shared fixtures for the edge tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.edges.raw_client import drop_all
 
 @pytest.fixture
 def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A command is run where nothing is, and nothing says which colours it has."""
+    """Run every command in an empty folder without color settings."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -20,6 +20,6 @@ def in_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def lines_end() -> AsyncIterator[None]:
-    """Nobody leaves a socket of `tests.edges.raw_client` open."""
+    """Close all sockets that `tests.edges.raw_client` left open."""
     yield
     drop_all()

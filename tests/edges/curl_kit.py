@@ -1,4 +1,4 @@
-"""The curl commands of a page, and the requests that they are."""
+"""Parse the curl commands of a page into requests."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FORM = "application/x-www-form-urlencoded"
 
 
 class Request(NamedTuple):
-    """What curl sends."""
+    """A request as curl would send it."""
 
     method: str
     path: str
@@ -21,15 +21,15 @@ class Request(NamedTuple):
     body: str | None
 
 
-def commands(page: Path) -> Iterator[Request]:
-    """Those of a page's blocks, in order."""
+def parse_commands(page: Path) -> Iterator[Request]:
+    """Yield the requests of the page's shell blocks, in order."""
     for block in re.findall(r"```(?:sh|bash)\n(.*?)```", page.read_text(), re.DOTALL):
         for found in re.finditer(r"^curl (?:\\\n|'[^']*'|[^'\n\\])*", block, re.MULTILINE):
-            yield request(shlex.split(found[0]))
+            yield parse_request(shlex.split(found[0]))
 
 
-def request(words: list[str]) -> Request:
-    """A command by its words: its options have one value each."""
+def parse_request(words: list[str]) -> Request:
+    """Parse one curl command; each option has one value."""
     given = dict(pairwise(words))
     headers = {
         name.lower(): value

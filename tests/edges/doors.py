@@ -1,4 +1,4 @@
-"""A server with both doors, before an upstream of either kind, and the official client for each."""
+"""A server with both APIs in front of an upstream of either kind, and the official client for each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAMPLING = ("temperature", "top_k", "top_p")
 
 @dataclass(kw_only=True)
 class Doors:
-    """What a test works with."""
+    """The server, its upstreams and its clients."""
 
     served: Served
     gpt: ScriptedUpstream
@@ -35,7 +35,10 @@ class Doors:
     """An `AsyncAnthropic` that tries nothing again by itself. (Its overloads want literal types; tests pass what may be wrong.)"""
 
     async def ask(self, messages: str | list[Any], *, stream: bool = False, **fields: Any) -> Any:
-        """A turn by the Messages door, its final message, streamed or not; `session_id` and others of ours go into the body."""
+        """Run a turn through the Messages API, streamed or not; return its final message.
+
+        Extra fields go into the body.
+        """
         given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         own = {name: fields.pop(name) for name in (*OURS, *SAMPLING) if name in fields}
         asked = {"model": "gpt-4o", "max_tokens": 100, "messages": given, "extra_body": own, **fields}
@@ -45,20 +48,23 @@ class Doors:
             return await events.get_final_message()
 
     async def chat(self, messages: str | list[Any], session_id: str | None = None, **fields: Any) -> Any:
-        """A turn by the other door: the assistant's message."""
+        """Run a turn through the Chat Completions API; return the assistant's message."""
         given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         own = {"session_id": session_id} if session_id else {}
         asked = {"model": "gpt-4o", "messages": given, "extra_body": own, **fields}
         return (await self.served.client.chat.completions.create(**asked)).choices[0].message
 
     async def entries(self, session_id: str) -> Sequence[Any]:
-        """The live path."""
+        """Return the live entries of the session."""
         return await self.served.hf.store.entries(SessionRef("default", session_id))
 
 
 @asynccontextmanager
 async def doors(gpt: Script = (), claude: Script = (), *more: str, **options: Any) -> AsyncIterator[Doors]:
-    """A server before two scripted upstreams: `default` is OpenAI's, `claude` Anthropic's; `more` lines of configuration."""
+    """Start a server with two scripted upstreams:
+
+    `default` is OpenAI's, `claude` is Anthropic's. `more` adds lines of configuration.
+    """
     async with ScriptedUpstream(gpt) as one, AnthropicUpstream(claude) as other:
         common = {"api_key": UPSTREAM_KEY, "timeout": {"connect": "2s", "read": "20s"}}
         llms = {

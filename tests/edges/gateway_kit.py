@@ -1,4 +1,4 @@
-"""What tests of the gateway share: a reply in known words, clients that leave in the middle of it, tools, and what a server tells of itself."""
+"""Shared helpers for gateway tests: a scripted reply, clients that disconnect, tools, and metrics."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ async def entries(served: Served) -> tuple[Entry, ...]:
     return await served.hf.store.entries(REF)
 
 
-async def goes_on(served: Served, upstream: ScriptedUpstream) -> list[dict[str, Any]]:
-    """The next turn on the session works; the conversation that the model is sent in it."""
+async def assert_next_turn_works(served: Served, upstream: ScriptedUpstream) -> list[dict[str, Any]]:
+    """Run another turn on the session; return the conversation that the model receives."""
     before = len(upstream.requests)
     answer = await served.chat("go on")
     assert answer["status"] == 200, answer
@@ -44,8 +44,10 @@ async def goes_on(served: Served, upstream: ScriptedUpstream) -> list[dict[str, 
     return sent
 
 
-async def heard(client: httpx2.AsyncClient, body: dict[str, Any], text: str | None, upstream: ScriptedUpstream) -> None:
-    """Send a request and leave: when `text` has come in its stream, or at once when the model has been asked."""
+async def send_and_disconnect(
+    client: httpx2.AsyncClient, body: dict[str, Any], text: str | None, upstream: ScriptedUpstream
+) -> None:
+    """Send a request and disconnect: once `text` has arrived in the stream, or as soon as the model has been called."""
     if not text:
         request = client.build_request("POST", "/v1/chat/completions", json=body)
 
@@ -79,21 +81,21 @@ def note(context: ToolContext, text: str) -> str:
 
 
 @asynccontextmanager
-async def tooled(
+async def gateway_with_tools(
     script: Sequence[Any], *tools: Any, more: Sequence[str] = (), **limits: Any
 ) -> AsyncIterator[tuple[Served, ScriptedUpstream]]:
-    """A gateway whose model may call these."""
+    """Run a gateway whose model can call these tools."""
     async with gateway(script, *more) as (served, upstream):
         served.hf.roster.tools = make_toolset(tools or (find_order, note), ToolLimits(**limits))
         yield served, upstream
 
 
-async def metric(served: Served, name: str) -> float:
-    """A figure of the server's, by the beginning of its line."""
+async def read_metric(served: Served, name: str) -> float:
+    """Return the value of the metric whose line starts with `name`."""
     text = (await served.http.get("/metrics")).text
     return float(next(line.split()[-1] for line in text.splitlines() if line.startswith(name)))
 
 
-def blocked(served: Served) -> int:
-    """Connections whose clients have more to read than the server keeps for them."""
+def count_blocked_connections(served: Served) -> int:
+    """Return how many connections have more unread data than the server buffers for them."""
     return sum(cast("Any", one).flow.write_paused for one in served.server.server_state.connections)

@@ -1,4 +1,4 @@
-"""API keys and tokens for the tests of who may what."""
+"""API keys and tokens for the authorization tests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _numbers = count(1)
 
 
 async def made(hf: Holdfast, **fields: Any) -> str:
-    """A key that the store of `hf` keeps: its text."""
+    """Create a key in the store of `hf`; return its text."""
     key = create_key(next(_numbers).to_bytes(ID_RANDOM + SECRET_RANDOM, "little"))
     known = {"tenant": hf.tenant, "created_at": START, **fields}
     await hf.store.add_key(ApiKey(id=key.id, hash=key.hash, **known))
@@ -28,7 +28,7 @@ async def made(hf: Holdfast, **fields: Any) -> str:
 
 
 def bearer(key: str) -> dict[str, str]:
-    """The header that shows a key."""
+    """Return the header that carries a key."""
     return {"authorization": f"Bearer {key}"}
 
 
@@ -37,7 +37,7 @@ def bearer(key: str) -> dict[str, str]:
 
 @cache
 def signing_key(kind: str = "RS256") -> Any:
-    """A private key of that kind; the same one each time."""
+    """Return a private key of that kind, the same one each time."""
     if kind == "ES256":
         return ec.generate_private_key(ec.SECP256R1())
     if kind == "EdDSA":
@@ -46,19 +46,19 @@ def signing_key(kind: str = "RS256") -> Any:
 
 
 def public_key(kind: str = "RS256", *, kid: str | None = "k1", **more: Any) -> dict[str, Any]:
-    """The public half as a JSON Web Key."""
+    """Return the public half as a JSON Web Key."""
     made_by: Any = jwt.get_algorithm_by_name(kind)
     data = made_by.to_jwk(signing_key(kind).public_key(), as_dict=True)
     return {**data, **({"kid": kid} if kid is not None else {}), **more}
 
 
 def key_set(*keys: dict[str, Any]) -> bytes:
-    """A key set with these keys."""
+    """Return a key set with these keys."""
     return json.dumps({"keys": list(keys or (public_key(),))}).encode()
 
 
 def token(kind: str = "RS256", *, kid: str | None = "k1", now: int = START, **claims: Any) -> str:
-    """A token of the issuer; a claim of None is left out."""
+    """Return a token of the issuer; a claim of None is omitted."""
     known = {"iss": ISSUER, "aud": AUDIENCE, "sub": "ada", "exp": now // 1000 + 600, **claims}
     said = {name: value for name, value in known.items() if value is not None}
     headers = {} if kid is None else {"kid": kid}

@@ -1,4 +1,4 @@
-"""Requests that something is wrong with, on each route where it can be, and a server that fails: for `test_server_openapi.py`."""
+"""Invalid requests for each route, and a failing server: for `test_server_openapi.py`."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ BODIES = {
 
 
 def sample(route: Route, path: str = "") -> bytes | None:
-    """A body that an operation takes."""
+    """Return a valid body for an operation."""
     if isinstance(route.body, type):
         body = BODIES.get(route.body.__name__)
         return body.replace(b"user:", b"app:") if body and path == APP_STATE else body
     return b"content" if route.body else None
 
 
-async def bads(walk: Walk) -> None:
-    """Everything that can be wrong with a request, on each route where it can."""
+async def send_bad_requests(walk: Walk) -> None:
+    """Send every kind of invalid request to each route that can reject it."""
     walk.good = False
     await walk("PUT", ONE, body={"messages": LOG})
     for user in ("ada", "bob"):
@@ -82,8 +82,8 @@ async def bads(walk: Walk) -> None:
         await walk("GET", path, "?after=gone")
         await walk("GET", path, "?after=twice")
     await walk("POST", "/v1/sessions", body={"id": "s"})
-    await misused(walk)
-    await ill_kept(walk)
+    await send_bad_artifact_requests(walk)
+    await send_bad_state_requests(walk)
     secret = {"metadata": {"key": "canary-77"}}
     for method, path in (("POST", "/v1/sessions"), ("PATCH", ONE)):
         assert (await walk(method, path, body=secret)).status_code == 422
@@ -108,8 +108,8 @@ async def bads(walk: Walk) -> None:
             await walk("POST", path, body=body, Idempotency_Key="same")
 
 
-async def ill_kept(walk: Walk) -> None:
-    """What can be wrong with state alone."""
+async def send_bad_state_requests(walk: Walk) -> None:
+    """Send invalid state requests."""
     for path, key in ((f"{ONE}/state", "a"), (USER_STATE, "user:a"), (APP_STATE, "app:a")):
         for value, headers in ((1, {"If_Match": "77"}), ("canary-77", {})):
             await walk("PATCH", path, body={key: value}, **headers)
@@ -118,8 +118,8 @@ async def ill_kept(walk: Walk) -> None:
             await walk("DELETE", path, If_Match="77")
 
 
-async def misused(walk: Walk) -> None:
-    """What can be wrong with artifacts alone."""
+async def send_bad_artifact_requests(walk: Walk) -> None:
+    """Send invalid artifact requests."""
     await walk("PUT", ARTIFACT, "", b"x")
     await walk("GET", ARTIFACT, Range="bytes=5-")
     await walk("PUT", ARTIFACT, "", b"x", If_Match="77")
@@ -127,8 +127,8 @@ async def misused(walk: Walk) -> None:
     await walk("PUT", ARTIFACT, "", b"x" * 5000)
 
 
-async def unembedded(walk: Walk) -> None:
-    """A search by vector whose query gets none."""
+async def search_without_embedder(walk: Walk) -> None:
+    """Search by vector while the embedder is unavailable."""
 
     class Away:
         name, dimension = "test/away", 2
@@ -137,7 +137,7 @@ async def unembedded(walk: Walk) -> None:
             raise errors.EmbeddingFailed("away", again=True)
 
         async def close(self) -> None:
-            """Nothing to let go of."""
+            """Do nothing: there are no resources to release."""
 
     index: Any = walk.hf.engine.index
     index.embedder = Away()
@@ -145,8 +145,8 @@ async def unembedded(walk: Walk) -> None:
     index.embedder = None
 
 
-async def ill_remembered(walk: Walk) -> None:
-    """What can be wrong with memories alone: none of that id, another version, a secret."""
+async def send_bad_memory_requests(walk: Walk) -> None:
+    """Send invalid memory requests: unknown id, stale version, a secret."""
     walk.good = True
     one = (await walk("POST", MEMORIES, body={"content": "Ann likes ale"})).json()["id"]
     walk.good = False
@@ -165,8 +165,8 @@ async def ill_remembered(walk: Walk) -> None:
         await walk(method, path, body=body, memory="%FF")
 
 
-async def ill_committed(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What can be wrong with workspaces alone: no such agent, a secret, no git."""
+async def send_bad_workspace_requests(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send invalid workspace requests: unknown agent, a secret, git missing."""
     walk.good = False
     await walk("GET", f"{WORKSPACE}/history", id="gone")
     await walk("POST", f"{WORKSPACE}/checkpoint", body={}, id="gone")
@@ -177,8 +177,8 @@ async def ill_committed(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
         await walk("POST", f"{WORKSPACE}/checkpoint", body={}, id="support")
 
 
-async def broken(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A store that cannot, and a server that fails."""
+async def send_requests_to_broken_store(walk: Walk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Send requests while the store fails, and while the server does."""
     failures = ((errors.StoreUnavailable("full"), 503), (ZeroDivisionError(), 500), (errors.StoreCorrupt("it"), 500))
     for error, status in failures:
 

@@ -1,4 +1,4 @@
-"""Requests of every route that it takes, in their variants: for `test_server_openapi.py`."""
+"""Valid requests for every route, in their variants: for `test_server_openapi.py`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.edges.openapi_kit import (
 )
 
 
-async def goods(walk: Walk) -> None:
-    """Every route with good input, in its variants."""
+async def send_good_requests(walk: Walk) -> None:
+    """Send valid input to every route, in its variants."""
     walk.good = True
     await walk("POST", "/v1/sessions", body={"state": {"a": 1}, "agent": "support"})
     await walk(
@@ -46,25 +46,25 @@ async def goods(walk: Walk) -> None:
         await walk("GET", path, "?after=s&after_user=ada")
     await walk("POST", MESSAGES, body={"messages": [HI]}, Idempotency_Key="k")
     await walk("PATCH", f"{MESSAGES}/{{seq}}", body={"pinned": False, "importance": None})
-    await prompted(walk)
-    await chatted(walk)
+    await build_prompts(walk)
+    await run_chats(walk)
     await walk("GET", MESSAGES, "?retired=true", id="chat")
     await walk("DELETE", f"{MESSAGES}/{{seq}}", seq="2")
-    await compacted(walk)
-    await moved(walk)
-    await voiced(walk)
-    await stored(walk)
-    await kept(walk)
+    await compact_sessions(walk)
+    await move_sessions(walk)
+    await send_voice_requests(walk)
+    await store_artifacts(walk)
+    await change_state(walk)
     await walk("DELETE", "/sessions/{session_id}", id="chat")
-    await stated(walk)
+    await use_facts(walk)
     await walk("DELETE", ONE)
     for path in ("/v1/models", "/healthz", "/readyz", "/metrics", "/openapi.json", "/docs", "/"):
         await walk("GET", path)
     await walk("GET", "/", Accept="text/html,application/xhtml+xml,*/*;q=0.8")
 
 
-async def prompted(walk: Walk) -> None:
-    """Working sets by each strategy, for each provider."""
+async def build_prompts(walk: Walk) -> None:
+    """Build working sets with each strategy, for each provider."""
     for strategy in STRATEGIES:
         await walk("POST", f"{ONE}/context", body={"strategy": strategy, "explain": True, "tools": [{"x": 1}]})
     composed = {"clear_tool_results": {"trigger": 10, "keep": 0, "clear_at_least": 1, "exclude_tools": ["a"]}}
@@ -77,18 +77,20 @@ async def prompted(walk: Walk) -> None:
         await walk("POST", f"{ONE}/context", body={"at_turn": 0, "dialect": dialect, "model": "gpt-4o"})
 
 
-async def stated(walk: Walk) -> None:
-    """Standing facts: listed, pinned and dropped."""
-    kept = await walk("PUT", ONE, "?user_id=ada", {"messages": [{"role": "user", "content": "I never eat any nuts."}]})
-    assert kept.is_success
+async def use_facts(walk: Walk) -> None:
+    """List, pin and drop standing facts."""
+    change_state = await walk(
+        "PUT", ONE, "?user_id=ada", {"messages": [{"role": "user", "content": "I never eat any nuts."}]}
+    )
+    assert change_state.is_success
     (fact,) = (await walk("GET", f"{ONE}/facts", "?strategy=digest&budget=10000")).json()["data"]
     assert (fact["text"], fact["source"]) == ("I never eat any nuts.", "message")
     for body in ({"pinned": True}, {"dropped": True}, {"dropped": False}):
         await walk("PATCH", f"{ONE}/facts/{{fact_id}}", body=body, fact=fact["id"])
 
 
-async def chatted(walk: Walk) -> None:
-    """Both doors of turns, and what is asked before one."""
+async def run_chats(walk: Walk) -> None:
+    """Run turns through both APIs, and the calls that precede one."""
     chat = {"session_id": "chat", "messages": [HI], "temperature": 0.5}
     await walk(*CHAT, body=chat, Idempotency_Key="k")
     await walk(*CHAT, body=chat, Idempotency_Key="k")
@@ -109,8 +111,8 @@ async def chatted(walk: Walk) -> None:
     await walk("GET", "/v1/models", "?limit=1&after_id=default", Anthropic_Version="2023-06-01")
 
 
-async def moved(walk: Walk) -> None:
-    """The routes of sessions that move or go."""
+async def move_sessions(walk: Walk) -> None:
+    """Call the routes that move and delete sessions."""
     for query in ("", "?retired=true", "?retired=true&calls=true"):
         exported = (await walk("GET", ONE, query, id="chat")).json()
         for imported in (False, True):
@@ -126,8 +128,8 @@ async def moved(walk: Walk) -> None:
     await walk("DELETE", "/v1/users/{user_id}", id="nobody")
 
 
-async def voiced(walk: Walk) -> None:
-    """What voice agents need."""
+async def send_voice_requests(walk: Walk) -> None:
+    """Call the routes that voice agents use."""
     await walk("PUT", ONE, "", {"messages": [HI, {"role": "assistant", "content": "one two three"}]}, id="voiced")
     for heard in ({}, {"content": "one two ", "timestamp": 5, "turn_id": 0}, {"chars": 4}, {"ms": 1, "total_ms": 9}):
         await walk("POST", f"{ONE}/interrupt", body=heard, id="voiced")
@@ -138,8 +140,8 @@ async def voiced(walk: Walk) -> None:
     await walk("GET", f"{ONE}/history", id="voiced")
 
 
-async def stored(walk: Walk) -> None:
-    """The routes of artifacts, with each kind of answer."""
+async def store_artifacts(walk: Walk) -> None:
+    """Call the artifact routes, with each kind of answer."""
     named = {"name": "user:a.txt"}
     put = await walk(
         "PUT", ARTIFACT, "?author=ada&metadata=%7B%22a%22%3A1%7D", b"hello", Content_Type="text/plain", **named
@@ -156,8 +158,8 @@ async def stored(walk: Walk) -> None:
     await walk("DELETE", ARTIFACT, **named)
 
 
-async def kept(walk: Walk) -> None:
-    """The routes of state, with each operation."""
+async def change_state(walk: Walk) -> None:
+    """Call the state routes, with each operation."""
     for path, key in ((f"{ONE}/state", "a"), (USER_STATE, "user:a"), (APP_STATE, "app:a")):
         await walk("PATCH", path, body={key: [1], f"{key}b": None, f"{key}c": {"d": "x"}})
         now = await walk("GET", path)
@@ -175,8 +177,8 @@ async def kept(walk: Walk) -> None:
         await walk("DELETE", path, If_Match=now.headers["etag"])
 
 
-async def remembered(walk: Walk) -> None:
-    """The routes of memories: new, merged, superseded, held and reviewed, recalled and forgotten."""
+async def use_memories(walk: Walk) -> None:
+    """Call the memory routes: new, merged, superseded, held and reviewed, recalled and forgotten."""
     walk.good = True
     new = {
         "content": "Ann likes tea",
@@ -199,7 +201,7 @@ async def remembered(walk: Walk) -> None:
 
 
 async def consolidate(walk: Walk) -> None:
-    """A dry run, a sweep, and the diary of it."""
+    """Run a dry run and a sweep, then read the diary."""
     walk.good = True
     for question in ("gin", "gin+now", "any+other+gin"):
         await walk("GET", MEMORIES, f"?user_id=ann&q={question}")
@@ -210,8 +212,8 @@ async def consolidate(walk: Walk) -> None:
         await walk("GET", f"{MEMORIES}/diary", query)
 
 
-async def committed(walk: Walk) -> None:
-    """The routes of workspaces: nothing yet, one commit, nothing new, two."""
+async def commit_workspaces(walk: Walk) -> None:
+    """Call the workspace routes: no commit yet, one commit, nothing new, two commits."""
     workspace = walk.hf.workspaces
     assert workspace is not None
     folder = workspace.workspace("default", "support").folder
@@ -225,8 +227,8 @@ async def committed(walk: Walk) -> None:
         await walk("GET", f"{WORKSPACE}/history", query, id="support")
 
 
-async def compacted(walk: Walk) -> None:
-    """The routes of compactions, with each kind of answer."""
+async def compact_sessions(walk: Walk) -> None:
+    """Call the compaction routes, with each kind of answer."""
     for _ in range(5):
         await walk("POST", MESSAGES, body={"messages": [{"role": "user", "content": "an answer to that " * 20}]})
     assert (await walk("POST", COMPACTIONS, body={"preview": True, "target": 0.3})).json()["status"] == "preview"

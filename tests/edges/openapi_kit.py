@@ -1,4 +1,4 @@
-"""What tests of `/openapi.json` share: requests that are held against the description, and the paths that they name."""
+"""Shared helpers for tests of `/openapi.json`: requests checked against the description, and the paths they use."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ MEMORY = f"{MEMORIES}/{{memory_id}}"
 
 
 class Walk:
-    """Requests to a live app, each answer held against the description."""
+    """Send requests to a live app and check each answer against the description."""
 
     def __init__(self, served: Served, document: dict[str, Any]) -> None:
         self.hf = served.hf
@@ -60,7 +60,7 @@ class Walk:
         """Whether answers have to be good ones."""
 
     async def __call__(self, method: str, path: str, query: str = "", body: Any = None, **headers: str) -> Any:
-        """The answer to a request, after it was checked."""
+        """Send a request; return its answer after checking both."""
         operation = self._document["paths"][path][method.lower()]
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         names = {"session_id": "id", "seq": "seq", "compaction_id": "compaction", "user_id": "id", "name": "name"}

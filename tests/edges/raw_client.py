@@ -1,4 +1,4 @@
-"""A client of bare sockets, which reads a stream as slowly as a test wants, and goes when it wants."""
+"""A client on bare sockets that reads a stream as slowly as a test wants and disconnects when it wants."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _OPEN: list[Line] = []
 
 
 class Line:
-    """One request, and its answer as it comes.
+    """One request and its answer as it arrives.
 
     Attributes:
-        head: status line and headers of the answer, when they were read.
+        head: status line and headers of the answer, once they were read.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,13 +44,13 @@ class Line:
         """Ask for a streamed reply.
 
         Args:
-            port: the server's, on this machine.
+            port: the server's port on this machine.
             text: the user's message.
             session: the session.
-            path: the door's.
+            path: the API's path.
             key: an `Idempotency-Key`.
-            small: whether little is received that is not read.
-            fields: more of the body.
+            small: use a small receive buffer.
+            fields: more fields of the body.
         """
         sock = socket.socket()
         if small:
@@ -63,17 +63,17 @@ class Line:
         _OPEN.append(line)
         return line
 
-    def further(self, text: str, session: str) -> None:
-        """Ask for another one on the same connection, before the answer to the first has ended."""
+    def send_another(self, text: str, session: str) -> None:
+        """Send another request on the same connection before the first answer has ended."""
         self._writer.write(_request(self._writer.get_extra_info("peername")[1], text, session))
 
     async def begin(self) -> int:
-        """Read the head; the status."""
+        """Read the head; return the status."""
         self.head = await self._reader.readuntil(b"\r\n\r\n")
         return int(self.head.split(b" ", 2)[1])
 
     async def lines(self) -> AsyncIterator[str]:
-        """The lines of the answer that say something, comments too, until the server has ended it."""
+        """Yield the non-empty lines of the answer, comments included, until the server ends it."""
         if not self.head:
             await self.begin()
         while True:
@@ -87,7 +87,7 @@ class Line:
             self._ended = size == 0
 
     async def words(self) -> AsyncIterator[str]:
-        """What the reply says, piece by piece."""
+        """Yield the text of the reply, piece by piece."""
         async for line in self.lines():
             if line.startswith("data: {"):
                 told = json.loads(line[6:])
@@ -97,11 +97,11 @@ class Line:
                         yield word
 
     async def text(self) -> str:
-        """All that the reply says."""
+        """Return the whole text of the reply."""
         return "".join([word async for word in self.words()])
 
-    async def cut_off(self) -> bool:
-        """Whether the server ended the connection before the answer's end; reads all that there is."""
+    async def is_cut_off(self) -> bool:
+        """Read the rest; return True if the server closed the connection before the end of the answer."""
         data = self.head
         try:
             while piece := await self._reader.read(1 << 16):
@@ -111,7 +111,7 @@ class Line:
         return not data.endswith(b"0\r\n\r\n")
 
     def drop(self) -> None:
-        """Go, at once."""
+        """Drop the connection at once."""
         self._writer.transport.abort()
 
 
@@ -130,6 +130,6 @@ def _request(
 
 
 def drop_all() -> None:
-    """Let go of all requests of a test."""
+    """Drop all requests of a test."""
     while _OPEN:
         _OPEN.pop().drop()

@@ -1,4 +1,4 @@
-"""What tests of the REST API share: sessions made in short, requests as they are on the wire, and the shape of errors."""
+"""Shared helpers for tests of the REST API: short ways to create sessions, raw requests, and the shape of errors."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ BODIES = [
 """Every route that reads a body."""
 
 
-async def with_session(served: Served) -> None:
+async def create_session_s(served: Served) -> None:
     await served.http.put("/v1/sessions/s", json={"messages": [HI]})
 
 
-def is_error(response: Any, *statuses: int) -> dict[str, Any]:
-    """The error, checked to be in OpenAI's shape."""
+def assert_error(response: Any, *statuses: int) -> dict[str, Any]:
+    """Return the error after checking that it has OpenAI's shape."""
     assert response.status_code in statuses, (response.status_code, response.text)
     data = response.json()
     assert set(data) == {"error"}
@@ -43,8 +43,8 @@ def is_error(response: Any, *statuses: int) -> dict[str, Any]:
     return error
 
 
-async def raw(served: Served, request: bytes) -> bytes:
-    """What the server answers to these bytes."""
+async def send_raw(served: Served, request: bytes) -> bytes:
+    """Send these bytes; return the server's answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(request)
     await writer.drain()
@@ -56,19 +56,19 @@ async def raw(served: Served, request: bytes) -> bytes:
 
 
 def path(session_id: str, *more: str) -> str:
-    """The session's address, every character of its id that is not plain percent-encoded."""
+    """Return the session's path, with every character of its id that is not plain percent-encoded."""
     encoded = quote(session_id, safe="").replace(".", "%2E")
     return "/".join(["/v1/sessions", encoded, *more])
 
 
-async def created(served: Served, session_id: str = "s", **fields: Any) -> dict[str, Any]:
+async def create_session(served: Served, session_id: str = "s", **fields: Any) -> dict[str, Any]:
     response = await served.http.post("/v1/sessions", json={"id": session_id, **fields})
     assert response.status_code == 201, response.text
     data: dict[str, Any] = response.json()
     return data
 
 
-async def appended(served: Served, *messages: dict[str, Any], session_id: str = "s", **headers: str) -> Any:
+async def append_messages(served: Served, *messages: dict[str, Any], session_id: str = "s", **headers: str) -> Any:
     return await served.http.post(path(session_id, "messages"), json={"messages": messages}, headers=headers)
 
 
@@ -80,7 +80,7 @@ def assistant(text: str, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **more}
 
 
-def peak(pid: int) -> int:
-    """The most memory that a process has had, in bytes."""
+def read_peak_memory(pid: int) -> int:
+    """Return the peak memory of a process, in bytes."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024

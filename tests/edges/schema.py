@@ -1,4 +1,6 @@
-"""JSON Schema, as much of it as the API's description uses: what does not fit, and what is sent without being described."""
+"""Check values against the part of JSON Schema that the API description uses; report mismatches and undescribed
+fields.
+"""
 
 from __future__ import annotations
 
@@ -21,13 +23,13 @@ TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 class Schemas:
-    """The components of a description."""
+    """The component schemas of an API description."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         self._named = document["components"]["schemas"]
 
     def problems(self, schema: dict[str, Any], value: Any, where: str = "$") -> list[str]:
-        """What of `value` does not fit, or is not described; empty when all is well."""
+        """Return the problems of `value`; an empty list if it fits and is fully described."""
         return list(self._problems(schema, value, where))
 
     def _problems(self, schema: dict[str, Any], value: Any, where: str) -> Iterator[str]:
@@ -64,7 +66,7 @@ class Schemas:
                 yield from self._problems(fields[name], item, f"{where}.{name}")
             elif isinstance(more, dict):
                 yield from self._problems(more, item, f"{where}.{name}")
-            # An object of some known fields is described by them; a free one has none.
+            # An object with known fields is described by them; a free-form object has none.
             elif not more or (fields and not name.startswith("x_")):
                 yield f"{where}.{name} is not described"
 

@@ -1,7 +1,7 @@
-"""A real server on a free port of the loopback interface, for tests of what is outside of it.
+"""A real server on a free loopback port.
 
-`serving` runs it in the test's own event loop, so that a test can look into the store and move the clock; `Process` runs
-`holdfast serve`'s own code in a process that can be killed.
+`serving` runs it in the test's own event loop, so that a test can inspect the store and move the clock; `Process`
+runs the code of `holdfast serve` in a process that can be killed.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ TOOL_SERVER = (str(Path(__file__).with_name("tool_server.py")),)
 
 @dataclass(kw_only=True)
 class Served:
-    """A running server, and the ways to talk to it."""
+    """A running server and its clients."""
 
     url: str
     hf: Holdfast
@@ -58,16 +58,16 @@ class Served:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that the server listens on."""
         return int(self.url.rpartition(":")[2])
 
     def sync_client(self) -> OpenAI:
-        """The client that blocks, for a thread."""
+        """Return the blocking client, for use in a thread."""
         http = httpx2.Client(trust_env=False)
         return OpenAI(base_url=f"{self.url}/v1", api_key=CLIENT_KEY, max_retries=0, http_client=http)
 
     async def chat(self, text: str | list[dict[str, Any]], session_id: str | None = "s", **fields: Any) -> Any:
-        """One turn that is not streamed: the decoded answer, its status as `status`."""
+        """Run one turn without streaming; return the decoded answer, with its status as `status`."""
         messages = [{"role": "user", "content": text}] if isinstance(text, str) else text
         headers = fields.pop("headers", {})
         body = {"messages": messages, **({"session_id": session_id} if session_id else {}), **fields}
@@ -75,13 +75,13 @@ class Served:
         return {"status": response.status_code, "headers": response.headers, **response.json()}
 
     async def log(self, session_id: str = "s", user_id: str = "default") -> list[tuple[str, Any]]:
-        """Role and content of the live path."""
+        """Return role and content of the live entries."""
         entries = await self.hf.store.entries(SessionRef(user_id, session_id))
         return [(entry.message.role, entry.message.content) for entry in entries]
 
 
 def config_text(upstream: str, *more: str) -> str:
-    """A configuration whose default model is at `upstream`."""
+    """Return a configuration whose default model is at `upstream`."""
     llm = {
         "model": "gpt-4o",
         "base_url": upstream,
@@ -100,14 +100,14 @@ async def serving(
     retries: bool = False,
     clock: Callable[[], int] | None = None,
 ) -> AsyncIterator[Served]:
-    """A server with that configuration, in this event loop, on a real socket.
+    """Run a server with that configuration in this event loop, on a real socket.
 
     Args:
         config: the YAML.
-        store: where sessions live.
-        limits: what a request may bring; by default what the configuration says.
-        retries: whether calls of models are tried again, without any pause.
-        clock: milliseconds; by default they go on each time they are read.
+        store: URL of the store.
+        limits: request limits; by default those of the configuration.
+        retries: whether model calls are retried, without a pause.
+        clock: milliseconds; by default it advances on each read.
     """
     found = load(config, env={})
     roster = build_roster(found)
@@ -139,7 +139,7 @@ async def serving(
         server = Quiet(settings)
         listening = socket.socket(
             proto=socket.IPPROTO_TCP
-        )  # see `holdfast.server.run`: without it every reply waits 40 ms
+        )  # see `holdfast.server.run`: without it every reply takes 40 ms longer
         listening.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
         running = asyncio.create_task(server.serve(sockets=[listening]))
@@ -156,7 +156,7 @@ async def serving(
 
 
 class Quiet(uvicorn.Server):
-    """uvicorn, which leaves the test's signals alone, says when it listens and ends when it is told."""
+    """A uvicorn server that ignores the test's signals, reports when it listens, and stops on request."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -171,7 +171,7 @@ class Quiet(uvicorn.Server):
         await self.ends.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """As uvicorn does it, without its pause."""
+        """Shut down as uvicorn does, without its pause."""
         for server in self.servers:
             server.close()
         for connection in list(self.server_state.connections):
@@ -188,13 +188,13 @@ class Quiet(uvicorn.Server):
 async def gateway(
     script: Sequence[Any] | Callable[[dict[str, Any]], Any] = (), *more: str, **options: Any
 ) -> AsyncIterator[tuple[Served, ScriptedUpstream]]:
-    """A server in front of an upstream that follows a script; `more` are further lines of its configuration."""
+    """Run a server in front of an upstream that follows a script; `more` adds lines of configuration."""
     async with ScriptedUpstream(script) as upstream, serving(config_text(upstream.url, *more), **options) as served:
         yield served, upstream
 
 
 def _start(program: Sequence[str], env: Mapping[str, str]) -> forking.Copy | subprocess.Popen[str]:
-    """Run a program; one that is text starts from nothing, since it may ask what is loaded."""
+    """Run a program. Program text gets a new interpreter, because it may check which modules are loaded."""
     if program[0] != "-c":
         return forking.template().copy(program, env)
     pipe = subprocess.PIPE
@@ -202,12 +202,12 @@ def _start(program: Sequence[str], env: Mapping[str, str]) -> forking.Copy | sub
 
 
 class Process:
-    """The server in a process of its own; what it logs is kept in `log`.
+    """The server in its own process; its output is kept in `log`.
 
     Args:
         store: the store's URL.
         config: a file, or None.
-        env: more of the environment.
+        env: additional environment variables.
         program: arguments of Python.
     """
 
@@ -221,7 +221,7 @@ class Process:
     ) -> None:
         known = {name: value for name, value in os.environ.items() if "proxy" not in name.lower()}
         own = {"HOLDFAST_STORE": store, "HOLDFAST_PORT": "0", **({"HOLDFAST_CONFIG": str(config)} if config else {})}
-        if store.startswith("redis"):  # its index would lie where the tests run
+        if store.startswith("redis"):  # otherwise its index would be created in the working directory of the tests
             own["HOLDFAST_STORAGE__INDEX__ENABLED"] = "false"
         self.process = _start(program, known | own | dict(env or {}))
         self.log: list[str] = []
@@ -240,7 +240,7 @@ class Process:
             self._bell.set()
 
     def until(self, text: str, since: int = 0) -> None:
-        """Wait until a line of the log holds `text`, not one of the first `since`."""
+        """Wait until a line of the log after the first `since` contains `text`."""
         while not any(text in line for line in self.log[since:]):
             assert self._bell.wait(timeout=30), (text, self.log)
             self._bell.clear()
@@ -252,12 +252,12 @@ class Process:
         self.kill()
 
     def kill(self) -> None:
-        """Kill it as a power cut would."""
+        """Kill the process without a chance to clean up."""
         self.process.kill()
         self._ended()
 
     def stop(self, signal: int) -> int:
-        """Send it a signal; its exit code."""
+        """Send it a signal; return its exit code."""
         self.process.send_signal(signal)
         return self._ended()
 

@@ -1,4 +1,4 @@
-"""Keys over time, how often and how much may be sent with one, and where a request may come from."""
+"""Keys over time, rate and body limits of keys, and allowed origins of requests."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ FEW_SECONDS = 5_000
 """Milliseconds within which what becomes of a key is noticed."""
 
 
-async def status(served: Served, key: str | None = None, url: str = "/v1/models", **headers: str) -> int:
-    """What a request with that key is answered."""
+async def request_status(served: Served, key: str | None = None, url: str = "/v1/models", **headers: str) -> int:
+    """Return the status of a request with that key."""
     shown = {**(bearer(key) if key else {}), **headers}
     return int((await served.http.get(url, headers=shown)).status_code)
 
 
-def counting(served: Served, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often the store is asked for keys from now on."""
+def count_key_lookups(served: Served, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count how often the store is asked for keys from now on."""
     counts, inner = Counter[str](), served.hf.store.inner  # type: ignore[attr-defined]
 
     def counted(name: str) -> Callable[..., Any]:
@@ -62,51 +62,52 @@ def counting(served: Served, monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 # -- keys over time ----------------------------------------------------------
 
 
-async def test_the_first_key_closes_the_door_for_good() -> None:
-    """Within seconds, while the server runs; and revoking the only key does not open it again."""
+async def test_first_key_closes_an_open_server_permanently() -> None:
+    """The change takes effect within seconds; revoking the only key does not reopen the server."""
     clock = Clock()
     async with gateway([], clock=clock) as (served, _):
-        assert await status(served) == 200
+        assert await request_status(served) == 200
         key = await made(served.hf)
         clock.now += FEW_SECONDS
-        assert await status(served) == 401
-        assert await status(served, key) == 200
+        assert await request_status(served) == 401
+        assert await request_status(served, key) == 200
         await served.hf.store.revoke_key(key.split("_")[1], timestamp=clock.now)
         clock.now += FEW_SECONDS
-        assert [await status(served), await status(served, key)] == [401, 401]
+        assert [await request_status(served), await request_status(served, key)] == [401, 401]
 
 
-async def test_a_server_that_starts_with_a_revoked_key_is_closed(tmp_path: Path) -> None:
-    """Taking the last key away locks, and does not open."""
+async def test_server_started_with_only_a_revoked_key_is_closed(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/s.db"
     async with gateway([], store=store) as (served, _):
         key = await made(served.hf)
         await served.hf.store.revoke_key(key.split("_")[1], timestamp=START)
     async with gateway([], store=store) as (served, _):
-        assert await status(served) == 401
+        assert await request_status(served) == 401
 
 
-async def test_a_key_is_valid_at_once_and_its_end_is_noticed_within_seconds() -> None:
-    """Made: now. Revoked: after what is remembered of it. Expired: at its time, remembered or not."""
+async def test_new_key_works_at_once_and_its_end_is_noticed_within_seconds() -> None:
+    """New keys are valid at once, revoked keys until the cache expires, and expired keys end on time even if cached."""
     clock = Clock()
     async with gateway([], clock=clock) as (served, _):
         key, brief = await made(served.hf), await made(served.hf, expires_at=START + 1000)
-        assert [await status(served, one) for one in (key, brief)] == [200, 200]
+        assert [await request_status(served, one) for one in (key, brief)] == [200, 200]
         clock.now += 1000
-        assert [await status(served, one) for one in (key, brief)] == [200, 401]
+        assert [await request_status(served, one) for one in (key, brief)] == [200, 401]
         await served.hf.store.revoke_key(key.split("_")[1], timestamp=clock.now)
         clock.now += FEW_SECONDS
-        assert await status(served, key) == 401
-        assert await status(served, await made(served.hf)) == 200
+        assert await request_status(served, key) == 401
+        assert await request_status(served, await made(served.hf)) == 200
 
 
-async def test_a_turn_pays_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key that is in use is looked up once in some seconds, however many requests there are; so is whether there is one."""
+async def test_turns_do_not_look_up_the_key_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key in use is looked up once every few seconds, regardless of the number of requests; so is whether keys
+    exist.
+    """
     clock = Clock()
     async with gateway(lambda _: "ok", clock=clock) as (served, _):
-        counts = counting(served, monkeypatch)
+        counts = count_key_lookups(served, monkeypatch)
         for _ in range(20):
-            await status(served)
+            await request_status(served)
         assert counts == {"keys": 1}
         key = await made(served.hf)
         clock.now += NOTICED
@@ -115,42 +116,41 @@ async def test_a_turn_pays_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
             assert (await served.http.post("/v1/chat/completions", json=TURN, headers=bearer(key))).status_code == 200
         assert counts == {"key_of": 1, "use_key": 1}
         clock.now += REMEMBERED
-        await status(served, key)
+        await request_status(served, key)
         assert counts == {"key_of": 2, "use_key": 1}
         clock.now += USED
-        await status(served, key)
+        await request_status(served, key)
         assert counts == {"key_of": 3, "use_key": 2}
         assert counts["keys"] == 0
 
 
-async def test_a_key_that_looks_like_none_costs_no_look_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nonsense is refused by its form."""
+async def test_malformed_keys_are_rejected_without_a_lookup(monkeypatch: pytest.MonkeyPatch) -> None:
     async with gateway([]) as (served, _):
         await made(served.hf)
-        counts = counting(served, monkeypatch)
+        counts = count_key_lookups(served, monkeypatch)
         for nonsense in ("hf_", "hf_x_y", "hf_" + "a" * 9000):
-            assert await status(served, nonsense) == 401
+            assert await request_status(served, nonsense) == 401
         assert counts["key_of"] == 0
 
 
-async def test_a_clock_that_goes_back_believes_nothing_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was remembered in the future is looked up again."""
+async def test_cached_keys_are_not_trusted_when_the_clock_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry cached with a future timestamp is looked up again."""
     clock = Clock()
     async with gateway([], clock=clock) as (served, _):
         key = await made(served.hf)
-        assert await status(served, key) == 200
+        assert await request_status(served, key) == 200
         await served.hf.store.revoke_key(key.split("_")[1], timestamp=START)
         clock.now -= 3_600_000
-        assert await status(served, key) == 401
+        assert await request_status(served, key) == 401
 
 
-async def test_the_use_of_a_key_is_noted() -> None:
-    """By the minute, behind the request's back."""
+async def test_use_of_a_key_is_recorded() -> None:
+    """Once a minute, outside the request."""
     clock = Clock()
     async with gateway([], clock=clock) as (served, _):
         key = await made(served.hf)
         assert (await served.hf.store.keys())[0].used_at is None
-        assert await status(served, key) == 200
+        assert await request_status(served, key) == 200
 
         async def used() -> bool:
             return (await served.hf.store.keys())[0].used_at is not None
@@ -159,27 +159,27 @@ async def test_the_use_of_a_key_is_noted() -> None:
         assert (await served.hf.store.keys())[0].used_at == START
 
 
-async def test_a_store_that_cannot_be_asked_lets_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not knowing whether there are keys is not the same as having none."""
+async def test_requests_are_refused_when_the_key_store_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unknown set of keys is not the same as no keys."""
     async with gateway([]) as (served, _):
 
         async def away(**_: Any) -> Any:
             raise errors.StoreUnavailable("away")
 
         monkeypatch.setattr(served.hf.store.inner, "keys", away, raising=False)  # type: ignore[attr-defined]
-        assert await status(served) == 503
-        assert await status(served, url="/healthz") == 200
+        assert await request_status(served) == 503
+        assert await request_status(served, url="/healthz") == 200
 
 
 @pytest.mark.parametrize(("required", "wanted"), [("true", 401), ("false", 200)])
-async def test_whether_a_key_is_needed_can_be_said(required: str, wanted: int) -> None:
-    """`required` decides, whatever the store has; who shows a key of ours is its owner all the same."""
+async def test_required_setting_decides_whether_a_key_is_needed(required: str, wanted: int) -> None:
+    """`required` decides regardless of the store; a caller with a Holdfast key is still identified."""
     async with gateway([], f"auth: {{required: {required}}}") as (served, _):
-        assert await status(served) == wanted
+        assert await request_status(served) == wanted
         key = await made(served.hf, role="read", user_id="ada")
-        assert await status(served, "sk-anything") == wanted
-        assert await status(served, key) == 200
-        assert await status(served, f"{key[:20]}wrong") == 401
+        assert await request_status(served, "sk-anything") == wanted
+        assert await request_status(served, key) == 200
+        assert await request_status(served, f"{key[:20]}wrong") == 401
         headers = bearer(key)
         assert (await served.http.post("/v1/sessions", json={}, headers=headers)).status_code == 403
         assert (await served.http.get("/v1/sessions?user_id=bob", headers=headers)).status_code == 404
@@ -188,24 +188,24 @@ async def test_whether_a_key_is_needed_can_be_said(required: str, wanted: int) -
 # -- how often, how much -----------------------------------------------------
 
 
-async def test_a_key_has_a_rate() -> None:
-    """Its own or the server's; 429 says when to come again, and then the next one is answered."""
+async def test_key_has_a_rate_limit() -> None:
+    """The key's own limit or the server's; a 429 says when to retry, and that retry succeeds."""
     clock = Clock()
     async with gateway([], "auth: {rate: 60, burst: 2}", clock=clock) as (served, _):
         key, slow = await made(served.hf), await made(served.hf, rate=1)
-        assert [await status(served, key) for _ in range(3)] == [200, 200, 429]
+        assert [await request_status(served, key) for _ in range(3)] == [200, 200, 429]
         answer = await served.http.get("/v1/models", headers=bearer(key))
         assert answer.headers["retry-after"] == "1"
         assert answer.json()["error"]["type"] == "rate_limit_error"
-        assert [await status(served, slow) for _ in range(3)] == [200, 200, 429]
+        assert [await request_status(served, slow) for _ in range(3)] == [200, 200, 429]
         assert (await served.http.get("/v1/models", headers=bearer(slow))).headers["retry-after"] == "60"
         clock.now += 1000
-        assert [await status(served, key) for _ in range(2)] == [200, 429]
-        assert await status(served, url="/healthz") == 200
+        assert [await request_status(served, key) for _ in range(2)] == [200, 429]
+        assert await request_status(served, url="/healthz") == 200
 
 
-class Asked:
-    """How often a caller with that rate was let in."""
+class LimitedCaller:
+    """Count how often a caller with that rate is admitted."""
 
     def __init__(self, rate: int, burst: int) -> None:
         self.clock = Clock()
@@ -216,9 +216,11 @@ class Asked:
 @given(
     st.integers(1, 1000), st.integers(0, 50), st.lists(st.tuples(st.integers(0, 5000), st.integers(1, 20)), max_size=50)
 )
-def test_no_more_than_the_rate_over_any_time(rate: int, burst: int, steps: list[tuple[int, int]]) -> None:
-    """Whatever the pattern, what is let in is at most what came at once and what the time allows; who waits is let in."""
-    asked = Asked(rate, burst)
+def test_admitted_requests_never_exceed_the_rate(rate: int, burst: int, steps: list[tuple[int, int]]) -> None:
+    """For any pattern, admitted requests are at most the burst plus what the elapsed time allows; a caller that waits
+    is admitted.
+    """
+    asked = LimitedCaller(rate, burst)
     size, told = max(1, burst or -(-rate // 4)), 0
     for pause, times in steps:
         asked.clock.now += pause
@@ -233,16 +235,15 @@ def test_no_more_than_the_rate_over_any_time(rate: int, burst: int, steps: list[
 
 
 @given(st.integers(1, 1000), st.integers(1, 50), st.integers(0, 10**9))
-def test_a_long_silence_saves_nothing_up(rate: int, burst: int, pause: int) -> None:
-    """However long nobody asked, no more come at once than may."""
-    asked = Asked(rate, burst)
+def test_idle_time_does_not_raise_the_burst(rate: int, burst: int, pause: int) -> None:
+    asked = LimitedCaller(rate, burst)
     asked.rates.consume(asked.principal)
     asked.clock.now += pause
     assert sum(not asked.rates.consume(asked.principal) for _ in range(burst + 5)) <= burst
 
 
-def test_callers_have_rates_of_their_own() -> None:
-    """One user of a token does not use up what another one may; where no key is asked for nothing is counted."""
+def test_each_caller_has_its_own_rate() -> None:
+    """Users of one token do not share a limit; without authentication nothing is counted."""
     rates = RateLimiter(1, 1, Clock())
     users = [Principal(tenant="t", role="read", key_id="jwt", user_id=user) for user in ("a", "b")]
     assert [rates.consume(one) > 0 for one in (*users, *users)] == [False, False, True, True]
@@ -250,8 +251,8 @@ def test_callers_have_rates_of_their_own() -> None:
     assert [rates.consume(nobody) for _ in range(5)] == [0] * 5
 
 
-async def test_a_key_has_a_largest_body() -> None:
-    """413 by what is said, and by what comes; the server's own limit holds as well."""
+async def test_key_has_a_body_size_limit() -> None:
+    """413 by the declared size and by the received size; the server's own limit applies too."""
     async with gateway(lambda _: "ok", "gateway: {max_body: 4KiB}") as (served, _):
         small, other = await made(served.hf, max_body=300), await made(served.hf, max_body=10_000)
 
@@ -273,24 +274,24 @@ async def test_a_key_has_a_largest_body() -> None:
 # -- where from --------------------------------------------------------------
 
 
-async def test_hosts() -> None:
-    """Without keys only loopback's names and those that are allowed; with keys any, unless some are allowed."""
+async def test_allowed_hosts() -> None:
+    """Without keys only loopback names and allowed hosts; with keys any host, unless some are allowed."""
     async with gateway([], "gateway: {allowed_hosts: chat.example.com}") as (served, _):
         hosts = {"127.0.0.1": 200, "localhost:99": 200, "Chat.Example.com:8377": 200, "evil.example": 403}
         for host, wanted in hosts.items():
-            assert await status(served, host=host) == wanted
+            assert await request_status(served, host=host) == wanted
         key = await made(served.hf)
-        assert await status(served, key) == 200
+        assert await request_status(served, key) == 200
         for host, wanted in hosts.items():
-            assert await status(served, key, host=host) == wanted
+            assert await request_status(served, key, host=host) == wanted
     async with gateway([], "auth: {required: true}") as (served, _):
         key = await made(served.hf)
-        assert await status(served, key, host="any.example") == 200
-        assert await status(served, key, host="any.example", origin="https://any.example") == 200
+        assert await request_status(served, key, host="any.example") == 200
+        assert await request_status(served, key, host="any.example", origin="https://any.example") == 200
 
 
-async def test_pages_of_other_origins() -> None:
-    """An allowed origin may ask first without a key, and is told what it may read; another one is told nothing."""
+async def test_cors_preflight_from_allowed_and_other_origins() -> None:
+    """An allowed origin may send a preflight without a key and learns what it may read; other origins learn nothing."""
     ours, theirs = "https://app.example.com", "https://evil.example"
     async with gateway([], f"gateway: {{cors_origins: '{ours}'}}", "auth: {required: true}") as (served, _):
         key = await made(served.hf)
@@ -299,9 +300,9 @@ async def test_pages_of_other_origins() -> None:
         assert asked.status_code == 200
         assert asked.headers["access-control-allow-origin"] == ours
         assert "authorization" in asked.headers["access-control-allow-headers"]
-        refused = await served.http.options("/v1/chat/completions", headers={"origin": theirs, **first})
-        assert refused.status_code == 400
-        assert "access-control-allow-origin" not in refused.headers
+        read_refusal = await served.http.options("/v1/chat/completions", headers={"origin": theirs, **first})
+        assert read_refusal.status_code == 400
+        assert "access-control-allow-origin" not in read_refusal.headers
         for origin, told in ((ours, ours), (theirs, None)):
             answer = await served.http.get("/v1/models", headers={**bearer(key), "origin": origin})
             assert answer.headers.get("access-control-allow-origin") == told
@@ -310,20 +311,20 @@ async def test_pages_of_other_origins() -> None:
         assert (denied.status_code, denied.headers["access-control-allow-origin"]) == (401, ours)
 
 
-async def test_pages_and_a_server_without_keys() -> None:
-    """An allowed origin may call it; any other page is refused, whatever it asks."""
+async def test_server_without_keys_refuses_pages_of_other_origins() -> None:
+    """Pages of an allowed origin may call it; any other page is refused."""
     ours = "https://app.example.com"
     async with gateway([], f"gateway: {{cors_origins: ['{ours}']}}") as (served, _):
-        assert await status(served, origin=ours) == 200
+        assert await request_status(served, origin=ours) == 200
         for origin in ("https://evil.example", "null", "https://app.example.com.evil.example"):
-            assert await status(served, origin=origin) == 403
+            assert await request_status(served, origin=origin) == 403
 
 
 # -- what is told ------------------------------------------------------------
 
 
-async def test_a_log_line_names_key_and_tenant_and_never_the_key(caplog: pytest.LogCaptureFixture) -> None:
-    """The id is enough to find whose it is."""
+async def test_log_line_has_key_id_and_tenant_but_never_the_key(caplog: pytest.LogCaptureFixture) -> None:
+    """The id is enough to find the owner of the key."""
     caplog.set_level(logging.INFO, "holdfast")
     async with gateway([]) as (served, _):
         key = await made(served.hf, tenant="t2", user_id="ada")
@@ -342,27 +343,27 @@ async def test_a_log_line_names_key_and_tenant_and_never_the_key(caplog: pytest.
 # -- the process -------------------------------------------------------------
 
 
-def refused(env: dict[str, str], config: Path | None = None) -> str:
-    """What a server says that does not start."""
+def read_refusal(env: dict[str, str], config: Path | None = None) -> str:
+    """Return the error of a server that does not start."""
     more = {"HOLDFAST_CONFIG": str(config)} if config else {}
     done = subprocess.run([sys.executable, *PROGRAM], env={**env, **more}, capture_output=True, text=True, check=False)
     assert done.returncode != 0
     return done.stderr
 
 
-def test_no_other_address_without_a_key(tmp_path: Path) -> None:
-    """It is refused with what to do, though the database is there; with a key it is served; never without being asked."""
+def test_non_loopback_address_requires_a_key(tmp_path: Path) -> None:
+    """The refusal says what to do, even if the database exists; the server starts once there is a key."""
     store = f"sqlite:///{tmp_path}/s.db"
     env = {"HOLDFAST_HOST": "0.0.0.0", "HOLDFAST_PORT": "0", "HOLDFAST_STORE": store}
     made_first = CliRunner().invoke(commands, ["sessions", "import", "--store", store, "-"], input='{"messages":[]}')
     assert made_first.exit_code == 0, made_first.output
-    said = refused(env)
+    said = read_refusal(env)
     assert "`holdfast keys create`" in said
     assert "not loopback" in said
     key = CliRunner().invoke(commands, ["keys", "create", "--store", store]).stdout.strip()
     config = tmp_path / "holdfast.yaml"
     config.write_text("auth: {required: false}")
-    assert "auth.required is false" in refused(env, config)
+    assert "auth.required is false" in read_refusal(env, config)
     with Process(store, env=env) as server:
         url = server.url.replace("0.0.0.0", "127.0.0.1")
         for headers, wanted in (({}, 401), (bearer(key), 200)):
@@ -376,8 +377,8 @@ def _status(url: str, headers: dict[str, str]) -> int:
     return int(httpx2.get(url, headers=headers, trust_env=False).status_code)
 
 
-async def test_a_holdfast_that_is_not_open_is_told_as_any_failure() -> None:
-    """Also where nobody is asked for a key, and so nothing is looked up: in the shape of every error."""
+async def test_closed_holdfast_returns_the_usual_error() -> None:
+    """Also without authentication, where no key is looked up."""
     hf = Holdfast("sqlite://:memory:")
     app = make_app(hf, access=Access(hf, Auth(required=False)), close=False)
     transport = httpx2.ASGITransport(app=app, raise_app_exceptions=True)

@@ -1,4 +1,4 @@
-"""Tokens of somebody else's: what is taken, as whom, and every way in which one can be wrong."""
+"""Tokens of another issuer: which are accepted, as which user, and every way in which one can be wrong."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.serving import serve_app
 
 
 class Issuer:
-    """Whoever publishes keys: what it has now, and how often it was asked."""
+    """An issuer that publishes keys, with its current keys and a count of requests."""
 
     def __init__(self, content: bytes | Exception | None = None) -> None:
         self.content = key_set() if content is None else content
@@ -40,35 +40,35 @@ class Issuer:
         return self.content
 
 
-def tokens(issuer: Issuer | None = None, clock: Clock | None = None, **settings: Any) -> TokenVerifier:
-    """Who takes tokens, with these settings."""
+def make_verifier(issuer: Issuer | None = None, clock: Clock | None = None, **settings: Any) -> TokenVerifier:
+    """Return a token verifier with these settings."""
     known = {"jwks_url": "https://issuer.example/keys", "issuer": ISSUER, "audience": (AUDIENCE,), **settings}
     return TokenVerifier(Jwt(**known), "default", clock or Clock(), fetch=issuer or Issuer())
 
 
-# -- as whom -----------------------------------------------------------------
+# -- identity ----------------------------------------------------------------
 
 
-async def test_a_token_is_its_user() -> None:
-    """`sub`, in the server's own tenant, with the role that holds for all."""
-    assert await tokens().principal(token()) == Principal(tenant="default", user_id="ada", role="write", key_id="jwt")
+async def test_token_identifies_its_user() -> None:
+    """`sub` is the user in the server's own tenant, with the default role."""
+    assert await make_verifier().principal(token()) == Principal(
+        tenant="default", user_id="ada", role="write", key_id="jwt"
+    )
 
 
 @pytest.mark.parametrize("kind", ["RS256", "ES256", "EdDSA"])
-async def test_ways_to_sign_that_are_taken(kind: str) -> None:
-    """By default the three that are common."""
+async def test_default_signature_algorithms_are_accepted(kind: str) -> None:
     issuer = Issuer(key_set(public_key(kind)))
-    assert (await tokens(issuer).principal(token(kind))).user_id == "ada"
+    assert (await make_verifier(issuer).principal(token(kind))).user_id == "ada"
 
 
-async def test_claims_say_who() -> None:
-    """Tenant, user and role by whichever claims are configured."""
-    taker = tokens(tenant_claim="org", user_claim="email", role_claim="roles")
+async def test_configured_claims_set_tenant_user_and_role() -> None:
+    taker = make_verifier(tenant_claim="org", user_claim="email", role_claim="roles")
     said: dict[str, Any] = {"sub": None, "org": "t2", "email": "ada@example.com"}
     for roles, role in (("read", "read"), ("admin", "admin"), (None, "write")):
         found = await taker.principal(token(**said, roles=roles))
         assert (found.tenant, found.user_id, found.role) == ("t2", "ada@example.com", role)
-    assert (await tokens(tenant="t3", role="read").principal(token())).tenant == "t3"
+    assert (await make_verifier(tenant="t3", role="read").principal(token())).tenant == "t3"
 
 
 @pytest.mark.parametrize(
@@ -91,9 +91,9 @@ async def test_claims_say_who() -> None:
         {"roles": {"admin": True}},
     ],
 )
-async def test_a_token_that_names_nobody_is_refused(claims: dict[str, Any]) -> None:
-    """A claim that is missing never means anybody, and a role that is none never a default."""
-    taker = tokens(tenant_claim="org", role_claim="roles")
+async def test_token_without_a_user_is_refused(claims: dict[str, Any]) -> None:
+    """A missing claim never means some user, and an unknown role never becomes the default."""
+    taker = make_verifier(tenant_claim="org", role_claim="roles")
     with pytest.raises(BadToken):
         await taker.principal(token(**{"org": "t", **claims}))
 
@@ -102,14 +102,14 @@ async def test_a_token_that_names_nobody_is_refused(claims: dict[str, Any]) -> N
 
 
 def unsigned(header: dict[str, Any], claims: dict[str, Any], sign: Callable[[bytes], bytes] = lambda _: b"") -> str:
-    """A token put together by hand."""
+    """Build a token by hand."""
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in (header, claims)]
     signature = sign(b".".join(parts))
     return b".".join([*parts, base64.urlsafe_b64encode(signature).rstrip(b"=")]).decode()
 
 
 def confused(secret: bytes) -> str:
-    """HS256 with something public as its secret."""
+    """Sign with HS256, using public data as the secret."""
     return unsigned({"alg": "HS256", "kid": "k1"}, CLAIMS, lambda said: hmac.digest(secret, said, hashlib.sha256))
 
 
@@ -161,16 +161,16 @@ SET = key_set(
 
 
 @pytest.mark.parametrize("name", WRONG)
-async def test_a_wrong_token(name: str) -> None:
-    """None of them is anybody's; what was right beside it stays so."""
-    taker = tokens(Issuer(SET))
+async def test_wrong_tokens_are_refused(name: str) -> None:
+    """Valid tokens stay valid afterwards."""
+    taker = make_verifier(Issuer(SET))
     with pytest.raises(BadToken):
         await taker.principal(WRONG[name])
     assert (await taker.principal(token())).user_id == "ada"
 
 
 async def test_all_wrong_tokens_get_one_answer(tmp_path: Path) -> None:
-    """401 without a word on why, at the server's door; and a right one comes in."""
+    """401 without a reason; a valid token is accepted."""
     (tmp_path / "jwks.json").write_bytes(SET)
     said = {"jwks_file": str(tmp_path / "jwks.json"), "issuer": ISSUER, "audience": AUDIENCE}
     async with gateway([], f"auth: {json.dumps({'jwt': said})}", clock=Clock()) as (served, _):
@@ -184,9 +184,8 @@ async def test_all_wrong_tokens_get_one_answer(tmp_path: Path) -> None:
         assert (await served.http.get("/v1/sessions")).status_code == 401
 
 
-async def test_clocks_may_differ_a_little() -> None:
-    """By the leeway, and not by a second more."""
-    taker = tokens(leeway=30.0)
+async def test_clock_leeway_is_applied_exactly() -> None:
+    taker = make_verifier(leeway=30.0)
     now = START // 1000
     goods: tuple[dict[str, Any], ...] = ({"exp": now - 29}, {"nbf": now + 29}, {"iat": now + 29})
     for good in goods:
@@ -198,10 +197,10 @@ async def test_clocks_may_differ_a_little() -> None:
 # -- keys over time ----------------------------------------------------------
 
 
-async def test_a_new_key_of_the_issuer_is_found() -> None:
-    """An unknown name has the keys asked for again, but not more than once a minute, however many come."""
+async def test_new_key_of_the_issuer_is_fetched() -> None:
+    """An unknown key id triggers a new fetch, at most once a minute."""
     issuer, clock = Issuer(), Clock()
-    taker = tokens(issuer, clock)
+    taker = make_verifier(issuer, clock)
     await taker.principal(token())
     issuer.content = key_set(public_key(), public_key(kid="k2"))
     for _ in range(20):
@@ -216,10 +215,10 @@ async def test_a_new_key_of_the_issuer_is_found() -> None:
     assert issuer.asked == 2
 
 
-async def test_a_key_that_the_issuer_withdrew_is_forgotten() -> None:
-    """Within the hour."""
+async def test_withdrawn_key_of_the_issuer_is_dropped() -> None:
+    """Within an hour."""
     issuer, clock = Issuer(key_set(public_key(), public_key("EdDSA", kid="k2"))), Clock()
-    taker = tokens(issuer, clock)
+    taker = make_verifier(issuer, clock)
     await taker.principal(token())
     issuer.content = key_set(public_key("EdDSA", kid="k2"))
     clock.now += FRESH
@@ -227,10 +226,10 @@ async def test_a_key_that_the_issuer_withdrew_is_forgotten() -> None:
         await taker.principal(token(now=clock.now))
 
 
-async def test_an_issuer_that_is_away() -> None:
-    """Without any key it is a 503, asked for again in seconds; with keys, these hold for a day."""
+async def test_unreachable_issuer_is_a_503_until_keys_are_cached() -> None:
+    """Without keys the fetch is retried after seconds; cached keys are valid for a day."""
     issuer, clock = Issuer(OSError("away")), Clock()
-    taker = tokens(issuer, clock)
+    taker = make_verifier(issuer, clock)
     for _ in range(5):
         with pytest.raises(Refused) as refused:
             await taker.principal(token())
@@ -248,23 +247,22 @@ async def test_an_issuer_that_is_away() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b'{"keys": {}}', b'{"keys": []}', b'{"keys": [1, {}]}'])
-async def test_what_is_no_key_set(content: bytes) -> None:
-    """It opens nothing."""
+async def test_invalid_key_set_accepts_no_token(content: bytes) -> None:
     with pytest.raises(Refused):
-        await tokens(Issuer(content)).principal(token())
+        await make_verifier(Issuer(content)).principal(token())
 
 
-async def test_the_only_key_needs_no_name() -> None:
-    """Some issuers name neither key nor token; of two keys one has to be named."""
-    assert (await tokens().principal(token(kid=None))).user_id == "ada"
+async def test_single_key_needs_no_key_id() -> None:
+    """Some issuers use no key ids; with two keys an id is required."""
+    assert (await make_verifier().principal(token(kid=None))).user_id == "ada"
     nameless = Issuer(key_set(public_key(kid=None)))
-    assert (await tokens(nameless).principal(token(kid=None))).user_id == "ada"
+    assert (await make_verifier(nameless).principal(token(kid=None))).user_id == "ada"
     with pytest.raises(BadToken):
-        await tokens(Issuer(key_set(public_key(), public_key(kid="k2")))).principal(token(kid=None))
+        await make_verifier(Issuer(key_set(public_key(), public_key(kid="k2")))).principal(token(kid=None))
 
 
-async def test_a_file_of_keys(tmp_path: Path) -> None:
-    """It is read when the server starts, which a file without keys keeps from doing so."""
+async def test_key_file_is_read_at_startup(tmp_path: Path) -> None:
+    """A file without keys prevents the start."""
     file = tmp_path / "keys.json"
     settings = Jwt(jwks_file=str(file), issuer=ISSUER, audience=(AUDIENCE,))
     taker = TokenVerifier(settings, "default", Clock())
@@ -275,8 +273,8 @@ async def test_a_file_of_keys(tmp_path: Path) -> None:
     assert (await taker.principal(token())).user_id == "ada"
 
 
-async def test_keys_come_from_the_configured_address() -> None:
-    """By HTTP, as they are; no redirect is followed, and what is too large is not read."""
+async def test_keys_are_fetched_from_the_configured_url() -> None:
+    """No redirect is followed, and too large an answer is not read."""
     from aiohttp import web
 
     answers = [
@@ -300,8 +298,8 @@ async def test_keys_come_from_the_configured_address() -> None:
         await jwks.fetch_key_set(settings)
 
 
-def test_without_the_extra_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is to take tokens does not start without PyJWT."""
+def test_missing_jwt_extra_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server configured for tokens does not start without PyJWT."""
     monkeypatch.setitem(__import__("sys").modules, "jwt", None)
     with pytest.raises(MissingExtra, match=r"extra 'jwt' of holdfast-memory"):
-        tokens()
+        make_verifier()

@@ -1,4 +1,4 @@
-"""Templates and tools for artifacts over HTTP: what is missing is a 400 by either door, and a response tells its artifacts."""
+"""Templates and artifact tools over HTTP: missing state is a 400 in either API, and a response lists its artifacts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def chat(served: Served, model: str, **fields: Any) -> Any:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_what_an_instruction_lacks_is_a_400_that_names_it(streamed: bool) -> None:
+async def test_missing_template_state_is_a_400_that_names_it(streamed: bool) -> None:
     async with gateway(["Olá"], AGENTS) as (served, upstream):
         answer = await chat(served, "guide", stream=streamed)
         error = answer.json()["error"]
@@ -49,7 +49,7 @@ async def test_what_an_instruction_lacks_is_a_400_that_names_it(streamed: bool) 
         ]
 
 
-async def test_a_greeting_and_a_look_over_http() -> None:
+async def test_greeting_and_context_over_http() -> None:
     async with gateway([], AGENTS) as (served, _):
         new = {"id": "s", "agent": "guide", "state": {"user:name": "Ada"}}
         assert (await served.http.post("/v1/sessions", json=new)).status_code == 201
@@ -63,7 +63,7 @@ async def test_a_greeting_and_a_look_over_http() -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_response_tells_the_artifacts_of_its_turn(streamed: bool) -> None:
+async def test_response_lists_the_artifacts_of_its_turn(streamed: bool) -> None:
     script = [Reply(tool_calls=[("save_artifact", {"name": "a.md", "content": "# One"})]), "See artifact:a.md"]
     async with gateway(script, AGENTS) as (served, _):
         answer = await chat(served, "writer", stream=streamed)
@@ -81,7 +81,7 @@ async def test_a_response_tells_the_artifacts_of_its_turn(streamed: bool) -> Non
 
 
 @pytest.mark.parametrize(("more", "there"), [("", False), ("artifacts: {tools: true}", True)])
-async def test_a_plain_client_has_no_tools_that_nobody_wanted(more: str, there: bool) -> None:
+async def test_plain_clients_get_no_artifact_tools_unless_enabled(more: str, there: bool) -> None:
     async with gateway(["ok", "ok"], AGENTS, more) as (served, upstream):
         for model in ("gpt-4o", "plain"):
             assert (await chat(served, model)).status_code == 200

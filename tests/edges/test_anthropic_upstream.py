@@ -1,4 +1,6 @@
-"""The gateway before an upstream that speaks Anthropic's Messages: what OpenAI's client sees, what the log has, what is sent."""
+"""The gateway in front of an upstream with Anthropic's Messages API: what OpenAI's client sees, what is logged, what
+is sent.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def llm(url: str, **fields: Any) -> Json:
 async def claude(
     script: Any = (), *more: str, fields: Json | None = None, options: Json | None = None, **serve: Any
 ) -> AsyncIterator[tuple[Served, AnthropicUpstream]]:
-    """A server whose default model is at a scripted upstream of Anthropic's kind; it refuses nothing, or the test fails."""
+    """Run a server whose default model is a scripted Anthropic upstream; the test fails if it refuses a request."""
     async with AnthropicUpstream(script, **(options or {})) as upstream:
         text = "\n".join([f"llms: {json.dumps({'default': llm(upstream.url, **(fields or {}))})}", *more])
         async with serving(text, **serve) as served:
@@ -37,8 +39,8 @@ async def claude(
     assert upstream.violations == []
 
 
-def sent(upstream: ScriptedUpstream, at: int = -1) -> list[Json]:
-    """The messages of a request, without marks for the cache."""
+def sent_messages(upstream: ScriptedUpstream, at: int = -1) -> list[Json]:
+    """Return the messages of a request without cache marks."""
     told = json.loads(json.dumps(upstream.requests[at].body["messages"]))
     for message in told:
         for block in message["content"]:
@@ -46,8 +48,8 @@ def sent(upstream: ScriptedUpstream, at: int = -1) -> list[Json]:
     return list(told)
 
 
-async def test_the_official_client_talks_with_claude() -> None:
-    """Streamed and whole; the log is what was said, and the next prompt has it."""
+async def test_official_openai_client_works_with_claude() -> None:
+    """Streamed and whole; the log has both turns, and the next prompt includes them."""
     async with claude(["Good morning, Ada.", "Still here."]) as (served, upstream):
         ask: Json = {"model": "default", "extra_body": {"session_id": "s"}}
         stream = await served.client.chat.completions.create(
@@ -65,13 +67,13 @@ async def test_the_official_client_talks_with_claude() -> None:
             ("user", "And now?"),
             ("assistant", "Still here."),
         ]
-        assert [message["role"] for message in sent(upstream)] == ["user", "assistant", "user"]
+        assert [message["role"] for message in sent_messages(upstream)] == ["user", "assistant", "user"]
         assert upstream.requests[0].headers["x-api-key"] == KEY
         assert "prompt_cache_key" not in upstream.requests[0].body
 
 
-async def test_a_tool_round_of_the_clients_with_reasoning() -> None:
-    """What it thought goes back signed and in front of its calls, though the client never resends it."""
+async def test_client_tool_round_keeps_signed_reasoning() -> None:
+    """The reasoning is sent back signed and before its calls, though the client never resends it."""
     first = Reply(
         text="One moment.", message={"thinking_blocks": [THOUGHT]}, tool_calls=[("find", {"n": 7}), ("find", {})]
     )
@@ -84,13 +86,18 @@ async def test_a_tool_round_of_the_clients_with_reasoning() -> None:
         answer = await served.chat(results, tools=[FIND], thinking=thinking, max_tokens=4_000)
         assert answer["choices"][0]["message"]["content"] == "Found."
         assert upstream.requests[1].body["thinking"] == thinking
-        assert [block["type"] for block in sent(upstream)[1]["content"]] == ["thinking", "text", "tool_use", "tool_use"]
-        assert sent(upstream)[1]["content"][0] == THOUGHT
-        assert [block["type"] for block in sent(upstream)[2]["content"]] == ["tool_result", "tool_result"]
+        assert [block["type"] for block in sent_messages(upstream)[1]["content"]] == [
+            "thinking",
+            "text",
+            "tool_use",
+            "tool_use",
+        ]
+        assert sent_messages(upstream)[1]["content"][0] == THOUGHT
+        assert [block["type"] for block in sent_messages(upstream)[2]["content"]] == ["tool_result", "tool_result"]
 
 
 async def test_images_and_documents() -> None:
-    """OpenAI's parts as Anthropic's blocks, stored once and put back for each call."""
+    """OpenAI's parts become Anthropic's blocks, are stored once, and are restored for each call."""
     parts: list[Json] = [
         {"type": "text", "text": "What is it?"},
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
@@ -100,11 +107,11 @@ async def test_images_and_documents() -> None:
         await served.chat("Which colour?")
         image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}}
         for at in (0, 1):
-            assert sent(upstream, at)[0]["content"][1] == image
+            assert sent_messages(upstream, at)[0]["content"][1] == image
 
 
-async def test_every_call_reads_from_the_cache_what_the_call_before_wrote() -> None:
-    """The answer says so in OpenAI's words, and the recorded call has it."""
+async def test_each_call_reads_the_cache_of_the_previous_call() -> None:
+    """The answer reports it in OpenAI's fields, and so does the recorded call."""
     async with claude(lambda _: "A long answer about harbours. " * 20, options={"cache": PromptCache()}) as (served, _):
         before: Json = {}
         for turn in range(5):
@@ -118,8 +125,8 @@ async def test_every_call_reads_from_the_cache_what_the_call_before_wrote() -> N
         assert newest.cached_tokens == before["cache_read_input_tokens"] > 0
 
 
-async def test_what_is_shown_is_what_is_sent() -> None:
-    """`POST …/context` has the same messages in the same shape, marks included."""
+async def test_context_preview_equals_the_sent_prompt() -> None:
+    """`POST …/context` returns the same messages in the same shape, marks included."""
     async with claude(["Well.", "Then."]) as (served, upstream):
         for text in ("One", "Two"):
             await served.chat([{"role": "system", "content": "Be brief."}, {"role": "user", "content": text}])
@@ -127,8 +134,8 @@ async def test_what_is_shown_is_what_is_sent() -> None:
         assert context.json()["messages"] == upstream.requests[1].body["messages"]
 
 
-async def test_without_marks() -> None:
-    """`params.cache_control: false` of the llm; the view of a session shows it too."""
+async def test_cache_control_can_be_disabled() -> None:
+    """With `params.cache_control: false` of the llm; the context preview shows it too."""
     async with claude(["Well."], fields={"params": {"cache_control": False}}) as (served, upstream):
         await served.chat("One")
         context = await served.http.post("/v1/sessions/s/context", json={"dialect": "anthropic"})
@@ -137,8 +144,8 @@ async def test_without_marks() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("refusal", ["anthropic", "anthropic-reply"])
-async def test_a_prompt_that_is_too_long_is_made_smaller(refusal: str, stream: bool) -> None:
-    """By what the refusal says of the window; the client sees an answer."""
+async def test_too_long_prompt_is_reduced_and_sent_again(refusal: str, stream: bool) -> None:
+    """The refusal gives the window; the client sees an answer."""
     tokenizer = Tokenizer(window=3_000, refusal=refusal)
     options = {"tokenizer": tokenizer}
     async with claude(lambda _: "Noted.", fields={"max_tokens": 300}, options=options) as (served, upstream):
@@ -165,7 +172,7 @@ async def test_a_prompt_that_is_too_long_is_made_smaller(refusal: str, stream: b
         ("tools[0].function.name", {"tools": [{"type": "function", "function": {"name": "a b"}}]}),
     ],
 )
-async def test_what_anthropic_has_no_place_for_is_refused_before_anything_is_written(param: str, fields: Json) -> None:
+async def test_fields_that_anthropic_lacks_are_refused_before_any_write(param: str, fields: Json) -> None:
     async with claude(["never"]) as (served, upstream):
         answer = await served.chat("Hello", **fields)
         assert (answer["status"], answer["error"]["param"]) == (400, param)
@@ -173,8 +180,8 @@ async def test_what_anthropic_has_no_place_for_is_refused_before_anything_is_wri
         assert (await served.http.get("/v1/sessions/s")).status_code == 404
 
 
-async def test_a_clients_key_arrives_as_anthropic_takes_it() -> None:
-    """With `upstream_auth: passthrough`; ours does not go along, and the key is not told."""
+async def test_client_key_is_sent_in_anthropics_header() -> None:
+    """With `upstream_auth: passthrough`; the server's key is not sent, and errors do not contain the client's key."""
     refused = Reply(status=401, error=f"invalid x-api-key: {CLIENTS}")
     async with claude(["ok", refused], "gateway: {upstream_auth: passthrough}") as (served, upstream):
         body = {"messages": [{"role": "user", "content": "hi"}]}
@@ -188,7 +195,7 @@ async def test_a_clients_key_arrives_as_anthropic_takes_it() -> None:
 
 
 async def test_prompts_are_counted_by_the_provider() -> None:
-    """`count: provider` asks Anthropic's endpoint, with its key and its shape."""
+    """`count: provider` calls Anthropic's endpoint with its key and shape."""
     options = {"counts": lambda _: 1_234}
     async with claude(["ok"], fields={"count": "provider"}, options=options) as (served, upstream):
         await served.chat("Hello")
@@ -198,8 +205,8 @@ async def test_prompts_are_counted_by_the_provider() -> None:
         assert asked.body["messages"][0]["content"][0]["text"] == "Hello"
 
 
-async def test_one_session_with_models_of_two_dialects_back_and_forth() -> None:
-    """Tools and reasoning in the log: each is sent what it takes, with its own key."""
+async def test_session_alternates_between_models_of_two_dialects() -> None:
+    """Tools and reasoning are in the log; each upstream gets what it accepts, with its own key."""
     thinking = Reply(text="Wait.", message={"thinking_blocks": [THOUGHT]}, tool_calls=[("find", {"n": 1})])
     async with (
         AnthropicUpstream([thinking, "Found.", "Yes."]) as one,
@@ -222,6 +229,6 @@ async def test_one_session_with_models_of_two_dialects_back_and_forth() -> None:
         assert [role for role, _ in log].count("assistant") == 5
         assert {received.headers["authorization"] for received in two.requests} == {"Bearer sk-other-0123456789"}
         assert "signature" not in json.dumps([received.body for received in two.requests])
-        last = sent(one)
+        last = sent_messages(one)
         assert last[1]["content"][0] == THOUGHT
         assert [message["role"] for message in last] == ["user", "assistant"] * 4 + ["user"]

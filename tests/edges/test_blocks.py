@@ -1,4 +1,4 @@
-"""Blocks of configuration as people have written them for other systems: the server starts with them, and does what each says."""
+"""Configuration blocks written for other systems: the server starts with them and does what each one says."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Served:
         self._env = env
 
     def run(self, *requests: tuple[str, str, Any]) -> list[Any]:
-        """Start it, send requests, and end it cleanly; what each answered."""
+        """Start it, send requests, stop it cleanly, and return the answers."""
         with Process("", config=self._file, env=self._env) as server, httpx2.Client(base_url=server.url) as client:
             answers = [client.request(method, path, json=body) for method, path, body in requests]
             assert server.stop(signal.SIGTERM) == 0
@@ -64,7 +64,7 @@ class Served:
 
 
 def message(text: str) -> dict[str, Any]:
-    """The body of an append."""
+    """Return the body of an append."""
     return {"messages": [{"role": "user", "content": text}]}
 
 
@@ -76,14 +76,14 @@ CLOSE = ("POST", "/v1/sessions/s/close", None)
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Relative paths begin here."""
+    """Change to the folder that relative paths start from."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize("block", [IN_MEMORY, "preset: mistralrs"], ids=["inmemory", "preset"])
-def test_in_memory_what_ends_is_gone(here: Path, block: str) -> None:
-    """With the process, or before."""
+def test_in_memory_sessions_end_with_the_process(here: Path, block: str) -> None:
+    """Closed sessions are deleted earlier."""
     served = Served(here, block)
     answers = served.run(CREATE, SAY, GET, CLOSE, GET, CREATE)
     assert [answer["status_code"] for answer in answers] == [201, 200, 200, 200, 404, 201]
@@ -91,35 +91,36 @@ def test_in_memory_what_ends_is_gone(here: Path, block: str) -> None:
     assert not list(here.glob("*.db"))
 
 
-def test_sqlite_keeps(here: Path) -> None:
+def test_sqlite_block_keeps_sessions(here: Path) -> None:
     """In the file that the block names."""
-    keeps(Served(here, SQLITE))
+    check_sessions_survive_restart(Served(here, SQLITE))
     assert (here / ".chat" / "chat.db").is_file()
 
 
 @pytest.mark.parametrize(("name", "port", "user"), [("postgres", 5432, "postgres"), ("mysql", 3306, "root")])
-def test_a_server_keeps(here: Path, name: str, port: int, user: str) -> None:
-    """User and password from the environment."""
+def test_database_server_block_keeps_sessions(here: Path, name: str, port: int, user: str) -> None:
+    """User and password come from the environment."""
     server = reached(name)
     place = server.place()
     schema = place.rpartition("schema=")[2] if name == "postgres" else place.rpartition("/")[2]
     database, options = ("postgres", f"{{schema: {schema}}}") if name == "postgres" else (schema, "{}")
     try:
-        keeps(Served(here, SERVER.format(driver=name, port=port, database=database, options=options), DB_USER=user))
+        check_sessions_survive_restart(
+            Served(here, SERVER.format(driver=name, port=port, database=database, options=options), DB_USER=user)
+        )
     finally:
         server.drop(place)
 
 
-def keeps(served: Served) -> None:
-    """A second start finds what the first one wrote, closed, and opens it again."""
+def check_sessions_survive_restart(served: Served) -> None:
+    """After a restart the closed session is found, and a message reopens it."""
     assert [answer["status_code"] for answer in served.run(CREATE, SAY, CLOSE)] == [201, 200, 200]
     found, said, opened = served.run(GET, SAY, GET)
     assert (found["status"], [one["content"] for one in found["messages"]]) == ("closed", ["hello"])
     assert (said["status_code"], opened["status"], len(opened["messages"])) == (200, "active", 2)
 
 
-def test_a_buffer_of_50(here: Path) -> None:
-    """`max_history_turns`: the log keeps the rest."""
+def test_max_history_turns_limits_the_prompt_not_the_log(here: Path) -> None:
     log = [{"role": ("user", "assistant")[at % 2], "content": f"message {at}"} for at in range(60)]
     served = Served(here, "short_term:\n  max_history_turns: 50\n")
     asked = ("POST", "/v1/sessions/s/context", {"strategy": "none"})
@@ -139,8 +140,8 @@ def test_a_buffer_of_50(here: Path) -> None:
         ("{preset: mistralrs, short_term: {session_ttl: 7d}}", 7 * DAY, 128),
     ],
 )
-async def test_sessions_end_when_the_block_says(tmp_path: Path, block: str, ttl: int, cap: int) -> None:
-    """To the millisecond, and to the session, as far as the test cares to make as many."""
+async def test_session_ttl_and_max_sessions_follow_the_block(tmp_path: Path, block: str, ttl: int, cap: int) -> None:
+    """To the millisecond and to the session, up to the number that a test can create."""
     clock, life = Clock(), build_life_settings(load(block, env={}))
     assert (life.session_ttl, life.max_sessions) == (ttl, cap)
     async with Holdfast(file(tmp_path), clock=clock, life=life) as hf:
@@ -158,8 +159,8 @@ async def test_sessions_end_when_the_block_says(tmp_path: Path, block: str, ttl:
         assert await state(hf, "s") == ("closed" if 0 < cap <= 128 else "active")
 
 
-async def test_retention_is_what_the_block_says(tmp_path: Path) -> None:
-    """`storage.sessions.retention`."""
+async def test_retention_follows_the_block(tmp_path: Path) -> None:
+    """Setting `storage.sessions.retention`."""
     clock, life = Clock(), build_life_settings(load("storage: {sessions: {retention: 90d}}", env={}))
     async with Holdfast(file(tmp_path), clock=clock, life=life) as hf:
         await talk(hf, "s")
@@ -171,8 +172,8 @@ async def test_retention_is_what_the_block_says(tmp_path: Path) -> None:
         assert await state(hf, "s") == "gone"
 
 
-async def test_the_folder_of_a_file_is_made(tmp_path: Path) -> None:
-    """`path: .hector/hector.db`, as the seed has it, on a machine that has no such folder."""
+async def test_missing_folder_of_the_database_file_is_created(tmp_path: Path) -> None:
+    """For example `path: .hector/hector.db` on a machine without that folder."""
     config, database = tmp_path / "holdfast.yaml", tmp_path / ".hector" / "deep" / "hector.db"
     config.write_text(
         f"databases: {{main: {{driver: sqlite, path: '{database}'}}}}\nstorage: {{sessions: {{backend: sql}}}}\n"

@@ -1,4 +1,4 @@
-"""Blocks about agents, as people have written them for other systems, over the gateway: each does in a turn what its text says."""
+"""Agent blocks written for other systems, over the gateway: each does in a turn what its text says."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Asked = list[dict[str, Any]]
 
 @asynccontextmanager
 async def server(block: str, says: Callable[[dict[str, Any]], Reply | str] = lambda _: "ok") -> AsyncIterator[Any]:
-    """A server with a block, and a default model; what that was asked."""
+    """Run a server with a block and a default model; yield it with the requests of that model."""
     asked: Asked = []
 
     def answer(body: dict[str, Any]) -> Reply | str:
@@ -33,17 +33,17 @@ async def server(block: str, says: Callable[[dict[str, Any]], Reply | str] = lam
 
 
 def of(strategy: str) -> str:
-    """The block with that strategy for an agent."""
+    """Return the block that sets that strategy for an agent."""
     return next(block for block in BLOCKS if block.startswith("agents") and f"strategy: {strategy}" in block)
 
 
 def top(strategy: str) -> str:
-    """The block with that strategy for all."""
+    """Return the block that sets that strategy at top level."""
     return next(block for block in BLOCKS if block.startswith("context") and f"strategy: {strategy}" in block)
 
 
-async def grown(served: Served, count: int, words: int = 1, **fields: Any) -> list[str]:
-    """A session `s` with so many messages of so many words; their texts."""
+async def fill_session(served: Served, count: int, words: int = 1, **fields: Any) -> list[str]:
+    """Fill session `s` with `count` messages of `words` words; return their texts."""
     texts = [f"message {at} " + f"word{at} " * (words - 1) for at in range(count)]
     log = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
     assert (await served.http.post("/v1/sessions", json={"id": "s", **fields})).status_code == 201
@@ -52,12 +52,12 @@ async def grown(served: Served, count: int, words: int = 1, **fields: Any) -> li
 
 
 def sent(body: dict[str, Any]) -> list[Any]:
-    """What a model was sent, without the system prompt."""
+    """Return the messages that a model received, without the system prompt."""
     return [message["content"] for message in body["messages"] if message["role"] != "system"]
 
 
-async def test_an_instruction_has_the_state_in_it() -> None:
-    """Of the user, of the session, of the app; what may be missing is empty, what may not is named."""
+async def test_instruction_templates_are_filled_from_state() -> None:
+    """User, session and app state; optional values may be empty, missing required ones are named."""
     async with server(TEMPLATE) as (served, asked):
         made = {"id": "s", "agent": "assistant", "state": {"user:language": "French", "app:version": "3.1"}}
         assert (await served.http.post("/v1/sessions", json=made)).status_code == 201
@@ -76,21 +76,21 @@ async def test_an_instruction_has_the_state_in_it() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["none", "buffer_window", "token_window"])
-async def test_what_an_agent_is_sent_of_a_short_session(strategy: str) -> None:
-    """Everything, or the last twenty messages."""
+async def test_agent_prompt_of_a_short_session_follows_its_strategy(strategy: str) -> None:
+    """Either everything or the last twenty messages."""
     async with server(of(strategy)) as (served, asked):
-        texts = await grown(served, 60, agent="assistant")
+        texts = await fill_session(served, 60, agent="assistant")
         assert (await served.chat("now"))["status"] == 200
         expected = [*texts, "now"]
         assert sent(asked[-1]) == (expected[-20:] if strategy == "buffer_window" else expected)
 
 
 @pytest.mark.parametrize("block", [of("token_window"), top("token_window")], ids=["agent", "all"])
-async def test_a_budget_of_tokens(block: str) -> None:
-    """What fits it, with the newest ones whole."""
+async def test_token_budget_limits_the_prompt(block: str) -> None:
+    """The newest messages are kept whole."""
     async with server(block) as (served, asked):
         budget, newest = (8000, 5) if "8000" in block else (4000, 3)
-        texts = await grown(served, 60, 200, **({"agent": "assistant"} if "agents" in block else {}))
+        texts = await fill_session(served, 60, 200, **({"agent": "assistant"} if "agents" in block else {}))
         answer = await served.chat("now")
         assert answer["session"]["working_set"]["tokens"] <= budget
         kept = sent(asked[-1])
@@ -98,10 +98,9 @@ async def test_a_budget_of_tokens(block: str) -> None:
         assert len(kept) < 60
 
 
-async def test_a_window_for_all_is_not_that_of_an_agent_with_its_own() -> None:
-    """Top level beside agent."""
+async def test_agent_context_overrides_the_top_level_window() -> None:
     async with server(top("buffer_window") + "agents: {all: {context: {strategy: none}}}\n") as (served, asked):
-        texts = await grown(served, 60)
+        texts = await fill_session(served, 60)
         await served.chat("now")
         await served.chat("and now", agent="all")
         assert sent(asked[0]) == [*texts, "now"][-20:]
@@ -109,14 +108,14 @@ async def test_a_window_for_all_is_not_that_of_an_agent_with_its_own() -> None:
 
 
 @pytest.mark.parametrize("block", [SUMMARY, top("summary_buffer")], ids=["agent", "all"])
-async def test_a_summary_past_the_threshold(block: str) -> None:
-    """By the cheaper model where one is named, which is then asked for by that name; recent messages stay whole."""
+async def test_summary_is_written_past_the_threshold(block: str) -> None:
+    """By the cheaper model if one is named; recent messages stay whole."""
 
     def says(body: dict[str, Any]) -> str:
         return "They spoke of words." if "now" not in str(body["messages"][-1]["content"])[:5] else "ok"
 
     async with server(block, says) as (served, asked):
-        texts = await grown(served, 60, 200, **({"agent": "assistant"} if "agents" in block else {}))
+        texts = await fill_session(served, 60, 200, **({"agent": "assistant"} if "agents" in block else {}))
         for turn in range(2):
             assert (await served.chat(f"now {turn}"))["status"] == 200
             await served.hf.compactor.wait_until_idle()
@@ -128,16 +127,16 @@ async def test_a_summary_past_the_threshold(block: str) -> None:
         assert [*texts, "now 0", "ok", "now 1", "ok", "now at last"][-8:] == last[-8:]
 
 
-async def test_the_model_that_an_agent_names() -> None:
-    """Where the default one is."""
+async def test_agent_uses_the_model_it_names() -> None:
+    """With the default model's base URL."""
     block = next(block for block in BLOCKS if "llm: gpt-4o" in block)
     async with server(block) as (served, asked):
         assert (await served.chat("hello", agent="assistant"))["status"] == 200
         assert asked[0]["model"] == "gpt-4o"
 
 
-async def test_coordinator_researcher_and_writer() -> None:
-    """One session, windows of their own; the researcher gets the conversation and has the next turn too."""
+async def test_coordinator_hands_over_to_the_researcher() -> None:
+    """One session with separate windows; the researcher gets the conversation and the next turn too."""
 
     def says(body: dict[str, Any]) -> Reply | str:
         transfers = "transfer_to_agent" in json.dumps(body.get("tools") or [])
@@ -147,18 +146,18 @@ async def test_coordinator_researcher_and_writer() -> None:
         return "done"
 
     async with server(TEAM, says) as (served, asked):
-        await grown(served, 60, agent="coordinator")
+        await fill_session(served, 60, agent="coordinator")
         await served.chat("hello")
         assert len(sent(asked[0])) == 30
         answer = await served.chat("research this")
         assert (answer["status"], answer["session"]["agent"]) == (200, "researcher")
-        assert len(sent(asked[2])) <= 21  # a unit more than 20 where one would be cut
+        assert len(sent(asked[2])) <= 21  # one unit more than 20 where the cut would split one
         assert (await served.chat("go on"))["session"]["agent"] == "researcher"
 
 
 @pytest.mark.parametrize("name", ["postgres"])
-async def test_the_production_block_as_it_stands(tmp_path: Path, name: str) -> None:
-    """Database, embedder, index and agent together: it serves, and keeps."""
+async def test_production_block_works_unchanged(tmp_path: Path, name: str) -> None:
+    """Database, embedder, index and agent together serve requests and keep data."""
     place = reached(name)
     url = place.place()
     schema = url.rpartition("schema=")[2]

@@ -1,7 +1,8 @@
-"""Bodies made to hurt: as large as they may be, and deep, wide or strange. 4xx, the memory flat, and others served meanwhile.
+"""Hostile bodies: as large as allowed, deep, wide or strange.
 
-What each is refused with is in `test_rest_bad_input.py` and `test_rest_json.py`; here they come many at a time, and as texts in
-places where a text is JSON itself: the arguments of tool calls, which a model may write as badly as it likes.
+Expect 4xx, flat memory, and service for others meanwhile. `test_rest_bad_input.py` and `test_rest_json.py` check
+the errors; these tests send many at a time, and bad JSON inside texts such as the arguments of tool calls, which a
+model can write in any form.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import pytest
 
 from holdfast.limits import Limits
 from holdfast.testing import Reply
-from tests.edges.rest_kit import BODIES, is_error, peak, with_session
+from tests.edges.rest_kit import BODIES, assert_error, create_session_s, read_peak_memory
 from tests.edges.server import Process, Served, gateway
 
 MIB = 1 << 20
@@ -30,17 +31,17 @@ AT_ONCE = 12
 
 
 def filled(start: bytes, unit: bytes, end: bytes = b"") -> bytes:
-    """A body of the largest size."""
+    """Return a body of the largest allowed size."""
     return start + unit * ((SIZE - len(start) - len(end)) // len(unit)) + end
 
 
 def keys() -> bytes:
-    """Distinct keys, as many as go in."""
+    """Return an object with as many distinct keys as fit."""
     return b"{" + b",".join(b'"%x":0' % at for at in range(SIZE // 12)) + b"}"
 
 
 def bombs() -> dict[str, bytes]:
-    """Bodies by what is bad of them; some hundred megabytes, so that only who sends them has them."""
+    """Return hostile bodies by name; they need some hundred megabytes, so only the sender builds them."""
     return {
         "open lists": filled(b'{"messages":', b"["),
         "nested lists": b'{"metadata":' + b"[" * (SIZE // 2) + b"]" * (SIZE // 2 - 20) + b"}",
@@ -63,15 +64,17 @@ def bombs() -> dict[str, bytes]:
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak memory of a process is told on Linux only")
-async def test_bombs_leave_the_memory_flat(tmp_path: Path) -> None:
-    """Each of them on every route that reads a body, a dozen at a time: refused, and the server hardly grows."""
+async def test_hostile_bodies_leave_the_memory_flat(tmp_path: Path) -> None:
+    """Each of them is sent to every route that reads a body, a dozen at a time: all are refused, and the server
+    hardly grows.
+    """
     limits = {"HOLDFAST_GATEWAY__MAX_BODY": f"{LIMIT // MIB}MiB"}
     with Process(f"sqlite:///{tmp_path}/s.db", env=limits) as server:
         pid = server.process.pid
         limit = httpx2.Limits(max_connections=AT_ONCE)
         async with httpx2.AsyncClient(base_url=server.url, trust_env=False, timeout=120, limits=limit) as http:
             assert (await http.put("/v1/sessions/s", json={"messages": []})).status_code == 200
-            before, room, bodies = peak(pid), asyncio.Semaphore(AT_ONCE), bombs()
+            before, room, bodies = read_peak_memory(pid), asyncio.Semaphore(AT_ONCE), bombs()
 
             async def send(name: str, method: str, url: str) -> None:
                 async with room:
@@ -85,7 +88,7 @@ async def test_bombs_leave_the_memory_flat(tmp_path: Path) -> None:
 
             routes = [BODIES[0], BODIES[1], BODIES[4]]
             await asyncio.gather(*(send(name, *route) for name in bodies for route in routes))
-            assert peak(pid) - before < GROWTH
+            assert read_peak_memory(pid) - before < GROWTH
             answer = await http.post("/v1/sessions/s/messages", json={"messages": [{"role": "user", "content": "hi"}]})
             assert answer.status_code == 200
             assert len((await http.get("/v1/sessions/s/messages")).json()["data"]) == 1
@@ -108,8 +111,8 @@ ARGUMENTS: dict[str, str] = {
 
 
 @pytest.mark.parametrize("name", ARGUMENTS)
-async def test_what_a_model_writes_as_arguments(name: str) -> None:
-    """It is the client's, to the letter; resent, it is the same call, and the log verifies."""
+async def test_malformed_tool_call_arguments_are_kept_exactly(name: str) -> None:
+    """When the client resends them it is the same call, and the log verifies."""
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": ARGUMENTS[name]}}
     async with gateway([Reply(tool_calls=[call]), "done", "more"]) as (served, upstream):
         first = await served.chat("go")
@@ -131,10 +134,10 @@ async def test_what_a_model_writes_as_arguments(name: str) -> None:
         ]
         told = upstream.requests[-1].body["messages"][1]["tool_calls"][0]["function"]["arguments"]
         assert told == ARGUMENTS[name]
-        await verified(served)
+        await assert_log_verifies(served)
 
 
-async def verified(served: Served) -> None:
+async def assert_log_verifies(served: Served) -> None:
     session = await served.hf.session("s")
     assert await session.verify() == 6
 
@@ -152,11 +155,13 @@ STRANGE: list[Any] = [
 
 
 @pytest.mark.parametrize("message", STRANGE, ids=range(len(STRANGE)))
-async def test_half_a_character(message: Any) -> None:
-    """A lone surrogate, wherever it stands, is no text: 400, and nothing is written."""
+async def test_lone_surrogates_are_refused(message: Any) -> None:
+    """A lone surrogate anywhere is invalid text: 400, and nothing is written."""
     async with gateway([]) as (served, upstream):
-        await with_session(served)
+        await create_session_s(served)
         for method, url in BODIES:
-            is_error(await served.http.request(method, url, content=json.dumps({"messages": [message]}).encode()), 400)
+            assert_error(
+                await served.http.request(method, url, content=json.dumps({"messages": [message]}).encode()), 400
+            )
         assert await served.log() == [("user", "hi")]
         assert upstream.requests == []

@@ -1,4 +1,6 @@
-"""Fields of chat bodies: misspelt ones, unknown ones, and `strategy` and `budget` within what is allowed; at both doors."""
+"""Fields of chat bodies in both APIs: misspelt ones, unknown ones, and `strategy` and `budget` within the allowed
+range.
+"""
 
 from __future__ import annotations
 
@@ -46,12 +48,12 @@ async def post(served: Served, path: str, headers: dict[str, str] | None = None,
         ("", None),
     ],
 )
-def test_names_one_edit_away(name: str, known: str | None) -> None:
+def test_misspelt_names_one_edit_away_are_found(name: str, known: str | None) -> None:
     assert find_misspelt_name(name, ("session_id", "strategy", "user_id", "budget", "agent")) == known
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_misspelt_field_is_refused(path: str) -> None:
+async def test_misspelt_field_is_refused(path: str) -> None:
     async with gateway(lambda _: "ok") as (served, upstream):
         answer = await post(served, path, sesion_id="s")
         assert (answer["status"], answer["error"]["param"]) == (400, "sesion_id")
@@ -61,7 +63,7 @@ async def test_a_misspelt_field_is_refused(path: str) -> None:
         assert not (await served.hf.sessions()).sessions
 
 
-async def test_an_unknown_field_is_passed_on_with_a_warning() -> None:
+async def test_unknown_field_is_passed_on_with_a_warning() -> None:
     async with gateway(lambda _: "ok") as (served, upstream):
         answer = await post(served, PATHS[0], session_id="s", frobnicate=3, temperature=0.5, top_k=4)
         assert upstream.requests[0].body["frobnicate"] == 3
@@ -74,8 +76,8 @@ async def test_an_unknown_field_is_passed_on_with_a_warning() -> None:
         assert last["session"]["warnings"] == [warning]
 
 
-async def test_anthropics_clients_are_told_what_is_not_sent() -> None:
-    """A model with another API gets only what means the same there."""
+async def test_messages_api_warns_about_fields_that_are_not_sent() -> None:
+    """A model with another API only gets fields that mean the same there."""
     async with doors(["ok"], []) as both:
         answer = await post(both.served, PATHS[1], model="gpt-4o", frobnicate=3, thinking={"type": "disabled"})
         (warning,) = answer["session"]["warnings"]
@@ -84,7 +86,7 @@ async def test_anthropics_clients_are_told_what_is_not_sent() -> None:
     assert "was passed to the provider" in warned.message
 
 
-async def test_fields_can_be_passed_without_a_word() -> None:
+async def test_pass_fields_suppresses_warnings() -> None:
     async with gateway(lambda _: "ok", "gateway: {pass_fields: [sesion_id, frobnicate]}") as (served, upstream):
         answer = await post(served, PATHS[0], sesion_id="x", frobnicate=3)
         assert "warnings" not in answer["session"]
@@ -95,7 +97,7 @@ async def test_fields_can_be_passed_without_a_word() -> None:
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_strategy_and_budget_hold_for_one_request(path: str) -> None:
+async def test_strategy_and_budget_apply_to_one_request(path: str) -> None:
     async with gateway(lambda _: "ok", "context: {strategy: token_window, budget: 2000}") as (served, upstream):
         await (await served.hf.session("s")).append(LONG)
         answer = await post(served, path, session_id="s", strategy="head_tail", budget=500)
@@ -122,7 +124,7 @@ async def test_strategy_and_budget_hold_for_one_request(path: str) -> None:
     ],
 )
 @pytest.mark.parametrize("named", [True, False])
-async def test_what_a_request_may_not_have_is_refused(fields: dict[str, Any], param: str, named: bool) -> None:
+async def test_disallowed_strategy_or_budget_is_refused(fields: dict[str, Any], param: str, named: bool) -> None:
     """Before anything is written."""
     async with gateway(lambda _: "ok", "context: {strategy: token_window, budget: 2000}") as (served, upstream):
         if named:
@@ -133,7 +135,7 @@ async def test_what_a_request_may_not_have_is_refused(fields: dict[str, Any], pa
         assert [one.messages for one in (await served.hf.sessions()).sessions] == [0] * named
 
 
-async def test_strategies_can_be_allowed() -> None:
+async def test_allowed_strategies_are_configurable() -> None:
     text = "gateway: {allowed_strategies: [digest]}\ncontext: {strategy: token_window}"
     async with gateway(lambda _: "ok", text) as (served, _):
         for strategy, status in (("digest", 200), ("token_window", 200), ("head_tail", 400)):
@@ -142,8 +144,8 @@ async def test_strategies_can_be_allowed() -> None:
         config.load("gateway: {allowed_strategies: [digets]}", env={})
 
 
-async def test_a_key_has_a_budget() -> None:
-    """It holds for every request with the key, and a request may only lower it."""
+async def test_key_has_a_budget() -> None:
+    """It applies to every request with the key, and a request may only lower it."""
     async with gateway(lambda _: "ok", "agents: {all: {context: {strategy: none}}}") as (served, _):
         key = bearer(await made(served.hf, budget=400))
         await (await served.hf.session("s")).append(LONG)
@@ -153,8 +155,8 @@ async def test_a_key_has_a_budget() -> None:
         assert (await post(served, PATHS[0], key, session_id="s", budget=401))["status"] == 400
 
 
-def test_an_agent_that_takes_over_keeps_to_the_budget() -> None:
-    """Whatever its own settings are; what is stricter than the request stays."""
+def test_agent_after_a_transfer_keeps_the_request_budget() -> None:
+    """Regardless of its own settings, unless these are stricter."""
     wanted = RequestSettings("digest", 500, 600)
     assert wanted.apply(ContextSettings("token_window")) == ContextSettings("digest", {"budget": 500})
     assert wanted.apply(ContextSettings("digest", {"budget": 100})) == ContextSettings("digest", {"budget": 100})
@@ -163,5 +165,5 @@ def test_an_agent_that_takes_over_keeps_to_the_budget() -> None:
     assert RequestSettings(limit=9000).apply(own) is own
 
 
-def test_strategies_that_call_no_model_are_the_default() -> None:
+def test_strategies_without_model_calls_are_allowed_by_default() -> None:
     assert set(STRATEGIES) - set(FREE_STRATEGIES) == {"summary_buffer"}

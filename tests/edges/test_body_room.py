@@ -1,4 +1,6 @@
-"""Bodies in memory: each takes room as it arrives, no principal takes all of it, and nobody waits for a body that stalls."""
+"""Memory for bodies: each reserves room as it arrives, no principal takes all of it, and a stalled body blocks nobody
+else.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,14 @@ LIMITS = msgspec.structs.replace(Limits(), body=MIB)
 PIECE = 64 * 1024
 
 
-def held(room: BodyRoom, owner: Owner) -> BodyReservation:
+def make_reservation(room: BodyRoom, owner: Owner) -> BodyReservation:
     one = BodyReservation()
     one.begin(room, owner)
     return one
 
 
-async def fills(room: BodyRoom, one: BodyReservation, size: int) -> bool:
-    """Take bytes in pieces; False where there is no room for them now."""
+async def try_to_fill(room: BodyRoom, one: BodyReservation, size: int) -> bool:
+    """Take bytes in pieces; return False if there is no room for them now."""
     for _ in range(size // PIECE):
         with anyio.move_on_after(0) as waiting:
             await room.take(one, PIECE)
@@ -47,25 +49,25 @@ async def fills(room: BodyRoom, one: BodyReservation, size: int) -> bool:
 # -- room --------------------------------------------------------------------
 
 
-async def test_a_principal_and_its_tenant_cannot_take_all_of_the_room() -> None:
-    """Four bodies of one tenant, and of several of its keys: another tenant's still finds room for a whole one."""
+async def test_one_tenant_cannot_take_all_of_the_room() -> None:
+    """Four bodies of one tenant, with one key or several: another tenant still finds room for a whole body."""
     for owners in ((ADA,) * 8, (ADA, ADAS_COLLEAGUE) * 4):
         room = BodyRoom(MIB)
-        bodies = [held(room, owner) for owner in owners]
+        bodies = [make_reservation(room, owner) for owner in owners]
         for body in bodies:
-            await fills(room, body, MIB)
+            await try_to_fill(room, body, MIB)
         assert room.held <= 3 * MIB
-        assert await fills(room, held(room, BO), MIB)
+        assert await try_to_fill(room, make_reservation(room, BO), MIB)
 
 
-async def test_bodies_of_one_principal_do_not_wait_for_each_other_for_ever() -> None:
-    """The oldest that is arriving goes on beyond the principal's half, and the others after it."""
+async def test_bodies_of_one_principal_do_not_deadlock() -> None:
+    """The oldest arriving body may exceed the principal's half; the others follow it."""
     room = BodyRoom(MIB)
-    first, *others = (held(room, ADA) for _ in range(4))
+    first, *others = (make_reservation(room, ADA) for _ in range(4))
     for body in (first, *others):
-        assert await fills(room, body, MIB // 2)
-    assert not await fills(room, others[0], PIECE)
-    assert await fills(room, first, MIB // 2)
+        assert await try_to_fill(room, body, MIB // 2)
+    assert not await try_to_fill(room, others[0], PIECE)
+    assert await try_to_fill(room, first, MIB // 2)
     waiting = asyncio.ensure_future(room.take(others[0], PIECE))
     await asyncio.sleep(0)
     first.end_arrival()
@@ -75,14 +77,14 @@ async def test_bodies_of_one_principal_do_not_wait_for_each_other_for_ever() -> 
 
 
 @given(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 6), st.booleans()), max_size=20))
-def test_room_is_never_lost(wishes: list[tuple[int, int, bool]]) -> None:
-    """Whoever is cancelled, before or after there was room: in the end all of it is there."""
+def test_room_is_fully_released_after_cancellations(wishes: list[tuple[int, int, bool]]) -> None:
+    """Cancelled before or after there was room: in the end all of it is free."""
 
     async def once() -> None:
         room = BodyRoom(5)
 
         async def one(owner: Owner, size: int, for_: int) -> None:
-            body = held(room, owner)
+            body = make_reservation(room, owner)
             try:
                 for _ in range(size):
                     await room.take(body, 1)
@@ -111,7 +113,7 @@ def test_room_is_never_lost(wishes: list[tuple[int, int, bool]]) -> None:
 
 
 class Sender:
-    """A client that sends so much of a body of which it announces more, and then waits."""
+    """A client that announces a body, sends a part of it, and then stalls."""
 
     def __init__(self, sent: int, announced: int) -> None:
         self._pieces = [b"[" + b" " * (min(PIECE, sent) - 1)] + [b" " * PIECE] * (sent // PIECE - 1)
@@ -135,8 +137,8 @@ async def read(intake: BodyLimits, owner: Owner, sender: Sender, one: BodyReserv
         )
 
 
-async def test_stalled_uploads_keep_no_other_tenant_waiting() -> None:
-    """Seen: four connections that announced 32 MiB and stalled stopped every body over 64 KiB for 60 s."""
+async def test_stalled_uploads_do_not_block_other_tenants() -> None:
+    """Regression: four connections that announced 32 MiB and stalled blocked every body over 64 KiB for 60 s."""
     intake = BodyLimits(LIMITS)
     stalled = [Sender(2 * PIECE, MIB - 1) for _ in range(4 * BODIES)]
     tasks = [asyncio.ensure_future(read(intake, ADA, sender)) for sender in stalled]
@@ -151,22 +153,25 @@ async def test_stalled_uploads_keep_no_other_tenant_waiting() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_large_body_has_to_come_at_a_minimum_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_body_must_arrive_at_a_minimum_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(intakes, "BODY_STALL_SECONDS", 0.05)
     with pytest.raises(Refused, match=f"less than {BODY_STALL_BYTES // 1024} KiB") as refused:
         await read(BodyLimits(LIMITS), ADA, Sender(2 * PIECE, MIB - 1))
     assert (refused.value.status, refused.value.code) == (408, "request_timeout")
 
 
-async def test_what_a_principal_has_in_flight_counts_against_it() -> None:
-    """Seen: 24 turns that waited held 264 MiB. Its next large body is told to come again; others' are read."""
+async def test_bodies_in_flight_count_against_their_principal() -> None:
+    """Regression:
+
+    24 waiting turns held 264 MiB. The principal's next large body is refused with a retry time; others' are read.
+    """
     intake = BodyLimits(msgspec.structs.replace(LIMITS, body_timeout=0.05))
     waiting = [BodyReservation() for _ in range(2)]
     for one in waiting:
         await read(intake, ADA, Sender(15 * PIECE, 15 * PIECE), one)
         one.end_arrival()
-    third = held(intake.room, ADA)
-    await fills(intake.room, third, 15 * PIECE)
+    third = make_reservation(intake.room, ADA)
+    await try_to_fill(intake.room, third, 15 * PIECE)
     third.end_arrival()
     with pytest.raises(Refused, match="busy with other large bodies") as refused:
         await read(intake, ADA, Sender(8 * PIECE, 8 * PIECE))
@@ -177,8 +182,8 @@ async def test_what_a_principal_has_in_flight_counts_against_it() -> None:
     assert await read(intake, ADA, Sender(8 * PIECE, 8 * PIECE)) == []
 
 
-async def test_a_turn_that_waits_holds_its_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until it begins: then what it brought is in the log."""
+async def test_waiting_turn_holds_its_body_until_it_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After that, its content is in the log."""
     rooms: list[BodyRoom] = []
 
     class Noted(BodyRoom):
@@ -208,8 +213,8 @@ async def test_a_turn_that_waits_holds_its_body(monkeypatch: pytest.MonkeyPatch)
         assert room.held == 0
 
 
-async def test_a_body_that_is_too_large_is_not_read_to_its_end() -> None:
-    """Seen: 100 MB were answered 413, and read all the same."""
+async def test_too_large_body_is_not_read_to_its_end() -> None:
+    """Regression: 100 MB were answered with 413 but read all the same."""
     async with gateway([], limits=LIMITS) as (served, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         size = 100 * MIB
@@ -228,8 +233,8 @@ async def test_a_body_that_is_too_large_is_not_read_to_its_end() -> None:
         writer.close()
 
 
-async def test_a_body_that_is_not_read_ends_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where its client sends no more of it."""
+async def test_connection_with_an_unread_body_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if the client stops sending."""
     monkeypatch.setattr(protocol, "DRAIN_SECONDS", 0.05)
     async with gateway([], limits=LIMITS) as (served, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)

@@ -1,4 +1,4 @@
-"""One session through both doors: what either client resends of it is what the log has."""
+"""One session through both APIs: what either client resends matches the log."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ THINK: dict[str, Any] = {"max_tokens": 3000, "thinking": {"type": "enabled", "bu
 
 
 class Histories:
-    """What a client of either kind keeps of a conversation."""
+    """The conversation as each kind of client keeps it."""
 
     def __init__(self) -> None:
         self.openai: list[Any] = []
         self.anthropic: list[Any] = []
 
     def says(self, text: str) -> None:
-        """The user says something."""
+        """Add a user message."""
         self.openai.append({"role": "user", "content": text})
         self.anthropic.append({"role": "user", "content": [{"type": "text", "text": text}]})
 
-    def answered(self, text: str, *, blocks: Any = None) -> None:
-        """The model answers; by the Messages door perhaps with more than words."""
+    def add_reply(self, text: str, *, blocks: Any = None) -> None:
+        """Add the model's reply; the Messages API may have more than text."""
         self.openai.append({"role": "assistant", "content": text})
         self.anthropic.append({"role": "assistant", "content": blocks or [{"type": "text", "text": text}]})
 
@@ -44,8 +44,8 @@ def options(model: str, stream: bool, named: bool) -> dict[str, Any]:
 
 @pytest.mark.parametrize("named", [True, False], ids=["named", "recognised"])
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
-async def test_turns_by_turns(named: bool, stream: bool) -> None:
-    """OpenAI's client, then Anthropic's, with tools and reasoning in between, and back: one log, never edited."""
+async def test_session_alternates_between_both_apis(named: bool, stream: bool) -> None:
+    """OpenAI's client, then Anthropic's, with tools and reasoning, and back: one log without edits."""
     script = [
         Reply(text="Let me see.", tool_calls=[("weather", {"town": "Oslo"})], message={"thinking_blocks": [THOUGHT]}),
         Reply(text="Rain.", message={"thinking_blocks": [{**THOUGHT, "thinking": "wet"}]}),
@@ -89,7 +89,7 @@ async def test_turns_by_turns(named: bool, stream: bool) -> None:
         called = await both.served.client.chat.completions.create(
             model="gpt-4o", messages=kept.openai, tools=[THEIRS], extra_body={"session_id": "s"} if named else {}
         )
-        # The result of a call that one client was given comes by the other's.
+        # The result of a call that one client received arrives through the other API.
         (call,) = called.choices[0].message.tool_calls
         use = {"type": "tool_use", "id": call.id, "name": "weather", "input": {"town": "Rome"}}
         result = {"type": "tool_result", "tool_use_id": call.id, "content": [{"type": "text", "text": "sun"}]}
@@ -97,11 +97,13 @@ async def test_turns_by_turns(named: bool, stream: bool) -> None:
         last = await both.ask(rounds, **{**options("gpt-4o", stream, named), "thinking": {"type": "disabled"}})
         assert last.content[-1].text == "Sun."
 
-        await check(both, session)
+        await check_log(both, session)
 
 
-async def check(both: Doors, session: str) -> None:
-    """The log holds everything once, in order, with a chain that is right; no prompt was refused, none doubled."""
+async def check_log(both: Doors, session: str) -> None:
+    """Check that the log has everything once, in order, with a valid chain, and that no prompt was refused or
+    duplicated.
+    """
     entries = await both.served.hf.store.entries(SessionRef("default", session), retired=True)
     assert all(entry.retired_by is None for entry in entries)
     roles = [entry.message.role for entry in entries]
@@ -123,8 +125,8 @@ async def check(both: Doors, session: str) -> None:
             assert all(set(part) == {"type", "text"} for part in parts)
 
 
-async def test_calls_may_come_back_by_other_ids() -> None:
-    """Clients that number calls themselves: aligned, not doubled, and new results get the log's ids."""
+async def test_tool_results_with_client_made_ids_are_aligned() -> None:
+    """They are not duplicated, and new results get the log's ids."""
     async with doors([Reply(tool_calls=[("weather", {"town": "Oslo"})]), "Rain."]) as both:
         history: list[Any] = [{"role": "user", "content": "Is it raining?"}]
         asked = await both.ask(history, tools=[OURS], session_id="s")
@@ -139,8 +141,8 @@ async def test_calls_may_come_back_by_other_ids() -> None:
         assert entries[2].message.tool_call_id == asked.content[0].id
 
 
-async def test_a_split_or_a_trimmed_text_is_the_same() -> None:
-    """Text blocks are joined, and white space at the end is nobody's word."""
+async def test_split_or_trimmed_text_matches_the_log() -> None:
+    """Text blocks are joined, and trailing white space is ignored."""
     async with doors(["One two. ", "Three."]) as both:
         await both.ask("Hi")
         blocks = [{"type": "text", "text": "One "}, {"type": "text", "text": "two."}]
@@ -152,8 +154,8 @@ async def test_a_split_or_a_trimmed_text_is_the_same() -> None:
         assert again.session["reconciled"] == "continued"
 
 
-async def test_logs_whose_reasoning_counted_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A log from when reasoning counted as media do: it verifies, is recognised by what is resent, and goes on."""
+async def test_old_logs_with_counted_reasoning_are_matched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log written when reasoning counted as media verifies, is matched by a resend, and continues."""
     reply = [THOUGHT, {"type": "text", "text": "Rain, as so often."}]
     old = [
         {"role": "user", "content": "Is it raining?"},
@@ -172,8 +174,8 @@ async def test_logs_whose_reasoning_counted_are_found(monkeypatch: pytest.Monkey
         assert await handle.verify() == 4
         for words, more in (("And now?", []), ("And then?", [("And now?", "Yes.")])):
             history = [*old]
-            for asked, answered in more:
-                history += [{"role": "user", "content": asked}, {"role": "assistant", "content": answered}]
+            for asked, add_reply in more:
+                history += [{"role": "user", "content": asked}, {"role": "assistant", "content": add_reply}]
             history.append({"role": "user", "content": words})
             again = await both.ask(history, model=CLAUDE)
             assert (again.session_id, again.session["reconciled"]) == ("old", "continued")

@@ -1,7 +1,8 @@
-"""Five tenants with two users each, all naming everything alike: nothing of one ever reaches another.
+"""Five tenants with two users each, who all use the same names: no data crosses over.
 
-Whatever a user writes holds that user's marker. Random operations follow, some at once, good ones and such that reach for
-others; no answer holds a foreign marker, and in the end no log line, no metric and no prompt does.
+Everything that a user writes contains that user's marker. Random operations follow, some concurrent, valid ones
+and some that name other users' objects; no answer contains another user's marker, and in the end no log line,
+metric or prompt does.
 """
 
 from __future__ import annotations
@@ -36,18 +37,21 @@ class Who(NamedTuple):
 
     @property
     def marker(self) -> str:
-        """What this caller writes."""
+        """Return the text that this caller writes."""
         return f"canary-{self.tenant}-{self.user or 'any'}-x"
 
     @property
     def may_see(self) -> set[str]:
-        """The markers that may be in an answer. A key of the whole tenant writes in the sessions of all its users."""
+        """Return the markers that an answer may contain.
+
+        A tenant-wide key writes in the sessions of all its users.
+        """
         users = ("any", *(USERS if self.user is None else (self.user,)))
         return {f"canary-{self.tenant}-{user}-x" for user in users}
 
 
 class World:
-    """The server, its callers, and chance."""
+    """The server, its callers, and a random generator."""
 
     def __init__(self, served: Served, seed: int) -> None:
         self.served = served
@@ -55,7 +59,7 @@ class World:
         self.callers: list[Who] = []
 
     async def fill(self) -> None:
-        """A key for each user, and one a tenant that is for all of them."""
+        """Create a key for each user and a tenant-wide key for each tenant."""
         for tenant in TENANTS:
             for user in (*USERS, None):
                 role = "admin" if user is None else "write"
@@ -63,7 +67,7 @@ class World:
                 self.callers.append(Who(tenant, user, key))
 
     async def ask(self, who: Who, method: str, url: str, body: Any = None, **headers: str) -> str:
-        """A request of that caller; whatever the answer is, there is nothing foreign in it."""
+        """Send a request as that caller; check that the answer contains no other user's marker."""
         content = {"content": body} if isinstance(body, bytes) else {"json": body} if body is not None else {}
         response = await self.served.http.request(method, url, headers={**bearer(who.key), **headers}, **content)
         told = response.text + str(dict(response.headers))
@@ -72,7 +76,7 @@ class World:
         return str(response.text)
 
     def session(self) -> str:
-        """The path of a session, sometimes said to be somebody's."""
+        """Return the path of a session, sometimes with another user's name."""
         query = self.chance.choice(["", "", "", "?user_id=ada", "?user_id=bob", "?user_id=nobody"])
         return f"/v1/sessions/{self.chance.choice(SESSIONS)}{{}}{query}"
 
@@ -81,7 +85,7 @@ Operation = Callable[[World, Who], Awaitable[Any]]
 
 
 async def chat(world: World, who: Who) -> None:
-    """A turn, in a session by name."""
+    """Run a turn in a named session."""
     body = {
         "messages": [{"role": "user", "content": f"hello {who.marker}"}],
         "session_id": world.chance.choice(SESSIONS),
@@ -89,13 +93,13 @@ async def chat(world: World, who: Who) -> None:
         "session_user": world.chance.choice([None, None, None, *USERS]) if who.user is not None else None,
         "stream": world.chance.random() < 0.3,
     }
-    if who.user is None:  # then it is the named user who writes
+    if who.user is None:  # then the named user writes
         body["messages"] = [{"role": "user", "content": f"hello canary-{who.tenant}-{body['user']}-x"}]
     await world.ask(who, "POST", "/v1/chat/completions", body)
 
 
 async def talk(world: World, who: Who) -> None:
-    """A conversation that names no session and begins as everybody's does, resent with each turn."""
+    """Run a conversation that names no session, begins like everybody else's, and is resent with each turn."""
     said: list[dict[str, Any]] = [{"role": "user", "content": "hello"}]
     user = world.chance.choice(USERS) if who.user is None else who.user
     for _ in range(2):
@@ -105,19 +109,19 @@ async def talk(world: World, who: Who) -> None:
 
 
 async def append(world: World, who: Who) -> None:
-    """Messages; a key of the whole tenant writes in the sessions of any."""
+    """Append messages; a tenant-wide key writes in any session."""
     body = {"messages": [{"role": "user", "content": who.marker, "metadata": {"m": who.marker}}]}
     await world.ask(who, "POST", world.session().format("/messages"), body)
 
 
 async def change(world: World, who: Who) -> None:
-    """State, metadata and system messages."""
+    """Change state, metadata and system messages."""
     body = {"state": {"k": who.marker}, "metadata": {who.marker: 1}, "system_messages": [who.marker]}
     await world.ask(who, "PATCH", world.session().format(""), body)
 
 
 async def install(world: World, who: Who) -> None:
-    """A session whole."""
+    """Import a whole session."""
     messages = [{"role": role, "content": f"{who.marker} {'word ' * 50}"} for role in ("user", "assistant")] * 3
     await world.ask(who, "PUT", world.session().format(""), {"messages": messages})
 
@@ -130,7 +134,7 @@ async def create(world: World, who: Who) -> None:
 
 
 async def move(world: World, who: Who) -> None:
-    """Whatever takes a session somewhere."""
+    """Fork, move, rewind or close a session."""
     path, body = world.chance.choice(
         [
             ("/fork", {}),
@@ -150,14 +154,14 @@ async def summarize(world: World, who: Who) -> None:
 
 
 async def keep(world: World, who: Who) -> None:
-    """An artifact of a session, or of a user."""
+    """Store an artifact of a session or a user."""
     name = world.chance.choice(["a.txt", "user:a.txt"])
     url = world.session().format(f"/artifacts/{name}")
     await world.ask(who, "PUT", url, who.marker.encode(), **{"content-type": "text/plain"})
 
 
 async def share(world: World, who: Who) -> None:
-    """State of a session, of a user, of all."""
+    """Set state of a session, a user or the app."""
     user = world.chance.choice(USERS)
     places = [
         (world.session().format("/state"), "user:k"),
@@ -173,7 +177,7 @@ async def share(world: World, who: Who) -> None:
 
 
 async def look(world: World, who: Who) -> None:
-    """Everything that tells something."""
+    """Read from every route."""
     whose = world.chance.choice(["", "?user_id=ada", "?user_id=bob", "?after=s0", "?after=s1&after_user=ada"])
     pages = [f"{path}{whose}" for path in ("/v1/sessions", "/sessions")]
     tails = ["", "/messages", "/history", "/compactions", "/compactions/1", "/explain?q=a", "/explain?seq=0"]
@@ -184,7 +188,7 @@ async def look(world: World, who: Who) -> None:
 
 
 async def remove(world: World, who: Who) -> None:
-    """A session, a message, an artifact, everything of a user."""
+    """Delete a session, a message, an artifact, or all data of a user."""
     tails = ("", "/messages/0", "/artifacts/user:a.txt", "/compactions/1")
     url = world.chance.choice(
         [
@@ -215,8 +219,7 @@ KINDS: tuple[tuple[Operation, int], ...] = (
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_nothing_of_one_reaches_another(seed: int, caplog: pytest.LogCaptureFixture) -> None:
-    """See the module."""
+async def test_no_data_crosses_between_tenants_and_users(seed: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "holdfast")
     async with gateway(lambda _: "ok", clock=Clock()) as (served, upstream):
         world = World(served, seed)
@@ -229,8 +232,8 @@ async def test_nothing_of_one_reaches_another(seed: int, caplog: pytest.LogCaptu
         metrics = await world.ask(world.callers[2], "GET", "/metrics")
         assert "holdfast_requests_total" in metrics
         assert not MARKER.findall(metrics)
-        await logs_are_apart(served)
-        # A key of the whole tenant may write into any of its sessions; a prompt is of one tenant all the same.
+        await check_logs_are_separate(served)
+        # A tenant-wide key may write into any of its sessions; a prompt still belongs to one tenant.
         for request in upstream.requests:
             markers = set(MARKER.findall(request.raw.decode()))
             assert len({marker.split("-")[1] for marker in markers}) <= 1, markers
@@ -241,8 +244,8 @@ async def test_nothing_of_one_reaches_another(seed: int, caplog: pytest.LogCaptu
     assert not [line for line in lines if MARKER.search(line)]
 
 
-async def logs_are_apart(served: Served) -> None:
-    """What is stored of each user holds no marker of another one's."""
+async def check_logs_are_separate(served: Served) -> None:
+    """Check that the stored data of each user contains no other user's marker."""
     stored = 0
     for tenant in TENANTS:
         async with served.hf.serve_tenant(tenant) as one:

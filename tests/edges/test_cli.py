@@ -1,4 +1,4 @@
-"""The command line as a whole: what it imports, how it ends, `serve` and `config check`."""
+"""The command line as a whole: imports, exit codes, `serve` and `config check`."""
 
 from __future__ import annotations
 
@@ -65,18 +65,18 @@ def test_help_imports_nothing_slow(args: list[str]) -> None:
     assert not modules_after(code) & (HEAVY | {"asyncio"})
 
 
-def test_it_says_its_version() -> None:
+def test_version_option() -> None:
     assert invoke("--version").output == f"holdfast {__version__}\n"
 
 
-def test_it_runs_as_a_module_and_is_called_holdfast() -> None:
+def test_runs_as_a_module_with_the_program_name_holdfast() -> None:
     done = program("--help")
     assert done.returncode == 0
     assert done.stdout.startswith("Usage: holdfast ")
     assert all(name in done.stdout for name in ("serve", "replay", "chat", "sessions", "doctor", "config"))
 
 
-def test_the_shell_completes_commands_and_strategies() -> None:
+def test_shell_completes_commands_and_strategies() -> None:
     env = {**os.environ, "_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": "holdfast ses", "COMP_CWORD": "1"}
     assert program(env=env).stdout == "plain,sessions\n"
     env |= {"COMP_WORDS": "holdfast replay --strategy none,dig", "COMP_CWORD": "3"}
@@ -84,10 +84,10 @@ def test_the_shell_completes_commands_and_strategies() -> None:
     assert "_HOLDFAST_COMPLETE" in program(env={**os.environ, "_HOLDFAST_COMPLETE": "bash_source"}).stdout
 
 
-# -- ends --------------------------------------------------------------------
+# -- exit codes --------------------------------------------------------------
 
 
-def ended_by(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> Result:
+def run_with_error(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> Result:
     def fail(*_: object, **__: object) -> None:
         raise error
 
@@ -112,27 +112,27 @@ def ended_by(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> Result:
         (KeyboardInterrupt(), 130, ""),
     ],
 )
-def test_an_error_is_a_line_and_an_exit_code(
+def test_error_is_one_line_and_an_exit_code(
     error: BaseException, code: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    result = ended_by(error, monkeypatch)
+    result = run_with_error(error, monkeypatch)
     assert (result.exit_code, result.stderr, result.stdout) == (code, said, "")
 
 
-def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(ended_by(ZeroDivisionError(), monkeypatch).exception, ZeroDivisionError)
+def test_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(run_with_error(ZeroDivisionError(), monkeypatch).exception, ZeroDivisionError)
 
 
-def test_wrong_usage_ends_with_2() -> None:
+def test_wrong_usage_exits_with_2() -> None:
     assert invoke("replay").exit_code == 2
     assert invoke("sessoins").exit_code == 2
     assert program("sessions", "list", "--limit", "0").returncode == 2
 
 
-# -- what reaches the terminal -------------------------------------------------
+# -- terminal output -----------------------------------------------------------
 
 
-def test_text_cannot_control_the_terminal_or_hide() -> None:
+def test_text_cannot_control_or_hide_in_the_terminal() -> None:
     assert sanitize("\x1b[31mred\x07 \x9b2J \u202eabc \r over") == r"\x1b[31mred\x07 \x9b2J \u202eabc \r over"
     assert sanitize("\U000e0041") == r"\U000e0041"
     assert sanitize("a\tb\r\nc") == "a\tb\nc"
@@ -141,7 +141,7 @@ def test_text_cannot_control_the_terminal_or_hide() -> None:
     assert format_line("abcdef", 4) == "abc…"
 
 
-def test_json_is_safe_to_show_and_lossless() -> None:
+def test_json_is_safe_to_display_and_lossless() -> None:
     value = {"a": '\x1b\x9b\x7f\u202e"\\ \u2028é'}
     written = json_line(value)
     assert json.loads(written) == value
@@ -149,7 +149,7 @@ def test_json_is_safe_to_show_and_lossless() -> None:
     assert "é" in written.decode()
 
 
-def test_any_number_can_be_a_moment() -> None:
+def test_any_number_is_formatted_as_a_time() -> None:
     assert len(format_time(1_700_000_000_000)) == len("2023-11-14 22:13:20")
     assert format_time(2**53 - 1) == f"{2**53 - 1} ms"
 
@@ -157,14 +157,14 @@ def test_any_number_can_be_a_moment() -> None:
 # -- config check --------------------------------------------------------------
 
 
-def test_config_check_tells_what_holds() -> None:
+def test_config_check_reports_valid_settings() -> None:
     result = invoke("config", "check")
     assert result.exit_code == 0
     assert result.stdout.startswith("defaults: ok\nmodel: offline")
 
 
-def test_config_check_tells_names_that_servers_cannot_have(tmp_path: Path) -> None:
-    """Such a file loads, and would not be served."""
+def test_config_check_reports_invalid_server_names(tmp_path: Path) -> None:
+    """Such a file loads, but cannot be served."""
     file = tmp_path / "holdfast.yaml"
     file.write_text("mcp_servers:\n  a b: {command: x}\n")
     result = invoke("config", "check", str(file))
@@ -172,7 +172,7 @@ def test_config_check_tells_names_that_servers_cannot_have(tmp_path: Path) -> No
     assert f"{file}:2: mcp_servers.a b: the name of an MCP server has" in result.output
 
 
-def test_config_check_tells_every_mistake(tmp_path: Path) -> None:
+def test_config_check_reports_every_mistake(tmp_path: Path) -> None:
     Path("wrong.yaml").write_text("gateway:\n  port: 80000\n  hots: x\n")
     result = invoke("config", "check", "wrong.yaml")
     assert result.exit_code == 1
@@ -184,7 +184,7 @@ def test_config_check_tells_every_mistake(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["check", "show"])
-def test_config_commands_take_the_file_as_their_sisters_do(command: str) -> None:
+def test_config_commands_accept_the_file_like_related_commands(command: str) -> None:
     Path("right.yaml").write_text("gateway:\n  port: 8000\n")
     named = invoke("config", command, "right.yaml")
     assert named.exit_code == 0
@@ -195,7 +195,7 @@ def test_config_commands_take_the_file_as_their_sisters_do(command: str) -> None
     assert "two files" in two.stderr
 
 
-def test_config_check_of_a_file_that_is_not_there() -> None:
+def test_config_check_of_a_missing_file() -> None:
     result = invoke("config", "check", "nowhere.yaml")
     assert result.exit_code == 2
     assert result.stdout == ""
@@ -206,8 +206,8 @@ def test_config_check_of_a_file_that_is_not_there() -> None:
 
 
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerSettings]:
-    """Settings that `serve` was called with; nothing listens."""
+def served_settings(monkeypatch: pytest.MonkeyPatch) -> list[ServerSettings]:
+    """Return the settings that `serve` was called with; nothing listens."""
     calls: list[ServerSettings] = []
 
     def serve(settings: ServerSettings, **_: Any) -> int:
@@ -218,26 +218,26 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[ServerSettings]:
     return calls
 
 
-def test_flags_win_over_the_environment_and_that_over_the_file(served: list[ServerSettings]) -> None:
+def test_flags_override_the_environment_which_overrides_the_file(served_settings: list[ServerSettings]) -> None:
     Path("h.yaml").write_text("gateway: {host: localhost, port: 1111}\n")
     env = {"HOLDFAST_CONFIG": "h.yaml", "HOLDFAST_PORT": "2222", "HOLDFAST_STORE": "sqlite:///env.db"}
     assert invoke("serve", env=env).exit_code == 0
     assert (
         invoke("serve", "--port", "3333", "--store", "sqlite:///flag.db", "--model", "gpt-4o", env=env).exit_code == 0
     )
-    first, second = served
+    first, second = served_settings
     assert (first.file, first.host, first.port, first.store) == ("h.yaml", "localhost", 2222, "sqlite:///env.db")
     assert (second.port, second.store, second.config.model) == (3333, "sqlite:///flag.db", "gpt-4o")
 
 
-def test_serve_tells_every_mistake_of_the_configuration(served: list[ServerSettings]) -> None:
+def test_serve_reports_every_mistake_of_the_configuration(served_settings: list[ServerSettings]) -> None:
     Path("holdfast.yaml").write_text("gateway: {port: no}\nagent: {}\n")
     result = invoke("serve", env={"HOLDFAST_PORT": "many"})
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 3
     assert "did you mean 'agents'?" in result.stderr
     assert "HOLDFAST_PORT" in result.stderr
-    assert served == []
+    assert served_settings == []
 
 
 @pytest.mark.parametrize(
@@ -248,8 +248,10 @@ def test_serve_tells_every_mistake_of_the_configuration(served: list[ServerSetti
         ({}, "llms: {a: {model: m}, b: {base_url: 'http://[::1]:8377/v1', api_key: x}}", "llms.b: base_url"),
     ],
 )
-def test_a_model_at_the_servers_own_address_is_refused(env: dict[str, str], text: str, where: str) -> None:
-    """A shell that is set up for clients may start the server: each call would come back, and wait for itself."""
+def test_model_at_the_servers_own_address_is_refused(env: dict[str, str], text: str, where: str) -> None:
+    """A shell that is set up for clients may start the server: each call would return to the server and wait for
+    itself.
+    """
     Path("holdfast.yaml").write_text(text)
     refused = invoke("serve", env=env)
     assert refused.exit_code != 0
@@ -258,7 +260,7 @@ def test_a_model_at_the_servers_own_address_is_refused(env: dict[str, str], text
     assert not Path("holdfast.db").exists()
 
 
-def test_a_taken_port_is_no_mistake_of_usage() -> None:
+def test_port_in_use_exits_with_1() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         done = program("serve", "--port", str(port))
@@ -268,7 +270,7 @@ def test_a_taken_port_is_no_mistake_of_usage() -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_a_store_that_cannot_be_opened() -> None:
+def test_store_that_cannot_be_opened_exits_with_1() -> None:
     Path("other.db").write_text("This is no database, and long enough to tell. " * 20)
     done = program("serve", "--port", "0", "--store", "sqlite:///other.db")
     assert done.returncode == 1
@@ -277,8 +279,8 @@ def test_a_store_that_cannot_be_opened() -> None:
     assert "Traceback" not in done.stderr
 
 
-def answers(address: str) -> bool:
-    """Whether a server does."""
+def is_healthy(address: str) -> bool:
+    """Return True if a server answers at the address."""
     try:
         with urlopen(f"{address}/healthz", timeout=10):
             return True
@@ -293,7 +295,7 @@ def test_ctrl_c_ends_the_server_quietly() -> None:
         assert server.stdout is not None
         assert server.stderr is not None
         banner = [server.stdout.readline() for _ in range(7)]
-        blocked_until(lambda: answers(banner[0].split()[-1]))
+        blocked_until(lambda: is_healthy(banner[0].split()[-1]))
         server.send_signal(signal.SIGINT)
         left, said = server.communicate(timeout=60)
     assert "http://127.0.0.1:" in banner[0]

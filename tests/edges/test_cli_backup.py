@@ -1,4 +1,4 @@
-"""`holdfast backup` and `restore`: beside writers, verified, and never in the place of what is in use."""
+"""`holdfast backup` and `restore`: during writes, verified, and never over a database in use."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ pytestmark = pytest.mark.usefixtures("in_empty_folder")
 URL = "sqlite:///holdfast.db"
 
 
-def run(*args: str, **more: Any) -> Result:
-    return CliRunner().invoke(commands, list(args), prog_name="holdfast", **more)
+def run(*args: str, **write_more: Any) -> Result:
+    return CliRunner().invoke(commands, list(args), prog_name="holdfast", **write_more)
 
 
-def filled(*names: str, url: str = URL) -> None:
-    """Sessions of one message each."""
+def fill_store(*names: str, url: str = URL) -> None:
+    """Store sessions of one message each."""
     given = "\n".join(json.dumps({"id": name, "messages": [{"role": "user", "content": name}]}) for name in names)
     result = run("sessions", "import", "-", "--store", url, input=given)
     assert result.exit_code == 0, result.stderr
 
 
-def names(url: str = URL) -> set[str]:
+def list_session_ids(url: str = URL) -> set[str]:
     result = run("sessions", "list", "--json", "--store", url)
     assert result.exit_code == 0, result.stderr
     return {one["id"] for one in json.loads(result.stdout)}
 
 
-def left() -> set[str]:
-    """What lies in the folder, but for the index, which is made of what is there."""
+def list_files() -> set[str]:
+    """Return the files of the folder without the index, which is created on demand."""
     return {path.name for path in Path().iterdir() if ".index.db" not in path.name}
 
 
-def _with(text: bytes) -> set[str]:
-    """The files that hold `text` anywhere."""
+def find_files_with(text: bytes) -> set[str]:
+    """Return the files that contain `text` anywhere."""
     return {path.name for path in Path().iterdir() if text in path.read_bytes()}
 
 
@@ -60,7 +60,7 @@ def _with(text: bytes) -> set[str]:
 
 
 class Writers:
-    """Eight tasks that append, each to a session of its own, and what of that was acknowledged."""
+    """Eight tasks that append, each to its own session, with a count of acknowledged messages."""
 
     def __init__(self, store: Store) -> None:
         self.acknowledged = [0] * 8
@@ -78,8 +78,8 @@ class Writers:
         self._stopped = True
         await asyncio.gather(*self._tasks)
 
-    async def more(self, count: int) -> None:
-        """Return when so many further messages were acknowledged."""
+    async def write_more(self, count: int) -> None:
+        """Return when `count` further messages have been acknowledged."""
         until = sum(self.acknowledged) + count
         while sum(self.acknowledged) < until:
             self._wrote.clear()
@@ -97,8 +97,8 @@ def _ref(at: int) -> SessionRef:
     return SessionRef("ann", f"s{at}")
 
 
-async def _held(url: str) -> list[int]:
-    """How many messages each writer's session has, after all of them were verified."""
+async def count_verified_messages(url: str) -> list[int]:
+    """Verify each writer's session; return its number of messages."""
     store = await open_store(url, tenant="acme")
     try:
         for at in range(8):
@@ -110,19 +110,21 @@ async def _held(url: str) -> list[int]:
         await store.close()
 
 
-async def test_a_backup_beside_eight_writers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was acknowledged before it began is in it, one moment of every log, and the writers go on meanwhile."""
+async def test_backup_during_writes_is_consistent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It contains everything acknowledged before it began, as one snapshot of every log, and the writers continue
+    meanwhile.
+    """
     monkeypatch.setattr(copying, "STEP", 8)
     store = await open_store(URL, tenant="acme")
     steps: list[int] = []
     async with Writers(store) as writers:
-        await writers.more(800)
+        await writers.write_more(800)
         before = list(writers.acknowledged)
 
         def move(done: int, total: int) -> None:
             steps.append(done)
-            if len(steps) == 4:  # the writers have to come forward while it is under way
-                anyio.from_thread.run(writers.more, 200)
+            if len(steps) == 4:  # the writers must make progress while the backup runs
+                anyio.from_thread.run(writers.write_more, 200)
             assert done <= total
 
         copied = await anyio.to_thread.run_sync(lambda: copying.backup(URL, "copy.db", progress=move))
@@ -133,14 +135,14 @@ async def test_a_backup_beside_eight_writers(monkeypatch: pytest.MonkeyPatch) ->
     assert copied.messages >= sum(before)
     assert sum(writers.acknowledged) >= sum(before) + 200
     restored = await anyio.to_thread.run_sync(lambda: copying.restore("sqlite:///again.db", "copy.db"))
-    held = await _held("sqlite:///again.db")
+    held = await count_verified_messages("sqlite:///again.db")
     assert sum(held) == restored.messages == copied.messages
     assert all(have >= had for have, had in zip(held, before, strict=True))
-    assert await _held(URL) == writers.acknowledged
+    assert await count_verified_messages(URL) == writers.acknowledged
 
 
-async def test_what_is_erased_during_a_backup_leaves_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copy's moment keeps it in the log until then; nobody waits for the copy to end."""
+async def test_message_erased_during_a_backup_leaves_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snapshot keeps it in the WAL until the copy ends; no writer waits for that."""
     store = await open_store(URL, tenant="acme")
     await store.create(session(_ref(0)))
     await store.append(_ref(0), Append(entries=[user("canary " * 50)], timestamp=1))
@@ -151,13 +153,13 @@ async def test_what_is_erased_during_a_backup_leaves_the_disk(monkeypatch: pytes
         await store.append(_ref(0), Append(entries=[user("on")], timestamp=1))
 
     def move(done: int, total: int) -> None:
-        if not steps:  # the copy stands still until both have returned: it holds neither up
+        if not steps:  # the copy pauses until both have returned, so it blocks neither
             anyio.from_thread.run(erase)
         steps.append(done)
 
     monkeypatch.setattr(copying, "STEP", 1)
     await anyio.to_thread.run_sync(lambda: copying.backup(URL, "copy.db", progress=move))
-    found = _with(b"canary")
+    found = find_files_with(b"canary")
     await store.close()
     assert found == {"copy.db"}
     assert len(steps) > 1
@@ -166,32 +168,32 @@ async def test_what_is_erased_during_a_backup_leaves_the_disk(monkeypatch: pytes
 # -- backup --------------------------------------------------------------------
 
 
-def test_a_backup_says_what_is_in_it() -> None:
-    """One file, that only its owner reads, complete without any beside it."""
-    filled("a", "b")
+def test_backup_reports_its_content() -> None:
+    """One file that only its owner can read, complete without any other."""
+    fill_store("a", "b")
     result = run("backup", "copy.db")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.startswith("Copied to copy.db: 2 sessions, 2 messages, ")
-    assert left() == {"holdfast.db", "copy.db"}
+    assert list_files() == {"holdfast.db", "copy.db"}
     assert stat.S_IMODE(Path("copy.db").stat().st_mode) == 0o600
     told = json.loads(run("backup", "other.db", "--json").stdout)
     assert (told["path"], told["sessions"], told["messages"], told["kept"]) == ("other.db", 2, 2, None)
-    assert names("sqlite:///copy.db") == {"a", "b"}
+    assert list_session_ids("sqlite:///copy.db") == {"a", "b"}
 
 
-def test_a_backup_replaces_nothing_by_itself() -> None:
-    filled("a")
+def test_backup_does_not_replace_a_file_without_force() -> None:
+    fill_store("a")
     Path("copy.db").write_text("precious")
     result = run("backup", "copy.db")
     assert (result.exit_code, result.stderr) == (2, "Error: copy.db exists already; replace it with --force\n")
     assert Path("copy.db").read_text() == "precious"
     assert run("backup", "copy.db", "--force").exit_code == 0
-    assert names("sqlite:///copy.db") == {"a"}
+    assert list_session_ids("sqlite:///copy.db") == {"a"}
 
 
-def test_what_cannot_be_backed_up() -> None:
-    """Says what to do in its place."""
-    filled("a")
+def test_impossible_backups_are_refused() -> None:
+    """The error says what to do instead."""
+    fill_store("a")
     assert run("backup", "holdfast.db").exit_code == 2
     assert "is the database itself" in run("backup", "holdfast.db", "--force").stderr
     for url in ("postgresql://localhost/x", "mysql://localhost/x", "redis://localhost"):
@@ -202,12 +204,12 @@ def test_what_cannot_be_backed_up() -> None:
     assert "export its sessions" in run("backup", "copy.db", "--store", "sqlite://:memory:").stderr
     assert "no such database" in run("backup", "copy.db", "--store", "sqlite:///no.db").stderr
     assert run("backup", "no/such/folder.db").stderr.startswith("Error: ")
-    assert left() == {"holdfast.db"}
+    assert list_files() == {"holdfast.db"}
 
 
-def test_a_damaged_database_has_no_backup() -> None:
-    """It is found before the copy gets its name."""
-    filled(*(f"s{at}" for at in range(300)))
+def test_damaged_database_is_not_backed_up() -> None:
+    """The damage is found before the copy gets its name."""
+    fill_store(*(f"s{at}" for at in range(300)))
     pages = bytearray(Path("holdfast.db").read_bytes())
     middle = len(pages) // 4096 // 2 * 4096
     pages[middle : middle + 4096] = b"\x07" * 4096
@@ -215,11 +217,11 @@ def test_a_damaged_database_has_no_backup() -> None:
     result = run("backup", "copy.db")
     assert result.exit_code == 1
     assert "damaged" in result.stderr
-    assert left() == {"holdfast.db"}
+    assert list_files() == {"holdfast.db"}
 
 
-def test_a_backup_that_fails_leaves_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    filled("a")
+def test_failed_backup_leaves_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    fill_store("a")
     assert run("backup", "copy.db").exit_code == 0
     before = Path("copy.db").read_bytes()
 
@@ -231,39 +233,39 @@ def test_a_backup_that_fails_leaves_the_old_one(monkeypatch: pytest.MonkeyPatch)
     assert result.exit_code == 1
     assert "No space left on device" in result.stderr
     assert Path("copy.db").read_bytes() == before
-    assert left() == {"holdfast.db", "copy.db"}
+    assert list_files() == {"holdfast.db", "copy.db"}
 
 
 # -- restore -------------------------------------------------------------------
 
 
-def test_a_restore_keeps_what_was_there() -> None:
-    """Under another name each time; the place has the rights that it had."""
-    filled("old")
+def test_restore_keeps_the_previous_database() -> None:
+    """Under a new name each time; the file mode is preserved."""
+    fill_store("old")
     assert run("backup", "copy.db").exit_code == 0
-    filled("new")
+    fill_store("new")
     Path("holdfast.db").chmod(0o640)
     result = run("restore", "copy.db")
     assert result.exit_code == 0, result.stderr
     assert result.stdout.splitlines()[1].endswith("holdfast.db.before-restore.")
-    assert names() == {"old"}
-    assert names("sqlite:///holdfast.db.before-restore") == {"old", "new"}
+    assert list_session_ids() == {"old"}
+    assert list_session_ids("sqlite:///holdfast.db.before-restore") == {"old", "new"}
     assert stat.S_IMODE(Path("holdfast.db").stat().st_mode) == 0o640
     assert json.loads(run("restore", "copy.db", "--json").stdout)["kept"].endswith(".before-restore.2")
 
 
-def test_a_restore_where_there_is_nothing() -> None:
-    filled("a")
+def test_restore_without_an_existing_database() -> None:
+    fill_store("a")
     run("backup", "copy.db")
     Path("holdfast.db").unlink()
     result = run("restore", "copy.db")
     assert (result.exit_code, len(result.stdout.splitlines())) == (0, 1)
-    assert names() == {"a"}
-    assert left() == {"holdfast.db", "copy.db"}
+    assert list_session_ids() == {"a"}
+    assert list_files() == {"holdfast.db", "copy.db"}
 
 
-async def test_a_database_in_use_is_not_replaced() -> None:
-    """Also when nobody is writing to it just now."""
+async def test_database_in_use_is_not_replaced() -> None:
+    """Also while no client is writing."""
     store = await open_store(URL, tenant="acme")
     await store.create(session())
     copying.backup(URL, "copy.db")
@@ -273,7 +275,7 @@ async def test_a_database_in_use_is_not_replaced() -> None:
     await store.ping()
     await store.close()
     assert copying.restore(URL, "copy.db").sessions == 1
-    assert left() == {"holdfast.db", "copy.db", "holdfast.db.before-restore"}
+    assert list_files() == {"holdfast.db", "copy.db", "holdfast.db.before-restore"}
 
 
 def _newer(path: str) -> None:
@@ -319,23 +321,23 @@ def _torn(path: str) -> None:
         (_torn, "damaged"),
     ],
 )
-def test_what_is_no_backup_is_not_restored(spoil: Any, said: str) -> None:
-    """The database stays as it is."""
-    filled(*(f"s{at}" for at in range(40)))
+def test_invalid_backup_is_not_restored(spoil: Any, said: str) -> None:
+    """The database stays unchanged."""
+    fill_store(*(f"s{at}" for at in range(40)))
     run("backup", "copy.db")
     spoil("copy.db")
     result = run("restore", "copy.db")
     assert result.exit_code == 1
     assert said in result.stderr
-    assert len(names()) == 20
-    assert left() == {"holdfast.db", "copy.db"}
+    assert len(list_session_ids()) == 20
+    assert list_files() == {"holdfast.db", "copy.db"}
     assert "no such file" in run("restore", "gone.db").stderr
     assert "is the database itself" in run("restore", "holdfast.db").stderr
 
 
-def test_what_cannot_be_opened_is_replaced_with_force_alone() -> None:
-    """A beginning that is damaged says nothing of who uses the file. It is kept."""
-    filled("a")
+def test_unreadable_database_is_replaced_only_with_force() -> None:
+    """A damaged header does not show whether the file is in use. The old file is kept."""
+    fill_store("a")
     run("backup", "copy.db")
     Path("holdfast.db").write_bytes(b"\0" * 5000)
     result = run("restore", "copy.db")
@@ -343,13 +345,13 @@ def test_what_cannot_be_opened_is_replaced_with_force_alone() -> None:
     assert "--force" in result.stderr
     result = run("restore", "copy.db", "--force")
     assert result.exit_code == 0, result.stderr
-    assert names() == {"a"}
+    assert list_session_ids() == {"a"}
     assert Path("holdfast.db.before-restore").read_bytes() == b"\0" * 5000
 
 
-def _log_of_another() -> bytes:
-    """A write-ahead log that was left behind by a process that died."""
-    filled("x", url="sqlite:///other.db")
+def make_foreign_wal() -> bytes:
+    """Return the write-ahead log of another database, as a dead process would leave it."""
+    fill_store("x", url="sqlite:///other.db")
     raw = apsw.Connection("other.db")
     raw.execute("PRAGMA wal_autocheckpoint=0; UPDATE sessions SET created_at = 7").fetchall()
     log = Path("other.db-wal").read_bytes()
@@ -359,10 +361,10 @@ def _log_of_another() -> bytes:
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_a_log_that_was_left_behind_is_not_taken_for_the_copys_own(there: bool) -> None:
-    """SQLite would read it into whatever file has the name."""
-    log = _log_of_another()
-    filled("a", *(f"s{at}" for at in range(20)))
+def test_leftover_wal_is_not_applied_to_the_copy(there: bool) -> None:
+    """SQLite would apply it to whatever file has that name."""
+    log = make_foreign_wal()
+    fill_store("a", *(f"s{at}" for at in range(20)))
     for name in ("copy.db", "copy.db"):
         assert run("backup", name, "--force").exit_code == 0
         Path("copy.db-wal").write_bytes(log)
@@ -379,9 +381,8 @@ def test_a_log_that_was_left_behind_is_not_taken_for_the_copys_own(there: bool) 
     assert run("sessions", "verify", "--all").stdout == "Verified 21 sessions, 21 entries: no differences.\n"
 
 
-def test_an_older_schema_is_restored_and_brought_up_to_date(tmp_path: Path) -> None:
-    """By whoever opens it next."""
-    filled("a")
+def test_restored_older_schema_is_migrated_on_open(tmp_path: Path) -> None:
+    fill_store("a")
     run("backup", "copy.db")
     raw = apsw.Connection("copy.db")
     raw.execute("DELETE FROM holdfast_migrations WHERE number = (SELECT max(number) FROM holdfast_migrations)")
@@ -394,10 +395,10 @@ def test_an_older_schema_is_restored_and_brought_up_to_date(tmp_path: Path) -> N
 # -- the index ---------------------------------------------------------------------
 
 
-def test_a_restore_takes_an_index_of_another_time_away() -> None:
-    filled("before")
+def test_restore_deletes_an_index_of_another_state() -> None:
+    fill_store("before")
     assert run("backup", "copy.db").exit_code == 0
-    filled("later")
+    fill_store("later")
     assert run("index", "rebuild").exit_code == 0
     assert Path("holdfast.index.db").exists()
     assert run("restore", "copy.db").exit_code == 0
@@ -406,8 +407,8 @@ def test_a_restore_takes_an_index_of_another_time_away() -> None:
     assert (status["documents"], status["behind"]) == (0, 1)
 
 
-def test_a_restore_says_what_to_do_about_an_index_elsewhere() -> None:
-    filled("before")
+def test_restore_says_how_to_rebuild_an_external_index() -> None:
+    fill_store("before")
     assert run("backup", "copy.db").exit_code == 0
     Path("holdfast.yaml").write_text(
         "databases: {search: {driver: postgres, host: 127.0.0.1, database: nowhere}}\nstorage: {index: {database: search}}",

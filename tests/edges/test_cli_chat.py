@@ -1,4 +1,4 @@
-"""`holdfast chat`: turns, what is shown of the budget, commands, Ctrl-C, and models that fail."""
+"""`holdfast chat`: turns, the budget display, commands, Ctrl-C, and failing models."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def chat(*args: str, say: str, **more: Any) -> Result:
     return CliRunner().invoke(commands, ["chat", *args], prog_name="holdfast", input=say, **more)
 
 
-def outside(upstream: ScriptedUpstream) -> dict[str, str]:
+def upstream_environment(upstream: ScriptedUpstream) -> dict[str, str]:
     return {"OPENAI_BASE_URL": upstream.url, "OPENAI_API_KEY": "sk-test"}
 
 
-def exported(session_id: str, *args: str) -> list[dict[str, Any]]:
+def export_messages(session_id: str, *args: str) -> list[dict[str, Any]]:
     result = CliRunner().invoke(commands, ["sessions", "export", session_id, *args])
     assert result.exit_code == 0, result.stderr
     messages: list[dict[str, Any]] = json.loads(result.stdout)["messages"]
@@ -40,26 +40,26 @@ def exported(session_id: str, *args: str) -> list[dict[str, Any]]:
 # -- turns -----------------------------------------------------------------------
 
 
-def test_a_turn_is_shown_and_stored() -> None:
+def test_turn_is_shown_and_stored() -> None:
     with ScriptedUpstream(["Hello there.", "Lisbon."]).in_thread() as upstream:
-        result = chat("--session", "trip", "--user", "ada", say="Hi\n\nWhere to?\n", env=outside(upstream))
+        result = chat("--session", "trip", "--user", "ada", say="Hi\n\nWhere to?\n", env=upstream_environment(upstream))
     assert (result.exit_code, result.stderr) == (0, "")
     first, *rest = result.stdout.splitlines()
     assert first == "session trip of user ada, new; model gpt-4o-mini"
     assert [rest[0], rest[2]] == ["Hello there.", "Lisbon."]
     assert all(line.startswith("[#.") and line.endswith(" tokens") for line in (rest[1], rest[3]))
     assert [one["content"] for one in upstream.requests[1].body["messages"]] == ["Hi", "Hello there.", "Where to?"]
-    assert [one["content"] for one in exported("trip", "--user", "ada")][1::2] == ["Hello there.", "Lisbon."]
+    assert [one["content"] for one in export_messages("trip", "--user", "ada")][1::2] == ["Hello there.", "Lisbon."]
 
 
-def test_a_session_is_gone_on_with() -> None:
+def test_existing_session_is_continued() -> None:
     assert chat("--session", "s", "--user", "ada", say="The word is kelp.\n").exit_code == 0
     result = chat("--session", "s", say="what do you see?\n")
     assert result.stdout.startswith("session s of user ada, 2 messages so far; the built-in offline model")
     assert '1. user "The word is kelp."' in result.stdout
 
 
-def test_an_id_that_two_users_have_is_ambiguous() -> None:
+def test_session_id_of_two_users_is_ambiguous() -> None:
     for user in ("ada", "bob"):
         chat("--session", "s", "--user", user, say="Hi\n")
     result = chat("--session", "s", say="Hi\n")
@@ -67,7 +67,7 @@ def test_an_id_that_two_users_have_is_ambiguous() -> None:
     assert "--user" in result.stderr
 
 
-def test_model_and_agent_are_those_that_are_named() -> None:
+def test_model_and_agent_options_are_used() -> None:
     Path("holdfast.yaml").write_text(
         "llms: {small: {model: tiny, base_url: '${UP}'}}\nagents: {guide: {llm: small, instruction: Guide them.}}\n"
     )
@@ -87,41 +87,43 @@ def test_stored_and_streamed_text_cannot_control_the_terminal() -> None:
     chunks = [{"choices": [{"index": 0, "delta": {"content": text}, "finish_reason": None}]} for text in pieces]
     end = {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
     with ScriptedUpstream([Reply(chunks=[*chunks, end])]).in_thread() as upstream:
-        result = chat(say="one\n/history\n/context\n", env=outside(upstream))
+        result = chat(say="one\n/history\n/context\n", env=upstream_environment(upstream))
     assert "a\\x1b[2Jb\nc\\u202e\n" in result.stdout
     assert not {"\x1b", "\u202e", "\r"} & set(result.stdout)
 
 
-def test_calls_of_the_model_are_shown() -> None:
+def test_tool_calls_of_the_model_are_shown() -> None:
     reply = Reply(text="Let me look.", tool_calls=[("find_order", {"order": "A-1733"})])
     with ScriptedUpstream([reply]).in_thread() as upstream:
-        result = chat(say="Where is it?\n", env=outside(upstream))
+        result = chat(say="Where is it?\n", env=upstream_environment(upstream))
     assert 'Let me look.\n-> find_order {"order": "A-1733"}\n[' in result.stdout
 
 
-# -- what is wrong -----------------------------------------------------------------
+# -- failures ----------------------------------------------------------------------
 
 
-def test_a_model_that_fails_is_one_line_and_the_chat_goes_on() -> None:
+def test_failing_model_is_one_error_line_and_the_chat_continues() -> None:
     script: list[Reply | str] = [Reply(status=400, error="no such \x1bmodel"), "Now it works."]
     with ScriptedUpstream(script).in_thread() as upstream:
-        result = chat("--session", "s", say="Hi\nHi\n", env=outside(upstream))
+        result = chat("--session", "s", say="Hi\nHi\n", env=upstream_environment(upstream))
     assert result.exit_code == 1, "a script has to know"
     (told,) = result.stderr.splitlines()
     assert told.startswith("Error: ")
     assert "no such \\x1bmodel" in told
     assert "your message is saved" in told
     assert "Now it works." in result.stdout
-    assert [one["content"] for one in exported("s")] == ["Hi", "Now it works."], "the same words again: a new try"
+    assert [one["content"] for one in export_messages("s")] == ["Hi", "Now it works."], (
+        "the same words again: a new try"
+    )
 
 
-def test_a_reply_that_breaks_off_is_kept() -> None:
+def test_interrupted_reply_is_kept() -> None:
     with ScriptedUpstream([Reply(text="One two three", cut_after=3), "Four."]).in_thread() as upstream:
-        result = chat("--session", "s", say="Count\nGo on\n", env=outside(upstream))
+        result = chat("--session", "s", say="Count\nGo on\n", env=upstream_environment(upstream))
     assert result.stderr.count("\n") == 1
     assert "Traceback" not in result.stderr
-    assert [one["role"] for one in exported("s")] == ["user", "assistant", "user", "assistant"]
-    assert exported("s")[1]["metadata"]["interrupted"] is True
+    assert [one["role"] for one in export_messages("s")] == ["user", "assistant", "user", "assistant"]
+    assert export_messages("s")[1]["metadata"]["interrupted"] is True
 
 
 @pytest.mark.parametrize(
@@ -134,16 +136,16 @@ def test_a_reply_that_breaks_off_is_kept() -> None:
         ("/history x", "/history N"),
     ],
 )
-def test_a_wrong_command_says_what_would_be_right(said: str, told: str) -> None:
+def test_wrong_command_suggests_the_right_one(said: str, told: str) -> None:
     result = chat(say=f"{said}\nHi\n")
     assert told in result.stderr
     assert "You just said" in result.stdout
 
 
-def test_bytes_that_are_no_text_are_a_message_all_the_same() -> None:
+def test_invalid_utf8_input_is_still_sent() -> None:
     result = CliRunner().invoke(commands, ["chat", "--session", "s"], input=b"a\xffb\n")
     assert result.exit_code == 0, result.stderr
-    assert exported("s")[0]["content"] == "a\ufffdb"
+    assert export_messages("s")[0]["content"] == "a\ufffdb"
 
 
 # -- commands ----------------------------------------------------------------------
@@ -160,11 +162,11 @@ def test_bytes_that_are_no_text_are_a_message_all_the_same() -> None:
         ("/", None),
     ],
 )
-def test_what_is_a_command(text: str, command: tuple[str, str] | None) -> None:
+def test_commands_are_parsed(text: str, command: tuple[str, str] | None) -> None:
     assert parse_command(text) == command
 
 
-def test_the_commands_tell_of_the_session() -> None:
+def test_commands_describe_the_session() -> None:
     result = chat(
         "--session", "s", say="Hello\n/pin 0\n/context\n/explain\n/explain 0\n/history 1\n/help\n/quit\nnever said\n"
     )
@@ -178,31 +180,31 @@ def test_the_commands_tell_of_the_session() -> None:
     assert out.count("\nturn 0") == 1
     assert "/unpin N" in out
     assert "never said" not in out
-    assert exported("s")[0]["pinned"] is True
+    assert export_messages("s")[0]["pinned"] is True
     assert chat("--session", "s", say="/unpin 0\n").exit_code == 0
-    assert "pinned" not in exported("s")[0]
+    assert "pinned" not in export_messages("s")[0]
 
 
-def test_two_slashes_are_one_that_is_said() -> None:
+def test_double_slash_sends_a_literal_slash() -> None:
     assert 'You just said: "/new"' in chat(say="//new\n").stdout
 
 
-def test_new_begins_another_session() -> None:
+def test_new_command_starts_another_session() -> None:
     result = chat("--session", "s", "--user", "ada", say="Hi\n/new\nHo\n")
     assert result.stdout.count("of user ada, new;") == 2
-    assert len(exported("s")) == 2
+    assert len(export_messages("s")) == 2
     listed = json.loads(CliRunner().invoke(commands, ["sessions", "list", "--json"]).stdout)
     assert {one["user_id"] for one in listed} == {"ada"}
     assert len(listed) == 2
 
 
-# -- how full it is ------------------------------------------------------------------
+# -- budget display --------------------------------------------------------------------
 
 
-def test_what_left_is_told_as_it_leaves() -> None:
+def test_evictions_are_reported_when_they_happen() -> None:
     Path("holdfast.yaml").write_text("context: {strategy: token_window, budget: 120}\n")
     with ScriptedUpstream(lambda body: "kelp " * 20).in_thread() as upstream:
-        result = chat(say="".join(f"Question {at}\n" for at in range(6)), env=outside(upstream))
+        result = chat(say="".join(f"Question {at}\n" for at in range(6)), env=upstream_environment(upstream))
     bars = [line for line in result.stdout.splitlines() if line.startswith("[")]
     left = [line for line in result.stdout.splitlines() if line.startswith("  left: ")]
     assert len(bars) == 6
@@ -212,49 +214,51 @@ def test_what_left_is_told_as_it_leaves() -> None:
     assert "left out" in left[0]
 
 
-def test_the_bar() -> None:
+def test_budget_bar() -> None:
     assert format_bar(0, 100) == "[....................]   0%  0 of 100 tokens"
     assert format_bar(1, 100_000).startswith("[#...")
     assert format_bar(100, 100).startswith("[####################] 100%")
     assert format_bar(300, 100).startswith("[####################] 100%")
 
 
-def run(first: int, last: int, decision: str) -> Run:
+def make_run(first: int, last: int, decision: str) -> Run:
     return Run(first, last, decision, "", 1)
 
 
 @pytest.mark.parametrize(
     ("before", "now", "left"),
     [
-        ([], [run(0, 0, "anchored"), run(1, 9, "evicted")], [(1, 9)]),
-        ([run(1, 4, "evicted")], [run(1, 9, "evicted")], [(5, 9)]),
-        ([run(1, 9, "evicted")], [run(1, 9, "evicted")], []),
-        ([run(1, 4, "evicted")], [run(1, 4, "compacted")], [(1, 4)]),
-        ([run(1, 2, "cut"), run(5, 5, "cut")], [run(0, 8, "cut")], [(0, 0), (3, 4), (6, 8)]),
-        ([run(1, 9, "kept")], [run(1, 9, "kept")], []),
+        ([], [make_run(0, 0, "anchored"), make_run(1, 9, "evicted")], [(1, 9)]),
+        ([make_run(1, 4, "evicted")], [make_run(1, 9, "evicted")], [(5, 9)]),
+        ([make_run(1, 9, "evicted")], [make_run(1, 9, "evicted")], []),
+        ([make_run(1, 4, "evicted")], [make_run(1, 4, "compacted")], [(1, 4)]),
+        ([make_run(1, 2, "cut"), make_run(5, 5, "cut")], [make_run(0, 8, "cut")], [(0, 0), (3, 4), (6, 8)]),
+        ([make_run(1, 9, "kept")], [make_run(1, 9, "kept")], []),
     ],
 )
-def test_only_what_newly_left(before: list[Run], now: list[Run], left: list[tuple[int, int]]) -> None:
+def test_only_new_removals_are_found(before: list[Run], now: list[Run], left: list[tuple[int, int]]) -> None:
     assert [(one.first, one.last) for one in find_new_removals(before, now)] == left
 
 
-def test_what_left_in_words() -> None:
+def test_removals_in_words() -> None:
     assert str(Removal("compacted", 1, 4)) == "messages 1-4 condensed"
     assert str(Removal("cut", 2, 2)) == "message 2 cut short"
-    (cleared,) = find_new_removals([], [run(2, 2, "cleared")])
+    (cleared,) = find_new_removals([], [make_run(2, 2, "cleared")])
     assert str(cleared) == "message 2 cleared"
     (summary,) = find_new_removals([], [Run(1, 4, "compacted", "summarized", 1)])
     assert str(summary) == "messages 1-4 summarized"
     built: Any = type(
-        "Built", (), {"tokens": 1, "budget": 9, "list_decisions": lambda _: [run(n, n, "cut") for n in range(0, 10, 2)]}
+        "Built",
+        (),
+        {"tokens": 1, "budget": 9, "list_decisions": lambda _: [make_run(n, n, "cut") for n in range(0, 10, 2)]},
     )()
     assert BudgetGauge().read(built).endswith("message 4 cut short, and 2 more runs")
 
 
-# -- Ctrl-C, and a terminal ------------------------------------------------------------
+# -- Ctrl-C and terminals --------------------------------------------------------------
 
 
-def program(**more: Any) -> subprocess.Popen[str]:
+def start_chat(**more: Any) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "holdfast", "chat", "--session", "s"]
     return subprocess.Popen(command, text=True, bufsize=1, stderr=subprocess.PIPE, **more)
 
@@ -268,12 +272,12 @@ def read_until(stream: IO[str], text: str) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are of POSIX")
-def test_ctrl_c_stops_a_reply_and_then_ends_the_chat() -> None:
+def test_ctrl_c_stops_the_reply_and_then_ends_the_chat() -> None:
     gate = Gate()
     script: list[Reply | str] = [Reply(text="One two three", hold=gate, hold_after=3), "Again."]
     with ScriptedUpstream(script).in_thread() as upstream:
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        with program(env={**os.environ, **outside(upstream)}, **pipes) as talk:
+        with start_chat(env={**os.environ, **upstream_environment(upstream)}, **pipes) as talk:
             assert talk.stdin is not None
             assert talk.stdout is not None
             talk.stdin.write("Count\n")
@@ -290,15 +294,15 @@ def test_ctrl_c_stops_a_reply_and_then_ends_the_chat() -> None:
             _, said = talk.communicate(timeout=60)
     assert talk.returncode == 130
     assert said == ""
-    log = exported("s")
+    log = export_messages("s")
     assert [one["content"].strip() for one in log] == ["Count", "One two", "And now?", "Again."]
     assert log[1]["metadata"]["interrupted"] is True
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are of POSIX")
-def test_on_a_terminal_it_asks_and_ctrl_d_ends_it() -> None:
+def test_terminal_shows_a_prompt_and_ctrl_d_ends_the_chat() -> None:
     terminal, end = os.openpty()
-    with program(stdin=end, stdout=end) as talk:
+    with start_chat(stdin=end, stdout=end) as talk:
         os.close(end)
         seen = b""
         for awaited, answer in ((b"/help lists the commands.\r\n", b"Hello\n"), (b" tokens", b"\x04")):
@@ -315,8 +319,8 @@ def test_on_a_terminal_it_asks_and_ctrl_d_ends_it() -> None:
 # -- the configuration ---------------------------------------------------------------
 
 
-def test_what_is_configured_holds_as_it_does_for_a_server() -> None:
-    """Tools, where artifacts lie, and where the index is: a chat is of the same sessions as `holdfast serve`."""
+def test_chat_uses_the_same_configuration_as_the_server() -> None:
+    """Tools, artifact path and index path: a chat uses the same sessions as `holdfast serve`."""
     Path("holdfast.yaml").write_text(
         "artifacts: {tools: true}\n"
         "databases: {main: {driver: sqlite, path: folder/chat.db}}\n"
@@ -324,7 +328,7 @@ def test_what_is_configured_holds_as_it_does_for_a_server() -> None:
     )
     calls = Reply(tool_calls=[("save_artifact", {"name": "plan.txt", "content": "To Rome."})])
     with ScriptedUpstream([calls, "Saved."]).in_thread() as upstream:
-        result = chat("--session", "s", say="Save the plan\n", env=outside(upstream))
+        result = chat("--session", "s", say="Save the plan\n", env=upstream_environment(upstream))
     assert (result.exit_code, result.stderr) == (0, "")
     assert "Saved." in result.stdout
     assert any(one.is_file() and one.read_bytes() == b"To Rome." for one in Path("kept").rglob("*"))

@@ -1,4 +1,4 @@
-"""`holdfast memories consolidate` and `diary`: what they promote and say is what a server and the library have."""
+"""`holdfast memories consolidate` and `diary` promote and report the same as a server and the library."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ USERS = ("ann", "bob")
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
-    """A store in which two users have a memory each that is good enough, and ann one that is not."""
+    """A store in which two users have one memory each that qualifies, and ann one that does not."""
     url = f"sqlite:///{tmp_path}/s.db"
 
     async def make() -> None:
@@ -42,65 +42,65 @@ def memories(url: str, *args: str) -> Result:
     return CliRunner().invoke(commands, ["memories", *args, "--store", url])
 
 
-def said(url: str, *args: str) -> str:
+def read_output(url: str, *args: str) -> str:
     result = memories(url, *args)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
-def told(url: str, *args: str) -> Any:
-    return json.loads(said(url, *args, "--json"))
+def read_json(url: str, *args: str) -> Any:
+    return json.loads(read_output(url, *args, "--json"))
 
 
-def test_a_dry_run_says_what_a_sweep_then_does_and_the_diary_tells(store: str) -> None:
-    dry = told(store, "consolidate", "--user", "ann", "--dry-run")
+def test_dry_run_predicts_the_sweep_and_the_diary_records_it(store: str) -> None:
+    dry = read_json(store, "consolidate", "--user", "ann", "--dry-run")
     assert (dry["written"], dry["promotions"]) == (False, 1)
-    assert told(store, "diary", "--user", "ann") == []
-    done = told(store, "consolidate", "--user", "ann")
+    assert read_json(store, "diary", "--user", "ann") == []
+    done = read_json(store, "consolidate", "--user", "ann")
     assert (done["written"], done["promotions"]) == (True, 1)
     assert done["candidates"] == dry["candidates"]
-    (entry,) = told(store, "diary", "--user", "ann")
+    (entry,) = read_json(store, "diary", "--user", "ann")
     assert entry["candidates"] == done["candidates"]
-    assert told(store, "consolidate", "--user", "ann")["written"] is False
+    assert read_json(store, "consolidate", "--user", "ann")["written"] is False
 
 
-def test_it_is_told_in_words_with_the_reasons(store: str) -> None:
-    text = said(store, "consolidate", "--user", "ann")
+def test_output_explains_each_promotion(store: str) -> None:
+    text = read_output(store, "consolidate", "--user", "ann")
     assert "1 promoted" in text
     assert "Tea of ann is at five" in text
     assert "1 recall, 1 question, 1 day; 1 of 3 recalls; 1 of 2 different questions" in text
-    diary = said(store, "diary", "--user", "ann")
+    diary = read_output(store, "diary", "--user", "ann")
     assert "Kayaks are blue" in diary
     assert "1 promoted" in diary
-    assert "would be promoted" in said(store, "consolidate", "--user", "bob", "--dry-run")
+    assert "would be promoted" in read_output(store, "consolidate", "--user", "bob", "--dry-run")
 
 
-def test_all_owners_are_swept_and_each_is_named(store: str) -> None:
-    assert [one["promotions"] for one in told(store, "consolidate", "--all")] == [1, 1]
-    text = said(store, "consolidate", "--all")
+def test_all_sweeps_every_owner_and_names_each(store: str) -> None:
+    assert [one["promotions"] for one in read_json(store, "consolidate", "--all")] == [1, 1]
+    text = read_output(store, "consolidate", "--all")
     assert "user ann:" in text
     assert "user bob:" in text
 
 
-def test_a_forgotten_memory_is_not_told(store: str) -> None:
-    (candidate, _) = told(store, "consolidate", "--user", "ann")["candidates"]
-    said(store, "forget", candidate["memory_id"])
-    diary = said(store, "diary", "--user", "ann")
+def test_forgotten_memory_is_hidden_in_the_diary(store: str) -> None:
+    (candidate, _) = read_json(store, "consolidate", "--user", "ann")["candidates"]
+    read_output(store, "forget", candidate["memory_id"])
+    diary = read_output(store, "diary", "--user", "ann")
     assert "(forgotten)" in diary
     assert "Tea" not in diary
 
 
-def test_where_there_is_nothing_that_is_said(store: str) -> None:
-    assert said(store, "dream", "--app") == "No memory was recalled.\n"
+def test_empty_results_are_reported(store: str) -> None:
+    assert read_output(store, "dream", "--app") == "No memory was recalled.\n"
     assert memories(store, "diary", "--app").stderr == "No consolidation of memories of the app has written anything.\n"
 
 
 @pytest.mark.parametrize("whose", [("--user", "ann"), ("--agent", "desk"), ("--app",)])
-def test_all_goes_with_no_other_owner(store: str, whose: tuple[str, ...]) -> None:
+def test_all_cannot_be_combined_with_an_owner(store: str, whose: tuple[str, ...]) -> None:
     assert memories(store, "consolidate", "--all", *whose).exit_code == 2
 
 
-def test_merges_that_a_model_proposes_are_told_with_how_to_review_them(
+def test_proposed_merges_are_shown_with_review_instructions(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def another() -> None:
@@ -115,9 +115,9 @@ def test_merges_that_a_model_proposes_are_told_with_how_to_review_them(
     monkeypatch.setattr("holdfast.config.build.BUILDERS", {**BUILDERS, "roster": lambda _: roster})
     config = tmp_path / "holdfast.yaml"
     config.write_text("dreaming: {model: tidy}\n")
-    text = said(store, "consolidate", "--user", "ann", "--config", str(config))
+    text = read_output(store, "consolidate", "--user", "ann", "--config", str(config))
     found = re.search(r"holdfast memories review (mem_[0-9a-f]{32}) accept", text)
     assert found is not None, text
-    assert found[1] in said(store, "review", "--user", "ann")
-    assert "active" in said(store, "review", found[1], "accept")
-    assert found[1] in said(store, "diary", "--user", "ann")
+    assert found[1] in read_output(store, "review", "--user", "ann")
+    assert "active" in read_output(store, "review", found[1], "accept")
+    assert found[1] in read_output(store, "diary", "--user", "ann")

@@ -1,4 +1,4 @@
-"""Commands go on past a damaged session, and name it."""
+"""Commands continue past a damaged session and name it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BAD = SessionRef("ada", "bad")
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
-    """A file with a damaged session and a sound one."""
+    """A file with one damaged and one intact session."""
     url = f"sqlite:///{tmp_path}/chat.db"
 
     async def fill() -> None:
@@ -33,7 +33,7 @@ def store(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("column", ["agent", "id", "user_id"])
-def test_text_that_is_no_utf8_is_named(tmp_path: Path, column: str) -> None:
+def test_invalid_utf8_text_is_reported(tmp_path: Path, column: str) -> None:
     store = asyncio.run(store_with_damaged_text(tmp_path, column))
     verified = run("sessions", "verify", "--all", "--store", store)
     assert verified.exit_code == 1
@@ -50,32 +50,32 @@ def run(*args: str) -> Result:
     return CliRunner().invoke(commands, args, prog_name="holdfast")
 
 
-def test_verify_all(store: str) -> None:
+def test_verify_all_names_the_damaged_session(store: str) -> None:
     result = run("sessions", "verify", "--all", "--store", store)
     assert result.exit_code == 1
     assert "session bad of user ada: corrupt" in result.stdout
     assert "Verified 1 session" in result.stdout
 
 
-def test_export_all(store: str) -> None:
+def test_export_all_skips_the_damaged_session(store: str) -> None:
     result = run("sessions", "export", "--all", "--store", store)
     assert result.exit_code == 1
     assert [json.loads(text)["id"] for text in result.stdout.splitlines()] == ["good"]
     assert "Skipped: session 'bad' of user 'ada'" in result.stderr
 
 
-def test_index_rebuild(store: str) -> None:
+def test_index_rebuild_skips_the_damaged_session(store: str) -> None:
     result = run("index", "rebuild", "--store", store)
     assert result.exit_code == 0
     assert "Rebuilt 1 session" in result.stdout
     assert "session bad of user ada is damaged" in result.stderr
 
 
-def test_list_and_delete(store: str) -> None:
+def test_damaged_session_can_be_listed_and_deleted(store: str) -> None:
     assert "bad" in run("sessions", "list", "--store", store).stdout
     assert run("sessions", "delete", "bad", "--user", "ada", "--yes", "--store", store).exit_code == 0
     assert run("sessions", "verify", "--all", "--store", store).exit_code == 0
 
 
-def test_doctor_names_it(store: str) -> None:
+def test_doctor_names_the_damaged_session(store: str) -> None:
     assert "session 'bad' of user 'ada'" in run("doctor", "--store", store).stdout

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: what it finds, what it says to do, how it ends; and that it changes and tells nothing it must not."""
+"""`holdfast doctor`: its findings, remedies and exit code; it changes no files and reveals no secrets."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def doctor(*args: str, **more: Any) -> Result:
     return CliRunner().invoke(commands, ["doctor", *args], prog_name="holdfast", **more)
 
 
-def found(*args: str, **more: Any) -> dict[str, list[dict[str, Any]]]:
-    """The findings by check."""
+def run_checks(*args: str, **more: Any) -> dict[str, list[dict[str, Any]]]:
+    """Return the findings by check."""
     result = doctor(*args, "--json", **more)
     told = json.loads(result.stdout)
     assert told["ok"] is (result.exit_code == 0)
@@ -43,7 +43,7 @@ def found(*args: str, **more: Any) -> dict[str, list[dict[str, Any]]]:
     return by_check
 
 
-def only(findings: list[dict[str, Any]]) -> tuple[str, str]:
+def only_finding(findings: list[dict[str, Any]]) -> tuple[str, str]:
     (one,) = findings
     return one["level"], one["message"]
 
@@ -52,11 +52,11 @@ def make_store() -> None:
     assert CliRunner().invoke(commands, ["chat", "--session", "s"], input="Hi\n").exit_code == 0
 
 
-# -- all is well -------------------------------------------------------------------
+# -- a healthy setup ---------------------------------------------------------------
 
 
-def test_every_check_and_no_file_made(tmp_path: Path) -> None:
-    told = found()
+def test_every_check_runs_and_creates_no_file(tmp_path: Path) -> None:
+    told = run_checks()
     assert list(told) == [
         "python",
         "distribution",
@@ -73,52 +73,52 @@ def test_every_check_and_no_file_made(tmp_path: Path) -> None:
         "filesystem",
         "upstream",
     ]
-    assert "does not exist yet" in only(told["store"])[1]
-    assert only(told["upstream"])[0] == "warn"
-    assert "32MiB" in only(told["limits"])[1]
+    assert "does not exist yet" in only_finding(told["store"])[1]
+    assert only_finding(told["upstream"])[0] == "warn"
+    assert "32MiB" in only_finding(told["limits"])[1]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_index_is_told_of_in_a_line_and_none_is_made() -> None:
+def test_index_is_reported_and_not_created() -> None:
     make_store()
-    level, message = only(found()["index"])
+    level, message = only_finding(run_checks()["index"])
     assert (level, "all sessions are indexed" in message) == ("ok", True)
     for file in Path().glob("*.index.db*"):
         file.unlink()
-    assert "does not exist yet" in only(found()["index"])[1]
+    assert "does not exist yet" in only_finding(run_checks()["index"])[1]
     assert not list(Path().glob("*.index.db*"))
     Path("holdfast.index.db").write_bytes(b"no database" * 1000)
-    assert only(found()["index"])[0] == "fail"
+    assert only_finding(run_checks()["index"])[0] == "fail"
     Path("holdfast.yaml").write_text("storage: {index: {enabled: false}}", encoding="utf-8")
-    assert "disabled" in only(found()["index"])[1]
+    assert "disabled" in only_finding(run_checks()["index"])[1]
 
 
-def test_what_holds_code_in_is_told() -> None:
-    """Whether the tool `python` is on or off; where the server would not start, that is broken."""
-    level, message = only(found()["sandbox"])
+def test_sandbox_is_reported() -> None:
+    """With the tool `python` on or off; a setting that keeps the server from starting is a failure."""
+    level, message = only_finding(run_checks()["sandbox"])
     assert (level, message.partition(";")[0]) == ("ok", "the tool python is disabled")
     assert "Landlock" in message
     Path("holdfast.yaml").write_text("python: {enabled: true, interpreter: /no/python}", encoding="utf-8")
-    level, message = only(found()["sandbox"])
+    level, message = only_finding(run_checks()["sandbox"])
     assert level == "fail"
     assert "python.interpreter" in message or "cannot sandbox code" in message
     Path("holdfast.yaml").write_text("python: {enabled: true}", encoding="utf-8")
-    assert only(found()["sandbox"])[0] == ("fail" if detect_sandbox().missing else "ok")
+    assert only_finding(run_checks()["sandbox"])[0] == ("fail" if detect_sandbox().missing else "ok")
 
 
 @pytest.mark.parametrize(("unsandboxed", "level"), [("true", "warn"), ("false", "fail")])
-def test_what_does_not_hold_code_in_is_told(monkeypatch: pytest.MonkeyPatch, unsandboxed: str, level: str) -> None:
-    """With what the code could do, as the configuration has it."""
+def test_missing_sandbox_is_reported(monkeypatch: pytest.MonkeyPatch, unsandboxed: str, level: str) -> None:
+    """With the consequences under the given configuration."""
     for place in ("holdfast.tools.python.process", "holdfast.tools.python.kernels"):
         monkeypatch.setattr(f"{place}.detect_sandbox", lambda: Sandbox(limits=True))
     Path("holdfast.yaml").write_text(f"python: {{enabled: true, unsandboxed: {unsandboxed}}}", encoding="utf-8")
-    told = only(found()["sandbox"])
+    told = only_finding(run_checks()["sandbox"])
     assert told[0] == level
     assert "no Landlock" in told[1]
     assert "no seccomp" in told[1]
 
 
-def test_as_text_it_says_what_to_do() -> None:
+def test_text_output_shows_remedies() -> None:
     result = doctor()
     assert result.exit_code == 0
     assert result.stderr == ""
@@ -129,26 +129,26 @@ def test_as_text_it_says_what_to_do() -> None:
     assert lines[-1].endswith(("1 warning", "2 warnings", "3 warnings"))
 
 
-def test_a_store_that_is_there_is_opened_and_its_settings_are_told() -> None:
+def test_existing_store_is_opened_and_its_settings_are_reported() -> None:
     make_store()
-    told = found()
-    assert only(told["store"])[0] == "ok"
-    level, message = only(told["durability"])
+    told = run_checks()
+    assert only_finding(told["store"])[0] == "ok"
+    level, message = only_finding(told["durability"])
     assert (level, message.split(":")[0]) == ("ok", "journal_mode WAL, synchronous FULL")
 
 
 # -- the store ---------------------------------------------------------------------
 
 
-def test_a_file_that_is_no_database_is_broken() -> None:
+def test_file_that_is_no_database_fails() -> None:
     Path("holdfast.db").write_bytes(b"no database, and long enough to tell" * 100)
-    level, message = only(found()["store"])
+    level, message = only_finding(run_checks()["store"])
     assert level == "fail"
     assert "is not an SQLite database" in message
     assert doctor().exit_code == 1
 
 
-def test_a_damaged_database_is_broken() -> None:
+def test_damaged_database_fails() -> None:
     make_store()
     data = bytearray(Path("holdfast.db").read_bytes())
     data[100:8192] = b"\xff" * (8192 - 100)
@@ -160,12 +160,12 @@ def test_a_damaged_database_is_broken() -> None:
     assert "Traceback" not in result.output
 
 
-def test_a_schema_of_a_newer_release_is_told() -> None:
+def test_schema_of_a_newer_release_fails() -> None:
     make_store()
     with sqlite3.connect("holdfast.db") as db:
         db.execute("INSERT INTO holdfast_migrations VALUES (999, 'later', 'x')")
     db.close()
-    level, message = only(found()["store"])
+    level, message = only_finding(run_checks()["store"])
     assert level == "fail"
     assert "made by a newer release" in message
 
@@ -180,14 +180,14 @@ sys.stdin.read()
 """
 
 
-def test_a_database_that_another_program_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_locked_database_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     make_store()
     monkeypatch.setattr(store, "TIMEOUT_SECONDS", 0.05)
-    # A program of its own: a process does not lock itself out.
+    # A separate program, because a process does not lock itself out.
     with subprocess.Popen([sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        level, message = only(found()["store"])
+        level, message = only_finding(run_checks()["store"])
         holder.communicate(b"", timeout=60)
     assert level == "fail"
     assert "locked by another program" in message
@@ -204,10 +204,10 @@ def test_a_database_that_another_program_holds(monkeypatch: pytest.MonkeyPatch) 
         ("redis://ada:secret@127.0.0.1:1/0", "fail", "cannot be reached"),
     ],
 )
-def test_other_places(url: str, level: str, said: str) -> None:
-    told = found("--store", url)
-    assert only(told["store"])[0] == level
-    assert said in only(told["store"])[1]
+def test_other_store_urls(url: str, level: str, said: str) -> None:
+    told = run_checks("--store", url)
+    assert only_finding(told["store"])[0] == level
+    assert said in only_finding(told["store"])[1]
     assert "secret" not in json.dumps(told)
 
 
@@ -218,17 +218,17 @@ REDIS = {
 
 
 @pytest.mark.parametrize("kind", REDIS)
-def test_a_redis_says_what_a_crash_may_take(kind: str) -> None:
-    """How durable it is, what happens when it is full, and who else has the data; for each server of a cluster."""
-    told = found("--store", f"{REDIS[kind]}?prefix=holdfast_test_doctor")
-    if "cannot be reached" in only(told["store"])[1]:
+def test_redis_durability_is_reported(kind: str) -> None:
+    """How durable it is, what happens when memory is full, and who else has the data; for each server of a cluster."""
+    told = run_checks("--store", f"{REDIS[kind]}?prefix=holdfast_test_doctor")
+    if "cannot be reached" in only_finding(told["store"])[1]:
         pytest.skip("no Redis server for the tests")
     nodes = 3 if kind == "cluster" else 1
     assert [finding["level"] for finding in told["store"]] == ["ok"]
     assert len(told["durability"]) == len(told["memory"]) == nodes
     assert all("a crash can lose" in finding["message"] for finding in told["durability"])
     assert all("policy noeviction" in finding["message"] for finding in told["memory"])
-    assert ("cluster of 3 nodes" in only(told["servers"])[1]) is (kind == "cluster")
+    assert ("cluster of 3 nodes" in only_finding(told["servers"])[1]) is (kind == "cluster")
 
 
 @pytest.mark.parametrize(
@@ -245,8 +245,8 @@ def test_a_redis_says_what_a_crash_may_take(kind: str) -> None:
         ({"maxmemory": 1000, "used": 500, "policy": "noeviction"}, "ok", "loses nothing"),
     ],
 )
-def test_what_a_redis_is_set_up_for(fields: dict[str, Any], level: str, says: str) -> None:
-    """In words, with what to do about it."""
+def test_redis_settings_are_explained(fields: dict[str, Any], level: str, says: str) -> None:
+    """In words, with a remedy."""
     from holdfast.stores.redis.connection import Endpoint
     from holdfast.stores.redis.health import Health
 
@@ -257,14 +257,14 @@ def test_what_a_redis_is_set_up_for(fields: dict[str, Any], level: str, says: st
     assert finding.level == level
 
 
-def test_a_session_of_the_future_means_that_a_clock_is_wrong() -> None:
+def test_session_from_the_future_means_a_wrong_clock() -> None:
     session = {"id": "s", "messages": [{"role": "user", "content": "x", "timestamp": 1}]}
     made = CliRunner().invoke(commands, ["sessions", "import", "-"], input=json.dumps(session))
     assert made.exit_code == 0
     with sqlite3.connect("holdfast.db") as db:
         db.execute("UPDATE sessions SET updated_at = 4000000000000")
     db.close()
-    clocks = found()["clock"]
+    clocks = run_checks()["clock"]
     assert [one["level"] for one in clocks] == ["ok", "warn"]
     assert "ahead of the clock" in clocks[1]["message"]
 
@@ -273,7 +273,7 @@ def test_a_session_of_the_future_means_that_a_clock_is_wrong() -> None:
     ("place", "kind"),
     [("/srv/data/chat", "nfs4"), ("/srv/data", "nfs4"), ("/srv/database", "ext4"), ("/srv/my disk/x", "tmpfs")],
 )
-def test_the_file_system_is_that_of_the_nearest_mount(place: str, kind: str, tmp_path: Path) -> None:
+def test_filesystem_is_that_of_the_nearest_mount(place: str, kind: str, tmp_path: Path) -> None:
     table = "/dev/sda / xfs rw 0 0\n/dev/sda / ext4 rw 0 0\nhost:/x /srv/data nfs4 rw 0 0\nnone /srv/my\\040disk tmpfs rw 0 0\n"
     (tmp_path / "mounts").write_text(table)
     assert store.find_filesystem_type(Path(place), tmp_path / "mounts") == kind
@@ -281,13 +281,13 @@ def test_the_file_system_is_that_of_the_nearest_mount(place: str, kind: str, tmp
 
 
 @pytest.mark.parametrize(("kind", "level"), [("nfs4", "warn"), ("tmpfs", "warn"), ("ext4", "ok"), (None, "ok")])
-def test_what_kinds_of_file_systems_mean(kind: str | None, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_filesystem_types_have_levels(kind: str | None, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "find_filesystem_type", lambda folder: kind)
     assert store.check_filesystem(Path()).level == level
 
 
 @pytest.mark.parametrize(("free", "level"), [(1 << 20, "fail"), (100 << 20, "warn"), (1 << 40, "ok")])
-def test_free_space(free: int, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_free_space_has_levels(free: int, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda folder: type("Usage", (), {"free": free}))
     assert store.check_disk(Path()).level == level
 
@@ -295,7 +295,7 @@ def test_free_space(free: int, level: str, monkeypatch: pytest.MonkeyPatch) -> N
 # -- the machine ---------------------------------------------------------------------
 
 
-def test_a_library_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_or_outdated_library_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     def version(name: str) -> str:
         if name == "click":
             raise metadata.PackageNotFoundError(name)
@@ -308,7 +308,7 @@ def test_a_library_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -
     assert "anyio 0.1rc1 is older than 4.10" in told.message
 
 
-def test_a_damaged_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_vocabulary_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "o200k_base.ranks").write_bytes((DATA / "o200k_base.ranks").read_bytes() + b"x")
     monkeypatch.setattr("holdfast.tokens.DATA", tmp_path)
     monkeypatch.setattr("holdfast.tokens.O200K._encoding", None)
@@ -318,7 +318,7 @@ def test_a_damaged_vocabulary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(("now", "level"), [(0.0, "fail"), (1_800_000_000.0, "ok"), (1e11, "fail")])
-def test_a_clock_that_cannot_be(now: float, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_impossible_clock_fails(now: float, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("time.time", lambda: now)
     assert machine.check_clock().level == level
 
@@ -326,24 +326,24 @@ def test_a_clock_that_cannot_be(now: float, level: str, monkeypatch: pytest.Monk
 # -- the configuration -----------------------------------------------------------------
 
 
-def test_every_mistake_and_warning_of_the_configuration_is_a_finding() -> None:
+def test_every_configuration_problem_is_a_finding() -> None:
     Path("holdfast.yaml").write_text("gateway: {port: 80000, hots: x}\n")
-    told = found()
+    told = run_checks()
     assert [one["level"] for one in told["config"]] == ["fail"] * 3
     assert "did you mean 'host'?" in told["config"][1]["message"] + told["config"][0]["message"]
     assert "store" not in told
     Path("holdfast.yaml").write_text("telemetry: {}\ngateway: {host: 0.0.0.0}\nauth: {required: false}\n")
-    told = found()
-    # What `serve` refuses is broken; what it does not use yet is not.
+    told = run_checks()
+    # Settings that `serve` refuses are failures; unused ones are not.
     assert {one["level"]: one["message"] for one in told["config"]}.keys() == {"warn", "fail"}
-    assert only(told["host"])[0] == "fail"
+    assert only_finding(told["host"])[0] == "fail"
     for auth, level in (("{}", "warn"), ("{required: true}", "ok")):
         Path("holdfast.yaml").write_text(f"gateway: {{host: 0.0.0.0}}\nauth: {auth}\n")
-        assert only(found()["host"])[0] == level
+        assert only_finding(run_checks()["host"])[0] == level
 
 
-def test_a_configuration_that_is_not_there() -> None:
-    told = found("--config", "nowhere.yaml")
+def test_missing_configuration_file_fails() -> None:
+    told = run_checks("--config", "nowhere.yaml")
     assert told["config"][0]["level"] == "fail"
     assert "nowhere.yaml" in told["config"][0]["message"]
 
@@ -351,7 +351,7 @@ def test_a_configuration_that_is_not_there() -> None:
 # -- the models ------------------------------------------------------------------------
 
 
-def test_a_closed_port_is_broken_and_the_key_is_not_told() -> None:
+def test_closed_port_fails_without_revealing_the_key() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     result = doctor(env={"OPENAI_BASE_URL": f"http://127.0.0.1:{port}/v1", "OPENAI_API_KEY": KEY})
@@ -361,8 +361,8 @@ def test_a_closed_port_is_broken_and_the_key_is_not_told() -> None:
     assert KEY not in result.output
 
 
-def answering(status: int, headers: dict[str, str] | None = None) -> Any:
-    """A server that answers one request with a status; what it was sent is in `requests`."""
+def serve_one_answer(status: int, headers: dict[str, str] | None = None) -> Any:
+    """Start a server that answers one request with a status; its requests are collected in `requests`."""
     import threading
     from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -395,8 +395,8 @@ def answering(status: int, headers: dict[str, str] | None = None) -> Any:
         (302, KEY, "warn", "redirects (302)"),
     ],
 )
-def test_what_an_upstream_answers(status: int, key: str | None, level: str, said: str) -> None:
-    server, requests = answering(status, {"location": "/elsewhere"} if status == 302 else None)
+def test_upstream_answers_have_levels(status: int, key: str | None, level: str, said: str) -> None:
+    server, requests = serve_one_answer(status, {"location": "/elsewhere"} if status == 302 else None)
     try:
         url = f"http://127.0.0.1:{server.server_port}/v1/"
         (told,) = upstream.check_upstreams(
@@ -411,7 +411,7 @@ def test_what_an_upstream_answers(status: int, key: str | None, level: str, said
     assert requests == [("/v1/models", key and f"Bearer {key}")]
 
 
-def test_something_that_does_not_speak_http() -> None:
+def test_upstream_that_does_not_speak_http_fails() -> None:
     import threading
 
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -432,8 +432,8 @@ def test_something_that_does_not_speak_http() -> None:
     assert "does not speak HTTP" in told.message
 
 
-def test_what_stands_in_for_another_is_asked_and_named() -> None:
-    server, requests = answering(200)
+def test_fallback_models_are_checked_and_named() -> None:
+    server, requests = serve_one_answer(200)
     try:
         place = f"base_url: 'http://127.0.0.1:{server.server_port}/v1'"
         down = "base_url: 'http://127.0.0.1:9/v1', fallbacks: [b, qwen3]"
@@ -447,8 +447,8 @@ def test_what_stands_in_for_another_is_asked_and_named() -> None:
     assert sum("(default, qwen3 for a; with a key) answers" in message for message in told) == 1
 
 
-def test_each_place_is_asked_once() -> None:
-    server, requests = answering(200)
+def test_each_upstream_url_is_checked_once() -> None:
+    server, requests = serve_one_answer(200)
     try:
         place = f"base_url: 'http://127.0.0.1:{server.server_port}/v1'"
         config = load(f"llms: {{a: {{{place}}}, b: {{{place}}}, c: {{{place}, api_key: {KEY}}}}}", env={})

@@ -14,8 +14,8 @@ from holdfast.cli.doctor.machine import check_distribution
 
 
 @pytest.fixture(autouse=True)
-def only_made_up_distributions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever this environment has installed is out of sight."""
+def hide_installed_distributions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hide the distributions of this environment."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     install(tmp_path, "holdfast-memory", "0.2.0", record=["holdfast/__init__.py,,"])
 
@@ -36,12 +36,12 @@ def warning(finding: Finding) -> str:
     return f"{finding.message} -> {finding.remedy}"
 
 
-def test_ours_alone_is_well(tmp_path: Path) -> None:
+def test_own_distribution_alone_is_ok(tmp_path: Path) -> None:
     install(tmp_path, "holdfast-tools", "1.0", record=["holdfast_tools/__init__.py,,", "x/holdfast/y.py,,"])
     assert check_distribution().level == "ok"
 
 
-def test_the_unrelated_project_of_the_index_is_named(tmp_path: Path) -> None:
+def test_unrelated_pypi_project_is_named(tmp_path: Path) -> None:
     install(tmp_path, "holdfast", "0.5.1", record=["holdfast/__init__.py,,"])
     told = warning(check_distribution())
     assert "holdfast 0.5.1 is not holdfast-memory" in told
@@ -51,17 +51,15 @@ def test_the_unrelated_project_of_the_index_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "top_level"), [(["holdfast/cli.py,sha256=x,9"], ""), (['"holdfast/a,b.py",,'], ""), ([], "holdfast\n")]
 )
-def test_a_distribution_of_any_name_that_brings_the_package_is_named(
-    tmp_path: Path, record: list[str], top_level: str
-) -> None:
+def test_any_distribution_with_the_package_is_named(tmp_path: Path, record: list[str], top_level: str) -> None:
     install(tmp_path, "Bulk_Heads", "3.1", record=record, top_level=top_level)
     told = warning(check_distribution())
     assert "Bulk_Heads 3.1 is not holdfast-memory" in told
     assert "pip uninstall Bulk_Heads;" in told
 
 
-def test_the_former_name_of_an_editable_installation_is_named(tmp_path: Path) -> None:
-    """0.1 was `holdfast`; installed editable, its record has no file of the package."""
+def test_former_name_of_an_editable_installation_is_named(tmp_path: Path) -> None:
+    """Version 0.1 was named `holdfast`; the record of an editable installation lists no file of the package."""
     install(tmp_path, "holdfast", "0.1.0", record=["_editable_impl_holdfast.pth,,"])
     (tmp_path / "holdfast-0.1.0.dist-info" / "entry_points.txt").write_text(
         "[console_scripts]\nholdfast = holdfast.cli:main\n", encoding="utf-8"
@@ -69,7 +67,7 @@ def test_the_former_name_of_an_editable_installation_is_named(tmp_path: Path) ->
     assert "holdfast 0.1.0 is Holdfast under its former name" in warning(check_distribution())
 
 
-def test_doctor_shows_it(tmp_path: Path) -> None:
+def test_doctor_shows_the_warning(tmp_path: Path) -> None:
     site = tmp_path / "site"
     site.mkdir()
     install(site, "holdfast", "0.5.1", record=["holdfast/__init__.py,,"])

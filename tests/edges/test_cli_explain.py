@@ -1,4 +1,4 @@
-"""`holdfast explain`: what became of messages, for people and as JSON."""
+"""`holdfast explain`: where messages are and why, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVIL = "By the way, I get seasick \x1b[2J\u202e always."
 
 @pytest.fixture
 def trip(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A configured agent's session in `holdfast.db`."""
+    """Create a session of a configured agent in `holdfast.db`."""
     monkeypatch.chdir(tmp_path)
     Path("holdfast.yaml").write_text(CONFIG, encoding="utf-8")
 
@@ -42,16 +42,16 @@ def explain(*args: str) -> Result:
     return CliRunner().invoke(commands, ["explain", *args], prog_name="holdfast")
 
 
-def shown(*args: str) -> str:
+def explain_output(*args: str) -> str:
     result = explain(*args)
     assert result.exit_code == 0, result.output
     return result.stdout
 
 
 @pytest.mark.usefixtures("trip")
-def test_a_message_is_explained_in_words() -> None:
-    """By the agent's own strategy; nothing of it controls the terminal."""
-    text = shown("trip", "--text", "seasick")
+def test_message_is_explained_in_words() -> None:
+    """With the agent's own strategy; stored text cannot control the terminal."""
+    text = explain_output("trip", "--text", "seasick")
     assert text.startswith("session trip, the next prompt: strategy digest, ")
     assert "message 4 of turn 2, user" in text
     assert "  why: compacted, condensed\n" in text
@@ -59,12 +59,12 @@ def test_a_message_is_explained_in_words() -> None:
     assert "  to get it back: pin it" in text
     assert "\x1b" not in text
     assert "\u202e" not in text
-    assert shown("trip", "--seq", "4").splitlines()[3:6] == text.splitlines()[3:6]
+    assert explain_output("trip", "--seq", "4").splitlines()[3:6] == text.splitlines()[3:6]
 
 
 @pytest.mark.usefixtures("trip")
-def test_a_past_turn_is_rebuilt() -> None:
-    text = shown("trip", "--seq", "4", "--turn", "2", "--user", "ada")
+def test_past_turn_is_rebuilt() -> None:
+    text = explain_output("trip", "--seq", "4", "--turn", "2", "--user", "ada")
     assert "the prompt of turn 2, rebuilt as it was sent" in text
     assert "message 4 of turn 2, user" in text
     assert "in the prompt, whole" in text
@@ -72,23 +72,25 @@ def test_a_past_turn_is_rebuilt() -> None:
 
 
 @pytest.mark.usefixtures("trip")
-def test_json_is_what_the_api_answers() -> None:
-    answer: dict[str, Any] = json.loads(shown("trip", "--text", "boats", "--limit", "3", "--json"))
+def test_json_equals_the_api_answer() -> None:
+    answer: dict[str, Any] = json.loads(explain_output("trip", "--text", "boats", "--limit", "3", "--json"))
     assert (answer["object"], answer["session_id"]) == ("explanation", "trip")
     assert [one["seq"] for one in answer["messages"]] == [38, 36, 34]
-    further = json.loads(shown("trip", "--text", "boats", "--limit", "1", "--before", str(answer["before"]), "--json"))
+    further = json.loads(
+        explain_output("trip", "--text", "boats", "--limit", "1", "--before", str(answer["before"]), "--json")
+    )
     assert [one["seq"] for one in further["messages"]] == [32]
 
 
 @pytest.mark.usefixtures("trip")
-def test_the_prompt_alone() -> None:
-    text = shown("trip")
+def test_prompt_is_explained_without_a_message() -> None:
+    text = explain_output("trip")
     assert "digest of messages 1 to " in text
     assert "\nmessage " not in text
 
 
 @pytest.mark.usefixtures("trip")
-def test_what_is_wrong_is_one_line() -> None:
+def test_mistakes_are_one_line() -> None:
     for args, words in (
         (("nowhere",), "nowhere"),
         (("trip", "--seq", "99"), "no live message with seq 99"),

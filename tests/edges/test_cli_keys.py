@@ -1,4 +1,4 @@
-"""`holdfast keys`: a key is shown once, and says on the server what it was made to say."""
+"""`holdfast keys`: a key is shown once and has the options it was created with."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def keys(*args: str) -> Result:
     return CliRunner().invoke(commands, ["keys", *args])
 
 
-def told(*args: str) -> Any:
-    """What a command says as JSON."""
+def read_json(*args: str) -> Any:
+    """Return the JSON output of a successful command."""
     result = keys(*args, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
-def test_a_key_is_shown_once(store: str, tmp_path: Path) -> None:
-    """Alone on stdout, for a pipe; then it is nowhere: not in the list, not in the file."""
+def test_key_is_shown_once(store: str, tmp_path: Path) -> None:
+    """It is printed alone on stdout, for a pipe, and is then neither in the list nor in the file."""
     made = keys("create", "--store", store, "--name", "laptop")
     assert made.exit_code == 0
     key = made.stdout.strip()
@@ -46,40 +46,39 @@ def test_a_key_is_shown_once(store: str, tmp_path: Path) -> None:
     assert key.split("_")[1] in listed.stdout
     assert "laptop" in listed.stdout
     secret = key.rpartition("_")[2]
-    for text in (listed.output, json.dumps(told("list", "--store", store))):
+    for text in (listed.output, json.dumps(read_json("list", "--store", store))):
         assert secret not in text
         assert hash_key(key).hex() not in text
     for file in tmp_path.iterdir():
         assert secret.encode() not in file.read_bytes()
 
 
-def test_what_a_key_may_be_is_said(store: str) -> None:
-    """Each option is in the key."""
+def test_key_options_are_stored(store: str) -> None:
     options = ["--tenant", "t2", "--user", "ada", "--role", "read", "--name", "n", "--rate", "5", "--max-body", "1MiB"]
-    made = told("create", "--store", store, *options, "--expires", "90d")
-    (row,) = told("list", "--store", store)
+    made = read_json("create", "--store", store, *options, "--expires", "90d")
+    (row,) = read_json("list", "--store", store)
     assert {name: made[name] for name in row} == row
     assert (row["tenant"], row["user_id"], row["role"], row["name"]) == ("t2", "ada", "read", "n")
     assert (row["rate"], row["max_body"], row["status"]) == (5, 1 << 20, "valid")
     assert row["expires_at"] - row["created_at"] == 90 * 86_400_000
-    plain = told("create", "--store", store)
+    plain = read_json("create", "--store", store)
     assert (plain["tenant"], plain["user_id"], plain["role"], plain["expires_at"]) == ("default", None, "write", None)
 
 
 def test_many_keys_are_all_listed(store: str) -> None:
-    """In order of their ids, over pages."""
-    made = {told("create", "--store", store)["id"] for _ in range(3)}
-    assert [row["id"] for row in told("list", "--store", store)] == sorted(made)
+    """In order of their ids, over several pages."""
+    made = {read_json("create", "--store", store)["id"] for _ in range(3)}
+    assert [row["id"] for row in read_json("list", "--store", store)] == sorted(made)
 
 
-def test_revoking_is_for_good(store: str) -> None:
-    """By id, or by the key itself; twice is fine; the key stays in the list."""
-    one, two = told("create", "--store", store), told("create", "--store", store)
+def test_revoking_is_permanent(store: str) -> None:
+    """By id or by the key itself; repeating it is fine; the key stays in the list."""
+    one, two = read_json("create", "--store", store), read_json("create", "--store", store)
     assert keys("revoke", one["id"], "--store", store).stdout == f"Revoked {one['id']}.\n"
-    again = told("revoke", one["id"], "--store", store)
-    assert (again["status"], told("revoke", two["key"], "--store", store)["id"]) == ("revoked", two["id"])
-    assert {row["status"] for row in told("list", "--store", store)} == {"revoked"}
-    assert [row["revoked_at"] for row in told("list", "--store", store) if row["id"] == one["id"]] == [
+    again = read_json("revoke", one["id"], "--store", store)
+    assert (again["status"], read_json("revoke", two["key"], "--store", store)["id"]) == ("revoked", two["id"])
+    assert {row["status"] for row in read_json("list", "--store", store)} == {"revoked"}
+    assert [row["revoked_at"] for row in read_json("list", "--store", store) if row["id"] == one["id"]] == [
         again["revoked_at"]
     ]
 
@@ -102,11 +101,11 @@ def test_mistakes_are_one_clear_line(store: str, args: list[str], code: int, sai
     result = keys(*args, "--store", store)
     assert result.exit_code == code
     assert said in result.stderr
-    assert len(told("list", "--store", store)) == 1
+    assert len(read_json("list", "--store", store)) == 1
 
 
-def test_without_a_database(store: str, tmp_path: Path) -> None:
-    """A list of what is not there is a mistake and makes nothing; a key in memory would be gone at once."""
+def test_commands_without_a_database(store: str, tmp_path: Path) -> None:
+    """Listing a missing database is a mistake and creates nothing; a key in memory would be lost at once."""
     assert keys("list", "--store", store).exit_code == 1
     assert keys("revoke", "x", "--store", store).exit_code == 1
     assert list(tmp_path.iterdir()) == []
@@ -114,24 +113,24 @@ def test_without_a_database(store: str, tmp_path: Path) -> None:
     assert (result.exit_code, "in memory" in result.stderr) == (1, True)
 
 
-def test_no_keys(store: str) -> None:
-    """An empty list says what that means, beside the output."""
-    told("create", "--store", store)
+def test_empty_key_list_is_explained(store: str) -> None:
+    """On stderr, separate from the output."""
+    read_json("create", "--store", store)
     assert keys("list", "--store", store).exit_code == 0
 
 
-async def test_a_running_server_takes_a_key_that_is_made_beside_it(store: str) -> None:
-    """And the next one asks for it: the command line and the server need nothing but the database in common."""
+async def test_running_server_accepts_a_key_created_by_the_command_line(store: str) -> None:
+    """And requires one from then on: the two share only the database."""
     import anyio.to_thread
 
     async with gateway([], store=store) as (served, _):
         assert (await served.http.get("/v1/models")).status_code == 200
-        made = await anyio.to_thread.run_sync(lambda: told("create", "--store", store, "--role", "read"))
+        made = await anyio.to_thread.run_sync(lambda: read_json("create", "--store", store, "--role", "read"))
         assert (await served.http.get("/v1/models", headers=bearer(made["key"]))).status_code == 200
-        # The clock of this server goes on by a second each time it is read.
+        # The clock of this server advances by a second each time it is read.
         answers = [(await served.http.get("/v1/models")).status_code for _ in range(5)]
         assert answers[-1] == 401
-        await anyio.to_thread.run_sync(lambda: told("revoke", made["id"], "--store", store))
+        await anyio.to_thread.run_sync(lambda: read_json("revoke", made["id"], "--store", store))
         answers = [(await served.http.get("/v1/models", headers=bearer(made["key"]))).status_code for _ in range(5)]
         assert answers[-1] == 401
     opened = await open_store(store, tenant="default")

@@ -44,7 +44,7 @@ def ids() -> set[str]:
 
 
 def test_fork_and_rewind() -> None:
-    """A new session up to a turn; the old one, back to a turn."""
+    """A new session up to a turn; the old one back to a turn."""
     store(said("a", user_id="ada"))
     result = sessions("fork", "a", "--at-turn", "1", "--id", "b")
     assert (result.exit_code, result.stdout) == (0, "Created b of user ada, 4 messages.\n")
@@ -54,8 +54,8 @@ def test_fork_and_rewind() -> None:
     assert json.loads(sessions("rewind", "a", "--at-turn", "0", "--json").stdout)["message_count"] == 2
 
 
-def test_lift() -> None:
-    """A message that upstreams refused is sent again, to one of them or to all."""
+def test_lift_sends_a_refused_message_again() -> None:
+    """To one of the upstreams that refused it, or to all."""
     refused = {
         "role": "user",
         "content": "look",
@@ -69,8 +69,8 @@ def test_lift() -> None:
     assert sessions("lift", "a", "7").exit_code == 1
 
 
-def test_move() -> None:
-    """To another user, under another id; what is not there, is taken, or goes nowhere, is refused."""
+def test_move_to_another_user_and_id() -> None:
+    """A missing session, an id in use, or a move without a destination is refused."""
     store(said("a", user_id="ada"), said("b", user_id="bob"))
     result = sessions("move", "a", "--to-user", "bob", "--id", "c")
     assert (result.exit_code, result.stdout) == (0, "Moved: c of user bob, 6 messages.\n")
@@ -84,7 +84,7 @@ def test_move() -> None:
     assert ids() == {"b", "c"}
 
 
-def test_forks_and_rewinds_that_are_refused() -> None:
+def test_invalid_forks_and_rewinds_are_refused() -> None:
     store(said("a"), said("b"))
     assert "exists already" in sessions("fork", "a", "--id", "b").stderr
     for command in ("fork", "rewind"):
@@ -99,7 +99,7 @@ def test_forks_and_rewinds_that_are_refused() -> None:
 # -- a user ----------------------------------------------------------------------
 
 
-def test_everything_of_a_user_goes() -> None:
+def test_all_data_of_a_user_is_deleted() -> None:
     store(said("a", user_id="ada"), closed("b", user_id="ada"), said("c", user_id="bob"))
     result = sessions("delete", "--user", "ada", "--yes")
     assert (result.exit_code, result.stdout) == (0, "Deleted 2 sessions, 12 messages.\n")
@@ -110,7 +110,9 @@ def test_everything_of_a_user_goes() -> None:
 
 
 @pytest.mark.parametrize(("typed", "code", "left"), [("y\n", 0, {"c"}), ("n\n", 1, {"a", "c"})])
-def test_a_user_is_asked_for(typed: str, code: int, left: set[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deleting_a_user_asks_for_confirmation(
+    typed: str, code: int, left: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a terminal; elsewhere --yes is needed."""
     store(said("a", user_id="ada"), said("c", user_id="bob"))
     assert sessions("delete", "--user", "ada", input="y\n").exit_code == 2
@@ -125,8 +127,8 @@ def test_a_user_is_asked_for(typed: str, code: int, left: set[str], monkeypatch:
 # -- prune -----------------------------------------------------------------------
 
 
-def many() -> None:
-    """Closed ones and an active one, old ones and a new one, of two users."""
+def make_sessions_to_prune() -> None:
+    """Create closed and active sessions, old and new, of two users."""
     now = json.loads(sessions("fork", "seed", "--json").stdout)["created_at"]
     store(
         *(closed(f"old-{at}", OLD + at * DAY, user_id=f"u{at % 2}") for at in range(6)),
@@ -145,10 +147,10 @@ def many() -> None:
         ("--older-than", "36500d"),
     ],
 )
-def test_a_dry_run_is_the_real_run(args: tuple[str, ...]) -> None:
-    """The same ids, in the same order; afterwards they are gone, and the others are there."""
+def test_prune_dry_run_lists_what_prune_deletes(args: tuple[str, ...]) -> None:
+    """The same ids in the same order; the other sessions remain."""
     store(said("seed"))
-    many()
+    make_sessions_to_prune()
     everything = ids()
     planned = [one["id"] for one in json.loads(sessions("prune", *args, "--dry-run", "--json").stdout)]
     assert ids() == everything
@@ -158,10 +160,10 @@ def test_a_dry_run_is_the_real_run(args: tuple[str, ...]) -> None:
     assert all(one["receipt"]["messages"] == one["messages"] == 6 for one in gone)
 
 
-def test_prune_says_what_it_does() -> None:
-    """And what it would do, one a line."""
+def test_prune_reports_each_session() -> None:
+    """A dry run reports one session per line."""
     store(said("seed"))
-    many()
+    make_sessions_to_prune()
     dry = sessions("prune", "--older-than", "30d", "--dry-run")
     assert len(dry.stdout.splitlines()) == 6
     assert dry.stdout.startswith("old-0 of user u0, closed, last changed 2020-")
@@ -172,8 +174,8 @@ def test_prune_says_what_it_does() -> None:
 
 
 @pytest.mark.parametrize("age", ["", "soon", "-1d", "30", "1d30"])
-def test_an_age_that_is_none(age: str) -> None:
+def test_invalid_age_is_refused(age: str) -> None:
     store(said("a"))
     result = sessions("prune", "--older-than", age, "--dry-run")
-    assert (result.exit_code == 2) == (age != "30"), result.stderr  # seconds, as everywhere
+    assert (result.exit_code == 2) == (age != "30"), result.stderr  # a plain number means seconds, as everywhere
     assert sessions("prune").exit_code == 2

@@ -1,4 +1,4 @@
-"""`holdfast replay`: what it reads, what it prints, how it ends."""
+"""`holdfast replay`: input, output and exit codes."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ MESSAGES = [
 
 
 @pytest.fixture(autouse=True)
-def recorded(in_empty_folder: None) -> None:
-    """Two sessions in a file."""
+def record_sessions(in_empty_folder: None) -> None:
+    """Write two sessions to a file."""
     write("s.jsonl", {"id": "a", "messages": MESSAGES}, {"id": "b", "messages": MESSAGES})
 
 
@@ -56,15 +56,15 @@ def replay(*args: str, **more: Any) -> Result:
     return CliRunner().invoke(commands, ["replay", *args], prog_name="holdfast", **more)
 
 
-def results(*args: str, **more: Any) -> list[dict[str, Any]]:
+def read_results(*args: str, **more: Any) -> list[dict[str, Any]]:
     result = replay(*args, "--json", **more)
     assert result.exit_code == 0, result.stderr
     told: list[dict[str, Any]] = json.loads(result.stdout)
     return told
 
 
-def test_json_has_a_row_for_each_strategy_and_budget_with_just_the_keys() -> None:
-    told = results("s.jsonl", "--strategy", "token_window,none", "--budget", "500, 1000")
+def test_json_has_a_row_per_strategy_and_budget_with_exactly_the_keys() -> None:
+    told = read_results("s.jsonl", "--strategy", "token_window,none", "--budget", "500, 1000")
     assert [(row["strategy"], row["budget"]) for row in told] == [
         ("token_window", 500),
         ("none", 500),
@@ -75,18 +75,18 @@ def test_json_has_a_row_for_each_strategy_and_budget_with_just_the_keys() -> Non
     assert all(row["calls"] == 4 and row["refused"] == 0 and row["recall"] == 1.0 for row in told)
 
 
-def test_without_options_the_usual_strategies_at_three_budgets() -> None:
-    told = results("s.jsonl")
+def test_defaults_are_the_usual_strategies_at_three_budgets() -> None:
+    told = read_results("s.jsonl")
     assert {row["strategy"] for row in told} == set(STRATEGIES)
     assert {row["budget"] for row in told} == {1024, 4096, 16384}
 
 
-def test_options_may_be_given_several_times_and_count_once() -> None:
-    told = results("s.jsonl", "--strategy", "none", "--strategy", "digest,none", "--budget", "900,900")
+def test_repeated_options_are_combined_without_duplicates() -> None:
+    told = read_results("s.jsonl", "--strategy", "none", "--strategy", "digest,none", "--budget", "900,900")
     assert [row["strategy"] for row in told] == ["none", "digest"]
 
 
-def test_the_table_is_no_wider_than_100_columns() -> None:
+def test_table_is_no_wider_than_100_columns() -> None:
     result = replay("s.jsonl", "--budget", "1024,128000")
     assert result.exit_code == 0
     assert result.stderr == ""
@@ -99,13 +99,13 @@ def test_the_table_is_no_wider_than_100_columns() -> None:
     assert "\x1b" not in result.stdout
 
 
-def test_a_file_of_no_tool_calls_has_no_recall() -> None:
+def test_file_without_tool_calls_has_no_recall() -> None:
     write("talk.jsonl", [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}])
     row = next(one.split() for one in replay("talk.jsonl").stdout.splitlines() if one.startswith("none"))
     assert row[5] == "-"
 
 
-def test_colour_is_as_the_environment_asks() -> None:
+def test_color_follows_the_environment() -> None:
     assert "\x1b" in replay("s.jsonl", "--strategy", "none", env={"FORCE_COLOR": "1"}).stdout
     coloured = replay("s.jsonl", "--strategy", "none", env={"NO_COLOR": "1", "FORCE_COLOR": "1"}).stdout
     assert "\x1b[3" not in coloured
@@ -114,30 +114,30 @@ def test_colour_is_as_the_environment_asks() -> None:
 def test_chain_joins_the_sessions_of_each_file() -> None:
     write("t.jsonl", {"id": "c", "messages": MESSAGES})
     apart, (joined,) = (
-        results("s.jsonl", "--strategy", "none", "--budget", "900"),
-        results("s.jsonl", "t.jsonl", "--chain", "--strategy", "none", "--budget", "900"),
+        read_results("s.jsonl", "--strategy", "none", "--budget", "900"),
+        read_results("s.jsonl", "t.jsonl", "--chain", "--strategy", "none", "--budget", "900"),
     )
     assert apart[0]["calls"] == 4
     assert joined["calls"] == 6
     assert joined["tokens_per_call"] > apart[0]["tokens_per_call"]
 
 
-def test_the_standard_input_is_a_file_too() -> None:
-    (row,) = results("-", "--strategy", "none", "--budget", "900", input=json.dumps(MESSAGES))
+def test_standard_input_is_accepted() -> None:
+    (row,) = read_results("-", "--strategy", "none", "--budget", "900", input=json.dumps(MESSAGES))
     assert row["calls"] == 2
 
 
-def test_messages_of_one_a_line() -> None:
+def test_one_message_per_line_is_accepted() -> None:
     lines = "\n".join(json.dumps({**message, "session_id": "x"}) for message in MESSAGES)
-    (row,) = results("-", "--strategy", "none", "--budget", "900", input=lines)
+    (row,) = read_results("-", "--strategy", "none", "--budget", "900", input=lines)
     assert row["calls"] == 2
 
 
-# -- sessions, comparing, a picture ---------------------------------------------
+# -- sessions, comparison, plots -------------------------------------------------
 
 
-def test_rows_of_sessions() -> None:
-    (row,) = results("s.jsonl", "--strategy", "none", "--budget", "900", "--per-session")
+def test_per_session_rows() -> None:
+    (row,) = read_results("s.jsonl", "--strategy", "none", "--budget", "900", "--per-session")
     assert list(row) == [*KEYS, "sessions"]
     assert [list(one) for one in row["sessions"]] == [
         ["id", "calls", "recall", "bound", "cost_per_call", "refused"]
@@ -149,23 +149,23 @@ def test_rows_of_sessions() -> None:
     assert sum(one.startswith("a ") for one in table.splitlines()) == 2
 
 
-def test_two_strategies_side_by_side() -> None:
+def test_two_strategies_are_compared() -> None:
     args = ("s.jsonl", "--compare", "none@30", "token_window:preserve_recent=3", "--budget", "30,900")
-    told = results(*args)
+    told = read_results(*args)
     assert [(one["a"]["budget"], one["b"]["budget"]) for one in told] == [(30, 30), (30, 900)]
     assert list(told[0]) == ["a", "b", "difference", "paired"]
     assert list(told[0]["a"]) == KEYS
     assert told[0]["b"]["strategy"] == "token_window:preserve_recent=3"
     assert told[0]["paired"]["recall"] == {"wins": 0, "losses": 0, "ties": 2, "mean_difference": 0.0}
-    assert list(results(*args, "--per-session")[0]["a"]) == [*KEYS, "sessions"]
+    assert list(read_results(*args, "--per-session")[0]["a"]) == [*KEYS, "sessions"]
     table = replay(*args, "--per-session").stdout
     assert "token_window:preserve_recent=3" in table
     assert "second better in 0, worse in 0, equal in 2 of 2 sessions; mean difference 0.0 points" in table
     assert max(map(len, table.splitlines())) <= 100
 
 
-def test_a_comparison_of_two_with_their_own_budgets_is_one() -> None:
-    assert len(results("s.jsonl", "--compare", "digest@500", "digest@900")) == 1
+def test_comparison_with_own_budgets_is_one_row() -> None:
+    assert len(read_results("s.jsonl", "--compare", "digest@500", "digest@900")) == 1
 
 
 @pytest.mark.parametrize(
@@ -178,13 +178,13 @@ def test_a_comparison_of_two_with_their_own_budgets_is_one() -> None:
         (["--plot", "no/such/x.svg"], "no such directory"),
     ],
 )
-def test_wrong_use_is_told_before_anything_is_played(args: list[str], said: str) -> None:
+def test_wrong_usage_is_reported_before_the_replay(args: list[str], said: str) -> None:
     result = replay("s.jsonl", *args)
     assert result.exit_code == 2
     assert said in result.stderr
 
 
-def test_a_picture_is_written_the_same_each_time() -> None:
+def test_plot_is_reproducible() -> None:
     args = ("s.jsonl", "--budget", "500,900")
     result = replay(*args, "--plot", "one.svg")
     assert (result.exit_code, result.stderr) == (0, "Plot written to one.svg.\n")
@@ -195,7 +195,7 @@ def test_a_picture_is_written_the_same_each_time() -> None:
     assert Path("x.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_picture_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plot_needs_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     result = replay("s.jsonl", "--plot", "x.svg")
     assert result.exit_code == 1
@@ -209,7 +209,7 @@ COMPOSED = "clear_tool_results:keep=2,clear_at_least=500+token_window"
 
 def test_specs_in_a_list_have_keys_and_budgets() -> None:
     given = f"{COMPOSED},digest@300,digest@900,target=0.5,none"
-    told = results("s.jsonl", "--strategy", given, "--budget", "900,500")
+    told = read_results("s.jsonl", "--strategy", given, "--budget", "900,500")
     assert [(row["strategy"], row["budget"]) for row in told] == [
         (COMPOSED, 900),
         ("digest:target=0.5", 900),
@@ -220,8 +220,8 @@ def test_specs_in_a_list_have_keys_and_budgets() -> None:
     ]
 
 
-def test_tables_tell_compositions_apart() -> None:
-    """On a line of its own in a table that is read by a program; in a comparison over several lines, none left out."""
+def test_tables_distinguish_compositions() -> None:
+    """On one line in a table read by a program; over several lines in a comparison, none omitted."""
     other = COMPOSED.replace("500", "600")
     result = replay("s.jsonl", "--strategy", f"{COMPOSED},{other}", "--budget", "900")
     assert [line.split()[0] for line in result.stdout.splitlines()[-2:]] == [COMPOSED, other]
@@ -253,32 +253,32 @@ LONG = [
 ]
 
 
-def summaries(*args: str, name: str = "scripted", **more: Any) -> dict[str, Any]:
+def replay_summaries(*args: str, name: str = "scripted", **more: Any) -> dict[str, Any]:
     write("long.jsonl", {"id": "a", "messages": LONG})
-    (row,) = results(
+    (row,) = read_results(
         "long.jsonl", "--strategy", "summary_buffer", "--budget", "500", "--summarizer", name, *args, **more
     )
     return row
 
 
 @pytest.fixture
-def no_model(monkeypatch: pytest.MonkeyPatch) -> None:
+def clear_model_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY", "HOLDFAST_CONFIG"):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_summaries_by_the_stand_in_are_counted_and_cost() -> None:
-    none, scripted = summaries(name="digest"), summaries()
+def test_scripted_summaries_are_counted_and_charged() -> None:
+    none, scripted = replay_summaries(name="digest"), replay_summaries()
     assert [none[key] for key in MORE] == [0, 0, 0]
     assert scripted["summaries"] > 0
     assert scripted["summaries_failed"] == 0
     assert scripted["cost_per_call"] > scripted["tokens_per_call"] * 1.25
     assert scripted["summarizer_tokens"] > scripted["summaries"] * 300
-    assert {**scripted, "build_ms": 0} == {**summaries(), "build_ms": 0}
+    assert {**scripted, "build_ms": 0} == {**replay_summaries(), "build_ms": 0}
 
 
-def test_a_footnote_says_who_wrote() -> None:
-    summaries()
+def test_footnote_names_the_summarizer() -> None:
+    replay_summaries()
     given = ("long.jsonl", "--strategy", "digest,summary_buffer", "--budget", "500")
     table = replay(*given, "--summarizer", "scripted").stdout
     assert re.search(r"summary_buffer at 500: \d+ summar(y|ies) by scripted, [\d,]+ tokens\n", table)
@@ -287,41 +287,43 @@ def test_a_footnote_says_who_wrote() -> None:
     assert "summar" not in replay(*given[:2], "digest").stdout
 
 
-def test_a_spec_may_name_its_own_summarizer() -> None:
-    summaries()
+def test_spec_can_name_its_own_summarizer() -> None:
+    replay_summaries()
     pair = ("summary_buffer", "summary_buffer:summarizer_llm=scripted,target=0.5")
-    (told,) = results("long.jsonl", "--compare", *pair, "--budget", "500")
+    (told,) = read_results("long.jsonl", "--compare", *pair, "--budget", "500")
     assert (told["a"]["summaries"], told["difference"]["summaries"]) == (0, told["b"]["summaries"])
     table = replay("long.jsonl", "--compare", *pair, "--budget", "500").stdout
     assert "summarizer tokens" in table
 
 
-def test_summaries_by_a_model(no_model: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_summaries_by_a_model(clear_model_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = {"prompt_tokens": 1000, "completion_tokens": 10, "total_tokens": 1010}
     upstream = ScriptedUpstream(lambda body: Reply(text="Orders from A-1000 on were sent.", usage=usage))
     with upstream.in_thread():
         monkeypatch.setenv("OPENAI_BASE_URL", upstream.url)
         monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
-        row = summaries(name="gpt-4o-mini")
+        row = replay_summaries(name="gpt-4o-mini")
     assert row["summaries"] == len(upstream.requests) > 0
     assert row["summarizer_tokens"] == 1010 * row["summaries"]
     assert {one.body["model"] for one in upstream.requests} == {"gpt-4o-mini"}
     assert upstream.requests[0].headers["authorization"] == "Bearer sk-test"
 
 
-def test_an_llm_of_the_configuration_writes(no_model: None) -> None:
+def test_an_llm_of_the_configuration_writes(clear_model_environment: None) -> None:
     with ScriptedUpstream(lambda body: "Orders from A-1000 on were sent.").in_thread() as upstream:
         Path("holdfast.yaml").write_text(f"llms: {{pen: {{model: tiny, base_url: '{upstream.url}'}}}}\n")
-        assert summaries(name="pen")["summaries"] > 0
+        assert replay_summaries(name="pen")["summaries"] > 0
         Path("holdfast.yaml").rename("other.yaml")
-        assert summaries("--config", "other.yaml", name="pen")["summaries"] > 0
+        assert replay_summaries("--config", "other.yaml", name="pen")["summaries"] > 0
     assert {one.body["model"] for one in upstream.requests} == {"tiny"}
 
 
-def test_a_model_that_fails_is_told_and_the_digest_stands_in(no_model: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_fails_is_told_and_the_digest_stands_in(
+    clear_model_environment: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with ScriptedUpstream(lambda body: Reply(status=400, error="no such model")).in_thread() as upstream:
         monkeypatch.setenv("OPENAI_BASE_URL", upstream.url)
-        row = summaries(name="gpt-4o-mini")
+        row = replay_summaries(name="gpt-4o-mini")
         table = replay("long.jsonl", "--strategy", "summary_buffer", "--budget", "500", "--summarizer", "gpt-4o-mini")
     assert (row["summaries"], row["refused"], row["calls"]) == (0, 0, 24)
     assert row["summaries_failed"] > 0
@@ -330,7 +332,7 @@ def test_a_model_that_fails_is_told_and_the_digest_stands_in(no_model: None, mon
     assert "no such model" in table.stderr
 
 
-def test_without_a_model_a_summarizer_is_refused(no_model: None) -> None:
+def test_without_a_model_a_summarizer_is_refused(clear_model_environment: None) -> None:
     write("long.jsonl", {"id": "a", "messages": LONG})
     result = replay("long.jsonl", "--strategy", "summary_buffer", "--summarizer", "gpt-4o-mini")
     assert result.exit_code == 2
@@ -418,7 +420,7 @@ def test_progress_is_shown_on_a_terminal_and_only_there() -> None:
 
 def test_the_airline_sessions(recordings_path: Path) -> None:
     args = (str(recordings_path), "--strategy", "none,token_window", "--budget", "1024")
-    told = results(*args)
+    told = read_results(*args)
     assert [(row["strategy"], row["calls"], row["orphans"]) for row in told] == [
         ("none", 1381, 0),
         ("token_window", 1381, 0),

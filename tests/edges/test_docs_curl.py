@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.edges.curl_kit import Request, commands
+from tests.edges.curl_kit import Request, parse_commands
 from tests.edges.server import gateway
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
-BODIES = [(page.name, one) for page in PAGES for one in commands(page) if one.body is not None]
+BODIES = [(page.name, one) for page in PAGES for one in parse_commands(page) if one.body is not None]
 
 
 @pytest.mark.parametrize(("page", "sent"), BODIES, ids=[f"{page}-{one.path}" for page, one in BODIES])
@@ -30,7 +30,7 @@ async def test_a_body_that_a_page_sends_is_one_that_is_read(page: str, sent: Req
 async def test_those_about_voice_do_what_their_page_says() -> None:
     """One after the other: records come in, and an empty list has what was said last answered."""
     async with gateway(["A joke.", "Another one.", "A third one."]) as (served, upstream):
-        for sent in commands(ROOT / "docs/voice.md"):
+        for sent in parse_commands(ROOT / "docs/voice.md"):
             told = await served.http.request(sent.method, sent.path, headers=sent.headers, content=sent.body)
             assert told.status_code == 200, told.text
         contents = (await served.http.get("/v1/sessions/call-9/history")).json()["contents"]
@@ -45,7 +45,7 @@ async def test_those_about_state_do_what_their_page_says() -> None:
     async with gateway() as (served, _):
         made = {"id": "support-42", "state": {"topic": "kelp"}}
         assert (await served.http.post("/v1/sessions", json=made)).status_code == 201
-        for sent in commands(ROOT / "docs/state.md"):
+        for sent in parse_commands(ROOT / "docs/state.md"):
             told = await served.http.request(sent.method, sent.path, headers=sent.headers, content=sent.body)
             assert told.status_code == 200, told.text
         assert (await served.http.get("/v1/sessions/support-42/state")).json() == {

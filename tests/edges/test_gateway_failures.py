@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from holdfast.testing import Gate, Reply
-from tests.edges.gateway_kit import CHUNKS, TEXT, WORDS, entries, goes_on, heard
+from tests.edges.gateway_kit import CHUNKS, TEXT, WORDS, assert_next_turn_works, entries, send_and_disconnect
 from tests.edges.server import Served, gateway
 
 
@@ -55,7 +55,7 @@ async def test_a_model_that_does_not_answer(reply: Reply, stream: bool) -> None:
         assert isinstance(error, openai.InternalServerError)
         assert error.status_code == 502
         assert await served.log() == [("user", "count")]
-        sent = await goes_on(served, upstream)
+        sent = await assert_next_turn_works(served, upstream)
         assert [message["content"] for message in sent] == ["count", "go on"]
 
 
@@ -71,7 +71,7 @@ async def test_a_model_that_is_silent_for_too_long() -> None:
         assert "silent" in answer["error"]["message"]
         assert await served.log() == [("user", "count")]
         gate.open()
-        await goes_on(served, upstream)
+        await assert_next_turn_works(served, upstream)
 
 
 @pytest.mark.parametrize("failure", ["cut", "error", "garbage"])
@@ -98,7 +98,7 @@ async def test_a_reply_that_breaks_off(after: int, stream: bool, failure: str) -
             assert entry.metadata is not None
             assert entry.metadata["interrupted"] is True
             assert entry.metadata["interrupt_timestamp"] > user.timestamp
-        sent = await goes_on(served, upstream)
+        sent = await assert_next_turn_works(served, upstream)
         assert [message["content"] for message in sent] == ["count", *([arrived] if arrived else []), "go on"]
 
 
@@ -138,7 +138,7 @@ async def test_half_a_tool_call_is_not_kept() -> None:
     async with gateway([Reply(chunks=chunks, cut_after=2), "fine"]) as (served, upstream):
         await served.chat("count")
         assert await served.log() == [("user", "count"), ("assistant", "Let me see.")]
-        sent = await goes_on(served, upstream)
+        sent = await assert_next_turn_works(served, upstream)
         assert "tool_calls" not in sent[1]
 
 
@@ -148,7 +148,7 @@ async def test_a_cut_behind_the_last_word_is_none() -> None:
         assert await ask(served, stream=True) == (TEXT, None)
         _, reply = await entries(served)
         assert reply.metadata is None
-        await goes_on(served, upstream)
+        await assert_next_turn_works(served, upstream)
 
 
 # -- clients that go away ----------------------------------------------------
@@ -164,9 +164,9 @@ async def test_a_client_that_goes_away(after: int, stream: bool) -> None:
     async with gateway([reply, "fine"]) as (served, upstream):
         body = {"messages": [{"role": "user", "content": "count"}], "session_id": "s", "stream": stream}
         async with httpx2.AsyncClient(base_url=served.url, trust_env=False) as client:
-            await heard(client, body, arrived if stream else None, upstream)
+            await send_and_disconnect(client, body, arrived if stream else None, upstream)
         await upstream.until(lambda: upstream.requests[0].disconnected)
-        sent = await goes_on(served, upstream)
+        sent = await assert_next_turn_works(served, upstream)
         user, *partial, _, _ = await entries(served)
         assert user.message.content == "count"
         for entry in partial:
@@ -199,7 +199,7 @@ async def test_a_client_that_goes_while_it_waits_in_the_queue() -> None:
             await asyncio.wait([sending])
         gate.open()
         await first
-        sent = await goes_on(served, upstream)
+        sent = await assert_next_turn_works(served, upstream)
         assert {message["content"] for message in sent} <= {"a", "first", "never", "go on"}
         assert served.hf.engine.locks.is_empty
 

@@ -17,7 +17,7 @@ from holdfast.stores import open_store
 from holdfast.stores.verify import verify
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from holdfast.tools.context import ToolContext
-from tests.edges.gateway_kit import find_order, note, tooled
+from tests.edges.gateway_kit import find_order, gateway_with_tools, note
 from tests.edges.server import TOOL_SERVER, Process, Served, config_text
 
 HI: list[Any] = [{"role": "user", "content": "Where is order 7?"}]
@@ -44,7 +44,7 @@ async def test_the_client_sees_one_reply(streamed: bool) -> None:
     """Its text, its end and what it used; the calls stay here."""
     calls = [("find_order", {"number": 7}), ("note", {"text": "asked for 7"})]
     script = [Reply(text="Let me look.", tool_calls=calls), "It was sent."]
-    async with tooled(script) as (served, upstream):
+    async with gateway_with_tools(script) as (served, upstream):
         completion = await asked(served, streamed)
         choice = completion.choices[0]
         assert choice.message.content == "Let me look.\n\nIt was sent."
@@ -70,7 +70,7 @@ async def test_the_client_sees_one_reply(streamed: bool) -> None:
 async def test_a_transcript_with_both_texts_as_one_is_recognised(streamed: bool) -> None:
     """The client resends what it was sent; the log goes on, tool messages and all."""
     script = [Reply(text="Let me look.", tool_calls=[("find_order", {"number": 7})]), "It was sent.", "Yes."]
-    async with tooled(script) as (served, upstream):
+    async with gateway_with_tools(script) as (served, upstream):
         first = await asked(served, streamed)
         messages = [*HI, {"role": "assistant", "content": first.choices[0].message.content}]
         again = await asked(served, streamed, [*messages, {"role": "user", "content": "Sure?"}])
@@ -85,7 +85,7 @@ async def test_a_transcript_with_both_texts_as_one_is_recognised(streamed: bool)
 async def test_calls_of_both_kinds(streamed: bool, resends: str) -> None:
     """The client gets its own, and its result goes on in the same turn with ours in place."""
     calls = [("open_door", {"which": "front"}), ("find_order", {"number": 7}), ("open_door", {"which": "back"})]
-    async with tooled([Reply(text="Wait.", tool_calls=calls), "All done."]) as (served, upstream):
+    async with gateway_with_tools([Reply(text="Wait.", tool_calls=calls), "All done."]) as (served, upstream):
         choice = (await asked(served, streamed, tools=THEIRS)).choices[0]
         assert choice.finish_reason == "tool_calls"
         assert [json.loads(call.function.arguments)["which"] for call in choice.message.tool_calls] == ["front", "back"]
@@ -117,7 +117,7 @@ async def test_a_clients_call_behind_a_round_of_ours(named: bool) -> None:
         "Done.",
         "Bye.",
     ]
-    async with tooled(script) as (served, _upstream):
+    async with gateway_with_tools(script) as (served, _upstream):
         extra: Any = {"extra_body": SESSION if named else {}}
         message = (await asked(served, False, tools=THEIRS)).choices[0].message
         assert message.content == "First.\n\nThen."
@@ -146,7 +146,7 @@ async def test_errors_limits_and_wrong_arguments_are_the_models() -> None:
 
     calls = [("breaks", {}), ("slow", {}), ("find_order", {"number": "x"}), ("nowhere", {}), ("note", "{half")]
     script = [Reply(tool_calls=calls), "I could not."]
-    async with tooled(script, breaks, slow, find_order, note, timeout=0.05) as (served, upstream):
+    async with gateway_with_tools(script, breaks, slow, find_order, note, timeout=0.05) as (served, upstream):
         completion = await asked(served, False)
         assert completion.choices[0].message.content == "I could not."
         results = [message for message in upstream.requests[1].body["messages"] if message["role"] == "tool"]
@@ -158,7 +158,7 @@ async def test_errors_limits_and_wrong_arguments_are_the_models() -> None:
 async def test_the_bound_ends_the_turn() -> None:
     """`gateway.max_tool_rounds`: then the model has to answer, and if it calls again, the reply is cut."""
     replies = [Reply(tool_calls=[("find_order", {"number": n})]) for n in range(3)]
-    async with tooled(replies, rounds=2) as (served, upstream):
+    async with gateway_with_tools(replies, rounds=2) as (served, upstream):
         completion = await asked(served, False, tool_choice="required")
         assert completion.choices[0].finish_reason == "length"
         assert "stopped" in completion.choices[0].message.content
@@ -175,7 +175,7 @@ async def test_the_bound_ends_the_turn() -> None:
 )
 async def test_what_does_not_go_with_tools_is_refused(fields: dict[str, Any], param: str) -> None:
     """Before anything is written, and no session is made for it."""
-    async with tooled([]) as (served, upstream):
+    async with gateway_with_tools([]) as (served, upstream):
         for extra in ({}, SESSION):
             with pytest.raises(openai.BadRequestError) as caught:
                 await served.client.chat.completions.create(model="gpt-4o", messages=HI, extra_body=extra, **fields)
@@ -197,7 +197,7 @@ async def test_secrets_in_results_are_redacted() -> None:
 
     redaction = 'redaction: {enabled: true, use_builtins: false, patterns: [{regex: "hunter2-hunter2", label: word}]}'
     script = [Reply(tool_calls=[("leaks", {}), ("breaks", {})]), "ok"]
-    async with tooled(script, leaks, breaks, more=[redaction]) as (served, upstream):
+    async with gateway_with_tools(script, leaks, breaks, more=[redaction]) as (served, upstream):
         await asked(served, False)
         assert secret.encode() not in upstream.requests[1].raw
         exported = (await served.http.get("/v1/sessions/s")).text
@@ -219,7 +219,7 @@ async def lines(served: Served, **fields: Any) -> list[str]:
 async def test_progress_is_a_comment() -> None:
     """Which clients pass over; a name that the model made up, with a line break in it, never gets there."""
     calls = [("find_order", {"number": 7}), ("x\n\ndata: {}", {})]
-    async with tooled([Reply(tool_calls=calls), "ok"]) as (served, _):
+    async with gateway_with_tools([Reply(tool_calls=calls), "ok"]) as (served, _):
         told = await lines(served)
         assert [line for line in told if line.startswith(":")] == [
             ": tool find_order running",
@@ -234,7 +234,7 @@ async def test_progress_is_a_comment() -> None:
 async def test_progress_as_events_where_it_is_asked_for() -> None:
     """Chunks without choices, which the official client takes; the model is not told of the option."""
     script = [Reply(tool_calls=[("find_order", {"number": 7})]), "ok"]
-    async with tooled(script) as (served, upstream):
+    async with gateway_with_tools(script) as (served, upstream):
         stream = await served.client.chat.completions.create(
             model="gpt-4o", messages=HI, stream=True, stream_options={"include_progress": True}, extra_body=SESSION
         )
@@ -260,7 +260,7 @@ async def test_a_client_that_goes_while_a_tool_runs() -> None:
         finally:
             cancelled.set()
 
-    async with tooled([Reply(tool_calls=[("waits", {})]), "Hello again."], waits) as (served, upstream):
+    async with gateway_with_tools([Reply(tool_calls=[("waits", {})]), "Hello again."], waits) as (served, upstream):
         task = asyncio.create_task(asked(served, True))
         await running.wait()
         task.cancel()

@@ -16,7 +16,7 @@ from holdfast.server.app import API_FORMATS
 from holdfast.server.streaming import Client
 from holdfast.testing import Gate, Reply, ScriptedUpstream
 from holdfast.turns.turn import Turn
-from tests.edges.gateway_kit import metric
+from tests.edges.gateway_kit import read_metric
 from tests.edges.raw_client import Line, drop_all
 from tests.edges.server import Served, config_text, serving
 from tests.waiting import until
@@ -91,7 +91,7 @@ async def test_streams_do_not_cross_and_none_is_lost(mode: str, path: str) -> No
             await served.chat("hello", "other")
             at_first = alive()
             await crowd.begin(served, path)
-            assert await metric(served, "holdfast_streams_open") == STREAMS[path]
+            assert await read_metric(served, "holdfast_streams_open") == STREAMS[path]
             await dropped(served, upstream, crowd, mode)
             crowd.gate.open()
             stayed = [number for number in crowd.numbers if number not in crowd.dropped]
@@ -102,8 +102,10 @@ async def test_streams_do_not_cross_and_none_is_lost(mode: str, path: str) -> No
             await all_stored(served, crowd, mode)
             await all_go_on(served, crowd)
             outcome = "finished" if mode == "finish" else "cut"
-            assert await metric(served, f'holdfast_replies_left_total{{outcome="{outcome}"}}') == len(crowd.dropped)
-            assert await metric(served, "holdfast_streams_open") == 0
+            assert await read_metric(served, f'holdfast_replies_left_total{{outcome="{outcome}"}}') == len(
+                crowd.dropped
+            )
+            assert await read_metric(served, "holdfast_streams_open") == 0
             await until(lambda: len(served.server.server_state.tasks) == 0)
             left = alive()
             assert (left["turns"], left["clients"]) == (at_first["turns"], at_first["clients"])

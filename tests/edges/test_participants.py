@@ -11,7 +11,16 @@ import pytest
 from holdfast.domain.session import SessionRef
 from holdfast.limits import PARTICIPANTS
 from holdfast.stores.sessions import SessionPatch
-from tests.edges.access_kit import LOG, OWN, ROUTES, ask, everything, furnish, same, server
+from tests.edges.access_kit import (
+    LOG,
+    OWN,
+    ROUTES,
+    ask,
+    create_objects,
+    load_everything,
+    normalize_session_name,
+    server,
+)
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served
 
@@ -24,7 +33,7 @@ HERS = "?user_id=ada"
 
 async def opened(served: Served, *names: str) -> None:
     """Ada's session, in which others take part."""
-    await furnish(served)
+    await create_objects(served)
     patch = SessionPatch(metadata={"participants": list(names)})
     await served.hf.store.update(REF, patch, timestamp=served.hf.clock())
 
@@ -48,15 +57,15 @@ async def test_what_a_participant_may(tmp_path: Path) -> None:
             if "{session_id}" not in path or f"{method} {path}" in OWN:
                 continue
             await opened(served, "bob", "carl")
-            before = await everything(served)
+            before = await load_everything(served)
             there = await ask(served, route, carl, HERS)
             if route in SHARED:
                 assert there.status_code == 200, (route, there.text)
                 assert "ada's note" not in there.text, "what all of her sessions share is hers"
                 continue
             gone = await ask(served, route, carl, HERS, session_id="q")
-            assert (there.status_code, same(there)) == (404, same(gone)), route
-            assert await everything(served) == before
+            assert (there.status_code, normalize_session_name(there)) == (404, normalize_session_name(gone)), route
+            assert await load_everything(served) == before
         await opened(served, "carl")
         for route in SHARED:
             assert (await ask(served, route, carl)).status_code == 404
@@ -67,19 +76,19 @@ async def test_who_is_not_named(tmp_path: Path, named: Any) -> None:
     """A session that others take part in is told from none by nobody else, and neither is one whose metadata says nonsense."""
     async with server(tmp_path) as served:
         carl = await key_of(served, "carl")
-        await furnish(served)
+        await create_objects(served)
         await served.hf.store.update(REF, SessionPatch(metadata={"participants": named}), timestamp=served.hf.clock())
-        before = await everything(served)
+        before = await load_everything(served)
         for route in SHARED:
             there, gone = [await ask(served, route, carl, HERS, session_id=name) for name in "sq"]
-            assert (there.status_code, same(there)) == (404, same(gone))
+            assert (there.status_code, normalize_session_name(there)) == (404, normalize_session_name(gone))
         body = {"messages": [{"role": "user", "content": "hi"}], "session_user": "ada"}
         told = [
             await served.http.post("/v1/chat/completions", json={**body, "session_id": name}, headers=carl)
             for name in ("s", "q", "x" * 600)
         ]
         assert {(one.status_code, one.text) for one in told} == {(404, told[0].text)}
-        assert await everything(served) == before
+        assert await load_everything(served) == before
         assert (await served.hf.sessions(user_id="carl")).sessions == ()
 
 
@@ -146,11 +155,11 @@ async def test_what_others_said_is_not_a_participants_to_take_back(tmp_path: Pat
 
         begin = [*LOG]
         assert await chat(ada, user("the plan")) == 200
-        before = await everything(served)
+        before = await load_everything(served)
         assert await chat(carl, user("another"), session_mode="transcript") == 409
         assert await chat(carl, *begin, user("edited")) == 409
         assert await chat(carl, *begin, user("the plan")) == 409, "the reply is ada's"
-        assert await everything(served) == before
+        assert await load_everything(served) == before
         ok = {"role": "assistant", "content": "ok"}
         assert await chat(carl, *begin, user("the plan"), ok, user("mine")) == 200
         assert await chat(carl, *begin, user("the plan"), ok, user("said again")) == 200
@@ -175,12 +184,12 @@ async def test_a_participant_speaks_and_no_more(tmp_path: Path, said: dict[str, 
     async with server(tmp_path) as served:
         ada, carl = [await key_of(served, name) for name in ("ada", "carl")]
         await opened(served, "carl")
-        before = await everything(served)
+        before = await load_everything(served)
         path, body = f"/v1/sessions/s/messages{HERS}", {"messages": [said]}
         refused = await served.http.post(path, json=body, headers=carl)
         assert refused.status_code == 400
         assert refused.json()["error"]["param"].startswith("messages[0].")
-        assert await everything(served) == before
+        assert await load_everything(served) == before
         assert (await served.http.post(path, json=body, headers=ada)).status_code == 200
 
 
@@ -199,7 +208,7 @@ async def test_a_participant_interrupts_nobody(tmp_path: Path) -> None:
 async def test_a_session_of_one_is_as_ever(tmp_path: Path) -> None:
     """Where nobody takes part, nothing is noted of who speaks."""
     async with server(tmp_path) as served:
-        await furnish(served)
+        await create_objects(served)
         ada = await key_of(served, "ada")
         body = {"session_id": "s", "session_user": "ada", "messages": [{"role": "user", "content": "hi"}]}
         assert (await served.http.post("/v1/chat/completions", json=body, headers=ada)).status_code == 200
@@ -210,7 +219,7 @@ async def test_a_chat_never_moves_a_session(tmp_path: Path) -> None:
     """A request that names another agent or another user speaks with that agent, or in that user's own session."""
     async with server(tmp_path) as served:
         anyone = await key_of(served)
-        await furnish(served)
+        await create_objects(served)
         before = (await served.hf.store.get(REF)).agent
         for fields in ({"user": "bob"}, {"user": "ada", "agent": None, "model": "gpt-4o"}):
             body = {"session_id": "s", "messages": [{"role": "user", "content": "hi"}], **fields}
@@ -232,9 +241,9 @@ async def test_a_chat_never_moves_a_session(tmp_path: Path) -> None:
 async def test_participants_that_are_none(tmp_path: Path, named: Any, says: str) -> None:
     """Refused wherever a session's metadata is sent; nothing is made or changed."""
     async with server(tmp_path) as served:
-        await furnish(served)
+        await create_objects(served)
         ada, metadata = await key_of(served, "ada"), {"participants": named}
-        before = await everything(served)
+        before = await load_everything(served)
         for answer in (
             await served.http.post("/v1/sessions", json={"metadata": metadata}, headers=ada),
             await served.http.patch("/v1/sessions/s", json={"metadata": metadata}, headers=ada),
@@ -243,7 +252,7 @@ async def test_participants_that_are_none(tmp_path: Path, named: Any, says: str)
             error = answer.json()["error"]
             assert (answer.status_code, error["param"]) == (400, "metadata.participants")
             assert re.search(says, error["message"])
-        assert await everything(served) == before
+        assert await load_everything(served) == before
         assert len((await served.hf.sessions()).sessions) == 1
 
 
@@ -265,8 +274,8 @@ async def test_moving_over_rest(tmp_path: Path) -> None:
     """A key of the tenant moves it; it is the other user's then, and the old name is free."""
     async with server(tmp_path) as served:
         anyone, bob = await key_of(served), await key_of(served, "bob")
-        await furnish(served)
-        before = await everything(served)
+        await create_objects(served)
+        before = await load_everything(served)
         answer = await served.http.post("/v1/sessions/s/move", json={"user_id": "bob", "id": "t"}, headers=anyone)
         told = answer.json()
         assert (answer.status_code, told["user_id"], told["id"]) == (200, "bob", "t")
@@ -293,12 +302,12 @@ async def test_moving_over_rest(tmp_path: Path) -> None:
 async def test_moves_that_are_refused(tmp_path: Path, body: Any, status: int, param: str | None) -> None:
     async with server(tmp_path) as served:
         anyone = await key_of(served)
-        await furnish(served)
+        await create_objects(served)
         await served.hf.create("s", user_id="bob")
-        before = await everything(served)
+        before = await load_everything(served)
         answer = await served.http.post("/v1/sessions/s/move?user_id=ada", json=body, headers=anyone)
         assert (answer.status_code, answer.json()["error"]["param"]) == (status, param), answer.text
-        assert await everything(served) == before
+        assert await load_everything(served) == before
 
 
 async def test_a_key_of_one_user_moves_nothing_to_or_from_another(tmp_path: Path) -> None:
@@ -306,11 +315,11 @@ async def test_a_key_of_one_user_moves_nothing_to_or_from_another(tmp_path: Path
     async with server(tmp_path) as served:
         ada, bob = await key_of(served, "ada"), await key_of(served, "bob")
         await opened(served, "bob")
-        before = await everything(served)
+        before = await load_everything(served)
         for name in ("bob", "nobody"):
             answer = await served.http.post("/v1/sessions/s/move", json={"user_id": name}, headers=ada)
             assert (answer.status_code, answer.json()["error"]["message"]) == (404, f"no user '{name}'")
         for query in ("", HERS):
             answer = await served.http.post(f"/v1/sessions/s/move{query}", json={"user_id": "bob"}, headers=bob)
             assert answer.status_code == 404
-        assert await everything(served) == before
+        assert await load_everything(served) == before

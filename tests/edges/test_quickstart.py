@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx2
 
-from tests.edges.curl_kit import Request, commands
+from tests.edges.curl_kit import Request, parse_commands
 from tests.edges.server import Process
 
 PAGE = Path(__file__).parents[2] / "docs" / "quickstart.md"
@@ -29,7 +29,7 @@ def said(answer: dict[str, Any]) -> str:
 
 def test_the_page_as_it_stands(tmp_path: Path) -> None:
     """The second request is answered with the first one in sight; a new session is told of the old one, and of the memory."""
-    booked, seen, gate, seat, code, prefers = commands(PAGE)
+    booked, seen, gate, seat, code, prefers = parse_commands(PAGE)
     store = f"sqlite:///{tmp_path / 'holdfast.db'}"
     with Process(store) as server:
         assert "Oslo" not in said(sent(server, booked)).partition("You just said")[0]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.domain.session import SessionRef
-from tests.edges.rest_kit import appended, assistant, created, path, user
+from tests.edges.rest_kit import append_messages, assistant, create_session, path, user
 from tests.edges.server import Served, gateway
 from tests.words import says
 
@@ -42,7 +42,7 @@ async def test_create_gives_the_session() -> None:
             "ttl": 5000,
             "user_id": "ada",
         }
-        made = await created(served, system_messages=["Be kind."], **fields)
+        made = await create_session(served, system_messages=["Be kind."], **fields)
         assert {name: made[name] for name in fields} == fields
         assert made["system_messages"] == [{"role": "system", "content": "Be kind."}]
         assert (made["id"], made["object"], made["status"], made["version"]) == ("s", "session", "active", 0)
@@ -54,18 +54,18 @@ async def test_create_gives_the_session() -> None:
 async def test_create_refuses_an_id_that_is_taken() -> None:
     """409 for the same user; another user may have it."""
     async with gateway([]) as (served, _):
-        await created(served)
+        await create_session(served)
         again = await served.http.post("/v1/sessions", json={"id": "s"})
         assert (again.status_code, again.json()["error"]["code"]) == (409, "session_exists")
-        assert (await created(served, user_id="ada"))["user_id"] == "ada"
+        assert (await create_session(served, user_id="ada"))["user_id"] == "ada"
 
 
 @pytest.mark.parametrize("session_id", IDS)
 async def test_every_route_takes_any_id(session_id: str) -> None:
     """Each route finds the session that its percent-encoded id names."""
     async with gateway([]) as (served, _):
-        assert (await created(served, session_id))["id"] == session_id
-        assert (await appended(served, user("hi"), session_id=session_id)).status_code == 200
+        assert (await create_session(served, session_id))["id"] == session_id
+        assert (await append_messages(served, user("hi"), session_id=session_id)).status_code == 200
         for method, more, body in ROUTES:
             response = await served.http.request(method, path(session_id, *more), json=body)
             assert response.status_code == 200, (method, more, response.text)
@@ -90,8 +90,8 @@ async def test_list_pages_both_ways() -> None:
     """Three pages, newest first or oldest first, without a gap or a double; filters hold on every page."""
     async with gateway([], "agents: {support: {llm: default}}") as (served, _):
         for at in range(7):
-            await created(served, f"s{at}", user_id="ada", **({"agent": "support"} if at % 2 else {}))
-        await created(served, "s3", user_id="bob")
+            await create_session(served, f"s{at}", user_id="ada", **({"agent": "support"} if at % 2 else {}))
+        await create_session(served, "s3", user_id="bob")
         for order in ("desc", "asc"):
             names = await pages(served, f"/v1/sessions?user_id=ada&order={order}&limit=3")
             assert [len(page) for page in names] == [3, 3, 1]
@@ -124,7 +124,7 @@ async def pages(served: Served, url: str) -> list[list[Any]]:
 async def test_change_what_is_given_and_nothing_else() -> None:
     """PATCH merges the state, replaces the rest, and counts the version on."""
     async with gateway([], "agents: {support: {llm: default}}") as (served, _):
-        await created(served, state={"a": 1, "b": 2}, metadata={"m": 1}, ttl=10**9, system_messages=["Old."])
+        await create_session(served, state={"a": 1, "b": 2}, metadata={"m": 1}, ttl=10**9, system_messages=["Old."])
         changed = await served.http.patch("/v1/sessions/s", json={"state": {"a": None, "c": 3}})
         assert changed.json()["state"] == {"b": 2, "c": 3}
         assert changed.json()["metadata"] == {"m": 1}
@@ -138,12 +138,12 @@ async def test_change_what_is_given_and_nothing_else() -> None:
 async def test_a_stale_version_is_refused() -> None:
     """If-Match with another version than the session's is a 412, with the right one or `*` it works."""
     async with gateway([]) as (served, _):
-        await created(served)
-        first = await appended(served, user("a"), **{"If-Match": '"0"'})
+        await create_session(served)
+        first = await append_messages(served, user("a"), **{"If-Match": '"0"'})
         assert (first.status_code, first.headers["etag"], first.json()["version"]) == (200, '"1"', 1)
-        stale = await appended(served, user("b"), **{"If-Match": "0"})
+        stale = await append_messages(served, user("b"), **{"If-Match": "0"})
         assert (stale.status_code, stale.json()["error"]["code"]) == (412, "stale_session")
-        assert (await appended(served, user("b"), **{"If-Match": "*"})).status_code == 200
+        assert (await append_messages(served, user("b"), **{"If-Match": "*"})).status_code == 200
         body: dict[str, Any] = {"metadata": {}}
         assert (await served.http.patch("/v1/sessions/s", json=body, headers={"If-Match": '"1"'})).status_code == 412
         assert (await served.http.patch("/v1/sessions/s", json=body, headers={"If-Match": '"2"'})).status_code == 200
@@ -153,7 +153,7 @@ async def test_a_stale_version_is_refused() -> None:
 async def test_delete_is_once() -> None:
     """The session and its messages are gone; a second time it is not found."""
     async with gateway([]) as (served, _):
-        await created(served)
+        await create_session(served)
         gone = (await served.http.delete("/v1/sessions/s")).json()
         assert (gone["id"], gone["object"], gone["deleted"], gone["receipt"]["sessions"]) == ("s", "session", True, 1)
         assert (await served.http.delete("/v1/sessions/s")).status_code == 404
@@ -163,8 +163,8 @@ async def test_delete_is_once() -> None:
 async def test_the_short_form() -> None:
     """Seed 002's `/sessions`: id, agent and when; one with its messages; delete."""
     async with gateway([]) as (served, _):
-        await created(served, user_id="ada")
-        await appended(served, user("hi"))
+        await create_session(served, user_id="ada")
+        await append_messages(served, user("hi"))
         listed = (await served.http.get("/sessions?user_id=ada")).json()
         assert [set(item) for item in listed["sessions"]] == [{"id", "agent", "updated_at"}]
         assert listed["sessions"][0]["updated_at"].startswith("2023-11-14T")
@@ -177,8 +177,8 @@ async def test_the_short_form() -> None:
 async def test_other_users_sessions_are_not_found() -> None:
     """With a `user_id` only that user's sessions exist, on every route and in every parameter."""
     async with gateway([]) as (served, _):
-        await created(served, user_id="ada")
-        await appended(served, user("hi"))
+        await create_session(served, user_id="ada")
+        await append_messages(served, user("hi"))
         for method, more, body in ROUTES:
             response = await served.http.request(method, path("s", *more) + "?user_id=bob", json=body)
             assert (response.status_code, response.json()["error"]["code"]) == (404, "session_not_found"), (
@@ -195,7 +195,7 @@ async def test_a_session_of_an_agent_that_is_gone() -> None:
     """Its log can be read, written, exported and deleted; only answering needs the agent."""
     async with gateway([]) as (served, _):
         await served.http.put("/v1/sessions/s", json={"messages": [user("a")], "agent": "gone"})
-        assert (await appended(served, user("b"))).status_code == 200
+        assert (await append_messages(served, user("b"))).status_code == 200
         for url in ("/v1/sessions/s", "/sessions/s", "/v1/sessions/s/messages", "/v1/sessions/s/history"):
             assert (await served.http.get(url)).status_code == 200
         answer = await served.chat("c")
@@ -220,8 +220,8 @@ UNIT: list[dict[str, Any]] = [
 async def test_append_answers_the_entries() -> None:
     """As they stand in the log, with the version; unknown fields are kept, Holdfast's own are read."""
     async with gateway([]) as (served, _):
-        await created(served)
-        answer = (await appended(served, *UNIT)).json()
+        await create_session(served)
+        answer = (await append_messages(served, *UNIT)).json()
         assert [entry["seq"] for entry in answer["data"]] == [0, 1, 2, 3]
         assert (answer["version"], answer["first_id"], answer["last_id"]) == (1, 0, 3)
         for sent, entry in zip(UNIT, answer["data"], strict=True):
@@ -233,12 +233,12 @@ async def test_append_answers_the_entries() -> None:
 async def test_append_with_a_key_is_done_once() -> None:
     """The same key and body answer the same entries again; another body is a 422."""
     async with gateway([]) as (served, _):
-        await created(served)
+        await create_session(served)
         key = {"Idempotency-Key": "k"}
-        first = (await appended(served, user("a"), **key)).json()
-        await appended(served, user("b"))
-        assert (await appended(served, user("a"), **key)).json()["data"] == first["data"]
-        conflict = await appended(served, user("c"), **key)
+        first = (await append_messages(served, user("a"), **key)).json()
+        await append_messages(served, user("b"))
+        assert (await append_messages(served, user("a"), **key)).json()["data"] == first["data"]
+        conflict = await append_messages(served, user("c"), **key)
         assert (conflict.status_code, conflict.json()["error"]["code"]) == (422, "idempotency_conflict")
         assert await served.log() == [("user", "a"), ("user", "b")]
 
@@ -246,8 +246,8 @@ async def test_append_with_a_key_is_done_once() -> None:
 async def test_messages_page_both_ways() -> None:
     """Three pages, oldest or newest first; a message that brings an `id` of its own is still named by its place."""
     async with gateway([]) as (served, _):
-        await created(served)
-        await appended(served, *(user(f"m{at}", id=f"own-{at}") for at in range(7)))
+        await create_session(served)
+        await append_messages(served, *(user(f"m{at}", id=f"own-{at}") for at in range(7)))
         assert await pages(served, "/v1/sessions/s/messages?limit=3") == [[0, 1, 2], [3, 4, 5], [6]]
         assert await pages(served, "/v1/sessions/s/messages?limit=3&order=desc") == [[6, 5, 4], [3, 2, 1], [0]]
         assert await pages(served, "/v1/sessions/s/messages?limit=1000") == [list(range(7))]
@@ -260,8 +260,8 @@ async def test_messages_page_both_ways() -> None:
 async def test_a_pin_stays_in_the_working_set() -> None:
     """Pinned, an old message is sent whatever the budget; unpinned, it goes."""
     async with gateway([]) as (served, _):
-        await created(served)
-        await appended(
+        await create_session(served)
+        await append_messages(
             served, *(user(f"message {at}") if at % 2 == 0 else assistant("word " * 200) for at in range(20))
         )
         pinned = (await served.http.patch("/v1/sessions/s/messages/6", json={"pinned": True, "importance": 0.9})).json()
@@ -283,10 +283,10 @@ async def test_an_erased_message_is_gone() -> None:
     """From log, export, history and prompts; its place stays, and its tokens are counted no more."""
     secret = "my number is 4111-1111-1111-1111 " * 20
     async with gateway(["ok"]) as (served, upstream):
-        await created(served)
-        before = (await appended(served, user("hi"), assistant("hello"), user(secret), assistant("noted"))).json()[
-            "data"
-        ]
+        await create_session(served)
+        before = (
+            await append_messages(served, user("hi"), assistant("hello"), user(secret), assistant("noted"))
+        ).json()["data"]
         erased = (await served.http.delete("/v1/sessions/s/messages/2")).json()
         assert (erased["seq"], erased["deleted"], erased["content"]) == (2, True, "[erased]")
         assert erased["tokens"] < before[2]["tokens"]
@@ -304,8 +304,8 @@ async def test_an_erased_message_is_gone() -> None:
 async def test_an_erased_tool_result_keeps_its_unit_legal() -> None:
     """Call and result stay a pair in what the model is sent."""
     async with gateway(["ok"]) as (served, upstream):
-        await created(served)
-        await appended(served, *UNIT)
+        await create_session(served)
+        await append_messages(served, *UNIT)
         await served.http.delete("/v1/sessions/s/messages/2")
         await served.chat("next")
         assert [message["role"] for message in upstream.requests[0].body["messages"]] == [
@@ -323,8 +323,10 @@ async def test_an_erased_tool_result_keeps_its_unit_legal() -> None:
 async def test_an_export_imports_as_it_was() -> None:
     """All but the times and the version; into the same place, another one, and another store."""
     async with gateway([]) as (served, _), gateway([]) as (other, _):
-        await created(served, user_id="ada", system_messages=["Sys."], state={"k": 1}, metadata={"m": 2}, ttl=10**9)
-        await appended(served, *UNIT, user("next"), {"role": "system", "content": "in the log"})
+        await create_session(
+            served, user_id="ada", system_messages=["Sys."], state={"k": 1}, metadata={"m": 2}, ttl=10**9
+        )
+        await append_messages(served, *UNIT, user("next"), {"role": "system", "content": "in the log"})
         exported = (await served.http.get("/v1/sessions/s")).json()
         assert (exported["images"], exported["videos"]) == ([], [])
         for where, url in ((served, "/v1/sessions/s"), (served, "/v1/sessions/copy"), (other, "/v1/sessions/s")):
@@ -340,8 +342,8 @@ async def test_an_export_imports_as_it_was() -> None:
 async def test_a_log_that_begins_with_a_system_message_comes_back() -> None:
     """An export says what the system prompt is; a system message in its log is a message."""
     async with gateway([]) as (served, _):
-        await created(served, system_messages=["Beside."])
-        await appended(served, {"role": "system", "content": "inside"}, user("a"))
+        await create_session(served, system_messages=["Beside."])
+        await append_messages(served, {"role": "system", "content": "inside"}, user("a"))
         for _ in range(2):
             exported = (await served.http.get("/v1/sessions/s")).json()
             assert [entry["content"] for entry in exported["messages"]] == ["inside", "a"]
@@ -352,8 +354,8 @@ async def test_a_log_that_begins_with_a_system_message_comes_back() -> None:
 async def test_a_recording_imports() -> None:
     """`messages` alone are enough; leading system messages are the system prompt; what is there is replaced."""
     async with gateway([]) as (served, _):
-        await created(served, state={"old": 1})
-        await appended(served, user("old"))
+        await create_session(served, state={"old": 1})
+        await append_messages(served, user("old"))
         body = {"messages": [{"role": "system", "content": "Sys."}, user("a"), assistant("b")], "source": "elsewhere"}
         data = (await served.http.put("/v1/sessions/s", json=body)).json()
         assert (data["message_count"], data["state"], data["version"]) == (2, {}, 2)
@@ -367,8 +369,10 @@ async def test_a_recording_imports() -> None:
 async def test_context_builds_and_stores_nothing() -> None:
     """Messages ready to send, counts that agree, a hash; the version stands still."""
     async with gateway([]) as (served, upstream):
-        await created(served, system_messages=["Sys."])
-        await appended(served, *(user(f"m{at}") if at % 2 == 0 else assistant("word " * 100) for at in range(20)))
+        await create_session(served, system_messages=["Sys."])
+        await append_messages(
+            served, *(user(f"m{at}") if at % 2 == 0 else assistant("word " * 100) for at in range(20))
+        )
         whole = (await served.http.post("/v1/sessions/s/context", json={})).json()
         assert [message["role"] for message in whole["messages"][:2]] == ["system", "user"]
         assert len(whole["messages"]) == 21
@@ -407,8 +411,8 @@ async def test_context_in_each_dialect() -> None:
         user("and?"),
     ]
     async with gateway([]) as (served, _):
-        await created(served, system_messages=["Sys."])
-        await appended(served, *log)
+        await create_session(served, system_messages=["Sys."])
+        await append_messages(served, *log)
         told = {}
         for dialect in (None, "openai", "anthropic", "gemini"):
             reply = await served.http.post("/v1/sessions/s/context", json={"dialect": dialect})
@@ -445,8 +449,8 @@ async def test_context_in_each_dialect() -> None:
 async def test_context_at_an_earlier_turn() -> None:
     """What the model saw then: no later message, and not the reply it gave."""
     async with gateway([]) as (served, _):
-        await created(served)
-        await appended(served, user("a"), assistant("A"), user("b"), assistant("B"))
+        await create_session(served)
+        await append_messages(served, user("a"), assistant("A"), user("b"), assistant("B"))
         at = (await served.http.post("/v1/sessions/s/context", json={"at_turn": 1})).json()
         assert [message["content"] for message in at["messages"]] == ["a", "A", "b"]
         missing = await served.http.post("/v1/sessions/s/context", json={"at_turn": 9})
@@ -456,8 +460,8 @@ async def test_context_at_an_earlier_turn() -> None:
 async def test_history_in_both_forms() -> None:
     """The voice form has records, the plain one role and content; tools and system messages are in neither."""
     async with gateway([]) as (served, _):
-        await created(served, system_messages=["Sys."])
-        await appended(served, *UNIT)
+        await create_session(served, system_messages=["Sys."])
+        await append_messages(served, *UNIT)
         voice = (await served.http.get("/v1/sessions/s/history")).json()
         assert voice == {
             "contents": [

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from holdfast.limits import Limits
-from tests.edges.rest_kit import BODIES, HI, is_error, raw, with_session
+from tests.edges.rest_kit import BODIES, HI, assert_error, create_session_s, send_raw
 from tests.edges.server import gateway
 
 NO_JSON: dict[str, bytes] = {
@@ -40,9 +40,9 @@ NO_JSON: dict[str, bytes] = {
 async def test_bodies_that_are_no_json_object(body: bytes) -> None:
     """Every route that reads a body answers 400."""
     async with gateway([]) as (served, upstream):
-        await with_session(served)
+        await create_session_s(served)
         for method, url in BODIES:
-            is_error(await served.http.request(method, url, content=body), 400)
+            assert_error(await served.http.request(method, url, content=body), 400)
         assert await served.log() == [("user", "hi")]
         assert upstream.requests == []
 
@@ -158,9 +158,9 @@ WRONG: list[tuple[str, str, Any, str | None]] = [
 async def test_wrong_values_name_the_parameter(method: str, url: str, body: Any, param: str | None) -> None:
     """400 with the parameter; the session is as it was."""
     async with gateway([]) as (served, _):
-        await with_session(served)
+        await create_session_s(served)
         before = (await served.http.get("/v1/sessions/s")).json()
-        error = is_error(await served.http.request(method, url, json=body), 400)
+        error = assert_error(await served.http.request(method, url, json=body), 400)
         assert error["param"] == param
         assert (await served.http.get("/v1/sessions/s")).json() == before
         assert len((await served.http.get("/v1/sessions")).json()["data"]) == 1
@@ -199,8 +199,8 @@ NOT_THERE = [
 async def test_what_is_not_there_is_a_404(method: str, url: str, body: Any) -> None:
     """Sessions, messages and routes alike, in the same shape."""
     async with gateway([]) as (served, _):
-        await with_session(served)
-        error = is_error(await served.http.request(method, url, json=body), 404)
+        await create_session_s(served)
+        error = assert_error(await served.http.request(method, url, json=body), 404)
         assert error["code"] in {"not_found", "session_not_found", "message_not_found"}
 
 
@@ -222,18 +222,18 @@ async def test_what_is_not_there_is_a_404(method: str, url: str, body: Any) -> N
 async def test_a_wrong_method_is_a_405(method: str, url: str, allowed: str) -> None:
     """With the right ones in `Allow`."""
     async with gateway([]) as (served, _):
-        await with_session(served)
+        await create_session_s(served)
         response = await served.http.request(method, url)
-        assert is_error(response, 405)["code"] == "method_not_allowed"
+        assert assert_error(response, 405)["code"] == "method_not_allowed"
         assert response.headers["allow"] == allowed
 
 
 async def test_a_body_that_is_not_there_is_told_as_such() -> None:
     """Not in a JSON reader's words: whoever forgot it reads what is missing."""
     async with gateway([]) as (served, _):
-        await with_session(served)
+        await create_session_s(served)
         for body in (b"", b" \n"):
-            error = is_error(await served.http.post("/v1/sessions/s/interrupt", content=body), 400)
+            error = assert_error(await served.http.post("/v1/sessions/s/interrupt", content=body), 400)
             assert error["message"] == "the body is empty: it must be JSON"
 
 
@@ -248,19 +248,19 @@ async def test_head_is_get_without_a_body() -> None:
 async def test_a_path_that_is_no_utf8_is_a_400() -> None:
     """A broken escape never becomes another session's id."""
     async with gateway([]) as (served, _):
-        is_error(await served.http.get("/v1/sessions/%FF"), 400)
-        is_error(await served.http.get("/v1/sessions/%ED%A0%80"), 400)
+        assert_error(await served.http.get("/v1/sessions/%FF"), 400)
+        assert_error(await served.http.get("/v1/sessions/%ED%A0%80"), 400)
         assert (await served.http.get("/v1/sessions/%")).status_code == 404
 
 
 async def test_if_match_that_is_no_version() -> None:
     """400, and nothing is written."""
     async with gateway([]) as (served, _):
-        await with_session(served)
+        await create_session_s(served)
         for value in ("abc", "-1", "1.0", "9" * 30):
             body = {"messages": [HI]}
             response = await served.http.post("/v1/sessions/s/messages", json=body, headers={"If-Match": value})
-            assert is_error(response, 400)["param"] == "If-Match"
+            assert assert_error(response, 400)["param"] == "If-Match"
         assert len(await served.log()) == 1
 
 
@@ -276,7 +276,7 @@ async def test_a_body_over_the_limit() -> None:
         for method, url in BODIES:
             for content in (big, pieces()):
                 response = await served.http.request(method, url, content=content)
-                assert is_error(response, 413)["code"] == "too_large"
+                assert assert_error(response, 413)["code"] == "too_large"
                 assert "2000" in response.text
         assert (await served.http.get("/v1/sessions")).json()["data"] == []
         assert (await served.chat("hi"))["status"] == 200
@@ -291,7 +291,7 @@ async def test_a_body_far_over_the_limit() -> None:
         first, *lines = (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 20)).decode().split("\r\n")
         headers = dict(line.split(": ", 1) for line in lines if line)
         content = await reader.readexactly(int(httpx2.Headers(headers)["content-length"]))
-        error = is_error(httpx2.Response(int(first.split()[1]), headers=headers, content=content), 413)
+        error = assert_error(httpx2.Response(int(first.split()[1]), headers=headers, content=content), 413)
         assert error["code"] == "too_large"
         rest = b""
         with suppress(ConnectionError):
@@ -321,7 +321,7 @@ async def test_requests_that_are_no_http() -> None:
             b"GET /healthz HTTP/1.1\r\n" + host + b"X-Session-Id: a\x00b\r\nConnection: close\r\n\r\n",
             b"POST /v1/sessions HTTP/1.1\r\n" + host + b"Content-Length: nine\r\n\r\n",
         ):
-            answer = await raw(served, request)
+            answer = await send_raw(served, request)
             assert answer == b"" or answer.startswith(b"HTTP/1.1 4"), answer
         assert (await served.http.get("/healthz")).status_code == 200
 

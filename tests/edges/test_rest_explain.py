@@ -11,7 +11,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from holdfast.limits import EXPLAIN_QUERY_CHARS
-from tests.edges.rest_kit import is_error
+from tests.edges.rest_kit import assert_error
 from tests.edges.schema import Schemas
 from tests.edges.server import Served, gateway
 
@@ -121,14 +121,14 @@ async def test_what_is_wrong_is_refused_by_name(query: str, param: str) -> None:
     async with gateway(lambda _: "ok") as (served, _):
         await served.http.put("/v1/sessions/trip", json={"messages": [{"role": "user", "content": "hi"}]})
         response = await served.http.get(f"{PATH}?{query}")
-        assert is_error(response, 400, 404)["param"] in (param, None if param == "agent" else param)
+        assert assert_error(response, 400, 404)["param"] in (param, None if param == "agent" else param)
 
 
 async def test_what_is_not_there_is_not_found() -> None:
     async with gateway(lambda _: "ok") as (served, _):
-        assert is_error(await served.http.get(f"{PATH}?seq=0"), 404)["code"] == "session_not_found"
+        assert assert_error(await served.http.get(f"{PATH}?seq=0"), 404)["code"] == "session_not_found"
         await served.http.put("/v1/sessions/trip", json={"messages": [{"role": "user", "content": "hi"}]})
-        assert is_error(await served.http.get(f"{PATH}?seq=7"), 404)["code"] == "message_not_found"
+        assert assert_error(await served.http.get(f"{PATH}?seq=7"), 404)["code"] == "message_not_found"
 
 
 async def test_an_erased_message_is_not_told() -> None:

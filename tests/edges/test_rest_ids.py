@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.session import SessionRef
 from holdfast.limits import ID_BYTES
-from tests.edges.rest_kit import HI, is_error
+from tests.edges.rest_kit import HI, assert_error
 from tests.edges.server import Served, gateway
 
 SINGLE = "/%*?#&=+ .:;,'\"\\|_aAI\x00\n\t\x7f\u00a0\u200b\u202e\ufeff\ufffd\U0010ffff\u00e9\u0301\u00c5\u212b\u00df\u0131\u0130\ufb01"
@@ -206,8 +206,8 @@ async def test_names_that_are_none() -> None:
     async with gateway([]) as (served, _):
         long = "x" * (ID_BYTES + 1)
         for body in ({"id": ""}, {"id": long}, {"user_id": ""}, {"user_id": long}):
-            is_error(await served.http.post("/v1/sessions", json=body), 400)
-        is_error(await served.http.put("/v1/sessions/s", json={"messages": [], "user_id": ""}), 400)
+            assert_error(await served.http.post("/v1/sessions", json=body), 400)
+        assert_error(await served.http.put("/v1/sessions/s", json={"messages": [], "user_id": ""}), 400)
         for url in (
             f"/v1/sessions/{long}",
             "/v1/sessions/%FF",
@@ -221,5 +221,5 @@ async def test_names_that_are_none() -> None:
             response = await served.http.post(
                 "/v1/chat/completions", json={"messages": [HI]}, headers=[(b"x-session-id", header)]
             )
-            assert is_error(response, 400)["param"] == "X-Session-Id"
+            assert assert_error(response, 400)["param"] == "X-Session-Id"
         assert (await served.hf.sessions()).sessions == ()

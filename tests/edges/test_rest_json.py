@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast import limits
 from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.wire.strict_json import decode_json
-from tests.edges.rest_kit import BODIES, is_error, with_session
+from tests.edges.rest_kit import BODIES, assert_error, create_session_s
 from tests.edges.server import gateway
 
 DOUBLED = [
@@ -32,9 +32,9 @@ DOUBLED = [
 async def test_a_key_that_stands_twice(body: bytes, key: str) -> None:
     """400 that names it: two readers could understand it differently."""
     async with gateway([]) as (served, _):
-        await with_session(served)
+        await create_session_s(served)
         for method, url in BODIES:
-            error = is_error(await served.http.request(method, url, content=body), 400)
+            error = assert_error(await served.http.request(method, url, content=body), 400)
             assert error["param"] == key
             assert f"{key!r} appears twice" in error["message"]
         assert await served.log() == [("user", "hi")]
@@ -96,4 +96,4 @@ async def test_a_million_keys_over_http() -> None:
     async with gateway([]) as (served, _):
         sending = asyncio.create_task(served.http.post("/v1/sessions", content=BOMBS["a million keys"]))
         assert (await served.http.get("/healthz")).status_code == 200
-        assert str(limits.VALUES) in is_error(await sending, 413)["message"]
+        assert str(limits.VALUES) in assert_error(await sending, 413)["message"]

@@ -12,7 +12,7 @@ import pytest
 from holdfast.domain.session import SessionRef
 from tests.clocks import TickingClock
 from tests.edges.cli_kit import said, sessions, store
-from tests.edges.rest_kit import appended, created, path, user
+from tests.edges.rest_kit import append_messages, create_session, path, user
 from tests.edges.server import Served, gateway
 from tests.service.life_kit import DAY, RecordingHook, file
 
@@ -38,14 +38,14 @@ async def test_close_answers_the_session_and_again(place: str) -> None:
     async with gateway(store=place) as (served, _):
         ear = RecordingHook()
         served.hf.add_hook(ear)
-        await created(served)
-        await appended(served, user("hello"))
+        await create_session(served)
+        await append_messages(served, user("hello"))
         for _ in range(2):
             closed = await served.http.post(path("s", "close"))
             assert (closed.status_code, closed.json()["status"]) == (200, "closed")
         whole = (await served.http.get(path("s"))).json()
         assert (whole["status"], whole["end_reason"], len(whole["messages"])) == ("closed", "close", 1)
-        await appended(served, user("more"))
+        await append_messages(served, user("more"))
         assert (await served.http.get(path("s"))).json()["status"] == "active"
         await served.hf.engine.hook_dispatcher.wait_until_idle()
         assert ear.heard == [("close", "s")]
@@ -56,9 +56,9 @@ async def test_close_answers_the_session_and_again(place: str) -> None:
 async def test_an_expired_session_is_closed_on_every_route(place: str) -> None:
     """Swept or not; by its own ttl too, in lists and their filter."""
     async with gateway((), TTL, store=place) as (served, _):
-        await created(served, "usual")
-        await created(served, "own", ttl=DAY)
-        await created(served, "never", ttl=0)
+        await create_session(served, "usual")
+        await create_session(served, "own", ttl=DAY)
+        await create_session(served, "never", ttl=0)
         later(served, HOUR)
         listed = {one["id"]: one["status"] for one in (await served.http.get("/v1/sessions")).json()["data"]}
         assert listed == {"usual": "closed", "own": "active", "never": "active"}
@@ -120,8 +120,8 @@ user_body = {"messages": [user("hello")]}
 async def test_a_working_set_is_use_unless_it_says_not(place: str, body: dict[str, Any], used: bool) -> None:
     """Nor is looking."""
     async with gateway((), TTL, store=place) as (served, _):
-        await created(served)
-        await appended(served, user("hello"))
+        await create_session(served)
+        await append_messages(served, user("hello"))
         before = (await served.hf.store.get(SessionRef("default", "s"))).accessed_at
         later(served, HOUR // 2)
         for look in ("", "/messages", "/history", "/compactions"):
@@ -133,7 +133,7 @@ async def test_a_working_set_is_use_unless_it_says_not(place: str, body: dict[st
 
 async def test_touch_is_true_or_false(place: str) -> None:
     async with gateway(store=place) as (served, _):
-        await created(served)
+        await create_session(served)
         answer = await served.http.post(path("s", "context"), json={"touch": "no"})
         assert (answer.status_code, answer.json()["error"]["message"]) == (
             400,
@@ -148,7 +148,7 @@ async def test_metrics_tell_of_ends_and_hooks(place: str) -> None:
         ear.failing = 1
         served.hf.add_hook(ear)
         for name in "abc":
-            await created(served, name)
+            await create_session(served, name)
         await served.http.post(path("c", "close"))
         await served.hf.engine.hook_dispatcher.wait_until_idle()
         lines = (await served.http.get("/metrics")).text.splitlines()
@@ -181,7 +181,7 @@ async def test_a_slow_hook_keeps_no_request_waiting(place: str) -> None:
             await release.wait()
 
         served.hf.on_expire(slow, name="slow")
-        await created(served)
+        await create_session(served)
         assert (await served.http.post(path("s", "close"))).status_code == 200
         assert (await served.http.delete(path("s"))).status_code == 200
         assert (await served.http.get(path("s"))).status_code == 404

@@ -14,7 +14,7 @@ from holdfast.hooks.transcripts import Transcripts
 from holdfast.lifecycle.removal import Receipt
 from holdfast.stores.log import Append
 from holdfast.wire.exports import SCHEMA
-from tests.edges.rest_kit import appended, assistant, created, user
+from tests.edges.rest_kit import append_messages, assistant, create_session, user
 from tests.edges.server import Served, gateway
 
 ONE = "/v1/sessions/s"
@@ -41,13 +41,15 @@ async def whole(served: Served, query: str = "?retired=true&calls=true", url: st
 
 async def filled(served: Served) -> None:
     """A session with everything in it."""
-    await created(served, user_id="ada", state={"k": 1}, metadata={"m": [2]}, system_messages=["Sys."], ttl=10**9)
-    await appended(served, *UNIT, user("secret"), assistant("two"), {"role": "user", "content": [PICTURE]})
+    await create_session(
+        served, user_id="ada", state={"k": 1}, metadata={"m": [2]}, system_messages=["Sys."], ttl=10**9
+    )
+    await append_messages(served, *UNIT, user("secret"), assistant("two"), {"role": "user", "content": [PICTURE]})
     await served.http.delete(f"{ONE}/messages/4")
     ref = SessionRef("ada", "s")
     call = ModelCall(model="m", timestamp=1, prompt_tokens=10, build=b"b", hash=b"h" * 16)
     await served.hf.store.append(ref, Append(retire_from=5, calls=[call], timestamp=served.hf.clock()))
-    await appended(served, assistant("two, better"))
+    await append_messages(served, assistant("two, better"))
 
 
 async def put(served: Served, body: Any, url: str = ONE) -> Any:
@@ -142,7 +144,7 @@ async def test_an_import_is_all_or_nothing(change: dict[str, Any], status: int, 
 async def test_what_an_export_may_be_asked_for() -> None:
     """Calls name messages by their place, so only with all of them."""
     async with gateway([]) as (served, _):
-        await created(served)
+        await create_session(served)
         for query, param in (("?calls=true", "calls"), ("?retired=yes", "retired")):
             response = await served.http.get(ONE + query)
             assert (response.status_code, response.json()["error"]["param"]) == (400, param)
@@ -238,7 +240,7 @@ async def test_a_transcript_goes_also_when_its_session_is_gone(tmp_path: Path) -
     async with gateway([]) as (served, _):
         keeper = Transcripts(tmp_path)
         served.hf.add_hook(keeper)
-        await created(served, "s", user_id="ada")
+        await create_session(served, "s", user_id="ada")
         path = "/v1/sessions/s"
         keeper.path("default", "ada", "s").write_text("left\n")
         await served.hf.store.remove(SessionRef("ada", "s"))
@@ -252,7 +254,7 @@ async def test_a_deletion_has_a_receipt() -> None:
     """Of everything that went; the second time it is not found."""
     async with gateway([]) as (served, _):
         await filled(served)
-        await appended(served, user("more"), **{"Idempotency-Key": "k"})
+        await append_messages(served, user("more"), **{"Idempotency-Key": "k"})
         size = (await whole(served))["bytes"]
         gone = (await served.http.delete(ONE)).json()
         receipt = gone.pop("receipt")
@@ -267,9 +269,9 @@ async def test_a_user_goes_with_everything() -> None:
     async with gateway([]) as (served, _):
         await filled(served)
         for at in range(3):
-            await created(served, f"t{at}", user_id="ada")
-            await appended(served, user("hi"), session_id=f"t{at}")
-        await created(served, "kept", user_id="bob")
+            await create_session(served, f"t{at}", user_id="ada")
+            await append_messages(served, user("hi"), session_id=f"t{at}")
+        await create_session(served, "kept", user_id="bob")
         gone = (await served.http.delete("/v1/users/ada")).json()
         assert (gone["id"], gone["object"], gone["deleted"]) == ("ada", "user", True)
         assert (gone["receipt"]["sessions"], gone["receipt"]["messages"]) == (4, 9)

@@ -18,7 +18,7 @@ from holdfast import limits
 from holdfast.config import load
 from holdfast.config.gateway import Gateway
 from holdfast.limits import Limits
-from tests.edges.rest_kit import BODIES, HI, is_error, peak, raw, with_session
+from tests.edges.rest_kit import BODIES, HI, assert_error, create_session_s, read_peak_memory, send_raw
 from tests.edges.server import Process, Served, gateway
 
 SMALL = Limits(body=200_000, message=50_000, media=50_000, messages=20, parts=5, tool_calls=4, tools=3)
@@ -53,13 +53,13 @@ async def test_more_than_is_taken(name: str) -> None:
     """413 with the place and the number on every route that takes messages; at the limit it is taken."""
     messages, param, number = OVER[name]
     async with gateway(["ok"], limits=SMALL) as (served, upstream):
-        await with_session(served)
+        await create_session_s(served)
         for method, url in (
             ("POST", "/v1/chat/completions"),
             ("PUT", "/v1/sessions/s"),
             ("POST", "/v1/sessions/s/messages"),
         ):
-            error = is_error(await served.http.request(method, url, json={"messages": messages}), 413)
+            error = assert_error(await served.http.request(method, url, json={"messages": messages}), 413)
             assert (error["code"], error["param"]) == ("too_large", param)
             assert number in error["message"]
         assert await served.log() == [("user", "hi")]
@@ -72,30 +72,32 @@ async def test_more_than_is_taken(name: str) -> None:
 async def test_more_tools_than_are_taken() -> None:
     """In a chat, and for a working set."""
     async with gateway([], limits=SMALL) as (served, _):
-        await with_session(served)
+        await create_session_s(served)
         tools = [{"type": "function", "function": {"name": "f"}}] * 4
         for url in ("/v1/chat/completions", "/v1/sessions/s/context"):
             body = {"messages": [HI], "tools": tools} if "chat" in url else {"tools": tools}
-            assert is_error(await served.http.post(url, json=body), 413)["param"] == "tools"
+            assert assert_error(await served.http.post(url, json=body), 413)["param"] == "tools"
 
 
 async def test_fields_of_a_session_have_limits() -> None:
     """State, metadata and system messages, at once and bit by bit; and what was there stays."""
     async with gateway([]) as (served, _):
-        await with_session(served)
+        await create_session_s(served)
         long = "x" * (limits.STATE_BYTES + 1)
         system = ["y" * (limits.SYSTEM_BYTES // 2), "y" * (limits.SYSTEM_BYTES // 2)]
         for name, value in (("state", {"k": long}), ("metadata", {"k": long}), ("system_messages", system)):
             for method, url in (("POST", "/v1/sessions"), ("PATCH", "/v1/sessions/s")):
-                error = is_error(await served.http.request(method, url, json={name: value}), 413)
+                error = assert_error(await served.http.request(method, url, json={name: value}), 413)
                 assert (error["param"], error["code"]) == (name, "too_large")
-        error = is_error(
+        error = assert_error(
             await served.http.post("/v1/sessions/s/messages", json={"messages": [{**HI, "metadata": {"k": long}}]}), 413
         )
         assert error["param"] == "messages[0].metadata"
         half = {f"a{at}": "x" * (limits.STATE_BYTES // 6) for at in range(4)}
         assert (await served.http.patch("/v1/sessions/s", json={"state": half})).status_code == 200
-        is_error(await served.http.patch("/v1/sessions/s", json={"state": {f"b{k}": v for k, v in half.items()}}), 413)
+        assert_error(
+            await served.http.patch("/v1/sessions/s", json={"state": {f"b{k}": v for k, v in half.items()}}), 413
+        )
         assert (await served.http.get("/v1/sessions/s")).json()["state"] == half
         assert (await served.http.patch("/v1/sessions/s", json={"state": {"a0": None, "b": 1}})).status_code == 200
 
@@ -103,7 +105,7 @@ async def test_fields_of_a_session_have_limits() -> None:
 async def test_state_that_is_shared_has_the_same_limits() -> None:
     """A key, a value, a scope in bytes and in keys, by each of its routes; what was there stays."""
     async with gateway([]) as (served, _):
-        await with_session(served)
+        await create_session_s(served)
         known: dict[str, str] = {}
         for path, prefix in (
             ("/v1/sessions/s/state", "user:"),
@@ -120,7 +122,7 @@ async def test_state_that_is_shared_has_the_same_limits() -> None:
                 {f"{prefix}{at}": 0 for at in range(limits.STATE_KEYS)},
             )
             for body in too_large:
-                error = is_error(await served.http.patch(path, json=body), 413)
+                error = assert_error(await served.http.patch(path, json=body), 413)
                 assert (error["param"], error["code"]) == ("state", "too_large")
             left = (await served.http.get(path)).json()
             known |= fits
@@ -157,7 +159,7 @@ async def test_kinds_of_bodies(headers: dict[str, str], status: int) -> None:
         response = await served.http.put("/v1/sessions/s", content=body, headers=headers)
         assert response.status_code == status
         if status == 415:
-            assert re.search("application/json|uncompressed|UTF-8", is_error(response, 415)["message"])
+            assert re.search("application/json|uncompressed|UTF-8", assert_error(response, 415)["message"])
             assert (await served.http.get("/v1/sessions")).json()["data"] == []
 
 
@@ -167,7 +169,7 @@ async def test_a_compressed_body_is_refused_everywhere() -> None:
     async with gateway([]) as (served, _):
         for method, url in BODIES:
             response = await served.http.request(method, url, content=body, headers={"Content-Encoding": "gzip"})
-            error = is_error(response, 415)
+            error = assert_error(response, 415)
             assert error["code"] == "unsupported_encoding"
             assert "uncompressed" in error["message"]
 
@@ -190,7 +192,7 @@ async def test_what_an_error_quotes_does_not_make_it_long() -> None:
     """A megabyte of nonsense is answered by a few lines."""
     long = "x" * 1_000_000
     async with gateway([]) as (served, _):
-        await with_session(served)
+        await create_session_s(served)
         for url, body in (
             ("/v1/sessions/s/messages", {"messages": [{"role": long, "content": ""}]}),
             ("/v1/sessions", {long: 1}),
@@ -199,7 +201,7 @@ async def test_what_an_error_quotes_does_not_make_it_long() -> None:
             ("/v1/chat/completions", {"messages": [HI], "agent": long}),
         ):
             response = await served.http.post(url, json=body)
-            assert is_error(response, 400)
+            assert assert_error(response, 400)
             assert len(response.content) < 10_000
 
 
@@ -242,7 +244,7 @@ async def test_large_bodies_that_do_not_end() -> None:
 async def cut_off(served: Served, request: bytes) -> str | None:
     """The code of the error that a request is refused by; None where the connection was closed before it was all sent."""
     try:
-        answer = await raw(served, request)
+        answer = await send_raw(served, request)
     except ConnectionError:
         return None
     assert answer.startswith(b"HTTP/1.1 431"), answer[:80]
@@ -297,17 +299,17 @@ async def test_a_head_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> Non
 async def test_a_query_that_two_could_read_differently(url: str, headers: list[tuple[str, str]]) -> None:
     """Given twice, no UTF-8, or too many parameters: 400."""
     async with gateway([]) as (served, _):
-        is_error(await served.http.get(url, headers=headers), 400)
+        assert_error(await served.http.get(url, headers=headers), 400)
 
 
 @pytest.mark.parametrize("name", ["Idempotency-Key", "X-Session-Id", "If-Match"])
 async def test_a_header_that_is_sent_twice(name: str) -> None:
     """400, not the first or the last of them."""
     async with gateway([]) as (served, _):
-        await with_session(served)
+        await create_session_s(served)
         url = "/v1/chat/completions" if name == "X-Session-Id" else "/v1/sessions/s/messages"
         headers = [(name, "1"), (name, "1")]
-        assert is_error(await served.http.post(url, json={"messages": [HI]}, headers=headers), 400)[
+        assert assert_error(await served.http.post(url, json={"messages": [HI]}, headers=headers), 400)[
             "param"
         ].lower() == (name.lower())
         assert await served.log() == [("user", "hi")]
@@ -350,12 +352,12 @@ async def test_memory_stays_flat(tmp_path: Path) -> None:
         limit = httpx2.Limits(max_connections=REQUESTS)
         async with httpx2.AsyncClient(base_url=server.url, trust_env=False, timeout=120, limits=limit) as http:
             assert (await http.post("/v1/sessions", json={})).status_code == 201
-            before, sent = peak(pid), list[int]()
+            before, sent = read_peak_memory(pid), list[int]()
             wanted = [too_much(http, declared=at % 2 == 0, sent=sent) for at in range(REQUESTS)]
             statuses = await asyncio.gather(*wanted)
             assert set(statuses) <= {413, 503, 0}
             assert sum(sent) < REQUESTS * 100 * MIB * 0.7
-            assert peak(pid) - before < GROWTH
+            assert read_peak_memory(pid) - before < GROWTH
             assert (await http.post("/v1/sessions", json={})).status_code == 201
 
 

@@ -15,8 +15,14 @@ from holdfast.limits import Limits
 from holdfast.server.app import ROUTES, make_app
 from holdfast.server.openapi import describe_api
 from holdfast.testing import Reply
-from tests.edges.openapi_bad import bads, broken, ill_committed, ill_remembered, unembedded
-from tests.edges.openapi_good import committed, goods, remembered
+from tests.edges.openapi_bad import (
+    search_without_embedder,
+    send_bad_memory_requests,
+    send_bad_requests,
+    send_bad_workspace_requests,
+    send_requests_to_broken_store,
+)
+from tests.edges.openapi_good import commit_workspaces, send_good_requests, use_memories
 from tests.edges.openapi_kit import ANTHROPIC, CHAT, HI, MEMORIES, ONE, SEARCH, USER_STATE, Walk
 from tests.edges.server import gateway
 
@@ -37,14 +43,14 @@ async def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch, tmp_path
         document = (await served.http.get("/openapi.json")).json()
         walk = Walk(served, document)
         served.hf.artifacts.settings = ArtifactSettings(max_bytes=4000)
-        await goods(walk)
-        await remembered(walk)
-        await committed(walk)
-        await bads(walk)
-        await unembedded(walk)
-        await ill_remembered(walk)
-        await ill_committed(walk, monkeypatch)
-        await broken(walk, monkeypatch)
+        await send_good_requests(walk)
+        await use_memories(walk)
+        await commit_workspaces(walk)
+        await send_bad_requests(walk)
+        await search_without_embedder(walk)
+        await send_bad_memory_requests(walk)
+        await send_bad_workspace_requests(walk, monkeypatch)
+        await send_requests_to_broken_store(walk, monkeypatch)
         for status in (400, 401, 404, 418, 429, 500, 503, 504):
             said = {"role": "user", "content": f"fail {status}"}
             for door in (CHAT, ANTHROPIC):

@@ -13,7 +13,7 @@ from holdfast.domain.session import SessionRef
 from holdfast.limits import CLIENTS_REMEMBERED
 from holdfast.testing import Reply, ScriptedUpstream
 from holdfast.turns.turn_start import TRANSCRIPT_CLIENTS
-from tests.edges.gateway_kit import tooled
+from tests.edges.gateway_kit import gateway_with_tools
 from tests.edges.keys import bearer, made
 from tests.edges.server import Served, config_text, gateway, serving
 
@@ -121,7 +121,7 @@ async def test_a_tool_does_not_run_again() -> None:
         return number
 
     script = [Reply(tool_calls=[("count", {"number": 1})]), "first", "again"]
-    async with tooled(script, count) as (served, _):
+    async with gateway_with_tools(script, count) as (served, _):
         await send(served, [user("one")], x_session_mode="transcript")
         told = await send(served, [user("one")], x_session_mode="transcript")
         assert told["choices"][0]["message"]["content"] == "again"

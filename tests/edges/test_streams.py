@@ -16,7 +16,16 @@ from holdfast.domain.session import SessionRef
 from holdfast.limits import READ_BYTES, UNREAD_BYTES
 from holdfast.server.protocol import make_protocol
 from holdfast.testing import Gate, Reply
-from tests.edges.gateway_kit import LONG, PIECE, TEXT, blocked, entries, goes_on, metric, tooled
+from tests.edges.gateway_kit import (
+    LONG,
+    PIECE,
+    TEXT,
+    assert_next_turn_works,
+    count_blocked_connections,
+    entries,
+    gateway_with_tools,
+    read_metric,
+)
 from tests.edges.raw_client import Line
 from tests.edges.server import gateway
 from tests.stores.servers import place
@@ -54,7 +63,7 @@ async def test_a_stream_in_which_nothing_comes_is_kept_alive(after: int) -> None
         assert await comments(line, 3) == [": waiting"] * 3
         gate.open()
         assert got + "".join([word async for word in words]) == TEXT
-        assert await metric(served, "holdfast_keep_alives_total") >= 3
+        assert await read_metric(served, "holdfast_keep_alives_total") >= 3
         assert (await served.log())[-1] == ("assistant", TEXT)
 
 
@@ -67,7 +76,7 @@ async def test_official_clients_pass_over_signs_of_life() -> None:
         )
 
         async def kept_alive() -> bool:
-            return await metric(served, "holdfast_keep_alives_total") >= 2
+            return await read_metric(served, "holdfast_keep_alives_total") >= 2
 
         await until(kept_alive)
         gate.open()
@@ -130,7 +139,10 @@ async def test_signs_of_life_while_a_tool_runs() -> None:
         await gate.wait()
         return "seen"
 
-    async with tooled([Reply(tool_calls=[("look", {})]), "done"], look, more=[KEPT_ALIVE]) as (served, upstream):
+    async with gateway_with_tools([Reply(tool_calls=[("look", {})]), "done"], look, more=[KEPT_ALIVE]) as (
+        served,
+        upstream,
+    ):
         line = await Line.ask(served.port, "go")
         seen = 0
         async for told in line.lines():
@@ -159,7 +171,7 @@ async def test_a_client_that_does_not_read_slows_its_own_reply_and_nobody_else()
     """What the server keeps for it is bounded, the model is read no further, other sessions go on; then it reads, all of it."""
     async with gateway(lambda body: LONG if body["messages"][-1]["content"] == "long" else "ok") as (served, upstream):
         line = await Line.ask(served.port, "long", small=True)
-        await until(lambda: blocked(served))
+        await until(lambda: count_blocked_connections(served))
         for number in range(20):
             assert (await served.chat("hi", f"t{number}"))["status"] == 200
         assert not upstream.requests[0].answered
@@ -173,7 +185,7 @@ async def test_a_client_that_does_not_read_is_interrupted_at_once() -> None:
     """What came of the reply is stored; the next turn waits for no buffer."""
     async with gateway(lambda body: LONG if body["messages"][-1]["content"] == "long" else "ok") as (served, _):
         line = await Line.ask(served.port, "long", small=True)
-        await until(lambda: blocked(served))
+        await until(lambda: count_blocked_connections(served))
         assert (await served.chat("now", session_queue="interrupt"))["choices"][0]["message"]["content"] == "ok"
         _, part, *_ = await entries(served)
         assert (part.metadata or {})["interrupted"] is True
@@ -202,17 +214,20 @@ async def test_a_client_that_never_reads_counts_as_gone(finish: bool) -> None:
         upstream,
     ):
         line = await Line.ask(served.port, "long", small=True)
-        await until(lambda: blocked(served))
-        await goes_on(served, upstream)
+        await until(lambda: count_blocked_connections(served))
+        await assert_next_turn_works(served, upstream)
         reply = (await entries(served))[1]
         if finish:
             assert (reply.metadata, reply.message.content) == (None, LONG)
         else:
             assert (reply.metadata or {})["interrupted"] is True
             assert LONG.startswith(str(reply.message.content))
-        assert await line.cut_off()
-        assert await metric(served, f'holdfast_replies_left_total{{outcome="{"finished" if finish else "cut"}"}}') == 1
-        assert await metric(served, "holdfast_streams_open") == 0
+        assert await line.is_cut_off()
+        assert (
+            await read_metric(served, f'holdfast_replies_left_total{{outcome="{"finished" if finish else "cut"}"}}')
+            == 1
+        )
+        assert await read_metric(served, "holdfast_streams_open") == 0
 
 
 async def test_a_connection_does_not_outlive_a_reply_that_nobody_reads() -> None:
@@ -222,7 +237,7 @@ async def test_a_connection_does_not_outlive_a_reply_that_nobody_reads() -> None
         line = await Line.ask(served.port, "long", small=True, on_disconnect="finish")
         await upstream.until(lambda: upstream.requests)
         await until(lambda: len(served.server.server_state.connections) == 0)
-        assert await line.cut_off()
+        assert await line.is_cut_off()
 
 
 class Quiet:
@@ -324,11 +339,11 @@ async def test_clients_that_do_not_read_hold_no_connection_of_the_database(one_c
         lambda body: reply if body["messages"][-1]["content"] == "long" else "ok", store=one_connection
     ) as (served, _):
         lines = [await Line.ask(served.port, "long", f"slow{number}", small=True) for number in range(50)]
-        await until(lambda: blocked(served) == len(lines))
+        await until(lambda: count_blocked_connections(served) == len(lines))
         async with asyncio.timeout(20):
             answers = await asyncio.gather(*(served.chat("hi", f"quick{number % 10}") for number in range(40)))
         assert {answer["status"] for answer in answers} == {200}
-        assert blocked(served) == len(lines)
+        assert count_blocked_connections(served) == len(lines)
         assert all(served.hf.engine.locks.is_busy(SessionRef("default", f"slow{number}")) for number in range(50))
         for line in lines[3:]:
             line.drop()

@@ -16,7 +16,18 @@ from holdfast.domain.session import SessionRef
 from holdfast.stores import open_store
 from holdfast.stores.verify import verify
 from holdfast.testing import Gate, Reply, ScriptedUpstream
-from tests.edges.gateway_kit import CHUNKS, LONG, TEXT, WORDS, blocked, entries, goes_on, heard, metric, tooled
+from tests.edges.gateway_kit import (
+    CHUNKS,
+    LONG,
+    TEXT,
+    WORDS,
+    assert_next_turn_works,
+    count_blocked_connections,
+    entries,
+    gateway_with_tools,
+    read_metric,
+    send_and_disconnect,
+)
 from tests.edges.raw_client import Line
 from tests.edges.server import Process, Served, config_text, gateway
 from tests.service.turns_kit import get_queue
@@ -40,15 +51,15 @@ async def test_a_reply_is_finished_without_its_client(after: int, stream: bool) 
     async with gateway([reply, "fine"], FINISH) as (served, upstream):
         body = {"messages": [{"role": "user", "content": "count"}], "session_id": "s", "stream": stream}
         async with httpx2.AsyncClient(base_url=served.url, trust_env=False) as client:
-            await heard(client, body, arrived if stream else None, upstream)
+            await send_and_disconnect(client, body, arrived if stream else None, upstream)
         await until(lambda: len(served.server.server_state.connections) == 0)
-        following = asyncio.create_task(goes_on(served, upstream))
+        following = asyncio.create_task(assert_next_turn_works(served, upstream))
         await until(lambda: len(get_queue(served.hf)) == 2)
         gate.open()
         sent = await following
         assert [message["content"] for message in sent] == ["count", TEXT, "go on"]
         assert [entry.metadata for entry in await entries(served)] == [None] * 4
-        assert await metric(served, 'holdfast_replies_left_total{outcome="finished"}') == 1
+        assert await read_metric(served, 'holdfast_replies_left_total{outcome="finished"}') == 1
         assert served.hf.engine.locks.is_empty
 
 
@@ -62,14 +73,17 @@ async def test_tools_run_on_without_the_client() -> None:
         await gate.wait()
         return "seen"
 
-    async with tooled([Reply(tool_calls=[("look", {})]), "done", "fine"], look, more=[FINISH]) as (served, upstream):
+    async with gateway_with_tools([Reply(tool_calls=[("look", {})]), "done", "fine"], look, more=[FINISH]) as (
+        served,
+        upstream,
+    ):
         line = await Line.ask(served.port, "go")
         await until(lambda: runs)
         line.drop()
         await until(lambda: len(served.server.server_state.connections) == 0)
         gate.open()
         await upstream.until(lambda: len(upstream.requests) == 2)
-        sent = await goes_on(served, upstream)
+        sent = await assert_next_turn_works(served, upstream)
         assert [message["role"] for message in sent] == ["user", "assistant", "tool", "assistant", "user"]
         assert (sent[2]["content"], sent[3]["content"], runs) == ("seen", "done", [1])
 
@@ -155,28 +169,30 @@ async def test_who_goes_while_the_last_word_waits_is_given_the_reply(config: str
     whole = "x" * 4_000_000
     async with gateway([whole, "anew"], f"gateway: {{on_disconnect: {config}}}") as (served, upstream):
         line = await Line.ask(served.port, "count", small=True)
-        await until(lambda: blocked(served) and not served.hf.engine.locks.is_busy(SessionRef("default", "s")))
+        await until(
+            lambda: count_blocked_connections(served) and not served.hf.engine.locks.is_busy(SessionRef("default", "s"))
+        )
         line.drop()
         await until(lambda: not served.server.server_state.tasks)
         assert await text_of(served, {}) == whole
         assert len(upstream.requests) == 1
-        assert await metric(served, 'holdfast_replies_left_total{outcome="finished"}') == 1
+        assert await read_metric(served, 'holdfast_replies_left_total{outcome="finished"}') == 1
 
 
 async def test_a_client_with_a_request_behind_the_one_that_runs_is_missed() -> None:
     """Two requests on one connection, the second before the answer to the first: that one is cut when the client goes."""
     async with gateway(lambda body: LONG) as (served, _):
         line = await Line.ask(served.port, "long", small=True)
-        await until(lambda: blocked(served))
+        await until(lambda: count_blocked_connections(served))
         connection: Any = next(iter(served.server.server_state.connections))
         first = connection.cycle
-        line.further("never", "other")
+        line.send_another("never", "other")
         await until(lambda: connection.cycle is not first)
         line.drop()
         await until(lambda: not served.server.server_state.tasks and served.hf.engine.locks.is_empty)
         part = (await entries(served))[1]
         assert (part.metadata or {})["interrupted"] is True
-        assert await metric(served, 'holdfast_replies_left_total{outcome="cut"}') == 1
+        assert await read_metric(served, 'holdfast_replies_left_total{outcome="cut"}') == 1
         assert [one.id for one in (await served.hf.sessions()).sessions] == ["s"]
 
 
@@ -210,7 +226,7 @@ async def test_a_request_decides_for_itself(config: str) -> None:
         line.drop()
         await until(lambda: len(served.server.server_state.connections) == 0)
         gate.open()
-        sent = await goes_on(served, upstream)
+        sent = await assert_next_turn_works(served, upstream)
         assert "on_disconnect" not in upstream.requests[0].body
         assert sent[1]["content"] == (TEXT if other == "finish" else WORDS[0])
 
@@ -251,10 +267,10 @@ async def test_a_model_that_fails_while_nobody_is_there() -> None:
         line.drop()
         await until(lambda: len(served.server.server_state.connections) == 0)
         gate.open()
-        await goes_on(served, upstream)
+        await assert_next_turn_works(served, upstream)
         part = (await entries(served))[1]
         assert (part.message.content, (part.metadata or {})["interrupted"]) == ("one two three ", True)
-        assert await metric(served, 'holdfast_replies_left_total{outcome="cut"}') == 1
+        assert await read_metric(served, 'holdfast_replies_left_total{outcome="cut"}') == 1
 
 
 async def test_a_turn_without_its_client_is_interrupted() -> None:
