@@ -43,7 +43,7 @@ _OF_STORES: Final = (
     *(f"tests/stores/test_{name}.py" for name in ("artifacts", "contract*", "deleted_users", "dialects", "index*")),
     *(f"tests/stores/test_{name}.py" for name in ("m*", "promises", "re*", "rows", "s*", "verify", "walk")),
     "tests/edges/test_cli_backup.py",
-    *(f"tests/service/test_{name}.py" for name in ("compacting_life", "lease")),
+    *(f"tests/service/test_{name}.py" for name in ("compaction_lifecycle", "lease")),
 )
 """Tests of stores, without those that run everything again in other processes."""
 TARGETS: Final = (

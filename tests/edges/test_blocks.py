@@ -14,7 +14,7 @@ from holdfast.config.build import build_life_settings
 from holdfast.holdfast import Holdfast
 from tests.clocks import Clock
 from tests.edges.server import Process
-from tests.service.life_kit import DAY, file, ref, state, talk
+from tests.service.expiry_kit import DAY, file, ref, state, talk
 from tests.stores.servers import reached
 
 IN_MEMORY = "storage:\n  sessions:\n    backend: inmemory\n"

@@ -14,7 +14,7 @@ from tests.clocks import TickingClock
 from tests.edges.cli_kit import said, sessions, store
 from tests.edges.rest_kit import append_messages, create_session, path, user
 from tests.edges.server import Served, gateway
-from tests.service.life_kit import DAY, RecordingHook, file
+from tests.service.expiry_kit import DAY, RecordingHook, file
 
 TTL = "short_term: {session_ttl: 1h}"
 HOUR = 3_600_000

@@ -7,8 +7,8 @@ from holdfast.domain.session import SessionRef
 from holdfast.sessions.forks import fork_for_request
 from holdfast.stores.log import Append
 from tests.clocks import Clock
-from tests.service.life_kit import MEMORY, RecordingHook, life
-from tests.service.life_kit import state as status
+from tests.service.expiry_kit import MEMORY, RecordingHook, life
+from tests.service.expiry_kit import state as status
 from tests.service.test_shared_entries import summary_of
 
 CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}

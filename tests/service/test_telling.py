@@ -18,7 +18,7 @@ from holdfast.hooks import EndedSession
 from holdfast.hooks.registry import HookRegistry
 from holdfast.limits import HOOKS
 from tests.clocks import Clock
-from tests.service.life_kit import (
+from tests.service.expiry_kit import (
     MEMORY,
     RecordingHook,
     change_schedule,

@@ -11,7 +11,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.hooks import EndedSession
 from holdfast.lifecycle.hook_delivery import DeliverySchedule
 from tests.clocks import Clock
-from tests.service.life_kit import (
+from tests.service.expiry_kit import (
     DAY,
     RecordingHook,
     change_schedule,

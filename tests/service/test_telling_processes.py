@@ -19,7 +19,7 @@ from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from holdfast.stores.wrapper import StoreWrapper
 from tests.clocks import Clock
-from tests.service.life_kit import RecordingHook, change_schedule, life, list_due_hooks, ref, rows, talk
+from tests.service.expiry_kit import RecordingHook, change_schedule, life, list_due_hooks, ref, rows, talk
 from tests.stores.servers import place
 
 # -- a crash between any two steps ----------------------------------------------

@@ -21,7 +21,7 @@ from holdfast.stores.sessions import NewSession, SessionPatch
 from holdfast.stores.wrapper import StoreWrapper
 from tests.clocks import Clock
 from tests.contract.kit import user
-from tests.service.life_kit import DAY, HOUR, MEMORY, RecordingHook, file, life, ref, rows, state, talk
+from tests.service.expiry_kit import DAY, HOUR, MEMORY, RecordingHook, file, life, ref, rows, state, talk
 from tests.waiting import until
 
 

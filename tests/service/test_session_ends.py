@@ -11,7 +11,7 @@ from holdfast.holdfast import Holdfast
 from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.clocks import Clock
-from tests.service.life_kit import DAY, HOUR, MEMORY, RecordingHook, _place, file, life, ref, rows, state, talk
+from tests.service.expiry_kit import DAY, HOUR, MEMORY, RecordingHook, _place, file, life, ref, rows, state, talk
 from tests.waiting import until
 
 __all__ = ["_place"]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.clocks import Clock
-from tests.service.life_kit import DAY, MEMORY, RecordingHook, _place, file, get_ended_state, life, ref, state, talk
+from tests.service.expiry_kit import DAY, MEMORY, RecordingHook, _place, file, get_ended_state, life, ref, state, talk
 
 __all__ = ["_place"]
 

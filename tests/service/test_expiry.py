@@ -15,7 +15,7 @@ from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 from tests.clocks import Clock
-from tests.service.life_kit import (
+from tests.service.expiry_kit import (
     DAY,
     MEMORY,
     RecordingHook,

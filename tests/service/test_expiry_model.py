@@ -20,7 +20,7 @@ from holdfast.lifecycle.settings import LifeSettings
 from holdfast.stores import open_store
 from holdfast.stores.base import Store
 from tests.clocks import Clock
-from tests.service.life_kit import MEMORY, RecordingHook, ref, rows, state
+from tests.service.expiry_kit import MEMORY, RecordingHook, ref, rows, state
 
 T = TypeVar("T")
 TTL, CAP = 300_000, 3
