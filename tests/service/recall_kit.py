@@ -28,7 +28,7 @@ from tests.stores.servers import Postgres, Server, reached
 
 PLACES = ("sqlite", "postgres", "mysql", "redis")
 SHARED = ("postgres", "pgvector", "mysql")
-"""Where all servers have one index, beside the sessions."""
+"""Databases in which all servers share one index, stored with the sessions."""
 QUESTIONS = ("gate code", "soup with kelp", "when does the ferry leave", "order ORD-17", "会議", "code kelp ferry")
 REMEMBERED = ("any allergies to peanuts?", "where does she live, in Porto?", "gate code", "when does the ferry leave")
 

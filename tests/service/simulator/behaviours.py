@@ -1,6 +1,6 @@
-"""What chat clients do with the history that they show: each a function from a client and a source of chance to a request.
+"""What chat clients do with the history that they show: each behaviour is a function from a client and a random source to a request.
 
-A behaviour that a client's history is too short for answers None.
+A behaviour returns None if the client's history is too short for it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def user(content: Any) -> Data:
 
 
 def picture(name: str) -> Data:
-    """A part with an image of its own. Its bytes need not be one."""
+    """Return a part with an image of its own. Its bytes need not be an image."""
     return {"type": "image_url", "image_url": {"url": f"https://example.test/{name}.png"}}
 
 
 def next_words(person: Person, chance: Random) -> Data:
-    """The next message of a user: the common opening, some words, some with an image."""
+    """Return the next user message: the common opening or some words, sometimes with an image."""
     if not person.view and chance.random() < 0.6:
         return user(OPENINGS[0])
     word = person.word()
@@ -40,18 +40,18 @@ def next_words(person: Person, chance: Random) -> Data:
 
 
 def unanswered(person: Person) -> bool:
-    """Whether the history ends with calls that want results."""
+    """Return True if the history ends with calls that need results."""
     return bool(person.view and person.view[-1].get("tool_calls"))
 
 
 def results(person: Person) -> list[Data]:
-    """Results of the calls at the end."""
+    """Return results of the calls at the end."""
     calls = person.view[-1].get("tool_calls") or []
     return [{"role": "tool", "tool_call_id": call["id"], "content": f"result {person.word()}"} for call in calls]
 
 
 def going_on(person: Person, chance: Random) -> list[Data]:
-    """What the client has to say now."""
+    """Return the client's next messages."""
     return results(person) if unanswered(person) else [next_words(person, chance)]
 
 
@@ -85,7 +85,7 @@ def as_clients_write(person: Person, view: list[Data], chance: Random, *, from_:
 
 
 def _renamed(message: Data) -> Data:
-    """The same calls or result under other ids, arguments with their keys turned round."""
+    """Return the same calls or result with other ids, and arguments with their keys reversed."""
     if message["role"] == "tool":
         return {**message, "tool_call_id": f"toolu_{message['tool_call_id']}"}
     calls = []
@@ -111,7 +111,7 @@ def _visible(person: Person) -> list[Data]:
 
 
 def _settled(person: Person) -> int:
-    """How much of the history is behind the last user message: open rounds of tools are resent as they are."""
+    """Return how much of the history comes before the last user message: open tool rounds are resent unchanged."""
     return next((at for at in range(len(person.view) - 1, -1, -1) if person.view[at]["role"] == "user"), 0)
 
 
@@ -131,19 +131,19 @@ def _whole(person: Person, chance: Random, new: list[Data]) -> list[Data]:
 
 
 def resend_all(person: Person, chance: Random) -> Ask:
-    """The usual one: the whole history and what is new."""
+    """Resend the whole history with the new messages, the usual behaviour."""
     new = going_on(person, chance)
     return Ask(sent=_whole(person, chance, new), view=[*person.view, *new], **_options(person, chance))
 
 
 def send_new(person: Person, chance: Random) -> Ask:
-    """What is new alone, to a session that it names."""
+    """Send only the new messages to a named session."""
     new = going_on(person, chance)
     return Ask(sent=new, view=[*person.view, *new], **_options(person, chance, named=1))
 
 
 def truncate(person: Person, chance: Random) -> Ask | None:
-    """The last few messages only."""
+    """Send only the last few messages."""
     shown = _visible(person)
     if unanswered(person) or len(shown) < 4:
         return None
@@ -153,7 +153,7 @@ def truncate(person: Person, chance: Random) -> Ask | None:
 
 
 def compact(person: Person, chance: Random) -> Ask | None:
-    """A summary in place of the older part."""
+    """Send a summary in place of the older part."""
     shown = _visible(person)
     if unanswered(person) or len(shown) < 6:
         return None
@@ -163,7 +163,7 @@ def compact(person: Person, chance: Random) -> Ask | None:
 
 
 def head_and_tail(person: Person, chance: Random) -> Ask | None:
-    """The beginning and the end, with or without a note between them."""
+    """Send the beginning and the end, with or without a note between them."""
     shown = _visible(person)
     if unanswered(person) or len(shown) < 8:
         return None
@@ -175,7 +175,7 @@ def head_and_tail(person: Person, chance: Random) -> Ask | None:
 
 
 def edit_user(person: Person, chance: Random) -> Ask | None:
-    """An earlier message of the user's said otherwise; what came behind it is gone."""
+    """Change an earlier user message and drop what came after it."""
     places = [at for at, message in enumerate(person.view) if message["role"] == "user"]
     if not places:
         return None
@@ -188,7 +188,7 @@ def edit_user(person: Person, chance: Random) -> Ask | None:
 
 
 def edit_in_place(person: Person, chance: Random) -> Ask | None:
-    """An earlier message said otherwise, and all that came behind it left as it was."""
+    """Change an earlier message and keep everything after it."""
     if unanswered(person):
         return None
     shown = _visible(person)
@@ -202,7 +202,7 @@ def edit_in_place(person: Person, chance: Random) -> Ask | None:
 
 
 def edit_assistant(person: Person, chance: Random) -> Ask | None:
-    """Words put into the assistant's mouth, and the next message behind them."""
+    """Change an assistant message, and send the next message after it."""
     places = [at for at, one in enumerate(person.view) if one["role"] == "assistant" and visible(one)]
     if not places:
         return None
@@ -216,7 +216,7 @@ def edit_assistant(person: Person, chance: Random) -> Ask | None:
 
 
 def regenerate(person: Person, chance: Random) -> Ask | None:
-    """The history up to the user's last message, or an earlier one: another reply is wanted."""
+    """Send the history up to the last or an earlier user message, to get another reply."""
     places = [at for at, message in enumerate(person.view) if message["role"] == "user"]
     if not places or person.view[-1]["role"] == "user":
         return None
@@ -230,7 +230,7 @@ def regenerate(person: Person, chance: Random) -> Ask | None:
 
 
 def go_back(person: Person, chance: Random) -> Ask | None:
-    """Another branch taken up again."""
+    """Continue an earlier branch."""
     if not person.branches:
         return None
     at = chance.randrange(len(person.branches))
@@ -239,7 +239,7 @@ def go_back(person: Person, chance: Random) -> Ask | None:
 
 
 def switch_off(person: Person, chance: Random) -> Ask:
-    """No matching: a new session with all that is sent."""
+    """Start a new session with the whole history, without session matching."""
     ask = resend_all(person, chance)
     ask.named, ask.match = False, "off"
     return ask
@@ -253,21 +253,21 @@ def say_it_is_whole(person: Person, chance: Random) -> Ask:
 
 
 def model_breaks(person: Person, chance: Random) -> Ask:
-    """The model goes away before its first word, or behind some."""
+    """The model fails before its first word, or after some."""
     ask = (send_new if chance.random() < 0.4 and person.session_id else resend_all)(person, chance)
     ask.breaks = chance.randint(0, 4)
     return ask
 
 
 def hang_up(person: Person, chance: Random) -> Ask:
-    """The client goes away: before the answer, or in the middle of it."""
+    """The client disconnects before the answer, or during it."""
     ask = (send_new if chance.random() < 0.4 and person.session_id else resend_all)(person, chance)
     ask.stream, ask.hang_up = True, chance.randint(1, 5)
     return ask
 
 
 def try_again(person: Person, chance: Random) -> Ask | None:
-    """The same request once more, after one that failed: the history ends with what has no answer."""
+    """Send the same request again after a failure: the history ends with unanswered messages."""
     if not person.view or person.view[-1]["role"] == "assistant":
         return None
     sent = as_clients_write(person, person.view, chance, from_=_settled(person))

@@ -1,6 +1,6 @@
-"""The gateway's ASGI app in the test's own process, a model that the test speaks for, and a client that may hang up.
+"""The gateway's ASGI app in the test's process, a model controlled by the test, and a client that may disconnect.
 
-No socket: thousands of requests in seconds, and a client goes away at the very message that a test says.
+There is no socket: it handles thousands of requests in seconds, and a client disconnects at exactly the message that a test names.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ CHAT = "/v1/chat/completions"
 
 
 class Speaker:
-    """A model that answers with the message that `say` makes of a request's body, word by word.
+    """A model that answers with the message that `say` makes of the request, word by word.
 
-    Where `breaks` is a number, the next answer breaks off after so many chunks, once.
+    If `breaks` is a number, the next answer breaks off after that many chunks, once.
     """
 
     name = "speaker"
@@ -56,7 +56,7 @@ class Speaker:
 
 @dataclass(kw_only=True)
 class Answer:
-    """What a client got."""
+    """What a client received."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class Answer:
 
     @property
     def events(self) -> list[Data]:
-        """What a stream said, error events too."""
+        """The events of a stream, including errors."""
         lines = [line.removeprefix(b"data: ") for line in self.body.split(b"\n") if line.startswith(b"data: ")]
         return [json.loads(line) for line in lines if line != b"[DONE]"]
 
@@ -78,7 +78,7 @@ class Answer:
 
     @property
     def last(self) -> Data:
-        """The completion, or the last event: where the session is told."""
+        """The completion, or the last event, which names the session."""
         said: Data = self.events[-1] if self.streamed else self.json
         return said
 
@@ -105,7 +105,7 @@ class Answer:
 
 
 class Door:
-    """A `Holdfast`, the app before it and the model behind it."""
+    """A `Holdfast`, the app in front of it and its model."""
 
     def __init__(self, hf: Holdfast, speaker: Speaker) -> None:
         self.hf = hf
@@ -123,7 +123,7 @@ class Door:
         leave: asyncio.Event | None = None,
         address: str = "127.0.0.1",
     ) -> Answer:
-        """One request; with `hang_up` the client goes away after so many messages of the answer, or when `leave` is set."""
+        """Send a request; with `hang_up` the client disconnects after that many messages of the answer, or when `leave` is set."""
         answer, gone, sent = Answer(), leave or asyncio.Event(), 0
         path, _, query = path.partition("?")
         content = b"" if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
@@ -171,11 +171,11 @@ class Door:
         return answer
 
     async def chat(self, messages: Sequence[Data], *, headers: Mapping[str, str] | None = None, **body: Any) -> Answer:
-        """A request to the gateway."""
+        """Send a chat request to the gateway."""
         return await self("POST", CHAT, {"model": "m", "messages": list(messages), **body}, headers)
 
     async def log(self, session_id: str, user: str = "default", *, retired: bool = False) -> tuple[Entry, ...]:
-        """A session's entries: the live path, or all."""
+        """Return a session's entries: the live path, or all."""
         return await self.hf.store.entries(SessionRef(user, session_id), retired=retired)
 
 
@@ -183,7 +183,7 @@ class Door:
 async def opened(
     say: Callable[[Data], Data | str] = lambda _: "r", url: str = "sqlite://:memory:", **settings: Any
 ) -> AsyncIterator[Door]:
-    """A door with a model that says what `say` makes of each request."""
+    """Open a door with a model that answers each request with `say`."""
     speaker = Speaker(say)
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=speaker)})
     async with Holdfast(url, roster=roster, **settings) as hf:

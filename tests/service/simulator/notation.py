@@ -1,7 +1,7 @@
-"""Conversations as short words, as the reference tables write them: `u1 tc1 t1 a1 u2'`.
+"""Conversations as short words, as in the reference tables: `u1 tc1 t1 a1 u2'`.
 
-`u` is a user's message, `a` an assistant's, `tc` one with a tool call, `t` a call's result, `sys` a system prompt. A mark
-behind (`u2'`) says something else at the same place.
+`u` is a user message, `a` an assistant message, `tc` one with a tool call, `t` a tool result, `sys` a system prompt. A mark after the number
+(`u2'`) means another text at the same place.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _WORD = re.compile(r"(tc|t|u|a|r|sys)(.*)")
 
 
 def message(word: str) -> Data:
-    """The message that a word stands for."""
+    """Return the message for a word."""
     kind, number = _WORD.fullmatch(word).groups()  # type: ignore[union-attr]  # a word that is none fails the test
     if kind == "tc":
         function = {"name": "find", "arguments": json.dumps({"number": number, "deep": {"b": 1, "a": [2]}})}
@@ -40,7 +40,7 @@ def messages(words: str) -> list[Data]:
 
 
 def words(entries: Iterable[Any]) -> str:
-    """A conversation in words: entries of a log, or messages as dicts."""
+    """Return a conversation as words: entries of a log, or messages as dicts."""
     return " ".join(map(_word, entries))
 
 

@@ -1,4 +1,4 @@
-"""Which session a request belongs to, and what becomes of its log: slow and obvious, by comparing everything with everything.
+"""A slow and obvious reference for session matching: which session a request belongs to, and how its log changes.
 
 Written from docs/reconcile.md alone. It knows no digests and no store: each message of a log has the path that led to it.
 """
@@ -16,7 +16,7 @@ RUN = 3
 
 
 def text(message: Data) -> str:
-    """The words of a message, without white space behind them."""
+    """Return the words of a message without trailing white space."""
     content = message.get("content")
     if isinstance(content, list):
         content = "".join(part.get("text") or "" for part in content)
@@ -34,7 +34,7 @@ def visible(message: Data) -> bool:
 
 
 def said(message: Data) -> Any:
-    """What a message says, without ids of calls."""
+    """Return the content of a message without call ids."""
     calls = [
         (one["function"]["name"], json.loads(one["function"]["arguments"])) for one in message.get("tool_calls") or ()
     ]
@@ -53,7 +53,7 @@ class Entry:
     """An interrupted reply, of which a client may have seen less."""
 
     def same(self, sent: Data) -> bool:
-        """Whether a client may have sent this message like that."""
+        """Return True if a client may have sent this message in that form."""
         if said(self.message) == said(sent):
             return True
         if self.message["role"] != sent["role"] or not visible(sent) or not visible(self.message):
@@ -79,11 +79,11 @@ class Log:
         return [self.entries[seq].message for seq in path]
 
     def seen(self, path: Sequence[int]) -> list[Entry]:
-        """The visible entries of a path."""
+        """Return the visible entries of a path."""
         return [self.entries[seq] for seq in path if visible(self.entries[seq].message)]
 
     def without_open_calls(self, tools: tuple[int, ...]) -> tuple[int, ...]:
-        """Tool messages up to the last one whose calls all have a result."""
+        """Return tool messages up to the last one whose calls all have a result."""
         starts = [at for at, seq in enumerate(tools) if self.entries[seq].message.get("tool_calls")]
         if not starts:
             return tools
@@ -92,7 +92,7 @@ class Log:
         return tools if wanted == sorted(one["tool_call_id"] for one in told) else tools[: starts[-1]]
 
     def tools_behind(self, entry: Entry) -> tuple[int, ...]:
-        """Tool messages that follow an entry: on the live path, else on the branch that was written last."""
+        """Return the tool messages after an entry: on the live path, else on the branch that was written last."""
         paths = [self.live] if entry.seq in self.live else [one.path for one in self.entries.values()]
         found: tuple[int, ...] = ()
         for path in paths:
@@ -106,7 +106,7 @@ class Log:
 
 @dataclass
 class Landing:
-    """Where a request comes to, and what is expected of it."""
+    """Where a request belongs, and the expected result."""
 
     log: Log | None
     """None: a new session."""
@@ -119,7 +119,7 @@ class Landing:
 
 @dataclass(frozen=True)
 class Common:
-    """The last message that both share."""
+    """The last message that both have in common."""
 
     log: Log
     entry: Entry
@@ -154,7 +154,7 @@ def land(
 
 
 def _continued(logs: Sequence[Log], sent: list[Data], system: str | None, mode: str) -> list[Landing]:
-    """The sessions that the request simply continues, longest first; they come before any that would be edited."""
+    """Return the sessions that the request simply continues, longest first; they come before any edit."""
     shown = [message for message in sent if visible(message)]
     found: list[tuple[int, Log]] = []
     for log in logs:
@@ -204,7 +204,7 @@ def _runs(logs: Sequence[Log], sent: list[Data], prefix: Common | None) -> list[
 
 
 def _in_session(log: Log, sent: list[Data], system: str | None, mode: str) -> list[Landing]:
-    """What becomes of a log; first what is wanted, then what may be as well."""
+    """Return the possible results for a log, the preferred one first."""
     ways: list[Common | None] = []
     for like in (None, images):
         common = _goes_on(log, sent) or _prefix([log], sent, system, any_=True, like=like)
@@ -223,7 +223,7 @@ def _in_session(log: Log, sent: list[Data], system: str | None, mode: str) -> li
 
 
 def _goes_on(log: Log, sent: list[Data]) -> Common | None:
-    """The whole live path, where nothing but new words follow it: then no other branch is looked for."""
+    """Match the whole live path if only new messages follow it; other branches are not checked then."""
     shown, path = [message for message in sent if visible(message)], log.seen(log.live)
     more = shown[len(path) :]
     if not path or len(path) > len(shown) or any(message["role"] == "assistant" for message in more):
@@ -281,7 +281,7 @@ def _prefix(
 
 
 def _calls_in_common(log: Log, entry: Entry, sent: list[Data]) -> int:
-    """How many assistant messages with tool calls both have, each behind the same visible message."""
+    """Count the assistant messages with tool calls that both have, each after the same visible message."""
     there = [log.entries[seq].message for seq in (*entry.path, *log.tools_behind(entry))]
     count = sum(visible(message) for message in there)
     ours, theirs = _between(there, count), _between(sent, count)
@@ -293,7 +293,7 @@ def _calls_in_common(log: Log, entry: Entry, sent: list[Data]) -> int:
 
 
 def _between(messages: list[Data], count: int) -> list[list[Data]]:
-    """The messages with calls behind each of the first visible messages."""
+    """Return the messages with calls after each of the first visible messages."""
     found: list[list[Data]] = [[] for _ in range(count + 1)]
     at = 0
     for message in messages:
@@ -366,5 +366,5 @@ def _merged(common: Common, sent: list[Data]) -> Landing:
 
 
 def _same_tool(stored: Data, message: Data) -> bool:
-    """Ids aside: clients make new ones."""
+    """Compare without ids: clients generate new ones."""
     return bool(said(stored) == said(message))

@@ -1,4 +1,4 @@
-"""What the tests of the reference tables share: sessions with a given log, and what has become of them."""
+"""Shared by tests of the reference tables: sessions with a given log, and the resulting log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Data = dict[str, Any]
 
 
 async def stored(door: Door, log: str, session_id: str = "s", user: str = "default", system: str | None = None) -> None:
-    """A session whose log is that."""
+    """Create a session with that log."""
     session = await door.hf.session(session_id, user_id=user, system=system)
     if log:
         await session.append(messages(log))
@@ -25,7 +25,7 @@ async def live(door: Door, session_id: str = "s", user: str = "default") -> str:
 
 
 async def whole(door: Door, session_id: str = "s", user: str = "default") -> str:
-    """Retired messages too."""
+    """Return all messages, including retired ones."""
     return words(await door.log(session_id, user, retired=True))
 
 
@@ -35,7 +35,7 @@ def good(answer: Answer) -> Answer:
 
 
 def picture(red: int) -> Data:
-    """A part with an image of one pixel."""
+    """Return a part with a one-pixel image."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -47,12 +47,12 @@ def picture(red: int) -> Data:
 
 
 def shown(word: str, *parts: Data) -> Data:
-    """A user's message with pictures."""
+    """Return a user message with images."""
     return {"role": "user", "content": [{"type": "text", "text": word}, *parts]}
 
 
 def pictures(prompt: list[Data]) -> list[str]:
-    """The images in a prompt."""
+    """Return the images in a prompt."""
     parts = [part for one in prompt if isinstance(one["content"], list) for part in one["content"]]
     return [part["image_url"]["url"] for part in parts if part["type"] == "image_url"]
 

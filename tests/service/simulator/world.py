@@ -1,4 +1,4 @@
-"""Two tenants, their users and all their sessions: sends what a client wants sent, and holds everything against the rules."""
+"""Two tenants, their users and all their sessions: sends what clients want to send, and checks everything against the rules."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TENANTS = ("acme", "umbra")
 
 @dataclass(kw_only=True)
 class Ask:
-    """A request, and what is to happen while it is answered."""
+    """A request, and what happens while it is answered."""
 
     sent: list[Data]
     view: list[Data]
@@ -41,7 +41,7 @@ class Ask:
 
 @dataclass(kw_only=True)
 class Person:
-    """A client: whose it is, what it shows, and what it showed before it changed its past."""
+    """A client: its user, its history, and its history before it was edited."""
 
     owner: tuple[str, str]
     name: str
@@ -55,13 +55,13 @@ class Person:
     """Shows no images but the newest."""
 
     def word(self) -> str:
-        """Something that nobody of another name says."""
+        """Return a text that no client of another name sends."""
         self.count += 1
         return f"{self.name}.{self.count}"
 
 
 class World:
-    """What there is, as it should be, and the doors to what there really is."""
+    """The expected state, and access to the real one."""
 
     def __init__(self, doors: dict[str, Door], speaker: Speaker) -> None:
         self.doors = doors
@@ -77,7 +77,7 @@ class World:
         speaker.say = lambda _: self.reply
 
     async def ask(self, person: Person, ask: Ask, reply: Data | str) -> Answer:
-        """Send a request as its client, look at everything, and let the client show the reply."""
+        """Send a request as its client, check everything, and let the client show the reply."""
         self.clock += 1
         self.reply, self.speaker.breaks = reply, ask.breaks
         mine = self.logs.setdefault(person.owner, [])
@@ -102,7 +102,7 @@ class World:
         person.session_id, person.view = log.id, list(ask.view)
         seen = answer.message if answer.status == 200 and answer.body else {}
         if broken:
-            seen.pop("tool_calls", None)  # half a call is shown by nobody
+            seen.pop("tool_calls", None)  # no client shows a partial call
             if seen.get("content") and self.clock % 2:  # the last word that was sent need not have been shown
                 seen["content"] = " ".join(seen["content"].split()[:-1])
         if seen.get("content") or seen.get("tool_calls"):
@@ -110,7 +110,7 @@ class World:
         return answer
 
     async def again(self, person: Person, ask: Ask, first: Answer, reply: Data | str) -> None:
-        """The very same request once more: what was answered is answered again, what was not gets its answer now."""
+        """Send the same request again: an answered one gets the same answer, an unanswered one is answered now."""
         tenant, body, headers = self.last
         log = next(log for log in self.logs[person.owner] if log.id == person.session_id)
         before, prompts, self.reply = log.messages(log.live), len(self.speaker.prompts), reply
@@ -126,7 +126,7 @@ class World:
             return
         if before[-1]["role"] == "assistant":
             before.pop()  # what arrived of the first reply makes room
-        finished = len(self.speaker.prompts) == prompts  # whoever hung up had missed the last bytes only
+        finished = len(self.speaker.prompts) == prompts  # the client disconnected only before the last bytes
         await self._check(person, log, Landing(log, set(), before), broken=finished)
         person.view = [*ask.view, {**answer.message, "role": "assistant"}]
 
@@ -169,7 +169,7 @@ class World:
         return await self.doors[tenant]("POST", "/v1/chat/completions", body, headers, hang_up=ask.hang_up)
 
     def _landed(self, person: Person, landing: Landing, session_id: str, ask: Ask) -> Log:
-        """The session that it came to is the one that the rules say."""
+        """Check that the request came to the session that the rules name."""
         mine = self.logs[person.owner]
         if landing.log is not None:
             assert session_id == landing.log.id, (session_id, landing.log.id)
@@ -180,7 +180,7 @@ class World:
         return log
 
     async def _changed(self, person: Person) -> str:
-        """The one session of somebody that is not as it was: whoever hung up early was not told which."""
+        """Return the one session of the client that changed: a client that disconnected early did not learn its id."""
         now = await self._versions()
         (found,) = [key for key, version in now.items() if self.versions.get(key) != version]
         assert found[:2] == person.owner
@@ -195,7 +195,7 @@ class World:
         return found
 
     async def _check(self, person: Person, log: Log, landing: Landing, *, broken: bool) -> None:
-        """The log is as expected, nothing of it is lost, and no other session has changed."""
+        """Check that the log is as expected, nothing of it is lost, and no other session has changed."""
         tenant, user = person.owner
         now = await self._versions()
         before, self.versions = self.versions, now
@@ -232,7 +232,7 @@ class World:
         log.used = self.clock
 
     def _check_prompt(self, prompts: list[list[Data]], ask: Ask, landing: Landing) -> None:
-        """What the model was sent is legal, is the live path, and ends where the user's words do."""
+        """Check that the prompt is valid, is the live path, and ends with the user's messages."""
         for prompt in prompts:
             assert refused(prompt) == []
             said_last = next((one for one in reversed(ask.sent) if one["role"] == "user"), None)
@@ -240,12 +240,12 @@ class World:
                 assert text(said_last) in [text(one) for one in prompt if one["role"] == "user"]
             shown = [said(one) for one in prompt if one["role"] not in ("system", "developer") and visible(one)]
             wanted = [said(one) for one in landing.live if visible(one)]
-            # Results whose call has gone are told in words, as a message more.
+            # Results without their call are described in text, in one more message.
             rest = iter(shown)
             assert all(one in rest for one in wanted)
 
     async def verify(self) -> None:
-        """Every chain of digests holds."""
+        """Check every chain of digests."""
         for logs in self.logs.values():
             for log in logs:
                 tenant, user = log.owner
@@ -254,7 +254,7 @@ class World:
 
 
 class Ticks:
-    """A clock that goes on whenever it is read."""
+    """A clock that advances whenever it is read."""
 
     def __init__(self) -> None:
         self.now = 1_700_000_000_000
@@ -266,7 +266,7 @@ class Ticks:
 
 @asynccontextmanager
 async def world(**settings: Any) -> AsyncIterator[World]:
-    """Both tenants on one store."""
+    """Open both tenants on one store."""
     speaker, clock = Speaker(lambda _: ""), Ticks()
 
     def roster() -> Roster:
