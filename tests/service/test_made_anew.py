@@ -1,4 +1,6 @@
-"""A session that is deleted and made anew under its name: what was under way for the old one never reaches the new one."""
+"""A session is deleted and created again under the same id: work in progress for the old session never reaches the
+new one.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ def url(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path}/chat.db"
 
 
-def said(messages: list[dict[str, Any]]) -> list[Any]:
+def contents_of(messages: list[dict[str, Any]]) -> list[Any]:
     return [message.get("content") for message in messages]
 
 
-async def test_another_process_that_remembers_the_old_one_sends_nothing_of_it(url: str) -> None:
+async def test_another_process_with_the_old_session_cached_sends_nothing_of_it(url: str) -> None:
     clock = Clock()
     async with Holdfast(url, clock=clock) as a, Holdfast(url, clock=clock) as b:
         old = await a.session("x")
@@ -43,10 +45,10 @@ async def test_another_process_that_remembers_the_old_one_sends_nothing_of_it(ur
         await new.append(["what is 2+2?"])
         await new.append([{"role": "assistant", "content": "4"}])
         async with old.turn("and 3+3?") as turn:
-            assert said(turn.messages) == ["hello", "hi", "what is 2+2?", "4", "and 3+3?"]
+            assert contents_of(turn.messages) == ["hello", "hi", "what is 2+2?", "4", "and 3+3?"]
 
 
-async def test_a_turn_under_way_does_not_answer_in_the_new_one(url: str) -> None:
+async def test_running_turn_does_not_store_its_reply_in_the_recreated_session(url: str) -> None:
     async with Holdfast(url, clock=Clock()) as hf:
         session = await hf.session("x")
 
@@ -58,10 +60,10 @@ async def test_a_turn_under_way_does_not_answer_in_the_new_one(url: str) -> None
 
         with pytest.raises(SessionNotFound):
             await under_way()
-        assert said(await session.messages()) == ["hello, new topic"]
+        assert contents_of(await session.messages()) == ["hello, new topic"]
 
 
-async def test_a_turn_under_way_does_not_send_the_new_one(url: str) -> None:
+async def test_running_turn_does_not_send_the_recreated_session(url: str) -> None:
     async with Holdfast(url, clock=Clock()) as hf:
         session = await hf.session("x")
         async with session.turn("my diagnosis is X") as turn:
@@ -71,7 +73,7 @@ async def test_a_turn_under_way_does_not_send_the_new_one(url: str) -> None:
                 await turn.next()
 
 
-async def test_a_summary_of_the_old_one_is_not_laid_over_the_new_one(url: str) -> None:
+async def test_summary_of_the_old_session_is_not_stored_for_the_recreated_one(url: str) -> None:
     begun, goes_on = asyncio.Event(), asyncio.Event()
 
     async def slow(*_: Any, **__: Any) -> str:
@@ -93,7 +95,7 @@ async def test_a_summary_of_the_old_one_is_not_laid_over_the_new_one(url: str) -
         assert await session.compactions() == ()
 
 
-async def test_a_content_of_the_old_one_is_not_named_in_the_new_one(url: str) -> None:
+async def test_artifact_of_the_old_session_is_not_stored_in_the_recreated_one(url: str) -> None:
     begun, goes_on = asyncio.Event(), asyncio.Event()
 
     async def body() -> AsyncIterator[bytes]:
@@ -114,8 +116,8 @@ async def test_a_content_of_the_old_one_is_not_named_in_the_new_one(url: str) ->
         assert list(await session.artifacts.list()) == []
 
 
-async def test_an_end_of_the_old_one_is_not_told_with_the_new_one(url: str) -> None:
-    """Not even as a retry; the end of what was deleted is over."""
+async def test_failed_end_hook_of_the_old_session_is_not_retried_with_the_new_one(url: str) -> None:
+    """The ending of a deleted session is dropped, retries included."""
     clock, told = Clock(), []
     async with Holdfast(url, clock=clock, life=LifeSettings(sweep=False)) as hf:
 

@@ -1,4 +1,6 @@
-"""The marker of a session: one for all servers of a store and after a restart, and none that another store would work out."""
+"""The marker of a session is the same on all servers of a store and after a restart, and another store cannot compute
+it.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ BUDGET = 300
 SETTINGS = ContextSettings("digest", {"budget": 400})
 
 
-async def told(hf: Holdfast, turns: int = 8) -> str:
-    """The digest of a session of so many turns; what is there already is only looked at."""
+async def build_digest(hf: Holdfast, turns: int = 8) -> str:
+    """Return the digest of a session with this many turns; append the turns only if the session is empty."""
     session = await hf.session("a")
     if not await session.messages():
         for at in range(turns):
@@ -40,20 +42,20 @@ def marker_in(text: str) -> str:
     return found[1]
 
 
-async def test_two_servers_and_a_restart_give_the_same_bytes(tmp_path: Path) -> None:
+async def test_two_servers_and_a_restart_produce_the_same_digest(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/one.db"
     async with holdfast.open(url) as one, holdfast.open(url) as two:
-        first = await told(one)
+        first = await build_digest(one)
         assert await digest_of(two) == first
     async with holdfast.open(url) as later:
         assert await digest_of(later) == first
 
 
-async def test_another_store_another_session_and_another_tenant_have_other_markers(tmp_path: Path) -> None:
+async def test_markers_differ_between_stores_sessions_and_tenants(tmp_path: Path) -> None:
     markers = set()
     for name in ("one", "two"):
         async with holdfast.open(f"sqlite:///{tmp_path}/{name}.db") as hf:
-            markers.add(marker_in(await told(hf)))
+            markers.add(marker_in(await build_digest(hf)))
             other = await hf.session("b")
             markers.add(await hf.engine.markers.derive(await hf.store.get(other.ref)))
             tenant = hf.store.for_tenant("acme")
@@ -61,19 +63,19 @@ async def test_another_store_another_session_and_another_tenant_have_other_marke
     assert len(markers) == 4
 
 
-async def test_a_fork_has_a_marker_of_its_own(tmp_path: Path) -> None:
+async def test_fork_has_its_own_marker(tmp_path: Path) -> None:
     async with holdfast.open(f"sqlite:///{tmp_path}/one.db") as hf:
-        first = marker_in(await told(hf))
+        first = marker_in(await build_digest(hf))
         forked = await (await hf.session("a")).fork(7)
         context = await forked.context("digest", budget=BUDGET)
         found = [one["content"] for one in context.messages if str(one["content"]).startswith("[Condensed")]
         assert marker_in(str(found[0])) != first
 
 
-async def test_a_prompt_that_was_sent_is_made_again_after_an_import_and_after_turns_that_follow_it(
+async def test_sent_prompt_is_rebuilt_identically_after_an_import_and_further_turns(
     tmp_path: Path,
 ) -> None:
-    """The marker is stored with the call: what the session was sent in its old place has the old one."""
+    """The marker is stored with the call, so an imported session keeps the old marker in its prompts."""
     async with open_holdfast(SETTINGS, f"sqlite:///{tmp_path}/one.db") as hf:
         sent = await run_turns(hf, 8)
         data = await hf.export(SessionRef("ada", "s"), retired=True, calls=True)

@@ -1,7 +1,6 @@
-"""Which session a request is recognised as: the tables of what mistral.rs does and promises, as tests of the gateway.
-
-Rows are those of `mistralrs-and-nexo.md`, 1.9b (match), by their promised side; where docs/reconcile.md says otherwise, it holds,
-and the test says so. Words are those of the tables; `r` is what the model answers to the request of the row.
+"""Session matching: the tables of what mistral.rs does and promises, as tests of the gateway. Rows follow the
+promised behaviour; where docs/reconcile.md differs, it takes precedence, and the test says so. Words are those of
+the tables; `r` is the model's answer to the request of the row.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from tests.service.simulator.vectors import good, live, stored, whole
 Data = dict[str, Any]
 
 
-async def landed(door: Door, sent: list[Data] | str, **body: Any) -> str:
-    """Which session a request without id comes to, of a user that is named: its id, or `new`."""
+async def find_match(door: Door, sent: list[Data] | str, **body: Any) -> str:
+    """Send a request without an id for a named user and return the id of the matched session, or `new`."""
     sender = {"user": "default", **body}
     answer = good(await door.chat(messages(sent) if isinstance(sent, str) else sent, **sender))
     known = {"s", "A", "B", "C"}
@@ -29,90 +28,89 @@ async def landed(door: Door, sent: list[Data] | str, **body: Any) -> str:
 
 @pytest.mark.parametrize("order", ["A B", "B A"])
 async def test_the_longest_match_wins(order: str) -> None:
-    """Whichever was made first, and however often it is tried."""
+    """The order of creation does not matter, and repeating the request does not either."""
     logs = {"A": "u1", "B": "u1 a1 u2"}
     for _ in range(20):
         async with opened() as door:
             for name in order.split():
                 await stored(door, logs[name], name)
-            assert await landed(door, "u1 a1 u2 a2 u3") == "B"
+            assert await find_match(door, "u1 a1 u2 a2 u3") == "B"
             assert await live(door, "B") == "u1 a1 u2 a2 u3 r"
             assert await live(door, "A") == "u1"
 
 
 async def test_the_longest_match_wins_over_the_latest() -> None:
-    """A longer prefix in common beats one that was used a moment ago."""
+    """A longer common prefix beats a more recently used session."""
     async with opened() as door:
         await stored(door, "u1 a1 u2 a2", "A")
         await stored(door, "u1 a1", "B")
-        assert await landed(door, "u1 a1 u2 a2 u3") == "A"
+        assert await find_match(door, "u1 a1 u2 a2 u3") == "A"
 
 
 @pytest.mark.parametrize(
     ("log", "sent"),
     [
-        ("u1", "u1"),  # one message in common, and no assistant's
+        ("u1", "u1"),  # one message in common, and none of the assistant's
         ("u1 a1", "u1"),
         ("u1 a1", "u1 u2"),
         ("u1 a1", "u1 a1' u2"),
         ("u1 a1", "u1' a1 u2"),
-        ("u1 a1 u2 a2", "u1' a1 u2 a2 u3"),  # an edited opening is no omission: it skips no more than it brings
+        ("u1 a1 u2 a2", "u1' a1 u2 a2 u3"),  # an edited opening is not an omission: it does not skip more than it adds
         ("tc1 t1", "u1 a1 u2"),  # nothing visible in it
         ("", "u1 a1 u2"),
         ("u1 a1 u2 a2", "a2 u3"),  # too little of a run
     ],
 )
-async def test_what_is_not_recognised(log: str, sent: str) -> None:
-    """A new session, and the one that is there stays as it is."""
+async def test_unmatched_requests_start_a_new_session(log: str, sent: str) -> None:
     async with opened() as door:
         await stored(door, log)
-        assert await landed(door, sent) == "new"
+        assert await find_match(door, sent) == "new"
         assert await whole(door) == log
 
 
-async def test_an_empty_request_is_none() -> None:
+async def test_empty_request_is_rejected() -> None:
     async with opened() as door:
         await stored(door, "u1 a1")
         assert (await door.chat([])).status == 400
         assert await live(door) == "u1 a1"
 
 
-async def test_a_log_that_is_longer_than_the_request() -> None:
-    """Not "none", as with mistral.rs: the longest prefix in common counts (section 6, 2), and what is behind it is retired."""
+async def test_log_that_is_longer_than_the_request_matches_and_is_edited() -> None:
+    """mistral.rs finds no match here; Holdfast matches the longest common prefix and retires the messages after it."""
     async with opened() as door:
         await stored(door, "u1 a1 u2 a2 u3")
-        assert await landed(door, "u1 a1 u2") == "s"
+        assert await find_match(door, "u1 a1 u2") == "s"
         assert await live(door) == "u1 a1 u2 r"
         assert await whole(door) == "u1 a1 u2 a2 u3 r"
 
 
-async def test_the_same_system_prompt() -> None:
-    """Tool messages are skipped; an equal system prompt and one that is not said both match."""
+async def test_equal_or_missing_system_prompt_matches() -> None:
+    """Tool messages are skipped when matching."""
     for system in ("sys ", ""):
         async with opened() as door:
             await stored(door, "u1 tc1 t1 a1", system="sys")
-            assert await landed(door, f"{system}u1 a1 u2") == "s"
+            assert await find_match(door, f"{system}u1 a1 u2") == "s"
             assert await live(door) == "u1 tc1 t1 a1 u2 r"
 
 
-async def test_another_system_prompt_ranks_lower() -> None:
-    """Not "none", as with mistral.rs: it matches where nothing better does (section 6)."""
+async def test_different_system_prompt_ranks_lower() -> None:
+    """mistral.rs finds no match here; Holdfast matches if nothing better does."""
     async with opened() as door:
         await stored(door, "u1 a1", "A", system="sys")
-        assert await landed(door, "sys' u1 a1 u2") == "A"
+        assert await find_match(door, "sys' u1 a1 u2") == "A"
     async with opened() as door:
         await stored(door, "u1 a1", "A", system="sys")
         await stored(door, "u1 a1", "B", system="sys'")
-        assert await landed(door, "sys u1 a1 u2") == "A"
-        assert await landed(door, "sys' u1 a1 u3") == "B"
+        assert await find_match(door, "sys u1 a1 u2") == "A"
+        assert await find_match(door, "sys' u1 a1 u3") == "B"
 
 
-async def test_an_equal_system_prompt_comes_before_one_that_continues() -> None:
-    """Both have the same in common; the log with the other prompt ends there, the other goes on."""
+async def test_equal_system_prompt_ranks_above_a_log_that_continues() -> None:
+    """Both have the same prefix in common; the log with the other prompt ends there, the other one continues."""
     async with opened() as door:
         await stored(door, "u1 a1 u2 a2", "A", system="sys")
         await stored(door, "u1 a1", "B", system="sys'")
-        assert await landed(door, "sys u1 a1 u3") == "A"
+        assert await find_match(door, "sys u1 a1 u3") == "A"
 
 
 TOLD_APART: dict[str, Data] = {
@@ -131,64 +129,61 @@ THE_SAME: dict[str, Data] = {
 
 
 @pytest.mark.parametrize("how", TOLD_APART)
-async def test_what_counts(how: str) -> None:
-    """Nothing is in common then."""
+async def test_significant_differences_prevent_a_match(how: str) -> None:
     async with opened() as door:
         await stored(door, "u1 a1")
-        assert await landed(door, [TOLD_APART[how], *messages("a1 u2")]) == "new"
+        assert await find_match(door, [TOLD_APART[how], *messages("a1 u2")]) == "new"
 
 
 @pytest.mark.parametrize("how", THE_SAME)
-async def test_what_does_not_count(how: str) -> None:
+async def test_insignificant_differences_still_match(how: str) -> None:
     """A reader would call it the same message; the log keeps its own copy."""
     async with opened() as door:
         await stored(door, "u1 a1")
-        assert await landed(door, [THE_SAME[how], *messages("a1 u2")]) == "s"
+        assert await find_match(door, [THE_SAME[how], *messages("a1 u2")]) == "s"
         assert [entry.message.content for entry in await door.log("s")] == ["u1", "a1", "u2", "r"]
 
 
-async def test_reasoning_does_not_count() -> None:
-    """Neither where the log has it nor where the request does."""
+async def test_reasoning_is_ignored_when_matching() -> None:
     for there, sent in ((True, False), (False, True)):
         async with opened() as door:
             session = await door.hf.session("s")
             thought = {**message("a1"), "reasoning_content": "hm"}
             await session.append([message("u1"), thought if there else message("a1")])
-            assert await landed(door, [message("u1"), thought if sent else message("a1"), message("u2")]) == "s"
+            assert await find_match(door, [message("u1"), thought if sent else message("a1"), message("u2")]) == "s"
             assert (await door.log("s"))[1].message.extra == ({"reasoning_content": "hm"} if there else {})
 
 
-async def test_of_equal_ones_the_most_recently_used() -> None:
-    """And using it makes it the most recently used; the others stay as they were."""
+async def test_most_recently_used_of_equal_sessions_is_matched() -> None:
+    """The match makes it the most recently used one; the others are unchanged."""
     async with opened(clock=iter(range(10**12, 10**13)).__next__) as door:
         for name in ("A", "B", "C"):
             await stored(door, "u1 a1", name)
         await (await door.hf.session("A")).append(messages("u9"))
         await (await door.hf.session("A")).append(messages("a9"))
         before = {name: await door.hf.store.get(SessionRef("default", name)) for name in ("A", "B")}
-        assert await landed(door, "u1 a1 u2") == "C"  # A was used last, and would be edited
+        assert await find_match(door, "u1 a1 u2") == "C"  # A was used last, and would be edited
         assert {name: await door.hf.store.get(SessionRef("default", name)) for name in ("A", "B")} == before
-        assert await landed(door, "u1 a1 u3") == "B"
+        assert await find_match(door, "u1 a1 u3") == "B"
         await door.hf.delete(SessionRef("default", "B"))
         # Both would be edited now.
-        assert await landed(door, "u1 a1 u4") == "C"
+        assert await find_match(door, "u1 a1 u4") == "C"
 
 
-async def test_a_client_that_resends_its_tool_messages() -> None:
-    """Matched by what is visible on both sides, and not doubled; ids and the order of keys may have changed."""
+async def test_client_that_resends_tool_messages_is_matched() -> None:
+    """Matching uses what is visible on both sides, and nothing is stored twice; ids and the order of keys may differ."""
     other = json.loads(json.dumps(messages("u1 tc1 t1 a1 u2")).replace("call_1", "toolu_9"))
     function = other[1]["tool_calls"][0]["function"]
     function["arguments"] = json.dumps(dict(reversed(json.loads(function["arguments"]).items())), indent=2)
     for sent in (messages("u1 tc1 t1 a1 u2"), other):
         async with opened() as door:
             await stored(door, "u1 tc1 t1 a1")
-            assert await landed(door, sent) == "s"
+            assert await find_match(door, sent) == "s"
             assert await live(door) == "u1 tc1 t1 a1 u2 r"
             assert words(door.speaker.prompts[-1]) == "u1 tc1 t1 a1 u2"
 
 
 async def test_another_user_is_never_matched() -> None:
-    """The same words, another's session."""
     async with opened() as door:
         await stored(door, "u1 a1 u2 a2", user="ada")
         answer = good(await door.chat(messages("u1 a1 u2 a2 u3"), user="bob"))
@@ -198,21 +193,21 @@ async def test_another_user_is_never_matched() -> None:
 
 
 async def test_matching_can_be_switched_off() -> None:
-    """`session_match: off`: a new session each time; the next request is recognised as ever."""
+    """`session_match: off` starts a new session each time; the next request without it is matched again."""
     async with opened() as door:
         await stored(door, "u1 a1")
-        assert await landed(door, "u1 a1 u2", session_match="off") == "new"
+        assert await find_match(door, "u1 a1 u2", session_match="off") == "new"
         assert await live(door) == "u1 a1"
-        assert await landed(door, "u1 a1 u3") == "s"
+        assert await find_match(door, "u1 a1 u3") == "s"
 
 
-# -- what the client was sent (section 6) ----------------------------------------
+# -- what the client was sent ------------------------------------------------------
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("named", [False, True])
-async def test_text_before_a_tool_of_ours(stream: bool, named: bool) -> None:
-    """What was streamed before the tool ran and what came after it are one reply to the client, which resends them as one."""
+async def test_text_before_and_after_a_server_tool_is_one_reply_for_matching(stream: bool, named: bool) -> None:
+    """The client resends the text streamed before and after the tool as one message."""
 
     def look(number: str) -> str:
         """Look a number up."""
@@ -236,8 +231,8 @@ async def test_text_before_a_tool_of_ours(stream: bool, named: bool) -> None:
         await (await door.hf.session("s")).verify()
 
 
-async def test_a_reply_of_which_the_client_saw_less() -> None:
-    """An interrupted reply equals any beginning of it, with and without an id; more than it, or something else, does not."""
+async def test_interrupted_reply_matches_any_prefix_of_it() -> None:
+    """With and without an id; longer or different text is an edit."""
     for seen, known in (("one two", True), ("one", True), ("one two three", False), ("two", False)):
         for named in (False, True):
             async with opened() as door:

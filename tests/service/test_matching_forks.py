@@ -1,4 +1,4 @@
-"""Forks that requests cause: what they take of the session they match, and what becomes of that."""
+"""Forks caused by requests: what they copy from the matched session, and when they expire."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LOG = [
 ]
 
 
-async def test_a_matching_fork_takes_nothing_that_came_later() -> None:
-    """Messages with their tools and the system prompt; no state, metadata, artifacts, compactions, views, usage or pins."""
+async def test_matching_fork_copies_only_messages_and_the_system_prompt() -> None:
+    """No state, metadata, artifacts, compactions, views, usage or pins are copied."""
     async with life(MEMORY, Clock()) as hf:
         prompt = (Message(role="system", content="You are a bank."),)
         card = {"card": "4711"}
@@ -47,8 +47,8 @@ async def test_a_matching_fork_takes_nothing_that_came_later() -> None:
         assert await hf.export(session.ref, retired=True) == before
 
 
-async def test_a_matching_fork_expires_by_itself_and_counts() -> None:
-    """It counts toward the cap, its idleness begins with it, and no hook hears of an end of the parent."""
+async def test_matching_fork_expires_on_its_own_and_counts_toward_the_cap() -> None:
+    """Its idle time starts at the fork, and hooks for the end of the parent do not run for it."""
     clock = Clock()
     async with life(MEMORY, clock, max_sessions=2, session_ttl=3_600_000) as hf:
         ear = RecordingHook()

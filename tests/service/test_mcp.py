@@ -1,7 +1,6 @@
-"""Tools of MCP servers in turns: who has them, what the model is told, and that no server's failure is a turn's.
-
-The servers are programs of their own: a stub that misbehaves on request, over stdio and HTTP. Reference servers are in
-tests/edges/test_mcp_reference.py.
+"""Tools of MCP servers in turns: which agents have them, what the model receives, and that a server failure does not
+fail a turn. The servers are separate programs: a stub that misbehaves on request, over stdio and HTTP. Reference
+servers are in tests/edges/test_mcp_reference.py.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from tests.waiting import until
 
 
 def missing(**settings: Any) -> McpSettings:
-    """A server whose program is not there."""
+    """Return the settings of a server whose program does not exist."""
     return McpSettings(**{"name": "gone", "command": "/no/such/program", **settings})
 
 
@@ -51,69 +50,70 @@ async def served(script: Sequence[Any], *servers: McpSettings, **given: Any) -> 
         yield desk
 
 
-def offered(desk: Bench) -> list[str]:
+def offered_tools(desk: Bench) -> list[str]:
     return [tool["function"]["name"] for tool in desk.model.bodies[-1].get("tools", ())]
 
 
-async def result(desk: Bench) -> Any:
-    """The last tool result; of one that failed, the object that tells."""
+async def last_result(desk: Bench) -> Any:
+    """Return the last tool result; for a failed call, the parsed error object."""
     text = [entry.message.text for entry in await desk.log() if entry.message.role == "tool"][-1]
     return msgspec.json.decode(text) if text.startswith("{") else text
 
 
-def calls(tool: str, **arguments: Any) -> list[Any]:
-    """A call, and an answer behind it."""
+def call_script(tool: str, **arguments: Any) -> list[Any]:
+    """Return a script with one call of the tool and then an answer."""
     return [make_reply(None, ("c", f"stub_{tool}", arguments)), "answered"]
 
 
-# -- who has them --------------------------------------------------------------
+# -- which agents have the tools ----------------------------------------------------
 
 
-async def test_agents_have_them_by_name() -> None:
-    """The whole server, or one tool; nobody else is offered a tool of a server: neither plain clients nor agents without a list."""
+async def test_agents_get_server_tools_by_name() -> None:
+    """An agent lists the whole server or one tool; plain clients and agents without a list are offered no server
+    tools.
+    """
     async with served(["x"] * 4) as desk:
         await desk.ask("hi", agent="helper")
-        names = offered(desk)
+        names = offered_tools(desk)
         assert {"stub_shout", "stub_picture", "stub_slow"} <= set(names)
         assert "shout" not in names
         assert all(len(name) <= 64 and name.isascii() and "/" not in name and "." not in name for name in names)
         await desk.ask("hi", agent="narrow")
-        assert offered(desk) == ["stub_shout"]
+        assert offered_tools(desk) == ["stub_shout"]
         for agent in ("free", None):
             await desk.ask("hi", agent=agent)
-            assert offered(desk) == ["shout"]
+            assert offered_tools(desk) == ["shout"]
 
 
-async def test_names_of_a_server_that_are_written_the_same() -> None:
-    """Both tools are offered, and each call comes to its own."""
+async def test_tool_names_that_normalise_to_the_same_name_stay_distinct() -> None:
+    """Both tools are offered, and each call reaches its own tool."""
     async with served(["x"]) as desk:
         await desk.ask("hi", agent="helper")
-        names = [name for name in offered(desk) if name.startswith("stub_odd")]
+        names = [name for name in offered_tools(desk) if name.startswith("stub_odd")]
         assert len(set(names)) == 2
     heard = []
     for name in names:
-        async with served(calls(name.removeprefix("stub_"))) as desk:
+        async with served(call_script(name.removeprefix("stub_"))) as desk:
             await desk.ask("hi", agent="helper")
-            heard.append(await result(desk))
+            heard.append(await last_result(desk))
     assert sorted(heard) == ["odd", "odder"]
 
 
-async def test_allow_lists() -> None:
-    """`tools` says which are offered, `exclude_tools` which are not, `prefix` what stands before their names."""
+async def test_allow_and_exclude_lists_and_the_prefix_apply() -> None:
     listed = stub(tools=("s*", "die"), exclude_tools=("die", "sl*"), prefix="my-")
     async with served(["x"], listed) as desk:
         await desk.ask("hi", agent="helper")
-        assert offered(desk) == ["my-shout"]
+        assert offered_tools(desk) == ["my-shout"]
 
 
-async def test_a_misspelt_tool_is_told() -> None:
+async def test_misspelt_tool_is_reported() -> None:
     async with served([]) as desk:
         with pytest.raises(InvalidRequest, match="stub_shuot"):
             await desk.ask("hi", agent="wrong")
 
 
-def test_names_that_a_provider_takes() -> None:
-    """The same each time, never one that is taken, and different names stay different."""
+def test_tool_names_are_accepted_by_providers() -> None:
+    """Names are deterministic, never collide with a taken one, and different names stay different."""
     assert make_tool_name("", "a b/c.d", ()) == "a_b_c_d"
     long = "x" * 100
     named = make_tool_name("server_", long, ())
@@ -122,58 +122,55 @@ def test_names_that_a_provider_takes() -> None:
     assert make_tool_name("", "a.b", {"a_b"}) != "a_b"
 
 
-# -- what the model is told ----------------------------------------------------
+# -- what the model receives --------------------------------------------------------
 
 
-async def test_a_call() -> None:
-    async with served(calls("shout", text="quiet")) as desk:
+async def test_call_returns_its_result() -> None:
+    async with served(call_script("shout", text="quiet")) as desk:
         assert content(await desk.ask("hi", agent="helper")) == "answered"
-        assert await result(desk) == "QUIET"
+        assert await last_result(desk) == "QUIET"
 
 
-async def test_a_failure_is_a_result() -> None:
-    """Of the tool, of its arguments, of a name that is not there."""
-    async with served([*calls("boom"), *calls("shout", words="?"), *calls("nothing")]) as desk:
+async def test_failures_are_returned_as_results() -> None:
+    """A failure of the tool, wrong arguments, and an unknown tool."""
+    async with served([*call_script("boom"), *call_script("shout", words="?"), *call_script("nothing")]) as desk:
         for words in ("the boiler is cold", "text", "there is no tool"):
             assert content(await desk.ask("hi", agent="helper")) == "answered"
-            assert words in (await result(desk))["error"]
+            assert words in (await last_result(desk))["error"]
 
 
-async def test_limits_of_results() -> None:
-    """A long one is cut, with a marker; media become artifacts, which are named."""
-    async with served([*calls("long", size=100_000), *calls("picture")], stub(max_result=2000)) as desk:
+async def test_long_results_are_cut_and_media_become_artifacts() -> None:
+    async with served([*call_script("long", size=100_000), *call_script("picture")], stub(max_result=2000)) as desk:
         await desk.ask("hi", agent="helper")
-        assert len(await result(desk)) <= 2000
-        assert "cut" in await result(desk)
+        assert len(await last_result(desk)) <= 2000
+        assert "cut" in await last_result(desk)
         await desk.ask("hi", agent="helper")
         (artifact,) = await desk.session.artifacts.list()
         assert artifact.mime_type == "image/png"
-        assert artifact.name in await result(desk)
+        assert artifact.name in await last_result(desk)
 
 
-async def test_time_limit() -> None:
-    """A call that takes too long is given up, and the server goes on serving."""
-    async with served([*calls("slow", seconds=30), *calls("shout", text="a")], stub(timeout=0.3)) as desk:
+async def test_slow_call_times_out_and_the_server_keeps_serving() -> None:
+    async with served([*call_script("slow", seconds=30), *call_script("shout", text="a")], stub(timeout=0.3)) as desk:
         await desk.ask("hi", agent="helper")
-        assert "timed out" in (await result(desk))["error"]
+        assert "timed out" in (await last_result(desk))["error"]
         await desk.ask("hi", agent="helper")
-        assert await result(desk) == "A"
+        assert await last_result(desk) == "A"
 
 
-async def test_its_environment_is_its_own() -> None:
-    """A server sees what it was given and a few harmless variables, not what this process holds."""
+async def test_server_environment_does_not_include_the_environment_of_the_process() -> None:
+    """A server receives its configured variables and a few harmless ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("OPENAI_API_KEY", "sk-not-for-servers")
-        async with served(calls("variables"), stub(env={"MINE": "1"})) as desk:
+        async with served(call_script("variables"), stub(env={"MINE": "1"})) as desk:
             await desk.ask("hi", agent="helper")
-            told = await result(desk)
+            told = await last_result(desk)
             assert "MINE" in told
             assert "OPENAI_API_KEY" not in told
 
 
-async def test_new_tools_are_offered() -> None:
-    """A server that tells of new tools is asked for them anew."""
-    async with served([*calls("learn"), "x"]) as desk:
+async def test_new_tools_are_offered_after_a_change_notification() -> None:
+    async with served([*call_script("learn"), "x"]) as desk:
         await desk.ask("hi", agent="helper")
 
         async def learnt() -> bool:
@@ -181,32 +178,32 @@ async def test_new_tools_are_offered() -> None:
 
         await until(learnt)
         await desk.ask("hi", agent="helper")
-        assert "stub_late" in offered(desk)
+        assert "stub_late" in offered_tools(desk)
 
 
-# -- servers that are away -----------------------------------------------------
+# -- unavailable servers ------------------------------------------------------------
 
 
-async def test_a_server_that_dies_in_a_call() -> None:
-    """The call is told to have had an unknown end; the next one starts the server again."""
-    async with served([*calls("die"), *calls("shout", text="again")]) as desk:
+async def test_call_to_a_server_that_dies_reports_an_unknown_outcome() -> None:
+    """The next call starts the server again."""
+    async with served([*call_script("die"), *call_script("shout", text="again")]) as desk:
         await desk.ask("hi", agent="helper")
-        assert "may or may not have done its work" in (await result(desk))["error"]
+        assert "may or may not have done its work" in (await last_result(desk))["error"]
         await desk.ask("hi", agent="helper")
-        assert await result(desk) == "AGAIN"
+        assert await last_result(desk) == "AGAIN"
 
 
-async def test_a_server_that_never_starts() -> None:
-    """It opens all the same; agents go on with their other tools, one that names a tool of it is served without, and why is known."""
+async def test_server_that_never_starts_leaves_other_tools_available() -> None:
+    """Opening succeeds, an agent that names one of its tools is served without it, and the error is recorded."""
     async with served(["x", "y"], missing()) as desk:
         assert content(await desk.ask("hi", agent="lost")) == "x"
-        assert offered(desk) == ["shout"]
+        assert offered_tools(desk) == ["shout"]
         assert content(await desk.ask("hi", agent="hopeful")) == "y"
         assert "No such file" in str(desk.hf.tool_registry.mcp.errors["gone"])
 
 
-async def test_the_log_says_what_kind_of_failure_keeps_a_server_away(caplog: pytest.LogCaptureFixture) -> None:
-    """And nothing of what it said: that may be a secret."""
+async def test_log_names_the_kind_of_failure_of_an_unavailable_server(caplog: pytest.LogCaptureFixture) -> None:
+    """The log contains none of the server's output, which may be a secret."""
     talks = missing(name="talks", command=sys.executable, args=("-c", "import sys; sys.exit('s3cr3t')"))
     silent = missing(
         name="silent", command=sys.executable, args=("-c", "import time; time.sleep(60)"), start_timeout=0.5
@@ -218,8 +215,8 @@ async def test_the_log_says_what_kind_of_failure_keeps_a_server_away(caplog: pyt
     assert "s3cr3t" not in str(fields)
 
 
-async def test_what_a_server_says_at_its_end_is_told() -> None:
-    """Its standard error, where it cannot be started; and one that says nothing is not waited for for ever."""
+async def test_stderr_of_a_server_that_fails_to_start_is_reported() -> None:
+    """A silent server is given up after the start timeout."""
     talks = missing(command=sys.executable, args=("-c", "import sys; sys.exit('no licence found')"))
     silent = missing(command=sys.executable, args=("-c", "import time; time.sleep(60)"), start_timeout=0.5)
     for settings, words in ((talks, "no licence found"), (silent, "did not answer within 0.5 s")):
@@ -227,33 +224,36 @@ async def test_what_a_server_says_at_its_end_is_told() -> None:
             assert words in str(hf.tool_registry.mcp.errors["gone"])
 
 
-async def test_a_call_of_a_server_that_went_away_and_cannot_come_back(tmp_path: Path) -> None:
-    """Says so, as a result."""
+async def test_calls_to_a_server_that_cannot_restart_return_errors(tmp_path: Path) -> None:
     program = tmp_path / "server.py"
     program.write_text(STUB.read_text())
-    async with served([*calls("die"), *calls("shout", text="a")], stub(args=(str(program), "stdio"))) as desk:
+    async with served(
+        [*call_script("die"), *call_script("shout", text="a")], stub(args=(str(program), "stdio"))
+    ) as desk:
         program.unlink()
         for words in ("was lost", "cannot be reached"):
             assert content(await desk.ask("hi", agent="helper")) == "answered"
-            assert words in (await result(desk))["error"]
+            assert words in (await last_result(desk))["error"]
 
 
-async def test_what_a_program_says_at_its_end_is_not_the_models(tmp_path: Path) -> None:
-    """It may hold secrets: whoever runs the server is told, and no log of a session."""
+async def test_stderr_of_a_server_is_never_shown_to_the_model(tmp_path: Path) -> None:
+    """It may contain secrets: the operator sees it, session logs do not."""
     program = tmp_path / "server.py"
     program.write_text(STUB.read_text())
-    async with served([*calls("die"), *calls("shout", text="a")], stub(args=(str(program), "stdio"))) as desk:
+    async with served(
+        [*call_script("die"), *call_script("shout", text="a")], stub(args=(str(program), "stdio"))
+    ) as desk:
         program.write_text("import sys; sys.exit('the key sk-hush is wrong')")
         for _ in range(2):
             await desk.ask("hi", agent="helper")
-        assert "cannot be reached" in (await result(desk))["error"]
+        assert "cannot be reached" in (await last_result(desk))["error"]
         assert "sk-hush" in str(desk.hf.tool_registry.mcp.errors["stub"])
         assert not any("sk-hush" in entry.message.text for entry in await desk.log())
 
 
-async def test_cancelled_turns_leave_it_usable() -> None:
-    """Whoever goes while a tool is at work leaves a result that says so, and a server that serves."""
-    async with served([make_reply(None, ("c", "stub_slow", {"seconds": 60})), *calls("shout", text="b")]) as desk:
+async def test_cancelled_turns_leave_the_server_usable() -> None:
+    """Cancelling during a tool call stores a result that says so."""
+    async with served([make_reply(None, ("c", "stub_slow", {"seconds": 60})), *call_script("shout", text="b")]) as desk:
         turn = asyncio.ensure_future(desk.ask("hi", agent="helper"))
 
         async def called() -> bool:
@@ -268,8 +268,7 @@ async def test_cancelled_turns_leave_it_usable() -> None:
         assert last == "B"
 
 
-async def test_nothing_is_left_behind() -> None:
-    """Closing ends the program."""
+async def test_closing_ends_the_server_process() -> None:
     async with Holdfast("sqlite://:memory:", mcp_servers=[stub()]) as hf:
         assert hf.roster.tools.groups["stub"]
         children = _children()
@@ -278,7 +277,7 @@ async def test_nothing_is_left_behind() -> None:
 
 
 def _children() -> set[str]:
-    """Programs of this process's that are the stub."""
+    """Return the ids of this process's children that run the stub."""
     command = ["pgrep", "-P", str(os.getpid()), "-f", str(STUB)]
     return set(subprocess.run(command, capture_output=True, text=True, check=False).stdout.split())
 
@@ -288,7 +287,7 @@ def _children() -> set[str]:
 
 @contextmanager
 def over_http(port: int = 0) -> Iterator[int]:
-    """The stub at an address; its port."""
+    """Run the stub at an address and yield its port."""
     if not port:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -304,20 +303,22 @@ def over_http(port: int = 0) -> Iterator[int]:
             process.kill()
 
 
-async def test_over_http_and_through_a_restart() -> None:
-    """The same at an address; a server that was started anew is connected to anew."""
+async def test_server_over_http_is_reconnected_after_a_restart() -> None:
     with over_http() as port:
         settings = stub(command=None, args=(), url=f"http://127.0.0.1:{port}/mcp", headers={"x-key": "1"})
-        opened = served([*calls("shout", text="a"), *calls("shout", text="b"), *calls("shout", text="c")], settings)
+        opened = served(
+            [*call_script("shout", text="a"), *call_script("shout", text="b"), *call_script("shout", text="c")],
+            settings,
+        )
         desk = await opened.__aenter__()
         await desk.ask("hi", agent="helper")
-        assert await result(desk) == "A"
+        assert await last_result(desk) == "A"
     try:
         await desk.ask("hi", agent="helper")
-        assert "error" in await result(desk)
+        assert "error" in await last_result(desk)
         with over_http(port):
             await desk.ask("hi", agent="helper")
-            assert await result(desk) == "C"
+            assert await last_result(desk) == "C"
     finally:
         await opened.__aexit__(None, None, None)
 
@@ -335,18 +336,18 @@ async def test_over_http_and_through_a_restart() -> None:
         {"command": "x", "max_result": True},
     ],
 )
-def test_settings_that_cannot_be(given: dict[str, Any]) -> None:
+def test_invalid_settings_are_rejected(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         McpSettings(**{"name": "s", **given})
 
 
-async def test_two_of_one_name() -> None:
+async def test_two_servers_of_one_name_are_rejected() -> None:
     with pytest.raises(InvalidRequest, match="two MCP servers"):
         Holdfast("sqlite://:memory:", mcp_servers=[stub(), stub()])
 
 
-async def test_without_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The extra is named, at the opening; without servers nobody asks for it."""
+async def test_missing_sdk_is_reported_at_opening(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error names the extra; without servers the SDK is not required."""
     monkeypatch.setitem(sys.modules, "mcp", None)
     async with Holdfast("sqlite://:memory:"):
         pass
@@ -355,7 +356,7 @@ async def test_without_the_sdk(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
 
 
-def test_nothing_secret_is_shown() -> None:
+def test_secrets_in_settings_are_not_shown() -> None:
     settings = stub(env={"TOKEN": "hush"}, args=("--password=hush",))
     assert "hush" not in repr(settings)
     assert "hush" not in repr(McpConnection(settings, lambda: None))

@@ -1,6 +1,5 @@
-"""MCP servers that keep no rule of the protocol: what they say or do costs neither other calls, nor memory, nor the log.
-
-The server is `mcp_raw.py`; servers that fail as servers do are in test_mcp.py.
+"""MCP servers that break the protocol: their behaviour costs no other call, no memory and no log space. The server is
+`mcp_raw.py`; servers with ordinary failures are in test_mcp.py.
 """
 
 from __future__ import annotations
@@ -55,12 +54,12 @@ def times(file: Path, what: str) -> list[float]:
     return [float(line.split()[1]) for line in lines if line.startswith(what)]
 
 
-# -- what it says --------------------------------------------------------------
+# -- what the server sends ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("tool", ["wrong", "untrue"])
-async def test_a_wrong_answer_costs_no_other_call(tool: str, tmp_path: Path) -> None:
-    """It is one of that call's; what runs beside it is answered, by the same process."""
+async def test_invalid_answer_fails_only_its_own_call(tool: str, tmp_path: Path) -> None:
+    """A call that runs at the same time is answered by the same process."""
     script = [make_reply(None, ("a", "raw_slow", {}), ("b", f"raw_{tool}", {})), "answered"]
     async with served(script, raw(tmp_path / "log")) as desk:
         await desk.ask("hi", agent="helper")
@@ -70,8 +69,10 @@ async def test_a_wrong_answer_costs_no_other_call(tool: str, tmp_path: Path) -> 
         assert len(times(tmp_path / "log", "started")) == 1
 
 
-async def test_a_message_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The connection is given up before it takes the memory, and the server is started anew."""
+async def test_endless_message_ends_the_connection_and_restarts_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection is closed before the message exhausts memory."""
     monkeypatch.setattr(connection_module, "MCP_MESSAGE_BYTES", 200_000)
     script = [make_reply(None, ("a", "raw_endless", {})), "x", make_reply(None, ("b", "raw_slow", {})), "y"]
     async with served(script, raw(tmp_path / "log")) as desk:
@@ -81,8 +82,8 @@ async def test_a_message_without_an_end(tmp_path: Path, monkeypatch: pytest.Monk
         assert (await results(desk))[-1] == "slow"
 
 
-async def test_a_body_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of HTTP; a stream of events has a limit for each."""
+async def test_http_body_size_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For an event stream the limit applies to each event instead."""
     monkeypatch.setattr(http, "MCP_MESSAGE_BYTES", 10)
     for kind, fits in (("application/json", False), ("text/event-stream", True)):
         response = httpx2.Response(200, headers={"content-type": kind}, stream=httpx2.ByteStream(b"x" * 11))
@@ -95,8 +96,8 @@ async def test_a_body_is_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MCP_MESSAGE_BYTES > 10
 
 
-async def test_what_is_no_message_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One line in the log tells of it, without its words."""
+async def test_output_that_is_not_a_message_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """One log line reports it, without the content."""
     script = [make_reply(None, ("a", "raw_slow", {})), "x"]
     with caplog.at_level(logging.DEBUG):
         async with served(script, raw(tmp_path / "log", "chatters")) as desk:
@@ -106,8 +107,8 @@ async def test_what_is_no_message_is_passed_over(tmp_path: Path, caplog: pytest.
     assert "hunter2" not in caplog.text
 
 
-async def test_a_schema_that_providers_would_refuse(tmp_path: Path) -> None:
-    """It has properties, and nothing beside them that a provider refuses the whole call for."""
+async def test_schemas_that_providers_refuse_are_cleaned(tmp_path: Path) -> None:
+    """The schema keeps `properties` and drops the keywords that would make a provider refuse the call."""
     async with served(["x"], raw(tmp_path / "log")) as desk:
         await desk.ask("hi", agent="helper")
         told = {tool["function"]["name"]: tool["function"]["parameters"] for tool in desk.model.bodies[-1]["tools"]}
@@ -115,8 +116,7 @@ async def test_a_schema_that_providers_would_refuse(tmp_path: Path) -> None:
         assert told["raw_either"] == {"type": "object", "properties": {"a": {}}}
 
 
-async def test_a_tool_by_the_name_of_a_built_in_one(tmp_path: Path) -> None:
-    """It gives way, and the agent still answers."""
+async def test_built_in_tool_wins_over_a_server_tool_of_the_same_name(tmp_path: Path) -> None:
     async with served(["x"], raw(tmp_path / "log", prefix="")) as desk:
         await desk.ask("hi", agent="chief")
         told = {tool["function"]["name"]: tool["function"] for tool in desk.model.bodies[-1]["tools"]}
@@ -124,8 +124,7 @@ async def test_a_tool_by_the_name_of_a_built_in_one(tmp_path: Path) -> None:
         assert told["clerk"]["description"] == "Knows the files."
 
 
-async def test_pictures_of_calls_side_by_side() -> None:
-    """Each result names its own."""
+async def test_concurrent_calls_name_their_own_pictures() -> None:
     agents = {"helper": Agent(name="helper", tools=("stub",))}
     script = [make_reply(None, ("a", "stub_picture", {}), ("b", "stub_picture", {})), "x"]
     async with bench(script, agents=agents, mcp_servers=[stub()]) as desk:
@@ -135,13 +134,13 @@ async def test_pictures_of_calls_side_by_side() -> None:
         assert all("version" in one for one in told)
 
 
-# -- what it does --------------------------------------------------------------
+# -- what the server does -----------------------------------------------------------
 
 
-async def test_one_that_dies_again_and_again_is_started_now_and_then(
+async def test_server_that_keeps_dying_is_restarted_with_growing_pauses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Though each start succeeds; and why it is away is known."""
+    """The pauses grow even if each start succeeds, and the error is recorded."""
     monkeypatch.setattr(connection, "_FIRST_PAUSE", 0.3)
     async with served([], raw(tmp_path / "log", "dies")) as desk:
         await until(lambda: len(times(tmp_path / "log", "started")) >= 3)
@@ -151,8 +150,9 @@ async def test_one_that_dies_again_and_again_is_started_now_and_then(
         await until(lambda: desk.hf.tool_registry.mcp.errors["raw"] == "the connection was lost")
 
 
-async def test_one_that_always_has_other_tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is asked for them now and then."""
+async def test_server_that_keeps_changing_its_tools_is_listed_only_occasionally(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "_RELIST_PAUSE", 1000)
     script = [make_reply(None, *((str(at), "raw_slow", {}) for at in range(3)), ("c", "raw_slow", {})), "x"]
     async with served(
@@ -163,19 +163,21 @@ async def test_one_that_always_has_other_tools(tmp_path: Path, monkeypatch: pyte
         assert (await results(desk))[-1] == "2"
 
 
-async def test_what_a_program_started_ends_with_it(tmp_path: Path) -> None:
-    """Though the program itself ends at once when it is told to."""
+async def test_child_processes_of_a_server_end_with_it(tmp_path: Path) -> None:
+    """Even if the server itself ends at once."""
     place = tmp_path / "pid"
     command = f'sleep 600 & echo $! > "{place}"; exec "{sys.executable}" "{STUB}" stdio'
     async with served([], stub(command="/bin/sh", args=("-c", command))) as desk:
         assert desk.hf.tool_registry.mcp.errors == {"stub": None}
         child = int(place.read_text())
-        assert alive(child)
-    await until(lambda: not alive(child))
+        assert is_running(child)
+    await until(lambda: not is_running(child))
 
 
-async def test_the_end_of_one_that_will_not_end_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where who waits for it is cancelled again meanwhile, as by a server that stops."""
+async def test_stubborn_server_is_killed_before_cancellation_completes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the waiting task is cancelled again meanwhile, as happens when a server shuts down."""
     monkeypatch.setattr(connection_module, "_GRACE", 0.3)
     ready, told = tmp_path / "ready", tmp_path / "told"
     stubborn = f'trap \'echo > "{told}"\' TERM; echo > "{ready}"; while :; do sleep 0.01; done'
@@ -205,8 +207,8 @@ async def test_the_end_of_one_that_will_not_end_is_waited_for(tmp_path: Path, mo
     assert [process.returncode for process in processes] == [-signal.SIGKILL]
 
 
-def alive(process: int) -> bool:
-    """Whether it runs: one that nobody waits for stays a while as a zombie."""
+def is_running(process: int) -> bool:
+    """Return True if the process runs; an unreaped process stays for a while as a zombie."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

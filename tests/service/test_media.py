@@ -1,4 +1,4 @@
-"""Media in sessions of the library: kept once, put back wherever messages leave, gone when they are erased."""
+"""Media in sessions of the library: stored once, restored wherever messages are read, deleted when erased."""
 
 from __future__ import annotations
 
@@ -46,24 +46,24 @@ ALL: list[dict[str, Any]] = [
 ]
 
 
-async def kept(hf: holdfast.Holdfast, name: str) -> int:
-    """How many contents a session has, by what its entries refer to and what the store then gives."""
+async def count_media(hf: holdfast.Holdfast, name: str) -> int:
+    """Count the media of a session that its entries reference and the store returns."""
     ref = SessionRef("default", name)
     entries = await hf.engine.life.store.entries(ref, retired=True)
     hashes = {one.hash for entry in entries for part in entry.message.media for one in part.held}
     return len(await hf.engine.life.store.media(ref, hashes))
 
 
-def rows(path: Path) -> int:
-    """Contents in a database."""
+def count_media_rows(path: Path) -> int:
+    """Count the media rows in a database."""
     with sqlite3.connect(path) as database:
         found: int = database.execute("SELECT count(*) FROM media").fetchone()[0]
     database.close()
     return found
 
 
-async def test_messages_come_back_as_they_were() -> None:
-    """From every door of the library; and the log is what it says."""
+async def test_messages_with_media_are_read_back_unchanged() -> None:
+    """Through every read API of the library; the hash chain verifies."""
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         await session.append(ALL)
@@ -82,11 +82,11 @@ async def test_messages_come_back_as_they_were() -> None:
             turn.add({"role": "assistant", "content": "ok"})
             assert (await turn.next())[0] == SEE
         assert await session.verify() == 7
-        assert await kept(hf, "s") == 3
+        assert await count_media(hf, "s") == 3
 
 
-async def test_a_picture_is_kept_once(tmp_path: Path) -> None:
-    """Ten sends of one MiB take little more than one; the builds of equal logs are equal."""
+async def test_picture_is_stored_once(tmp_path: Path) -> None:
+    """Ten sends of 1 MiB take little more space than one; equal logs build equal contexts."""
     path, big = tmp_path / "s.db", png(size=1 << 20)
     async with holdfast.open(f"sqlite:///{path}") as hf:
         sessions = [await hf.session(name) for name in "ab"]
@@ -98,25 +98,24 @@ async def test_a_picture_is_kept_once(tmp_path: Path) -> None:
         first, second = [await session.context("none") for session in sessions]
         assert first.hash == second.hash
         assert first.messages == second.messages == await sessions[0].messages()
-    assert rows(path) == 2
+    assert count_media_rows(path) == 2
     assert path.stat().st_size < 2 * 1.3 * (1 << 20)
 
 
-async def test_a_fork_has_its_own(tmp_path: Path) -> None:
-    """The original may go."""
+async def test_fork_keeps_its_media_when_the_original_is_deleted(tmp_path: Path) -> None:
     async with holdfast.open(f"sqlite:///{tmp_path}/s.db") as hf:
         session = await hf.session("s")
         await session.append(ALL)
         fork = await session.fork(1)
         await session.delete()
         assert await fork.messages() == ALL[:4]
-        assert rows(tmp_path / "s.db") == 2
+        assert count_media_rows(tmp_path / "s.db") == 2
         await fork.delete()
-        assert rows(tmp_path / "s.db") == 0
+        assert count_media_rows(tmp_path / "s.db") == 0
 
 
-async def test_erasing_takes_the_content_away(tmp_path: Path) -> None:
-    """Off the disk, unless another message has it; and out of memory."""
+async def test_erasing_deletes_the_media(tmp_path: Path) -> None:
+    """From disk, unless another message uses it, and from memory."""
     path = tmp_path / "s.db"
     async with holdfast.open(f"sqlite:///{path}") as hf:
         session = await hf.session("s")
@@ -125,14 +124,16 @@ async def test_erasing_takes_the_content_away(tmp_path: Path) -> None:
         await hf.erase(session.ref, 0)
         assert (await session.messages())[1] == {**SEE, "name": "ann"}
         await hf.erase(session.ref, 1)
-        assert rows(path) == 1
+        assert count_media_rows(path) == 1
         assert await session.verify() == 3
         assert (await session.messages())[2] == LINES
     assert PICTURE[100:200] not in path.read_bytes()
 
 
-async def test_an_export_reads_back() -> None:
-    """Equal messages, equal hashes; a second import changes nothing, a changed one keeps what is still named."""
+async def test_export_with_media_can_be_imported() -> None:
+    """Equal messages have equal hashes; a second import changes nothing, and a changed one keeps the media that are
+    still referenced.
+    """
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         await session.append(ALL)
@@ -160,11 +161,11 @@ async def test_an_export_reads_back() -> None:
         less = {**exported, "messages": exported["messages"][:2]}
         assert (await hf.import_(less, session_id="t", replace=True)).changed
         assert await hf.handle(arrival.session).messages() == ALL[:2]
-        assert await kept(hf, "t") == 1
+        assert await count_media(hf, "t") == 1
 
 
 async def test_sessions_of_mistral_rs_are_imported() -> None:
-    """Their media stand beside the messages; afterwards they stand in them."""
+    """Their media are stored next to the messages and are inside the messages after the import."""
     async with holdfast.open("sqlite://:memory:") as hf:
         arrival = await hf.import_(THEIRS, session_id="s")
         exported = await hf.export(arrival.session.ref)
@@ -180,8 +181,8 @@ async def test_sessions_of_mistral_rs_are_imported() -> None:
         assert (await hf.export(again.session.ref))["messages"] == exported["messages"]
 
 
-async def test_nobody_reaches_what_is_not_theirs() -> None:
-    """Whatever is sent to look like a reference is text; another session's, and another user's, stay where they are."""
+async def test_media_of_other_sessions_and_users_cannot_be_referenced() -> None:
+    """Input that looks like a media reference is stored as text."""
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         await session.append(SEE)
@@ -200,8 +201,8 @@ async def test_nobody_reaches_what_is_not_theirs() -> None:
             await hf.store.append(SessionRef("bob", "s"), Append(entries=[to_new_entry(entry)], timestamp=1))
 
 
-async def test_secrets_are_looked_for_where_they_can_be_read() -> None:
-    """In a data URL that is no base64, too; a picture is let through, and comes back."""
+async def test_secrets_are_searched_in_text_data_urls() -> None:
+    """Data URLs without base64 are searched too; a picture passes unchanged."""
     secret = "sk-proj-" + "aB3" * 20
     text = {"type": "file", "file": {"file_data": "data:text/plain," + "word " * 300 + secret}}
     async with holdfast.open(
@@ -216,8 +217,8 @@ async def test_secrets_are_looked_for_where_they_can_be_read() -> None:
         assert await session.verify() == 2
 
 
-async def test_logs_from_before_are_what_they_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Media counted as they were written then; a log of that time is verified, and goes on."""
+async def test_logs_with_the_former_media_hash_still_verify(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older logs hash media as they were encoded then; they verify and can be continued."""
     small = {"role": "user", "content": [image_url(b"\0\0\0")]}
 
     def once(previous: bytes, message: Message) -> bytes:
@@ -235,8 +236,7 @@ async def test_logs_from_before_are_what_they_say(monkeypatch: pytest.MonkeyPatc
         assert await fork.verify() == 5
 
 
-async def test_hooks_get_marks_unless_they_ask_for_more() -> None:
-    """A hook of one's own reads the data message by message."""
+async def test_hooks_get_media_placeholders_unless_they_ask_for_media() -> None:
     told: list[list[Any]] = []
 
     async def read(ended: Any, reason: str) -> None:
@@ -252,8 +252,8 @@ async def test_hooks_get_marks_unless_they_ask_for_more() -> None:
     assert "[image/png, 640x480, 20 kB, sha256:" in to_chat_message(marked[0])["content"][1]["image_url"]["url"]
 
 
-async def test_what_transcripts_write_down_has_marks() -> None:
-    """Not megabytes: what it is, and the hash by which an export tells it."""
+async def test_transcripts_contain_media_placeholders() -> None:
+    """A placeholder has the type, the size and the hash that identifies the media in an export."""
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         await session.append(SEE)
@@ -263,8 +263,8 @@ async def test_what_transcripts_write_down_has_marks() -> None:
         assert b"[image/png, 640x480, 20 kB, sha256:" in line
 
 
-async def test_who_cannot_see_is_told_in_words() -> None:
-    """The same in prompt, counts and working set; the log has the picture."""
+async def test_model_without_vision_gets_a_text_placeholder() -> None:
+    """Prompt, token counts and working set agree; the log keeps the picture."""
     async with ScriptedUpstream(["I cannot."]) as upstream:
         blind = Llm(name="d", model="gpt-4o", client=OpenAIModel(upstream.url, "k"), inputs=frozenset({"text"}))
         seeing = Llm(name="s", model="gpt-4o", client=OpenAIModel(upstream.url, "k"))
@@ -283,8 +283,8 @@ async def test_who_cannot_see_is_told_in_words() -> None:
             assert (await sees.context("none")).tokens > context.tokens + 50
 
 
-async def test_parts_of_other_dialects_go_upstream_as_its_own() -> None:
-    """Anthropic's image, stored as it came."""
+async def test_media_parts_of_other_formats_are_converted_for_the_upstream() -> None:
+    """An Anthropic image is stored unchanged."""
     async with ScriptedUpstream(["Nice."]) as upstream:
         roster = Roster({"default": Llm(name="d", model="gpt-4o", client=OpenAIModel(upstream.url, "k"))})
         async with holdfast.open("sqlite://:memory:", roster=roster) as hf:
@@ -295,8 +295,8 @@ async def test_parts_of_other_dialects_go_upstream_as_its_own() -> None:
             assert (await session.messages())[0] == message
 
 
-async def test_the_same_picture_in_another_shape_is_the_same_message() -> None:
-    """A transcript that brings it otherwise goes on; another picture does not."""
+async def test_same_picture_in_another_format_is_the_same_message() -> None:
+    """A transcript with the other format continues the session; another picture does not."""
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         await session.append([SEE, {"role": "assistant", "content": "A picture."}])
@@ -308,11 +308,11 @@ async def test_the_same_picture_in_another_shape_is_the_same_message() -> None:
         async with session.turn([other, ALL[1], {"role": "user", "content": "and?"}]) as turn:
             assert turn.messages[0] == other
         assert await session.messages() == [other, ALL[1], {"role": "user", "content": "and?"}]
-        assert await kept(hf, "s") == 2
+        assert await count_media(hf, "s") == 2
 
 
-async def test_a_turn_reads_only_what_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a long session only media of the working set; and those that it has just read or written not again."""
+async def test_turn_reads_only_the_media_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only media in the working set are read, and those read or written recently are cached."""
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         for number in range(12):
@@ -331,7 +331,7 @@ async def test_a_turn_reads_only_what_it_sends(monkeypatch: pytest.MonkeyPatch) 
 
         monkeypatch.setattr(inner, "media", counted)
         await session.context("buffer_window", window_size=4)
-        assert sum(asked) == 0  # they were written a moment ago
+        assert sum(asked) == 0  # they were written just before
         _forget(hf, session.ref)
         await session.context("buffer_window", window_size=4)
         assert sum(asked) <= 3
@@ -347,8 +347,8 @@ def _forget(hf: holdfast.Holdfast, ref: SessionRef) -> None:
     store._cache.forget(hf.tenant, ref)
 
 
-def test_what_is_remembered_is_bounded() -> None:
-    """By bytes; what was used longest ago goes first, and what would push all else out is not kept."""
+def test_media_cache_is_bounded() -> None:
+    """By bytes; the least recently used goes first, and an item that would evict all others is not cached."""
     remembered, ref = MediaCache(100), SessionRef("u", "s")
     for number in range(4):
         remembered.put("t", ref, {bytes([number]): bytes(30)})
@@ -364,16 +364,16 @@ def test_what_is_remembered_is_bounded() -> None:
     assert MEDIA_CACHE_BYTES > 2 * 20 * (1 << 20)
 
 
-def test_base64_is_what_it_was() -> None:
-    """The pictures of these tests are no special ones."""
+def test_base64_helper_round_trips() -> None:
+    """The test pictures are ordinary ones."""
     assert base64.b64decode(b64(PICTURE)) == PICTURE
 
 
 @pytest.mark.parametrize(
     "inputs", [None, frozenset({"text"}), frozenset({"text", "image"}), frozenset({"text", "video"})]
 )
-async def test_an_imported_video_leaves_in_a_form_that_the_upstream_takes(inputs: frozenset[str] | None) -> None:
-    """Frames as images where the model takes images alone, else words: no Chat Completions upstream knows the part."""
+async def test_imported_video_is_sent_in_a_form_the_upstream_accepts(inputs: frozenset[str] | None) -> None:
+    """As image frames if the model accepts images, else as text: no Chat Completions upstream has a video part."""
     frames = [b64(png(64, 48, size=3000, seed=seed)) for seed in range(20)]
     message = {
         "role": "user",

@@ -1,4 +1,4 @@
-"""Memories: what is remembered is found, merged, superseded, reviewed and forgotten, on every store, with an index and without."""
+"""Memories are found, merged, superseded, reviewed and deleted, on every store, with and without an index."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ def source(session: str, *seqs: int, user: str = "ann") -> MemorySource:
     return MemorySource(session_id=session, user_id=user, seqs=seqs)
 
 
-def ticked(memories: Memories, milliseconds: int = 1) -> None:
+def advance_clock(memories: Memories, milliseconds: int = 1) -> None:
     memories.clock.now += milliseconds  # type: ignore[attr-defined]  # the tests' own
 
 
-async def remembered(memories: Memories, *texts: str, **fields: Any) -> list[Memory]:
+async def remember_all(memories: Memories, *texts: str, **fields: Any) -> list[Memory]:
     return [(await memories.remember(text, **{"user_id": "ann", **fields})).memory for text in texts]
 
 
 # -- remembering and recalling -------------------------------------------------------
 
 
-async def test_what_is_remembered_is_found_at_once_by_words_in_any_form(memories: Memories) -> None:
-    await remembered(memories, "Ann is allergic to peanuts", "Ann lives in Lisbon", "Order ORD-12345 was paid")
+async def test_memory_is_found_at_once_by_any_form_of_its_words(memories: Memories) -> None:
+    await remember_all(memories, "Ann is allergic to peanuts", "Ann lives in Lisbon", "Order ORD-12345 was paid")
     assert contents(await memories.recall("any allergies?", user_id="ann")) == ["Ann is allergic to peanuts"]
     assert contents(await memories.recall("was ord-12345 paid", user_id="ann"))[0] == "Order ORD-12345 was paid"
     assert contents(await memories.recall("swimming", user_id="ann")) == []
     assert contents(await memories.recall("peanuts", user_id="bob")) == []
 
 
-async def test_a_recall_sees_the_users_the_agents_and_the_apps_and_no_others(memories: Memories) -> None:
-    await remembered(memories, "Tea for Ann")
-    await remembered(memories, "Tea for Bob", user_id="bob")
+async def test_recall_returns_memories_of_the_user_agent_and_app_only(memories: Memories) -> None:
+    await remember_all(memories, "Tea for Ann")
+    await remember_all(memories, "Tea for Bob", user_id="bob")
     await memories.remember("Tea of the agent", agent="desk")
     await memories.remember("Tea of another agent", agent="other")
     await memories.remember("Tea for all", app=True)
@@ -76,7 +76,7 @@ async def test_a_recall_sees_the_users_the_agents_and_the_apps_and_no_others(mem
     assert contents(await memories.recall("tea", owners=[BOB])) == ["Tea for Bob"]
 
 
-async def test_the_same_again_is_merged_and_a_new_value_supersedes_visibly(memories: Memories) -> None:
+async def test_equal_memory_is_merged_and_a_new_value_supersedes_the_old(memories: Memories) -> None:
     first = await memories.remember("My favourite colour is blue", user_id="ann", tags=["taste"])
     again = await memories.remember("my favourite colour is blue.", user_id="ann", tags=["colour"])
     assert (again.outcome, again.memory.id, again.memory.tags) == ("merged", first.memory.id, ("taste", "colour"))
@@ -91,38 +91,38 @@ async def test_the_same_again_is_merged_and_a_new_value_supersedes_visibly(memor
     assert (alike.outcome, [one.id for one in alike.others]) == ("new", [both.memory.id])
 
 
-async def test_owners_do_not_merge_with_each_other(memories: Memories) -> None:
+async def test_memories_of_different_owners_are_not_merged(memories: Memories) -> None:
     for fields in ({"user_id": "ann"}, {"user_id": "bob"}, {"agent": "ann"}, {"app": True}):
         assert (await memories.remember("Tea is at five", **fields)).outcome == "new"
 
 
-async def test_what_has_no_words_is_known_again(memories: Memories) -> None:
+async def test_memory_without_words_is_recognised_as_a_duplicate(memories: Memories) -> None:
     assert (await memories.remember("\U0001f600", user_id="ann")).outcome == "new"
     assert (await memories.remember("\U0001f600", user_id="ann")).outcome == "merged"
     assert (await memories.remember("\U0001f622", user_id="ann")).outcome == "new"
 
 
-async def test_only_what_holds_at_that_time_is_recalled(memories: Memories) -> None:
+async def test_only_currently_valid_memories_are_recalled(memories: Memories) -> None:
     now = memories.clock()
-    await remembered(memories, "Ann is on holiday", valid_from=now + 10, valid_until=now + 20)
+    await remember_all(memories, "Ann is on holiday", valid_from=now + 10, valid_until=now + 20)
     for at, there in ((9, 0), (10, 1), (19, 1), (20, 0)):
         assert len((await memories.recall("holiday", user_id="ann", now=now + at)).found) == there
 
 
-async def test_what_was_said_long_ago_counts_less_by_the_half_life_of_its_type(memories: Memories) -> None:
-    await remembered(memories, "Ann met the dentist", type="episodic")
-    await remembered(memories, "Ann dislikes the dentist", type="semantic")
-    ticked(memories, 90 * DAY)
+async def test_old_memories_score_less_by_the_half_life_of_their_type(memories: Memories) -> None:
+    await remember_all(memories, "Ann met the dentist", type="episodic")
+    await remember_all(memories, "Ann dislikes the dentist", type="semantic")
+    advance_clock(memories, 90 * DAY)
     found = (await memories.recall("dentist", user_id="ann")).found
     assert [one.memory.type for one in found] == ["semantic", "episodic"]
     assert found[1].parts["recency"] == 0.5
     assert found[0].age == 90 * DAY
 
 
-async def test_filters_narrow_and_never_widen(memories: Memories) -> None:
-    await remembered(memories, "Tea at home", tags=("home", "drink"))
-    await remembered(memories, "Tea at work", tags=("work", "drink"), type="project")
-    await remembered(memories, "Tea from a page", origin="web")
+async def test_filters_only_narrow_the_result(memories: Memories) -> None:
+    await remember_all(memories, "Tea at home", tags=("home", "drink"))
+    await remember_all(memories, "Tea at work", tags=("work", "drink"), type="project")
+    await remember_all(memories, "Tea from a page", origin="web")
     recall = memories.recall
     assert contents(await recall("tea", user_id="ann", tags=["drink", "work"])) == ["Tea at work"]
     assert contents(await recall("tea", user_id="ann", types=["project"])) == ["Tea at work"]
@@ -133,8 +133,8 @@ async def test_filters_narrow_and_never_widen(memories: Memories) -> None:
     assert len((await recall("tea", user_id="ann", limit=2)).found) == 2
 
 
-async def test_nothing_in_a_question_is_syntax(memories: Memories) -> None:
-    await remembered(memories, "Tea for Ann")
+async def test_query_text_is_never_parsed_as_syntax(memories: Memories) -> None:
+    await remember_all(memories, "Tea for Ann")
     for query in (
         'tea" OR "x',
         "tea NOT ann",
@@ -150,9 +150,9 @@ async def test_nothing_in_a_question_is_syntax(memories: Memories) -> None:
     assert contents(await memories.recall("NOT tea", user_id="ann")) == ["Tea for Ann"]
 
 
-async def test_a_question_without_a_word_to_look_up_gives_the_newest_and_leaves_no_signal(memories: Memories) -> None:
-    await remembered(memories, "Ann lives in Lisbon", "Ann likes tea")
-    await remembered(memories, "Bob likes rum", user_id="bob")
+async def test_query_without_searchable_words_returns_the_newest_and_records_no_signal(memories: Memories) -> None:
+    await remember_all(memories, "Ann lives in Lisbon", "Ann likes tea")
+    await remember_all(memories, "Bob likes rum", user_id="bob")
     found = await memories.recall("what do you have about me?", user_id="ann", limit=1)
     assert contents(found) == ["Ann likes tea"]
     assert found.found[0].score <= 0.1
@@ -163,8 +163,8 @@ async def test_a_question_without_a_word_to_look_up_gives_the_newest_and_leaves_
 # -- signals -------------------------------------------------------------------------
 
 
-async def test_every_recall_leaves_a_signal_a_hit_and_questions_are_known_by_their_terms(memories: Memories) -> None:
-    (one,) = await remembered(memories, "Ann is allergic to peanuts")
+async def test_every_hit_records_a_signal_keyed_by_the_query_terms(memories: Memories) -> None:
+    (one,) = await remember_all(memories, "Ann is allergic to peanuts")
     await memories.recall("peanut allergy", user_id="ann", session="s1")
     await memories.recall("the peanut?  any allergy", user_id="ann", session="s2")
     await memories.recall("peanuts", user_id="ann", session="s2")
@@ -177,16 +177,16 @@ async def test_every_recall_leaves_a_signal_a_hit_and_questions_are_known_by_the
     assert all(0 < signal.score <= 1 for signal in found)
 
 
-async def test_comparing_a_new_one_is_no_recall(memories: Memories) -> None:
-    await remembered(memories, "Ann likes tea", "Ann likes tea.", "Ann likes coffee")
+async def test_comparing_a_new_memory_records_no_signal(memories: Memories) -> None:
+    await remember_all(memories, "Ann likes tea", "Ann likes tea.", "Ann likes coffee")
     await memories.settled()
     assert await memories.store.signals(ANN) == ()
 
 
-async def test_signals_that_cannot_be_written_now_are_written_later() -> None:
+async def test_signals_that_cannot_be_written_are_retried_later() -> None:
     async with open_holdfasts("memory") as (hf,):
         memories = hf.memories
-        await remembered(memories, "Tea for Ann")
+        await remember_all(memories, "Tea for Ann")
         write, memories.store.change_memories = memories.store.change_memories, _unavailable  # type: ignore[method-assign]
         await memories.recall("tea", user_id="ann")
         await memories.settled()
@@ -204,8 +204,8 @@ async def _unavailable(*_: Any, **__: Any) -> Any:
 # -- changing ------------------------------------------------------------------------
 
 
-async def test_another_content_supersedes_and_other_fields_change_in_place(memories: Memories) -> None:
-    (one,) = await remembered(memories, "Ann lives in Lisbon", tags=("home",))
+async def test_new_content_supersedes_and_other_fields_change_in_place(memories: Memories) -> None:
+    (one,) = await remember_all(memories, "Ann lives in Lisbon", tags=("home",))
     same = await memories.update(one.id, importance=0.9, tags=["city"], metadata={"a": 1})
     assert (same.memory.id, same.memory.importance, same.memory.tags) == (one.id, 0.9, ("city",))
     made = await memories.update(one.id, content="Ann lives in Porto")
@@ -217,46 +217,46 @@ async def test_another_content_supersedes_and_other_fields_change_in_place(memor
         await memories.update(one.id, content="Ann lives in Faro")
 
 
-async def test_a_change_that_expects_an_older_version_is_refused(memories: Memories) -> None:
-    (one,) = await remembered(memories, "Ann lives in Lisbon")
+async def test_update_with_an_outdated_version_is_rejected(memories: Memories) -> None:
+    (one,) = await remember_all(memories, "Ann lives in Lisbon")
     await memories.update(one.id, importance=0.1, expect=one.version)
     with pytest.raises(StaleMemories):
         await memories.update(one.id, importance=0.2, expect=one.version)
 
 
-async def test_a_content_of_a_tools_makes_it_the_tools(memories: Memories) -> None:
-    (one,) = await remembered(memories, "Ann pays to account 1")
+async def test_update_from_a_tool_is_quarantined_and_keeps_the_original(memories: Memories) -> None:
+    (one,) = await remember_all(memories, "Ann pays to account 1")
     made = await memories.update(one.id, content="Ann pays to account 2", origin="tool")
     assert (made.memory.status, made.memory.trust) == ("quarantined", 0.2)
     assert (made.outcome, made.memory.supersedes) == ("new", ())
     assert await memories.get(one.id) == one
 
 
-async def test_what_is_held_does_not_take_the_place_of_what_it_names(memories: Memories) -> None:
-    (one,) = await remembered(memories, "Ann pays to account 1")
+async def test_quarantined_memory_does_not_supersede_the_one_it_names(memories: Memories) -> None:
+    (one,) = await remember_all(memories, "Ann pays to account 1")
     made = await memories.remember("the other account", user_id="ann", origin="web", supersedes=[one.id])
     assert (made.outcome, made.memory.status, made.memory.supersedes) == ("new", "quarantined", ())
     assert await memories.get(one.id) == one
 
 
-async def test_a_program_holds_what_it_doubts(memories: Memories) -> None:
+async def test_caller_can_quarantine_a_memory(memories: Memories) -> None:
     one = (await memories.remember("Ann likes rum", user_id="ann", origin="assistant", held=True)).memory
     assert (one.status, one.trust) == ("quarantined", 0.7)
     assert (await memories.recall("rum", user_id="ann", include_quarantined=False)).found == ()
-    (again,) = await remembered(memories, "Ann likes rum!", origin="assistant")
+    (again,) = await remember_all(memories, "Ann likes rum!", origin="assistant")
     assert (again.id, again.status) == (one.id, "quarantined")
-    (mine,) = await remembered(memories, "Ann likes rum")
+    (mine,) = await remember_all(memories, "Ann likes rum")
     assert (mine.status, mine.supersedes) == ("active", (one.id,))
 
 
-async def test_what_was_rejected_stays_away_however_long_ago_and_whoever_else_says_it(
+async def test_rejected_memory_stays_rejected_for_other_origins(
     memories: Memories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(memories_module, "AT_ONCE", 2)
-    held = await remembered(memories, *(f"Ann pays to account {n}" for n in range(7)), origin="tool")
+    held = await remember_all(memories, *(f"Ann pays to account {n}" for n in range(7)), origin="tool")
     for one in held:
         await memories.review(one.id, "reject")
-    (mine,) = await remembered(memories, "Ann likes tea", origin="assistant")
+    (mine,) = await remember_all(memories, "Ann likes tea", origin="assistant")
     for origin in ("tool", "assistant", "summary"):
         again = await memories.remember("Ann pays to account 0", user_id="ann", origin=origin)
         changed = await memories.update(mine.id, content="Ann pays to account 1", origin=origin)
@@ -267,23 +267,23 @@ async def test_what_was_rejected_stays_away_however_long_ago_and_whoever_else_sa
     assert [one.id for one in there] == [one.id for one in held]
 
 
-async def test_a_review_takes_it_out_of_quarantine_and_trust_stays(memories: Memories) -> None:
-    held, other = await remembered(memories, "Ann likes rum", "Ann likes gin", origin="tool")
+async def test_review_ends_quarantine_and_keeps_the_trust(memories: Memories) -> None:
+    held, other = await remember_all(memories, "Ann likes rum", "Ann likes gin", origin="tool")
     accepted = await memories.review(held.id, "accept")
     assert (accepted.status, accepted.trust, accepted.reviewed_at) == ("active", 0.2, memories.clock())
     await memories.review(other.id, "reject")
     assert contents(await memories.recall("Ann likes", user_id="ann")) == ["Ann likes rum"]
     again = await memories.remember("Ann likes gin!", user_id="ann", origin="web")
     assert (again.memory.id, again.memory.status) == (other.id, "rejected")
-    (mine,) = await remembered(memories, "Ann likes tea")
+    (mine,) = await remember_all(memories, "Ann likes tea")
     with pytest.raises(InvalidRequest, match="not held for review"):
         await memories.review(mine.id, "accept")
     with pytest.raises(InvalidRequest, match="accept or reject"):
         await memories.review(held.id, "maybe")  # type: ignore[arg-type]
 
 
-async def test_what_nobody_may_see_is_not_there(memories: Memories) -> None:
-    (one,) = await remembered(memories, "Ann likes tea")
+async def test_memories_of_other_owners_are_not_found(memories: Memories) -> None:
+    (one,) = await remember_all(memories, "Ann likes tea")
     for act in (memories.get, memories.forget, memories.update):
         with pytest.raises(MemoryNotFound):
             await act(one.id, owners=[BOB, APP])
@@ -296,17 +296,17 @@ async def test_what_nobody_may_see_is_not_there(memories: Memories) -> None:
 # -- forgetting ----------------------------------------------------------------------
 
 
-async def test_forgetting_takes_its_history_and_its_signals_too(memories: Memories) -> None:
-    (one, other) = await remembered(memories, "My email is ann@x.example", "Ann likes tea")
+async def test_forgetting_deletes_history_and_signals_too(memories: Memories) -> None:
+    (one, other) = await remember_all(memories, "My email is ann@x.example", "Ann likes tea")
     newer = (await memories.remember("My email is ann@y.example", user_id="ann")).memory
     await memories.recall("email", user_id="ann")
     await memories.settled()
     changed: list[Owner] = []
 
-    async def told(owner: Owner) -> None:
+    async def record_change(owner: Owner) -> None:
         changed.append(owner)
 
-    memories.on_changed.append(told)
+    memories.on_changed.append(record_change)
     assert set(await memories.forget(newer.id)) == {newer.id, one.id}
     assert changed == [ANN]
     assert [left.id for left in (await memories.page(ANN)).memories] == [other.id]
@@ -316,11 +316,11 @@ async def test_forgetting_takes_its_history_and_its_signals_too(memories: Memori
         await memories.forget(newer.id)
 
 
-async def test_what_came_from_a_source_alone_goes_with_it(memories: Memories) -> None:
-    (alone,) = await remembered(memories, "Ann likes tea", sources=[source("s", 1, 2)])
-    (both,) = await remembered(memories, "Ann likes gin", sources=[source("s", 1), source("t", 4)])
-    (wide,) = await remembered(memories, "Ann likes ale", sources=[source("s", 1, 7)])
-    (bobs,) = await remembered(memories, "Bob likes tea", user_id="bob", sources=[source("s", 1, user="bob")])
+async def test_memory_is_deleted_with_its_only_source(memories: Memories) -> None:
+    (alone,) = await remember_all(memories, "Ann likes tea", sources=[source("s", 1, 2)])
+    (both,) = await remember_all(memories, "Ann likes gin", sources=[source("s", 1), source("t", 4)])
+    (wide,) = await remember_all(memories, "Ann likes ale", sources=[source("s", 1, 7)])
+    (bobs,) = await remember_all(memories, "Bob likes tea", user_id="bob", sources=[source("s", 1, user="bob")])
     (shared,) = [(await memories.remember("Tea for all", app=True, sources=[source("s", 1)])).memory]
     assert await memories.forget_source("ann", "s", seqs=[1]) == (shared.id,)
     assert (await memories.get(alone.id)).sources[0].seqs == (2,)
@@ -330,15 +330,15 @@ async def test_what_came_from_a_source_alone_goes_with_it(memories: Memories) ->
     assert await memories.forget_source("ann", "s") == ()
 
 
-async def test_losing_a_source_takes_nothing_back_that_others_changed_meanwhile(
+async def test_removing_a_source_keeps_concurrent_changes_of_others(
     memories: Memories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another server accepts one, and forgets one, between the reading and the writing."""
+    """Another server accepts one memory and forgets one between the read and the write."""
     sources = [source("s", 1), source("t", 4)]
-    (held,) = await remembered(memories, "Ann likes gin", sources=sources, origin="tool")
-    (gone,) = await remembered(memories, "Ann likes ale", sources=sources)
-    (alone,) = await remembered(memories, "Ann likes rum", sources=[source("s", 1)])
-    (again,) = await remembered(memories, "Ann likes tea", sources=[source("s", 1)])
+    (held,) = await remember_all(memories, "Ann likes gin", sources=sources, origin="tool")
+    (gone,) = await remember_all(memories, "Ann likes ale", sources=sources)
+    (alone,) = await remember_all(memories, "Ann likes rum", sources=[source("s", 1)])
+    (again,) = await remember_all(memories, "Ann likes tea", sources=[source("s", 1)])
     other, read, meanwhile = Memories(memories.store, memories.clock), memories.store.memories, [1]
 
     async def slow(*args: Any, **asked: Any) -> Any:
@@ -359,23 +359,23 @@ async def test_losing_a_source_takes_nothing_back_that_others_changed_meanwhile(
     assert [one.session_id for one in left[again.id].sources] == ["u"]
 
 
-async def test_an_erased_message_takes_what_was_remembered_from_it_and_a_deleted_session_does_not() -> None:
+async def test_erasing_a_message_deletes_its_memories_and_deleting_a_session_does_not() -> None:
     async with open_holdfasts("memory") as (hf,):
         session = await hf.session("s", user_id="ann")
         await session.append("I like tea")
         await session.append("I like gin")
-        await remembered(hf.memories, "Ann likes tea", sources=[source("s", 0)])
-        await remembered(hf.memories, "Ann likes gin", sources=[source("s", 1)])
+        await remember_all(hf.memories, "Ann likes tea", sources=[source("s", 0)])
+        await remember_all(hf.memories, "Ann likes gin", sources=[source("s", 1)])
         await hf.erase(SessionRef("ann", "s"), 0)
         assert [one.content for one in (await hf.memories.page(ANN)).memories] == ["Ann likes gin"]
         await hf.delete(SessionRef("ann", "s"))
         assert [one.content for one in (await hf.memories.page(ANN)).memories] == ["Ann likes gin"]
 
 
-async def test_a_user_who_is_deleted_leaves_none(memories: Memories) -> None:
+async def test_deleting_a_user_deletes_their_memories(memories: Memories) -> None:
     del memories
     async with open_holdfasts("memory") as (hf,):
-        await remembered(hf.memories, "Ann likes tea")
+        await remember_all(hf.memories, "Ann likes tea")
         assert contents(await hf.memories.recall("tea", user_id="ann")) == ["Ann likes tea"]
         assert (await hf.delete_user("ann")).memories == 1
         assert contents(await hf.memories.recall("tea", user_id="ann")) == []
@@ -385,9 +385,9 @@ async def test_a_user_who_is_deleted_leaves_none(memories: Memories) -> None:
 # -- pages ---------------------------------------------------------------------------
 
 
-async def test_a_page_is_filled_with_what_passes_its_filters(memories: Memories) -> None:
+async def test_pages_are_filled_after_filtering(memories: Memories) -> None:
     for number in range(9):
-        await remembered(memories, f"fact number {number}", tags=("even",) if number % 2 == 0 else ())
+        await remember_all(memories, f"fact number {number}", tags=("even",) if number % 2 == 0 else ())
     first = await memories.page(ANN, tags=["even"], limit=2)
     assert [one.number for one in first.memories] == [1, 3]
     assert first.has_more
@@ -400,11 +400,11 @@ async def test_a_page_is_filled_with_what_passes_its_filters(memories: Memories)
         await memories.page(BOB, after=first.memories[0].id)
 
 
-# -- at once -------------------------------------------------------------------------
+# -- concurrency ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", ["memory", "postgres", "mysql", "redis"])
-async def test_many_who_say_the_same_at_once_make_one_memory(place: str) -> None:
+async def test_concurrent_equal_memories_become_one(place: str) -> None:
     async with open_holdfasts(place, times=1 if place == "memory" else 3) as openings:
         said = [
             hf.memories.remember("Ann likes tea", user_id="ann", tags=[f"t{n}"]) for n in range(4) for hf in openings
@@ -415,7 +415,7 @@ async def test_many_who_say_the_same_at_once_make_one_memory(place: str) -> None
         assert set(one.tags) == {f"t{n}" for n in range(4)}
 
 
-# -- what cannot be ------------------------------------------------------------------
+# -- invalid input -------------------------------------------------------------------
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"content": " "}, "content is empty"),
@@ -437,7 +437,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("given", "words"), WRONG)
-async def test_what_can_be_no_memory_is_refused(given: dict[str, Any], words: str) -> None:
+async def test_invalid_memories_are_rejected(given: dict[str, Any], words: str) -> None:
     async with open_holdfasts("memory") as (hf,):
         with pytest.raises(InvalidRequest, match=words) as caught:
             await hf.memories.remember(**{"content": "Ann likes tea", "user_id": "ann", **given})
@@ -445,14 +445,14 @@ async def test_what_can_be_no_memory_is_refused(given: dict[str, Any], words: st
         assert (await hf.memories.page(ANN)).total == 0
 
 
-async def test_what_is_too_long_is_refused_and_not_quoted() -> None:
+async def test_oversized_memory_is_rejected_and_not_quoted() -> None:
     async with open_holdfasts("memory") as (hf,):
         with pytest.raises(TooLarge, match="8,000") as caught:
             await hf.memories.remember("tea" * MEMORY_CHARS, user_id="ann")
         assert "teatea" not in str(caught.value)
 
 
-async def test_secrets_are_refused_or_masked_before_anything_is_looked_up() -> None:
+async def test_secrets_are_rejected_or_masked_before_any_lookup() -> None:
     guard = Guard(watch=make_redactor(rules=["aws_access_key"]), action="block")
     async with open_holdfasts("memory", guard=guard) as (hf,):
         with pytest.raises(SecretBlocked) as caught:
@@ -463,13 +463,13 @@ async def test_secrets_are_refused_or_masked_before_anything_is_looked_up() -> N
 
 
 @pytest.mark.parametrize("query", ["", "  ", 5])
-async def test_a_question_that_asks_nothing_is_refused(query: Any) -> None:
+async def test_empty_query_is_rejected(query: Any) -> None:
     async with open_holdfasts("memory") as (hf,):
         with pytest.raises(InvalidRequest, match="query"):
             await hf.memories.recall(query, user_id="ann")
 
 
-def test_whose_it_is() -> None:
+def test_owner_is_chosen_from_the_arguments() -> None:
     assert choose_owner("ann", "desk") == ANN
     assert choose_owner(None, "desk") == Owner("agent", "desk")
     assert choose_owner(None, None) == Owner("user", "default")

@@ -1,4 +1,4 @@
-"""Memories of two servers on one database, with an index that they share, and of one that is killed."""
+"""Memories of two servers on one database with a shared index, and of a server that is killed."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ asyncio.run(main())
 """
 
 
-async def all_of(hf: Holdfast) -> list[Memory]:
+async def list_memories(hf: Holdfast) -> list[Memory]:
     return list((await hf.memories.page(ANN, limit=1000)).memories)
 
 
 @pytest.mark.parametrize("told", [1, 7, 20])
-async def test_what_was_remembered_outlives_a_kill_and_a_change_is_whole(tmp_path: Path, told: int) -> None:
+async def test_memories_survive_a_kill_and_changes_are_atomic(tmp_path: Path, told: int) -> None:
     url = f"sqlite:///{tmp_path}/chat.db"
     writer = await asyncio.create_subprocess_exec(sys.executable, "-c", WRITER, url, stdout=asyncio.subprocess.PIPE)
     assert writer.stdout is not None
@@ -43,7 +43,7 @@ async def test_what_was_remembered_outlives_a_kill_and_a_change_is_whole(tmp_pat
     rest, _ = await writer.communicate()
     ids = [line.strip().decode() for line in (*lines, *rest.splitlines(keepends=True)) if line.endswith(b"\n")]
     async with Holdfast(url) as hf:
-        found = {one.id: one for one in await all_of(hf)}
+        found = {one.id: one for one in await list_memories(hf)}
         assert found.keys() >= set(ids)
         active = [one for one in found.values() if one.status == "active"]
         assert len(active) == 1
@@ -55,7 +55,7 @@ async def test_what_was_remembered_outlives_a_kill_and_a_change_is_whole(tmp_pat
         assert made.memory.supersedes == (active[0].id,)
 
 
-async def test_two_servers_with_one_index_see_what_the_other_does_at_once(tmp_path: Path) -> None:
+async def test_two_servers_with_one_index_see_each_others_changes_at_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chat.db"
     async with Holdfast(url) as one, Holdfast(url) as other:
         made = (await one.memories.remember("Ann likes green tea", user_id="ann")).memory
@@ -66,7 +66,7 @@ async def test_two_servers_with_one_index_see_what_the_other_does_at_once(tmp_pa
         assert (await one.memories.remember("Ann likes green tea", user_id="ann")).outcome == "new"
 
 
-async def test_two_servers_that_give_new_values_at_once_leave_one(tmp_path: Path) -> None:
+async def test_concurrent_new_values_on_two_servers_leave_one_active(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chat.db"
     async with Holdfast(url) as one, Holdfast(url) as other:
         said = [
@@ -75,13 +75,13 @@ async def test_two_servers_that_give_new_values_at_once_leave_one(tmp_path: Path
             for hf in (one, other)
         ]
         await asyncio.gather(*said)
-        active = [kept for kept in await all_of(one) if kept.status == "active"]
+        active = [kept for kept in await list_memories(one) if kept.status == "active"]
         assert len(active) == 1
         recalled = await other.memories.recall("favourite colour", user_id="ann")
         assert [hit.memory for hit in recalled.found] == active
 
 
-async def test_forgetting_races_with_remembering_and_leaves_no_trace_in_the_index(tmp_path: Path) -> None:
+async def test_forgetting_concurrently_with_remembering_leaves_no_trace_in_the_index(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chat.db"
     async with Holdfast(url) as one, Holdfast(url) as other:
         ids = [(await one.memories.remember(f"Ann owns boat{at}", user_id="ann")).memory.id for at in range(12)]
@@ -89,13 +89,13 @@ async def test_forgetting_races_with_remembering_and_leaves_no_trace_in_the_inde
             *(one.memories.forget(memory_id) for memory_id in ids),
             *(other.memories.remember(f"Ann sails sea{at}", user_id="ann") for at in range(12)),
         )
-        assert [kept.content for kept in await all_of(one) if "boat" in kept.content] == []
+        assert [kept.content for kept in await list_memories(one) if "boat" in kept.content] == []
         assert (await other.memories.recall("boat3 boat7 owns", user_id="ann")).found == ()
         assert len((await other.memories.recall("Ann sails", user_id="ann", limit=50)).found) == 12
 
 
 @pytest.mark.parametrize("mode", ["keyword", "hybrid"])
-async def test_an_index_that_others_write_to_all_the_time_keeps_nobody_from_remembering_or_recalling(
+async def test_index_under_constant_writes_does_not_block_remember_or_recall(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: Any
 ) -> None:
     settings = IndexSettings(mode=mode, embedder=LetterEmbedder() if mode == "hybrid" else None)
@@ -104,10 +104,10 @@ async def test_an_index_that_others_write_to_all_the_time_keeps_nobody_from_reme
         assert hf.engine.index is not None
         await hf.engine.index.settled()
 
-        async def others_were_faster(*_: Any) -> bool:
+        async def lose_every_race(*_: Any) -> bool:
             return False
 
-        monkeypatch.setattr(hf.engine.index.index, "write", others_were_faster)
+        monkeypatch.setattr(hf.engine.index.index, "write", lose_every_race)
         second = (await hf.memories.remember("Ann sails at noon", user_id="ann")).memory
         assert (await hf.memories.remember("Ann sails at noon.", user_id="ann")).outcome == "merged"
         found = await hf.memories.recall("who sails at noon?", user_id="ann")

@@ -1,4 +1,6 @@
-"""Memories looked up by what they mean, with the real weights where they are installed: recall, isolation, forgetting, and what it costs a turn."""
+"""Memories recalled by meaning, with the real weights if they are installed: recall, isolation, deletion, and the
+cost for a turn.
+"""
 
 from __future__ import annotations
 
@@ -48,18 +50,18 @@ async def hf(embedder: Any, tmp_path: Path) -> AsyncIterator[Holdfast]:
         yield made
 
 
-async def settled(hf: Holdfast) -> None:
+async def wait_for_index(hf: Holdfast) -> None:
     assert hf.engine.index is not None
     await hf.engine.index.settled()
 
 
-async def facts(hf: Holdfast, user: str = "ada") -> dict[str, str]:
+async def remember_facts(hf: Holdfast, user: str = "ada") -> dict[str, str]:
     made = {name: (await hf.memories.remember(text, user_id=user)).memory.id for name, text in FACTS.items()}
-    await settled(hf)
+    await wait_for_index(hf)
     return made
 
 
-def files(folder: Path) -> dict[str, bytes]:
+def read_files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -68,8 +70,8 @@ def ids(found: RecalledMemories) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_question_without_a_word_in_common_finds_it_first(hf: Holdfast, mode: Any) -> None:
-    known = await facts(hf)
+async def test_question_without_common_words_finds_the_memory_first(hf: Holdfast, mode: Any) -> None:
+    known = await remember_facts(hf)
     for name, question in QUESTIONS.items():
         found = await hf.memories.recall(question, user_id="ada", mode=mode)
         assert found.mode == mode
@@ -80,63 +82,63 @@ async def test_a_question_without_a_word_in_common_finds_it_first(hf: Holdfast, 
 
 
 @pytest.mark.parametrize("mode", ["hybrid", None])
-async def test_what_was_just_remembered_is_found_by_its_words_before_it_has_a_vector(hf: Holdfast, mode: Any) -> None:
+async def test_new_memory_is_found_by_its_words_before_it_has_a_vector(hf: Holdfast, mode: Any) -> None:
     made = await hf.memories.remember(FACTS["dog"], user_id="ada")
     assert ids(await hf.memories.recall("Ada's golden retriever Bruno", user_id="ada", mode=mode)) == [made.memory.id]
-    await settled(hf)
+    await wait_for_index(hf)
     assert ids(await hf.memories.recall("pets?", user_id="ada", mode="vector")) == [made.memory.id]
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_nothing_of_others_is_found_by_meaning(hf: Holdfast, mode: Any) -> None:
-    await facts(hf, "ada")
+async def test_memories_of_other_owners_are_not_found_by_meaning(hf: Holdfast, mode: Any) -> None:
+    await remember_facts(hf, "ada")
     await hf.memories.remember(FACTS["dog"], agent="vet")
-    await settled(hf)
+    await wait_for_index(hf)
     others: list[dict[str, Any]] = [{"user_id": "bob"}, {"user_id": "vet"}, {"agent": "ada"}, {}]
     for who in others:
         assert ids(await hf.memories.recall(QUESTIONS["dog"], mode=mode, **who)) == []
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_what_is_forgotten_superseded_or_rejected_is_not_found_by_meaning(hf: Holdfast, mode: Any) -> None:
-    known = await facts(hf)
+async def test_forgotten_superseded_and_rejected_memories_are_not_found_by_meaning(hf: Holdfast, mode: Any) -> None:
+    known = await remember_facts(hf)
     await hf.memories.forget(known["dog"])
     newer = await hf.memories.update(known["job"], content="Ada retired and paints all day")
     held = await hf.memories.remember("Ada keeps two parrots", user_id="ada", origin="tool")
     await hf.memories.review(held.memory.id, "reject")
-    await settled(hf)
+    await wait_for_index(hf)
     for question in QUESTIONS.values():
         found = ids(await hf.memories.recall(question, user_id="ada", mode=mode, limit=50))
         assert not {known["dog"], known["job"], held.memory.id} & set(found)
         assert newer.memory.id in found
 
 
-async def test_forgetting_takes_its_vector_and_its_words_out_of_the_index_and_the_files(
+async def test_forgetting_deletes_vector_and_words_from_the_index_and_its_files(
     hf: Holdfast, tmp_path: Path, embedder: Any
 ) -> None:
-    known = await facts(hf)
+    known = await remember_facts(hf)
     (vector,) = await embedder.embed([FACTS["dog"]])
-    assert any(vector in stored for stored in files(tmp_path).values())
+    assert any(vector in stored for stored in read_files(tmp_path).values())
     await hf.memories.forget(known["dog"])
-    await settled(hf)
+    await wait_for_index(hf)
     assert hf.engine.index is not None
     lookup = Lookup(space=Space("user", "ada"), limit=100)
     index = hf.engine.index.index
     assert {one.candidate.seq for one in await index.similar(lookup, embedder.name, vector)} == {2, 3, 4}
-    left = files(tmp_path)
+    left = read_files(tmp_path)
     assert [name for name, stored in left.items() if vector in stored or b"retriever" in stored] == []
 
 
-async def test_filters_hold_for_what_means_the_same(hf: Holdfast) -> None:
+async def test_filters_apply_to_search_by_meaning(hf: Holdfast) -> None:
     await hf.memories.remember("Ada has a cat", user_id="ada", tags=["home"], type="user")
     away = await hf.memories.remember("Ada's uncle has a horse", user_id="ada", tags=["farm"])
-    await settled(hf)
+    await wait_for_index(hf)
     found = await hf.memories.recall("animals?", user_id="ada", mode="vector", tags=["farm"])
     assert ids(found) == [away.memory.id]
     assert ids(await hf.memories.recall("animals?", user_id="ada", mode="vector", min_score=0.999)) == []
 
 
-async def test_a_memory_is_embedded_once(hf: Holdfast, embedder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_is_embedded_once(hf: Holdfast, embedder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     embedded: list[str] = []
     before = embedder.embed
 
@@ -145,10 +147,10 @@ async def test_a_memory_is_embedded_once(hf: Holdfast, embedder: Any, monkeypatc
         return await before(texts)
 
     monkeypatch.setattr(embedder, "embed", counted)
-    await facts(hf)
+    await remember_facts(hf)
     await hf.memories.recall("pets?", user_id="ada")
-    await settled(hf)
+    await wait_for_index(hf)
     page = await hf.memories.page(Owner("user", "ada"))
     await hf.memories.update(page.memories[0].id, importance=1.0)
-    await settled(hf)
+    await wait_for_index(hf)
     assert sorted(embedded) == sorted([*FACTS.values(), "pets?"])

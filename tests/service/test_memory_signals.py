@@ -1,4 +1,4 @@
-"""SignalWriter of recalls: none is lost while memories cannot be written to, and those that wait too long make room, the oldest first."""
+"""Recall signals are not lost while memories cannot be written; those that wait too long are evicted, oldest first."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ OWNERS = (Owner("user", "ada"), Owner("agent", "guide"), Owner("app"))
 
 
 class Failing(StoreWrapper):
-    """A store that fails as often as it is told to."""
+    """A store that fails a set number of times."""
 
     failures = 0
 
     async def change_memories(self, *asked: Any, **more: Any) -> Any:
-        """See `MemoryStore.change_memories`."""
         if self.failures:
             self.failures -= 1
             raise StoreUnavailable("away")
@@ -31,8 +30,8 @@ def named(number: int) -> str:
     return f"mem_{number:032x}"
 
 
-async def remembering() -> tuple[Store, Failing]:
-    """A store in which each owner has a memory."""
+async def open_failing_store() -> tuple[Store, Failing]:
+    """Open a store in which each owner has a memory."""
     store = await open_store("sqlite://:memory:", tenant="acme")
     for number, owner in enumerate(OWNERS):
         memory = Memory(id=named(number), owner=owner, content="tea", created_at=1, updated_at=1)
@@ -41,39 +40,39 @@ async def remembering() -> tuple[Store, Failing]:
 
 
 def recalled(at: int) -> list[tuple[Owner, Signal]]:
-    """A recall of each owner's memory."""
+    """Return a recall of each owner's memory."""
     return [
         (owner, Signal(memory_id=named(number), at=at, query=b"q", score=1.0, session="s"))
         for number, owner in enumerate(OWNERS)
     ]
 
 
-async def noted(store: Store) -> list[list[int]]:
-    """When each owner's memory was recalled."""
+async def signal_times(store: Store) -> list[list[int]]:
+    """Return the times at which each owner's memory was recalled."""
     return [[signal.at for signal in await store.signals(owner)] for owner in OWNERS]
 
 
-async def test_what_one_owner_fails_with_loses_nothing_of_the_others() -> None:
-    store, failing = await remembering()
+async def test_failure_for_one_owner_loses_no_signals_of_the_others() -> None:
+    store, failing = await open_failing_store()
     signals = SignalWriter(failing, lambda: 5)
     failing.failures = 1
     signals.schedule(recalled(2))
     await signals.drain()
     signals.schedule(recalled(3))
     await signals.drain()
-    assert await noted(store) == [[2, 3]] * 3
+    assert await signal_times(store) == [[2, 3]] * 3
     await signals.close()
     await store.close()
 
 
-async def test_the_oldest_make_room() -> None:
-    store, failing = await remembering()
+async def test_oldest_signals_are_evicted() -> None:
+    store, failing = await open_failing_store()
     signals = SignalWriter(failing, lambda: 5, most=6)
     failing.failures = 3
     for at in (2, 3, 4):
         signals.schedule(recalled(at))
         await signals.drain()
-    assert await noted(store) == [[], [], []]
+    assert await signal_times(store) == [[], [], []]
     await signals.close()
-    assert await noted(store) == [[3, 4]] * 3
+    assert await signal_times(store) == [[3, 4]] * 3
     await store.close()

@@ -1,4 +1,4 @@
-"""Memories may be kept by a store of somebody's own, beside the one of sessions."""
+"""Memories may be kept in a separate store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.stores import open_store
 ADA = Owner("user", "ada")
 
 
-async def test_memories_are_kept_where_the_program_says_and_nowhere_else() -> None:
+async def test_memories_are_kept_only_in_the_configured_memory_store() -> None:
     elsewhere = await open_store("sqlite://:memory:", tenant="acme")
     sessions = await open_store("sqlite://:memory:", tenant="acme")
     async with holdfast.open(store=sessions, memory_store=elsewhere.for_tenant) as hf:

@@ -1,6 +1,5 @@
-"""Whose a memory is where a tool's result has the user's words, too: stated by the user, it is theirs; asked or denied, it is not.
-
-Both tables are run both ways: the page is read and remembered in the user's own turn, and a turn later.
+"""Origin of a memory if a tool result has the user's words too: a statement of the user is attributed to the user, a
+question or a denial is not. Both tables run twice: with the page read in the user's own turn, and one turn later.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ NOT_THEIRS: dict[str, Case] = {
 }
 
 
-async def remembered(case: Case, *, later: bool) -> Memory:
+async def remember_case(case: Case, *, later: bool) -> Memory:
     ask, page, content = case
     tool, replies = make_tool(page), list[Any]()
     tool.__name__ = "lookup"
@@ -102,21 +101,21 @@ async def remembered(case: Case, *, later: bool) -> Memory:
 
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "a turn later"])
 @pytest.mark.parametrize("case", THEIRS)
-async def test_what_the_user_states_is_the_users(case: str, later: bool) -> None:
-    one = await remembered(THEIRS[case], later=later)
+async def test_user_statement_is_attributed_to_the_user(case: str, later: bool) -> None:
+    one = await remember_case(THEIRS[case], later=later)
     assert (one.origin, one.status, one.trust) == ("user", "active", 1.0)
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["at once", "a turn later"])
 @pytest.mark.parametrize("case", NOT_THEIRS)
-async def test_what_the_user_asks_or_denies_is_not(case: str, later: bool) -> None:
-    one = await remembered(NOT_THEIRS[case], later=later)
+async def test_user_question_or_denial_is_not_attributed_to_the_user(case: str, later: bool) -> None:
+    one = await remember_case(NOT_THEIRS[case], later=later)
     assert one.origin != "user"
     assert one.status == "quarantined"
 
 
-async def test_what_was_stated_or_asked_in_another_session_is_told_apart_there_too() -> None:
-    """An index knows words, and not what is done with them: what it finds is read again."""
+async def test_statement_and_question_in_another_session_are_distinguished() -> None:
+    """The index only knows words, so a match is read again."""
     replies: list[Any] = []
     agents = {"a": Agent(name="a", tools=("memory",))}
     for ask, origin in (

@@ -1,7 +1,6 @@
-"""What a request does to a log: the tables of what mistral.rs does and promises, as tests of the gateway.
-
-Rows are those of `mistralrs-and-nexo.md`, 1.5 and 1.9b (merge, media, write-back), by their promised side; where docs/reconcile.md says otherwise, it holds,
-and the test says so. Words are those of the tables; `r` is what the model answers to the request of the row.
+"""How a request changes a log: the tables of what mistral.rs does and promises, as tests of the gateway (merge,
+media, write-back). Rows follow the promised behaviour; where docs/reconcile.md differs, it takes precedence, and
+the test says so. Words are those of the tables; `r` is the model's answer to the request of the row.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tests.service.simulator.vectors import ONE, OTHER, URLS, good, live, pictur
 
 Data = dict[str, Any]
 
-# -- merge (1.5) ---------------------------------------------------------------
+# -- merge -----------------------------------------------------------------------
 
 TWO = "u1 tc1 t1 a1 u2 tc2 t2"
 MERGED: dict[str, tuple[str, str, str, str, str]] = {
@@ -24,7 +23,7 @@ MERGED: dict[str, tuple[str, str, str, str, str]] = {
     "2": (TWO, "u1 a1 u2 a2 u3", "auto", f"{TWO} a2 u3", "continued"),
     "3": (TWO, "u1 a1 u2'", "auto", "u1 tc1 t1 a1 u2'", "edited"),
     "4": (TWO, "u1'", "transcript", "u1'", "replaced"),
-    # Section 6, 4: without an assistant's message it is a delta, unless the request says it is a transcript.
+    # Without an assistant message it is a delta, unless the request says it is a transcript.
     "4, auto": (TWO, "u1'", "auto", f"{TWO} u1'", "delta"),
     "5": (TWO, "u1 a1' u2", "auto", "u1 tc1 t1 a1' u2", "edited"),
     "6": (TWO, "u1", "transcript", "u1 tc1 t1", "regenerated"),
@@ -48,8 +47,8 @@ MERGED: dict[str, tuple[str, str, str, str, str]] = {
 
 @pytest.mark.parametrize("row", MERGED)
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_row_of_the_merge_table(row: str, stream: bool) -> None:
-    """By its session's id: the live path, what the answer says of it, the prompt, and nothing lost."""
+async def test_request_with_an_id_follows_the_merge_table(row: str, stream: bool) -> None:
+    """Checks the live path, the reported relation, the prompt, and that nothing is lost."""
     log, sent, mode, wanted, relation = MERGED[row]
     async with opened() as door:
         await stored(door, log)
@@ -68,8 +67,8 @@ UNNAMED = {row: case for row, case in MERGED.items() if case[2] == "auto" and ro
 
 
 @pytest.mark.parametrize("row", UNNAMED)
-async def test_a_row_without_an_id(row: str) -> None:
-    """The same rows where a user's session is found by what was said: an assistant's message is in common."""
+async def test_request_without_an_id_follows_the_merge_table(row: str) -> None:
+    """The same rows if the session of a user is matched by content: an assistant message is in common."""
     log, sent, _, wanted, relation = UNNAMED[row]
     async with opened() as door:
         await stored(door, log, user="ada")
@@ -79,8 +78,10 @@ async def test_a_row_without_an_id(row: str) -> None:
 
 
 @pytest.mark.parametrize("row", UNNAMED)
-async def test_a_row_without_an_id_or_a_user(row: str) -> None:
-    """Who is not identified goes on with a session, and edits none: the request is given one with its own messages."""
+async def test_request_without_an_id_or_user_never_edits_a_session(row: str) -> None:
+    """An anonymous client can continue a session but not edit one: the request gets a new session with its own
+    messages.
+    """
     log, sent, _, wanted, relation = UNNAMED[row]
     async with opened() as door:
         await stored(door, log)
@@ -96,8 +97,8 @@ async def test_a_row_without_an_id_or_a_user(row: str) -> None:
 
 
 @pytest.mark.parametrize("named", [False, True])
-async def test_row_10_a_system_message_beside_the_log(named: bool) -> None:
-    """System prompts stand beside the log: one that was put there does not hide the tool history."""
+async def test_row_10_system_prompt_is_kept_next_to_the_log(named: bool) -> None:
+    """A stored system prompt does not hide the tool history."""
     async with opened() as door:
         await stored(door, "u1 tc1 t1 a1", system="sys")
         answer = good(await door.chat(messages("u1 a1 u2"), session_id="s" if named else None))
@@ -106,12 +107,12 @@ async def test_row_10_a_system_message_beside_the_log(named: bool) -> None:
         assert words(door.speaker.prompts[-1]) == "sys u1 tc1 t1 a1 u2"
 
 
-# -- media (1.5, 4 and 1.9b) -----------------------------------------------------
+# -- media -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("named", [False, True])
-async def test_text_alone_gets_its_picture_back(named: bool) -> None:
-    """A client that drops images from its history: the message keeps the one it came with."""
+async def test_resent_text_keeps_its_picture(named: bool) -> None:
+    """Some clients drop images from their history: the message keeps the one it was stored with."""
     async with opened() as door:
         await with_picture(door, "a1")
         answer = good(await door.chat(messages("u1 a1 u2"), session_id="s" if named else None))
@@ -121,8 +122,7 @@ async def test_text_alone_gets_its_picture_back(named: bool) -> None:
 
 
 @pytest.mark.parametrize("named", [False, True])
-async def test_a_picture_is_added_to_the_one_that_is_resent(named: bool) -> None:
-    """Neither takes the other's place."""
+async def test_new_picture_is_added_after_the_resent_one(named: bool) -> None:
     async with opened() as door:
         await with_picture(door, "a1")
         sent = [shown("u1", ONE), message("a1"), shown("u2", OTHER)]
@@ -133,8 +133,8 @@ async def test_a_picture_is_added_to_the_one_that_is_resent(named: bool) -> None
 
 
 @pytest.mark.parametrize("named", [False, True])
-async def test_the_same_text_with_another_picture(named: bool) -> None:
-    """Another message: without an id nothing is in common, with one it is an edit."""
+async def test_same_text_with_another_picture_is_another_message(named: bool) -> None:
+    """Without an id nothing is in common; with an id it is an edit."""
     async with opened() as door:
         await with_picture(door, "a1 u2 a2")
         sent = [shown("u1", OTHER), *messages("a1 u3")]
@@ -144,8 +144,8 @@ async def test_the_same_text_with_another_picture(named: bool) -> None:
         assert len(await door.log("s")) == 4
 
 
-async def test_a_picture_goes_with_its_message() -> None:
-    """An edit before it: it is not shown any more, and stays in the log."""
+async def test_picture_of_an_edited_message_is_no_longer_sent() -> None:
+    """It stays in the log."""
     async with opened() as door:
         session = await door.hf.session("s")
         await session.append([*messages("u1 a1"), shown("u2", ONE), *messages("a2")])
@@ -155,11 +155,11 @@ async def test_a_picture_goes_with_its_message() -> None:
         assert await whole(door) == "u1 a1 u2 a2 u2' a3 u4 r"
 
 
-# -- write-back (1.9b) ---------------------------------------------------------
+# -- write-back ------------------------------------------------------------------
 
 
-async def test_a_turn_with_a_tool_of_the_client_is_stored_with_its_last_word() -> None:
-    """Call, result and reply; the next request with the same id sees them all."""
+async def test_turn_with_a_client_tool_is_stored_completely() -> None:
+    """Call, result and reply; the next request with the same id includes them all."""
     calls = message("tc1")
 
     def say(request: Data) -> Data | str:
@@ -176,8 +176,8 @@ async def test_a_turn_with_a_tool_of_the_client_is_stored_with_its_last_word() -
         assert len({entry.turn_id for entry in (await door.log("s"))[:4]}) == 1
 
 
-async def test_a_model_that_fails() -> None:
-    """Not "nothing stored", as with mistral.rs: the user's message is durable first (section 3), and a retry adds nothing."""
+async def test_user_message_is_stored_if_the_model_fails() -> None:
+    """mistral.rs stores nothing here; Holdfast stores the user's message first, and a retry adds nothing."""
     async with opened() as door:
         await stored(door, "u1 a1")
         door.speaker.breaks = 0

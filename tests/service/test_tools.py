@@ -1,4 +1,4 @@
-"""Tools from functions: how they are described to the model, how their arguments are read, and what is refused."""
+"""Tools from functions: their description for the model, argument parsing, and what is rejected."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Node(msgspec.Struct):
 
 def order(
     number: int,
-    context: ToolContext,
+    make_context: ToolContext,
     kind: Kind = Kind.SMALL,
     *,
     to: Place | None = None,
@@ -70,20 +70,20 @@ def order(
     return f"{number} {kind.value} {to} {how} {most} {by} {context.session_id}"
 
 
-def context(stored: dict[str, Any] | None = None) -> ToolContext:
+def make_context(stored: dict[str, Any] | None = None) -> ToolContext:
     state = State(TurnState(stored or {}, {}))
     return ToolContext(session_id="s", user_id="u", agent=None, state=state, artifacts=ARTIFACTS)
 
 
-async def outcome(function: Any, arguments: Any, **limits: Any) -> CallOutcome:
-    """What becomes of a call of it."""
+async def call_outcome(function: Any, arguments: Any, **limits: Any) -> CallOutcome:
+    """Call the function as a tool and return the outcome."""
     tools = Toolset.create([tool_from(function)], ToolLimits(**limits))
     text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
-    return await run(tools, ToolCall("c", next(iter(tools.tools)), text), context())
+    return await run(tools, ToolCall("c", next(iter(tools.tools)), text), make_context())
 
 
-def test_a_function_is_described() -> None:
-    """By its docstring's first paragraph, its signature and its section Args."""
+def test_function_is_described_by_docstring_and_signature() -> None:
+    """Uses the docstring's first paragraph, the signature and the section Args."""
     function = tool_from(order).definition["function"]
     assert function["name"] == "order"
     assert function["description"] == "Order something, and have it brought."
@@ -109,11 +109,11 @@ def test_a_function_is_described() -> None:
     msgspec.json.encode(schema)
 
 
-async def test_arguments_become_what_the_annotations_say() -> None:
-    """And what the model leaves out is the function's own default."""
-    said = await outcome(order, {"number": 2, "kind": "large", "to": {"street": "x"}, "by": "2026-01-02"})
+async def test_arguments_are_converted_to_their_annotations() -> None:
+    """Arguments that the model omits take the function's default."""
+    said = await call_outcome(order, {"number": 2, "kind": "large", "to": {"street": "x"}, "by": "2026-01-02"})
     assert said.content == "2 large Place(street='x', number=1) post 5 2026-01-02 s"
-    assert (await outcome(order, {"number": 2})).content == "2 small None post 5 None s"
+    assert (await call_outcome(order, {"number": 2})).content == "2 small None post 5 None s"
 
 
 @pytest.mark.parametrize(
@@ -131,16 +131,16 @@ async def test_arguments_become_what_the_annotations_say() -> None:
         ('{"number": 1e999}', "wrong arguments"),
     ],
 )
-async def test_wrong_arguments_are_told_with_their_place(arguments: Any, words: str) -> None:
-    """So that the model can make them right."""
-    said = await outcome(order, arguments)
+async def test_wrong_arguments_are_reported_with_their_path(arguments: Any, words: str) -> None:
+    """The model can then correct them."""
+    said = await call_outcome(order, arguments)
     assert said.failed
     assert isinstance(said.content, str)
     assert words in msgspec.json.decode(said.content)["error"]
 
 
-async def test_all_kinds_of_callables() -> None:
-    """Methods, objects, plain functions that return something to be awaited, recursive types."""
+async def test_every_kind_of_callable_can_be_a_tool() -> None:
+    """Methods, objects, plain functions that return an awaitable, recursive types."""
 
     class Desk:
         async def __call__(self, n: int) -> int:
@@ -160,16 +160,16 @@ async def test_all_kinds_of_callables() -> None:
     def deep(node: Node) -> str:
         return node.below[0].name
 
-    assert (await outcome(Desk().method, {"n": 1})).content == "3"
-    assert (await outcome(plain, {"n": 1})).content == "4"
-    assert (await outcome(deep, {"node": {"name": "a", "below": [{"name": "b"}]}})).content == "b"
+    assert (await call_outcome(Desk().method, {"n": 1})).content == "3"
+    assert (await call_outcome(plain, {"n": 1})).content == "4"
+    assert (await call_outcome(deep, {"node": {"name": "a", "below": [{"name": "b"}]}})).content == "b"
     tool = tool_from(Desk(), name="desk")
-    assert await tool.call(context(), {"n": 1}) == 2
+    assert await tool.call(make_context(), {"n": 1}) == 2
     assert tool_from(functools.partial(order, most=1), name="few").name == "few"
 
 
-async def test_methods_are_their_own_instances() -> None:
-    """What a method says is read once for all of them; each is called on its own, and a subclass is told what it inherits."""
+async def test_methods_are_called_on_their_own_instance() -> None:
+    """A method's description is read once for all instances; a subclass inherits it."""
 
     class Desk:
         def __init__(self, number: int) -> None:
@@ -186,14 +186,14 @@ async def test_methods_are_their_own_instances() -> None:
             return -self.number
 
     made = [tool_from(desk.find) for desk in (Desk(1), Desk(2), Other(3))]
-    assert [await tool.call(context(), {}) for tool in made] == [1, 2, -3]
+    assert [await tool.call(make_context(), {}) for tool in made] == [1, 2, -3]
     assert {tool.description for tool in made} == {"Find it."}
     with pytest.raises(InvalidRequest, match="not supported"):
         tool_from(Desk(1).any)
 
 
-async def test_a_tool_does_not_end_the_process() -> None:
-    """Parsers of command lines do, for arguments that are wrong: here the model chooses them."""
+async def test_tool_that_exits_does_not_end_the_process() -> None:
+    """Command line parsers exit on wrong arguments, and here the model chooses them."""
 
     def parser() -> str:
         sys.exit(2)
@@ -202,7 +202,7 @@ async def test_a_tool_does_not_end_the_process() -> None:
         raise SystemExit("no")
 
     for function in (parser, later):
-        content = (await outcome(function, {})).content
+        content = (await call_outcome(function, {})).content
         assert "tried to end the process" in content
 
 
@@ -223,23 +223,21 @@ class Model:
         (7, "7"),
     ],
 )
-async def test_results_are_words(result: Any, content: str) -> None:
-    """A text as it is, anything else as JSON."""
+async def test_results_are_converted_to_text(result: Any, content: str) -> None:
+    """A string is unchanged; anything else becomes JSON."""
 
     def give() -> Any:
         return result
 
-    assert (await outcome(give, {})).content == content
+    assert (await call_outcome(give, {})).content == content
 
 
 @pytest.mark.parametrize("result", [object(), {"a": {1j}}, {"\ud800": 1}])
-async def test_results_that_have_no_words(result: Any) -> None:
-    """Are errors for the model."""
-
+async def test_results_without_a_text_form_are_errors(result: Any) -> None:
     def give() -> Any:
         return result
 
-    assert (await outcome(give, {})).failed
+    assert (await call_outcome(give, {})).failed
 
 
 def positional(a: int, /) -> None: ...
@@ -252,8 +250,8 @@ def wrong_name(a: int) -> None: ...
 
 
 @pytest.mark.parametrize("function", [positional, several, named, bare, unknown, foreign, lambda a: a, print, 5])
-def test_functions_that_no_tool_can_be_made_from(function: Any) -> None:
-    """Say so when they are given, with their name and parameter."""
+def test_unsupported_functions_are_rejected(function: Any) -> None:
+    """The error names the function and the parameter."""
     with pytest.raises(InvalidRequest) as caught:
         tool_from(function)
     assert caught.value.param == "tools"
@@ -262,31 +260,29 @@ def test_functions_that_no_tool_can_be_made_from(function: Any) -> None:
 @pytest.mark.parametrize(
     "fields", [{"name": "a b"}, {"name": ""}, {"name": "x" * 65}, {"timeout": 0}, {"max_result": 5}, {"timeout": True}]
 )
-def test_fields_that_a_tool_cannot_have(fields: dict[str, Any]) -> None:
-    """Are refused too."""
+def test_invalid_tool_fields_are_rejected(fields: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         tool_from(wrong_name, **fields)
 
 
 @pytest.mark.parametrize("limits", [{"rounds": -1}, {"result": 10}, {"timeout": 0}, {"timeout": "x"}, {"rounds": 1.5}])
-def test_limits_that_cannot_be(limits: dict[str, Any]) -> None:
+def test_invalid_limits_are_rejected(limits: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         ToolLimits(**limits)
 
 
-def test_limits_are_those_of_the_configuration() -> None:
-    """A library and a server without settings have the same."""
+def test_default_limits_equal_those_of_the_configuration() -> None:
     assert build_tool_limits(Gateway()) == ToolLimits()
 
 
-async def test_a_tool_made_by_hand() -> None:
-    """Has whatever schema, and gets the arguments as they came."""
+async def test_tool_without_a_function_gets_its_arguments_unchanged() -> None:
+    """It may have any schema."""
 
-    async def call(context: ToolContext, arguments: dict[str, Any]) -> str:
+    async def call(make_context: ToolContext, arguments: dict[str, Any]) -> str:
         return f"{context.user_id} {arguments}"
 
     tools = Toolset.create([Tool(name="raw", call=call)])
-    said = await run(tools, ToolCall("c", "raw", '{"a": [1]}'), context())
+    said = await run(tools, ToolCall("c", "raw", '{"a": [1]}'), make_context())
     assert said.content == "u {'a': [1]}"
 
 
@@ -299,15 +295,15 @@ WRITES = st.one_of(
 )
 
 
-def standing(own: dict[str, Any], user: dict[str, Any], app: dict[str, Any], temp: dict[str, Any]) -> TurnState:
-    """What stands, by scope."""
+def make_turn_state(own: dict[str, Any], user: dict[str, Any], app: dict[str, Any], temp: dict[str, Any]) -> TurnState:
+    """Build the state of a turn, by scope."""
     made = TurnState(own, temp)
     made.set_shared({"user": user, "app": app})
     return made
 
 
 def write(state: State, key: str, change: Any) -> None:
-    """Write as a tool would."""
+    """Write to the state as a tool would."""
     if isinstance(change, Increment):
         state.increment(key, change.by)
     elif isinstance(change, Extend):
@@ -320,14 +316,13 @@ STORED = st.dictionaries(st.sampled_from("ab"), st.one_of(st.integers(), st.list
 
 
 @given(STORED, STORED, STORED, st.lists(st.tuples(KEYS, WRITES)))
-def test_state_is_a_mapping(own: Any, user: Any, app: Any, writes: list[tuple[str, Any]]) -> None:
-    """Like a dict over all scopes in which None deletes; what is committed makes what is stored into what was seen.
-
-    What cannot be done is refused, and changes nothing.
+def test_state_behaves_like_a_mapping(own: Any, user: Any, app: Any, writes: list[tuple[str, Any]]) -> None:
+    """It is like a dict over all scopes in which None deletes; committing makes the stored state equal to what was
+    seen. Invalid writes are rejected and change nothing.
     """
     temp: dict[str, Any] = {}
     stored = {**own, **add_prefix(user, "user"), **add_prefix(app, "app")}
-    state, model = State(standing(own, user, app, temp)), dict(stored)
+    state, model = State(make_turn_state(own, user, app, temp)), dict(stored)
     for key, change in writes:
         try:
             model = apply_delta(model, {key: change})
@@ -344,9 +339,9 @@ def test_state_is_a_mapping(own: Any, user: Any, app: Any, writes: list[tuple[st
     assert temp == {key: value for key, value in model.items() if key == "temp:c"}
 
 
-def test_what_adds_up_is_committed_as_such() -> None:
-    """Increments and additions of several calls stay what they are: others' are not overwritten. What was set is set."""
-    stands = standing({}, {"n": 5, "l": [1]}, {}, {})
+def test_increments_and_appends_are_committed_as_deltas() -> None:
+    """Deltas of several calls add up and do not overwrite those of others; an assignment stays an assignment."""
+    stands = make_turn_state({}, {"n": 5, "l": [1]}, {}, {})
     calls = [State(stands), State(stands)]
     for call in calls:
         call.increment("user:n", 2)
@@ -360,9 +355,9 @@ def test_what_adds_up_is_committed_as_such() -> None:
     assert delta == {"user:n": Increment(4), "user:l": Extend(("x", "y", "z") * 2), "other": 2}
 
 
-def test_wrong_keys_of_the_state() -> None:
-    """Are told, and what is read is a copy."""
-    state = State(standing({"list": [1]}, {"old": 1}, {}, {}))
+def test_invalid_state_keys_are_rejected() -> None:
+    """Values that are read are copies."""
+    state = State(make_turn_state({"list": [1]}, {"old": 1}, {}, {}))
     state["list"].append(2)
     assert state["list"] == [1]
     assert list(state) == ["list", "user:old"]
@@ -385,8 +380,8 @@ def test_wrong_keys_of_the_state() -> None:
     assert state["list"] == state["temp:list"] == [1]
 
 
-def test_what_was_not_read_is_not_empty() -> None:
-    """Shared keys of a state that nobody has read are refused, and can be written without being read."""
+def test_unread_shared_state_is_an_error_and_not_empty() -> None:
+    """Shared keys that were not loaded cannot be read, but can be written."""
     state = State(TurnState({"own": 1}, {}, "await turn.load_state() first"))
     for look in (lambda: state["user:a"], lambda: list(state), lambda: "app:a" in state):
         with pytest.raises(InvalidRequest, match="load_state"):
@@ -401,8 +396,8 @@ def test_what_was_not_read_is_not_empty() -> None:
 
 
 @given(st.text(max_size=3000), st.integers(1024, 3000))
-def test_a_cut_result_fits(text: str, most: int) -> None:
-    """In bytes, with its beginning and its end; one that fits is left alone."""
+def test_cut_result_fits_its_limit(text: str, most: int) -> None:
+    """The limit is in bytes; the beginning and the end are kept, and a result that fits is unchanged."""
     told = cut(text, most)
     assert len(told.encode()) <= most
     if len(text.encode()) <= most:

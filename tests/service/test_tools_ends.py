@@ -1,4 +1,4 @@
-"""Turns whose tools run here, and end before their end: clients that go away, models that break off, crashes, and retries."""
+"""Turns with server tools that end early: disconnected clients, failing models, crashes, and retries."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from tests.service.scripted_model import REF
 from tests.service.tools_kit import THEIRS, bench, content, make_reply, shout
 
 
-async def test_whoever_goes_while_a_tool_runs_leaves_no_call_open() -> None:
-    """Async tools are cancelled and threads abandoned; what has a result by then keeps it."""
+async def test_disconnect_while_a_tool_runs_leaves_no_open_call() -> None:
+    """Async tools are cancelled and threads abandoned; results that exist by then are kept."""
     release, running = threading.Event(), asyncio.Event()
     cancelled = asyncio.Event()
 
@@ -60,8 +60,8 @@ async def test_whoever_goes_while_a_tool_runs_leaves_no_call_open() -> None:
 
 
 @pytest.mark.parametrize("streams", ["", "Let me see, one two three."])
-async def test_a_client_that_stops_at_any_chunk(streams: str) -> None:
-    """Closed behind each chunk in turn: what is stored is legal, no call is open, and the next turn goes on."""
+async def test_client_may_stop_at_any_chunk(streams: str) -> None:
+    """The turn is closed after each chunk in turn: the log stays legal, no call is open, and the next turn works."""
     script = lambda body: (  # noqa: E731 - as plain as it gets
         make_reply("The answer is four.")
         if body["messages"][-1]["role"] == "tool"
@@ -91,8 +91,8 @@ async def test_a_client_that_stops_at_any_chunk(streams: str) -> None:
         at += 1
 
 
-async def test_a_reply_that_is_cut_behind_a_round() -> None:
-    """What arrived is stored with what stood before it, and marked."""
+async def test_reply_cut_after_a_round_is_stored_and_marked() -> None:
+    """The text received is stored together with the text before the call."""
     script = [
         make_reply("Look: ", ("a", "shout", {"text": "x"})),
         [*make_reply("One two three")[:2], ModelUnavailable("gone")],
@@ -108,8 +108,8 @@ async def test_a_reply_that_is_cut_behind_a_round() -> None:
         assert await desk.session.verify() == 4
 
 
-async def test_calls_that_were_never_run() -> None:
-    """The client goes between the end of a message and its tools: they are told not to have run."""
+async def test_calls_that_never_ran_get_a_result_that_says_so() -> None:
+    """The client disconnects between the end of a message and its tools."""
     heard = asyncio.Event()
 
     async def slow(request: dict[str, Any], *, headers: Any = None) -> Any:
@@ -131,8 +131,8 @@ async def test_calls_that_were_never_run() -> None:
 
 @pytest.mark.parametrize("retry", ["the same message", "the same key", "the transcript"])
 @pytest.mark.parametrize("rounds", [1, 2])
-async def test_a_retry_goes_on_from_the_stored_results(retry: str, rounds: int) -> None:
-    """The model broke off between rounds: no tool that has a result runs twice, and the message is there once."""
+async def test_retry_continues_from_stored_results(retry: str, rounds: int) -> None:
+    """The model failed between rounds: no tool that has a result runs twice, and the message is stored once."""
     ran: list[int] = []
 
     async def step(n: int) -> str:
@@ -155,8 +155,8 @@ async def test_a_retry_goes_on_from_the_stored_results(retry: str, rounds: int) 
         assert len(await desk.log()) == len(kinds)
 
 
-async def test_a_retry_goes_on_behind_more_rounds_than_are_read_at_once() -> None:
-    """Wherever a page of the log begins, in the midst of a round too."""
+async def test_retry_continues_after_more_rounds_than_one_page() -> None:
+    """Wherever a page of the log begins, even within a round."""
     log: list[Any] = ["go"]
     for n in range(30):
         calls = [{"id": at, "type": "function", "function": {"name": "shout", "arguments": "{}"}} for at in "ab"]
@@ -168,8 +168,8 @@ async def test_a_retry_goes_on_behind_more_rounds_than_are_read_at_once() -> Non
         assert [entry.kind for entry in await desk.log()].count("user") == 1
 
 
-async def test_a_keyed_retry_of_a_whole_reply_is_told_all_of_it() -> None:
-    """With the texts that stood with calls, and nothing is called again."""
+async def test_keyed_retry_of_a_finished_reply_returns_all_of_it() -> None:
+    """It includes the texts before the calls, and no tool runs again."""
     async with bench([make_reply("Look: ", ("a", "shout", {"text": "x"})), make_reply("X.")], shout) as desk:
         first = await desk.ask("go", idempotency_key="k")
         again = await desk.ask("go", idempotency_key="k")
@@ -177,16 +177,16 @@ async def test_a_keyed_retry_of_a_whole_reply_is_told_all_of_it() -> None:
         assert len(desk.model.bodies) == 2
 
 
-async def test_a_message_that_was_answered_is_new_when_it_comes_again() -> None:
-    """Only what ends in our tools was not answered: a call that was returned to the client was."""
+async def test_answered_message_that_is_sent_again_is_a_new_message() -> None:
+    """A call that was returned to the client counts as an answer; a turn that ends in server tools does not."""
     async with bench([make_reply(None, ("a", "open_door", {})), make_reply("ok")], shout) as desk:
         await desk.ask("go", body={"tools": THEIRS})
         await desk.ask("go", body={"tools": THEIRS})
         assert [entry.kind for entry in await desk.log()] == ["user", "calls", "user", "assistant"]
 
 
-async def test_a_retry_of_the_clients_results() -> None:
-    """They are found behind a later round of ours, too."""
+async def test_retry_of_client_results_is_recognised() -> None:
+    """They are found even after a later round of server tools."""
     script = [
         make_reply(None, ("a", "open_door", {})),
         make_reply(None, ("b", "shout", {"text": "x"})),
@@ -202,8 +202,8 @@ async def test_a_retry_of_the_clients_results() -> None:
         assert [entry.kind for entry in await desk.log()] == ["user", "calls", "result", "calls", "result", "assistant"]
 
 
-async def test_a_crash_while_tools_run_is_repaired(tmp_path: Any) -> None:
-    """The store has the calls and one of two results: the retry says so to the model, and runs nothing again."""
+async def test_crash_while_tools_run_is_repaired(tmp_path: Any) -> None:
+    """The store has the calls and one of two results: the retry reports that to the model and runs nothing again."""
     ran: list[str] = []
 
     async def step(name: str) -> str:
@@ -233,8 +233,8 @@ async def test_a_crash_while_tools_run_is_repaired(tmp_path: Any) -> None:
         assert len(results) == 2
 
 
-async def test_another_turn_interrupts_a_tool() -> None:
-    """It is cancelled, its call gets a result, and the other turn goes on behind it."""
+async def test_interrupting_turn_cancels_a_running_tool() -> None:
+    """The call gets a result, and the other turn continues after it."""
     running = asyncio.Event()
 
     async def waits() -> None:

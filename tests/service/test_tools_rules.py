@@ -1,4 +1,4 @@
-"""Whatever a model says and whatever tools do: the log has no orphans, and every prompt is legal for every dialect."""
+"""For any model replies and tool outcomes, the log has no orphans and every prompt is legal in every dialect."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def writes(context: ToolContext) -> int:
 
 
 class Script:
-    """What the model says in the turn that runs; behind its end it breaks off."""
+    """The model's replies in the current turn; when they run out, it fails."""
 
     def __init__(self) -> None:
         self.replies: list[Any] = []
@@ -63,9 +63,9 @@ class Script:
         return [*chunks[:-2], ModelUnavailable("gone")] if breaks_off else chunks
 
 
-async def spoken(desk: Bench, incoming: list[Any], leaves: int | None) -> None:
-    """One turn of a client that goes after so many chunks."""
-    chunks, seen = respond(desk.turn(*incoming, body={"tools": THEIRS})), 0
+async def run_turn(desk: Bench, choose_incoming: list[Any], leaves: int | None) -> None:
+    """Run one turn of a client that disconnects after a number of chunks."""
+    chunks, seen = respond(desk.turn(*choose_incoming, body={"tools": THEIRS})), 0
     try:
         async for _ in chunks:
             if seen == leaves:
@@ -79,12 +79,12 @@ async def spoken(desk: Bench, incoming: list[Any], leaves: int | None) -> None:
         return
 
 
-async def incoming(desk: Bench, how: str, before: list[Any], at: int) -> list[Any]:
-    """A new message, the last request again, or results of the calls that are open."""
+async def choose_incoming(desk: Bench, how: str, before: list[Any], at: int) -> list[Any]:
+    """Return a new message, the last request again, or results of the open calls."""
     tail = (await desk.hf.store.get(REF)).tail
     if how == "results" and tail.open_calls:
         return [{"role": "tool", "tool_call_id": call, "content": "open"} for call in tail.open_calls]
-    # Results that were answered are orphans where they come again: the client's doing, and told as such.
+    # Results that were answered already are orphans if they are sent again: that is the client's mistake, and it is reported.
     unanswered = tail.last_kind != "assistant" and not tail.open_calls
     if how == "again" and before and (unanswered or isinstance(before[0], str)):
         return before
@@ -92,7 +92,7 @@ async def incoming(desk: Bench, how: str, before: list[Any], at: int) -> list[An
 
 
 def check_units(log: list[Entry]) -> None:
-    """Each result stands in the unit of its call, and no call has two."""
+    """Check that each result is in the unit of its call and that no call has two."""
     calls: dict[int, list[str]] = {}
     for entry in log:
         if entry.kind == "calls":
@@ -103,14 +103,14 @@ def check_units(log: list[Entry]) -> None:
             calls[entry.unit].remove(str(entry.message.tool_call_id))
 
 
-async def played(turns: list[Any]) -> None:
+async def play_turns(turns: list[Any]) -> None:
     script = Script()
     async with bench(script, works, breaks, hangs, writes, limits=ToolLimits(rounds=3, timeout=0.01)) as desk:
         before: list[Any] = []
         for at, (replies, leaves, how) in enumerate(turns):
             script.replies = list(replies)
-            before = await incoming(desk, how, before, at)
-            await spoken(desk, before, leaves)
+            before = await choose_incoming(desk, how, before, at)
+            await run_turn(desk, before, leaves)
             log = await desk.log()
             check_units(log)
             assert await desk.session.verify() == len(log)
@@ -121,7 +121,7 @@ async def played(turns: list[Any]) -> None:
 
 
 async def check_prompts(desk: Bench) -> None:
-    """What would be sent now, in each dialect."""
+    """Check the prompt that would be sent now, in each dialect."""
     assert openai((await desk.session.context()).messages) == []
     built = await desk.session.context(dialect="anthropic")
     assert anthropic({"messages": built.messages}) == []
@@ -131,6 +131,6 @@ async def check_prompts(desk: Bench) -> None:
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(TURNS)
-def test_no_orphans_and_legal_prompts(turns: list[Any]) -> None:
-    """Any script of replies and outcomes, clients that go at any chunk, retries and results in between."""
-    asyncio.run(played(turns))
+def test_log_has_no_orphans_and_prompts_are_legal(turns: list[Any]) -> None:
+    """With random replies, outcomes, disconnects, retries and results in between."""
+    asyncio.run(play_turns(turns))

@@ -1,4 +1,4 @@
-"""What a tool is given of its session: state that is committed with its result, `temp:` keys, ids, artifacts."""
+"""The session as a tool sees it: state committed with the tool's result, `temp:` keys, ids, artifacts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.service.tools_kit import bench, make_reply, shout
 
 
 async def test_state_is_committed_with_the_result() -> None:
-    """Reads see the session's state and the turn's changes; both are in one write."""
+    """Reads see the session's state and the turn's changes; state and result are in one write."""
     seen: list[Any] = []
 
     def keep(context: ToolContext, key: str, value: int) -> str:
@@ -55,8 +55,8 @@ async def test_state_is_committed_with_the_result() -> None:
         assert "context" not in str(desk.model.bodies[0]["tools"])
 
 
-async def test_a_tool_that_fails_changes_nothing() -> None:
-    """Nor does one whose call has ended already, or whose state cannot be stored: that is told to the model."""
+async def test_failed_tool_changes_no_state() -> None:
+    """Neither does a call that has ended already, or one whose state cannot be stored: the model gets an error."""
     kept: list[ToolContext] = []
 
     async def half(context: ToolContext) -> None:
@@ -94,8 +94,10 @@ async def test_a_tool_that_fails_changes_nothing() -> None:
             kept[0].state["late"] = 1
 
 
-async def test_errors_of_the_state_tell_no_value() -> None:
-    """They are results, which are stored: of `temp:` keys nothing is, and others may be secrets. What JSON has not deletes nothing."""
+async def test_state_errors_contain_no_values() -> None:
+    """Errors are stored as results, and the values may be secrets or `temp:` values, which are never stored. A value
+    without a JSON form deletes nothing.
+    """
 
     def start(context: ToolContext) -> None:
         context.state["temp:draft"] = "hunter2"
@@ -127,9 +129,7 @@ async def test_errors_of_the_state_tell_no_value() -> None:
         assert results["c"] == "7"
 
 
-async def test_the_session_is_given_to_a_tool() -> None:
-    """Its ids, its agent and its artifacts."""
-
+async def test_tool_context_has_the_session_ids_agent_and_artifacts() -> None:
     async def write(context: ToolContext, text: str) -> str:
         saved = await context.artifacts.save("note.txt", text)
         return f"{context.session_id} {context.user_id} {context.agent} v{saved.version}"
@@ -142,8 +142,8 @@ async def test_the_session_is_given_to_a_tool() -> None:
         assert (await desk.session.artifacts.load("note.txt")).data == b"remember"
 
 
-async def test_shared_state_is_committed_with_the_result_too() -> None:
-    """In the same write; then the turn's other tools see it, and so does everybody else. Calls side by side add up."""
+async def test_shared_state_is_committed_with_the_result() -> None:
+    """In the same write; afterwards the turn's other tools and other sessions see it. Concurrent calls add up."""
     seen: list[Any] = []
 
     async def count(context: ToolContext, by: int) -> str:
@@ -173,8 +173,8 @@ async def test_shared_state_is_committed_with_the_result_too() -> None:
         assert results[:2] == ["11", "12"], "each as if its own were done, and others' not"
 
 
-async def test_a_tool_sees_what_others_have_written_since() -> None:
-    """In its own call's beginning, not when the turn began; within the call nothing changes under its hands."""
+async def test_tool_sees_what_others_wrote_before_its_call() -> None:
+    """It sees the state as of the start of its call, not of the turn; nothing changes within the call."""
     seen: list[Any] = []
 
     async def look(context: ToolContext) -> str:
@@ -192,8 +192,8 @@ async def test_a_tool_sees_what_others_have_written_since() -> None:
         assert seen == [None, None, "n1", "n1"]
 
 
-async def test_what_cannot_be_added_up_is_told_to_the_tool() -> None:
-    """At once where it can be known, else with its result: then nothing of that call is kept."""
+async def test_impossible_increment_is_reported_to_the_tool() -> None:
+    """At once if it can be known, else with its result; nothing of that call is stored then."""
 
     async def add(context: ToolContext, key: str) -> str:
         context.state["user:seen"] = True
@@ -212,8 +212,8 @@ async def test_what_cannot_be_added_up_is_told_to_the_tool() -> None:
         assert await desk.session.state.all() == {"user:word": "a word", "user:later": "a word"}
 
 
-async def test_who_does_not_look_at_shared_state_does_not_pay_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn whose tools take no context reads none; one whose tools do reads each scope once for the calls of a message."""
+async def test_turns_that_do_not_use_shared_state_do_not_read_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A turn whose tools take no context reads none; otherwise each scope is read once for the calls of a message."""
     reads: list[Any] = []
 
     async def look(context: ToolContext) -> str:
@@ -230,12 +230,12 @@ async def test_who_does_not_look_at_shared_state_does_not_pay_for_it(monkeypatch
     async with bench(script, look, shout) as desk:
         read = desk.hf.store.state
 
-        async def noted(user_id: str | None, **how: Any) -> Any:
+        async def record_read(user_id: str | None, **how: Any) -> Any:
             found = await read(user_id, **how)
             reads.append((user_id, how["known"], found.values is None))
             return found
 
-        monkeypatch.setattr(desk.hf.store, "state", noted, raising=False)
+        monkeypatch.setattr(desk.hf.store, "state", record_read, raising=False)
         await desk.hf.user_state("default").set("user:a", 1)
         await desk.ask("go")
         assert reads == []

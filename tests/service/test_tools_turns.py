@@ -1,4 +1,4 @@
-"""Turns whose tools run here: rounds, errors, limits, what is stored when, and what the client sees of it."""
+"""Turns with server tools: rounds, errors, limits, what is stored when, and what the client sees."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ async def find_order(number: int) -> dict[str, Any]:
 # -- rounds --------------------------------------------------------------------
 
 
-async def test_a_reply_by_way_of_a_tool() -> None:
-    """The tool runs, the model sees its result, the client sees one reply."""
+async def test_reply_after_a_tool_call_is_returned() -> None:
+    """The tool runs, the model gets its result, the client gets one reply."""
     script = [make_reply(None, ("c1", "find_order", {"number": 7})), make_reply("It was sent.")]
     async with bench(script, find_order, shout) as desk:
         completion = await desk.ask("Where is my order?")
@@ -50,8 +50,8 @@ async def test_a_reply_by_way_of_a_tool() -> None:
         assert await desk.session.verify() == 4
 
 
-async def test_calls_of_one_message_run_side_by_side() -> None:
-    """Each waits for the other, async and plain ones: one after the other they would never end."""
+async def test_calls_of_one_message_run_concurrently() -> None:
+    """The tools wait for each other, so they would never finish one after the other."""
     met, heard = asyncio.Event(), threading.Event()
 
     async def first() -> str:
@@ -76,7 +76,7 @@ async def test_calls_of_one_message_run_side_by_side() -> None:
 
 
 async def test_usage_is_summed_and_each_call_recorded() -> None:
-    """The response has the sums of all rounds, details too; the store has each call."""
+    """The response has the sums over all rounds, including details; the store has each call."""
     script = [
         make_reply(None, ("a", "shout", {"text": "x"})),
         make_reply(None, ("b", "shout", {"text": "y"})),
@@ -95,8 +95,8 @@ async def test_usage_is_summed_and_each_call_recorded() -> None:
         assert len({call.hash for call in calls}) == 3
 
 
-async def test_the_client_collects_one_message() -> None:
-    """Chunks have one id and one role; the texts that stood with calls come before the last one, set apart from it."""
+async def test_client_collects_one_message_from_all_rounds() -> None:
+    """Chunks share one id and one role; texts before calls precede the last one and are separated from it."""
     script = [
         make_reply("Let me look.", ("a", "shout", {"text": "x"})),
         make_reply("Once more: ", ("b", "shout", {"text": "y"})),
@@ -124,7 +124,7 @@ async def test_the_client_collects_one_message() -> None:
 
 
 async def test_each_result_is_durable_before_the_next_call() -> None:
-    """When the model is asked again, everything its prompt is made of is in the log."""
+    """When the model is called again, everything in its prompt is in the log."""
     seen: list[int] = []
 
     async def counting() -> str:
@@ -137,15 +137,15 @@ async def test_each_result_is_durable_before_the_next_call() -> None:
         assert seen == [2, 4]
 
 
-async def test_a_tool_of_the_session_alone() -> None:
-    """`session.send` uses the tools, `session.turn` leaves them to whoever calls the model."""
+async def test_session_send_runs_tools_and_session_turn_does_not() -> None:
+    """`session.turn` leaves tools to the caller of the model."""
     async with bench([make_reply(None, ("a", "shout", {"text": "x"})), make_reply("z")], shout) as desk:
         assert content(await desk.session.send("go")) == "z"
         async with desk.session.turn("more", tools=[{"type": "function", "function": {"name": "shout"}}]) as turn:
             turn.add("ok")
 
 
-# -- what goes wrong -----------------------------------------------------------
+# -- errors ----------------------------------------------------------------------
 
 
 class Unprintable(Exception):
@@ -188,8 +188,8 @@ async def fails(how: str) -> Any:
         (("shout", {"text": None}), "Expected `str`, got `null`"),
     ],
 )
-async def test_errors_are_results(call: tuple[str, Any], words: str) -> None:
-    """Whatever a tool or the model does wrong, the model is told in words and the turn goes on."""
+async def test_errors_are_returned_as_results(call: tuple[str, Any], words: str) -> None:
+    """The model gets every error of a tool or of its own call as text, and the turn continues."""
     async with bench([make_reply(None, ("a", *call)), make_reply("I see.")], fails, shout) as desk:
         assert content(await desk.ask("go")) == "I see."
         result = (await desk.log())[2].message.text
@@ -197,8 +197,8 @@ async def test_errors_are_results(call: tuple[str, Any], words: str) -> None:
         assert "Traceback" not in result
 
 
-async def test_no_traceback_and_no_words_of_an_error_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """An error may quote a secret: the server's log says which and where."""
+async def test_log_contains_neither_traceback_nor_text_of_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """An error may quote a secret, so the log only has its type and place."""
     async with bench([make_reply(None, ("a", "fails", {"how": "value"})), make_reply("I see.")], fails) as desk:
         await desk.ask("go")
     (record,) = [record for record in caplog.records if record.name == "holdfast.tools"]
@@ -208,8 +208,8 @@ async def test_no_traceback_and_no_words_of_an_error_are_logged(caplog: pytest.L
     assert "no order" not in str(record.__dict__)
 
 
-async def test_a_tool_that_takes_too_long() -> None:
-    """Async ones are cancelled, threads left behind; even one that will not be cancelled keeps nobody waiting."""
+async def test_slow_tool_times_out() -> None:
+    """Async tools are cancelled and threads abandoned; even a tool that ignores cancellation blocks no one."""
     release, stopped = threading.Event(), asyncio.Event()
 
     def hangs() -> None:
@@ -242,8 +242,8 @@ async def test_a_tool_that_takes_too_long() -> None:
         stubborn_may_end.set()
 
 
-async def test_what_is_no_exception_passes() -> None:
-    """It ends the turn, and leaves no call open."""
+async def test_base_exceptions_propagate() -> None:
+    """The turn ends, with no open call."""
 
     class Stop(BaseException):
         pass
@@ -264,7 +264,7 @@ async def test_what_is_no_exception_passes() -> None:
 
 
 async def test_long_results_are_cut() -> None:
-    """Head and tail stay, whole characters, and the marker says how much is missing."""
+    """Head and tail are kept, in whole characters, and the marker says how much is missing."""
 
     async def long() -> str:
         return "ä" * 3000 + "end"
@@ -284,8 +284,8 @@ async def test_long_results_are_cut() -> None:
         assert "of 6,003 bytes" in tail
 
 
-async def test_parallel_calls_of_one_id_are_told_apart() -> None:
-    """Some models give all calls one id, or none: each result stands with its call, in whatever order they come."""
+async def test_parallel_calls_with_one_id_are_distinguished() -> None:
+    """Some models give all calls the same id, or none: each result is still matched to its call, in any order."""
     first_may = asyncio.Event()
 
     async def wait(n: int) -> str:
@@ -303,11 +303,13 @@ async def test_parallel_calls_of_one_id_are_told_apart() -> None:
         assert [by_id[call.id] for call in calls.message.tool_calls] == ["result 1", "result 2"]
 
 
-# -- how often -----------------------------------------------------------------
+# -- number of rounds ------------------------------------------------------------
 
 
-async def test_rounds_are_bounded() -> None:
-    """At the bound the model is asked to answer without tools; if it calls again, the turn ends and no call is open."""
+async def test_rounds_are_limited() -> None:
+    """At the limit the model is asked to answer without tools; if it calls one again, the turn ends with no open
+    call.
+    """
     script = lambda _: make_reply(None, ("a", "shout", {"text": "x"}))  # noqa: E731 - as plain as it gets
     async with bench(script, shout, limits=ToolLimits(rounds=3)) as desk:
         completion = await desk.ask("go", body={"tool_choice": "required"})
@@ -319,8 +321,8 @@ async def test_rounds_are_bounded() -> None:
         assert (await desk.log())[-1].message.content == STOPPED.format(rounds=3)
 
 
-async def test_at_the_bound_an_answer_is_an_answer() -> None:
-    """And what it says beside a call is kept, without the call."""
+async def test_text_next_to_a_call_at_the_limit_is_the_answer() -> None:
+    """The call is dropped."""
 
     again = ("a", "shout", {"text": "x"})
     ends: tuple[tuple[list[Call], str], ...] = (([], "stop"), ([again], "length"))
@@ -332,8 +334,8 @@ async def test_at_the_bound_an_answer_is_an_answer() -> None:
             assert (await desk.describe_log())[-1] == "assistant: Enough."
 
 
-async def test_no_rounds_at_all() -> None:
-    """With 0 no tool runs here, and the model is told of none."""
+async def test_zero_rounds_disable_server_tools() -> None:
+    """The model is offered none."""
     async with bench([make_reply("hi")], shout, limits=ToolLimits(rounds=0)) as desk:
         await desk.ask("go")
         assert "tools" not in desk.model.bodies[0]
@@ -352,8 +354,8 @@ async def test_no_rounds_at_all() -> None:
         ),
     ],
 )
-async def test_a_forced_tool_is_forced_once(choice: Any, then: Any) -> None:
-    """For the first call; then the model may choose."""
+async def test_tool_choice_forces_only_the_first_call(choice: Any, then: Any) -> None:
+    """Afterwards the model may choose."""
     async with bench([make_reply(None, ("a", "shout", {"text": "x"})), make_reply("ok")], shout) as desk:
         await desk.ask("go", body={"tool_choice": choice})
         assert [body["tool_choice"] for body in desk.model.bodies] == [choice, then]
@@ -363,8 +365,8 @@ async def test_a_forced_tool_is_forced_once(choice: Any, then: Any) -> None:
 
 
 @pytest.mark.parametrize("by", ["delta", "same keys"])
-async def test_calls_of_both_kinds(by: str) -> None:
-    """Ours are run and durable, only the client's are returned, and its result goes on in the same turn."""
+async def test_message_with_calls_of_server_and_client_tools(by: str) -> None:
+    """Server tools run and are stored, only the client's calls are returned, and its results continue the same turn."""
     script = [
         make_reply("Opening.", ("a", "open_door", {}), ("b", "shout", {"text": "x"}), ("c", "open_door", {"n": 2})),
         make_reply("Both are open."),
@@ -393,8 +395,8 @@ async def test_calls_of_both_kinds(by: str) -> None:
         assert await desk.session.verify() == 6
 
 
-async def test_a_clients_call_behind_a_round_of_ours() -> None:
-    """What the client was sent before is remembered with the message that has its call."""
+async def test_client_call_after_a_round_of_server_tools() -> None:
+    """The text sent before is stored with the message that has the client's call."""
     script = [make_reply("First.", ("a", "shout", {"text": "x"})), make_reply("Then.", ("b", "open_door", {}))]
     async with bench(script, shout) as desk:
         completion = await desk.ask("go", body={"tools": THEIRS})
@@ -405,8 +407,8 @@ async def test_a_clients_call_behind_a_round_of_ours() -> None:
         assert second.metadata == {"preface": "First.\n\n"}
 
 
-async def test_a_name_twice_is_refused_before_anything_is_written() -> None:
-    """And so are several choices, and an agent whose tool nobody gave."""
+async def test_duplicate_tool_name_is_rejected_before_anything_is_written() -> None:
+    """Also rejected: several choices, and an agent with an unknown tool."""
     agents = {"one": Agent(name="one", tools=("shout", "whisper"))}
     async with bench([], shout, agents=agents) as desk:
         twice = [{"type": "function", "function": {"name": "shout"}}]
@@ -422,8 +424,8 @@ async def test_a_name_twice_is_refused_before_anything_is_written() -> None:
         assert desk.model.bodies == []
 
 
-async def test_an_agent_has_those_it_names() -> None:
-    """One that names none of them has none, one that says nothing has all, but for built-in ones that are to be named."""
+async def test_agents_have_the_tools_they_name() -> None:
+    """An empty list means no tools, a missing one all tools except built-in ones that must be named."""
     agents = {
         "some": Agent(name="some", tools=("shout", "search")),
         "none": Agent(name="none", tools=()),
@@ -440,8 +442,8 @@ async def test_an_agent_has_those_it_names() -> None:
             assert (given and [tool["function"]["name"] for tool in given]) == tools
 
 
-async def test_the_clients_tools_stand_behind_ours() -> None:
-    """In an order that stays, so that the prompt's beginning does."""
+async def test_client_tools_follow_server_tools() -> None:
+    """The order is stable, so the prompt prefix is too."""
     async with bench([make_reply("ok")], shout) as desk:
         await desk.ask("go", body={"tools": THEIRS, "stream_options": {"include_progress": True}})
         names = [tool["function"]["name"] for tool in desk.model.bodies[0]["tools"]]
@@ -452,8 +454,8 @@ async def test_the_clients_tools_stand_behind_ours() -> None:
 # -- progress ------------------------------------------------------------------
 
 
-async def test_progress_is_told_where_it_is_asked_for() -> None:
-    """Of tools that there are; a name that the model made up is nowhere."""
+async def test_progress_is_reported_on_request() -> None:
+    """Only for existing tools; a tool name invented by the model is not repeated."""
     script = [
         make_reply(None, ("a", "shout", {"text": "x"}), ("b", "x\n\ndata: boo", {}), ("c", "fails", {})),
         make_reply("ok"),
@@ -469,12 +471,10 @@ async def test_progress_is_told_where_it_is_asked_for() -> None:
         assert next(chunk for chunk in told if isinstance(chunk, Progress)).comment == "tool shout running"
 
 
-# -- given ---------------------------------------------------------------------
+# -- configuration ---------------------------------------------------------------
 
 
-async def test_limits_of_one_tool() -> None:
-    """A tool may have its own."""
-
+async def test_tool_may_have_its_own_limits() -> None:
     async def long() -> str:
         return "x" * 5000
 
@@ -485,18 +485,19 @@ async def test_limits_of_one_tool() -> None:
         assert desk.model.bodies[0]["tools"][0]["function"]["description"] == "Say much."
 
 
-def test_tools_that_cannot_be() -> None:
-    """Told when they are given."""
+def test_invalid_tools_are_rejected() -> None:
     for wrong in (5, "shout", [shout, shout], [5], [lambda: 1]):
         with pytest.raises(InvalidRequest):
             Holdfast("sqlite://:memory:", tools=wrong)  # type: ignore[arg-type]  # on purpose
 
 
-# -- looking back ----------------------------------------------------------------
+# -- reconstruction --------------------------------------------------------------
 
 
-async def test_what_was_sent_can_be_made_again() -> None:
-    """The last prompt of a turn to the byte; and a copy of the session is the session, texts before calls and all."""
+async def test_sent_prompt_of_a_tool_turn_can_be_rebuilt() -> None:
+    """The last prompt of a turn is identical byte for byte; an imported copy equals the session, including texts
+    before calls.
+    """
     script = [make_reply("Look: ", ("a", "shout", {"text": "x"})), make_reply("X."), make_reply("ok")]
     async with bench(script, shout) as desk:
         await desk.ask("go", body={"tools": THEIRS})

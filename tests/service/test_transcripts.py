@@ -1,4 +1,4 @@
-"""Transcripts: one file a session that says what the store does, whoever writes and whatever happens in between."""
+"""Transcripts: one file per session with the content of the store, for any writer and after any failure."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from holdfast.stores.wrapper import StoreWrapper
 from tests.contract.kit import assistant, result, user
 from tests.service.transcripts_kit import NOW, REF, describe_file, end, lines, make, open_store_with_transcripts, say
 
-# -- what stands in a file -----------------------------------------------------
+# -- file content ----------------------------------------------------------------
 
 
-async def test_a_header_then_an_entry_a_line(tmp_path: Path) -> None:
+async def test_file_has_a_header_and_then_one_entry_per_line(tmp_path: Path) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store, agent="helper")
         await say(store, user("Hi", timestamp=NOW + 5))
@@ -63,7 +63,7 @@ async def test_a_header_then_an_entry_a_line(tmp_path: Path) -> None:
     assert entries[1]["metadata"] == {"source": "llm"}
 
 
-async def test_ids_of_a_speaker_and_a_message_stand_where_others_look_for_them(tmp_path: Path) -> None:
+async def test_speaker_and_message_ids_use_the_common_field_names(tmp_path: Path) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         metadata = {"user": "ada", "message_id": "m1", "source_plugin": "whatsapp"}
@@ -73,7 +73,7 @@ async def test_ids_of_a_speaker_and_a_message_stand_where_others_look_for_them(t
     assert entry.items() >= {"sender_id": "ada", "message_id": "m1", "source_plugin": "whatsapp"}.items()
 
 
-async def test_sessions_have_files_of_their_own_that_nobody_else_may_read(tmp_path: Path) -> None:
+async def test_each_session_has_a_private_file(tmp_path: Path) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         refs = [REF, SessionRef("default", "s2"), SessionRef("ada", "s1"), SessionRef("default", "S1")]
         for at, ref in enumerate(refs):
@@ -104,18 +104,18 @@ WHOLE = (
 )
 
 
-def live(read: ParsedTranscript) -> list[Message]:
-    """The messages that had not left the live path."""
+def live_messages(read: ParsedTranscript) -> list[Message]:
+    """Return the messages that are still in the live path."""
     both = zip(read.session.messages, read.session.fields, strict=True)
     return [message for message, fields in both if "retired_by" not in fields]
 
 
-def back(path: Path) -> ParsedTranscript:
+def read_back(path: Path) -> ParsedTranscript:
     with path.open("rb") as file:
         return parse_transcript(file, "unnamed")
 
 
-async def test_a_session_comes_back_as_it_was(tmp_path: Path) -> None:
+async def test_session_is_read_back_unchanged(tmp_path: Path) -> None:
     system = (Message(role="system", content="Help."),)
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store, agent="a", system_messages=system, state={"k": [1]}, metadata={"channel": "web"}, ttl=5)
@@ -128,7 +128,7 @@ async def test_a_session_comes_back_as_it_was(tmp_path: Path) -> None:
         await say(store, *(NewEntry(message=message, tokens=7, timestamp=NOW, **own) for message in WHOLE))
         await transcripts.wait_until_settled()
         stored = await store.entries(REF)
-    read = back(tmp_path / "t" / "s1.jsonl")
+    read = read_back(tmp_path / "t" / "s1.jsonl")
     assert read.session.messages == WHOLE
     assert (read.unreadable, read.blank, read.retired, read.last) == (0, 0, 0, NOW)
     assert read.session.system_messages == system
@@ -142,7 +142,7 @@ STEPS = st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.integers
 
 
 @given(st.lists(STEPS, min_size=1, max_size=8))
-async def test_what_is_said_comes_back_whatever_it_is(steps: list[tuple[str, int, bool]]) -> None:
+async def test_any_text_is_read_back_unchanged(steps: list[tuple[str, int, bool]]) -> None:
     with TemporaryDirectory() as folder:
         async with open_store_with_transcripts(Path(folder)) as (store, transcripts):
             await make(store)
@@ -154,15 +154,15 @@ async def test_what_is_said_comes_back_whatever_it_is(steps: list[tuple[str, int
             await transcripts.wait_until_settled()
             stored = [entry.message for entry in await store.entries(REF)]
             path = transcripts.path("default", "default", "s1")
-            before, read = path.read_bytes(), back(path)
+            before, read = path.read_bytes(), read_back(path)
             await transcripts(await end(store, "close"))
-            # What was written bit by bit is what is written at once.
+            # Incremental writing gives the same file as writing everything at once.
             assert path.read_bytes() == before
-    assert live(read) == stored
+    assert live_messages(read) == stored
 
 
 class Hasty(StoreWrapper):
-    """A store to which somebody else writes, once, behind the `at`-th time that entries are read."""
+    """A store to which another writer writes once, after the `at`-th read of entries."""
 
     def __init__(self, inner: Store, reads: list[int]) -> None:
         super().__init__(inner)
@@ -180,17 +180,17 @@ class Hasty(StoreWrapper):
         return found
 
 
-def hasty(inner: Store, reads: list[int]) -> Store:
+def wrap_hasty(inner: Store, reads: list[int]) -> Store:
     kind: Any = Hasty
     made: Store = kind(inner, reads)
     return made
 
 
 @pytest.mark.parametrize("at", range(1, 5))
-async def test_what_is_retired_while_a_transcript_is_written_is_told(tmp_path: Path, at: int) -> None:
+async def test_retirement_during_a_transcript_write_is_recorded(tmp_path: Path, at: int) -> None:
     transcripts = Transcripts(tmp_path / "t")
     reads: list[int] = []
-    store = observe_store(hasty(await open_store("sqlite://:memory:", tenant="default"), reads), [transcripts])
+    store = observe_store(wrap_hasty(await open_store("sqlite://:memory:", tenant="default"), reads), [transcripts])
     await make(store)
     await say(store, user("one"))
     await transcripts.wait_until_settled()
@@ -201,15 +201,15 @@ async def test_what_is_retired_while_a_transcript_is_written_is_told(tmp_path: P
     await say(store, assistant("last"))
     await transcripts.wait_until_settled()
     path = tmp_path / "t" / "s1.jsonl"
-    before, read = path.read_bytes(), back(path)
+    before, read = path.read_bytes(), read_back(path)
     await transcripts(await end(store, "close"))
     assert path.read_bytes() == before
-    assert live(read) == [entry.message for entry in await store.entries(REF)]
+    assert live_messages(read) == [entry.message for entry in await store.entries(REF)]
     await transcripts.close()
     await store.close()
 
 
-async def test_what_was_retired_is_told_by_a_line(tmp_path: Path) -> None:
+async def test_retired_entries_are_recorded_by_a_line(tmp_path: Path) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"), assistant("two"), user("three"))
@@ -228,8 +228,8 @@ async def test_what_was_retired_is_told_by_a_line(tmp_path: Path) -> None:
         await say(store, user("anew"))
         await transcripts.wait_until_settled()
         assert describe_file(path)[-3:] == ["(4 by 5)", "(3 by 5)", "anew"]
-        read = back(path)
-        assert [message.text for message in live(read)] == ["one", "anew"]
+        read = read_back(path)
+        assert [message.text for message in live_messages(read)] == ["one", "anew"]
         assert (len(read.session.messages), read.retired) == (6, 4)
         await transcripts(await end(store, "close"))
         assert describe_file(path) == [
@@ -245,10 +245,10 @@ async def test_what_was_retired_is_told_by_a_line(tmp_path: Path) -> None:
         ]
 
 
-# -- when it is written --------------------------------------------------------
+# -- time of writing --------------------------------------------------------------
 
 
-async def test_sixteen_first_appends_at_once_make_one_header_and_sixteen_entries(tmp_path: Path) -> None:
+async def test_sixteen_concurrent_first_appends_write_one_header_and_sixteen_entries(tmp_path: Path) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await asyncio.gather(*(say(store, user(f"text {at}")) for at in range(16)))
@@ -305,8 +305,8 @@ asyncio.run(write(*sys.argv[1:]))
 """
 
 
-def writer(folder: Path, name: str, count: int) -> subprocess.Popen[str]:
-    """A process that is ready to write, and says so when it has written something."""
+def start_writer(folder: Path, name: str, count: int) -> subprocess.Popen[str]:
+    """Start a process that is ready to write and reports each write."""
     url = f"sqlite:///{folder}/chat.db"
     command = [sys.executable, "-c", WRITER, url, str(folder / "t"), name, str(count)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -315,13 +315,13 @@ def writer(folder: Path, name: str, count: int) -> subprocess.Popen[str]:
     return process
 
 
-async def test_a_process_that_is_killed_leaves_nothing_twice_and_nothing_out(tmp_path: Path) -> None:
+async def test_killed_process_leaves_no_duplicate_and_no_missing_entry(tmp_path: Path) -> None:
     path = tmp_path / "t" / "s1.jsonl"
     async with open_store_with_transcripts(tmp_path, url=f"sqlite:///{tmp_path}/chat.db") as (store, transcripts):
         await make(store)
 
         def killed(name: str) -> None:
-            process = writer(tmp_path, name, 100_000)
+            process = start_writer(tmp_path, name, 100_000)
             assert process.stdin is not None
             assert process.stdout is not None
             with process:
@@ -348,7 +348,7 @@ async def test_two_processes_write_each_entry_once(tmp_path: Path) -> None:
         await make(store)
 
         def run() -> list[int]:
-            writers = [writer(tmp_path, name, 60) for name in "ab"]
+            writers = [start_writer(tmp_path, name, 60) for name in "ab"]
             for process in writers:
                 assert process.stdin is not None
                 process.stdin.write("go\n")
@@ -364,7 +364,7 @@ async def test_two_processes_write_each_entry_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", ['{"type":"entry","seq":2,"con', "\x00" * 5000, '{"type":"entry","seq":2}'])
-async def test_a_torn_line_is_cut_off(tmp_path: Path, torn: str) -> None:
+async def test_torn_line_is_removed(tmp_path: Path, torn: str) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"), assistant("two"))
@@ -378,7 +378,7 @@ async def test_a_torn_line_is_cut_off(tmp_path: Path, torn: str) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 20, 75, 150])
-async def test_a_file_that_was_cut_anywhere_is_completed(tmp_path: Path, size: int) -> None:
+async def test_file_cut_at_any_point_is_completed(tmp_path: Path, size: int) -> None:
     for reason in (None, "close"):
         folder = tmp_path / str(reason)
         async with open_store_with_transcripts(folder) as (store, transcripts):
@@ -396,13 +396,13 @@ async def test_a_file_that_was_cut_anywhere_is_completed(tmp_path: Path, size: i
             assert list(path.parent.iterdir()) == [path]
 
 
-async def test_a_restart_goes_on_and_finds_what_a_crash_left_behind(tmp_path: Path) -> None:
+async def test_restart_completes_a_file_after_a_crash(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chat.db"
     async with open_store_with_transcripts(tmp_path, url=url) as (store, transcripts):
         await make(store)
         await say(store, user("one"))
         await transcripts.wait_until_settled()
-    # A crash between the store's write and the file's.
+    # A crash between the write to the store and the one to the file.
     store = await open_store(url, tenant="default")
     await say(store, user("two"))
     await store.close()
@@ -440,4 +440,4 @@ async def test_secrets_do_not_reach_the_disk(tmp_path: Path) -> None:
         arguments = json.loads(second["tool_calls"][0]["function"]["arguments"])
         assert arguments == {"as": "ada", "with": "[REDACTED:password]"}
         assert third["content"] == "[REDACTED:password]"
-        assert back(path).unreadable == 0
+        assert read_back(path).unreadable == 0

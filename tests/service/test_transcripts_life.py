@@ -1,4 +1,4 @@
-"""Transcripts over the life of sessions: edits, moves, ends, failures, names, and files that somebody else wrote."""
+"""Transcripts over the lifecycle of sessions: edits, moves, ends, failures, names, and files of other programs."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tests.service.transcripts_kit import NOW, REF, describe_file, end, lines, m
 from tests.waiting import until
 from tests.words import says
 
-# -- what changes --------------------------------------------------------------
+# -- changes ---------------------------------------------------------------------
 
 
-async def test_what_was_erased_is_in_no_file(tmp_path: Path) -> None:
+async def test_erased_text_is_in_no_file(tmp_path: Path) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("my PIN is 4711", metadata={"user": "4711"}), assistant("noted"))
@@ -41,7 +41,7 @@ async def test_what_was_erased_is_in_no_file(tmp_path: Path) -> None:
         assert list(path.parent.iterdir()) == [path]
 
 
-async def test_an_erasure_is_carried_through_after_a_crash(tmp_path: Path) -> None:
+async def test_erasure_is_completed_after_a_crash(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/chat.db"
     async with open_store_with_transcripts(tmp_path, url=url) as (store, transcripts):
         await make(store)
@@ -70,7 +70,7 @@ async def test_pins_are_in_the_file(tmp_path: Path) -> None:
         assert [line.get("pinned") for line in lines(tmp_path / "t" / "s1.jsonl")] == [None, True, None]
 
 
-async def test_a_session_that_was_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
+async def test_replaced_session_leaves_no_old_lines(tmp_path: Path) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"), assistant("two"), user("three"))
@@ -83,8 +83,8 @@ async def test_a_session_that_was_replaced_leaves_nothing_behind(tmp_path: Path)
         assert list(path.parent.iterdir()) == [path]
 
 
-async def test_another_log_under_the_name_is_noticed(tmp_path: Path) -> None:
-    """Made at the same moment, by somebody who has no transcripts."""
+async def test_different_log_under_the_same_id_is_detected(tmp_path: Path) -> None:
+    """It was created at the same moment by a process without transcripts."""
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one", timestamp=1), assistant("two", timestamp=2))
@@ -101,7 +101,7 @@ async def test_another_log_under_the_name_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("reason", ["ttl", "cap", "close", "shutdown"])
-async def test_an_end_completes_the_file(tmp_path: Path, reason: EndReason) -> None:
+async def test_ending_a_session_completes_its_file(tmp_path: Path, reason: EndReason) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store.inner, user("one"), calls("c1"), result("c1"))  # type: ignore[attr-defined]
@@ -112,7 +112,7 @@ async def test_an_end_completes_the_file(tmp_path: Path, reason: EndReason) -> N
         assert describe_file(path) == ["[s1]", "one", None, "seen"]
 
 
-async def test_an_end_puts_right_what_changed_meanwhile(tmp_path: Path) -> None:
+async def test_ending_a_session_updates_changed_fields(tmp_path: Path) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"), assistant("two"), state_delta={"step": 1})
@@ -124,14 +124,14 @@ async def test_an_end_puts_right_what_changed_meanwhile(tmp_path: Path) -> None:
         assert (header["state"], first["importance"], second["seq"]) == ({"step": 2}, 0.5, 1)
 
 
-async def test_a_deleted_session_has_no_file(tmp_path: Path) -> None:
+async def test_deleted_session_has_no_file(tmp_path: Path) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"))
         await transcripts.wait_until_settled()
         await transcripts(await end(store, "delete", withdrawn=True))
         assert list((tmp_path / "t").iterdir()) == []
-        # And one that goes without being told of.
+        # A session that is removed without an event.
         await make(store)
         await say(store, user("two"))
         await transcripts.wait_until_settled()
@@ -140,7 +140,7 @@ async def test_a_deleted_session_has_no_file(tmp_path: Path) -> None:
         assert list((tmp_path / "t").iterdir()) == []
 
 
-async def test_what_is_deleted_while_its_file_is_written_leaves_none(tmp_path: Path) -> None:
+async def test_session_deleted_during_a_write_leaves_no_file(tmp_path: Path) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store, system_messages=(Message(role="system", content="Help."),))
         path = tmp_path / "t" / "s1.jsonl"
@@ -152,7 +152,7 @@ async def test_what_is_deleted_while_its_file_is_written_leaves_none(tmp_path: P
         assert list(path.parent.iterdir()) == []
 
 
-async def test_a_later_session_of_the_name_has_a_file_of_its_own(tmp_path: Path) -> None:
+async def test_later_session_with_the_same_id_has_its_own_file(tmp_path: Path) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         await say(store, user("one"))
@@ -171,7 +171,7 @@ async def test_a_later_session_of_the_name_has_a_file_of_its_own(tmp_path: Path)
         assert list(path.parent.iterdir()) == [first]
 
 
-async def test_forgetting_tells_how_many_files_went(tmp_path: Path) -> None:
+async def test_forget_returns_the_number_of_deleted_files(tmp_path: Path) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         for at in range(2):
             await make(store, timestamp=NOW + at)
@@ -182,7 +182,7 @@ async def test_forgetting_tells_how_many_files_went(tmp_path: Path) -> None:
         assert await transcripts.forget("default", "default", "s1") == 0
 
 
-async def test_an_empty_session_has_a_header_when_it_ends(tmp_path: Path) -> None:
+async def test_empty_session_gets_a_header_when_it_ends(tmp_path: Path) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         assert list((tmp_path / "t").iterdir()) == []
@@ -190,10 +190,10 @@ async def test_an_empty_session_has_a_header_when_it_ends(tmp_path: Path) -> Non
         assert describe_file(tmp_path / "t" / "s1.jsonl") == ["[s1]"]
 
 
-# -- with everything around it -------------------------------------------------
+# -- integration -----------------------------------------------------------------
 
 
-async def test_a_library_writes_transcripts_of_turns(tmp_path: Path) -> None:
+async def test_library_turns_are_written_to_transcripts(tmp_path: Path) -> None:
     path = tmp_path / "t" / "s1.jsonl"
     async with holdfast.open("sqlite://:memory:", hooks=[Transcripts(tmp_path / "t")]) as hf:
         session = await hf.session("s1")
@@ -211,7 +211,7 @@ async def test_a_library_writes_transcripts_of_turns(tmp_path: Path) -> None:
     assert sorted(file.name for file in path.parent.iterdir()) == ["s1.jsonl", "s2.jsonl"]
 
 
-async def test_a_session_that_time_has_ended_keeps_its_transcript(tmp_path: Path) -> None:
+async def test_expired_session_keeps_its_transcript(tmp_path: Path) -> None:
     now, path = NOW, tmp_path / "t" / "s1.jsonl"
     hooks = [Transcripts(tmp_path / "t")]
     async with holdfast.open("sqlite://:memory:", hooks=hooks, clock=lambda: now, session_ttl="1h") as hf:
@@ -226,9 +226,7 @@ async def test_a_session_that_time_has_ended_keeps_its_transcript(tmp_path: Path
 # -- failures ------------------------------------------------------------------
 
 
-async def test_a_failure_is_told_without_content_and_made_good(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failure_is_logged_without_content_and_repaired(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="holdfast.transcripts")
     async with open_store_with_transcripts(tmp_path, pause=3600.0) as (store, transcripts):
         await make(store)
@@ -248,7 +246,7 @@ async def test_a_failure_is_told_without_content_and_made_good(
     assert "4711" not in caplog.text
 
 
-async def test_what_failed_is_tried_again_by_itself_and_at_the_end(tmp_path: Path) -> None:
+async def test_failed_write_is_retried_by_itself_and_at_the_end(tmp_path: Path) -> None:
     path = tmp_path / "t" / "s1.jsonl"
     async with open_store_with_transcripts(tmp_path, pause=0.001) as (store, transcripts):
         await make(store)
@@ -269,7 +267,7 @@ async def test_what_failed_is_tried_again_by_itself_and_at_the_end(tmp_path: Pat
     assert describe_file(path) == ["[s1]", "one"]
 
 
-async def test_a_write_does_not_wait_for_a_file_that_somebody_has(tmp_path: Path) -> None:
+async def test_store_write_does_not_wait_for_a_locked_file(tmp_path: Path) -> None:
     async with open_store_with_transcripts(tmp_path) as (store, transcripts):
         await make(store)
         path = tmp_path / "t" / "s1.jsonl"
@@ -284,7 +282,7 @@ async def test_a_write_does_not_wait_for_a_file_that_somebody_has(tmp_path: Path
                     pass
 
 
-async def test_what_cannot_be_used_is_told_at_the_start(tmp_path: Path) -> None:
+async def test_invalid_settings_are_reported_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="fsync must be one of never, end, always, not 'often'"):
         Transcripts(tmp_path, fsync="often")  # type: ignore[arg-type]
     (tmp_path / "t").touch()
@@ -293,7 +291,7 @@ async def test_what_cannot_be_used_is_told_at_the_start(tmp_path: Path) -> None:
             pass
 
 
-async def test_the_disk_is_waited_for_as_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fsync_is_called_as_configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
     for fsync, expected in (("never", (False, False)), ("end", (False, True)), ("always", (True, True))):
@@ -334,13 +332,13 @@ def test_no_two_sessions_share_a_file(sessions: list[tuple[str, str, str]]) -> N
 
 
 @pytest.mark.parametrize("name", ["s1", "sess_0123456789abcdef", "support-42", "a.b_c-d", "0"])
-def test_a_safe_id_is_the_name(name: str) -> None:
+def test_safe_id_is_the_file_name(name: str) -> None:
     assert make_file_name("default", "default", name) == f"{name}.jsonl"
     assert make_file_name("default", "ada", name) != f"{name}.jsonl"
     assert make_file_name("acme", "default", name) != f"{name}.jsonl"
 
 
-# -- what others wrote ---------------------------------------------------------
+# -- files of other programs ------------------------------------------------------
 
 
 FOREIGN = """\
@@ -357,7 +355,7 @@ not JSON, with a secret in it
 """
 
 
-def test_a_transcript_with_nothing_but_the_plain_fields_is_read() -> None:
+def test_transcript_with_only_the_basic_fields_is_read() -> None:
     read = parse_transcript(FOREIGN.encode().splitlines(keepends=True), "unnamed")
     session = read.session
     assert (session.id, session.agent, session.user_id, read.unreadable, read.blank) == ("7d4e", "ana", None, 4, 1)
@@ -372,6 +370,6 @@ def test_a_transcript_with_nothing_but_the_plain_fields_is_read() -> None:
     assert read.last == 1777629605000
 
 
-def test_a_transcript_without_a_header_is_named_after_its_file() -> None:
+def test_transcript_without_a_header_is_named_after_its_file() -> None:
     read = parse_transcript([b'{"type":"entry","timestamp":1,"role":"user","content":"Hi"}\n'], "unnamed")
     assert (read.session.id, len(read.session.messages)) == ("unnamed", 1)

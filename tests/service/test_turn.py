@@ -1,4 +1,4 @@
-"""A turn's layers with a model that does what the test says: races, cancellation, what is saved with a write."""
+"""The layers of a turn with a scripted model: races, cancellation, and what is saved in one write."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from holdfast.turns.turn import Turn, TurnRequest
 from tests.service.scripted_model import REF, ScriptedModel, make_chunks, open_session, texts
 
 
-def turn_of(hf: Holdfast, *messages: Message, **fields: Any) -> Turn:
+def make_turn(hf: Holdfast, *messages: Message, **fields: Any) -> Turn:
     return Turn(hf.engine, TurnRequest(ref=REF, responder=hf.roster.find_responder(), incoming=messages, **fields))
 
 
@@ -33,8 +33,8 @@ def assistant(text: str) -> Message:
     return Message(role="assistant", content=text)
 
 
-async def drained(turn: Turn) -> str:
-    """What the model said in a turn."""
+async def run_and_collect(turn: Turn) -> str:
+    """Run the turn and return the reply text."""
     said = ""
     async for chunk in respond(turn):
         said += "".join(choice["delta"].get("content") or "" for choice in chunk["choices"])
@@ -44,12 +44,12 @@ async def drained(turn: Turn) -> str:
 # -- write-ahead -------------------------------------------------------------
 
 
-async def test_the_message_is_durable_before_the_model_is_asked() -> None:
-    """When the model sees a prompt, what is in it is in the log."""
+async def test_user_message_is_durable_before_the_model_is_called() -> None:
+    """Everything in the prompt is in the log when the model gets it."""
     seen: list[list[str]] = []
     async with open_session() as (hf, model):
         model.gate = asyncio.Event()
-        task = asyncio.create_task(drained(turn_of(hf, user("a"))))
+        task = asyncio.create_task(run_and_collect(make_turn(hf, user("a"))))
         await model.asked.wait()
         seen.append(await texts(hf))
         model.gate.set()
@@ -57,13 +57,13 @@ async def test_the_message_is_durable_before_the_model_is_asked() -> None:
         assert seen == [["a"]]
 
 
-async def test_the_reply_is_durable_before_its_last_chunk_leaves() -> None:
-    """Whoever has seen why the reply ended finds it in the log."""
+async def test_reply_is_durable_before_its_last_chunk_is_sent() -> None:
+    """A client that has received the finish reason finds the reply in the log."""
     async with open_session(lambda _: make_chunks("one two", usage={"prompt_tokens": 3, "completion_tokens": 2})) as (
         hf,
         _,
     ):
-        turn, ends = turn_of(hf, user("a")), 0
+        turn, ends = make_turn(hf, user("a")), 0
         async for chunk in respond(turn):
             if any(choice.get("finish_reason") for choice in chunk["choices"]) or "usage" in chunk:
                 assert await texts(hf) == ["a", "one two"]
@@ -73,10 +73,10 @@ async def test_the_reply_is_durable_before_its_last_chunk_leaves() -> None:
         assert (await hf.store.get(REF)).usage.prompt_tokens == 3
 
 
-async def test_a_consumer_that_stops_leaves_a_marked_partial() -> None:
-    """Closed in the middle, the generator writes what it passed on, and lets the next turn in."""
+async def test_consumer_that_stops_leaves_a_reply_marked_as_interrupted() -> None:
+    """Closing the generator early stores the text sent so far and lets the next turn start."""
     async with open_session(lambda _: "one two three four") as (hf, _):
-        chunks = respond(turn_of(hf, user("a")))
+        chunks = respond(make_turn(hf, user("a")))
         async for chunk in chunks:
             if chunk["choices"][0]["delta"].get("content") == "two ":
                 break
@@ -85,11 +85,11 @@ async def test_a_consumer_that_stops_leaves_a_marked_partial() -> None:
         assert partial.message.content == "one two "
         assert partial.metadata is not None
         assert partial.metadata["interrupted"] is True
-        assert await drained(turn_of(hf, user("b"))) == "one two three four"
+        assert await run_and_collect(make_turn(hf, user("b"))) == "one two three four"
 
 
-async def test_a_reply_that_is_whole_is_not_marked_when_its_end_is_not_heard() -> None:
-    """Cancelled between the last word and the usage behind it, the reply is whole all the same."""
+async def test_complete_reply_is_not_marked_if_the_client_misses_its_end() -> None:
+    """The turn is cancelled between the last word and the usage chunk."""
     heard = asyncio.Event()
 
     async def slow(request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
@@ -100,7 +100,7 @@ async def test_a_reply_that_is_whole_is_not_marked_when_its_end_is_not_heard() -
 
     async with open_session() as (hf, model):
         model.stream = slow  # type: ignore[method-assign]
-        task = asyncio.create_task(drained(turn_of(hf, user("a"))))
+        task = asyncio.create_task(run_and_collect(make_turn(hf, user("a"))))
         await heard.wait()
         task.cancel()
         await asyncio.wait([task])
@@ -109,8 +109,8 @@ async def test_a_reply_that_is_whole_is_not_marked_when_its_end_is_not_heard() -
         assert (reply.message.content, reply.metadata) == ("one two", None)
 
 
-async def test_a_write_under_way_outlives_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The turn is cancelled while its reply is being written: the write goes on, the next turn and `close` wait for it."""
+async def test_write_in_progress_outlives_its_cancelled_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write of the reply continues; the next turn and `close` wait for it."""
     async with open_session() as (hf, _):
         append, begun, go_on = hf.store.append, asyncio.Event(), asyncio.Event()
 
@@ -121,19 +121,19 @@ async def test_a_write_under_way_outlives_its_turn(monkeypatch: pytest.MonkeyPat
             return await append(ref, write)
 
         monkeypatch.setattr(hf.store, "append", slow)
-        task = asyncio.create_task(drained(turn_of(hf, user("a"))))
+        task = asyncio.create_task(run_and_collect(make_turn(hf, user("a"))))
         await begun.wait()
         task.cancel()
         await asyncio.wait([task])
-        following = asyncio.create_task(drained(turn_of(hf, user("b"))))
-        # The store has answered ten times: a turn that did not wait would have written by then.
+        following = asyncio.create_task(run_and_collect(make_turn(hf, user("b"))))
+        # The store has answered ten times: a turn that did not wait would have written by now.
         assert [await texts(hf) for _ in range(10)] == [["a"]] * 10
         go_on.set()
         await following
         assert await texts(hf) == ["a", "ok", "b", "ok"]
         begun.clear()
         go_on.clear()
-        task = asyncio.create_task(drained(turn_of(hf, user("c"))))
+        task = asyncio.create_task(run_and_collect(make_turn(hf, user("c"))))
         await begun.wait()
         task.cancel()
         await asyncio.wait([task])
@@ -142,10 +142,10 @@ async def test_a_write_under_way_outlives_its_turn(monkeypatch: pytest.MonkeyPat
         assert (await texts(hf))[-2:] == ["c", "ok"]
 
 
-async def test_a_reply_that_cannot_be_written_is_an_error(
+async def test_reply_that_cannot_be_written_is_an_error(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The caller is told, the log of the server too; the queue is free again."""
+    """The caller and the server log get the error, and the queue is free again."""
     async with open_session() as (hf, _):
         append = hf.store.append
 
@@ -157,9 +157,9 @@ async def test_a_reply_that_cannot_be_written_is_an_error(
         with monkeypatch.context() as patch, caplog.at_level(logging.ERROR, "holdfast"):
             patch.setattr(hf.store, "append", full)
             with pytest.raises(StoreUnavailable):
-                await drained(turn_of(hf, user("a")))
+                await run_and_collect(make_turn(hf, user("a")))
             assert "could not be written" in caplog.text
-        assert await drained(turn_of(hf, user("a"))) == "ok"
+        assert await run_and_collect(make_turn(hf, user("a"))) == "ok"
         assert await texts(hf) == ["a", "ok"]
 
 
@@ -177,22 +177,24 @@ async def test_a_reply_that_cannot_be_written_is_an_error(
         ),
     ],
 )
-async def test_failures_of_the_model(reply: list[Any], told: type[Exception], kept: list[str]) -> None:
-    """They pass; the user's message stays, with what arrived."""
+async def test_model_failures_propagate_and_keep_what_arrived(
+    reply: list[Any], told: type[Exception], kept: list[str]
+) -> None:
+    """The user's message is kept too."""
     async with open_session(lambda _: reply) as (hf, _):
         with pytest.raises(told):
-            await drained(turn_of(hf, user("a")))
+            await run_and_collect(make_turn(hf, user("a")))
         assert await texts(hf) == ["a", *kept]
         assert hf.engine.locks.is_empty
 
 
-async def test_usage_that_is_nonsense_counts_nothing() -> None:
-    """A provider's odd figures and names never cost the reply."""
+async def test_invalid_usage_counts_as_zero() -> None:
+    """Unusable figures and names from a provider never cost the reply."""
     usage: Any = {"prompt_tokens": -5, "completion_tokens": "many", "prompt_tokens_details": {"cached_tokens": True}}
     chunks = [*make_chunks("fine"), {"choices": [], "usage": usage}]
     chunks = [{**chunk, "model": "m" * 5000} for chunk in chunks]
     async with open_session(lambda _: chunks) as (hf, _):
-        await drained(turn_of(hf, user("a")))
+        await run_and_collect(make_turn(hf, user("a")))
         assert await texts(hf) == ["a", "fine"]
         (call,) = await hf.store.calls(REF)
         assert (call.prompt_tokens, call.completion_tokens, call.cached_tokens, len(call.model)) == (0, 0, 0, 100)
@@ -201,8 +203,8 @@ async def test_usage_that_is_nonsense_counts_nothing() -> None:
 # -- races -------------------------------------------------------------------
 
 
-async def test_a_transcript_is_reconciled_anew_when_the_log_moved(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody appended between reading and writing: the plan is made again from what is there now."""
+async def test_transcript_is_reconciled_again_if_the_log_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another writer appended between the read and the write, so a new plan is made."""
     async with open_session() as (hf, _):
         session = await hf.session("s")
         await session.append([{"role": "user", "content": "a"}, {"role": "assistant", "content": "A"}])
@@ -215,13 +217,13 @@ async def test_a_transcript_is_reconciled_anew_when_the_log_moved(monkeypatch: p
             return found
 
         monkeypatch.setattr(hf.store, "get", moving)
-        await drained(turn_of(hf, user("a"), assistant("A"), user("b"), assistant("B"), user("c")))
+        await run_and_collect(make_turn(hf, user("a"), assistant("A"), user("b"), assistant("B"), user("c")))
         assert await texts(hf) == ["a", "A", "b", "B", "c", "ok"]
         assert await session.verify() == 6
 
 
-async def test_a_log_that_never_stands_still(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After some tries the caller is told; nothing is half written."""
+async def test_constantly_changing_log_raises_stale_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After some attempts the caller gets an error; nothing is partially written."""
     async with open_session() as (hf, model):
         session = await hf.session("s")
         writing = False
@@ -241,17 +243,21 @@ async def test_a_log_that_never_stands_still(monkeypatch: pytest.MonkeyPatch) ->
         for name in ("get", "window"):
             monkeypatch.setattr(hf.store, name, moving(getattr(hf.store, name)))
         with pytest.raises(StaleSession):
-            await drained(turn_of(hf, user("a"), assistant("A"), user("b")))
+            await run_and_collect(make_turn(hf, user("a"), assistant("A"), user("b")))
         assert set(await texts(hf)) == {"x"}
         assert model.prompts == []
 
 
-async def test_two_servers_on_one_database(tmp_path: Path) -> None:
-    """Turns from both at once: every message is there once, and the chain holds."""
+async def test_two_servers_on_one_database_store_each_message_once(tmp_path: Path) -> None:
+    """Both run turns at once, and the chain verifies."""
     url = f"sqlite:///{tmp_path}/s.db"
     async with open_session(url=url) as (one, _), open_session(url=url) as (two, _):
         await asyncio.gather(
-            *(drained(turn_of(hf, user(f"{name}{at}"))) for at in range(10) for name, hf in (("x", one), ("y", two)))
+            *(
+                run_and_collect(make_turn(hf, user(f"{name}{at}")))
+                for at in range(10)
+                for name, hf in (("x", one), ("y", two))
+            )
         )
         said = await texts(one)
         assert sorted(text for text in said if text != "ok") == sorted(
@@ -261,13 +267,13 @@ async def test_two_servers_on_one_database(tmp_path: Path) -> None:
         assert await (await two.session("s")).verify() == 40
 
 
-async def test_the_queue_is_fair_and_forgets() -> None:
-    """Turns go in the order they came; one that gives up while it waits is passed over; nothing is left behind."""
+async def test_queue_is_first_come_first_served_and_leaves_nothing() -> None:
+    """A turn that gives up while waiting is skipped."""
     async with open_session() as (hf, model):
         model.gate = asyncio.Event()
         tasks = []
         for at in range(5):
-            tasks.append(asyncio.create_task(drained(turn_of(hf, user(f"m{at}")))))
+            tasks.append(asyncio.create_task(run_and_collect(make_turn(hf, user(f"m{at}")))))
             await asyncio.sleep(0)
         await model.asked.wait()
         tasks[2].cancel()
@@ -277,35 +283,34 @@ async def test_the_queue_is_fair_and_forgets() -> None:
         assert hf.engine.locks.is_empty
 
 
-# -- what is sent, what is saved ---------------------------------------------
+# -- what is sent and saved -------------------------------------------------------
 
 
-async def test_nothing_to_answer() -> None:
-    """An empty request on an empty session is refused; on a log that waits for an answer it is answered."""
+async def test_empty_request_is_rejected_unless_the_log_awaits_an_answer() -> None:
     async with open_session() as (hf, model):
         with pytest.raises(InvalidRequest):
-            await drained(turn_of(hf))
+            await run_and_collect(make_turn(hf))
         await (await hf.session("s")).append("a")
-        assert await drained(turn_of(hf)) == "ok"
+        assert await run_and_collect(make_turn(hf)) == "ok"
         assert model.prompts == [[{"role": "user", "content": "a"}]]
 
 
-async def test_params_are_under_the_request() -> None:
-    """The llm's params hold where the request says nothing; its longest reply is sent and kept room for."""
+async def test_request_parameters_override_those_of_the_llm() -> None:
+    """The longest reply of the llm is sent, and its room reserved."""
     async with open_session(params={"temperature": 0.1, "top_p": 0.5}, max_tokens=99, cache_key=True) as (hf, model):
-        await drained(turn_of(hf, user("a"), body={"temperature": 1, "x": None}))
-        await drained(turn_of(hf, user("b"), body={"max_completion_tokens": 7}))
+        await run_and_collect(make_turn(hf, user("a"), body={"temperature": 1, "x": None}))
+        await run_and_collect(make_turn(hf, user("b"), body={"max_completion_tokens": 7}))
         first, second = model.bodies
         assert (first["temperature"], first["top_p"], first["x"], first["max_tokens"]) == (1, 0.5, None, 99)
         assert "max_tokens" not in second
         assert first["prompt_cache_key"] == second["prompt_cache_key"]
 
 
-async def test_the_view_is_saved_when_its_frontier_moves() -> None:
-    """The next turn reads from there; pinning an old message makes it anew, and the pin is sent."""
+async def test_view_is_saved_when_its_frontier_moves() -> None:
+    """The next turn reads from there; pinning an old message rebuilds the view, and the pin is sent."""
     async with open_session(context=ContextSettings("token_window", {"budget": 300})) as (hf, model):
         for at in range(20):
-            await drained(turn_of(hf, user(f"question {at} " + "word " * 20)))
+            await run_and_collect(make_turn(hf, user(f"question {at} " + "word " * 20)))
         key = hf.roster.find_responder().view_key
         rows = await hf.store.window(REF, key)
         assert rows.view is not None
@@ -314,12 +319,12 @@ async def test_the_view_is_saved_when_its_frontier_moves() -> None:
         await hf.store.annotate(REF, 6, pinned=True)
         assert (await hf.store.window(REF, key)).view is None
         for _ in range(12):
-            await drained(turn_of(hf, user("again " + "word " * 20)))
+            await run_and_collect(make_turn(hf, user("again " + "word " * 20)))
             assert any("question 3 " in message["content"] for message in model.prompts[-1])
 
 
-async def test_views_give_the_prompts_that_the_whole_log_gives() -> None:
-    """Carried on from turn to turn or built from the beginning: the same bytes."""
+async def test_views_build_the_same_prompts_as_the_whole_log() -> None:
+    """Continued from turn to turn or built from the beginning, the bytes are the same."""
     for strategy, options in (
         ("digest", {"budget": 400}),
         ("token_window", {"budget": 400}),
@@ -328,13 +333,13 @@ async def test_views_give_the_prompts_that_the_whole_log_gives() -> None:
         async with open_session(context=ContextSettings(strategy, options)) as (hf, model):
             session = await hf.session("s")
             for at in range(25):
-                await drained(turn_of(hf, user(f"Where is order A-{at}17? " + "word " * 10)))
+                await run_and_collect(make_turn(hf, user(f"Where is order A-{at}17? " + "word " * 10)))
                 looked = await session.context(at_turn=at)
                 assert looked.messages == model.prompts[-1]
 
 
-async def test_the_agent_is_named_with_its_replies() -> None:
-    """An entry says which agent spoke; a user's message does not."""
+async def test_entries_name_the_agent_that_replied() -> None:
+    """A user message names none."""
     model = ScriptedModel(lambda _: "ok")
     roster = Roster({"default": Llm(name="default", model="m", client=model)}, {"kim": Agent(name="kim")})
     async with Holdfast("sqlite://:memory:", roster=roster) as hf:

@@ -1,4 +1,4 @@
-"""A turn costs what it adds and sends, whatever the length of the log: counted in statements and rows, not in time."""
+"""A turn costs what it adds and sends, independent of the log length: counted in statements and rows, not in time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REF = SessionRef("ada", "s")
 
 
 class Counting:
-    """Stands before a store's database and counts what is asked of it."""
+    """Wraps the database of a store and counts its statements and rows."""
 
     def __init__(self, database: Any) -> None:
         self._database = database
@@ -33,15 +33,12 @@ class Counting:
         self.written = 0
 
     async def read(self, steps: Callable[[], Steps[Any]], **how: bool) -> Any:
-        """See `Database`."""
         return await self._database.read(lambda: self._counted(steps()), **how)
 
     async def write(self, steps: Callable[[], Steps[Any]], **how: bool) -> Any:
-        """See `Database`."""
         return await self._database.write(lambda: self._counted(steps()), **how)
 
     async def close(self) -> None:
-        """See `Database`."""
         await self._database.close()
 
     def _counted(self, steps: Steps[Any]) -> Steps[Any]:
@@ -57,15 +54,15 @@ class Counting:
             return stop.value
 
 
-def counted(hf: Holdfast) -> Counting:
-    """Count from now on what is asked of the database of `hf`: the one seam where all of it passes."""
+def count_queries(hf: Holdfast) -> Counting:
+    """Start counting the queries to the database of `hf`; all of them pass through it."""
     store = hf.engine.life.store
     counting = Counting(store.database)  # type: ignore[attr-defined]  # see above
     store.database = counting  # type: ignore[attr-defined]  # the same
     return counting
 
 
-# Strategy, and how many of the messages below its window holds at most.
+# Strategy, and the most messages its window can hold.
 STRATEGIES = {
     "digest": (ContextSettings("digest", {"budget": 8192}), 460),
     "token_window": (ContextSettings("token_window", {"budget": 1024}), 65),
@@ -74,18 +71,16 @@ STRATEGIES = {
 }
 
 
-async def cost(path: Path, settings: ContextSettings, length: int, *, warm: bool) -> tuple[int, int, int]:
-    """Statements, rows read and rows written by ten turns on a session of `length` entries.
-
-    Args:
-        warm: whether this process may remember the session from turn to turn.
+async def measure_cost(path: Path, settings: ContextSettings, length: int, *, warm: bool) -> tuple[int, int, int]:
+    """Return the statements, rows read and rows written by ten turns on a session of `length` entries. `warm` says
+    whether the process may cache the session between turns.
     """
     roster = Roster({"default": Llm(name="default", model="offline", client=OfflineModel())}, context=settings)
     async with Holdfast(f"sqlite:///{path / f'{length}.db'}", roster=roster, index=None) as hf:
-        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), log_of(length))
+        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), make_log(length))
         session = await hf.session("s", user_id="ada")
         await session.send("the first turn after an import reads the log once")
-        counting = counted(hf)
+        counting = count_queries(hf)
         for number in range(10):
             if not warm:
                 hf.engine.warm.forget(REF)
@@ -94,23 +89,23 @@ async def cost(path: Path, settings: ContextSettings, length: int, *, warm: bool
         return counting.statements, counting.rows, counting.written
 
 
-async def test_another_reply_length_does_not_read_the_log_again(tmp_path: Path) -> None:
-    """`max_tokens` changes the room of a view, not the view; nor does it add one."""
+async def test_different_max_tokens_does_not_read_the_log_again(tmp_path: Path) -> None:
+    """`max_tokens` changes the room for a view, not the view itself, and adds no view."""
     settings = ContextSettings("token_window", {"budget": 1024})
     roster = Roster({"default": Llm(name="default", model="offline", client=OfflineModel())}, context=settings)
     async with Holdfast(f"sqlite:///{tmp_path}/a.db", roster=roster) as hf:
-        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), log_of(2_000))
+        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), make_log(2_000))
         session = await hf.session("s", user_id="ada")
         await session.send("the first turn after an import reads the log once")
-        counting = counted(hf)
+        counting = count_queries(hf)
         for number in range(10):
             hf.engine.warm.forget(REF)
             await session.send(f"question {number}", max_tokens=100 + number)
         assert counting.rows < 10 * 150
 
 
-def log_of(length: int) -> list[NewEntry]:
-    """A log of questions and answers."""
+def make_log(length: int) -> list[NewEntry]:
+    """Return a log of questions and answers."""
     texts = ["Where is order A-17?", "It is on its way, and will be with you by Tuesday the 14th at the latest."]
     messages = [Message(role=("user", "assistant")[at % 2], content=texts[at % 2]) for at in range(2)]
     tokens = [STORED.message(message) for message in messages]
@@ -119,12 +114,12 @@ def log_of(length: int) -> list[NewEntry]:
 
 @pytest.mark.parametrize("warm", [True, False], ids=["warm", "cold"])
 @pytest.mark.parametrize(("settings", "window"), STRATEGIES.values(), ids=STRATEGIES.keys())
-async def test_a_turn_on_20_000_entries_costs_what_it_costs_on_100(
+async def test_turn_on_20_000_entries_costs_the_same_as_on_100(
     tmp_path: Path, settings: ContextSettings, window: int, *, warm: bool
 ) -> None:
-    """As many statements and rows written; as many rows read, but for where in its step the frontier happens to stand."""
-    short, long = [await cost(tmp_path, settings, length, warm=warm) for length in (SHORT, LONG)]
-    # What a moved frontier keeps from before it, the anchor for one, is read by a statement of its own.
+    """As many statements and rows written; the rows read differ only by the position of the frontier within its step."""
+    short, long = [await measure_cost(tmp_path, settings, length, warm=warm) for length in (SHORT, LONG)]
+    # What a moved frontier keeps from before it, for example the anchor, is read by a separate statement.
     assert long[0] <= short[0] + 20
     assert long[2] <= short[2] + 10
     assert abs(long[1] - short[1]) / 10 <= window
@@ -140,21 +135,23 @@ PREVIEWS = {
 
 
 @pytest.mark.parametrize(("strategy", "options"), PREVIEWS.values(), ids=PREVIEWS.keys())
-async def test_a_context_outside_turns_reads_what_is_new(
+async def test_context_outside_a_turn_reads_only_new_entries(
     tmp_path: Path, strategy: str | None, options: dict[str, Any]
 ) -> None:
-    """Only the first one reads the log, and another process goes on from it; what it sends is the same as from the whole log."""
+    """Only the first one reads the log, and another process continues from it; the result equals one from the whole
+    log.
+    """
     path = f"sqlite:///{tmp_path}/a.db"
     roster = Roster(
         {"default": Llm(name="default", model="offline", client=OfflineModel())},
         context=ContextSettings("digest", {"budget": 8192}),
     )
     async with Holdfast(path, roster=roster) as hf:
-        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), log_of(2_000))
+        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), make_log(2_000))
         await (await hf.session("s", user_id="ada")).context(strategy, **options)
     async with Holdfast(path, roster=roster) as hf:
         session = await hf.session("s", user_id="ada")
-        counting = counted(hf)
+        counting = count_queries(hf)
         for number in range(10):
             await session.append({"role": "user", "content": f"question {number}"})
             carried_on = await session.context(strategy, **options)
@@ -164,14 +161,14 @@ async def test_a_context_outside_turns_reads_what_is_new(
         assert (await rebuild_context(hf.engine, REF, whole)).built.hash == carried_on.hash
 
 
-async def test_a_context_outside_turns_changes_nothing_that_turns_send(tmp_path: Path) -> None:
-    """Its view is a view of its own: what a turn after it sends can be built again from the log and the recorded calls."""
+async def test_context_outside_a_turn_does_not_change_what_turns_send(tmp_path: Path) -> None:
+    """It has a separate view: what a later turn sends can still be rebuilt from the log and the recorded calls."""
     roster = Roster(
         {"default": Llm(name="default", model="offline", client=OfflineModel())},
         context=ContextSettings("digest", {"budget": 1024}),
     )
     async with Holdfast(f"sqlite:///{tmp_path}/a.db", roster=roster) as hf:
-        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), log_of(200))
+        await hf.store.replace(NewSession(id="s", user_id="ada", timestamp=1), make_log(200))
         session = await hf.session("s", user_id="ada")
         await session.context(dialect="anthropic")
         await session.send("Where is it?")

@@ -1,4 +1,6 @@
-"""Turns of a session never overlap: any interleaving of them, on however many servers, leaves each whole or cut in one piece."""
+"""Turns of a session never overlap: for any interleaving on any number of servers, each is complete or cut, in one
+piece.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ STEPS = st.lists(
 
 
 class Crowd:
-    """Turns at once in several openings, as a list of steps says."""
+    """Concurrent turns in several openings, following a list of steps."""
 
     def __init__(self, openings: list[Holdfast], stage: Stage, clock: Clock) -> None:
         self.openings = openings
@@ -37,7 +39,7 @@ class Crowd:
         self.turns: dict[str, asyncio.Task[str]] = {}
 
     async def do(self, what: str, number: int) -> None:
-        """One step."""
+        """Run one step."""
         hf, texts = self.openings[number % len(self.openings)], list(self.turns)
         if what in ("queue", "interrupt", "reject", "block"):
             text = f"u{len(texts)}"
@@ -59,7 +61,7 @@ class Crowd:
             await hf.store.get(REF)
 
     async def block(self, hf: Holdfast, text: str) -> str:
-        """A turn with a tool round."""
+        """Return the messages of a turn with a tool round."""
         call = {"id": "x", "type": "function", "function": {"name": "f", "arguments": "{}"}}
         session = hf.handle(await hf.store.get(REF))
         async with session.turn(text) as turn:
@@ -70,7 +72,7 @@ class Crowd:
         return f"re: {text}"
 
     async def check(self) -> None:
-        """Turns stand one behind the other in the log, each whole or cut, and none is missing or there twice."""
+        """Check that turns follow one another in the log, each complete or cut, none missing or duplicated."""
         self.stage.go_on()
         outcomes = await asyncio.gather(*self.turns.values(), return_exceptions=True)
         entries = await self.openings[0].store.entries(REF)
@@ -104,7 +106,7 @@ class Crowd:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, number=st.integers(1, 3))
 def test_turns_never_overlap(steps: list[Step], number: int, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Whatever comes when, on however many servers, and whoever is slow, cut, cancelled or late."""
+    """With any timing and number of servers, including slow, cut, cancelled and late turns."""
 
     async def run() -> None:
         url, clock = f"sqlite:///{tmp_path_factory.mktemp('crowd')}/s.db", Clock()

@@ -1,4 +1,4 @@
-"""Clients without names or sessions, at the same time, with equal words: no one meets another one's conversation."""
+"""Concurrent anonymous clients with equal words never get another client's conversation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _tenants = count()
 
 
 async def play(url: str, seed: int) -> None:
-    """Let four unnamed clients and two devices of one user talk at once, in a tenant of their own."""
+    """Run four anonymous clients and two devices of one user concurrently, in a separate tenant."""
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=Model())})
     async with Holdfast(url, tenant=f"t{next(_tenants)}", roster=roster, tools=[look_up]) as hf:
         door = Door(hf, Speaker(lambda _: ""))
@@ -38,8 +38,8 @@ async def play(url: str, seed: int) -> None:
 
 
 @pytest.mark.parametrize(("store", "number"), [("sqlite", 12), ("postgres", 4), ("redis", 4)])
-async def test_no_conversation_has_another_ones_words(store: str, number: int, tmp_path: Path) -> None:
-    """Nor the result of another one's tool, in no prompt and no session; no session is empty, and no turn runs twice."""
+async def test_conversations_of_anonymous_clients_never_mix(store: str, number: int, tmp_path: Path) -> None:
+    """No prompt or session has another client's words or tool results; no session is empty, and no turn runs twice."""
     with place(store, tmp_path) as url:
         for seed in range(examples(number)):
             await play(url, seed)

@@ -1,4 +1,4 @@
-"""Voice records that go into the library as `/history` gives them out: an object with `contents`."""
+"""Voice records in the form that `/history` returns: an object with `contents`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.unit.seed_voice import CONTENTS
 
 
 @pytest.mark.parametrize("way", ["append", "send", "turn"])
-async def test_contents_go_in_as_they_came_out(way: str) -> None:
-    """The object that `/history` answers with, wherever messages go in; turns and times too."""
+async def test_history_object_is_accepted_as_input(way: str) -> None:
+    """Every input API accepts it, with turn ids and times."""
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         given = {"contents": CONTENTS[:4]}
@@ -34,7 +34,7 @@ async def test_contents_go_in_as_they_came_out(way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["send", "turn"])
-async def test_turns_that_the_log_has_already_are_numbered_by_the_log(way: str) -> None:
+async def test_turn_ids_that_the_log_already_has_are_renumbered(way: str) -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         for text in ("One", "Two"):

@@ -1,4 +1,4 @@
-"""A turn of the library says what was heard of the last reply, as a chat request does."""
+"""A turn of the library reports what the user heard of the last reply, as a chat request does."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ ASKED, ANSWERED, THEN = CONTENTS[1], CONTENTS[2], CONTENTS[3]
 WHOLE = {"role": "assistant", "content": JOKE}
 
 
-async def begun(hf: holdfast.Holdfast) -> Any:
+async def start_session(hf: holdfast.Holdfast) -> Any:
     session = await hf.session("s")
     await session.append([ASKED, WHOLE])
     return session
 
 
 @pytest.mark.parametrize("way", ["turn", "send", "record"])
-async def test_the_reply_is_corrected_in_the_write_of_the_new_words(way: str) -> None:
+async def test_reply_is_corrected_in_the_same_write_as_the_new_message(way: str) -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
-        session = await begun(hf)
+        session = await start_session(hf)
         version = (await session.info()).version
         said = {"chars": 22, "timestamp": 1678905225}
         if way == "send":
@@ -44,8 +44,7 @@ async def test_the_reply_is_corrected_in_the_write_of_the_new_words(way: str) ->
         assert await session.verify()
 
 
-async def test_the_tools_of_a_reply_that_was_cut_stay_with_it() -> None:
-    """What ran before anything was said is done."""
+async def test_tools_of_an_interrupted_reply_are_kept() -> None:
     calls = [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
     log = [
         ASKED,
@@ -72,11 +71,11 @@ async def test_the_tools_of_a_reply_that_was_cut_stay_with_it() -> None:
         ({"letters": 3}, InvalidRequest),
     ],
 )
-async def test_what_cannot_be_right_is_refused_and_nothing_is_written(
+async def test_invalid_interruptions_are_rejected_and_nothing_is_written(
     said: dict[str, Any], error: type[Exception]
 ) -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
-        session = await begun(hf)
+        session = await start_session(hf)
         version = (await session.info()).version
         with pytest.raises(error):
             async with session.turn(THEN, interrupt=said):

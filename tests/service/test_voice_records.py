@@ -1,4 +1,6 @@
-"""Voice records for an upstream of `vendor: custom`: each message that stands for an entry has that entry's fields."""
+"""Voice records for an upstream with `vendor: custom`: each message that represents an entry has the fields of that
+entry.
+"""
 
 from __future__ import annotations
 
@@ -48,22 +50,22 @@ _NOBODYS = (
 """How messages begin that stand for no entry."""
 
 
-def body_of(built: WorkingSet, llm: Llm = CUSTOM, **fields: Any) -> dict[str, Any]:
-    """The request that a model is sent; each message is told by its place."""
+def request_body(built: WorkingSet, llm: Llm = CUSTOM, **fields: Any) -> dict[str, Any]:
+    """Build the request for a model; each message is identified by its position."""
     body = {"model": llm.model, "messages": [{"at": at} for at in range(len(built.messages))], **fields}
     return address_model(body, llm, built, turn_id=7, now=lambda: 1234)
 
 
-def dated(entries: Sequence[Entry]) -> list[Entry]:
-    """Entries with a turn and a time of their own each, so that no two can be taken for each other."""
+def with_times(entries: Sequence[Entry]) -> list[Entry]:
+    """Give each entry a distinct turn and time, so that no two can be confused."""
     return [msgspec.structs.replace(entry, turn_id=100 + entry.seq, timestamp=10_000 + entry.seq) for entry in entries]
 
 
 def check(built: WorkingSet, entries: Sequence[Entry]) -> None:
-    """Each message is either nobody's, or has all fields of the entry whose words it says."""
+    """Check that each message has either no fields or all fields of the entry it quotes."""
     known = {entry.seq: entry for entry in entries}
     places = []
-    for told, message in zip(body_of(built)["messages"], built.messages, strict=True):
+    for told, message in zip(request_body(built)["messages"], built.messages, strict=True):
         if "turn_id" not in told:
             assert told.keys() == {"at"}
             assert message in built.request.system or message.text.startswith(_NOBODYS), message
@@ -84,7 +86,7 @@ def check(built: WorkingSet, entries: Sequence[Entry]) -> None:
 
 
 def check_words(message: Message, entry: Entry) -> None:
-    """What the message says is of the entry; one that was cut or cleared names it."""
+    """Check that the words are the entry's; a cut or cleared message names its entry."""
     named = set(_NAMED.findall(words_of(message)))
     if named:
         assert named == {str(entry.seq)}
@@ -99,8 +101,8 @@ def words_of(message: Message) -> str:
 @pytest.mark.parametrize("name", STRATEGIES)
 @given(data=st.data())
 def test_each_message_has_the_fields_of_its_entry(name: str, data: st.DataObject) -> None:
-    """Over random histories, strategies, budgets and dialects: cut, cleared, repaired and renamed ones too."""
-    request, entries = data.draw(requests(name)), dated(log_of(data.draw(events)).entries)
+    """For random histories, strategies, budgets and dialects, including cut, cleared, repaired and renamed messages."""
+    request, entries = data.draw(requests(name)), with_times(log_of(data.draw(events)).entries)
     try:
         built = build(request, None, (), entries)
     except BudgetTooSmall:
@@ -108,8 +110,8 @@ def test_each_message_has_the_fields_of_its_entry(name: str, data: st.DataObject
     check(built, entries)
 
 
-def carried_on(request: Request, warm: WorkingSet | None, cold: WorkingSet) -> WorkingSet | None:
-    """The next build of a view in memory, as turns have it: one that did without anything is read anew, here as `cold`."""
+def continue_view(request: Request, warm: WorkingSet | None, cold: WorkingSet) -> WorkingSet | None:
+    """Build the next view from the one in memory, as turns do; a reduced view is read again, here as `cold`."""
     if warm is None or cold.reduced:
         return None if cold.reduced else cold
     return build_from_view(request, warm.view, reduced=False)
@@ -118,13 +120,13 @@ def carried_on(request: Request, warm: WorkingSet | None, cold: WorkingSet) -> W
 @pytest.mark.parametrize("name", STRATEGIES)
 @HALF
 @given(data=st.data())
-def test_a_warm_view_and_a_saved_one_tell_the_same(name: str, data: st.DataObject) -> None:
-    """A view that is carried on in memory, and one that is read back at each step, give equal requests."""
+def test_warm_and_saved_views_give_the_same_request(name: str, data: st.DataObject) -> None:
+    """One view is continued in memory, the other is read back at each step."""
     request: Request = data.draw(requests(name))
     warm = build_nothing(request)
     saved: bytes | None = None
     for log in logs(data.draw(events.filter(lambda drawn: all(event.kind != "retire" for event in drawn)))):
-        entries = dated(log.entries)
+        entries = with_times(log.entries)
         if warm is not None:
             warm.view.extend(entries[-1:])
         state = decode_state(saved) if saved else None
@@ -134,63 +136,62 @@ def test_a_warm_view_and_a_saved_one_tell_the_same(name: str, data: st.DataObjec
             cold = build(request, state, kept, rest)
         except BudgetTooSmall:
             return
-        warm = carried_on(request, warm, cold)
+        warm = continue_view(request, warm, cold)
         if warm is not None:
-            assert body_of(warm)["messages"] == body_of(cold)["messages"]
+            assert request_body(warm)["messages"] == request_body(cold)["messages"]
         check(cold, entries)
         saved = encode_state(cold.state)
 
 
 def build_nothing(request: Request) -> WorkingSet | None:
-    """A view of an empty log, in memory."""
+    """Return a view of an empty log, in memory."""
     try:
         return build(request, None, (), ())
     except BudgetTooSmall:
         return None
 
 
-# -- what stands for nothing, and what is cut --------------------------------------
+# -- messages without an entry, and cut ones -----------------------------------------
 
 
 def log_with(*messages: Message) -> list[Entry]:
     log = Log()
     for message in messages:
         log.append(message)
-    return dated(log.entries)
+    return with_times(log.entries)
 
 
 def request_for(strategy: str = "none", **options: Any) -> Request:
     return Request(strategy=make_strategy(ContextSettings(strategy, options)), count=STORED, input_budget=UNLIMITED)
 
 
-def test_a_digest_has_no_fields_and_a_cut_message_keeps_its_own() -> None:
-    """What left is told by a message of nobody's; what is cut says which entry it was."""
+def test_digest_has_no_fields_and_a_cut_message_keeps_its_own() -> None:
     said = [Message(role="user", content=f"Order #{at} is {at}-kelp.") for at in range(40)]
     entries = log_with(*said, Message(role="user", content="word " * 2000))
     built = build(request_for("digest", budget=600), None, (), entries)
-    messages = body_of(built)["messages"]
+    messages = request_body(built)["messages"]
     digest = next(at for at, one in enumerate(built.messages) if one.text.startswith("[Condensed"))
     assert messages[digest] == {"at": digest}
     assert "characters cut" in built.messages[-1].text
     assert messages[-1]["turn_id"] == entries[-1].turn_id
 
 
-def test_a_stub_of_the_task_is_nobodys() -> None:
-    """`[original task: …]` has no turn: it is not what was said in one."""
+def test_original_task_stub_has_no_fields() -> None:
+    """`[original task: …]` does not belong to a turn."""
     entries = log_with(
         Message(role="user", content="Refund #1 " * 500), *[Message(role="user", content="on " * 50)] * 20
     )
     built = build(request_for("token_window", budget=400), None, (), entries)
     assert built.messages[0].text.startswith("[original task:")
-    assert body_of(built)["messages"][0] == {"at": 0}
-    assert "turn_id" in body_of(built)["messages"][-1]
+    assert request_body(built)["messages"][0] == {"at": 0}
+    assert "turn_id" in request_body(built)["messages"][-1]
 
 
 # -- the request ---------------------------------------------------------------------
 
 
-def spoken(*said: tuple[str, dict[str, Any] | None]) -> list[Entry]:
-    """A log of replies with metadata."""
+def replies_with(*said: tuple[str, dict[str, Any] | None]) -> list[Entry]:
+    """Return a log of replies with metadata."""
     entries = log_with(*(Message(role="assistant", content=text) for text, _ in said))
     return [
         msgspec.structs.replace(entry, metadata=metadata) for entry, (_, metadata) in zip(entries, said, strict=True)
@@ -209,33 +210,33 @@ def spoken(*said: tuple[str, dict[str, Any] | None]) -> list[Entry]:
         ((("a", None),), {"interruptable": None}, True),
     ],
 )
-def test_interruptable(entries: Any, fields: dict[str, Any], expected: bool) -> None:
-    """The request's own word, else the last reply's, else true."""
-    built = build(request_for(), None, (), spoken(*entries))
-    body = body_of(built, **fields)
+def test_interruptable_comes_from_the_request_then_the_last_reply_then_true(
+    entries: Any, fields: dict[str, Any], expected: bool
+) -> None:
+    built = build(request_for(), None, (), replies_with(*entries))
+    body = request_body(built, **fields)
     assert body["interruptable"] is expected
     assert (body["turn_id"], body["timestamp"], body["model"]) == (7, 1234, "xxxx")
 
 
-def test_what_the_client_was_sent_of_a_reply_is_nobody_elses_business() -> None:
-    """`preface` and `returned` stay here; whatever else somebody noted of a message is told."""
+def test_internal_metadata_is_not_sent() -> None:
+    """`preface` and `returned` are internal; other metadata of a message is sent."""
     metadata = {"preface": "Let me see.", "returned": [0], "source": "command", "interruptable": False, "mood": "kind"}
-    built = build(request_for(), None, (), spoken(("Found.", metadata)))
-    assert body_of(built)["messages"][0]["metadata"] == {"source": "command", "mood": "kind"}
+    built = build(request_for(), None, (), replies_with(("Found.", metadata)))
+    assert request_body(built)["messages"][0]["metadata"] == {"source": "command", "mood": "kind"}
 
 
-def test_any_other_vendor_gets_none_of_it() -> None:
-    """Neither fields of messages nor of the request, whatever a request brought."""
+def test_other_vendors_get_no_record_fields() -> None:
+    """Neither the messages nor the request have them, whatever the client sent."""
     llm = msgspec.structs.replace(CUSTOM, records=False)
-    built = build(request_for(), None, (), spoken(("a", {"source": "greeting", "interruptable": False})))
-    body = body_of(built, llm, turn_id=3, timestamp=4, interruptable=False, metadata={"of": "the client"})
+    built = build(request_for(), None, (), replies_with(("a", {"source": "greeting", "interruptable": False})))
+    body = request_body(built, llm, turn_id=3, timestamp=4, interruptable=False, metadata={"of": "the client"})
     assert body == {"model": "xxxx", "messages": [{"at": 0}], "metadata": {"of": "the client"}}
 
 
-def test_the_clock_is_not_asked_for_others() -> None:
-    """It costs nothing where it is not wanted: neither the clock nor the window is looked at."""
+def test_clock_and_window_are_not_read_for_other_vendors() -> None:
     llm = msgspec.structs.replace(CUSTOM, records=False)
-    built = build(request_for(), None, (), spoken(("a", None)))
+    built = build(request_for(), None, (), replies_with(("a", None)))
 
     def never() -> int:
         raise AssertionError("asked")
@@ -247,8 +248,8 @@ def test_the_clock_is_not_asked_for_others() -> None:
 # -- in a turn -------------------------------------------------------------------------
 
 
-async def test_the_hash_covers_the_messages_without_the_fields() -> None:
-    """What is recorded of a call is the same for both vendors."""
+async def test_hash_covers_the_messages_without_the_fields() -> None:
+    """The recorded call is the same for both vendors."""
     hashes = []
     for records in (False, True):
         async with open_session(records=records) as (hf, model):
@@ -261,7 +262,7 @@ async def test_the_hash_covers_the_messages_without_the_fields() -> None:
 
 
 async def test_tool_rounds_have_the_fields_too() -> None:
-    """A message with calls and its result are records of their turn; a source is what user and assistant have."""
+    """A message with calls and its result are records of their turn; only user and assistant messages have a source."""
 
     def weather(city: str) -> str:
         """The weather."""
@@ -290,8 +291,7 @@ async def test_tool_rounds_have_the_fields_too() -> None:
         assert result["timestamp"] >= asked["timestamp"]
 
 
-async def test_an_interruptable_that_is_none_is_refused_before_anything_is_written() -> None:
-    """It is told by its name."""
+async def test_invalid_interruptable_is_rejected_before_anything_is_written() -> None:
     async with open_session() as (hf, _):
         session = await hf.session("s")
         with pytest.raises(InvalidRequest, match="interruptable must be true or false") as told:
@@ -300,8 +300,8 @@ async def test_an_interruptable_that_is_none_is_refused_before_anything_is_writt
         assert await texts(hf) == []
 
 
-async def test_an_agents_instruction_stands_first_without_fields() -> None:
-    """System messages are no records, and those in the log are."""
+async def test_agent_instruction_comes_first_and_has_no_fields() -> None:
+    """System messages are not records; messages in the log are."""
     model = ScriptedModel(lambda _: "ok")
     llm = Llm(name="default", model="gpt-4o", client=model, records=True)
     roster = Roster({"default": llm}, {"a": Agent(name="a", instruction="Be kind.")})
@@ -317,8 +317,7 @@ async def test_an_agents_instruction_stands_first_without_fields() -> None:
         ]
 
 
-async def test_one_that_stands_in_is_sent_what_its_own_vendor_takes() -> None:
-    """Records go where they are wanted, whoever was asked first."""
+async def test_fallback_model_gets_the_fields_its_own_vendor_expects() -> None:
     first, second = ScriptedModel(lambda _: [ModelUnavailable("down")]), ScriptedModel(lambda _: "ok")
     for records in (False, True):
         usual = Llm(name="default", model="gpt-4o", client=first, records=records, fallbacks=("other",))

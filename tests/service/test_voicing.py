@@ -1,4 +1,4 @@
-"""Histories, and interrupting a reply that is there: what is in the log then, whatever stood in it."""
+"""Histories, and interrupting a stored reply: the resulting log, for any previous content."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ from tests.unit.seed_voice import CONTENTS, JOKE, PLAIN
 # -- records -------------------------------------------------------------------
 
 
-async def test_the_seeds_contents_are_a_history() -> None:
-    """Appended as they are, they are told as they were."""
+async def test_seed_contents_round_trip_through_history() -> None:
     async with open_session(*CONTENTS) as session:
         assert await session.history() == CONTENTS
         assert await session.history(view="plain") == PLAIN
@@ -43,8 +42,8 @@ async def test_the_seeds_contents_are_a_history() -> None:
             await session.history(view="other")  # type: ignore[arg-type]  # what is tested
 
 
-async def test_nothing_is_half_written() -> None:
-    """A wrong source in the last message keeps all of them out, by every way in."""
+async def test_invalid_message_rejects_the_whole_batch() -> None:
+    """A wrong source in the last message rejects all of them, in every input API."""
     wrong = [user("a"), user("b"), user("c"), {**user("d"), "metadata": {"source": "llm"}}]
     async with open_session_and_holdfast() as (hf, session):
 
@@ -59,16 +58,15 @@ async def test_nothing_is_half_written() -> None:
         assert hf.engine.locks.is_empty
 
 
-async def test_a_long_history_is_told_page_by_page() -> None:
-    """All of it, each once, in order."""
+async def test_long_history_is_read_page_by_page() -> None:
     texts = [str(number) for number in range(2 * PAGE + 7)]
     async with open_session(*(user(text) for text in texts)) as session:
         assert [record["content"] for record in await session.history()] == texts
         await session.append([user("x")])
 
 
-async def test_a_history_is_that_of_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where somebody interrupts while its pages are read, it is read again: nothing is missing, nothing doubled."""
+async def test_history_is_a_consistent_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a reply is interrupted while pages are read, they are read again: nothing is missing or duplicated."""
     async with open_session_and_holdfast(*(user(str(number)) for number in range(PAGE)), said(JOKE)) as (hf, session):
         store = hf.store
         entries = store.entries
@@ -87,11 +85,11 @@ async def test_a_history_is_that_of_one_moment(monkeypatch: pytest.MonkeyPatch) 
         assert history[-1]["content"] == HEARD
 
 
-# -- interrupting a reply that is there ---------------------------------------------
+# -- interrupting a stored reply ------------------------------------------------------
 
 
-async def test_what_was_heard_takes_the_replys_place() -> None:
-    """Same turn, same agent, same time; what was generated is known, and what came behind it follows."""
+async def test_heard_text_replaces_the_reply() -> None:
+    """It has the same turn, agent and time; the generated text is recorded, and later messages follow."""
     reply = said(JOKE, agent="bot", timestamp=7, metadata={"source": "llm", "x": 1}, pinned=True, importance=0.5)
     async with open_session(user("joke?"), reply, {**user("No."), "metadata": {"source": "asr"}}) as session:
         done = await session.interrupt(HEARD, timestamp=99)
@@ -108,7 +106,7 @@ async def test_what_was_heard_takes_the_replys_place() -> None:
         assert (await session.history())[2]["metadata"] == {"source": "asr"}
 
 
-async def test_the_next_turn_counts_on() -> None:
+async def test_next_turn_is_numbered_after_an_interruption() -> None:
     async with open_session(user("a"), said(JOKE)) as session:
         await session.interrupt(chars=3)
         await session.append([user("b"), said("c")])
@@ -116,7 +114,7 @@ async def test_the_next_turn_counts_on() -> None:
 
 
 @pytest.mark.parametrize("how", [{"content": ""}, {"chars": 0}, {"ms": 0}, {"ms": 100}, {"content": " \n"}])
-async def test_nothing_heard_leaves_nothing(how: dict[str, Any]) -> None:
+async def test_reply_that_was_not_heard_is_removed(how: dict[str, Any]) -> None:
     async with open_session(user("a"), said(JOKE), user("b")) as session:
         done = await session.interrupt(**how)
         assert (done.entry, done.interrupted) == (None, True)
@@ -124,7 +122,7 @@ async def test_nothing_heard_leaves_nothing(how: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("how", [{}, {"content": JOKE}, {"chars": 76}, {"chars": 999}, {"ms": 9, "total_ms": 9}])
-async def test_all_heard_changes_nothing(how: dict[str, Any]) -> None:
+async def test_fully_heard_reply_is_unchanged(how: dict[str, Any]) -> None:
     async with open_session(user("a"), said(JOKE)) as session:
         before = (await session.info()).version
         done = await session.interrupt(**how)
@@ -133,8 +131,8 @@ async def test_all_heard_changes_nothing(how: dict[str, Any]) -> None:
         assert done.entry.message.text == JOKE
 
 
-async def test_a_second_time_shortens_alone() -> None:
-    """The same again writes nothing; more than was delivered does neither."""
+async def test_second_interruption_only_shortens() -> None:
+    """Repeating it writes nothing, and neither does a longer text than was delivered."""
     async with open_session(user("a"), said(JOKE)) as session:
         first = await session.interrupt(HEARD)
         for how in ({"content": HEARD}, {"chars": 30}, {"content": JOKE}, {}):
@@ -148,8 +146,8 @@ async def test_a_second_time_shortens_alone() -> None:
             await session.interrupt(chars=0)
 
 
-async def test_the_same_twice_takes_no_earlier_reply() -> None:
-    """An answer that was lost, and a request that comes again: also behind the user's next message."""
+async def test_repeated_interruption_does_not_affect_an_earlier_reply() -> None:
+    """A client may retry after a lost response, even after the user's next message."""
     for ahead in ([], [user("b, still")]):
         async with open_session(user("a"), said("A"), user("b"), said("B"), *ahead) as session:
             await session.interrupt(chars=0)
@@ -164,8 +162,8 @@ async def test_the_same_twice_takes_no_earlier_reply() -> None:
             assert [line[2] for line in await describe_log(session)] == ["a", "b", *[one["content"] for one in ahead]]
 
 
-async def test_what_cannot_be_interrupted() -> None:
-    """No reply, another turn's, another text; nothing is written."""
+async def test_invalid_interruptions_are_rejected() -> None:
+    """No reply, a wrong turn, a different text; nothing is written."""
     async with open_session_and_holdfast() as (hf, session):
         with pytest.raises(NoReply):
             await session.interrupt()
@@ -184,7 +182,7 @@ async def test_what_cannot_be_interrupted() -> None:
         assert hf.engine.locks.is_empty
 
 
-async def test_a_session_that_is_not_there() -> None:
+async def test_deleted_session_is_not_found() -> None:
     async with holdfast.open(MEMORY) as hf:
         session = await hf.session("s")
         await session.delete()
@@ -194,8 +192,8 @@ async def test_a_session_that_is_not_there() -> None:
         assert hf.engine.locks.is_empty
 
 
-async def test_the_last_thing_said_is_meant() -> None:
-    """A speech in a turn of its own is a reply of its own."""
+async def test_latest_speech_is_interrupted() -> None:
+    """A speech in its own turn is a separate reply."""
     async with open_session(user("a"), said(JOKE)) as session:
         await session.speak("Are you there?")
         await session.interrupt(chars=3)
@@ -207,7 +205,7 @@ async def test_the_last_thing_said_is_meant() -> None:
         assert (await session.history())[-1]["metadata"]["source"] == "command"
 
 
-async def test_tools_before_the_cut_stay_and_calls_that_were_cut_do_not() -> None:
+async def test_tools_before_the_cut_are_kept_and_later_calls_are_removed() -> None:
     tools = [user("a"), calls("Let me look."), result(), said("It is five.", metadata={"preface": "Let me look.\n\n"})]
     async with open_session(*tools) as session:
         await session.interrupt("Let me look. It is")
@@ -219,8 +217,8 @@ async def test_tools_before_the_cut_stay_and_calls_that_were_cut_do_not() -> Non
         ]
 
 
-async def test_no_call_is_left_open() -> None:
-    """A result that comes all the same finds no call: what is sent is legal."""
+async def test_interruption_leaves_no_open_call() -> None:
+    """A late result finds no call, and the prompt stays legal."""
     async with open_session(user("a"), calls("Let me look.")) as session:
         done = await session.interrupt()
         assert done.interrupted
@@ -231,8 +229,8 @@ async def test_no_call_is_left_open() -> None:
         assert (await describe_log(session))[-1] == (1, "user", "b")
 
 
-async def test_a_picture_behind_it_stays() -> None:
-    """Contents that are kept apart come with what is written again."""
+async def test_picture_after_the_reply_is_kept() -> None:
+    """Media stored separately stay available for the rewritten messages."""
     pixel = "data:image/png;base64," + "iVBORw0KGgo" * 300 + "AA=="
     picture = {
         "role": "user",
@@ -243,7 +241,7 @@ async def test_a_picture_behind_it_stays() -> None:
         assert (await session.messages())[-1] == picture
 
 
-async def test_of_what_was_erased_nobody_can_tell() -> None:
+async def test_erased_reply_cannot_be_interrupted_by_its_text() -> None:
     async with open_session_and_holdfast(user("a"), said(JOKE)) as (hf, session):
         await hf.store.erase(REF, 1, tokens=1)
         with pytest.raises(NoReply, match="erased"):
@@ -251,8 +249,8 @@ async def test_of_what_was_erased_nobody_can_tell() -> None:
         assert not (await session.interrupt()).interrupted
 
 
-async def test_secrets_stay_out_of_it() -> None:
-    """What was heard is looked for as the log has it; an error quotes nothing."""
+async def test_secrets_are_redacted_in_interruptions() -> None:
+    """The heard text is compared with the redacted log; errors quote nothing."""
     secret = "sk-" + "a1B2c3D4e5F6g7H8i9J0" * 2  # made up
     text = f"The key is {secret} and that is all."
     async with open_session(user("a"), said(text), guard=guard_from(REDACTION)) as session:
@@ -266,8 +264,8 @@ async def test_secrets_stay_out_of_it() -> None:
         assert entry.metadata["original"] == stored
 
 
-async def test_somebody_who_writes_meanwhile_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The place is looked for again, and what came in follows."""
+async def test_concurrent_append_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The position is computed again, and the new message follows."""
     async with open_session_and_holdfast(user("a"), said(JOKE)) as (hf, session):
         store = hf.store
         entries = store.entries
@@ -287,7 +285,7 @@ async def test_somebody_who_writes_meanwhile_loses_nothing(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("answered", [False, True])
 async def test_calls_of_an_erased_message_are_not_left_open(answered: bool) -> None:
-    """Those that nobody answered go, as they do where nothing is erased."""
+    """Unanswered calls are removed, as without erasure."""
     async with open_session_and_holdfast(user("a"), calls("Look.", "c", "d"), *([result("d")] if answered else [])) as (
         hf,
         session,
@@ -301,8 +299,8 @@ async def test_calls_of_an_erased_message_are_not_left_open(answered: bool) -> N
         assert kinds[1:] == ([("calls", True, 1), ("result", False, 0)] if answered else [])
 
 
-async def test_the_whole_log_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither where the reply is the last of many messages, nor where there has been none for long."""
+async def test_interruption_does_not_read_the_whole_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither if the reply is the last of many messages, nor if there has been none for long."""
     many = [user(str(number)) for number in range(5000)]
     for messages in ([*many, said(JOKE)], [said(JOKE), *many]):
         async with open_session_and_holdfast(*messages, index=None) as (hf, session):
@@ -327,8 +325,8 @@ async def test_the_whole_log_is_not_read(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @SHARED
-async def test_every_store_writes_it_so(kind: str, tmp_path: Any) -> None:
-    """The seed's log, interrupted again: order, turns and digests hold."""
+async def test_every_store_writes_interruptions_equally(kind: str, tmp_path: Any) -> None:
+    """Uses the log of the specification, interrupted again: order, turns and digests hold."""
     with place(kind, tmp_path) as url:
         async with holdfast.open(url, clock=lambda: NOW) as hf:
             session = await hf.session("s")
@@ -343,7 +341,7 @@ async def test_every_store_writes_it_so(kind: str, tmp_path: Any) -> None:
             await session.verify()
 
 
-# -- whatever is done ------------------------------------------------------------
+# -- random operations ------------------------------------------------------------
 
 actions = st.lists(
     st.one_of(
@@ -360,13 +358,13 @@ actions = st.lists(
 
 @settings(max_examples=examples(60), deadline=None)
 @given(done=actions)
-def test_whatever_is_done_the_log_holds(done: list[tuple[str, Any]]) -> None:
-    """Digests, turns and units are right, no call is open behind an interruption, and the next prompt can be built."""
+def test_log_is_valid_after_any_operations(done: list[tuple[str, Any]]) -> None:
+    """Digests, turns and units are right, no call is open after an interruption, and the next prompt can be built."""
 
     async def work() -> None:
         async with open_session() as session:
             for number, (what, how) in enumerate(done):
-                await _do(session, what, how, number)
+                await _apply(session, what, how, number)
             await session.append([user("end")])
             turns = [turn for turn, *_ in await describe_log(session)]
             assert turns == sorted(turns)
@@ -376,7 +374,7 @@ def test_whatever_is_done_the_log_holds(done: list[tuple[str, Any]]) -> None:
     asyncio.run(work())
 
 
-async def _do(session: SessionHandle, what: str, how: Any, number: int) -> None:
+async def _apply(session: SessionHandle, what: str, how: Any, number: int) -> None:
     if what == "user":
         await session.append([user(how)])
     elif what == "reply":

@@ -1,4 +1,4 @@
-"""What a client does behind an interruption: whatever it knows of the reply that was cut, it goes on with the session."""
+"""What a client sends after an interruption: it continues the session, however much of the cut reply it knows."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ from tests.words import says
 
 @pytest.mark.parametrize("knows", [HEARD, JOKE, "Why did the scarecrow win an award?", "Why did"])
 @pytest.mark.parametrize("more", [0, 1, 2])
-async def test_a_client_goes_on_whatever_it_knows_of_it(knows: str, more: int) -> None:
-    """With all of the reply, what was heard, or any beginning of it; also later, and where its next message was there before."""
+async def test_client_with_any_part_of_the_reply_continues_the_session(knows: str, more: int) -> None:
+    """It knows the whole reply, the heard text, or any prefix; also later, and if its next message was already
+    stored.
+    """
     async with open_session(user("joke?"), said(JOKE), *([user("No.")] if more else [])) as session:
         await session.interrupt(HEARD)
         history = [user("joke?"), said(knows)]
@@ -49,7 +51,7 @@ async def test_a_client_goes_on_whatever_it_knows_of_it(knows: str, more: int) -
         assert [text for _, _, text, *_ in await describe_log(session)] == ["joke?", HEARD, *after, "x", "y"]
 
 
-async def test_a_client_that_names_no_session_is_known_again() -> None:
+async def test_client_without_a_session_id_is_matched() -> None:
     async with open_session_and_holdfast(user("joke?"), said(JOKE)) as (hf, session):
         await session.interrupt(HEARD)
         for knows in (HEARD, JOKE, "Why did the"):
@@ -62,8 +64,8 @@ async def test_a_client_that_names_no_session_is_known_again() -> None:
             assert (found.place.ref, found.place.live, found.sent) == (REF, True, 2)
 
 
-async def test_a_branch_that_was_edited_away_is_taken_up_again_all_the_same() -> None:
-    """What takes the place of a reply is no reason to forget what an edit retired."""
+async def test_edited_branch_can_be_resumed() -> None:
+    """An interruption does not make Holdfast forget what an edit retired."""
     async with open_session(user("joke?"), said("One."), user("more")) as session:
         async with session.turn([user("joke?"), said("Two."), user("more")]) as turn:
             turn.add("Two more.")
@@ -72,8 +74,8 @@ async def test_a_branch_that_was_edited_away_is_taken_up_again_all_the_same() ->
         assert [text for _, _, text, *_ in await describe_log(session)] == ["joke?", "One.", "other", "Other."]
 
 
-async def test_a_client_that_has_texts_of_tool_rounds_goes_on() -> None:
-    """It was sent one text of them all."""
+async def test_client_with_texts_of_tool_rounds_continues_the_session() -> None:
+    """It received all texts as one message."""
     sent = "Let me look.\n\nIt is five."
     tools = [user("a"), calls("Let me look."), result(), said("It is five.", metadata={"preface": "Let me look.\n\n"})]
     for knows in (sent, "Let me look.\n\nIt is", "Let me look."):
@@ -87,8 +89,8 @@ async def test_a_client_that_has_texts_of_tool_rounds_goes_on() -> None:
 
 
 @SHARED
-async def test_what_was_erased_behind_stays_erased(kind: str, tmp_path: Any) -> None:
-    """A client that resends all of it goes on, and what it said there does not come back."""
+async def test_erased_message_after_the_reply_stays_erased(kind: str, tmp_path: Any) -> None:
+    """A client that resends the whole history continues the session, and the erased text is not stored again."""
     with place(kind, tmp_path) as url:
         async with holdfast.open(url, clock=lambda: NOW) as hf:
             session = await hf.session("s")
@@ -112,8 +114,8 @@ async def test_what_was_erased_behind_stays_erased(kind: str, tmp_path: Any) -> 
             await session.verify()
 
 
-async def test_a_retry_finds_its_reply_behind_one_that_was_cut_since() -> None:
-    """What was asked stands elsewhere then; the reply is told again, however often the one before is shortened."""
+async def test_retry_returns_its_reply_after_an_earlier_one_was_cut() -> None:
+    """The interruption moved the question; the reply is returned again, however often the earlier reply is shortened."""
     async with open_stage(MEMORY) as ([hf], stage):
         session = hf.handle(await hf.store.get(REF))
 
