@@ -1,4 +1,4 @@
-"""`session.explain`: what became of messages over a session's turns, and what brings them back."""
+"""`session.explain`: what happened to messages over a session's turns, and how to bring them back."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def opened(settings: ContextSettings = SETTINGS[0], **more: Any) -> Holdfast:
 
 
 async def talk(hf: Holdfast, turns: int = 20) -> SessionHandle:
-    """A session with a tool round in each turn, and one sentence worth keeping."""
+    """Create a session with a tool round in each turn and one sentence worth keeping."""
     session = await hf.session("s", user_id="ada", system="Be brief.")
     for n in range(turns):
         asked = f"Where is order ORD-{n}? It was sent to {n} Harbour Street on 2026-03-{n % 28 + 1:02}."
@@ -54,7 +54,7 @@ async def talk(hf: Holdfast, turns: int = 20) -> SessionHandle:
     return session
 
 
-def only(explanation: Explanation) -> MessageExplanation:
+def only_message(explanation: Explanation) -> MessageExplanation:
     (one,) = explanation.messages
     return one
 
@@ -63,12 +63,12 @@ SAID = SEASICK * 4
 """The message with it: a turn has four."""
 
 
-# -- when it left --------------------------------------------------------------
+# -- departure --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda settings: settings.strategy)
-async def test_a_message_left_in_the_turn_after_which_no_prompt_has_it_whole(settings: ContextSettings) -> None:
-    """Found by asking for each turn's prompt, one by one; each is the one that was sent."""
+async def test_departure_is_the_last_turn_whose_prompt_has_the_whole_message(settings: ContextSettings) -> None:
+    """Compared with the prompt of each turn, rebuilt one by one; each is the one that was sent."""
     async with opened(settings) as hf:
         session = await talk(hf)
         for seq in (SAID, SAID + 2, SAID + 3):
@@ -76,46 +76,46 @@ async def test_a_message_left_in_the_turn_after_which_no_prompt_has_it_whole(set
             for turn in range(SEASICK, 20):
                 found = await session.explain(seq=seq, turn=turn)
                 assert found.exact is True
-                states[turn] = only(found).state
+                states[turn] = only_message(found).state
             # The last reply of a turn is in no prompt of that turn.
             absent = [turn for turn, state in states.items() if state != "whole" and turn > SEASICK]
-            left = only(await session.explain(seq=seq, turn=19)).departure
+            left = only_message(await session.explain(seq=seq, turn=19)).departure
             assert absent
             assert left is not None
             assert left.turn_id in (absent[0], SEASICK)
             assert all(turn in absent for turn in range(absent[0], 20))
             assert left.reason
-            assert only(await session.explain(seq=seq)).departure == left
+            assert only_message(await session.explain(seq=seq)).departure == left
 
 
-async def test_what_came_back_did_not_leave() -> None:
+async def test_message_that_came_back_has_no_departure() -> None:
     async with opened() as hf:
         session = await talk(hf)
-        assert only(await session.explain(seq=SAID)).departure is not None
+        assert only_message(await session.explain(seq=SAID)).departure is not None
         await session.annotate(SAID, pinned=True)
-        found = only(await session.explain(seq=SAID))
+        found = only_message(await session.explain(seq=SAID))
         assert (found.state, found.block, found.departure, found.remedies) == ("whole", "pins", None, ())
 
 
-async def test_of_a_long_session_the_recorded_frontiers_tell(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is rebuilt for it; also where it left before the calls that are read at once."""
+async def test_departure_in_a_long_session_comes_from_recorded_frontiers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is rebuilt for it, even if the message left before the calls that are read at once."""
     async with opened(SETTINGS[1]) as hf:
         session = await talk(hf, 40)
-        exact = only(await session.explain(seq=SAID)).departure
+        exact = only_message(await session.explain(seq=SAID)).departure
         assert exact is not None
         monkeypatch.setattr(message_explanations, "EXPLAIN_REBUILT", 10)
-        assert only(await session.explain(seq=SAID)).departure == msgspec.structs.replace(
+        assert only_message(await session.explain(seq=SAID)).departure == msgspec.structs.replace(
             exact, reason=exact.reason.partition(":")[0]
         )
         monkeypatch.setattr(message_explanations, "PAGE", 3)
-        found = only(await session.explain(seq=SAID))
+        found = only_message(await session.explain(seq=SAID))
         assert found.departure is not None
         assert found.departure == msgspec.structs.replace(exact, reason=exact.reason.partition(":")[0])
         assert found.state == "no"
-        assert only(await session.explain(text="I get seasick")).departure is None
+        assert only_message(await session.explain(text="I get seasick")).departure is None
 
 
-async def test_without_recorded_calls_nobody_knows_when() -> None:
+async def test_departure_is_unknown_without_recorded_calls() -> None:
     async with opened() as hf:
         session = await hf.session()
         for n in range(40):
@@ -124,18 +124,20 @@ async def test_without_recorded_calls_nobody_knows_when() -> None:
             )
         found = await session.explain(seq=2, turn=0)
         assert found.exact is None
-        assert only(await session.explain(seq=2)).departure is None
+        assert only_message(await session.explain(seq=2)).departure is None
 
 
-# -- what brings it back -----------------------------------------------------------
+# -- remedies ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("settings", SETTINGS[:3], ids=lambda settings: settings.strategy)
 @pytest.mark.parametrize("turn", [None, 19])
-async def test_the_budget_that_is_named_is_enough(settings: ContextSettings, turn: int | None) -> None:
+async def test_suggested_budget_is_sufficient(settings: ContextSettings, turn: int | None) -> None:
     async with opened(settings) as hf:
         session = await talk(hf)
-        (remedy,) = [one for one in only(await session.explain(seq=SAID, turn=turn)).remedies if one.kind == "budget"]
+        (remedy,) = [
+            one for one in only_message(await session.explain(seq=SAID, turn=turn)).remedies if one.kind == "budget"
+        ]
         assert remedy.budget is not None
         assert remedy.budget > 500
         context = await session.context(settings.strategy, budget=remedy.budget, at_turn=turn)
@@ -144,45 +146,45 @@ async def test_the_budget_that_is_named_is_enough(settings: ContextSettings, tur
 
 
 @pytest.mark.parametrize("limit", ["EXPLAIN_BUDGETED", "EXPLAIN_BUDGETED_TOKENS"])
-async def test_of_a_long_session_a_larger_budget_is_not_named(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
-    """Trying budgets takes a build each."""
+async def test_no_larger_budget_is_suggested_for_a_long_session(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    """Each budget that is tried takes one build."""
     async with opened() as hf:
         session = await talk(hf)
         monkeypatch.setattr(message_explanations, limit, 70)
-        budgets = [one.budget for one in only(await session.explain(seq=SAID)).remedies if one.kind == "budget"]
+        budgets = [one.budget for one in only_message(await session.explain(seq=SAID)).remedies if one.kind == "budget"]
         assert budgets == [None]
 
 
-async def test_a_window_of_messages_is_made_larger() -> None:
+async def test_larger_message_window_is_suggested() -> None:
     async with opened(SETTINGS[3]) as hf:
-        kinds = [one.kind for one in only(await (await talk(hf)).explain(seq=SAID)).remedies]
+        kinds = [one.kind for one in only_message(await (await talk(hf)).explain(seq=SAID)).remedies]
         assert kinds == ["pin", "window_size", "recall"]
 
 
-async def test_what_the_policy_may_not_see_needs_a_longer_history() -> None:
+async def test_longer_history_is_suggested_for_messages_outside_it() -> None:
     hf = opened()
     hf.roster.max_history_turns = 8
     async with hf:
-        found = only(await (await talk(hf)).explain(seq=SAID))
+        found = only_message(await (await talk(hf)).explain(seq=SAID))
         assert found.state == "no"
         assert [one.kind for one in found.remedies] == ["pin", "history", "recall"]
 
 
-async def test_a_summary_can_be_dropped() -> None:
-    """It is a compaction like any other: what it stands for is counted."""
+async def test_dropping_a_summary_is_suggested() -> None:
+    """A summary is a compaction like any other, and its source tokens are counted."""
     async with desk() as at:
         await at.until_due()
         await at.compactor.wait_until_idle()
         found = await (await at.session()).explain(seq=2)
-        assert only(found).decision == "compacted"
-        assert "summary" in [one.kind for one in only(found).remedies]
+        assert only_message(found).decision == "compacted"
+        assert "summary" in [one.kind for one in only_message(found).remedies]
         (summary,) = found.compactions
         assert summary.kind == "summary"
         assert summary.source_tokens > summary.tokens > 0
-        assert TELLING not in str(only(found))
+        assert TELLING not in str(only_message(found))
 
 
-async def test_an_agent_that_may_search_is_asked() -> None:
+async def test_recall_is_suggested_if_the_agent_may_search() -> None:
     agent = Agent(name="a", context=SETTINGS[0], recalls={"conversation": RecallSettings()})
     async with Holdfast("sqlite://:memory:", roster=Roster(agents={"a": agent})) as hf:
         session = await hf.session("t", agent="a")
@@ -190,41 +192,41 @@ async def test_an_agent_that_may_search_is_asked() -> None:
             await session.append(
                 {"role": "user", "content": f"I was in harbour number {n} and saw {n * 7} boats there."}
             )
-        remedies = only(await session.explain(seq=2)).remedies
+        remedies = only_message(await session.explain(seq=2)).remedies
         assert remedies[-1].text.startswith("ask about it")
 
 
-# -- what never is in a prompt -------------------------------------------------------
+# -- messages that are never in a prompt -----------------------------------------------
 
 
-async def test_an_erased_message_keeps_its_words_to_itself() -> None:
+async def test_explanation_of_an_erased_message_has_no_text() -> None:
     async with opened() as hf:
         session = await talk(hf, 3)
         await hf.erase(session.ref, 0)
         for turn in (None, 0, 2):
             explanation = await session.explain(seq=0, turn=turn)
-            found = only(explanation)
+            found = only_message(explanation)
             assert (found.state, found.decision, found.text, found.excerpts) == ("no", "erased", "", ())
             assert "Harbour" not in str(explanation)
         assert (await session.explain(text="erased")).messages == ()
 
 
-async def test_a_retired_message_says_what_came_in_its_place() -> None:
+async def test_explanation_of_a_retired_message_names_its_replacement() -> None:
     async with opened() as hf:
         session = await talk(hf, 3)
         await session.rewind(1)
         await session.append({"role": "user", "content": "Something else."})
-        found = only(await session.explain(seq=9))
+        found = only_message(await session.explain(seq=9))
         assert (found.state, found.decision) == ("no", "retired")
         assert [one.kind for one in found.remedies] == ["append"]
-        assert only(await session.explain(text="order ord-2? it")).seq == 8
+        assert only_message(await session.explain(text="order ord-2? it")).seq == 8
 
 
-async def test_a_refused_message_can_be_sent_again() -> None:
+async def test_refused_message_can_be_sent_again() -> None:
     async with opened() as hf:
         session = await talk(hf, 3)
         await session.annotate(4, refused_by=["offline", "default"])
-        found = only(await session.explain(seq=4))
+        found = only_message(await session.explain(seq=4))
         assert (found.state, found.decision) == ("no", "refused")
         assert [one.kind for one in found.remedies] == ["send"]
 
@@ -239,27 +241,27 @@ async def test_a_reply_without_content_is_in_no_prompt() -> None:
                 {"role": "user", "content": "Are you there?"},
             ]
         )
-        found = only(await session.explain(seq=1))
+        found = only_message(await session.explain(seq=1))
         assert (found.state, found.remedies) == ("no", ())
         assert "no content" in found.reason
 
 
-async def test_what_was_said_later_is_not_in_the_prompt_of_a_turn() -> None:
+async def test_message_of_a_later_turn_is_not_in_the_prompt() -> None:
     async with opened() as hf:
-        found = only(await (await talk(hf, 3)).explain(seq=3, turn=0))
+        found = only_message(await (await talk(hf, 3)).explain(seq=3, turn=0))
         assert (found.state, found.decision, found.remedies) == ("no", "later", ())
 
 
-async def test_redacted_words_are_named_as_such() -> None:
+async def test_redacted_message_is_marked() -> None:
     async with opened() as hf:
         session = await hf.session()
         await session.append({"role": "user", "content": "My key is [REDACTED:aws]."})
-        assert only(await session.explain(seq=0)).redacted
+        assert only_message(await session.explain(seq=0)).redacted
         assert "secrets in it were replaced" in str(await session.explain(seq=0))
 
 
-async def test_what_was_recalled_in_a_past_prompt_is_known_by_its_record() -> None:
-    """Its words are not kept there."""
+async def test_recalled_message_in_a_past_prompt_is_found_in_its_record() -> None:
+    """The record does not contain its text."""
     async with opened(SETTINGS[1]) as hf:
         session = await talk(hf)
         last = (await hf.store.calls(session.ref, limit=1))[0]
@@ -267,17 +269,17 @@ async def test_what_was_recalled_in_a_past_prompt_is_known_by_its_record() -> No
         told = msgspec.structs.replace(record, recalled=(f"s#{SAID}", "other#9", "s#x"))
         call: ModelCall = msgspec.structs.replace(last, build=encode_record(told))
         await hf.store.append(session.ref, Append(timestamp=last.timestamp, calls=[call]))
-        found = only(await session.explain(seq=SAID, turn=19))
+        found = only_message(await session.explain(seq=SAID, turn=19))
         assert found.state == "part"
         assert [(one.block, one.words) for one in found.excerpts] == [("recalled", "")]
         assert "recalled, in words" in str(found)
 
 
-# -- which messages -----------------------------------------------------------------
+# -- selecting messages ---------------------------------------------------------------
 
 
-async def test_messages_are_found_by_their_words_newest_first_a_page_at_a_time() -> None:
-    """Case and white space do not count, and calls of tools are searched too."""
+async def test_messages_are_found_by_text_newest_first_and_paginated() -> None:
+    """Case and white space are ignored, and tool calls are searched too."""
     async with opened() as hf:
         session = await talk(hf)
         seen, before = [], None
@@ -288,19 +290,19 @@ async def test_messages_are_found_by_their_words_newest_first_a_page_at_a_time()
             if before is None:
                 break
         assert seen == [4 * n for n in reversed(range(20))]
-        assert only(await session.explain(text="i get seasick")).seq == SAID
+        assert only_message(await session.explain(text="i get seasick")).seq == SAID
         assert [one.seq for one in (await session.explain(text='"order": 7}', limit=50)).messages] == [29]
         assert (await session.explain(text="nobody said that")).messages == ()
 
 
-async def test_a_search_reads_so_much_and_then_says_where_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_search_is_bounded_and_returns_where_to_continue(monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened() as hf:
         session = await talk(hf)
         monkeypatch.setattr(message_explanations, "_PAGE", 10)
         monkeypatch.setattr(message_explanations, "EXPLAIN_SCANNED", 30)
         found = await session.explain(text="seasick")
         assert (found.messages, found.before) == ((), 50)
-        assert only(await session.explain(text="seasick", before=50 - 30)).seq == SAID
+        assert only_message(await session.explain(text="seasick", before=50 - 30)).seq == SAID
 
 
 async def test_without_a_message_the_prompt_is_described() -> None:
@@ -316,7 +318,7 @@ async def test_without_a_message_the_prompt_is_described() -> None:
         assert f"{gone:,} tokens in {digest.tokens:,}" in str(found)
 
 
-async def test_a_turn_says_how_much_its_compactions_stand_for() -> None:
+async def test_turn_explanation_counts_the_tokens_its_compactions_replace() -> None:
     async with opened() as hf:
         session = await talk(hf)
         async with session.turn("And now?") as turn:
@@ -325,8 +327,8 @@ async def test_a_turn_says_how_much_its_compactions_stand_for() -> None:
             assert f"{digest['source_tokens']:,} tokens in {digest['tokens']:,}" in turn.explain().splitlines()[1]
 
 
-async def test_a_prompt_in_another_dialect_is_explained_as_it_is_sent() -> None:
-    """Rebuilt to the byte, and its words are found."""
+async def test_prompt_in_another_dialect_is_explained_as_sent() -> None:
+    """It is rebuilt byte for byte, and its text is found."""
     llm = Llm(name="default", model="claude-sonnet-4-5", client=ScriptedModel("ok"), dialect="anthropic")
     settings = ContextSettings("digest", {"budget": 600})
     async with Holdfast("sqlite://:memory:", roster=Roster({"default": llm}, context=settings)) as hf:
@@ -335,8 +337,8 @@ async def test_a_prompt_in_another_dialect_is_explained_as_it_is_sent() -> None:
         for seq, turn in ((SAID, SEASICK), (SAID, 11), (44, 11)):
             found = await session.explain(seq=seq, turn=turn)
             assert found.exact is True
-            assert (only(found).state == "whole") == (seq // 4 == turn)
-        assert only(await session.explain(seq=47)).state == "whole"
+            assert (only_message(found).state == "whole") == (seq // 4 == turn)
+        assert only_message(await session.explain(seq=47)).state == "whole"
 
 
 @pytest.mark.parametrize(
@@ -357,7 +359,7 @@ async def test_a_prompt_in_another_dialect_is_explained_as_it_is_sent() -> None:
         ({"text": "x", "limit": EXPLAIN_MATCHES + 1}, "limit"),
     ],
 )
-async def test_bad_arguments_are_refused_by_name(wrong: dict[str, Any], param: str) -> None:
+async def test_bad_arguments_are_rejected_by_name(wrong: dict[str, Any], param: str) -> None:
     async with opened() as hf:
         session = await talk(hf, 3)
         with pytest.raises(InvalidRequest) as refused:
@@ -365,7 +367,7 @@ async def test_bad_arguments_are_refused_by_name(wrong: dict[str, Any], param: s
         assert refused.value.param == param
 
 
-async def test_a_message_that_is_not_there_is_not_found() -> None:
+async def test_missing_message_is_not_found() -> None:
     async with opened() as hf:
         session = await talk(hf, 3)
         with pytest.raises(EntryNotFound, match="seq 12"):
@@ -375,10 +377,10 @@ async def test_a_message_that_is_not_there_is_not_found() -> None:
             await session.explain(seq=1)
 
 
-# -- beside others ---------------------------------------------------------------------
+# -- side effects and concurrency --------------------------------------------------------
 
 
-async def test_an_explanation_is_no_use_and_writes_nothing() -> None:
+async def test_explaining_writes_nothing_and_does_not_count_as_use() -> None:
     async with opened() as hf:
         session = await talk(hf, 8)
         before = await session.info()
@@ -387,17 +389,17 @@ async def test_an_explanation_is_no_use_and_writes_nothing() -> None:
         assert await session.info() == before
 
 
-async def test_messages_are_not_gone_over_on_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither prompts nor words: others go on meanwhile."""
+async def test_messages_are_not_scanned_on_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Building prompts and searching text happen in other threads."""
     threads = set()
     for name in ("_build_explanation", "_select_matches"):
         work = getattr(message_explanations, name)
 
-        def noted(*args: Any, work: Any = work, **more: Any) -> Any:
+        def record_thread(*args: Any, work: Any = work, **more: Any) -> Any:
             threads.add(threading.current_thread())
             return work(*args, **more)
 
-        monkeypatch.setattr(message_explanations, name, noted)
+        monkeypatch.setattr(message_explanations, name, record_thread)
     async with opened() as hf:
         session = await talk(hf, 8)
         found = await session.explain(text="order")

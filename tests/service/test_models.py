@@ -60,7 +60,7 @@ def whole_chain(error: BaseException | None) -> list[BaseException]:
 
 @contextlib.asynccontextmanager
 async def bare_server(answer: bytes) -> AsyncIterator[str]:
-    """A server below HTTP: reads something, writes `answer`, hangs up."""
+    """Run a server below HTTP: it reads something, writes `answer` and closes the connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -73,10 +73,10 @@ async def bare_server(answer: bytes) -> AsyncIterator[str]:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
 
 
-# -- what is sent, what comes back ---------------------------------------------
+# -- requests and replies ---------------------------------------------------------
 
 
-async def test_an_answer_is_streamed_and_collected() -> None:
+async def test_answer_is_streamed_and_collected() -> None:
     async with ScriptedUpstream(["Hello there, Ada."]) as upstream, model_at(upstream.url) as (model, _):
         chunks = [chunk async for chunk in model.stream(HI)]
         contents = [choice["delta"].get("content") for chunk in chunks for choice in chunk["choices"]]
@@ -111,7 +111,7 @@ async def test_unknown_fields_pass_in_both_directions() -> None:
     assert json.dumps(request) == before
 
 
-async def test_tool_calls_and_reasoning_arrive_whole() -> None:
+async def test_tool_calls_and_reasoning_are_complete() -> None:
     reply = Reply(tool_calls=[("find", {"order": "A 17"}), ("now", {})], message={"reasoning_content": "hm"})
     async with ScriptedUpstream([reply]) as upstream, model_at(upstream.url) as (model, _):
         message = (await collect(model.stream(HI)))["choices"][0]["message"]
@@ -120,14 +120,14 @@ async def test_tool_calls_and_reasoning_arrive_whole() -> None:
     assert message["reasoning_content"] == "hm"
 
 
-async def test_an_upstream_that_does_not_stream_is_read_all_the_same() -> None:
+async def test_upstream_that_does_not_stream_is_supported() -> None:
     async with ScriptedUpstream([Reply(text="Whole.", stream=False)]) as upstream, model_at(upstream.url) as (model, _):
         completion = await collect(model.stream(HI))
     assert completion["choices"][0]["message"]["content"] == "Whole."
     assert completion["usage"]["total_tokens"] == 15
 
 
-async def test_the_models_own_name_and_headers_and_those_of_the_call() -> None:
+async def test_model_name_and_headers_of_model_and_call_are_sent() -> None:
     headers = {"X-Team": "a", "X-Title": "t", "Host": "elsewhere", "Content-Length": "3"}
     async with (
         ScriptedUpstream(["a", "b"]) as upstream,
@@ -145,7 +145,7 @@ async def test_the_models_own_name_and_headers_and_those_of_the_call() -> None:
     assert second.headers["authorization"] == f"Bearer {KEY}"
 
 
-async def test_a_large_request_arrives() -> None:
+async def test_large_request_is_sent_completely() -> None:
     request = {"messages": [{"role": "user", "content": "x" * 3_000_000}]}
     async with ScriptedUpstream(["ok"]) as upstream, model_at(upstream.url) as (model, _):
         await collect(model.stream(request))
@@ -162,7 +162,7 @@ async def test_calls_share_a_connection() -> None:
         assert len(pooled) == 1
 
 
-async def test_many_streams_at_once_do_not_mix() -> None:
+async def test_concurrent_streams_do_not_mix() -> None:
     async with (
         ScriptedUpstream(lambda body: body["messages"][0]["content"]) as upstream,
         model_at(upstream.url) as (m, _),
@@ -177,11 +177,11 @@ async def test_many_streams_at_once_do_not_mix() -> None:
     assert answers == [f"marker {number} " * 20 for number in range(100)]
 
 
-# -- what goes wrong -----------------------------------------------------------
+# -- failures ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503])
-async def test_a_busy_upstream_is_asked_again(status: int) -> None:
+async def test_busy_upstream_is_retried(status: int) -> None:
     script: list[Reply | str] = [Reply(status=status), Reply(status=status), "at last"]
     async with ScriptedUpstream(script) as upstream, model_at(upstream.url) as (model, pauses):
         assert (await collect(model.stream(HI)))["choices"][0]["message"]["content"] == "at last"
@@ -190,7 +190,7 @@ async def test_a_busy_upstream_is_asked_again(status: int) -> None:
         assert [other.raw for other in others] == [first.raw] * 2
 
 
-async def test_a_busy_upstream_is_not_asked_for_ever() -> None:
+async def test_retries_of_a_busy_upstream_are_limited() -> None:
     error = {"error": {"message": "overloaded", "code": "busy"}}
     script = [Reply(status=529, error=error)] * 3
     async with ScriptedUpstream(script) as upstream, model_at(upstream.url) as (model, _):
@@ -201,7 +201,7 @@ async def test_a_busy_upstream_is_not_asked_for_ever() -> None:
         assert len(upstream.requests) == 3
 
 
-async def test_retry_after_is_obeyed_and_told() -> None:
+async def test_retry_after_is_obeyed_and_reported() -> None:
     slow = Reply(status=429, headers={"retry-after": "7"})
     quick = Reply(status=429, headers={"retry-after-ms": "1500"})
     async with ScriptedUpstream([slow, quick, slow]) as upstream, model_at(upstream.url) as (model, pauses):
@@ -210,7 +210,7 @@ async def test_retry_after_is_obeyed_and_told() -> None:
         assert caught.retry_after == 7
 
 
-async def test_a_long_pause_is_left_to_the_caller() -> None:
+async def test_long_retry_after_is_left_to_the_caller() -> None:
     script = [Reply(status=429, headers={"retry-after": "3600"})]
     async with ScriptedUpstream(script) as upstream, model_at(upstream.url) as (model, pauses):
         assert (await failure(model)).retry_after == 3600
@@ -219,7 +219,7 @@ async def test_a_long_pause_is_left_to_the_caller() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 413, 422])
-async def test_a_refusal_is_final_and_in_the_upstreams_own_words(status: int) -> None:
+async def test_rejection_is_final_and_keeps_the_upstream_message(status: int) -> None:
     error = {"error": {"message": f"no, and your key is {KEY}", "type": "invalid_request_error", "param": "messages"}}
     async with ScriptedUpstream([Reply(status=status, error=error)]) as upstream, model_at(upstream.url) as (model, _):
         caught = await failure(model)
@@ -233,7 +233,7 @@ async def test_a_refusal_is_final_and_in_the_upstreams_own_words(status: int) ->
         assert len(upstream.requests) == 1
 
 
-async def test_the_clients_own_key_is_blotted_out_too() -> None:
+async def test_key_of_the_client_is_redacted_in_errors() -> None:
     error = {"error": {"message": "bad key client-key-987654321"}}
     async with ScriptedUpstream([Reply(status=401, error=error)]) as upstream, model_at(upstream.url) as (model, _):
         with pytest.raises(ModelRejected) as caught:
@@ -241,7 +241,7 @@ async def test_the_clients_own_key_is_blotted_out_too() -> None:
     assert caught.value.body == {"message": "bad key [redacted]"}
 
 
-async def test_a_prompt_too_long_says_the_limit() -> None:
+async def test_prompt_too_long_error_has_the_limit() -> None:
     error = "This model's maximum context length is 8192 tokens. However, your messages resulted in 9001 tokens."
     async with ScriptedUpstream([Reply(status=400, error=error)]) as upstream, model_at(upstream.url) as (model, _):
         caught = await failure(model)
@@ -250,7 +250,7 @@ async def test_a_prompt_too_long_says_the_limit() -> None:
 
 
 @pytest.mark.parametrize(("status", "kind"), [(404, ModelRejected), (502, ModelUnavailable), (200, ModelProtocolError)])
-async def test_a_page_for_people_is_an_error(status: int, kind: type[ModelError]) -> None:
+async def test_html_page_is_an_error(status: int, kind: type[ModelError]) -> None:
     page = Reply(status=status, raw=[b"<html>", b"<h1>nginx</h1>"], content_type="text/html")
     async with ScriptedUpstream([page]) as upstream, model_at(upstream.url, max_retries=0) as (model, _):
         caught = await failure(model)
@@ -271,13 +271,13 @@ async def test_a_page_for_people_is_an_error(status: int, kind: type[ModelError]
         Reply(text="a", stream=False, cut_after=0),
     ],
 )
-async def test_half_an_answer_or_none_is_no_answer_and_not_tried_again(reply: Reply) -> None:
+async def test_incomplete_answer_is_an_error_and_not_retried(reply: Reply) -> None:
     async with ScriptedUpstream([reply]) as upstream, model_at(upstream.url) as (model, pauses):
         assert type(await failure(model)) is ModelProtocolError
         assert pauses == []
 
 
-async def test_what_arrived_before_the_cut_was_given_out() -> None:
+async def test_chunks_before_a_cut_are_delivered() -> None:
     async with (
         ScriptedUpstream([Reply(text="one two three", cut_after=3)]) as upstream,
         model_at(upstream.url) as (m, _),
@@ -289,12 +289,12 @@ async def test_what_arrived_before_the_cut_was_given_out() -> None:
         assert contents == ["", "one ", "two "]
 
 
-async def test_a_whole_answer_without_done_is_whole() -> None:
+async def test_complete_answer_without_done_is_accepted() -> None:
     async with ScriptedUpstream([Reply(text="ok", end=b"")]) as upstream, model_at(upstream.url) as (model, _):
         assert (await collect(model.stream(HI)))["choices"][0]["message"]["content"] == "ok"
 
 
-async def test_an_error_in_mid_stream_is_told_and_not_tried_again() -> None:
+async def test_error_in_mid_stream_is_raised_and_not_retried() -> None:
     reply = Reply(text="one two", cut_after=2, error={"error": {"message": "out of memory", "code": 500}})
     async with ScriptedUpstream([reply]) as upstream, model_at(upstream.url) as (model, pauses):
         caught = await failure(model)
@@ -303,7 +303,7 @@ async def test_an_error_in_mid_stream_is_told_and_not_tried_again() -> None:
         assert pauses == []
 
 
-async def test_an_event_that_never_ends_is_refused() -> None:
+async def test_endless_event_is_rejected() -> None:
     flood = Reply(raw=[b"data: " + b"x" * 50_000] * 10)
     async with ScriptedUpstream([flood]) as upstream, model_at(upstream.url, max_event_bytes=100_000) as (model, _):
         assert "too much" in str(await failure(model))
@@ -317,7 +317,7 @@ async def test_redirects_are_not_followed() -> None:
         assert other.requests == []
 
 
-async def test_nobody_there_is_tried_again_and_then_told() -> None:
+async def test_unreachable_upstream_is_retried_and_then_reported() -> None:
     async with ScriptedUpstream() as upstream:
         url = upstream.url
     async with model_at(url) as (model, pauses):
@@ -327,7 +327,7 @@ async def test_nobody_there_is_tried_again_and_then_told() -> None:
         assert len(pauses) == 2
 
 
-async def test_an_unknown_host_is_told() -> None:
+async def test_unknown_host_is_reported() -> None:
     async with model_at("http://no-such-host.invalid/v1", max_retries=0) as (model, _):
         assert type(await failure(model)) is ModelUnavailable
 
@@ -341,14 +341,14 @@ async def test_an_unknown_host_is_told() -> None:
         (b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\ndata: {", ModelProtocolError, 0),
     ],
 )
-async def test_what_is_hardly_http_is_told_without_the_key(answer: bytes, kind: type[ModelError], pauses: int) -> None:
+async def test_malformed_http_is_reported_without_the_key(answer: bytes, kind: type[ModelError], pauses: int) -> None:
     async with bare_server(answer) as url, model_at(url) as (model, slept):
         assert type(await failure(model)) is kind
         assert len(slept) == pauses
 
 
 @pytest.mark.parametrize("hold_after", [0, 2])
-async def test_silence_ends_in_an_error_and_is_not_tried_again(hold_after: int) -> None:
+async def test_silent_upstream_times_out_and_is_not_retried(hold_after: int) -> None:
     gate = Gate()
     reply = Reply(text="one two three", hold=gate, hold_after=hold_after)
     async with ScriptedUpstream([reply]) as upstream, model_at(upstream.url, read_timeout=0.05) as (model, pauses):
@@ -359,7 +359,7 @@ async def test_silence_ends_in_an_error_and_is_not_tried_again(hold_after: int) 
         await upstream.until(lambda: upstream.disconnects)
 
 
-async def test_an_answer_that_takes_too_long_in_all_is_an_error() -> None:
+async def test_answer_beyond_the_total_timeout_is_an_error() -> None:
     gate = Gate()
     reply = Reply(text="one two three", hold=gate, hold_after=2)
     async with ScriptedUpstream([reply]) as upstream, model_at(upstream.url, total_timeout=0.05) as (model, pauses):
@@ -369,7 +369,7 @@ async def test_an_answer_that_takes_too_long_in_all_is_an_error() -> None:
         assert pauses == []
 
 
-async def test_no_free_connection_is_told() -> None:
+async def test_exhausted_connection_pool_is_reported() -> None:
     gate = Gate()
     async with ScriptedUpstream([Reply(text="a", hold=gate, hold_after=1), "b"]) as upstream:
         options = {"max_connections": 1, "connect_timeout": 0.05, "max_retries": 0}
@@ -378,7 +378,7 @@ async def test_no_free_connection_is_told() -> None:
             assert "did not accept a connection within" in str(await failure(model))
 
 
-# -- going away ----------------------------------------------------------------
+# -- cancellation -----------------------------------------------------------------
 
 
 async def test_closing_the_iterator_closes_the_connection() -> None:
@@ -401,7 +401,7 @@ async def test_cancelling_the_task_closes_the_connection(hold_after: int) -> Non
         await upstream.until(lambda: upstream.requests[0].disconnected)
 
 
-async def test_a_cancelled_call_leaves_nothing_for_the_next_one() -> None:
+async def test_cancelled_call_leaves_nothing_for_the_next_one() -> None:
     script: list[Reply | str] = [
         reply for n in range(30) for reply in (Reply(text=f"a{n} b c", hold=Gate(), hold_after=2), f"whole {n}")
     ]
@@ -426,23 +426,23 @@ async def test_close_ends_running_streams_and_forbids_new_ones() -> None:
         assert "closed" in str(await failure(model))
 
 
-# -- how it is set up ------------------------------------------------------------
+# -- configuration ------------------------------------------------------------------
 
 
-async def test_a_header_that_smuggles_another_is_refused() -> None:
+async def test_header_with_a_line_break_is_rejected() -> None:
     async with model_at("http://127.0.0.1:9/v1") as (model, _):
         with pytest.raises(InvalidRequest):
             await collect(model.stream(HI, headers={"x-a": "1\r\nx-b: 2"}))
 
 
-async def test_a_request_that_is_no_json_is_refused() -> None:
+async def test_request_that_is_not_json_is_rejected() -> None:
     async with model_at("http://127.0.0.1:9/v1") as (model, _):
         for request in ({"messages": [object()]}, {"messages": ["\ud800"]}):
             with pytest.raises(InvalidRequest):
                 await collect(model.stream(request))
 
 
-async def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxy_from_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     async with ScriptedUpstream(["by proxy"]) as proxy:
         host = proxy.url.removesuffix("/v1")
         monkeypatch.setenv("HTTP_PROXY", host.replace("http://", "http://me:proxy-password@"))
@@ -454,7 +454,7 @@ async def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPa
         assert received.headers["proxy-authorization"].startswith("Basic ")
 
 
-async def test_no_proxy_is_obeyed_and_a_dead_proxys_password_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_proxy_is_obeyed_and_the_proxy_password_is_not_in_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", "http://me:proxy-password@127.0.0.1:9")
     async with model_at("http://upstream.test/v1", max_retries=0) as (model, _):
         caught = await failure(model)
@@ -464,7 +464,7 @@ async def test_no_proxy_is_obeyed_and_a_dead_proxys_password_is_not_told(monkeyp
         await collect(model.stream(HI))
 
 
-async def test_a_netrc_does_not_stand_in_the_way(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+async def test_netrc_does_not_override_the_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("default login me password other\n")
     netrc.chmod(0o600)

@@ -1,4 +1,4 @@
-"""A session that changes hands is the other user's with everything; nothing stays, and a move that was interrupted is finished."""
+"""Moving a session to another user moves everything, leaves nothing, and an interrupted move can be completed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ STILL = LifeSettings(session_ttl=0, sweep=False)
 
 @pytest.fixture(params=["sqlite", "postgres", "mysql", "redis", "redis-cluster"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database of each kind."""
+    """Yield the URL of an empty database of each kind."""
     with place(request.param, tmp_path) as found:
         yield found
 
@@ -55,8 +55,8 @@ async def hf(url: str, clock: Clock) -> AsyncIterator[holdfast.Holdfast]:
         yield hf
 
 
-async def furnished(hf: holdfast.Holdfast, clock: Clock) -> SessionHandle:
-    """Ada's session, with one of everything."""
+async def create_full_session(hf: holdfast.Holdfast, clock: Clock) -> SessionHandle:
+    """Create a session of Ada with one item of each kind."""
     await hf.create("s", user_id="ada", state={"k": 1, "user:theme": "dark"}, metadata={"m": [2]}, ttl=10**9)
     session = await hf.session("s", user_id="ada", system="Be brief.")
     picture = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{base64.b64encode(PICTURE).decode()}"}}
@@ -80,8 +80,8 @@ async def furnished(hf: holdfast.Holdfast, clock: Clock) -> SessionHandle:
     return session
 
 
-async def seen(hf: holdfast.Holdfast, ref: SessionRef) -> dict[str, Any]:
-    """All that there is of a session, but for whose it is."""
+async def read_everything(hf: holdfast.Holdfast, ref: SessionRef) -> dict[str, Any]:
+    """Return everything stored for a session except its owner."""
     store = hf.store
     session = await store.get(ref)
     held = list(await hf.artifacts.list_all(ref))
@@ -101,27 +101,29 @@ async def seen(hf: holdfast.Holdfast, ref: SessionRef) -> dict[str, Any]:
     }
 
 
-async def found(hf: holdfast.Holdfast, user_id: str) -> SessionRef | None:
-    """Which of a user's sessions a transcript is taken for that names none."""
+async def find_match(hf: holdfast.Holdfast, user_id: str) -> SessionRef | None:
+    """Return the user's session that matches a transcript without an id."""
     said = [Message(role="user", content=SAID), Message(role="assistant", content="on the rocks")]
     said.append(Message(role="user", content="what then?"))
     landing = await find_landing(hf.store, user_id, said, (), match_system="rank", whole=False)
     return None if landing is None else landing.place.ref
 
 
-async def test_all_of_it_is_the_other_users(hf: holdfast.Holdfast, clock: Clock) -> None:
-    """Log with what was retired, state, media, artifacts by their numbers, calls, compactions, times; and none of it stays."""
-    await furnished(hf, clock)
-    before = await seen(hf, ADA)
+async def test_move_transfers_everything_to_the_other_user(hf: holdfast.Holdfast, clock: Clock) -> None:
+    """Log with retired entries, state, media, artifact versions, calls, compactions and times; the old session has
+    none of it.
+    """
+    await create_full_session(hf, clock)
+    before = await read_everything(hf, ADA)
     assert before["contents"] == [b"one", b"three"]
     assert before["media"]
-    assert await found(hf, "ada") == ADA
+    assert await find_match(hf, "ada") == ADA
     clock.now += 50_000
     session = await hf.move(ADA, user_id="bob")
     assert session.ref == BOB
-    assert await seen(hf, BOB) == before
+    assert await read_everything(hf, BOB) == before
     assert await session.verify() == 5
-    assert (await found(hf, "bob"), await found(hf, "ada")) == (BOB, None)
+    assert (await find_match(hf, "bob"), await find_match(hf, "ada")) == (BOB, None)
     with pytest.raises(SessionNotFound):
         await hf.store.get(ADA)
     assert (await hf.sessions(user_id="ada")).sessions == ()
@@ -132,21 +134,21 @@ async def test_all_of_it_is_the_other_users(hf: holdfast.Holdfast, clock: Clock)
     )
 
 
-async def test_what_the_users_sessions_share_stays(hf: holdfast.Holdfast, clock: Clock) -> None:
-    """State and artifacts with `user:` are the user's, and not the session's."""
-    await furnished(hf, clock)
+async def test_shared_user_state_and_artifacts_are_not_moved(hf: holdfast.Holdfast, clock: Clock) -> None:
+    """State and artifacts with `user:` belong to the user."""
+    await create_full_session(hf, clock)
     await hf.store.change_state("bob", {"theme": "light"}, timestamp=1)
     session = await hf.move(ADA, user_id="bob")
     assert [(await hf.store.state(name)).values for name in ("ada", "bob")] == [{"theme": "dark"}, {"theme": "light"}]
     assert [one.name for one in await session.artifacts.list()] == ["note.txt"]
 
 
-async def test_another_id_or_agent(hf: holdfast.Holdfast, clock: Clock) -> None:
-    """The same user's session under another id; the agent alone is changed in place."""
-    await furnished(hf, clock)
-    before = await seen(hf, ADA)
+async def test_move_can_change_the_id_or_the_agent(hf: holdfast.Holdfast, clock: Clock) -> None:
+    """A new id for the same user creates a new key; the agent alone is changed in place."""
+    await create_full_session(hf, clock)
+    before = await read_everything(hf, ADA)
     named = await hf.move(ADA, id="renamed")
-    assert {**await seen(hf, named.ref), "id": "s"} == before
+    assert {**await read_everything(hf, named.ref), "id": "s"} == before
     version = (await named.info()).version
     same = await hf.move(named.ref, agent="guide")
     assert (await same.info()).agent == "guide"
@@ -157,18 +159,18 @@ async def test_another_id_or_agent(hf: holdfast.Holdfast, clock: Clock) -> None:
         await hf.move(named.ref, user_id="")
 
 
-async def test_a_name_that_is_taken(hf: holdfast.Holdfast, clock: Clock) -> None:
-    """Both sessions stay as they are."""
-    await furnished(hf, clock)
+async def test_move_to_an_existing_id_is_rejected(hf: holdfast.Holdfast, clock: Clock) -> None:
+    """Both sessions are unchanged."""
+    await create_full_session(hf, clock)
     await (await hf.session("s", user_id="bob")).append("mine")
-    before = [await seen(hf, ref) for ref in (ADA, BOB)]
+    before = [await read_everything(hf, ref) for ref in (ADA, BOB)]
     with pytest.raises(SessionExists):
         await hf.move(ADA, user_id="bob")
-    assert [await seen(hf, ref) for ref in (ADA, BOB)] == before
+    assert [await read_everything(hf, ref) for ref in (ADA, BOB)] == before
     assert (await hf.store.get(ADA)).claim is None
 
 
-async def test_a_session_that_is_not_there(hf: holdfast.Holdfast) -> None:
+async def test_missing_session_is_not_found(hf: holdfast.Holdfast) -> None:
     with pytest.raises(SessionNotFound):
         await hf.move(ADA, user_id="bob")
 
@@ -178,12 +180,12 @@ STEPS = ("replace", "append", "add_artifact", "remove")
 
 @pytest.mark.parametrize("step", STEPS)
 @pytest.mark.parametrize("meanwhile", ["nothing", "old", "new"])
-async def test_a_move_that_was_interrupted(
+async def test_interrupted_move_is_completed_by_repeating_it(
     hf: holdfast.Holdfast, clock: Clock, step: str, meanwhile: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same move finishes it, whatever it had done; what either session was told since is not lost."""
-    session = await furnished(hf, clock)
-    before = await seen(hf, ADA)
+    """Whatever step it had reached; writes to either session in between are not lost."""
+    session = await create_full_session(hf, clock)
+    before = await read_everything(hf, ADA)
     done = getattr(hf.engine.store, step)
 
     async def dies(*args: Any, **how: Any) -> Any:
@@ -201,20 +203,20 @@ async def test_a_move_that_was_interrupted(
         await (await hf.session("s", user_id="bob")).append("to the copy")
         with pytest.raises(Conflict, match="written to since"):
             await hf.move(ADA, user_id="bob")
-        assert (await seen(hf, ADA))["tail"] == before["tail"]
+        assert (await read_everything(hf, ADA))["tail"] == before["tail"]
         return
     if meanwhile == "old":
         await session.append("to the old one")
-        before = await seen(hf, ADA)
+        before = await read_everything(hf, ADA)
     await hf.move(ADA, user_id="bob")
-    assert await seen(hf, BOB) == before
+    assert await read_everything(hf, BOB) == before
     with pytest.raises(SessionNotFound):
         await hf.store.get(ADA)
 
 
-async def test_sessions_of_agents_that_were_called_in_it(hf: holdfast.Holdfast, clock: Clock) -> None:
-    """They go too, and name it by its new id."""
-    session = await furnished(hf, clock)
+async def test_sessions_of_called_agents_move_too(hf: holdfast.Holdfast, clock: Clock) -> None:
+    """They refer to the parent by its new id."""
+    session = await create_full_session(hf, clock)
     child = SessionRef("ada", "c~call")
     await hf.create(child.id, user_id="ada", metadata={PARENT: {"session_id": "s", "seq": 5, "call_id": "x"}, "m": 1})
     call = {"id": "x", "type": "function", "function": {"name": "ask", "arguments": "{}"}}
@@ -230,8 +232,8 @@ async def test_sessions_of_agents_that_were_called_in_it(hf: holdfast.Holdfast, 
     assert there.metadata == {PARENT: {"session_id": "renamed", "seq": 5, "call_id": "x"}, "m": 1}
 
 
-async def test_a_session_that_is_closed_stays_so(hf: holdfast.Holdfast, clock: Clock) -> None:
-    await furnished(hf, clock)
+async def test_closed_session_stays_closed(hf: holdfast.Holdfast, clock: Clock) -> None:
+    await create_full_session(hf, clock)
     before = await hf.close_session(ADA)
     after = await (await hf.move(ADA, user_id="bob")).info()
     assert (after.status, after.ended_at, after.end_reason) == ("closed", before.ended_at, before.end_reason)
@@ -241,8 +243,8 @@ async def test_a_session_that_is_closed_stays_so(hf: holdfast.Holdfast, clock: C
 
 
 @pytest.mark.parametrize("opening", [0, 1])
-async def test_a_turn_that_runs(opening: int, tmp_path: Path) -> None:
-    """On this server or another one: the session is busy, and stays; when it has ended, it moves, and the next turn has no session."""
+async def test_session_with_a_running_turn_is_busy_and_moves_afterwards(opening: int, tmp_path: Path) -> None:
+    """The turn may run on this server or another one; the next turn does not find the session."""
     async with open_stage(f"sqlite:///{tmp_path}/chat.db", openings=2) as (openings, stage):
         task = await start_turn(openings[0], stage, "a")
         with pytest.raises(SessionBusy):
@@ -253,8 +255,8 @@ async def test_a_turn_that_runs(opening: int, tmp_path: Path) -> None:
         assert [one["content"] for one in await moved.messages()] == ["a", "re: a"]
 
 
-async def test_a_turn_that_comes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A move keeps turns out on every server: none is lost in a session that goes."""
+async def test_turns_are_locked_out_during_a_move(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lock holds on every server, so no turn is lost."""
     async with open_stage(f"sqlite:///{tmp_path}/chat.db", openings=2) as ((one, two), _):
         replace, busy = one.engine.store.replace, []
 
@@ -271,8 +273,8 @@ async def test_a_turn_that_comes_meanwhile(tmp_path: Path, monkeypatch: pytest.M
         assert len(busy) == 1
 
 
-async def test_what_is_written_while_it_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A write that needs no turn is not lost: what was copied before it is copied again."""
+async def test_append_during_the_copy_is_copied_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The write needs no turn; the session is copied again."""
     async with open_stage(f"sqlite:///{tmp_path}/chat.db", openings=2) as ((one, two), _):
         replace = one.engine.store.replace
 
@@ -287,8 +289,7 @@ async def test_what_is_written_while_it_is_copied(tmp_path: Path, monkeypatch: p
         assert [message["content"] for message in await moved.messages()] == ["in between"]
 
 
-async def test_hooks_and_files(tmp_path: Path) -> None:
-    """No hook is told that the session was deleted; the transcript of the old name goes, ends that wait find the new one."""
+async def test_move_runs_no_delete_hook_and_moves_transcript_and_pending_endings(tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []
     clock = Clock()
     async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", clock=clock, life=STILL) as hf:
@@ -314,8 +315,8 @@ async def test_hooks_and_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("written", ["message", "artifact"])
-async def test_what_is_written_before_the_old_one_goes(url: str, clock: Clock, written: str) -> None:
-    """At the last moment: nothing that was accepted under the old name is lost."""
+async def test_write_just_before_the_old_session_is_removed_is_moved(url: str, clock: Clock, written: str) -> None:
+    """Nothing that was accepted under the old id is lost."""
     async with (
         holdfast.open(url, clock=clock, life=STILL) as one,
         holdfast.open(url, clock=clock, life=STILL) as two,
@@ -339,10 +340,9 @@ async def test_what_is_written_before_the_old_one_goes(url: str, clock: Clock, w
             await one.store.get(ADA)
 
 
-async def test_one_that_is_deleted_while_it_is_copied(url: str, clock: Clock) -> None:
-    """Who deletes it means all of it: no copy stays."""
+async def test_session_deleted_during_a_move_leaves_no_copy(url: str, clock: Clock) -> None:
     async with holdfast.open(url, clock=clock, life=STILL) as hf:
-        session = await furnished(hf, clock)
+        session = await create_full_session(hf, clock)
         remove = hf.engine.store.remove
 
         async def meanwhile(ref: SessionRef, **how: Any) -> Any:
@@ -358,8 +358,10 @@ async def test_one_that_is_deleted_while_it_is_copied(url: str, clock: Clock) ->
                 await hf.store.get(ref)
 
 
-async def test_a_move_that_takes_longer_than_its_claim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A turn that began meanwhile on another server keeps its session."""
+async def test_move_that_outlasts_its_claim_fails_if_a_turn_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A turn that began on another server keeps its session."""
     clock = Clock()
     async with open_stage(f"sqlite:///{tmp_path}/chat.db", openings=2, clock=clock) as ((one, two), _):
         replace = one.engine.store.replace
@@ -382,11 +384,11 @@ async def test_a_move_that_takes_longer_than_its_claim(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("change", ["state", "erased"])
-async def test_a_copy_that_was_changed_without_a_message(
+async def test_repeated_move_keeps_changes_made_in_the_copy(
     hf: holdfast.Holdfast, clock: Clock, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was erased in the copy does not come back with the move that is made again, and what was set in it stays."""
-    await furnished(hf, clock)
+    """Text erased in the copy does not return, and state set in it stays."""
+    await create_full_session(hf, clock)
 
     async def dies(*_: Any, **__: Any) -> Any:
         raise StoreUnavailable("gone")

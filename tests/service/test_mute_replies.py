@@ -22,7 +22,7 @@ MUTE: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("mute", MUTE.values(), ids=MUTE)
-async def test_a_reply_without_content_is_in_the_log_and_in_no_prompt(mute: dict[str, Any]) -> None:
+async def test_reply_without_content_is_in_the_log_and_in_no_prompt(mute: dict[str, Any]) -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         reply = {"role": "assistant", **mute}
@@ -38,7 +38,7 @@ async def test_a_reply_without_content_is_in_the_log_and_in_no_prompt(mute: dict
         assert [turn["role"] for turn in gemini.messages] == ["user"]
 
 
-async def test_a_reply_without_content_is_explained_after_its_neighbours_left() -> None:
+async def test_reply_without_content_is_explained_after_its_neighbours_left() -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         await session.append({"role": "user", "content": "Plan the trip."})

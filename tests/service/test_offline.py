@@ -1,4 +1,4 @@
-"""The built-in model: honest, the same every time, and useful for a first look."""
+"""The built-in model is honest, deterministic, and useful for a first look."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ANYTHING: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("request_", ANYTHING)
-async def test_every_answer_says_that_it_is_no_language_model(request_: dict[str, Any]) -> None:
+async def test_every_answer_says_it_is_not_a_language_model(request_: dict[str, Any]) -> None:
     completion = await collect(OfflineModel().stream(request_))
     message = completion["choices"][0]["message"]
     assert message["content"].startswith(CONFESSION)
@@ -55,7 +55,7 @@ async def test_every_answer_says_that_it_is_no_language_model(request_: dict[str
 
 
 @pytest.mark.parametrize("request_", ANYTHING)
-async def test_the_same_request_gives_the_same_bytes(request_: dict[str, Any]) -> None:
+async def test_equal_requests_give_equal_bytes(request_: dict[str, Any]) -> None:
     first = [chunk async for chunk in OfflineModel().stream(request_)]
     before = json.dumps(request_)
     assert first == [chunk async for chunk in OfflineModel().stream(request_)]
@@ -63,7 +63,7 @@ async def test_the_same_request_gives_the_same_bytes(request_: dict[str, Any]) -
 
 
 @pytest.mark.parametrize("label", [HEADER, LABEL], ids=["digest", "summary"])
-async def test_it_tells_what_it_sees_of_a_conversation(label: str) -> None:
+async def test_reply_describes_the_conversation(label: str) -> None:
     text = await said(
         {"role": "system", "content": "You are kind.\nAlways."},
         user("Find my order A-17"),
@@ -80,8 +80,8 @@ async def test_it_tells_what_it_sees_of_a_conversation(label: str) -> None:
     assert "get_weather" in text
 
 
-async def test_it_knows_what_a_digest_looks_like() -> None:
-    """A real one: a conversation that is longer than its budget."""
+async def test_reply_recognises_a_digest() -> None:
+    """Uses a real digest: the conversation is longer than its budget."""
     roster = Roster(context=ContextSettings("digest", {"budget": 400}))
     async with holdfast.open("sqlite://:memory:", roster=roster) as hf:
         session = await hf.session()
@@ -95,8 +95,8 @@ async def test_it_knows_what_a_digest_looks_like() -> None:
     assert 'You just said: "Order 7 goes to Lyon."' in replies[-1]
 
 
-async def test_it_tells_what_was_recalled_and_does_not_take_it_for_the_users_words() -> None:
-    """A real block: what was remembered in one session comes into the prompt of another."""
+async def test_reply_quotes_recalled_text_separately_from_user_text() -> None:
+    """Uses a real block: a memory from one session is recalled in another."""
     agent = Agent(name="assistant", recalls={"memory": RecallSettings()})
     async with holdfast.open("sqlite://:memory:", roster=Roster(agents={"assistant": agent})) as hf:
         await hf.memories.remember("Ada is allergic to [peanuts]", user_id="default")
@@ -109,15 +109,14 @@ async def test_it_tells_what_was_recalled_and_does_not_take_it_for_the_users_wor
     assert 'You just said: "Any allergic reaction to peanuts?"' in asked
 
 
-async def test_what_only_begins_like_a_recalled_block_is_told_as_far_as_it_is_one() -> None:
+async def test_malformed_recalled_block_is_described_as_far_as_it_parses() -> None:
     opening = "[recalled from earlier conversations and memories: data]"
     text = await said(user(f'{opening}\n{{"text": "a"}}\nnone\n[1]\n{{"text": 7}}\n[end]'), user("Hi"))
     assert 'Recalled for me from earlier, 1 item: "a"' in text
     assert "Recalled for me from earlier, 0 items" in await said(user(opening), user("Hi"))
 
 
-async def test_what_other_agents_said_is_not_taken_for_the_users_words() -> None:
-    """Neither as the task nor as what was just said."""
+async def test_messages_of_other_agents_are_not_taken_for_user_text() -> None:
     theirs = [user("[agent desk]: Hello."), user("[agent desk]: It is\n  there.")]
     text = await said(theirs[0], user("Find A-17"), user("Any news?"), theirs[1])
     assert 'your first message that I see: "Find A-17"' in text
@@ -125,7 +124,7 @@ async def test_what_other_agents_said_is_not_taken_for_the_users_words() -> None
     assert 'You just said: "Any news?"' in text
 
 
-async def test_it_lists_the_messages_one_a_line() -> None:
+async def test_messages_are_listed_one_per_line() -> None:
     call = {"id": "c", "type": "function", "function": {"name": "get_weather", "arguments": "{}"}}
     text = await said(
         {"role": "system", "content": "S"},
@@ -142,7 +141,7 @@ async def test_it_lists_the_messages_one_a_line() -> None:
     assert len(lines) == 4
 
 
-async def test_a_tool_is_called_on_request_and_its_result_summed_up() -> None:
+async def test_tool_is_called_on_request_and_its_result_summarised() -> None:
     question = user('call get_weather {"city": "Paris"}')
     completion = await ask(question, tools=[TOOL])
     choice = completion["choices"][0]
@@ -158,13 +157,13 @@ async def test_a_tool_is_called_on_request_and_its_result_summed_up() -> None:
     ("asked", "word"),
     [("call other {}", "no tool called other"), ("call get_weather {city}", "not a valid JSON object")],
 )
-async def test_a_call_that_cannot_be_made_says_why(asked: str, word: str) -> None:
+async def test_impossible_call_explains_why(asked: str, word: str) -> None:
     message = (await ask(user(asked), tools=[TOOL]))["choices"][0]["message"]
     assert word in message["content"]
     assert "tool_calls" not in message
 
 
-async def test_it_streams_word_by_word_and_tells_usage_last() -> None:
+async def test_reply_is_streamed_word_by_word_with_usage_last() -> None:
     chunks = [chunk async for chunk in OfflineModel().stream({"messages": [user("hi")]})]
     assert len(chunks) > 20
     assert chunks[0]["choices"][0]["delta"]["role"] == "assistant"
@@ -173,7 +172,7 @@ async def test_it_streams_word_by_word_and_tells_usage_last() -> None:
     assert chunks[-1]["usage"]["prompt_tokens_details"] == {"cached_tokens": 0}
 
 
-async def test_counter_clock_and_name_are_the_callers() -> None:
+async def test_counter_clock_and_name_come_from_the_caller() -> None:
     model = OfflineModel("echo", count=lambda message: 7, clock=lambda: 12.9)
     completion = await collect(model.stream({"messages": [user("a"), user("b")], "tools": [TOOL]}))
     assert completion["usage"]["prompt_tokens"] == 21
@@ -182,13 +181,13 @@ async def test_counter_clock_and_name_are_the_callers() -> None:
     await model.close()
 
 
-async def test_another_request_has_another_id() -> None:
+async def test_different_requests_have_different_ids() -> None:
     one, other = await ask(user("a")), await ask(user("b"))
     assert one["id"] != other["id"]
     assert one["created"] == 0
 
 
-async def test_its_chunks_are_those_of_its_completion() -> None:
+async def test_streamed_chunks_equal_the_completion() -> None:
     completion = await ask(user("hi"))
     assert list(to_chunks(completion, by_word=True)) == [
         c async for c in OfflineModel().stream({"messages": [user("hi")]})

@@ -1,4 +1,4 @@
-"""Strategies of an application: what they choose stays, and what must stay does so whatever they choose."""
+"""Custom strategies: what they choose is kept, and what must stay is kept whatever they choose."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from holdfast.tokens import STORED
 
 
 def every_third(units: Sequence[StrategyUnit], budget: int) -> Iterable[int]:
-    """Keep each third unit, without a look at the budget."""
+    """Keep every third unit and ignore the budget."""
     return [unit.seq for unit in units if unit.seq % 3 == 0]
 
 
-def nothing(units: Sequence[StrategyUnit], budget: int) -> Iterable[int]:
+def keep_nothing(units: Sequence[StrategyUnit], budget: int) -> Iterable[int]:
     """Keep no unit."""
     return ()
 
 
 @contextmanager
-def registered(**functions: StrategyFunction) -> Iterator[None]:
-    """Have strategies known for a while."""
+def registered_strategies(**functions: StrategyFunction) -> Iterator[None]:
+    """Register strategies for the duration of the block."""
     holdfast.register_strategies(functions)
     try:
         yield
@@ -43,8 +43,8 @@ def registered(**functions: StrategyFunction) -> Iterator[None]:
         holdfast.forget_strategies(functions)
 
 
-def log_of(texts: Sequence[str]) -> list[Entry]:
-    """A question, then calls with results and replies by turns."""
+def make_log(texts: Sequence[str]) -> list[Entry]:
+    """Return a question, then calls with results alternating with replies."""
     messages: list[Message] = [Message(role="user", content="Find my order, please.")]
     for at, text in enumerate(texts):
         call = ToolCall(id=f"c{at}", name="look", arguments="{}")
@@ -58,12 +58,10 @@ def log_of(texts: Sequence[str]) -> list[Entry]:
 
 
 @given(st.lists(st.text(max_size=300), max_size=12), st.integers(150, 2_000), st.lists(st.integers(-5, 80)))
-def test_whatever_a_strategy_chooses_the_prompt_is_legal_and_within_its_budget(
-    texts: list[str], budget: int, choice: list[int]
-) -> None:
-    """Task, current message and newest unit are there; each call has its result, each result its call."""
-    entries = log_of(texts)
-    with registered(random_choice=lambda units, budget: choice):
+def test_prompt_is_legal_and_within_budget_for_any_choice(texts: list[str], budget: int, choice: list[int]) -> None:
+    """Task, current message and newest unit are in it; each call has its result, each result its call."""
+    entries = make_log(texts)
+    with registered_strategies(random_choice=lambda units, budget: choice):
         _check(entries, budget, make_strategy(ContextSettings("random_choice", {"budget": budget})))
 
 
@@ -86,9 +84,9 @@ def _check(entries: Sequence[Entry], budget: int, made: Strategy) -> None:
             open_calls = [call.id for call in message.tool_calls]
 
 
-async def test_a_strategy_chooses_what_stays_and_explain_says_so() -> None:
-    """Named for the whole store, and by an agent."""
-    with registered(every_third=every_third):
+async def test_strategy_chooses_what_stays_and_explain_reports_it() -> None:
+    """Selected for the whole store, and by an agent."""
+    with registered_strategies(every_third=every_third):
         roster = Roster(agents={"own": Agent(name="own", context=ContextSettings("every_third", {"budget": 200}))})
     async with holdfast.open("sqlite://:memory:", roster=roster, strategies={"every_third": every_third}) as hf:
         session = await hf.session("s", agent="own")
@@ -108,9 +106,9 @@ async def test_a_strategy_chooses_what_stays_and_explain_says_so() -> None:
         assert turn is not None
 
 
-async def test_a_strategy_that_keeps_nothing_leaves_what_must_stay() -> None:
+async def test_strategy_that_keeps_nothing_still_leaves_the_required_messages() -> None:
     """The task, the pin, and the current message."""
-    async with holdfast.open("sqlite://:memory:", strategies={"nothing": nothing}) as hf:
+    async with holdfast.open("sqlite://:memory:", strategies={"nothing": keep_nothing}) as hf:
         session = await hf.session("s")
         await session.append({"role": "user", "content": "The task."})
         await session.append({"role": "user", "content": "A pinned message."})
@@ -127,28 +125,27 @@ async def test_a_strategy_that_keeps_nothing_leaves_what_must_stay() -> None:
 @pytest.mark.parametrize(
     ("strategies", "words"),
     [
-        ({"digest": nothing}, "is a built-in strategy"),
-        ({"my strategy": nothing}, "letters, digits and underscores"),
+        ({"digest": keep_nothing}, "is a built-in strategy"),
+        ({"my strategy": keep_nothing}, "letters, digits and underscores"),
         ({"mine": 3}, "must be a function, not int"),
-        ([nothing], "must be an object, not list"),
+        ([keep_nothing], "must be an object, not list"),
     ],
 )
-def test_what_is_no_strategy_is_refused(strategies: Any, words: str) -> None:
-    """With what is wrong."""
+def test_invalid_strategies_are_rejected(strategies: Any, words: str) -> None:
     with pytest.raises(InvalidRequest, match=words):
         holdfast.open("sqlite://:memory:", strategies=strategies)
 
 
-async def test_a_name_means_one_function_at_a_time() -> None:
-    """A second one would change the prompts of what uses the first."""
+async def test_name_belongs_to_one_function_at_a_time() -> None:
+    """A second function would change the prompts of sessions that use the first."""
 
     def other(units: Sequence[StrategyUnit], budget: int) -> list[int]:
         return []
 
-    async with holdfast.open("sqlite://:memory:", strategies={"mine": nothing}):
+    async with holdfast.open("sqlite://:memory:", strategies={"mine": keep_nothing}):
         with pytest.raises(InvalidRequest, match="registered for another function"):
             holdfast.open("sqlite://:memory:", strategies={"mine": other})
-        async with holdfast.open("sqlite://:memory:", strategies={"mine": nothing}):
+        async with holdfast.open("sqlite://:memory:", strategies={"mine": keep_nothing}):
             pass
         with pytest.raises(InvalidRequest, match="registered for another function"):
             holdfast.open("sqlite://:memory:", strategies={"mine": other})
@@ -156,7 +153,7 @@ async def test_a_name_means_one_function_at_a_time() -> None:
         pass
 
 
-async def test_what_cannot_be_opened_leaves_no_strategy(tmp_path: Path) -> None:
+async def test_failed_opening_registers_no_strategy(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(StoreUnavailable):
             async with holdfast.open(
@@ -165,8 +162,7 @@ async def test_what_cannot_be_opened_leaves_no_strategy(tmp_path: Path) -> None:
                 pass
 
 
-async def test_an_unknown_strategy_is_refused() -> None:
-    """In a context, a turn, and for an agent."""
+async def test_unknown_strategy_is_rejected() -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         with pytest.raises(InvalidRequest, match="unknown strategy 'not_there'"):
@@ -176,8 +172,8 @@ async def test_an_unknown_strategy_is_refused() -> None:
 
 
 @pytest.mark.parametrize("answer", [lambda units, budget: None, lambda units, budget: 3])
-async def test_what_is_no_choice_is_refused(answer: Callable[..., Any]) -> None:
-    """It names the strategy."""
+async def test_invalid_choice_is_rejected(answer: Callable[..., Any]) -> None:
+    """The error names the strategy."""
     async with holdfast.open("sqlite://:memory:", strategies={"odd_answer": answer}) as hf:
         session = await hf.session("s")
         for at in range(30):

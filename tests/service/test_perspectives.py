@@ -1,4 +1,6 @@
-"""Several agents in one session: what each is sent, from memory, from the store and made again, and what is made of it."""
+"""Several agents in one session: the prompt of each, from memory, from the store and rebuilt, and its use by
+summaries.
+"""
 
 from __future__ import annotations
 
@@ -30,17 +32,17 @@ SCRIPTS = {
 }
 
 
-async def three_turns(bench: TeamBench) -> None:
+async def run_three_turns(bench: TeamBench) -> None:
     """The coordinator hands over to the researcher, then the writer is asked, who hands over to the coordinator."""
     await bench.ask("How deep?")
     await bench.ask("A poem of it!", agent="writer")
     await bench.ask("Is that all?", agent="coordinator")
 
 
-async def test_each_sees_its_own_as_its_own_and_the_others_as_others() -> None:
-    """Whole prompts, but for the instruction, of each kind of call."""
+async def test_each_agent_sees_its_own_replies_as_its_own_and_others_as_quoted() -> None:
+    """Complete prompts, except the instruction, for each kind of call."""
     async with open_team(SCRIPTS, shout) as bench:
-        await three_turns(bench)
+        await run_three_turns(bench)
         assert bench.told_by.order == [
             "coordinator",
             "coordinator",
@@ -80,10 +82,10 @@ async def test_each_sees_its_own_as_its_own_and_the_others_as_others() -> None:
         ]
 
 
-async def test_no_prompt_has_calls_of_a_tool_that_it_does_not_declare() -> None:
-    """The writer has no tools: nothing in its prompt needs any."""
+async def test_prompts_have_no_calls_of_undeclared_tools() -> None:
+    """The writer has no tools, so its prompt has no calls."""
     async with open_team(SCRIPTS, shout) as bench:
-        await three_turns(bench)
+        await run_three_turns(bench)
         for _, request in bench.told_by.asked:
             declared = {tool["function"]["name"] for tool in request.get("tools") or ()}
             called = [call for one in request["messages"] for call in one.get("tool_calls") or ()]
@@ -91,20 +93,20 @@ async def test_no_prompt_has_calls_of_a_tool_that_it_does_not_declare() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["token_window", "digest", "buffer_window"])
-async def test_what_was_sent_is_made_again_by_every_agents_view(strategy: str, tmp_path: Path) -> None:
-    """By the hash that was recorded with each call, also where frontiers moved, and after a restart."""
+async def test_sent_prompt_is_rebuilt_from_every_agents_view(strategy: str, tmp_path: Path) -> None:
+    """By the hash recorded with each call, also after frontiers moved and after a restart."""
     options = {"window_size": 5} if strategy == "buffer_window" else {"budget": 260}
     agents = {name: Agent(name=name, llm=name, context=ContextSettings(strategy, options)) for name in TEAM}
     url = f"sqlite:///{tmp_path / 'x.db'}"
     turns = ("coordinator", "researcher", "writer") * 4
-    async with open_team(_talk(turns), shout, agents=agents, url=url) as bench:
+    async with open_team(_make_scripts(turns), shout, agents=agents, url=url) as bench:
         for at, name in enumerate(turns):
             await bench.ask(_question(at), agent=name)
         prompts = [[(role, text) for role, text in bench.told_by.prompt(2 * at + 1)] for at in range(len(turns))]
     roster = Roster(agents=agents)
     async with Holdfast(url, roster=roster) as hf:
         for at, name in enumerate(turns):
-            found = await _look(hf, hf.roster.find_responder(agent=name, model="gpt-4o"), at)
+            found = await _preview(hf, hf.roster.find_responder(agent=name, model="gpt-4o"), at)
             assert found.call is not None
             assert found.built.hash == found.call.hash.hex()
             assert len(prompts[at]) == len(found.built.messages)
@@ -115,8 +117,8 @@ def _question(at: int) -> str:
     return f"Where is order ORD-{at}? It was sent to {at} Harbour Street, {'and more, ' * 8}on 2026-03-{at + 10}."
 
 
-def _talk(turns: Sequence[str]) -> dict[str, list[Any]]:
-    """For each turn a tool round and a reply, of whoever is asked."""
+def _make_scripts(turns: Sequence[str]) -> dict[str, list[Any]]:
+    """Return a tool round and a reply for each turn, for the agent that is asked."""
     scripts: dict[str, list[Any]] = {name: [] for name in turns}
     for at, name in enumerate(turns):
         scripts[name] += [
@@ -126,7 +128,7 @@ def _talk(turns: Sequence[str]) -> dict[str, list[Any]]:
     return scripts
 
 
-async def _look(hf: Holdfast, responder: Responder, at_turn: int) -> Any:
+async def _preview(hf: Holdfast, responder: Responder, at_turn: int) -> Any:
     return await preview_context(
         hf.engine,
         SessionRef("default", "s"),
@@ -134,11 +136,11 @@ async def _look(hf: Holdfast, responder: Responder, at_turn: int) -> Any:
     )
 
 
-async def test_warm_and_cold_views_of_a_transfer_are_the_same(tmp_path: Path) -> None:
-    """What a process remembers of one agent's view is never another's."""
+async def test_warm_and_cold_views_after_a_transfer_are_equal(tmp_path: Path) -> None:
+    """The cached view of one agent is never used for another."""
     url = f"sqlite:///{tmp_path / 'x.db'}"
     async with open_team(SCRIPTS, shout, url=url) as bench:
-        await three_turns(bench)
+        await run_three_turns(bench)
         warm = {}
         for name in ("coordinator", "researcher", "writer"):
             responder = bench.hf.roster.find_responder(agent=name)
@@ -158,8 +160,8 @@ async def test_warm_and_cold_views_of_a_transfer_are_the_same(tmp_path: Path) ->
             ).built.hash == hashed
 
 
-async def test_a_summary_is_made_of_what_its_view_sees() -> None:
-    """A function that summarizes is given the others' words as they are told, and its own as they are."""
+async def test_summary_is_made_from_the_agents_own_view() -> None:
+    """A summarizer function gets others' messages as quotes and the agent's own unchanged."""
     given: list[Any] = []
 
     def mine(messages: list[dict[str, Any]], **_: Any) -> str:
@@ -169,7 +171,7 @@ async def test_a_summary_is_made_of_what_its_view_sees() -> None:
     context = ContextSettings("summary_buffer", {"budget": 700, "summarizer_llm": "mine"})
     agents = {name: Agent(name=name, context=context) for name in ("ada", "bob")}
     turns = ("ada", "bob") * 3
-    replies = [line for at in range(6) for line in _talk(turns[: at + 1])[turns[at]][-2:]]
+    replies = [line for at in range(6) for line in _make_scripts(turns[: at + 1])[turns[at]][-2:]]
     model = ScriptedModel(lambda _: replies.pop(0))
     roster = Roster({"default": Llm(name="default", model="gpt-4o", client=model)}, agents, summarizers={"mine": mine})
     async with Holdfast("sqlite://:memory:", roster=roster, tools=[shout], tool_limits=ToolLimits()) as hf:
@@ -190,10 +192,10 @@ async def test_a_summary_is_made_of_what_its_view_sees() -> None:
     assert seen["bob"]
 
 
-async def test_records_of_other_agents_are_the_users_and_name_the_agent() -> None:
-    """A model of `vendor: custom` is sent what was told, with the entry's turn and time, and no source of a reply."""
+async def test_records_of_other_agents_have_the_user_role_and_name_the_agent() -> None:
+    """A model with `vendor: custom` gets the quote with the entry's turn and time, and without the source of a reply."""
     async with open_team(SCRIPTS, shout, llm={"records": True}) as bench:
-        await three_turns(bench)
+        await run_three_turns(bench)
         sent = bench.told_by.asked[4][1]["messages"]
         reply = next(one for one in sent if unmarked(one["content"]) == "[agent researcher]: It is 12 m.")
         assert (reply["role"], reply["turn_id"], reply["metadata"]) == ("user", 0, {"agent": "researcher"})
@@ -209,8 +211,8 @@ PANEL = {
 }
 
 
-async def test_those_who_speak_side_by_side_do_not_see_each_other_and_others_see_the_joined_reply() -> None:
-    """In a second round each sees what it did itself, and what was joined of both; the writer sees the joined reply alone."""
+async def test_parallel_agents_do_not_see_each_other_and_others_see_the_joined_reply() -> None:
+    """In a second round each sees its own work and the joined reply; the writer sees only the joined reply."""
     rounds = {
         name: [make_reply(None, ("a", "shout", {"text": f"{name} {at}"})) if step == 0 else make_reply(f"{name} says {at}")
                for at in (1, 2) for step in (0, 1)]

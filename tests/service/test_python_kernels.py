@@ -1,4 +1,4 @@
-"""Kernels: which session has which process, in which order its calls run, and when it ends. The processes are stand-ins."""
+"""Kernels: which session has which process, the order of its calls, and when it ends. The processes are stand-ins."""
 
 from __future__ import annotations
 
@@ -34,54 +34,54 @@ async def kernels(folder: Path, **given: Any) -> AsyncIterator[tuple[Kernels, St
         await made.close()
 
 
-async def call(made: Kernels, key: tuple[str, str, str], code: str = "x", identity: str = "1") -> str | None:
+async def run_code(made: Kernels, key: tuple[str, str, str], code: str = "x", identity: str = "1") -> str | None:
     async with made.acquire(key, identity) as kernel:
         return (await kernel.run(code)).result
 
 
-def folders(base: Path) -> list[Path]:
-    """The work folders that there are."""
+def list_work_folders(base: Path) -> list[Path]:
+    """Return the existing work folders."""
     return [path for root in base.glob(PREFIX + "*") if root.is_dir() for path in root.iterdir()]
 
 
-# -- whose is whose ------------------------------------------------------------
+# -- ownership --------------------------------------------------------------------
 
 
-async def test_a_session_keeps_its_process(tmp_path: Path) -> None:
-    """And another session, user or tenant has another one."""
+async def test_session_keeps_its_process(tmp_path: Path) -> None:
+    """Another session, user or tenant has another process."""
     async with kernels(tmp_path) as (made, stage, _):
-        assert [await call(made, A), await call(made, A), await call(made, A)] == ["1", "2", "3"]
+        assert [await run_code(made, A), await run_code(made, A), await run_code(made, A)] == ["1", "2", "3"]
         for key in (B, ("t", "other", "a"), ("other", "u", "a")):
-            assert await call(made, key) == "1"
+            assert await run_code(made, key) == "1"
         assert len(made) == len(stage.processes) == len({one.folder for one in stage.processes}) == 4
 
 
-async def test_a_session_made_anew_has_another_process(tmp_path: Path) -> None:
-    """The name is the same, the identity is not: nothing of the old one is there."""
+async def test_recreated_session_has_a_new_process(tmp_path: Path) -> None:
+    """The id is the same and the identity is not: nothing of the old session is visible."""
     async with kernels(tmp_path) as (made, stage, _):
-        await call(made, A, "write secret.txt x")
-        assert await call(made, A, "ls", identity="2") == ""
+        await run_code(made, A, "write secret.txt x")
+        assert await run_code(made, A, "ls", identity="2") == ""
         await made.wait_until_ended()
-        assert (stage.alive, len(folders(tmp_path))) == (1, 1)
+        assert (stage.alive, len(list_work_folders(tmp_path))) == (1, 1)
 
 
-async def test_calls_of_a_session_run_in_their_order(tmp_path: Path) -> None:
-    """One after the other, however they were made; those of another session go on meanwhile."""
+async def test_calls_of_a_session_run_in_order(tmp_path: Path) -> None:
+    """One after the other; calls of another session run meanwhile."""
     async with kernels(tmp_path) as (made, stage, _):
-        held = asyncio.ensure_future(call(made, A, "hold one"))
+        held = asyncio.ensure_future(run_code(made, A, "hold one"))
         await until(lambda: stage.ran)
-        rest = [asyncio.ensure_future(call(made, A, f"x {number}")) for number in range(5)]
-        assert await call(made, B) == "1"
+        rest = [asyncio.ensure_future(run_code(made, A, f"x {number}")) for number in range(5)]
+        assert await run_code(made, B) == "1"
         assert stage.ran == ["hold one", "x"]
         stage.gate("one").set()
         await asyncio.gather(held, *rest)
         assert stage.ran[2:] == [f"x {number}" for number in range(5)]
 
 
-async def test_a_call_that_is_given_up_lets_the_next_one_in(tmp_path: Path) -> None:
-    """While it runs, and while it waits."""
+async def test_cancelled_call_lets_the_next_one_run(tmp_path: Path) -> None:
+    """Cancelled while it runs, and while it waits."""
     async with kernels(tmp_path) as (made, stage, _):
-        tasks = [asyncio.ensure_future(call(made, A, code)) for code in ("hold one", "hold two", "x")]
+        tasks = [asyncio.ensure_future(run_code(made, A, code)) for code in ("hold one", "hold two", "x")]
         await until(lambda: stage.ran)
         tasks[1].cancel()
         tasks[0].cancel()
@@ -89,53 +89,53 @@ async def test_a_call_that_is_given_up_lets_the_next_one_in(tmp_path: Path) -> N
         assert stage.ran == ["hold one", "x"]
 
 
-async def test_no_more_calls_wait_than_may(tmp_path: Path) -> None:
-    """The one that is too many is told so, and the others run."""
+async def test_number_of_waiting_calls_is_limited(tmp_path: Path) -> None:
+    """The excess call gets an error, and the others run."""
     async with kernels(tmp_path) as (made, stage, _):
-        held = asyncio.ensure_future(call(made, A, "hold one"))
+        held = asyncio.ensure_future(run_code(made, A, "hold one"))
         await until(lambda: stage.ran)
-        waiting = [asyncio.ensure_future(call(made, A)) for _ in range(PYTHON_CALLS_WAITING)]
+        waiting = [asyncio.ensure_future(run_code(made, A)) for _ in range(PYTHON_CALLS_WAITING)]
         await asyncio.sleep(0)
         with pytest.raises(NoKernel, match="fewer at a time"):
-            await call(made, A)
+            await run_code(made, A)
         stage.gate("one").set()
         await asyncio.gather(held, *waiting)
         assert len(stage.ran) == PYTHON_CALLS_WAITING + 1
 
 
-# -- how many ------------------------------------------------------------------
+# -- limit of processes -----------------------------------------------------------
 
 
-async def test_the_one_idle_longest_makes_room(tmp_path: Path) -> None:
-    """By its last use, not by its age; its folder goes with it."""
+async def test_process_idle_longest_is_evicted(tmp_path: Path) -> None:
+    """By its last use, not by its age; its folder is deleted with it."""
     async with kernels(tmp_path, max_sessions=2) as (made, stage, clock):
         for key in (A, B, A):
-            await call(made, key)
+            await run_code(made, key)
             clock.now += 1000
-        await call(made, C)
+        await run_code(made, C)
         assert [process.closed for process in stage.processes] == [False, True, False]
-        assert (await call(made, A), len(folders(tmp_path))) == ("3", 2)
+        assert (await run_code(made, A), len(list_work_folders(tmp_path))) == ("3", 2)
 
 
-async def test_a_busy_one_never_makes_room(tmp_path: Path) -> None:
-    """Not one that runs, nor one that is waited for: whoever is too many is told so."""
+async def test_busy_process_is_never_evicted(tmp_path: Path) -> None:
+    """Neither a running one nor one with waiting calls; the excess session gets an error."""
     async with kernels(tmp_path, max_sessions=2) as (made, stage, _):
-        held = [asyncio.ensure_future(call(made, key, "hold one")) for key in (A, B)]
+        held = [asyncio.ensure_future(run_code(made, key, "hold one")) for key in (A, B)]
         await until(lambda: len(stage.ran) == 2)
         with pytest.raises(NoKernel, match="all 2 Python processes of this server are busy"):
-            await call(made, C)
+            await run_code(made, C)
         stage.gate("one").set()
         await asyncio.gather(*held)
-        assert await call(made, C) == "1"
+        assert await run_code(made, C) == "1"
         assert stage.alive == 2
 
 
-async def test_there_are_never_more_than_may_be(tmp_path: Path) -> None:
-    """One that was told to end counts until it has ended."""
+async def test_process_limit_is_never_exceeded(tmp_path: Path) -> None:
+    """A process that is being ended counts until it has ended."""
     async with kernels(tmp_path, max_sessions=1) as (made, stage, _):
-        await call(made, A)
+        await run_code(made, A)
         stage.slow = asyncio.Event()
-        task = asyncio.ensure_future(call(made, B))
+        task = asyncio.ensure_future(run_code(made, B))
         await until(lambda: stage.processes[0].closed)
         for _ in range(20):
             await asyncio.sleep(0)
@@ -147,12 +147,12 @@ async def test_there_are_never_more_than_may_be(tmp_path: Path) -> None:
 # -- ends ----------------------------------------------------------------------
 
 
-async def test_the_idle_ones_end(tmp_path: Path) -> None:
-    """At their time and not before, and not while they are busy; then nothing is looked for any more."""
+async def test_idle_processes_are_ended(tmp_path: Path) -> None:
+    """At their time and not before, and not while busy; the sweeper stops when none is left."""
     async with kernels(tmp_path, idle=60) as (made, stage, clock):
         assert (made._sweeper, await made.sweep()) == (None, 0)
-        await call(made, A)
-        held = asyncio.ensure_future(call(made, B, "hold one"))
+        await run_code(made, A)
+        held = asyncio.ensure_future(run_code(made, B, "hold one"))
         await until(lambda: len(stage.ran) == 2)
         clock.now += 59_999
         assert await made.sweep() == 1000
@@ -161,45 +161,44 @@ async def test_the_idle_ones_end(tmp_path: Path) -> None:
         assert await made.sweep() > 0
         await made.wait_until_ended()
         assert [process.closed for process in stage.processes] == [True, False]
-        assert len(folders(tmp_path)) == 1
+        assert len(list_work_folders(tmp_path)) == 1
         stage.gate("one").set()
         await held
         clock.now += 60_000
         assert await made.sweep() == 0
         assert (len(made), made._sweeper) == (0, None)
-        await call(made, A)
+        await run_code(made, A)
         assert made._sweeper is not None
 
 
-async def test_never_idle(tmp_path: Path) -> None:
-    """0 is no limit: nothing is looked for."""
+async def test_zero_idle_time_disables_the_sweeper(tmp_path: Path) -> None:
     async with kernels(tmp_path, idle=0) as (made, _, clock):
-        await call(made, A)
+        await run_code(made, A)
         clock.now += 10**12
         assert made._sweeper is None
-        assert await call(made, A) == "2"
+        assert await run_code(made, A) == "2"
 
 
-async def test_an_end_in_the_middle_of_a_call(tmp_path: Path) -> None:
-    """The code is killed, what waits behind it is told, and the folder is gone."""
+async def test_ending_a_session_during_a_call_kills_the_code(tmp_path: Path) -> None:
+    """Waiting calls get an error, and the folder is deleted."""
     async with kernels(tmp_path) as (made, stage, _):
         async with made.acquire(A, "1") as kernel:
             pass
-        held = asyncio.ensure_future(call(made, A, "hold one"))
+        held = asyncio.ensure_future(run_code(made, A, "hold one"))
         await until(lambda: stage.ran)
-        waits = asyncio.ensure_future(call(made, A))
+        waits = asyncio.ensure_future(run_code(made, A))
         await asyncio.sleep(0)
         made._end(kernel)
         assert await held is None
         with pytest.raises(NoKernel, match="ended"):
             await waits
         await made.wait_until_ended()
-        assert folders(tmp_path) == []
-        assert await call(made, A) == "1"
+        assert list_work_folders(tmp_path) == []
+        assert await run_code(made, A) == "1"
 
 
-async def test_an_end_before_there_is_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder that is just being made goes, and nothing runs in it."""
+async def test_ending_a_session_while_its_process_is_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new folder is deleted, and nothing runs in it."""
     async with kernels(tmp_path) as (made, stage, _):
         making, go_on, make = threading.Event(), threading.Event(), made._folders.make
 
@@ -209,37 +208,37 @@ async def test_an_end_before_there_is_a_process(tmp_path: Path, monkeypatch: pyt
             return make()
 
         monkeypatch.setattr(made._folders, "make", slowly)
-        task = asyncio.ensure_future(call(made, A))
+        task = asyncio.ensure_future(run_code(made, A))
         await until(making.is_set)
         made._end(made._kernels[A])
         await made.wait_until_ended()
         go_on.set()
         with pytest.raises(NoKernel, match="ended"):
             await task
-        assert (stage.ran, stage.alive, folders(tmp_path)) == ([], 0, [])
+        assert (stage.ran, stage.alive, list_work_folders(tmp_path)) == ([], 0, [])
 
 
-async def test_closing_ends_all(tmp_path: Path) -> None:
-    """Busy or not; nothing is left, nothing runs afterwards, and closing again is fine."""
+async def test_closing_ends_all_processes(tmp_path: Path) -> None:
+    """Busy or not; nothing runs afterwards, and closing again has no effect."""
     async with kernels(tmp_path) as (made, stage, _):
-        await call(made, A)
-        held = asyncio.ensure_future(call(made, B, "hold one"))
+        await run_code(made, A)
+        held = asyncio.ensure_future(run_code(made, B, "hold one"))
         await until(lambda: len(stage.ran) == 2)
         await made.close()
         assert await held is None
         assert (stage.alive, listed(tmp_path)) == (0, [])
         with pytest.raises(NoKernel, match="shutting down"):
-            await call(made, A)
+            await run_code(made, A)
         await made.close()
         await made.open()
-        assert await call(made, A) == "1"
+        assert await run_code(made, A) == "1"
 
 
 # -- folders -------------------------------------------------------------------
 
 
-def test_what_a_dead_server_left_goes(tmp_path: Path) -> None:
-    """At the next start; what a living one has, and what is not ours, stays."""
+def test_folders_of_a_dead_server_are_deleted(tmp_path: Path) -> None:
+    """At the next start; folders of a running server and other files are kept."""
     living = WorkFolders(str(tmp_path))
     living.open()
     kept = living.make()
@@ -265,8 +264,8 @@ def test_what_a_dead_server_left_goes(tmp_path: Path) -> None:
     assert not kept.exists()
 
 
-def test_a_folder_goes_whatever_is_in_it(tmp_path: Path) -> None:
-    """Deep, without rights, with links out of it, pipes, and names that are no text: what is linked to stays."""
+def test_folder_is_deleted_whatever_it_contains(tmp_path: Path) -> None:
+    """Deep trees, missing rights, links out of it, pipes, and names that are not valid text; link targets are kept."""
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("x")
@@ -294,8 +293,8 @@ def test_a_folder_goes_whatever_is_in_it(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["outside"]
 
 
-def test_a_folder_that_was_tidied_up(tmp_path: Path) -> None:
-    """Temporary files go where nobody looks after them: another one is made."""
+def test_missing_root_folder_is_created_again(tmp_path: Path) -> None:
+    """Temporary files are removed by system cleaners."""
     workshop = WorkFolders(str(tmp_path))
     workshop.open()
     for path in tmp_path.iterdir():
@@ -309,8 +308,8 @@ def test_a_folder_that_was_tidied_up(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_where_nothing_can_be_made(tmp_path: Path) -> None:
-    """It is said at the start."""
+def test_unusable_location_is_reported(tmp_path: Path) -> None:
+    """At the start."""
     (tmp_path / "file").touch()
     with pytest.raises(InvalidRequest, match="work folders cannot be created") as caught:
         WorkFolders(str(tmp_path / "file" / "x")).open()

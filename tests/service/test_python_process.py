@@ -1,4 +1,4 @@
-"""The Python process behind the tool `python`: what it keeps, what it tells, how it is stopped, and what it may not take."""
+"""The Python process of the tool `python`: what it keeps, what it returns, how it is stopped, and its limits."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ while True:
 
 
 class TestCode:
-    """What a call gives back."""
+    """The result of a call."""
 
-    async def test_variables_stay(self, start: Start) -> None:
+    async def test_variables_are_kept(self, start: Start) -> None:
         process = start()
         assert not process.alive
         assert (await process.run("x = 20")).result is None
@@ -47,7 +47,7 @@ class TestCode:
         assert (ran.status, ran.result, ran.exception, ran.note, ran.restarted) == ("success", "42", None, None, False)
         assert (await process.run("_")).result == "42"
 
-    async def test_classes_and_functions_stay(self, start: Start) -> None:
+    async def test_classes_and_functions_are_kept(self, start: Start) -> None:
         process = start()
         await process.run("import pickle\nclass Point:\n    x = 3\ndef double(n): return n * 2")
         assert (await process.run("double(pickle.loads(pickle.dumps(Point())).x)")).result == "6"
@@ -68,12 +68,12 @@ class TestCode:
             ("from __future__ import annotations\n(lambda: 3)()", "3"),
         ],
     )
-    async def test_the_last_expression_is_the_result(self, start: Start, code: str, result: str | None) -> None:
+    async def test_last_expression_is_the_result(self, start: Start, code: str, result: str | None) -> None:
         ran = await start().run(code)
         expected = None if result is None else result.replace("\"'é", "'é").replace("'\"", "'").replace("\\\\", "\\")
         assert (ran.status, ran.exception, ran.result) == ("success", None, expected)
 
-    async def test_tasks_of_an_await_go_on_with_the_next(self, start: Start) -> None:
+    async def test_tasks_continue_with_the_next_await(self, start: Start) -> None:
         process = start()
         await process.run(
             "import asyncio\ndone = []\nasync def later():\n    await asyncio.sleep(0)\n    done.append(1)"
@@ -84,22 +84,22 @@ class TestCode:
         )
         assert (await process.run("await t\ndone")).result == "[1]"
 
-    async def test_prints_come_back(self, start: Start) -> None:
+    async def test_printed_output_is_returned(self, start: Start) -> None:
         ran = await start().run(
             "import os, sys\nprint('a')\nos.write(1, b'b')\nprint('c', file=sys.stderr)\nsys.stdout.buffer.write(b'd')\n0"
         )
         assert (ran.stdout, ran.stderr, ran.result) == ("a\nbd", "c\n", "0")
 
-    async def test_prints_of_c_code_come_back(self, start: Start) -> None:
+    async def test_output_of_c_code_is_returned(self, start: Start) -> None:
         ran = await start().run("import ctypes\nc = ctypes.CDLL(None)\nc.printf(b'from C')\nc.fflush(None)\nNone")
         assert ran.stdout == "from C"
 
-    async def test_prints_that_are_no_text_come_back(self, start: Start) -> None:
+    async def test_output_that_is_not_text_is_returned(self, start: Start) -> None:
         ran = await start().run("import os\nos.write(1, b'\\xff\\x00')\nprint('\\ud800')")
         assert ran.stdout == "�\x00\\ud800\n"
         assert msgspec.json.decode(msgspec.json.encode(ran.stdout)) == ran.stdout
 
-    async def test_a_traceback_has_the_codes_own_lines_only(self, start: Start) -> None:
+    async def test_traceback_has_only_the_lines_of_the_code(self, start: Start) -> None:
         process = start()
         await process.run("def f(n):\n    return 1 / n")
         ran = await process.run("try:\n    f(0)\nexcept ZeroDivisionError as exc:\n    raise KeyError('k') from exc")
@@ -110,7 +110,7 @@ class TestCode:
         assert ran.exception.endswith("KeyError: 'k'")
         assert "child.py" not in ran.exception
 
-    async def test_a_syntax_error_says_where(self, start: Start) -> None:
+    async def test_syntax_error_has_its_position(self, start: Start) -> None:
         ran = await start().run("x = 1\ny = = 2")
         assert ran.exception == '  File "<call 1>", line 2\n    y = = 2\n        ^\nSyntaxError: invalid syntax'
 
@@ -126,7 +126,7 @@ class TestCode:
             ("x = 'a\0b'", "SyntaxError: source code string cannot contain null bytes"),
         ],
     )
-    async def test_errors_are_told(self, start: Start, code: str, ending: str) -> None:
+    async def test_errors_are_reported(self, start: Start, code: str, ending: str) -> None:
         process = start()
         ran = await process.run(code)
         assert ran.status == "error"
@@ -134,14 +134,14 @@ class TestCode:
         assert ran.exception.replace("ValueError: source", "SyntaxError: source").endswith(ending)
         assert (await process.run("1")).result == "1"
 
-    async def test_an_exit_ends_the_code_and_not_the_process(self, start: Start) -> None:
+    async def test_exit_ends_the_code_but_not_the_process(self, start: Start) -> None:
         process = start()
         ran = await process.run("x = 1\nprint('so far')\nexit()\nprint('never')")
         assert (ran.status, ran.stdout) == ("success", "so far\n")
         assert ran.note == "the code called exit(); variables are kept"
         assert (await process.run("print(x)")).stdout == "1\n"
 
-    async def test_what_code_leaves_behind_does_not_break_the_next(self, start: Start) -> None:
+    async def test_side_effects_of_code_do_not_break_the_next_call(self, start: Start) -> None:
         process = start()
         await process.run("import os, sys, signal\nos.closerange(0, 50)\nsys.stdout = sys.stderr = sys.stdin = None")
         await process.run(
@@ -151,7 +151,7 @@ class TestCode:
         ran = await process.run("print('here', os.getcwd() == os.environ['HOME'])\nos.write(2, b'there')\nNone")
         assert (ran.stdout, ran.stderr) == ("here True\n", "there")
 
-    async def test_threads_go_on_and_their_output_stays_bounded(self, start: Start) -> None:
+    async def test_threads_continue_and_their_output_is_bounded(self, start: Start) -> None:
         process = start(max_output=3000)
         await process.run(
             "import threading, time, sys\nstop = False\ncount = 0\n"
@@ -164,18 +164,18 @@ class TestCode:
         assert len(ran.stdout) < 3100
         assert (await process.run("stop = True\n1")).result == "1"
 
-    async def test_code_that_is_too_long_is_refused(self, start: Start) -> None:
+    async def test_oversized_code_is_rejected(self, start: Start) -> None:
         with pytest.raises(InvalidRequest, match="longer than"):
             await start().run("#" * (2 << 20))
 
-    async def test_code_with_half_a_character_is_run(self, start: Start) -> None:
+    async def test_code_with_a_lone_surrogate_runs(self, start: Start) -> None:
         assert (await start().run("'\ud800'")).result == "'?'"
 
 
 class TestFolder:
-    """Files that a call leaves."""
+    """Files that a call creates."""
 
-    async def test_new_and_changed_files_are_told(self, start: Start) -> None:
+    async def test_new_and_changed_files_are_reported(self, start: Start) -> None:
         process = start()
         ran = await process.run("import os\nos.makedirs('a/b')\nfor name in ('z', 'a/b/c'): open(name, 'w').write('1')")
         assert ran.files == ("a/b/c", "z")
@@ -183,13 +183,13 @@ class TestFolder:
         assert (await process.run("open('z', 'a').write('2')")).files == ("z",)
         assert (await process.run("os.rename('z', 'y')\nos.remove('a/b/c')")).files == ("y",)
 
-    async def test_files_that_were_there_before_are_not(self, start: Start, tmp_path: Path) -> None:
+    async def test_existing_files_are_not_reported(self, start: Start, tmp_path: Path) -> None:
         (tmp_path / "work").mkdir()
         (tmp_path / "work" / "given.csv").write_text("1")
         ran = await start().run("open('given.csv').read()")
         assert (ran.result, ran.files) == ("'1'", ())
 
-    async def test_what_libraries_keep_is_not(self, start: Start) -> None:
+    async def test_files_of_libraries_are_not_reported(self, start: Start) -> None:
         ran = await start().run(
             "import os, tempfile, pathlib\n"
             "for name in ('XDG_CACHE_HOME', 'XDG_CONFIG_HOME', 'MPLCONFIGDIR'):\n"
@@ -203,12 +203,12 @@ class TestFolder:
         ran = await start().run("open('helpers.py', 'w').write('x = 7')\nimport helpers\nhelpers.x")
         assert (ran.result, ran.files) == ("7", ("helpers.py",))
 
-    async def test_a_module_of_a_librarys_name_takes_nobodys_place(self, start: Start) -> None:
+    async def test_module_named_like_a_library_does_not_replace_it(self, start: Start) -> None:
         process = start()
         await process.run("for name in ('json', 'asyncio', 'base64'): open(name + '.py', 'w').write('1 / 0')")
         assert (await process.run("import asyncio\nawait asyncio.sleep(0, 1)")).result == "1"
 
-    async def test_odd_names_are_told_as_they_are(self, start: Start, tmp_path: Path) -> None:
+    async def test_unusual_file_names_are_reported_unchanged(self, start: Start, tmp_path: Path) -> None:
         process = start()
         ran = await process.run("for name in (b'new\\nline', b'\\xff', 'ü'.encode()): open(name, 'w').write('1')")
         assert set(ran.files) == {"new\nline", "\udcff", "ü"}
@@ -218,7 +218,7 @@ class TestFolder:
             assert os.read(opened, 9) == b"1"
             os.close(opened)
 
-    async def test_links_out_of_it_are_no_files(self, start: Start, tmp_path: Path) -> None:
+    async def test_links_out_of_the_folder_are_not_files(self, start: Start, tmp_path: Path) -> None:
         (tmp_path / "secret").write_text("key")
         process = start()
         ran = await process.run(
@@ -230,7 +230,7 @@ class TestFolder:
         for name in ("link", "up/secret", "root/etc/passwd", "me", "../secret", "/etc/passwd", "", ".", "a\0b", "up"):
             assert open_file(folder, name) is None
 
-    async def test_a_folder_that_became_a_link_is_not_followed(self, tmp_path: Path) -> None:
+    async def test_folder_that_became_a_link_is_not_followed(self, tmp_path: Path) -> None:
         (tmp_path / "work").mkdir()
         (tmp_path / "real").mkdir()
         (tmp_path / "real" / "file").write_text("x")
@@ -238,18 +238,18 @@ class TestFolder:
         assert open_file(tmp_path / "work", "inner/file") is None
         assert list_contents(tmp_path / "work", 100).files == {}
 
-    async def test_a_fifo_hangs_nobody(self, start: Start, tmp_path: Path) -> None:
+    async def test_fifo_does_not_block(self, start: Start, tmp_path: Path) -> None:
         process = start()
         await process.run("1")
         os.mkfifo(tmp_path / "work" / "pipe")
         assert (await process.run("2")).files == ()
         assert open_file(tmp_path / "work", "pipe") is None
 
-    async def test_a_file_that_nobody_may_read_hangs_nobody(self, start: Start) -> None:
+    async def test_unreadable_file_does_not_block(self, start: Start) -> None:
         ran = await start().run("import os\nos.close(os.open('no', os.O_CREAT | os.O_WRONLY, 0))\nos.mkdir('never', 0)")
         assert (ran.status, ran.files) == ("success", ("no",))
 
-    async def test_a_file_that_grows_too_large_is_an_error_of_the_code(self, start: Start) -> None:
+    async def test_oversized_file_is_an_error_of_the_code(self, start: Start) -> None:
         process = start(max_file=100_000)
         ran = await process.run("open('big', 'wb').write(bytes(200_000))")
         assert ran.exception is not None
@@ -265,7 +265,7 @@ class TestFolder:
             "import os\nfor i in range(900):\n    name = 'n' * 240 + str(i)\n    open(name, 'w').close()\n    os.mkdir('d' + name)",
         ],
     )
-    async def test_a_folder_that_is_too_full_is_emptied(self, start: Start, tmp_path: Path, code: str) -> None:
+    async def test_overfull_folder_is_emptied(self, start: Start, tmp_path: Path, code: str) -> None:
         process = start(max_entries=1000, max_folder=2_000_000, max_file=200_000)
         await process.run("x = 1\nopen('mine', 'w').close()")
         ran = await process.run(code)
@@ -277,7 +277,7 @@ class TestFolder:
         again = await process.run("import os\nos.listdir('.')")
         assert (again.result, again.restarted) == ("['.tmp']", True)
 
-    async def test_a_flood_of_files_is_stopped_while_it_goes_on(self, start: Start) -> None:
+    async def test_flood_of_files_is_stopped_while_it_runs(self, start: Start) -> None:
         process = start(max_folder=20_000_000, max_file=2_000_000)
         began = time.monotonic()
         ran = await process.run("i = 0\nwhile True:\n    i += 1\n    open(f'f{i % 50}', 'wb').write(bytes(1_000_000))")
@@ -285,7 +285,7 @@ class TestFolder:
         assert time.monotonic() - began < 10
 
     @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what another process has open")
-    async def test_files_without_a_name_count_as_long_as_they_are_open(self, start: Start) -> None:
+    async def test_unlinked_files_count_while_they_are_open(self, start: Start) -> None:
         process = start(max_folder=4 << 20)
         hide = "def hide():\n    f = open('x', 'wb')\n    os.unlink('x')\n    f.write(bytes(1 << 20))\n    f.flush()\n    return f\n"
         ran = await process.run(f"import os\n{hide}held = [hide() for _ in range(2)]")
@@ -295,13 +295,13 @@ class TestFolder:
         assert ran.note is not None
         assert ran.note.startswith("the process filled its folder with more than 4,194,304 bytes")
 
-    async def test_a_folder_that_takes_long_to_look_at_is_too_full(self, start: Start) -> None:
-        """Each folder is opened by all that it lies in: few entries, many steps."""
+    async def test_folder_that_takes_long_to_scan_is_overfull(self, start: Start) -> None:
+        """Each folder is opened through all its parents: few entries, many steps."""
         deep = "os.makedirs('/'.join(['d'] * 60))\nos.chdir('/'.join(['d'] * 60))"
         ran = await start().run(f"import os\n{deep}\nfor i in range(2000): os.mkdir(str(i))")
         assert ran.status == "killed"
 
-    async def test_a_file_with_holes_counts_what_it_takes(self, start: Start) -> None:
+    async def test_sparse_file_counts_its_allocated_size(self, start: Start) -> None:
         ran = await start(max_folder=1_000_000).run(
             "import os\nwith open('holes', 'wb') as f: os.truncate(f.fileno(), 20_000_000)"
         )
@@ -311,7 +311,7 @@ class TestFolder:
 class TestPictures:
     """Figures and images."""
 
-    async def test_open_figures_are_told_and_closed(self, start: Start) -> None:
+    async def test_open_figures_are_returned_and_closed(self, start: Start) -> None:
         process = start()
         code = "import matplotlib.pyplot as plt\nfor i in range(2):\n    plt.figure()\n    plt.plot([1, 2])\nplt.show()"
         ran = await process.run(code)
@@ -321,24 +321,24 @@ class TestPictures:
         again = await process.run("plt.get_fignums()")
         assert (again.result, again.plots) == ("[]", ())
 
-    async def test_there_may_be_so_many(self, start: Start) -> None:
+    async def test_number_of_figures_is_limited(self, start: Start) -> None:
         ran = await start(max_plots=1).run(
             "import matplotlib.pyplot as plt\nplt.figure(figsize=(1, 1))\nplt.figure(figsize=(1, 1))"
         )
         assert len(ran.plots) == 1
         assert ran.note == "at most 1 figures of a call are kept"
 
-    async def test_a_figure_of_a_call_that_fails_is_told(self, start: Start) -> None:
+    async def test_figure_of_a_failing_call_is_returned(self, start: Start) -> None:
         ran = await start().run("import matplotlib.pyplot as plt\nplt.figure(figsize=(1, 1))\n1 / 0")
         assert (ran.status, len(ran.plots)) == ("error", 1)
 
-    async def test_one_that_cannot_be_drawn_is_said(self, start: Start) -> None:
+    async def test_figure_that_cannot_be_drawn_is_noted(self, start: Start) -> None:
         ran = await start().run("import matplotlib.pyplot as plt\nplt.figure(figsize=(1e5, 1e5))\n1")
         assert (ran.status, ran.plots) == ("success", ())
         assert ran.note is not None
         assert ran.note.startswith("a figure could not be drawn: ")
 
-    async def test_an_image_as_result_is_told(self, start: Start) -> None:
+    async def test_image_result_is_returned(self, start: Start) -> None:
         ran = await start().run("from PIL import Image\nImage.new('RGB', (3, 3))")
         assert len(ran.plots) == 1
         assert ran.result is not None
@@ -346,9 +346,9 @@ class TestPictures:
 
 
 class TestTime:
-    """Code that does not end, and callers that do not wait."""
+    """Code that does not end, and callers that cancel."""
 
-    async def test_an_endless_loop_is_interrupted_and_keeps_its_variables(self, start: Start) -> None:
+    async def test_endless_loop_is_interrupted_and_variables_are_kept(self, start: Start) -> None:
         process = start(timeout=0.5)
         ran = await process.run("x = 5\nprint('before')\nwhile True: x += 1")
         assert (ran.status, ran.stdout, ran.note) == (
@@ -370,21 +370,21 @@ class TestTime:
             "class E(Exception):\n    def __str__(self):\n        while True: self.x = 1\nraise E",
         ],
     )
-    async def test_so_is_whatever_else_takes_too_long(self, start: Start, code: str) -> None:
+    async def test_other_long_running_code_is_interrupted(self, start: Start, code: str) -> None:
         process = start(timeout=0.5)
         ran = await process.run(code)
         assert (ran.status, ran.restarted) == ("timeout", False)
         again = await process.run("1")
         assert (again.result, again.restarted) == ("1", False)
 
-    async def test_code_that_ends_well_when_interrupted_was_interrupted(self, start: Start) -> None:
+    async def test_code_that_handles_the_interrupt_still_timed_out(self, start: Start) -> None:
         ran = await start(timeout=0.3).run(
             "import time\ntry:\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('tidy')\n'done'"
         )
         assert (ran.status, ran.result, ran.stdout) == ("timeout", "'done'", "tidy\n")
 
     @pytest.mark.parametrize("code", [STUBBORN, CATCHING])
-    async def test_code_that_does_not_hear_is_killed(self, start: Start, code: str) -> None:
+    async def test_code_that_ignores_the_interrupt_is_killed(self, start: Start, code: str) -> None:
         process = start(timeout=0.3, grace=0.4)
         await process.run("x = 1\nopen('kept', 'w').close()")
         pid = process.pid
@@ -401,7 +401,7 @@ class TestTime:
         assert again.note is not None
         assert again.note.startswith("this is a fresh process: the one before ran longer than 0.3 s")
 
-    async def test_cancelled_it_interrupts_the_code(self, start: Start) -> None:
+    async def test_cancelling_interrupts_the_code(self, start: Start) -> None:
         process = start()
         await process.run("x = 1")
         task = asyncio.ensure_future(process.run("x = 2\nopen('begun', 'w').close()\nwhile True: pass"))
@@ -413,7 +413,7 @@ class TestTime:
         ran = await process.run("x")
         assert (ran.result, ran.restarted) == ("2", False)
 
-    async def test_cancelled_it_kills_code_that_does_not_hear(self, start: Start) -> None:
+    async def test_cancelling_kills_code_that_ignores_the_interrupt(self, start: Start) -> None:
         process = start(grace=0.4)
         await process.run("1")
         pid = process.pid
@@ -426,7 +426,7 @@ class TestTime:
         assert has_ended(pid)
         assert (await process.run("1")).restarted
 
-    async def test_cancelled_twice_it_goes_on_ending_unseen(self, start: Start) -> None:
+    async def test_cancelling_twice_continues_ending_in_the_background(self, start: Start) -> None:
         process = start(grace=0.6)
         await process.run("1")
         task = asyncio.ensure_future(process.run(STUBBORN))
@@ -440,7 +440,7 @@ class TestTime:
         ran = await process.run("2")
         assert (ran.result, ran.restarted) == ("2", True)
 
-    async def test_cancelled_before_it_began_it_runs_nothing(self, start: Start, tmp_path: Path) -> None:
+    async def test_call_cancelled_before_it_began_runs_nothing(self, start: Start, tmp_path: Path) -> None:
         process = start()
         task = asyncio.ensure_future(process.run("open('ran', 'w').close()"))
         await asyncio.sleep(0)
@@ -450,13 +450,13 @@ class TestTime:
         assert (await process.run("1")).result == "1"
         assert not (tmp_path / "work" / "ran").exists()
 
-    async def test_calls_come_one_after_the_other(self, start: Start) -> None:
+    async def test_calls_run_one_after_the_other(self, start: Start) -> None:
         process = start()
         code = "order = globals().setdefault('order', [])\nimport time\norder.append({0})\ntime.sleep(0)\norder.append({0})"
         await asyncio.gather(*(process.run(code.format(n)) for n in range(5)))
         assert (await process.run("order")).result == str([n for n in range(5) for _ in range(2)])
 
-    async def test_one_that_waits_can_be_cancelled(self, start: Start) -> None:
+    async def test_waiting_call_can_be_cancelled(self, start: Start) -> None:
         process = start()
         waiting = (
             "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.001)\n'first'"
@@ -472,6 +472,6 @@ class TestTime:
         assert second.cancelled()
 
     @staticmethod
-    async def _begun(process: PythonProcess) -> None:
+    async def _wait_until_begun(process: PythonProcess) -> None:
         folder = process._folder
         await until((folder / "begun").exists)

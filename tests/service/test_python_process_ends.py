@@ -1,4 +1,4 @@
-"""The Python process behind the tool `python` when it goes wrong: deaths, starts, limits that are passed, and what it says that is not so."""
+"""Failures of the Python process of the tool `python`: deaths, failed starts, exceeded limits, and forged answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["_start"]
 
 
 class TestDeath:
-    """Processes that die, and what is left."""
+    """Processes that die, and what remains."""
 
     @pytest.mark.parametrize(
         ("code", "why"),
@@ -41,7 +41,7 @@ class TestDeath:
             ("import os\nos.abort()", "the process was ended by SIGABRT"),
         ],
     )
-    async def test_it_is_told_and_a_fresh_one_started(self, start: Start, code: str, why: str) -> None:
+    async def test_death_is_reported_and_a_new_process_started(self, start: Start, code: str, why: str) -> None:
         process = start()
         await process.run("x = 1")
         ran = await process.run(f"print('before')\nopen('left', 'w').close()\n{code}")
@@ -58,7 +58,7 @@ class TestDeath:
         )
         assert (await process.run("1")).note is None
 
-    async def test_one_that_dies_between_calls_is_told_with_the_next(self, start: Start) -> None:
+    async def test_death_between_calls_is_reported_with_the_next_call(self, start: Start) -> None:
         process = start()
         await process.run("import threading, os\nthreading.Timer(0.05, os._exit, (4,)).start()")
         await until(lambda: not process.alive)
@@ -67,7 +67,7 @@ class TestDeath:
         assert ran.note is not None
         assert "exit code 4" in ran.note
 
-    async def test_closed_it_dies_with_the_call_that_runs(self, start: Start, tmp_path: Path) -> None:
+    async def test_closing_kills_the_running_call(self, start: Start, tmp_path: Path) -> None:
         process = start()
         await process.run("open('mine', 'w').close()")
         pid = process.pid
@@ -82,12 +82,12 @@ class TestDeath:
             await process.run("1")
         await process.close()
 
-    async def test_a_closed_one_that_never_ran_is_fine(self, start: Start, tmp_path: Path) -> None:
+    async def test_closing_a_process_that_never_ran_is_fine(self, start: Start, tmp_path: Path) -> None:
         process = start()
         await process.close()
         assert not (tmp_path / "work").exists()
 
-    async def test_it_dies_with_its_parent(self, tmp_path: Path) -> None:
+    async def test_process_dies_with_its_parent(self, tmp_path: Path) -> None:
         code = f"""
 import asyncio, os
 from pathlib import Path
@@ -111,7 +111,7 @@ asyncio.run(main())
             parent.kill()
         await until(lambda: has_ended(pid))
 
-    async def test_a_folder_that_is_gone_is_made_again(self, start: Start, tmp_path: Path) -> None:
+    async def test_missing_folder_is_created_again(self, start: Start, tmp_path: Path) -> None:
         process = start()
         await process.run("import os\nos._exit(0)")
         (tmp_path / "work" / ".tmp").rmdir()
@@ -120,20 +120,20 @@ asyncio.run(main())
 
 
 class TestStart:
-    """Which Python, and how."""
+    """Which Python runs, and how."""
 
-    async def test_a_python_that_is_not_there_is_said(self, start: Start) -> None:
+    async def test_missing_interpreter_is_reported(self, start: Start) -> None:
         with pytest.raises(PythonUnavailable, match="/no/python cannot be started: No such file or directory"):
             await start(interpreter="/no/python").run("1")
 
-    async def test_one_that_is_too_old_says_so(self, start: Start, tmp_path: Path) -> None:
+    async def test_too_old_interpreter_is_reported(self, start: Start, tmp_path: Path) -> None:
         old = tmp_path / "old"
         old.write_text("#!/bin/sh\necho this is Python 2.7: 3.9 or later is needed >&2\n")
         old.chmod(0o700)
         with pytest.raises(PythonUnavailable, match=r"did not start: this is Python 2\.7: 3\.9 or later is needed"):
             await start(interpreter=str(old)).run("1")
 
-    async def test_a_python_by_its_name_is_not_looked_for_in_the_folder(
+    async def test_interpreter_is_not_looked_up_in_the_work_folder(
         self, start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
@@ -144,16 +144,16 @@ class TestStart:
         process = start(interpreter="./python")
         assert (await process.run("import sys\nsys.executable")).result == repr(str(tmp_path / "python"))
 
-    async def test_something_that_is_no_python_is_said(self, start: Start) -> None:
+    async def test_program_that_is_not_python_is_reported(self, start: Start) -> None:
         with pytest.raises(PythonUnavailable, match="did not start"):
             await start(interpreter="/bin/cat").run("1")
 
-    async def test_another_python_may_run_it(self, start: Start) -> None:
+    async def test_another_interpreter_can_be_configured(self, start: Start) -> None:
         other = sys.base_prefix + "/bin/python3"
         ran = await start(interpreter=other).run("import sys\nsys.prefix == sys.base_prefix")
         assert ran.result == "True"
 
-    def test_it_runs_under_uvloop_too(self, tmp_path: Path) -> None:
+    def test_process_works_under_uvloop(self, tmp_path: Path) -> None:
         async def work() -> list[str | None]:
             process = PythonProcess(tmp_path / "w", ProcessLimits(timeout=0.5), unsandboxed=bool(MISSING))
             codes = ("x = 1\nprint('é')", "while True: pass", "x", "import os\nos._exit(1)", "2")
@@ -168,8 +168,8 @@ class TestStart:
             assert runner.run(work()) == ["success é\nNone", "timeout None", "success 1", "killed None", "success 2"]
 
 
-async def used_up(process: PythonProcess) -> None:
-    """Wait until a process is ended for its processor time; the next call says so."""
+async def wait_for_cpu_limit(process: PythonProcess) -> None:
+    """Wait until a process is ended for its processor time and check that the next call reports it."""
     await until(lambda: not process.alive)
     ran = await process.run("1")
     assert ran.note is not None
@@ -177,7 +177,7 @@ async def used_up(process: PythonProcess) -> None:
 
 
 class TestMuch:
-    """Output and memory without end."""
+    """Endless output and memory."""
 
     @pytest.mark.parametrize(
         "code",
@@ -189,7 +189,7 @@ class TestMuch:
             "for i in range(9): print('é' * 10_000)",
         ],
     )
-    async def test_output_is_cut_at_both_ends(self, start: Start, code: str) -> None:
+    async def test_output_is_cut_in_the_middle(self, start: Start, code: str) -> None:
         ran = await start(max_output=6000).run(f"print('FIRST')\n{code}\nprint('LAST')")
         assert ran.status == "success"
         assert ran.stdout.startswith("FIRST\n")
@@ -197,11 +197,11 @@ class TestMuch:
         assert len(ran.stdout.encode()) < 6100
         assert ran.stdout.endswith("LAST\n") or "os.write" in code
 
-    async def test_what_is_missing_is_counted(self, start: Start) -> None:
+    async def test_cut_bytes_are_counted(self, start: Start) -> None:
         ran = await start(max_output=3000).run("print('a' * 10_000, end='')")
         assert ran.stdout == "a" * 2000 + "\n[… 7,000 of 10,000 bytes cut …]\n" + "a" * 1000
 
-    async def test_output_that_just_fits_is_whole(self, start: Start) -> None:
+    async def test_output_that_just_fits_is_complete(self, start: Start) -> None:
         ran = await start(max_output=3000).run("import sys\nfor i in range(3000): sys.stdout.write(str(i % 10))\nNone")
         assert ran.stdout == "0123456789" * 300
 
@@ -215,12 +215,12 @@ class TestMuch:
         assert len(ran.exception) < 3100
         assert ran.exception.startswith("Traceback")
 
-    async def test_a_flood_past_the_largest_file_ends_the_code(self, start: Start) -> None:
+    async def test_output_beyond_the_file_limit_ends_the_code(self, start: Start) -> None:
         ran = await start().run("import os\nwhile True: os.write(2, b'z' * 1_000_000)")
         assert ran.exception is not None
         assert ran.exception.endswith("File too large")
 
-    async def test_an_endless_flood_is_interrupted(self, start: Start) -> None:
+    async def test_endless_output_is_interrupted(self, start: Start) -> None:
         ran = await start(timeout=0.5, max_output=3000).run("while True: print('x' * 1000)")
         assert (ran.status, len(ran.stdout) < 3100) == ("timeout", True)
 
@@ -232,7 +232,7 @@ class TestMuch:
             "l = []\nwhile True: l.append(object())",
         ],
     )
-    async def test_memory_ends(self, start: Start, code: str) -> None:
+    async def test_memory_limit_is_enforced(self, start: Start, code: str) -> None:
         process = start(memory=300 << 20)
         ran = await process.run(code)
         if ran.status == "error":
@@ -243,11 +243,11 @@ class TestMuch:
             assert (ran.status, ran.note is not None) == ("killed", True)
         assert (await process.run("l = None\n1")).result == "1"
 
-    async def test_a_gibibyte_is_enough_for_numpy(self, start: Start) -> None:
+    async def test_one_gibibyte_is_enough_for_numpy(self, start: Start) -> None:
         ran = await start().run("import numpy\nfloat((numpy.ones((500, 500)) @ numpy.ones((500, 500))).sum())")
         assert ran.result == "125000000.0"
 
-    async def test_threads_end(self, start: Start) -> None:
+    async def test_thread_limit_is_enforced(self, start: Start) -> None:
         process = start(max_threads=20, timeout=30.0)
         ran = await process.run(
             "import threading, time\ndef wait():\n    time.sleep(60)\nfor i in range(40): threading.Thread(target=wait, daemon=True).start()\ntime.sleep(20)"
@@ -257,25 +257,25 @@ class TestMuch:
         assert ran.note.startswith("the process had more than 20 threads, and was killed")
 
     @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process's processor time")
-    async def test_a_thread_that_never_rests_uses_up_its_processor_time(
-        self, start: Start, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_busy_thread_uses_up_the_processor_time(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(worker, "_SPARE_SECONDS", 0.0)
         process = start(timeout=0.1, grace=0.1)
         spin = "def spin():\n    while True: pass\n"
         await process.run(f"import threading\n{spin}threading.Thread(target=spin, daemon=True).start()")
-        await used_up(process)
+        await wait_for_cpu_limit(process)
 
     @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits another process's processor time")
-    async def test_one_that_does_not_heed_that_is_killed(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_process_that_ignores_the_cpu_signal_is_killed(
+        self, start: Start, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(worker, "_SPARE_SECONDS", 0.0)
         monkeypatch.setattr(process_module, "_IDLE_SECONDS", 0.05)
         process = start(timeout=0.1, grace=0.1)
         spin = "signal.signal(signal.SIGXCPU, signal.SIG_IGN)\ndef spin():\n    while True: pass\n"
         await process.run(f"import signal, threading\n{spin}threading.Thread(target=spin, daemon=True).start()")
-        await used_up(process)
+        await wait_for_cpu_limit(process)
 
-    async def test_a_bomb_of_threads_ends(self, start: Start) -> None:
+    async def test_thread_bomb_is_stopped(self, start: Start) -> None:
         process = start()
         ran = await process.run(
             "import threading, time\ndef wait():\n    time.sleep(60)\nwhile True: threading.Thread(target=wait, daemon=True).start()"
@@ -285,15 +285,15 @@ class TestMuch:
 
 
 class TestCutting:
-    """Head, marker and tail of what was written."""
+    """Head, marker and tail of the output."""
 
     @given(st.text(max_size=400), st.integers(30, 300))
-    def test_a_cut_text_is_its_head_its_tail_and_the_count_of_the_rest(self, text: str, most: int) -> None:
+    def test_cut_text_is_head_tail_and_the_count_of_the_rest(self, text: str, most: int) -> None:
         said, size = child.cut(text, most), len(text.encode("utf-8", "backslashreplace"))
         self._check(text.encode("utf-8", "backslashreplace").decode(), said, size, most)
 
     @given(st.text("aé\n😀", max_size=400), st.lists(st.integers(0, 60), max_size=8), st.integers(30, 300))
-    def test_so_is_what_was_written_in_pieces(self, text: str, pieces: list[int], most: int) -> None:
+    def test_output_written_in_pieces_is_cut_equally(self, text: str, pieces: list[int], most: int) -> None:
         with tempfile.TemporaryFile() as file:
             output = child.Output(1, file.fileno(), most)
             for size in (*pieces, len(text)):
@@ -318,7 +318,7 @@ class TestCutting:
 
 @sandboxed
 class TestLies:
-    """A process that says what is not so."""
+    """A process that sends forged answers."""
 
     FORGED = """
 import os, json, struct
@@ -338,7 +338,7 @@ OUT = 201  # as the process numbers its own pipes
         self.ran = await process.run(code)
         return process
 
-    async def test_a_forged_answer_is_its_own_and_the_real_one_is_too_late(self, start: Start) -> None:
+    async def test_forged_answer_is_accepted_once_and_the_real_one_is_an_error(self, start: Start) -> None:
         process = await self._forge(start, "send(answer())")
         assert self.ran.result == "forged"
         ran = await process.run("'honest'")
@@ -364,20 +364,20 @@ OUT = 201  # as the process numbers its own pipes
             "send(answer(plots=['AAAA'] * 2_000_000))",
         ],
     )
-    async def test_what_is_no_answer_ends_it(self, start: Start, code: str) -> None:
+    async def test_invalid_answer_ends_the_process(self, start: Start, code: str) -> None:
         process = await self._forge(start, code)
         assert self.ran.status == "killed"
         assert not process.alive
         assert (await process.run("1")).result == "1"
 
-    async def test_half_an_answer_runs_out_of_time(self, start: Start) -> None:
+    async def test_incomplete_answer_times_out(self, start: Start) -> None:
         process = start(timeout=0.5, grace=0.4)
         await process.run(self.FORGED.replace("ID", "2"))
         ran = await process.run("send(struct.pack('>I', 9000) + b'x')")
         assert ran.status == "killed"
         assert (await process.run("1")).result == "1"
 
-    async def test_too_much_of_everything_is_left_out(self, start: Start) -> None:
+    async def test_oversized_fields_of_an_answer_are_cut(self, start: Start) -> None:
         code = (
             "import base64\npng = base64.b64encode(b'\\x89PNG\\r\\n\\x1a\\n').decode()\n"
             "send(answer(result='r' * 9_000_000, notes=['n' * 10_000] * 100, plots=[png] * 100 + ['AAAA'], stdout=[base64.b64encode(b's' * 9_000_000).decode(), 2**50]))"
@@ -390,12 +390,12 @@ OUT = 201  # as the process numbers its own pipes
         assert len(self.ran.stdout) < 70_000
         assert len(self.ran.plots) == 16
 
-    async def test_one_that_closes_its_pipes_and_stays_is_killed(self, start: Start) -> None:
+    async def test_process_that_closes_its_pipes_is_killed(self, start: Start) -> None:
         process = await self._forge(start, "import time\nos.closerange(200, 256)\nwhile True: time.sleep(1)")
         assert self.ran.status == "killed"
         assert (await process.run("1")).result == "1"
 
-    async def test_one_that_talks_between_calls_does_not_fill_memory(self, start: Start) -> None:
+    async def test_output_between_calls_does_not_fill_memory(self, start: Start) -> None:
         talking = "while not os.path.exists('quiet'): time.sleep(0.001)\n    for _ in range(1000): send(b'x' * 60_000)"
         code = f"import threading, time\ndef talk():\n    {talking}\nthreading.Thread(target=talk, daemon=True).start()"
         process = await self._forge(start, code)

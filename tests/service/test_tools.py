@@ -46,7 +46,7 @@ class Node(msgspec.Struct):
 
 def order(
     number: int,
-    make_context: ToolContext,
+    context: ToolContext,
     kind: Kind = Kind.SMALL,
     *,
     to: Place | None = None,
@@ -278,7 +278,7 @@ def test_default_limits_equal_those_of_the_configuration() -> None:
 async def test_tool_without_a_function_gets_its_arguments_unchanged() -> None:
     """It may have any schema."""
 
-    async def call(make_context: ToolContext, arguments: dict[str, Any]) -> str:
+    async def call(context: ToolContext, arguments: dict[str, Any]) -> str:
         return f"{context.user_id} {arguments}"
 
     tools = Toolset.create([Tool(name="raw", call=call)])

@@ -63,9 +63,9 @@ class Script:
         return [*chunks[:-2], ModelUnavailable("gone")] if breaks_off else chunks
 
 
-async def run_turn(desk: Bench, choose_incoming: list[Any], leaves: int | None) -> None:
+async def run_turn(desk: Bench, incoming: list[Any], leaves: int | None) -> None:
     """Run one turn of a client that disconnects after a number of chunks."""
-    chunks, seen = respond(desk.turn(*choose_incoming, body={"tools": THEIRS})), 0
+    chunks, seen = respond(desk.turn(*incoming, body={"tools": THEIRS})), 0
     try:
         async for _ in chunks:
             if seen == leaves:
