@@ -1,6 +1,5 @@
-"""`make english`: finds names, docstrings and sentences that are not plain English, and fails when there are more than before.
+"""`make english`: finds names, docstrings and sentences that are not plain English.
 
-Each kind of finding has a bound in `MOST`. A bound may only fall: when a count falls, lower its bound, so that it stays there.
 Names that look like a mistake and are none are in `ALLOWED`, each with the reason.
 """
 
@@ -15,27 +14,16 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-MOST: Final = {
-    "participle": 590,
-    "gerund": 0,
-    "opening": 831,
-    "see": 164,
-    "document": 0,
-    "word": 1452,
-    "word in docs": 23,
-    "long sentence": 89,
-    "long sentence in docs": 22,
+KINDS: Final = {
+    "participle": "a function that is named by a participle (`told`, `opened`) instead of a verb in the imperative",
+    "gerund": "a module that is named by an activity (`telling`) instead of a subject",
+    "opening": "a docstring that begins with What, Who, How, Whether, Whose or Where instead of saying what is done",
+    "see": "a docstring that says nothing but `See X`",
+    "document": "a document that is not in the repository is mentioned",
+    "word": "a word of the dialect that this project was once written in, in a docstring, a comment or a page",
+    "long": "a sentence of more than 40 words, in a docstring, a comment or a page",
 }
-"""The most findings of each kind:
-
-- `participle`: a function that is named by a participle (`told`, `opened`) instead of a verb in the imperative;
-- `gerund`: a module that is named by an activity (`telling`) instead of a subject;
-- `opening`: a docstring that begins with What, Who, How, Whether, Whose or Where instead of saying what is done;
-- `see`: a docstring that says nothing but "See X";
-- `document`: a document that is not in the repository is mentioned;
-- `word`, `word in docs`: a word of the dialect that this project was once written in, in docstrings and comments, and in pages;
-- `long sentence`, `long sentence in docs`: a sentence of more than `LONGEST` words.
-"""
+"""The kinds of findings."""
 LONGEST: Final = 40
 """Words that a sentence may have."""
 
@@ -88,8 +76,13 @@ _WORDS: Final = re.compile(
     r"|what (?:became|becomes) of|makes? room|goes on from|of whom|in vain|by and by|mended?|thereof|lest|ought)\b",
     re.IGNORECASE,
 )
+_BEFORE_STATEMENT: Final = frozenset(
+    {tokenize.NEWLINE, tokenize.NL, tokenize.INDENT, tokenize.DEDENT, tokenize.ENCODING}
+)
+_TABLE_LINE: Final = re.compile(r"^.*\S(?:  +|\t|├|└|->).*$", re.MULTILINE)
+"""A line of a table or a tree in a docstring."""
 _CODE: Final = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
-_SENTENCE_END: Final = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z`*\[(\"])|\n\s*\n|\n(?=\s*(?:[-*|>#]|\d+\.) )|(?<=\.)\n")
+_SENTENCE_END: Final = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z0-9`*\[(\"])|\n\s*\n|\n(?=\s*(?:[-*|>#]|\d+\.) )|(?<=\.)\n")
 
 
 class Finding(NamedTuple):
@@ -101,33 +94,34 @@ class Finding(NamedTuple):
 
 
 def main() -> int:
-    """Print the counts, and what is above its bound. Return 1 if anything is."""
-    found: dict[str, list[Finding]] = {kind: [] for kind in MOST}
-    for finding in find_all():
-        found[finding.kind].append(finding)
-    above = [kind for kind, findings in found.items() if len(findings) > MOST[kind]]
-    for kind, findings in found.items():
-        print(f"{kind}: {len(findings)}, at most {MOST[kind]}")
-    for kind in sys.argv[1:] or above:
-        print(f"\n{kind}: write these in plain English (see CONTRIBUTING.md), or others of the kind instead:")
-        print("\n".join(f"{one.place}: {one.text}" for one in found[kind]))
-    return 1 if above else 0
+    """Print the findings. Return 1 if there are any."""
+    findings = list(find_all())
+    for one in findings:
+        print(f"{one.place}: {one.kind}: {one.text}")
+    if not findings:
+        print("Names, docstrings and pages are in plain English, as far as this script can tell.")
+        return 0
+    print("\nWrite these in plain English, as CONTRIBUTING.md says:")
+    for kind in dict.fromkeys(one.kind for one in findings):
+        print(f"  {kind}: {KINDS[kind]}")
+    return 1
 
 
 def find_all() -> Iterator[Finding]:
     """Yield the findings in the source and in the documentation."""
     for path in sorted(SOURCE.rglob("*.py")):
-        yield from _find_in_module(path, path.read_text(encoding="utf-8"))
+        yield from find_in_module(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
     pages = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "AGENTS.md", *sorted((ROOT / "docs").rglob("*.md")))
     for path in pages:
-        yield from _find_in_page(path, path.read_text(encoding="utf-8"))
+        yield from find_in_page(str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
 
 
-def _find_in_module(path: Path, source: str) -> Iterator[Finding]:
-    where = path.relative_to(ROOT)
+def find_in_module(where: str, source: str) -> Iterator[Finding]:
+    """Yield the findings in the source of a module; `where` is its path, from the root of the repository."""
+    path = Path(where)
     name = path.parent.name if path.stem == "__init__" else path.stem
     if name.rpartition("_")[2].endswith("ing") and not _is_allowed(name):
-        yield Finding("gerund", str(where), name)
+        yield Finding("gerund", where, name)
     for at, line in enumerate(source.splitlines(), 1):
         if _DOCUMENT.search(line):
             yield Finding("document", f"{where}:{at}", line.strip())
@@ -143,11 +137,11 @@ def _find_in_module(path: Path, source: str) -> Iterator[Finding]:
             yield Finding("see", place, f"{node.name}: {first}")
         if not isinstance(node, ast.ClassDef) and not _is_property(node) and _is_participle(node.name):
             yield Finding("participle", place, node.name)
-    yield from _find_in_prose("", ((f"{where}:{line}", text) for line, text in _list_prose(source)))
+    yield from _find_in_prose(((f"{where}:{line}", text) for line, text in _list_prose(source)))
 
 
-def _find_in_page(path: Path, text: str) -> Iterator[Finding]:
-    where = path.relative_to(ROOT)
+def find_in_page(where: str, text: str) -> Iterator[Finding]:
+    """Yield the findings in a page, without its code blocks and tables; `where` is its path."""
     prose = _CODE.sub(lambda code: "\n" * code[0].count("\n"), text)
     lines = [line if not line.startswith(("|", "<!--")) else "" for line in prose.split("\n")]
     at, start, part = 0, 0, list[str]()
@@ -159,36 +153,40 @@ def _find_in_page(path: Path, text: str) -> Iterator[Finding]:
         elif part:
             parts.append((f"{where}:{start}", "\n".join(part)))
             part = []
-    yield from _find_in_prose(" in docs", parts)
+    yield from _find_in_prose(parts)
 
 
-def _find_in_prose(suffix: str, parts: Iterable[tuple[str, str]]) -> Iterator[Finding]:
+def _find_in_prose(parts: Iterable[tuple[str, str]]) -> Iterator[Finding]:
     """Yield words of the dialect and long sentences.
 
     Args:
-        suffix: of the kinds of the findings.
         parts: place and text of each docstring, comment or paragraph.
     """
     for place, text in parts:
-        plain = re.sub(r"`[^`]*`|\]\([^)]*\)", "x", text)
+        plain = re.sub(r"`[^`]*`|\]\([^)]*\)", "X", text)
         for word in _WORDS.finditer(plain):
             yield Finding(
-                f"word{suffix}",
+                "word",
                 place,
                 f"{word[0]}: …{' '.join(plain[max(word.start() - 40, 0) : word.end() + 40].split())}…",
             )
-        for sentence in _SENTENCE_END.split(plain):
+        for sentence in _SENTENCE_END.split(_TABLE_LINE.sub("\n\n", plain)):
             if len(sentence.split()) > LONGEST:
-                yield Finding(f"long sentence{suffix}", place, " ".join(sentence.split())[:160])
+                yield Finding("long", place, " ".join(sentence.split())[:160])
 
 
 def _list_prose(source: str) -> Iterator[tuple[int, str]]:
     """Yield line and text of docstrings, of the texts under attributes and constants, and of comments."""
+    starts_statement, depth = True, 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:
             yield token.start[0], token.string.lstrip("# ")
-        elif token.type == tokenize.STRING and token.string.startswith(('"""', 'r"""')):
+            continue
+        if token.type == tokenize.OP:
+            depth += (token.string in "([{") - (token.string in ")]}")
+        if token.type == tokenize.STRING and starts_statement and not depth:
             yield token.start[0], token.string.lstrip("r").strip('"')
+        starts_statement = token.type in _BEFORE_STATEMENT
 
 
 def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

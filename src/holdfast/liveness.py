@@ -4,9 +4,9 @@ Each process locks one byte of a file in shared memory, at an offset that is par
 releases the lock when the process ends, however it ends, so an unlocked byte proves that the process is gone.
 
 A name also identifies the file: the kernel's boot, the device and the inode. A live holder keeps its file open, so no
-other file can have that identity. A process that does not have exactly this file open (another host, a container with a
-`/dev/shm` of its own, another user, a file that was removed meanwhile, or a system without open-file-description locks)
-cannot tell, and relies on the holder's heartbeat. The wrong answer "it is dead" would let two turns of a session run at
+other file can have that identity. A process that does not have exactly this file open cannot tell, and relies on the
+holder's heartbeat. This is so on another host, in a container with a `/dev/shm` of its own, for another user, after the
+file was removed, and on a system without open-file-description locks. The wrong answer "it is dead" would let two turns of a session run at
 once.
 """
 

@@ -8,7 +8,7 @@
 Every write names the progress that it continues from. A write by another process in between makes it fail, and it is retried.
 
 `SourceMarks` marks a source before its session is changed, so that a crash in between leaves a trace. `SessionQueue` holds the names of
-the sessions to index, earliest first; each is queued once, no matter how often it is written to.
+the sessions to index, earliest first. A session is queued once, no matter how often it is written to.
 """
 
 from __future__ import annotations

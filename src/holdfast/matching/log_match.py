@@ -1,9 +1,11 @@
 """Find where a transcript matches the logs of its sender, in the session that it names or in all of a user's sessions.
 
 The digests of the request's messages are looked up in an index of the store, so the cost depends on the request, not on
-the number and length of sessions. Three ways lead from one shared message to the next: the chain of digests; an alias
-if a client resends less than it received (no media, half of a cut reply); and for a request that leaves out older
-messages, a run in the middle that is compared word for word.
+the number and length of sessions. There are three ways to get from one shared message to the next:
+
+- the chain of digests;
+- an alias, if a client resends less than it received (no media, half of a cut reply);
+- a comparison word for word, if a request leaves out older messages.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
     respond: TurnScope (lock, open) -> speak -> end of the reply
     speak:   build_call -> call_model -> ModelRound.record -> run_tools -> build_call ...
 
-Internally, every reply is streamed. While a model is thinking, nothing is locked or held open in a database. What must
-not be lost is written before the next step: the user's message before the model is called, a message with calls before
-they run, each result before the next call, the reply before its last chunk is sent; and the received part of a reply is
-written even if the caller has disconnected.
+Internally, every reply is streamed. While a model is thinking, nothing is locked or held open in a database. Data is
+written before the next step: the user's message before the model is called, a message with calls before they run, each
+result before the next call, and the reply before its last chunk is sent. The received part of a reply is written even if
+the caller has disconnected.
 """
 
 from __future__ import annotations
