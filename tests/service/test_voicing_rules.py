@@ -1,4 +1,4 @@
-"""Whatever is done to a session from outside of its turns: the log is held against a naive reference after each step."""
+"""Operations on a session outside its turns: after each step, the log is compared with a naive reference."""
 
 from __future__ import annotations
 
@@ -41,12 +41,9 @@ STRATEGIES: tuple[tuple[str, dict[str, Any]], ...] = (
 
 
 class Player:
-    """A model that plays what it is told: rounds of words, all but the last with a call; it halts at one place.
-
-    Attributes:
-        rounds: texts of the rounds of the next turn.
-        halt: `before` the last round's first word, behind it (`mid`), in the first round's `tool`, or nowhere.
-        sent: what was sent of each round.
+    """A model that plays scripted rounds of text, all but the last with a call, and halts at one place. `rounds` are
+    the texts of the next turn, `halt` is `before` the last round's first word, after it (`mid`), in the first
+    round's `tool`, or None, and `sent` is what was sent of each round.
     """
 
     name = "player"
@@ -55,7 +52,7 @@ class Player:
         self.play([""], None)
 
     def play(self, rounds: list[str], halt: str | None) -> None:
-        """Set the next turn up."""
+        """Prepare the next turn."""
         self.rounds, self.halt = rounds, halt
         self.sent: list[str] = []
         self.there, self.gate = asyncio.Event(), asyncio.Event()
@@ -64,7 +61,7 @@ class Player:
             self.gate.set()
 
     async def reach(self) -> None:
-        """The turn is where it halts; it goes on when `gate` is open."""
+        """Report that the turn has reached its halt, and wait until `gate` is open."""
         self.there.set()
         await self.gate.wait()
 
@@ -77,7 +74,7 @@ class Player:
     async def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncIterator[dict[str, Any]]:
-        """See `Model.stream`."""
+        """Stream the next round."""
         assert not dialect_rules.openai(request["messages"]), request["messages"]
         text = self.rounds[len(self.sent)]
         self.sent.append("")
@@ -99,8 +96,8 @@ class Player:
         """See `Model.close`."""
 
 
-def joined(texts: list[str]) -> str:
-    """What a client is sent of rounds."""
+def join_rounds(texts: list[str]) -> str:
+    """Join the rounds as the client receives them."""
     whole = ""
     for text in texts:
         if text:
@@ -109,7 +106,7 @@ def joined(texts: list[str]) -> str:
 
 
 class World:
-    """What should be in the log, and two servers on what is."""
+    """The expected log, and two servers with the actual one."""
 
     def __init__(self, servers: list[Holdfast], player: Player) -> None:
         self.servers, self.player = servers, player
@@ -136,7 +133,7 @@ class World:
     # -- turns -------------------------------------------------------------
 
     async def turn(self, tools: int, halt: str | None, *, sent: list[Fact] | None = None, mode: Any = "auto") -> None:
-        """A turn of the first server; it may be left where it halts."""
+        """Run a turn on the first server; it may be left at its halt."""
         await self.go_on()
         texts = [self.word("t") + " look" if number != 2 else "" for number in range(tools)]
         texts.append(f"{self.word('r')} one two three")
@@ -163,7 +160,7 @@ class World:
             await self.go_on()
 
     async def go_on(self) -> None:
-        """Let the turn that runs come to its end."""
+        """Let the running turn finish."""
         if self.running is not None:
             running, self.running = self.running, None
             self.player.gate.set()
@@ -174,10 +171,10 @@ class World:
         for at, text in enumerate(texts[:-1]):
             self.put("calls", text)
             self.put("result", "seen", at=at)
-        self.put("assistant", texts[-1], cut=cut, before=joined(texts)[: len(joined(texts)) - len(texts[-1])])
+        self.put("assistant", texts[-1], cut=cut, before=join_rounds(texts)[: len(join_rounds(texts)) - len(texts[-1])])
 
     def stopped(self) -> bool:
-        """Whether a turn ran, and said something; what it leaves when it is stopped."""
+        """Return True if a turn was running and had sent text; record what it leaves when it is stopped."""
         player = self.player
         if player.halt == "tool":
             self.put("calls", player.rounds[0])
@@ -193,7 +190,7 @@ class World:
         return len(texts) > 1
 
     async def from_outside(self, at: int, doing: Any) -> Any:
-        """Do something that stops the turn that runs, on any server."""
+        """Run an operation that stops the running turn, on any server."""
         task = asyncio.create_task(doing)
         while not task.done():
             if at and get_queue(self.servers[0]) and get_queue(self.servers[0])[0].is_first:
@@ -238,7 +235,7 @@ class World:
         assert again is None or again.session.version == done.session.version
 
     async def taken(self, at: int, behind: list[Fact]) -> bool:
-        """Whether a reply to what stands last is gone already: the one before it is not meant then."""
+        """Return True if a reply to the last message was removed already; the one before it is not interrupted then."""
         turns = {one["turn"] for one in behind}
         log = await self.handle(at).entries(retired=True)
         live = max(
@@ -248,7 +245,7 @@ class World:
         return any(one.turn_id in turns for one in gone)
 
     def last(self) -> tuple[list[Fact], list[Fact]]:
-        """The last reply, and what is behind it."""
+        """Return the last reply and the messages after it."""
         at = len(self.log)
         while at and self.log[at - 1]["role"] == "user":
             at -= 1
@@ -262,12 +259,12 @@ class World:
 
     @staticmethod
     def starts(reply: list[Fact]) -> tuple[dict[int, int], str]:
-        """Where each round begins in what was generated, and that."""
+        """Return where each round begins in the generated text, and the text."""
         whole, starts = "", {}
         for at, one in enumerate(reply):
             if one["role"] != "result":
                 text = one.get("original") or one["text"]
-                whole = joined([whole, text]) if whole else text
+                whole = join_rounds([whole, text]) if whole else text
                 starts[at] = len(whole) - len(text)
         return starts, whole
 
@@ -290,7 +287,7 @@ class World:
             self.log[place + at :] = [*left, *behind]
             return
 
-    # -- the rest ----------------------------------------------------------
+    # -- other operations ----------------------------------------------------
 
     async def speak(self, at: int, priority: Any) -> None:
         ran = self.running is not None
@@ -312,7 +309,9 @@ class World:
         self.log.append({"role": "assistant", "text": "ding", "turn": self.turn_id + 1, "source": "command"})
 
     async def transcript(self, knows: int, again: int) -> None:
-        """A turn of a client that resends everything: all of each reply, or what was heard; perhaps it wants the last one anew."""
+        """Run a turn of a client that resends everything: each reply whole or as heard, perhaps without the last one
+        to get a new one.
+        """
         await self.go_on()
         reply, behind = self.last()
         anew = (
@@ -324,7 +323,7 @@ class World:
         )
         anew = anew and self.log[-len(reply) - 1]["role"] == "user"
         if anew:
-            self.log = self.log[:-1]  # what its tools did stays
+            self.log = self.log[:-1]  # the effects of its tools stay
         sent = []
         for one in self.log:
             if one["role"] == "user":
@@ -359,7 +358,7 @@ class World:
             await self.handle(1).annotate(entry.seq, pinned=True)
 
     async def copies(self) -> None:
-        """A fork and an import have the same history, and are right."""
+        """Check that a fork and an import have the same history and are valid."""
         await self.go_on()
         if not self.log:
             return
@@ -379,7 +378,7 @@ class World:
             await one.verify()
 
     async def check(self) -> None:
-        """Everything there is of it."""
+        """Check the log, the history and the contexts."""
         await self.go_on()
         entries = await self.servers[1].store.entries(REF)
         assert [fact(one) for one in entries] == [plain(one) for one in self.log]
@@ -399,7 +398,7 @@ class World:
             await self.contexts(strategy, options)
 
     async def contexts(self, strategy: str, options: dict[str, Any]) -> None:
-        """Warm and cold, for every provider."""
+        """Check warm and cold contexts for every provider."""
         if not any(one["role"] == "user" for one in self.log):
             return
         for dialect in ("openai", "anthropic"):
@@ -467,14 +466,15 @@ async def play(url: str, done: list[tuple[Any, ...]], *, openings: int = 2) -> N
 
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=list(HealthCheck))
 @given(done=steps)
-def test_whatever_is_done_the_log_is_the_references(done: list[tuple[Any, ...]]) -> None:
-    """In one process."""
+def test_log_equals_the_reference_after_any_operations(done: list[tuple[Any, ...]]) -> None:
     asyncio.run(play("sqlite://:memory:", done, openings=1))
 
 
 @SHARED
-def test_on_every_store_and_from_another_server(kind: str, tmp_path_factory: pytest.TempPathFactory) -> None:
-    """The same by two servers, one of which interrupts the other's turns."""
+def test_log_equals_the_reference_on_every_store_with_two_servers(
+    kind: str, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """One server interrupts the turns of the other."""
 
     @settings(max_examples=examples(16), deadline=None, suppress_health_check=list(HealthCheck))
     @given(done=steps)

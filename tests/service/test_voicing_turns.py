@@ -1,4 +1,4 @@
-"""Interrupting a turn that runs, here or on another server: it is stopped first, and those that wait come afterwards."""
+"""Interrupting a running turn, here or on another server: it is stopped first, and waiting turns follow."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tests.stores.servers import place
 from tests.waiting import until
 
 
-async def test_a_turn_that_runs_is_stopped_first() -> None:
-    """Its part is in the log, and then shortened to what was heard."""
+async def test_running_turn_is_stopped_before_it_is_interrupted() -> None:
+    """Its partial reply is stored and then shortened to the heard text."""
     async with open_stage(MEMORY) as ([hf], stage):
         running = await start_turn(hf, stage, "a")
         session = hf.handle(await hf.store.get(REF))
@@ -45,7 +45,7 @@ async def test_a_turn_that_runs_is_stopped_first() -> None:
         await verify(hf.store, REF)
 
 
-async def test_what_was_heard_of_a_turn_that_runs() -> None:
+async def test_heard_text_of_a_running_turn_is_kept() -> None:
     async with open_stage(MEMORY) as ([hf], stage):
         running = await start_turn(hf, stage, "a")
         await hf.handle(await hf.store.get(REF)).interrupt(chars=2)
@@ -54,8 +54,8 @@ async def test_what_was_heard_of_a_turn_that_runs() -> None:
         assert await log(hf) == ["a", "re|"]
 
 
-async def test_turns_that_wait_come_afterwards() -> None:
-    """Whoever interrupts goes before them, and does not end them."""
+async def test_waiting_turns_run_after_the_interruption() -> None:
+    """The interruption goes first and does not cancel them."""
     async with open_stage(MEMORY) as ([hf], stage):
         running = await start_turn(hf, stage, "a")
         later = asyncio.create_task(say(hf, "b"))
@@ -66,8 +66,8 @@ async def test_turns_that_wait_come_afterwards() -> None:
         assert await log(hf) == ["a", "re:|", "b", "re: b"]
 
 
-async def test_nobody_interrupts_an_interruption() -> None:
-    """Several at once, and a turn that interrupts: each is done."""
+async def test_interruptions_do_not_interrupt_each_other() -> None:
+    """Several at once, and a turn that interrupts: each completes."""
     async with open_stage(MEMORY) as ([hf], stage):
         running = await start_turn(hf, stage, "a")
         session = hf.handle(await hf.store.get(REF))
@@ -80,8 +80,8 @@ async def test_nobody_interrupts_an_interruption() -> None:
         assert await log(hf) == ["a", "re:|", "b", "re: b"]
 
 
-async def test_a_turn_that_said_nothing_leaves_nothing() -> None:
-    """And the reply before it is not what is meant, unless its turn is named: then the turn that runs is left alone."""
+async def test_turn_without_output_leaves_nothing_when_interrupted() -> None:
+    """The previous reply is not interrupted unless its turn is named; the running turn continues then."""
     async with open_stage(MEMORY) as ([hf], stage):
         assert await say(hf, "x") == "re: x"
         session = hf.handle(await hf.store.get(REF))
@@ -108,14 +108,14 @@ async def test_a_turn_that_said_nothing_leaves_nothing() -> None:
 
 
 async def _silent(session: SessionHandle, inside: asyncio.Event) -> None:
-    """A turn whose model says nothing until it is stopped."""
+    """Run a turn whose model sends nothing until it is stopped."""
     async with session.turn("hm") as turn:
         inside.set()
         await until(lambda: turn.interrupted)
 
 
-async def test_a_block_of_the_library_is_waited_for() -> None:
-    """Until it ends; inside of it one would wait for oneself."""
+async def test_interruption_waits_for_a_turn_block_of_the_library() -> None:
+    """Inside the block it is an error, since it would wait for itself."""
     async with open_session() as session:
         async with session.turn("a") as turn:
             with pytest.raises(InvalidRequest, match="open in this task"):
@@ -127,8 +127,8 @@ async def test_a_block_of_the_library_is_waited_for() -> None:
 
 
 @SHARED
-async def test_a_turn_of_another_server_is_stopped(kind: str, tmp_path: Any) -> None:
-    """Its part is stored there, and cut here; then both go on."""
+async def test_turn_of_another_server_is_stopped(kind: str, tmp_path: Any) -> None:
+    """Its partial reply is stored there and shortened here; then both servers continue."""
     with place(kind, tmp_path) as url:
         async with open_stage(url, openings=2) as ([one, two], stage):
             retry_at_once(one, two)

@@ -1,4 +1,4 @@
-"""Agents that speak in another one's place: in sequence and side by side, what is in the log of it, and what the client sees."""
+"""Workflows of agents, sequential and parallel: their log, and what the client sees."""
 
 from __future__ import annotations
 
@@ -33,11 +33,13 @@ from tests.service.workflow_kit import (
 )
 from tests.stores.servers import place
 
-# -- in sequence -------------------------------------------------------------------
+# -- sequential ----------------------------------------------------------------------
 
 
-async def test_each_of_a_sequence_speaks_and_the_last_ones_reply_is_the_clients() -> None:
-    """One turn; the others' texts end with a call and its result that no client sees; each is told what those before it said."""
+async def test_sequence_returns_the_reply_of_its_last_agent() -> None:
+    """One turn; the other texts are stored as a call and a result that no client sees, and each agent sees the texts
+    before it.
+    """
     lines = {"draft": make_reply("A draft."), "check": make_reply("A check."), "polish": make_reply("Polished.")}
     async with open_workflow_bench(lines, PIPELINE) as desk:
         completion = await desk.ask("Write!", agent="pipeline")
@@ -62,8 +64,8 @@ async def test_each_of_a_sequence_speaks_and_the_last_ones_reply_is_the_clients(
         assert (await desk.hf.store.get(REF)).claim is None
 
 
-async def test_the_next_turn_is_a_whole_sequence_again() -> None:
-    """Each sees its own words of the turn before as its own, and those of the others told to it."""
+async def test_next_turn_runs_the_whole_sequence_again() -> None:
+    """Each agent sees its own text of the turn before as its own, and the others' as quotes."""
     lines = {
         "draft": [make_reply("D1."), make_reply("D2.")],
         "check": [make_reply("C1."), make_reply("C2.")],
@@ -83,8 +85,8 @@ async def test_the_next_turn_is_a_whole_sequence_again() -> None:
         assert [entry.turn_id for entry in await desk.log()] == [0] * 6 + [1] * 6
 
 
-async def test_values_are_passed_on_by_output_key() -> None:
-    """What one has said stands in the instruction of the next, of `temp:` keys in this turn alone."""
+async def test_output_key_passes_values_to_later_agents() -> None:
+    """The output is inserted into later instructions; `temp:` keys last for the turn only."""
     roster = agents(
         Agent(name="pipeline", sequence=("draft", "check", "polish")),
         Agent(name="draft", instruction="I am draft", output_key="text"),
@@ -100,8 +102,8 @@ async def test_values_are_passed_on_by_output_key() -> None:
         assert (await desk.session.info()).state == {"text": "D."}
 
 
-async def test_each_has_its_own_rounds_of_tools() -> None:
-    """The client sees the last one's alone; what stood with the others' calls is no part of the reply."""
+async def test_each_agent_has_its_own_tool_rounds() -> None:
+    """The client sees only those of the last agent; texts next to other agents' calls are not part of the reply."""
     lines = {
         "draft": [make_reply("Let me see.", ("d", "shout", {"text": "x"})), make_reply("A draft.")],
         "check": make_reply("Fine."),
@@ -124,8 +126,8 @@ async def test_each_has_its_own_rounds_of_tools() -> None:
         assert [short(entry) for entry in (await desk.log())[:-1]] == [short(entry) for entry in log[:7]]
 
 
-async def test_the_client_is_told_who_speaks_where_it_asks_for_that() -> None:
-    """Progress of the agents, and nothing of what they say."""
+async def test_progress_names_the_speaking_agent_on_request() -> None:
+    """It contains nothing of what the agents say."""
     lines = {
         "draft": make_reply("Secret draft."),
         "check": make_reply("Secret check."),
@@ -147,8 +149,8 @@ async def test_the_client_is_told_who_speaks_where_it_asks_for_that() -> None:
         assert not any([isinstance(chunk, Progress) async for chunk in respond(plain)])
 
 
-async def test_a_tool_of_the_clients_in_the_middle_is_asked_for_and_gone_on_from() -> None:
-    """The turn ends with the call; with its result the same agent goes on, and those before it are not asked again."""
+async def test_client_tool_in_the_middle_is_returned_and_resumed() -> None:
+    """The turn ends with the call; with its result the same agent continues, and earlier agents are not asked again."""
     lines = {
         "draft": make_reply("A draft."),
         "check": [make_reply("I look.", ("k", "open_door", {})), make_reply("It is open.")],
@@ -172,8 +174,8 @@ async def test_a_tool_of_the_clients_in_the_middle_is_asked_for_and_gone_on_from
         assert await desk.session.verify() == 8
 
 
-async def test_the_same_call_is_told_again_without_what_the_client_was_not_sent() -> None:
-    """A retry by its key: the words beside the call are another agent's to read."""
+async def test_keyed_retry_returns_the_same_call_without_hidden_text() -> None:
+    """The text next to the call is only for the other agents."""
     lines = {
         "draft": make_reply("A draft."),
         "check": make_reply("I look.", ("k", "open_door", {})),
@@ -188,8 +190,8 @@ async def test_the_same_call_is_told_again_without_what_the_client_was_not_sent(
         assert len(desk.model.prompts) == 2
 
 
-async def test_a_call_behind_what_was_said_before_the_workflow_took_over_ends_the_same_reply() -> None:
-    """One head and one role for all chunks of a reply, whoever it is that asks the client."""
+async def test_call_after_a_handover_belongs_to_the_same_reply() -> None:
+    """All chunks of a reply have one header and one role, whichever agent calls the client's tool."""
     roster = agents(Agent(name="chief", instruction="I am chief", sub_agents=("pipeline",)), *PIPELINE.values())
     over = ("t", TRANSFER, {"agent_name": "pipeline"})
     lines = {"chief": make_reply("Over.", over), "draft": make_reply("D.", ("k", "open_door", {}))}
@@ -202,11 +204,11 @@ async def test_a_call_behind_what_was_said_before_the_workflow_took_over_ends_th
         assert [call["id"] for delta in deltas for call in delta.get("tool_calls") or ()] == ["k"]
 
 
-# -- side by side ------------------------------------------------------------------
+# -- parallel ------------------------------------------------------------------------
 
 
-async def test_side_by_side_none_sees_another_and_the_reply_joins_them() -> None:
-    """Each speaks in a branch of its own; the reply has both, in the order of the configuration."""
+async def test_parallel_agents_do_not_see_each_other_and_the_reply_joins_them() -> None:
+    """Each has its own branch; the reply has both, in the order of the configuration."""
     lines = {"hope": make_reply("All is well."), "doubt": make_reply("All is lost.")}
     async with open_workflow_bench(lines, PANEL) as desk:
         completion = await desk.ask("How is it?", agent="panel")
@@ -228,8 +230,8 @@ async def test_side_by_side_none_sees_another_and_the_reply_joins_them() -> None
         assert await desk.session.verify() == 6
 
 
-async def test_their_models_are_called_at_the_same_time() -> None:
-    """Each answers only when the others were asked, too."""
+async def test_parallel_models_are_called_at_the_same_time() -> None:
+    """Each answers only after the others were called too."""
     names = tuple(f"b{at}" for at in range(12))
     roster = agents(
         Agent(name="many", parallel=names), *(Agent(name=name, instruction=f"I am {name}") for name in names)
@@ -255,8 +257,8 @@ async def test_their_models_are_called_at_the_same_time() -> None:
         assert await session.verify() == 2 + 2 * len(names)
 
 
-async def test_results_stand_behind_their_calls_whoever_else_speaks() -> None:
-    """With slow and quick tools in many branches, every unit of the log is whole."""
+async def test_results_follow_their_calls_in_parallel_branches() -> None:
+    """With slow and fast tools in many branches, every unit of the log is complete."""
     names = tuple(f"b{at}" for at in range(8))
     roster = agents(
         Agent(name="many", parallel=names), *(Agent(name=name, instruction=f"I am {name}") for name in names)
@@ -288,8 +290,8 @@ async def test_results_stand_behind_their_calls_whoever_else_speaks() -> None:
             assert mine == [name] * 7
 
 
-async def test_one_that_fails_is_named_and_the_others_go_on() -> None:
-    """Its place says so, in the reply and to whoever speaks next."""
+async def test_failed_agent_is_named_and_the_others_continue() -> None:
+    """The reply and the following agents see a note in its place."""
     async with open_workflow_bench({"hope": make_reply("All is well."), "doubt": DOWN}, PANEL) as desk:
         completion = await desk.ask("go", agent="panel")
         gone = "[agent doubt did not answer: upstream_unavailable]"
@@ -298,8 +300,8 @@ async def test_one_that_fails_is_named_and_the_others_go_on() -> None:
         assert desk.hf.engine.locks.is_empty
 
 
-async def test_where_all_fail_the_turn_fails_with_the_first_error() -> None:
-    """By the order of the configuration; nothing but the user's message is in the log."""
+async def test_turn_fails_with_the_first_error_if_all_agents_fail() -> None:
+    """First by the order of the configuration; the log has only the user's message."""
     other = ModelUnavailable("http://model answered 500: other", status=500)
     async with open_workflow_bench({"hope": DOWN, "doubt": other}, PANEL) as desk:
         with pytest.raises(ModelUnavailable, match="503"):
@@ -309,8 +311,8 @@ async def test_where_all_fail_the_turn_fails_with_the_first_error() -> None:
 
 
 @pytest.mark.parametrize(("whose", "said_by"), [("panel", "panel"), ("hope", "hope"), ("doubt", None)])
-async def test_a_failure_message_stands_in_place_of_the_reply(whose: str, said_by: str | None) -> None:
-    """The workflow's own, else that of the first who failed; that of another one is nobody's."""
+async def test_failure_message_replaces_the_reply(whose: str, said_by: str | None) -> None:
+    """It is the workflow's own, or else that of the first agent that failed."""
     roster = {
         name: Agent(**{**_fields(one), **({"failure_message": "Sorry!"} if name == whose else {})})
         for name, one in PANEL.items()
@@ -335,7 +337,7 @@ def _fields(agent: Agent) -> dict[str, Any]:
     return {name: getattr(agent, name) for name in agent.__struct_fields__}
 
 
-# -- within one another ------------------------------------------------------------
+# -- nested --------------------------------------------------------------------------
 
 NESTED = agents(
     Agent(name="whole", sequence=("plan", "panel", "verdict")),
@@ -352,8 +354,8 @@ NESTED = agents(
 SAYING = {name: make_reply(f"{name}!") for name in ("plan", "hope", "facts", "left", "right", "verdict")}
 
 
-async def test_sequences_and_parallels_within_one_another() -> None:
-    """Each branch is named down to whoever speaks in it; each sees what it should."""
+async def test_nested_sequences_and_parallels() -> None:
+    """Each branch name includes the path to its agent; each agent sees what it should."""
     async with open_workflow_bench(SAYING, NESTED) as desk:
         assert content(await desk.ask("go", agent="whole")) == "verdict!"
         branches = {entry.agent: (entry.metadata or {}).get("branch") for entry in (await desk.log())[1:]}
@@ -373,8 +375,8 @@ async def test_sequences_and_parallels_within_one_another() -> None:
         assert await desk.session.verify() == 12
 
 
-async def test_a_parallel_at_the_end_of_a_sequence_is_the_reply() -> None:
-    """What a branch says that is a workflow itself is what its last ones say; the next turn sees the reply alone."""
+async def test_parallel_at_the_end_of_a_sequence_is_the_reply() -> None:
+    """A branch that is a workflow contributes the text of its last agents; the next turn sees only the reply."""
     roster = {**NESTED, "whole": Agent(name="whole", sequence=("plan", "panel"))}
     async with open_workflow_bench(SAYING, roster) as desk:
         completion = await desk.ask("go", agent="whole")
@@ -389,8 +391,8 @@ async def test_a_parallel_at_the_end_of_a_sequence_is_the_reply() -> None:
 
 
 @SHARED
-async def test_on_every_store(kind: str, tmp_path: Path) -> None:
-    """Branches that write at once, with tools: whole units, one reply, and the next turn goes on from it."""
+async def test_nested_workflow_with_tools_works_on_every_store(kind: str, tmp_path: Path) -> None:
+    """Concurrent branches write complete units and one reply, and the next turn continues from it."""
 
     def lines(name: str) -> list[Any]:
         return [
@@ -410,11 +412,11 @@ async def test_on_every_store(kind: str, tmp_path: Path) -> None:
             assert (await desk.session.info()).claim is None
 
 
-# -- what cannot be --------------------------------------------------------------------
+# -- invalid requests ----------------------------------------------------------------
 
 
-async def test_the_librarys_own_turns_are_refused() -> None:
-    """There one calls the model oneself, and a workflow has several."""
+async def test_session_turn_is_rejected_for_workflows() -> None:
+    """In `session.turn` the caller calls one model, and a workflow has several."""
     async with open_workflow_bench({}, PIPELINE) as desk:
         handle = desk.hf.handle(await desk.session.info(), agent="pipeline")
         with pytest.raises(InvalidRequest, match=r"use session\.send\(\)"):
@@ -430,16 +432,14 @@ async def test_the_librarys_own_turns_are_refused() -> None:
         ({"tools": [{"type": "function", "function": {"name": "shout"}}]}, r"tools\[0\] has the name 'shout'"),
     ],
 )
-async def test_what_one_of_them_cannot_serve_is_refused_before_anything_is_written(
-    body: dict[str, Any], match: str
-) -> None:
+async def test_request_that_one_agent_cannot_serve_is_rejected_before_writing(body: dict[str, Any], match: str) -> None:
     async with open_workflow_bench({}, PIPELINE, shout) as desk:
         with pytest.raises(InvalidRequest, match=match):
             await desk.ask("go", agent="pipeline", body=body)
         assert await desk.log() == []
 
 
-async def test_a_step_that_is_not_there_is_refused_by_name() -> None:
+async def test_unknown_step_is_rejected_by_name() -> None:
     async with open_workflow_bench(
         {}, agents(Agent(name="pipeline", sequence=("draft", "nobody")), Agent(name="draft"))
     ) as desk:

@@ -1,4 +1,4 @@
-"""Workflows that are cut, fail or die on the way: what the log has then, and how the same message again goes on from there."""
+"""Workflows that are cut, fail or crash: the resulting log, and how a retry of the same message continues."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.service.workflow_kit import (
     open_workflow_bench,
 )
 
-# -- cut, and asked again --------------------------------------------------------------
+# -- cut and retried ---------------------------------------------------------------------
 
 
-async def test_a_turn_that_died_goes_on_behind_those_that_are_done() -> None:
-    """The same message again: who has handed over is not asked again, and what it said is what the next ones see."""
+async def test_retry_continues_after_the_finished_agents() -> None:
+    """Agents that finished are not asked again, and their texts are passed on."""
     lines = {
         "draft": make_reply("A draft."),
         "check": [[DOWN], make_reply("A check.")],
@@ -53,8 +53,8 @@ async def test_a_turn_that_died_goes_on_behind_those_that_are_done() -> None:
         assert [entry.agent for entry in await desk.log()] == [None, *["draft"] * 2, *["check"] * 2, "polish"]
 
 
-async def test_the_same_with_a_transcript_and_with_an_idempotency_key() -> None:
-    """However a client asks again, the log has its message once."""
+async def test_retry_works_with_a_transcript_and_with_an_idempotency_key() -> None:
+    """Either way the log has the message once."""
     for fields in ({"mode": "transcript"}, {"idempotency_key": "k", "fingerprint": b"f"}):
         lines = {
             "draft": make_reply("A draft."),
@@ -72,8 +72,8 @@ async def test_the_same_with_a_transcript_and_with_an_idempotency_key() -> None:
                 assert len(desk.model.prompts) == 4
 
 
-async def test_what_arrived_of_one_that_was_cut_is_in_the_log_and_no_client_sees_it() -> None:
-    """It is marked, and that agent speaks again when the turn is asked for again."""
+async def test_partial_text_of_a_cut_agent_is_stored_and_not_sent() -> None:
+    """It is marked, and the agent runs again when the turn is retried."""
     lines = {
         "draft": [[*make_reply("Half a draft.")[:2], DOWN], make_reply("A draft.")],
         "check": make_reply("C."),
@@ -95,8 +95,8 @@ async def test_what_arrived_of_one_that_was_cut_is_in_the_log_and_no_client_sees
         ]
 
 
-async def test_whoever_was_cut_does_not_see_its_own_beginning_when_it_speaks_again() -> None:
-    """A model goes on where it sees its own words last: half of a text would be handed over. What others said stays."""
+async def test_cut_agent_does_not_see_its_partial_text_on_retry() -> None:
+    """A model would continue its own last text and pass on half of it. Texts of other agents stay visible."""
     roster = agents(
         Agent(name="panel", parallel=("doubt", "pair")),
         Agent(name="doubt", instruction="I am doubt"),
@@ -125,8 +125,8 @@ async def test_whoever_was_cut_does_not_see_its_own_beginning_when_it_speaks_aga
         check_units(await desk.log())
 
 
-async def test_another_joined_reply_is_made_of_new_ones() -> None:
-    """A client that asks for another reply by leaving out the last one gets one that everybody has spoken for again."""
+async def test_regenerated_joined_reply_runs_every_agent_again() -> None:
+    """A client asks for another reply by leaving out the last one."""
     lines = {"hope": [make_reply("H1."), make_reply("H2.")], "doubt": [make_reply("D1."), make_reply("D2.")]}
     async with open_workflow_bench(lines, PANEL) as desk:
         await desk.ask("go", agent="panel")
@@ -136,8 +136,8 @@ async def test_another_joined_reply_is_made_of_new_ones() -> None:
 
 
 @pytest.mark.parametrize("how", ["leave", "interrupt"])
-async def test_everybody_stops_when_the_turn_is_cut(how: str) -> None:
-    """In the middle of models and tools of several branches: what had come is in the log, all calls have results, no task is left."""
+async def test_all_branches_stop_when_the_turn_is_cut(how: str) -> None:
+    """During models and tools of several branches: partial text is stored, all calls have results, no task is left."""
     running, never = asyncio.Event(), asyncio.Event()
 
     async def wait() -> str:
@@ -204,7 +204,7 @@ STORY = agents(
 
 
 class Stepping:
-    """A model and a tool that count each step that anything takes, and cut the turn at the one that was asked for."""
+    """A model and a tool that count every step and cut the turn at the requested one."""
 
     name = "stepping"
 
@@ -219,7 +219,7 @@ class Stepping:
         await asyncio.sleep(0)
 
     async def stream(self, request: dict[str, Any], *, headers: Any = None) -> AsyncIterator[dict[str, Any]]:
-        """See `Model.stream`: each calls the tool twice, and answers."""
+        """Stream two tool calls and then an answer, for each agent."""
         await self.step()
         name, called = get_agent(request), any(one["role"] == "tool" for one in request["messages"])
         calls = [] if called or name == "plan" else [(f"{name}-{at}", "work", {"steps": at}) for at in (1, 3)]
@@ -233,8 +233,8 @@ class Stepping:
 
 @settings(max_examples=examples(25), deadline=None)
 @given(at=st.integers(1, 90), leave=st.booleans())
-def test_wherever_it_is_cut_the_log_is_whole_and_the_turn_can_be_asked_again(at: int, leave: bool) -> None:
-    """No call is left open, nobody waits for anybody, no task is left; the same message again is answered."""
+def test_log_is_valid_and_the_turn_can_be_retried_wherever_it_is_cut(at: int, leave: bool) -> None:
+    """No call stays open, nothing blocks, no task is left; the same message again is answered."""
 
     async def work() -> None:
         model = Stepping(at)

@@ -1,4 +1,4 @@
-"""An agent's workspace: its folder and whose it is, a new one, and one that was a repository before."""
+"""The workspace of an agent: its folder and owner, a new one, and one that was a repository before."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from tests.service.workspace_kit import _kept, _one, check_repository, files, gi
 __all__ = ["_kept", "_one"]
 
 
-# -- a new one -----------------------------------------------------------------------
+# -- a new workspace -----------------------------------------------------------------
 
 
-async def test_a_new_one_has_two_files_and_one_commit(one: Workspace) -> None:
+async def test_new_workspace_has_two_files_and_one_commit(one: Workspace) -> None:
     [commit] = (await one.history()).commits
     assert (commit.subject, commit.body) == ("workspace init", "Auto-generated bootstrap commit.")
     assert (commit.author, commit.timestamp_unix) == ("Holdfast <holdfast@localhost>", START // 1000 + 1)
@@ -40,20 +40,20 @@ async def test_a_new_one_has_two_files_and_one_commit(one: Workspace) -> None:
     check_repository(one)
 
 
-async def test_opening_it_again_changes_nothing(one: Workspace, kept: Workspaces) -> None:
+async def test_opening_a_workspace_again_changes_nothing(one: Workspace, kept: Workspaces) -> None:
     before = git(one.folder, "rev-parse", "HEAD")
     await one.open()
     await Workspaces(kept.root, TickingClock()).workspace("default", "writer").open()
     assert git(one.folder, "rev-parse", "HEAD") == before
 
 
-async def test_what_is_not_there_has_no_history_and_is_not_made_by_a_look(kept: Workspaces) -> None:
+async def test_missing_workspace_has_no_history_and_is_not_created_by_reading(kept: Workspaces) -> None:
     workspace = kept.workspace("default", "nobody")
     assert (await workspace.history(include_diff=True)).commits == []
     assert not kept.root.exists()
 
 
-async def test_ignore_and_attributes_files_that_are_there_stay(kept: Workspaces) -> None:
+async def test_existing_ignore_and_attributes_files_are_kept(kept: Workspaces) -> None:
     workspace = kept.workspace("default", "w")
     workspace.folder.mkdir(parents=True)
     (workspace.folder / ".gitignore").write_text("mine\n")
@@ -62,7 +62,7 @@ async def test_ignore_and_attributes_files_that_are_there_stay(kept: Workspaces)
     assert git(workspace.folder, "show", "HEAD:.gitignore") == "mine\n"
 
 
-async def test_a_repository_of_the_folder_itself_is_opened_as_it_is(kept: Workspaces) -> None:
+async def test_existing_repository_is_opened_unchanged(kept: Workspaces) -> None:
     workspace = kept.workspace("default", "w")
     workspace.folder.mkdir(parents=True)
     git(workspace.folder, "init", "-q", "-b", "own/branch")
@@ -78,7 +78,7 @@ async def test_a_repository_of_the_folder_itself_is_opened_as_it_is(kept: Worksp
     check_repository(workspace)
 
 
-async def test_an_empty_repository_gets_its_first_commit(kept: Workspaces) -> None:
+async def test_empty_repository_gets_its_first_commit(kept: Workspaces) -> None:
     workspace = kept.workspace("default", "w")
     workspace.folder.mkdir(parents=True)
     git(workspace.folder, "init", "-q", "-b", "main")
@@ -88,7 +88,7 @@ async def test_an_empty_repository_gets_its_first_commit(kept: Workspaces) -> No
     assert await subjects(workspace) == ["first"]
 
 
-async def test_it_never_commits_to_a_repository_around_it(tmp_path: Path) -> None:
+async def test_enclosing_repository_is_never_committed_to(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "main")
     workspace = Workspaces(tmp_path / "ws", TickingClock()).workspace("default", "w")
     await workspace.write("MEMORY.md", "x")
@@ -98,7 +98,7 @@ async def test_it_never_commits_to_a_repository_around_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("how", ["file", "link", "objects", "refs"])
-async def test_a_repository_that_lies_elsewhere_is_refused(one: Workspace, tmp_path: Path, how: str) -> None:
+async def test_repository_located_outside_the_workspace_is_rejected(one: Workspace, tmp_path: Path, how: str) -> None:
     other = tmp_path / "other"
     git(tmp_path, "init", "-q", "-b", "main", str(other))
     place = one.folder / ".git" / {"file": "", "link": "", "objects": "objects", "refs": "refs"}[how]
@@ -117,10 +117,10 @@ async def test_a_repository_that_lies_elsewhere_is_refused(one: Workspace, tmp_p
 @pytest.mark.parametrize(
     "how", ["branches", "packed branches", "objects of one kind", "alternates", "a branch that is a pipe"]
 )
-async def test_parts_of_another_repository_are_neither_read_nor_moved(
+async def test_parts_of_another_repository_are_neither_read_nor_changed(
     one: Workspace, kept: Workspaces, how: str
 ) -> None:
-    """Whoever can write to `.git` would otherwise see, and change, what another agent or tenant has."""
+    """A writer to `.git` could otherwise see and change the workspace of another agent or tenant."""
     other = kept.workspace("acme", "victim")
     for text in ("forgotten", "theirs"):
         await other.write("MEMORY.md", text)
@@ -150,14 +150,14 @@ async def test_parts_of_another_repository_are_neither_read_nor_moved(
     assert git(other.folder, "rev-parse", "HEAD") == before
 
 
-async def test_one_at_no_branch_is_refused(one: Workspace) -> None:
+async def test_detached_head_is_rejected(one: Workspace) -> None:
     git(one.folder, "checkout", "-q", "--detach")
     await one.write("MEMORY.md", "x")
     with pytest.raises(WorkspaceUnusable, match="git switch"):
         await one.commit("x")
 
 
-async def test_one_whose_objects_are_named_otherwise_is_refused(kept: Workspaces) -> None:
+async def test_sha256_repository_is_rejected(kept: Workspaces) -> None:
     workspace = kept.workspace("default", "w")
     workspace.folder.mkdir(parents=True)
     git(workspace.folder, "init", "-q", "--object-format=sha256")
@@ -165,7 +165,7 @@ async def test_one_whose_objects_are_named_otherwise_is_refused(kept: Workspaces
         await workspace.commit("x")
 
 
-async def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
+async def test_impossible_folder_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     workspace = Workspaces(tmp_path / "file", TickingClock()).workspace("default", "w")
     for work in (workspace.commit("x"), workspace.write("a.md", "x"), workspace.purge()):
@@ -173,7 +173,7 @@ async def test_a_folder_that_cannot_be_is_told(tmp_path: Path) -> None:
             await work
 
 
-# -- whose it is ---------------------------------------------------------------------
+# -- ownership -----------------------------------------------------------------------
 
 HOSTILE = (
     "..",
@@ -196,7 +196,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_a_hostile_name_stays_below_the_root(kept: Workspaces, name: str) -> None:
+def test_hostile_name_stays_below_the_root(kept: Workspaces, name: str) -> None:
     for tenant, agent in (("default", name), (name, "a"), (name, name)):
         folder = kept.workspace(tenant, agent).folder
         assert kept.root in folder.parents
@@ -209,8 +209,8 @@ names = st.sampled_from([*HOSTILE, "default", "a", "@a", "agent", "tenant"]) | s
 
 @given(st.sets(st.tuples(names, names), max_size=8))
 @settings(max_examples=examples(100), deadline=None)
-def test_no_two_share_a_folder_whatever_they_are_called(pairs: set[tuple[str, str]]) -> None:
-    """Also where the file system does not tell capitals apart; and none lies in another one's."""
+def test_no_two_agents_share_a_folder(pairs: set[tuple[str, str]]) -> None:
+    """Also on a file system that ignores case; and no folder is inside another one."""
     kept = Workspaces("/nowhere", TickingClock())
     pairs = {pair for pair in pairs if all(_unicode(name) for name in pair)}
     folders = {Path(str(kept.workspace(*pair).folder).lower()) for pair in pairs}
@@ -234,18 +234,18 @@ def _unicode(name: str) -> bool:
     ],
     ids=["empty", "too long", "no Unicode"],
 )
-def test_what_is_no_name_is_refused(kept: Workspaces, name: str, why: str) -> None:
+def test_invalid_names_are_rejected(kept: Workspaces, name: str, why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
         kept.workspace("default", name)
 
 
-def test_no_agent_is_the_workspace_default(kept: Workspaces) -> None:
+def test_missing_agent_uses_the_default_workspace(kept: Workspaces) -> None:
     assert kept.workspace("default", None) is kept.workspace("default", "default")
     assert kept.workspace("default", None).folder == kept.root / "default"
     assert kept.workspace("acme", "writer").folder == kept.root / "@acme" / "writer"
 
 
 @pytest.mark.parametrize("given_", [{"path": ""}, {"path": "a\0"}, {"on_secret": "redact"}])
-def test_settings_that_cannot_be_are_refused(given_: dict[str, Any]) -> None:
+def test_invalid_settings_are_rejected(given_: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         WorkspaceSettings(**given_)

@@ -1,4 +1,4 @@
-"""What a workspace commits and what it leaves out, byte for byte as it is there, and what is said of it."""
+"""What a workspace commits, byte for byte, what it leaves out, and its commit messages."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["_kept", "_one"]
 # -- commits -------------------------------------------------------------------------
 
 
-async def test_what_changes_is_committed_and_what_does_not_is_not(one: Workspace) -> None:
+async def test_only_changes_are_committed(one: Workspace) -> None:
     (one.folder / "a").write_text("1")
     (one.folder / "deep" / "er").mkdir(parents=True)
     (one.folder / "deep" / "er" / "b").write_text("2")
@@ -44,7 +44,7 @@ async def test_what_changes_is_committed_and_what_does_not_is_not(one: Workspace
     check_repository(one)
 
 
-async def test_a_file_and_a_folder_change_places(one: Workspace) -> None:
+async def test_file_and_folder_can_swap_places(one: Workspace) -> None:
     (one.folder / "x").write_text("1")
     (one.folder / "y").mkdir()
     (one.folder / "y" / "z").write_text("2")
@@ -60,7 +60,7 @@ async def test_a_file_and_a_folder_change_places(one: Workspace) -> None:
     check_repository(one)
 
 
-async def test_what_is_ignored_is_not_committed_and_what_was_committed_is_followed(one: Workspace) -> None:
+async def test_ignored_files_are_not_committed_and_committed_ones_are_tracked(one: Workspace) -> None:
     for name in ("transcripts/s.jsonl", "media/p.png", "a.tmp", "deep/b.swp", ".DS_Store", "notes.md"):
         (one.folder / name).parent.mkdir(exist_ok=True)
         (one.folder / name).write_text("x")
@@ -76,7 +76,7 @@ async def test_what_is_ignored_is_not_committed_and_what_was_committed_is_follow
     assert await one.commit("c") is None
 
 
-async def test_lines_of_texts_end_as_the_attributes_say(one: Workspace) -> None:
+async def test_line_endings_follow_the_attributes(one: Workspace) -> None:
     (one.folder / "a.md").write_bytes(b"1\r\n2\n3\r\n")
     (one.folder / "b.bin").write_bytes(b"1\r\n")
     await one.commit("a")
@@ -86,7 +86,7 @@ async def test_lines_of_texts_end_as_the_attributes_say(one: Workspace) -> None:
     assert await one.commit("b") is None
 
 
-async def test_a_large_file_is_left_out_and_named_and_the_rest_is_committed(one: Workspace) -> None:
+async def test_large_file_is_left_out_and_named_and_the_rest_is_committed(one: Workspace) -> None:
     (one.folder / "large.bin").write_bytes(LARGE)
     (one.folder / "just.bin").write_bytes(LARGE[1:])
     outcome = await one.attempt("a", "why")
@@ -99,7 +99,7 @@ async def test_a_large_file_is_left_out_and_named_and_the_rest_is_committed(one:
     assert (outcome.commit, len(outcome.left_out)) == (None, 1)
 
 
-async def test_a_file_that_outgrows_the_limit_keeps_its_last_version(one: Workspace) -> None:
+async def test_file_that_outgrows_the_limit_keeps_its_last_version(one: Workspace) -> None:
     """It is not recorded as deleted; a deleted one is."""
     for name in ("grows", "goes"):
         (one.folder / name).write_text("small")
@@ -115,7 +115,7 @@ async def test_a_file_that_outgrows_the_limit_keeps_its_last_version(one: Worksp
     assert git(one.folder, "show", "HEAD:grows") == "small again"
 
 
-async def test_links_are_committed_as_links_and_lead_nowhere(one: Workspace, tmp_path: Path) -> None:
+async def test_links_are_committed_as_links_and_not_followed(one: Workspace, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "f").write_text(KEY)
@@ -136,7 +136,7 @@ async def test_links_are_committed_as_links_and_lead_nowhere(one: Workspace, tmp
     check_repository(one)
 
 
-async def test_a_tracked_file_that_is_ignored_behind_a_link_is_not_read(one: Workspace, tmp_path: Path) -> None:
+async def test_tracked_file_that_is_ignored_and_reached_by_a_link_is_not_read(one: Workspace, tmp_path: Path) -> None:
     (one.folder / "dir").mkdir()
     (one.folder / "dir" / "f").write_text("inside")
     await one.commit("a")
@@ -165,7 +165,7 @@ NAMES = [
 ]
 
 
-async def test_names_of_any_bytes_are_committed_as_they_are(one: Workspace) -> None:
+async def test_names_with_any_bytes_are_committed_unchanged(one: Workspace) -> None:
     for name in NAMES:
         (one.folder / os.fsdecode(name)).write_text("x")
     await one.commit("a")
@@ -175,7 +175,7 @@ async def test_names_of_any_bytes_are_committed_as_they_are(one: Workspace) -> N
     check_repository(one)
 
 
-async def test_names_that_a_git_elsewhere_would_take_for_its_own_are_left_out(one: Workspace) -> None:
+async def test_names_that_git_treats_as_its_own_are_left_out(one: Workspace) -> None:
     for name in (".GIT", "git~1", ".git ", ".g\u200cit", "a\\.git", ".git\\b"):
         (one.folder / name).mkdir()
         (one.folder / name / "config").write_text("x")
@@ -202,8 +202,8 @@ async def test_names_that_a_git_elsewhere_would_take_for_its_own_are_left_out(on
     )
 )
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=[HealthCheck.too_slow])
-async def test_what_is_committed_is_what_is_there(versions: list[dict[str, bytes]]) -> None:
-    """Whatever came before it: the newest commit has every small file as it is, and of a large one the last small version."""
+async def test_committed_files_equal_the_files_on_disk(versions: list[dict[str, bytes]]) -> None:
+    """The newest commit has every small file unchanged, and of a large one the last small version."""
     with tempfile.TemporaryDirectory() as root:
         workspace = Workspaces(root, TickingClock()).workspace("default", "w")
         await workspace.open()
@@ -233,7 +233,7 @@ async def test_what_is_committed_is_what_is_there(versions: list[dict[str, bytes
         assert got == expected
 
 
-async def test_a_thousand_files(one: Workspace) -> None:
+async def test_thousand_files_are_committed(one: Workspace) -> None:
     for number in range(1000):
         (one.folder / f"{number}.md").write_text(f"{number}\n")
     await one.commit("many")
@@ -245,7 +245,7 @@ async def test_a_thousand_files(one: Workspace) -> None:
     check_repository(one)
 
 
-async def test_too_many_files_are_refused(one: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_files_are_rejected(one: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.workspace.repository.WORKSPACE_FILES", 5)
     for number in range(5):
         (one.folder / str(number)).write_text("x")
@@ -258,7 +258,7 @@ async def test_too_many_files_are_refused(one: Workspace, monkeypatch: pytest.Mo
     assert await subjects(one) == ["workspace init"]
 
 
-# -- what is said of them ------------------------------------------------------------
+# -- commit messages -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -271,7 +271,7 @@ async def test_too_many_files_are_refused(one: Workspace, monkeypatch: pytest.Mo
         ("# no comment", "# no comment"),
     ],
 )
-async def test_a_subject_is_one_line(one: Workspace, given_: str, subject: str) -> None:
+async def test_subject_is_one_line(one: Workspace, given_: str, subject: str) -> None:
     (one.folder / "a").write_text("1")
     made = await one.commit(given_, "b\x00\x1b\r\nc\n\n\n")
     assert made is not None
@@ -279,12 +279,12 @@ async def test_a_subject_is_one_line(one: Workspace, given_: str, subject: str) 
     assert (await one.history(1)).commits == [made]
 
 
-async def test_a_commit_without_a_subject_is_refused(one: Workspace) -> None:
+async def test_commit_without_a_subject_is_rejected(one: Workspace) -> None:
     with pytest.raises(InvalidRequest, match="needs a subject"):
         await one.commit(" \n\x00")
 
 
-async def test_a_checkpoint_says_when_and_where(one: Workspace) -> None:
+async def test_checkpoint_message_has_time_and_session(one: Workspace) -> None:
     (one.folder / "a").write_text("1")
     made = (await one.checkpoint(None, session_id="s\nagent=evil", user_id="ada")).commit
     assert made is not None

@@ -1,4 +1,6 @@
-"""The git behind a workspace: what nobody can make it run, and what is told where it is missing, old, or hangs."""
+"""The git program behind a workspace: it cannot be made to run anything, and the errors if it is missing, old, or
+hangs.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,13 @@ from tests.service.workspace_kit import _kept, _one, git
 __all__ = ["_kept", "_one"]
 
 
-# -- what nobody can make git do -----------------------------------------------------
+# -- what git cannot be made to do ----------------------------------------------------
 
 
-def trapped(workspace: Workspace, outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the user, the environment, the repository and its hooks name a script that leaves `ran` behind, and other places."""
+def set_traps(workspace: Workspace, outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the user, the environment, the repository and its hooks name a script that creates `ran`, and other
+    places.
+    """
     script = outside / "script"
     script.write_text(f"#!/bin/sh\ntouch {outside / 'ran'}\ncat\n")
     script.chmod(0o755)
@@ -72,10 +76,10 @@ def trapped(workspace: Workspace, outside: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv(name, value)
 
 
-async def test_no_configuration_runs_anything(one: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the user, the system, the environment, the repository, its attributes and its hooks."""
+async def test_git_configuration_runs_nothing(one: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither that of the user, the system, the environment, the repository, its attributes nor its hooks."""
     ran = tmp_path / "ran"
-    trapped(one, tmp_path, monkeypatch)
+    set_traps(one, tmp_path, monkeypatch)
     (one.folder / ".gitattributes").write_text(
         "* filter=evil diff=evil merge=evil -text working-tree-encoding=UTF-16\n"
     )
@@ -100,7 +104,7 @@ async def test_no_configuration_runs_anything(one: Workspace, tmp_path: Path, mo
     assert git(Path("/"), f"--git-dir={one.folder / '.git'}", "cat-file", "-p", "HEAD:a.md") == "mine too\n"
 
 
-async def test_a_git_in_the_workspace_is_not_the_one_that_runs(
+async def test_git_program_inside_the_workspace_is_not_run(
     one: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (one.folder / "git").write_text(f"#!/bin/sh\ntouch {tmp_path / 'ran'}\n")
@@ -110,10 +114,10 @@ async def test_a_git_in_the_workspace_is_not_the_one_that_runs(
     assert not (tmp_path / "ran").exists()
 
 
-# -- there is no git -----------------------------------------------------------------
+# -- missing git ----------------------------------------------------------------------
 
 
-async def test_without_git_the_error_says_what_to_install(kept: Workspaces, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_git_error_says_what_to_install(kept: Workspaces, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = kept.workspace("default", "w")
     with monkeypatch.context() as patch:
         patch.setenv("PATH", "")
@@ -125,7 +129,7 @@ async def test_without_git_the_error_says_what_to_install(kept: Workspaces, monk
 
 
 @pytest.mark.parametrize(("said", "match"), [("git version 2.24.9", "is git 2.24"), ("no", "did not report")])
-async def test_an_old_git_is_refused(
+async def test_old_git_is_rejected(
     kept: Workspaces, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, match: str
 ) -> None:
     (tmp_path / "bin").mkdir()
@@ -136,7 +140,7 @@ async def test_an_old_git_is_refused(
         await kept.workspace("default", "w").open()
 
 
-async def test_a_git_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_hanging_git_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "git").write_text(
         f'#!/bin/sh\n[ "$1" = version ] && echo git version 2.40.1 && exit\necho $$ > {tmp_path}/pid\nexec sleep 600\n'

@@ -1,4 +1,4 @@
-"""Secrets in a workspace: they block the commit, wherever they stand, and are quoted nowhere."""
+"""Secrets in a workspace block the commit, wherever they are, and are quoted nowhere."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.service.workspace_kit import LARGE, _kept, _one, everything, git, sub
 __all__ = ["_kept", "_one"]
 
 
-async def test_a_secret_blocks_the_commit_and_says_where_but_not_which(one: Workspace) -> None:
+async def test_secret_blocks_the_commit_and_the_error_has_only_its_place(one: Workspace) -> None:
     (one.folder / "ok").write_text("1")
     (one.folder / "deep").mkdir()
     (one.folder / "deep" / "notes.md").write_text(f"first\r\nthe key {KEY}\n")
@@ -42,14 +42,14 @@ async def test_a_secret_blocks_the_commit_and_says_where_but_not_which(one: Work
         f"\ufeff{KEY}".encode(),
     ],
 )
-async def test_a_byte_that_is_no_text_hides_no_secret(one: Workspace, data: bytes) -> None:
+async def test_secret_next_to_binary_data_is_found(one: Workspace, data: bytes) -> None:
     (one.folder / "a.bin").write_bytes(data)
     with pytest.raises(SecretBlocked):
         await one.commit("x")
 
 
-async def test_only_what_would_change_is_looked_at(one: Workspace) -> None:
-    """A secret that somebody else has committed is there already; one in an ignored or left out file goes nowhere."""
+async def test_only_changes_are_searched_for_secrets(one: Workspace) -> None:
+    """A secret that another writer committed is stored already; one in an ignored or left out file is not committed."""
     (one.folder / "theirs").write_text(KEY)
     git(one.folder, "add", "theirs")
     git(one.folder, *("-c", "user.name=U", "-c", "user.email=u@example.org", "commit", "-q", "-m", "theirs"))
@@ -60,7 +60,7 @@ async def test_only_what_would_change_is_looked_at(one: Workspace) -> None:
 
 
 @pytest.mark.parametrize("place", ["name", "link", "subject", "body", "left out"])
-async def test_a_secret_stands_nowhere_else_either(one: Workspace, place: str) -> None:
+async def test_secret_in_a_name_link_or_message_is_found(one: Workspace, place: str) -> None:
     if place == "name":
         (one.folder / KEY).write_text("x")
     elif place == "link":
@@ -80,8 +80,8 @@ async def test_a_secret_stands_nowhere_else_either(one: Workspace, place: str) -
     assert KEY.encode() not in everything(one)
 
 
-async def test_what_the_guard_knows_is_a_secret_too(tmp_path: Path) -> None:
-    """Whichever part of it knows it; what it does elsewhere does not matter here."""
+async def test_secrets_known_to_the_guard_block_the_commit(tmp_path: Path) -> None:
+    """Whichever redactor of the guard knows them, and whatever the guard does elsewhere."""
     own = make_redactor(patterns=[Pattern(regex="canary-[0-9]+", label="canary")], rules=())
     for number, guard in enumerate((Guard(own), Guard(None, own, "warn"))):
         workspace = Workspaces(tmp_path / str(number), TickingClock(), guard).workspace("default", "w")
@@ -91,9 +91,7 @@ async def test_what_the_guard_knows_is_a_secret_too(tmp_path: Path) -> None:
                 await workspace.commit("x")
 
 
-async def test_where_secrets_are_only_told_of_they_are_committed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_warn_mode_commits_secrets_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     workspace = Workspaces(tmp_path, TickingClock(), on_secret="warn").workspace("default", "w")
     await workspace.write("MEMORY.md", KEY)
     assert await workspace.commit("x")

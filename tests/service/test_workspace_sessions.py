@@ -1,4 +1,4 @@
-"""Workspaces in the life of sessions: a commit at each end, the tools of agents that name them, configuration."""
+"""Workspaces over the lifecycle of sessions: a commit at each end, the tools of agents that name them, configuration."""
 
 from __future__ import annotations
 
@@ -33,42 +33,42 @@ def made(tmp_path: Path, clock: Clock | None = None, **more: Any) -> Holdfast:
     return Holdfast("sqlite://:memory:", roster=Roster(None, AGENTS), clock=clock or Clock(), workspaces=kept, **more)
 
 
-def of(hf: Holdfast, agent: str | None, tenant: str = "default") -> Workspace:
+def workspace_of(hf: Holdfast, agent: str | None, tenant: str = "default") -> Workspace:
     assert hf.workspaces is not None
     return hf.workspaces.workspace(tenant, agent)
 
 
-async def told(workspace: Workspace) -> list[tuple[str, str]]:
-    """Subjects and bodies but for the first commit."""
+async def commit_messages(workspace: Workspace) -> list[tuple[str, str]]:
+    """Return subjects and bodies of all commits except the first one."""
     return [(commit.subject, commit.body) for commit in (await workspace.history(100)).commits[:-1]]
 
 
 # -- at the end of sessions ----------------------------------------------------------
 
 
-async def test_an_end_commits_the_workspace_of_its_agent_and_no_other(tmp_path: Path) -> None:
+async def test_session_end_commits_only_the_workspace_of_its_agent(tmp_path: Path) -> None:
     async with made(tmp_path) as hf:
         for agent in ("writer", "reader", None):
-            await of(hf, agent).write("MEMORY.md", "x")
+            await workspace_of(hf, agent).write("MEMORY.md", "x")
         session = await hf.session("s1", user_id="ada", agent="writer")
         await session.close()
         await hf.sweep()
         body = "session=s1\nagent=writer\nuser=ada\nreason=close"
-        assert await told(of(hf, "writer")) == [("session-close: s1", body)]
-        assert (await of(hf, "reader").history()).commits == []
-        assert (await of(hf, None).history()).commits == []
+        assert await commit_messages(workspace_of(hf, "writer")) == [("session-close: s1", body)]
+        assert (await workspace_of(hf, "reader").history()).commits == []
+        assert (await workspace_of(hf, None).history()).commits == []
         await (await hf.session("s2")).close()
         await hf.sweep()
-        assert await told(of(hf, None)) == [
+        assert await commit_messages(workspace_of(hf, None)) == [
             ("session-close: s2", "session=s2\nagent=default\nuser=default\nreason=close")
         ]
 
 
-async def test_each_kind_of_end_says_its_reason(tmp_path: Path) -> None:
+async def test_commit_names_the_reason_of_the_end(tmp_path: Path) -> None:
     clock = Clock()
     life = LifeSettings(session_ttl=1000, max_sessions=1)
     async with made(tmp_path, clock, life=life) as hf:
-        workspace = of(hf, "writer")
+        workspace = workspace_of(hf, "writer")
 
         async def ended(name: str) -> None:
             await hf.sweep()
@@ -93,26 +93,26 @@ async def test_each_kind_of_end_says_its_reason(tmp_path: Path) -> None:
     assert last.body.endswith("reason=shutdown")
 
 
-async def test_an_end_without_changes_commits_nothing_and_is_told_once(tmp_path: Path) -> None:
+async def test_session_end_without_changes_commits_nothing(tmp_path: Path) -> None:
     async with made(tmp_path) as hf:
         await (await hf.session("s", agent="writer")).close()
         await hf.sweep()
-        assert [commit.subject for commit in (await of(hf, "writer").history()).commits] == ["workspace init"]
+        assert [commit.subject for commit in (await workspace_of(hf, "writer").history()).commits] == ["workspace init"]
         assert hf.engine.hook_dispatcher.outcomes["workspace_git", "told"] == 1
 
 
-async def test_tenants_have_their_own(tmp_path: Path) -> None:
+async def test_tenants_have_separate_workspaces(tmp_path: Path) -> None:
     async with made(tmp_path) as hf, hf.serve_tenant("acme") as acme:
-        await of(hf, "writer", "acme").write("a.md", "theirs")
-        await of(hf, "writer").write("a.md", "ours")
+        await workspace_of(hf, "writer", "acme").write("a.md", "theirs")
+        await workspace_of(hf, "writer").write("a.md", "ours")
         await (await acme.session("s", agent="writer")).close()
         await acme.sweep()
         await hf.sweep()
-        assert len(await told(of(hf, "writer", "acme"))) == 1
-        assert (await of(hf, "writer").history()).commits == []
+        assert len(await commit_messages(workspace_of(hf, "writer", "acme"))) == 1
+        assert (await workspace_of(hf, "writer").history()).commits == []
 
 
-async def test_without_git_sessions_end_and_it_is_said_once(
+async def test_missing_git_is_logged_once_and_sessions_still_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("PATH", "")
@@ -131,10 +131,10 @@ async def test_without_git_sessions_end_and_it_is_said_once(
     assert "install git" in warnings[0]
 
 
-async def test_a_secret_does_not_hold_up_an_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It is said which file and line; the next end without it commits all."""
+async def test_secret_does_not_prevent_a_session_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The log names the file and the line; the next end without the secret commits everything."""
     async with made(tmp_path) as hf:
-        workspace = of(hf, "writer")
+        workspace = workspace_of(hf, "writer")
         await workspace.write("MEMORY.md", f"a\n{KEY}")
         session = await hf.session("s", agent="writer")
         await hf.delete(SessionRef("default", "s"))
@@ -142,15 +142,15 @@ async def test_a_secret_does_not_hold_up_an_end(tmp_path: Path, caplog: pytest.L
         assert hf.engine.hook_dispatcher.outcomes["workspace_git", "told"] == 1
         assert "MEMORY.md, line 2 (rule aws_access_key)" in caplog.text
         assert KEY not in caplog.text
-        assert await told(workspace) == []
+        assert await commit_messages(workspace) == []
         await workspace.write("MEMORY.md", "a\n")
         session = await hf.session("t", agent="writer")
         await session.close()
         await hf.sweep()
-        assert [subject for subject, _ in await told(workspace)] == ["session-close: t"]
+        assert [subject for subject, _ in await commit_messages(workspace)] == ["session-close: t"]
 
 
-async def test_what_may_be_otherwise_later_is_told_again(tmp_path: Path) -> None:
+async def test_temporary_failure_is_retried(tmp_path: Path) -> None:
     clock = Clock()
     async with made(tmp_path, clock) as hf:
         (tmp_path / "ws").write_text("in the way")
@@ -158,18 +158,18 @@ async def test_what_may_be_otherwise_later_is_told_again(tmp_path: Path) -> None
         await hf.sweep()
         assert hf.engine.hook_dispatcher.outcomes["workspace_git", "failed"] == 1
         (tmp_path / "ws").unlink()
-        await of(hf, "writer").write("a.md", "x")
+        await workspace_of(hf, "writer").write("a.md", "x")
         clock.now += 10_000
         await hf.sweep()
-        assert [subject for subject, _ in await told(of(hf, "writer"))] == ["session-close: s"]
+        assert [subject for subject, _ in await commit_messages(workspace_of(hf, "writer"))] == ["session-close: s"]
 
 
-async def test_a_session_id_breaks_no_line(tmp_path: Path) -> None:
+async def test_session_id_cannot_break_the_commit_message(tmp_path: Path) -> None:
     async with made(tmp_path) as hf:
-        await of(hf, None).write("a.md", "x")
+        await workspace_of(hf, None).write("a.md", "x")
         await (await hf.session("x\nagent=evil\x1b[2J", user_id="u\nreason=none")).close()
         await hf.sweep()
-        [(subject, body)] = await told(of(hf, None))
+        [(subject, body)] = await commit_messages(workspace_of(hf, None))
         assert subject == "session-close: x agent=evil [2J"
         assert body == "session=x agent=evil [2J\nagent=default\nuser=u reason=none\nreason=close"
 
@@ -177,8 +177,8 @@ async def test_a_session_id_breaks_no_line(tmp_path: Path) -> None:
 # -- tools ---------------------------------------------------------------------------
 
 
-async def asked(tmp_path: Path, *calls: tuple[str, Any], write: dict[str, str] | None = None) -> list[Any]:
-    """What the model is told of calls by the agent `writer`."""
+async def call_tools(tmp_path: Path, *calls: tuple[str, Any], write: dict[str, str] | None = None) -> list[Any]:
+    """Return the results of tool calls by the agent `writer`."""
     script = [
         *(make_reply(None, (f"c{at}", name, given)) for at, (name, given) in enumerate(calls)),
         make_reply("done"),
@@ -186,20 +186,20 @@ async def asked(tmp_path: Path, *calls: tuple[str, Any], write: dict[str, str] |
     kept = WorkspaceSettings(path=str(tmp_path / "ws"))
     async with bench(script, agents=AGENTS, workspaces=kept, clock=Clock()) as one:
         for name, text in (write or {}).items():
-            await of(one.hf, "writer").write(name, text)
+            await workspace_of(one.hf, "writer").write(name, text)
         await one.ask("Hi", agent="writer")
-        return [answer(entry.message.text) for entry in await one.log() if entry.message.role == "tool"]
+        return [parse_answer(entry.message.text) for entry in await one.log() if entry.message.role == "tool"]
 
 
-def answer(text: str) -> Any:
+def parse_answer(text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError:
         return text
 
 
-async def test_a_checkpoint_commits_and_one_without_changes_says_so(tmp_path: Path) -> None:
-    first, second, history = await asked(
+async def test_checkpoint_commits_and_reports_if_nothing_changed(tmp_path: Path) -> None:
+    first, second, history = await call_tools(
         tmp_path,
         (CHECKPOINT, {"note": "before the move"}),
         (CHECKPOINT, {}),
@@ -215,16 +215,16 @@ async def test_a_checkpoint_commits_and_one_without_changes_says_so(tmp_path: Pa
     assert "+one" in history["diff"]
 
 
-async def test_a_checkpoint_names_what_it_leaves_out(tmp_path: Path) -> None:
+async def test_checkpoint_names_the_files_it_leaves_out(tmp_path: Path) -> None:
     large = tmp_path / "ws" / "writer" / "large.bin"
     large.parent.mkdir(parents=True)
     large.write_bytes(bytes(WORKSPACE_FILE_BYTES + 1))
-    (first,) = await asked(tmp_path, (CHECKPOINT, {}))
+    (first,) = await call_tools(tmp_path, (CHECKPOINT, {}))
     assert [one["name"] for one in first["left_out"]] == ["large.bin"]
 
 
-async def test_a_history_of_nothing_has_no_diff(tmp_path: Path) -> None:
-    nothing, _, first = await asked(
+async def test_history_with_one_commit_has_no_diff(tmp_path: Path) -> None:
+    nothing, _, first = await call_tools(
         tmp_path, (HISTORY, {"include_diff": True}), (CHECKPOINT, {}), (HISTORY, {"include_diff": True})
     )
     assert nothing == {"commits": []}
@@ -240,18 +240,18 @@ async def test_a_history_of_nothing_has_no_diff(tmp_path: Path) -> None:
         ((CHECKPOINT, {"note": KEY}), "secret"),
     ],
 )
-async def test_wrong_arguments_are_told(tmp_path: Path, call: tuple[str, Any], words: str) -> None:
-    (first,) = await asked(tmp_path, call)
+async def test_wrong_arguments_are_reported(tmp_path: Path, call: tuple[str, Any], words: str) -> None:
+    (first,) = await call_tools(tmp_path, call)
     assert words in str(first)
     assert KEY not in str(first)
 
 
-async def test_another_users_session_is_not_told_of(tmp_path: Path) -> None:
-    """The workspace is the agent's, whoever speaks with it; whose session a commit was made in is theirs to know."""
+async def test_history_hides_the_sessions_of_other_users(tmp_path: Path) -> None:
+    """The workspace belongs to the agent, but the session of a commit is only shown to its user."""
     kept = WorkspaceSettings(path=str(tmp_path / "ws"))
     script = [make_reply(None, ("c", HISTORY, {"include_diff": True})), make_reply("done")]
     async with bench(script, agents=AGENTS, workspaces=kept) as one:
-        workspace = of(one.hf, "writer")
+        workspace = workspace_of(one.hf, "writer")
         await workspace.write("a.md", "1")
         await workspace.checkpoint("marie's plans", session_id="maries-session", user_id="marie")
         await workspace.write("a.md", "2")
@@ -269,8 +269,8 @@ async def test_another_users_session_is_not_told_of(tmp_path: Path) -> None:
         assert "marie" not in result
 
 
-async def test_what_was_promoted_of_a_user_is_not_told_to_another(tmp_path: Path) -> None:
-    """Neither what a dream commits says of it, nor the files of the user's own."""
+async def test_history_hides_promotions_of_other_users(tmp_path: Path) -> None:
+    """Neither the message of a consolidation commit nor the user's own files are shown."""
     script = [make_reply(None, ("c", HISTORY, {"include_diff": True})), make_reply("done")]
     clock, kept = Clock(), WorkspaceSettings(path=str(tmp_path / "ws"))
     async with bench(script, agents=AGENTS, workspaces=kept, clock=clock) as one:
@@ -280,7 +280,7 @@ async def test_what_was_promoted_of_a_user_is_not_told_to_another(tmp_path: Path
             await one.hf.memories.recall(question, user_id="marie")
         await one.hf.memories.settled()
         await one.hf.sweep()
-        history = await of(one.hf, "writer").history(include_diff=True)
+        history = await workspace_of(one.hf, "writer").history(include_diff=True)
         assert "peanuts" in str(history.diff)
         assert any("peanuts" in commit.body for commit in history.commits)
         await one.hf.session("s", agent="writer")  # the first one has ended in these days
@@ -291,7 +291,7 @@ async def test_what_was_promoted_of_a_user_is_not_told_to_another(tmp_path: Path
         assert "marie" not in result.lower()
 
 
-def offered(one: Bench) -> set[str]:
+def offered_tools(one: Bench) -> set[str]:
     return {tool["function"]["name"] for tool in one.model.bodies[-1].get("tools", ())}
 
 
@@ -299,17 +299,17 @@ def offered(one: Bench) -> set[str]:
 async def test_only_agents_that_name_the_tools_have_them(tmp_path: Path, agent: str | None, there: set[str]) -> None:
     async with bench(["ok"], agents=AGENTS, workspaces=WorkspaceSettings(path=str(tmp_path))) as one:
         await one.ask("Hi", agent=agent)
-        assert offered(one) == there
+        assert offered_tools(one) == there
 
 
-async def test_without_workspaces_there_are_no_such_tools() -> None:
+async def test_tools_are_missing_without_workspaces() -> None:
     async with bench(["ok"], agents=AGENTS) as one:
         assert one.hf.workspaces is None
         with pytest.raises(InvalidRequest, match="checkpoint, memory_history do not exist"):
             await one.ask("Hi", agent="writer")
 
 
-async def test_a_tool_of_the_programs_own_stands_in_place_of_one(tmp_path: Path) -> None:
+async def test_custom_tool_replaces_the_built_in_one(tmp_path: Path) -> None:
     def checkpoint() -> str:
         """Do it elsewhere."""
         return "own"
@@ -336,7 +336,7 @@ async def test_a_tool_of_the_programs_own_stands_in_place_of_one(tmp_path: Path)
         ("hooks: {workspace_git: {path: x, on_secret: warn}}", WorkspaceSettings(path="x", on_secret="warn")),
     ],
 )
-def test_what_the_configuration_says_is_what_there_is(text: str, settings: WorkspaceSettings | None) -> None:
+def test_configuration_is_read(text: str, settings: WorkspaceSettings | None) -> None:
     assert build_workspace_settings(load(text, env={"ON": "true"}).hooks.workspace_git) == settings
 
 
@@ -349,20 +349,20 @@ def test_what_the_configuration_says_is_what_there_is(text: str, settings: Works
         ("hooks: {workspace_git: {path: ''}}", "a string that is not empty"),
     ],
 )
-def test_mistakes_are_told(text: str, problem: str) -> None:
+def test_configuration_mistakes_are_reported(text: str, problem: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(text, env={})
     assert problem in "\n".join(caught.value.problems)
 
 
-def test_tools_that_are_off_are_told_of() -> None:
+def test_disabled_tools_are_reported() -> None:
     agents = "agents: {writer: {tools: [checkpoint]}}"
     (warning,) = list_warnings(load(agents, env={}))
     assert warning.endswith("tool 'checkpoint' is disabled, so turns are rejected: enable hooks.workspace_git")
     assert list_warnings(load(f"{agents}\nhooks: {{workspace_git: true}}", env={})) == []
 
 
-async def test_from_a_configuration_to_a_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_configured_workspace_is_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "holdfast.yaml").write_text("hooks: {workspace_git: true}\nagents: {writer: {}}\n")
     assert "hooks.workspace_git.path: workspaces" in show_config(None, {})[0]
@@ -372,5 +372,5 @@ async def test_from_a_configuration_to_a_commit(tmp_path: Path, monkeypatch: pyt
         (folder / "notes.md").write_text("x")
         await (await hf.session("s", agent="writer")).close()
         await hf.sweep()
-        assert [subject for subject, _ in await told(of(hf, "writer"))] == ["session-close: s"]
+        assert [subject for subject, _ in await commit_messages(workspace_of(hf, "writer"))] == ["session-close: s"]
         assert (await hf.store.get(SessionRef("default", "s"))).status == "closed"

@@ -1,4 +1,4 @@
-"""A workspace over time: several who work in it, ends in the middle, its history, what is purged, files by name."""
+"""A workspace over time: concurrent writers, interruptions, history, purging, files by name."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from tests.service.workspace_kit import _kept, _one, check_repository, everythin
 __all__ = ["_kept", "_one"]
 
 
-# -- several at once, and ends in the middle -----------------------------------------
+# -- concurrency and interruptions ----------------------------------------------------
 
 
-async def test_commits_at_once_are_made_one_after_the_other(one: Workspace) -> None:
+async def test_concurrent_commits_are_serialised(one: Workspace) -> None:
     async def change(number: int) -> None:
         await one.write(f"{number}.md", str(number))
         await one.commit(str(number))
@@ -58,7 +58,7 @@ asyncio.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
 """
 
 
-def writer(root: Path, name: str, count: int) -> subprocess.Popen[str]:
+def start_writer(root: Path, name: str, count: int) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-c", WRITER, str(root), name, str(count)],
         stdin=subprocess.PIPE,
@@ -70,16 +70,16 @@ def writer(root: Path, name: str, count: int) -> subprocess.Popen[str]:
     return process
 
 
-def begin(process: subprocess.Popen[str]) -> None:
+def release(process: subprocess.Popen[str]) -> None:
     assert process.stdin is not None
     process.stdin.write("go\n")
     process.stdin.flush()
 
 
 async def test_two_processes_lose_nothing(one: Workspace, kept: Workspaces) -> None:
-    two = [writer(kept.root, name, 15) for name in ("a", "b")]
+    two = [start_writer(kept.root, name, 15) for name in ("a", "b")]
     for process in two:
-        begin(process)
+        release(process)
     for process in two:
         process.communicate()
         assert process.returncode == 0
@@ -88,10 +88,10 @@ async def test_two_processes_lose_nothing(one: Workspace, kept: Workspaces) -> N
 
 
 @pytest.mark.parametrize("after", [1, 4, 7])
-async def test_killed_at_any_moment_the_repository_is_whole(one: Workspace, kept: Workspaces, after: int) -> None:
-    """What was committed stays, nothing is half-committed, and the next commit goes on at once."""
-    process = writer(kept.root, "a", 500)
-    begin(process)
+async def test_repository_is_valid_after_a_kill_at_any_moment(one: Workspace, kept: Workspaces, after: int) -> None:
+    """Committed files stay, nothing is half committed, and the next commit works at once."""
+    process = start_writer(kept.root, "a", 500)
+    release(process)
     assert process.stdout is not None
     for _ in range(after):
         process.stdout.readline()
@@ -109,7 +109,7 @@ async def test_killed_at_any_moment_the_repository_is_whole(one: Workspace, kept
 
 
 @pytest.mark.parametrize("name", ["index.lock", "refs/heads/main.lock", "index.holdfast-part.lock", "HEAD.lock"])
-async def test_locks_that_a_killed_git_left_are_not_in_the_way(one: Workspace, name: str) -> None:
+async def test_stale_locks_of_a_killed_git_do_not_block(one: Workspace, name: str) -> None:
     lock = one.folder / ".git" / name
     lock.write_text("")
     os.utime(lock, (1_000_000_000, 1_000_000_000))
@@ -118,7 +118,7 @@ async def test_locks_that_a_killed_git_left_are_not_in_the_way(one: Workspace, n
     assert lock.exists() is (name in {"index.lock", "HEAD.lock"}), "what is not in the way is not ours to remove"
 
 
-async def test_a_lock_of_somebody_at_work_is_respected(tmp_path: Path) -> None:
+async def test_lock_of_a_running_git_is_respected(tmp_path: Path) -> None:
     workspace = Workspaces(tmp_path, TickingClock()).workspace("default", "w")
     await workspace.write("a.md", "x")
     await workspace.open()
@@ -131,7 +131,7 @@ async def test_a_lock_of_somebody_at_work_is_respected(tmp_path: Path) -> None:
     assert await workspace.commit("x")
 
 
-async def test_a_scratch_folder_that_somebody_else_has_made_is_not_used(one: Workspace, tmp_path: Path) -> None:
+async def test_scratch_folder_created_by_another_user_is_not_used(one: Workspace, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     place = get_scratch_folder(one.folder)
     place.symlink_to(tmp_path / "theirs")
@@ -143,7 +143,7 @@ async def test_a_scratch_folder_that_somebody_else_has_made_is_not_used(one: Wor
         place.unlink()
 
 
-async def test_somebody_who_works_there_for_long_is_told_of(one: Workspace, kept: Workspaces) -> None:
+async def test_long_lock_by_another_process_is_reported(one: Workspace, kept: Workspaces) -> None:
     import fcntl
 
     impatient = Workspaces(kept.root, TickingClock(), wait=0.1).workspace("default", "writer")
@@ -158,10 +158,8 @@ async def test_somebody_who_works_there_for_long_is_told_of(one: Workspace, kept
     assert await impatient.commit("x")
 
 
-async def test_a_commit_of_somebody_else_in_between_is_built_upon(
-    one: Workspace, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A person's git knows nothing of our lock: the branch moves under us."""
+async def test_concurrent_commit_by_another_git_is_built_upon(one: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A person's git does not know our lock, so the branch can move meanwhile."""
     from holdfast.workspace.repository import Repository
 
     listed, times = Repository.list_files, 0
@@ -199,7 +197,7 @@ async def test_many_commits_are_packed(one: Workspace, monkeypatch: pytest.Monke
 # -- history -------------------------------------------------------------------------
 
 
-async def test_history_is_newest_first_and_its_diff_from_the_oldest(one: Workspace) -> None:
+async def test_history_is_newest_first_with_a_diff_from_the_oldest(one: Workspace) -> None:
     assert (await one.history(include_diff=True)).diff is None, "one commit has none"
     for text in ("first", "second"):
         await one.write("a.md", f"{text}\n")
@@ -216,12 +214,12 @@ async def test_history_is_newest_first_and_its_diff_from_the_oldest(one: Workspa
 
 
 @pytest.mark.parametrize("limit", [0, 101, -1, True])
-async def test_a_limit_that_is_none_is_refused(one: Workspace, limit: int) -> None:
+async def test_invalid_limit_is_rejected(one: Workspace, limit: int) -> None:
     with pytest.raises(InvalidRequest, match="from 1 to 100"):
         await one.history(limit)
 
 
-async def test_a_long_diff_says_how_much_is_missing(one: Workspace) -> None:
+async def test_long_diff_says_how_much_is_missing(one: Workspace) -> None:
     (one.folder / "a.txt").write_text("".join(f"line {number}\n" for number in range(60_000)))
     await one.commit("long")
     diff = (await one.history(include_diff=True)).diff
@@ -232,7 +230,7 @@ async def test_a_long_diff_says_how_much_is_missing(one: Workspace) -> None:
     assert more == f"{whole - len(shown) - 1:,} more bytes of this diff are left out]\n"
 
 
-async def test_of_a_very_long_diff_only_so_much_is_counted(one: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_counting_of_a_very_long_diff_is_bounded(one: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.workspace.repository._DRAINED_BYTES", 100_000)
     monkeypatch.setattr("holdfast.workspace.repository.WORKSPACE_DIFF_BYTES", 1000)
     (one.folder / "a.txt").write_text("".join(f"line {number}\n" for number in range(60_000)))
@@ -243,7 +241,7 @@ async def test_of_a_very_long_diff_only_so_much_is_counted(one: Workspace, monke
     assert "more bytes of this diff are left out" in diff
 
 
-async def test_commits_of_others_are_told_as_they_are(one: Workspace) -> None:
+async def test_commits_by_others_are_shown_unchanged(one: Workspace) -> None:
     message = "subject\n\nbody \x1f with\n\nparts\n"
     environment = {
         **os.environ,
@@ -256,8 +254,8 @@ async def test_commits_of_others_are_told_as_they_are(one: Workspace) -> None:
     assert commit.author == "Ü x <u@example.org>"
 
 
-async def test_attributes_do_not_hide_what_changed(one: Workspace) -> None:
-    """Nor hold it up: they are not read."""
+async def test_attributes_cannot_hide_changes_from_the_diff(one: Workspace) -> None:
+    """Attribute files are not read, so a FIFO in their place does not block either."""
     await one.write("a.md", "first\n")
     await one.commit("a")
     (one.folder / ".gitattributes").write_text("* -diff\n")
@@ -272,7 +270,7 @@ async def test_attributes_do_not_hide_what_changed(one: Workspace) -> None:
     assert "+within\n" in diff
 
 
-async def test_a_user_sees_no_files_of_other_users_own(one: Workspace) -> None:
+async def test_user_does_not_see_files_of_other_users(one: Workspace) -> None:
     users = ("ada", "bob", "Ü", "a.b")
     for user in users:
         await one.write(make_user_file_name("MEMORY.md", user), f"of {user}\n")
@@ -292,7 +290,7 @@ async def test_a_user_sees_no_files_of_other_users_own(one: Workspace) -> None:
 # -- purging -------------------------------------------------------------------------
 
 
-async def test_what_is_purged_is_nowhere(one: Workspace) -> None:
+async def test_purged_text_is_nowhere_in_the_repository(one: Workspace) -> None:
     for text in ("forgotten-in-a-commit", "forgotten-before-the-purge"):
         await one.write("MEMORY.md", f"{text}\n")
         await one.commit(f"about {text}", text)
@@ -319,7 +317,7 @@ async def test_what_is_purged_is_nowhere(one: Workspace) -> None:
     assert await one.commit("on")
 
 
-async def test_a_purge_leaves_out_a_secret_and_keeps_configuration_and_hooks(one: Workspace) -> None:
+async def test_purge_leaves_out_a_secret_and_keeps_configuration_and_hooks(one: Workspace) -> None:
     await one.write("MEMORY.md", "old")
     await one.commit("old")
     git(one.folder, "config", "own.key", "value")
@@ -336,7 +334,7 @@ async def test_a_purge_leaves_out_a_secret_and_keeps_configuration_and_hooks(one
 
 
 @pytest.mark.parametrize("how", ["file", "link"])
-async def test_a_repository_that_lies_elsewhere_is_not_purged(one: Workspace, tmp_path: Path, how: str) -> None:
+async def test_repository_located_elsewhere_is_not_purged(one: Workspace, tmp_path: Path, how: str) -> None:
     own, other = one.folder / ".git", tmp_path / "other"
     own.rename(other)
     if how == "file":
@@ -353,7 +351,7 @@ async def test_a_repository_that_lies_elsewhere_is_not_purged(one: Workspace, tm
 
 
 @pytest.mark.parametrize("name", [".git-holdfast-old", ".git-holdfast-new"])
-async def test_what_lies_where_a_purge_works_is_not_in_the_way(one: Workspace, tmp_path: Path, name: str) -> None:
+async def test_leftovers_at_the_purge_location_do_not_block(one: Workspace, tmp_path: Path, name: str) -> None:
     (tmp_path / "theirs").mkdir()
     (one.folder / name).symlink_to(tmp_path / "theirs")
     await one.write("a.md", "x")
@@ -364,8 +362,8 @@ async def test_what_lies_where_a_purge_works_is_not_in_the_way(one: Workspace, t
 
 
 @pytest.mark.parametrize("state", ["new begun", "old away", "new in place", "init"])
-async def test_a_purge_that_was_cut_off_is_put_right(one: Workspace, state: str) -> None:
-    """At each of its steps there is one repository that is whole, and the next work finds it."""
+async def test_interrupted_purge_is_repaired(one: Workspace, state: str) -> None:
+    """At each step there is one complete repository, and the next operation finds it."""
     own, new, old = (one.folder / name for name in (".git", ".git-holdfast-new", ".git-holdfast-old"))
     await one.write("a.md", "x")
     await one.commit("a")
@@ -391,7 +389,7 @@ async def test_a_purge_that_was_cut_off_is_put_right(one: Workspace, state: str)
 # -- files by name -------------------------------------------------------------------
 
 
-async def test_a_file_is_written_whole_for_its_owner_alone(one: Workspace, tmp_path: Path) -> None:
+async def test_file_is_written_atomically_and_private(one: Workspace, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("theirs")
     (one.folder / "MEMORY.md").symlink_to(outside)
@@ -410,17 +408,17 @@ async def test_a_file_is_written_whole_for_its_owner_alone(one: Workspace, tmp_p
     assert files(one) == {".gitignore", ".gitattributes", "MEMORY.md"}
 
 
-def open_files() -> int:
+def count_open_files() -> int:
     return len(list(Path("/dev/fd").iterdir()))
 
 
-async def test_what_is_no_file_is_not_read_and_keeps_nothing_open(one: Workspace) -> None:
+async def test_non_files_are_not_read_and_leave_nothing_open(one: Workspace) -> None:
     (one.folder / "folder.md").mkdir()
     os.mkfifo(one.folder / "pipe.md")
-    before = open_files()
+    before = count_open_files()
     for _ in range(5):
         assert [await one.read(name) for name in ("folder.md", "pipe.md")] == [None, None]
-    assert open_files() == before
+    assert count_open_files() == before
 
 
 @pytest.mark.parametrize(
@@ -442,7 +440,7 @@ async def test_what_is_no_file_is_not_read_and_keeps_nothing_open(one: Workspace
         "ü" * 101,
     ],
 )
-async def test_a_name_that_leads_elsewhere_is_refused(one: Workspace, name: str) -> None:
+async def test_path_out_of_the_workspace_is_rejected(one: Workspace, name: str) -> None:
     before = git(one.folder, "status", "--porcelain")
     for work in (one.write(name, "x"), one.read(name)):
         with pytest.raises(InvalidRequest, match="is not a valid file name in a workspace"):
@@ -450,7 +448,7 @@ async def test_a_name_that_leads_elsewhere_is_refused(one: Workspace, name: str)
     assert git(one.folder, "status", "--porcelain") == before
 
 
-async def test_a_text_that_would_not_be_committed_is_refused(one: Workspace) -> None:
+async def test_text_too_large_to_commit_is_rejected(one: Workspace) -> None:
     with pytest.raises(TooLarge, match="at most 1,048,576"):
         await one.write("MEMORY.md", "x" * (WORKSPACE_FILE_BYTES + 1))
     assert await one.read("MEMORY.md") is None

@@ -1,4 +1,4 @@
-"""What a caller of the library gets wrong is refused at once, by the name of the argument and what would be right."""
+"""Wrong arguments of the library are rejected at once, with the name of the argument and what is allowed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.holdfast import Holdfast
 
 
 @pytest.mark.parametrize("wrong", [5, -0.1, "x", True, float("nan")])
-async def test_an_importance_is_a_number_from_0_to_1(wrong: Any) -> None:
+async def test_importance_must_be_a_number_from_0_to_1(wrong: Any) -> None:
     async with Holdfast("sqlite://:memory:") as hf:
         session = await hf.session("s")
         await session.append("Hello.")
@@ -20,7 +20,7 @@ async def test_an_importance_is_a_number_from_0_to_1(wrong: Any) -> None:
         assert (await session.entries())[0].importance is None
 
 
-async def test_pinned_is_true_or_false() -> None:
+async def test_pinned_must_be_true_or_false() -> None:
     wrong: Any = "no"
     async with Holdfast("sqlite://:memory:") as hf:
         session = await hf.session("s")
@@ -29,7 +29,7 @@ async def test_pinned_is_true_or_false() -> None:
             await session.annotate(0, pinned=wrong)
 
 
-async def test_a_dialect_is_a_known_one() -> None:
+async def test_dialect_must_be_known() -> None:
     wrong: Any = "mistral"
     async with Holdfast("sqlite://:memory:") as hf:
         session = await hf.session("s")
@@ -45,14 +45,14 @@ async def test_a_dialect_is_a_known_one() -> None:
         ({"summarizers": {"none": print}}, r"summarizers\['none'\]: this name means that there is no summarizer"),
     ],
 )
-def test_scorers_and_summarizers_are_functions_that_can_be_asked(given: dict[str, Any], said: str) -> None:
+def test_scorers_and_summarizers_must_be_callable(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRequest, match=said):
         Holdfast("sqlite://:memory:", **given)
 
 
 @pytest.mark.parametrize("wrong", ["abc", [1], 1.5, True])
-async def test_the_tokens_of_a_reply_are_a_whole_number(wrong: Any) -> None:
-    """And nothing is written for a turn that cannot be."""
+async def test_max_tokens_must_be_a_whole_number(wrong: Any) -> None:
+    """Nothing is written for the rejected turn."""
     async with Holdfast("sqlite://:memory:") as hf:
         session = await hf.session("s")
         with pytest.raises(InvalidRequest, match="max_tokens must be a whole number of tokens") as caught:
@@ -80,7 +80,7 @@ async def test_the_tokens_of_a_reply_are_a_whole_number(wrong: Any) -> None:
         ("dreaming", "ConsolidationSettings"),
     ],
 )
-def test_a_setting_of_another_kind_is_refused_by_its_name(name: str, words: str) -> None:
+def test_setting_of_a_wrong_type_is_rejected_by_name(name: str, words: str) -> None:
     wrong: Any = {name: 5}
     with pytest.raises(InvalidRequest, match=f"^{name} must be {words}, not int$") as caught:
         Holdfast("sqlite://:memory:", **wrong)
@@ -88,7 +88,7 @@ def test_a_setting_of_another_kind_is_refused_by_its_name(name: str, words: str)
 
 
 @pytest.mark.parametrize("wrong", [5, None, b"x", ["k"]])
-async def test_state_is_changed_by_a_mapping(wrong: Any) -> None:
+async def test_state_update_must_be_a_mapping(wrong: Any) -> None:
     async with Holdfast("sqlite://:memory:") as hf:
         session = await hf.session("s")
         with pytest.raises(InvalidRequest, match="state must be a mapping of keys to values, not"):
@@ -96,7 +96,7 @@ async def test_state_is_changed_by_a_mapping(wrong: Any) -> None:
 
 
 @pytest.mark.parametrize("wrong", [5, None, "s", ("ada", "s")])
-async def test_a_session_is_deleted_by_its_reference(wrong: Any) -> None:
+async def test_delete_needs_a_session_reference(wrong: Any) -> None:
     async with Holdfast("sqlite://:memory:") as hf:
         await hf.session("s")
         with pytest.raises(InvalidRequest, match="ref must be a SessionRef, not"):

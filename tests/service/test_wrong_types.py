@@ -1,4 +1,4 @@
-"""Every parameter of the library, given a value of each wrong type: an error of Holdfast's, and nothing changes."""
+"""Every parameter of the library, with a value of each wrong type, raises an error of Holdfast and changes nothing."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ METHODS: dict[str, tuple[Method, dict[str, Any]]] = {
 
 
 async def outcome(call: Callable[..., Any], arguments: dict[str, Any]) -> HoldfastError | None:
-    """Return the error of Holdfast's that a call raises; any other one fails the test."""
+    """Return the Holdfast error that a call raises; any other error fails the test."""
     try:
         async with asyncio.timeout(10):
             result = call(**arguments)
@@ -104,10 +104,10 @@ async def outcome(call: Callable[..., Any], arguments: dict[str, Any]) -> Holdfa
 
 
 @pytest.mark.parametrize("name", METHODS)
-async def test_wrong_types_are_errors_of_holdfast(name: str) -> None:
+async def test_wrong_types_raise_holdfast_errors(name: str) -> None:
     method, arguments = METHODS[name]
     async with holdfast.open("sqlite://:memory:") as hf:
-        session = await made_anew(hf)
+        session = await recreate_session(hf)
         for parameter, value in itertools.product(arguments, WRONG):
             before = await session.info()
             given = {**arguments, **({"ref": session.ref} if "ref" in arguments else {}), parameter: value}
@@ -116,14 +116,14 @@ async def test_wrong_types_are_errors_of_holdfast(name: str) -> None:
             if error is not None:
                 assert after == (before,), f"{parameter}={value!r}: {error}"
                 continue
-            for stored in after:  # what was accepted can be read
+            for stored in after:  # accepted input can be read back
                 await hf.export(stored.ref, retired=True, calls=True)
                 await hf.handle(stored).verify()
-            session = await made_anew(hf)
+            session = await recreate_session(hf)
 
 
-async def made_anew(hf: holdfast.Holdfast) -> SessionHandle:
-    """Return the only session of the store, new."""
+async def recreate_session(hf: holdfast.Holdfast) -> SessionHandle:
+    """Recreate and return the only session of the store."""
     for stored in (await hf.sessions()).sessions:
         await hf.delete(stored.ref)
     session = await hf.session("s", user_id="ada")
@@ -140,7 +140,7 @@ SETTINGS = (
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-async def test_settings_of_wrong_types_are_errors_of_holdfast(name: str) -> None:
+async def test_settings_of_wrong_types_raise_holdfast_errors(name: str) -> None:
     for value in (None, *WRONG):
         try:
             async with holdfast.open("sqlite://:memory:", **{name: value}) as hf:
@@ -150,8 +150,8 @@ async def test_settings_of_wrong_types_are_errors_of_holdfast(name: str) -> None
 
 
 @pytest.mark.parametrize("value", ["false", 1, None])
-async def test_a_flag_that_removes_something_is_true_or_false(value: Any) -> None:
-    """A truthy text would replace a session, or a falsy one remove some."""
+async def test_destructive_flags_must_be_true_or_false(value: Any) -> None:
+    """A truthy string would replace a session, and a falsy one delete some."""
     async with holdfast.open("sqlite://:memory:") as hf:
         with pytest.raises(HoldfastError, match="replace must be true or false"):
             await hf.import_({"messages": []}, session_id="s", replace=value)
