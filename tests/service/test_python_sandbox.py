@@ -1,4 +1,4 @@
-"""What holds the Python process in: each way out that is known, tried by code that means ill."""
+"""The sandbox of the Python process: every known way out, tried by hostile code."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def call(number, *args):
 DENIED = {"'PermissionError 1'", "'PermissionError 13'"}
 
 
-async def tried(start: Start, code: str, **limits: Any) -> str:
-    """What an attempt gives, as `repr`."""
+async def run_attempt(start: Start, code: str, **limits: Any) -> str:
+    """Run an attempt and return its result as `repr`."""
     ran = await start(**limits).run(f"{TRY}\n{code}")
     assert ran.status == "success", ran
     assert ran.result is not None
@@ -50,8 +50,8 @@ def names(folder: Path) -> list[str]:
     return [path.name for path in folder.iterdir()]
 
 
-def kernel_says(pid: int | None) -> tuple[dict[str, str], list[str]]:
-    """What the kernel knows of a process: its status, and its limits."""
+def read_kernel_status(pid: int | None) -> tuple[dict[str, str], list[str]]:
+    """Return the status and the limits that the kernel reports for a process."""
     status = Path(f"/proc/{pid}/status").read_text().splitlines()
     limits = Path(f"/proc/{pid}/limits").read_text().splitlines()
     return dict(line.split(":\t", 1) for line in status if ":\t" in line), limits
@@ -59,7 +59,7 @@ def kernel_says(pid: int | None) -> tuple[dict[str, str], list[str]]:
 
 @sandboxed
 class TestReading:
-    """Files of others."""
+    """Reading files of others."""
 
     @pytest.mark.parametrize(
         "path",
@@ -92,7 +92,7 @@ class TestReading:
         other = start("other")
         await other.run("open('file', 'w').write('secret')")
         path = path.format(parent=os.getpid(), home=Path.home(), test=__file__)
-        found = await tried(start, f"attempt(lambda: open({path!r}, 'rb').read())")
+        found = await run_attempt(start, f"attempt(lambda: open({path!r}, 'rb').read())")
         assert found in DENIED | {"'FileNotFoundError 2'", "'OSError 6'"}
         if os.path.exists(path):  # noqa: ASYNC240, PTH110 - short
             assert found in DENIED | {"'OSError 6'"}
@@ -100,9 +100,9 @@ class TestReading:
     @pytest.mark.parametrize(
         "path", ["/", "..", "/etc", "/home", "/root", "/tmp", "/proc", "/usr", "/var", "/dev", "../other"]
     )
-    async def test_folders_cannot_be_listed(self, start: Start, tmp_path: Path, path: str) -> None:
+    async def test_other_folders_cannot_be_listed(self, start: Start, tmp_path: Path, path: str) -> None:
         (tmp_path / "other").mkdir()
-        assert await tried(start, f"attempt(lambda: os.listdir({path!r}))") in DENIED
+        assert await run_attempt(start, f"attempt(lambda: os.listdir({path!r}))") in DENIED
 
     async def test_links_do_not_help(self, start: Start, tmp_path: Path) -> None:
         (tmp_path / "secret").write_text("x")
@@ -110,15 +110,13 @@ class TestReading:
             "os.symlink('../secret', 's')\nos.symlink('..', 'd')\n"
             "[attempt(lambda: open('s').read()), attempt(lambda: open('d/secret').read()), attempt(lambda: os.link('../secret', 'l'))]"
         )
-        assert await tried(start, code) == "['PermissionError 13', 'PermissionError 13', 'OSError 18']"
+        assert await run_attempt(start, code) == "['PermissionError 13', 'PermissionError 13', 'OSError 18']"
 
-    async def test_the_environment_holds_nothing_of_the_servers(
-        self, start: Start, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    async def test_environment_has_nothing_of_the_servers(self, start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
         monkeypatch.setenv("PYTHONPATH", "/canary")
         monkeypatch.setenv("PYTHONSTARTUP", "/canary")
-        found = await tried(
+        found = await run_attempt(
             start, "[sorted(os.environ), 'canary' in str(dict(os.environ)) + str(sys.path) + str(sys.argv)]"
         )
         assert found.endswith("False]")
@@ -127,23 +125,23 @@ class TestReading:
     @pytest.mark.parametrize(
         ("theirs", "its"), [(":/opt/lib", "/opt/lib"), ("lib:/opt/lib:.", "/opt/lib"), (":", None)]
     )
-    async def test_libraries_are_never_looked_for_in_the_folder(
+    async def test_libraries_are_never_loaded_from_the_folder(
         self, start: Start, monkeypatch: pytest.MonkeyPatch, theirs: str, its: str | None
     ) -> None:
         monkeypatch.setenv("LD_LIBRARY_PATH", theirs)
-        assert await tried(start, "str(os.environ.get('LD_LIBRARY_PATH'))") == repr(str(its))
+        assert await run_attempt(start, "str(os.environ.get('LD_LIBRARY_PATH'))") == repr(str(its))
 
-    async def test_nothing_that_is_open_is_inherited(self, start: Start, tmp_path: Path) -> None:
+    async def test_open_files_are_not_inherited(self, start: Start, tmp_path: Path) -> None:
         with (tmp_path / "secret").open("w") as file:
             os.set_inheritable(file.fileno(), True)
             high = fcntl.fcntl(file.fileno(), fcntl.F_DUPFD, 90)
             os.set_inheritable(high, True)
             try:
-                assert await tried(start, OPEN) == "[0, 1, 2, 200, 201, 202, 203, 204]"
+                assert await run_attempt(start, OPEN) == "[0, 1, 2, 200, 201, 202, 203, 204]"
             finally:
                 os.close(high)
 
-    def test_nor_under_uvloop(self, tmp_path: Path) -> None:
+    def test_open_files_are_not_inherited_under_uvloop(self, tmp_path: Path) -> None:
         async def work() -> str | None:
             process = PythonProcess(tmp_path / "w", ProcessLimits())
             try:
@@ -155,7 +153,7 @@ class TestReading:
             os.set_inheritable(file.fileno(), True)
             assert runner.run(work()) == "[0, 1, 2, 200, 201, 202, 203, 204]"
 
-    async def test_what_lies_beside_the_library_of_a_virtual_environment_is_hidden(
+    async def test_files_next_to_the_library_of_a_virtual_environment_are_hidden(
         self, start: Start, tmp_path: Path
     ) -> None:
         made = tmp_path / "project"
@@ -180,7 +178,7 @@ def is_open(fd):
 
 @sandboxed
 class TestWriting:
-    """Files of others, and of the system."""
+    """Writing files of others, and of the system."""
 
     @pytest.mark.parametrize(
         "attempt",
@@ -214,32 +212,34 @@ class TestWriting:
     async def test_cannot_be_changed(self, start: Start, tmp_path: Path, attempt: str) -> None:
         (tmp_path / "theirs").write_text("theirs")
         attempt = attempt.format(parent=os.getpid())
-        found = await tried(start, f"open('mine', 'w').close()\nattempt(lambda: {attempt})")
+        found = await run_attempt(start, f"open('mine', 'w').close()\nattempt(lambda: {attempt})")
         assert found in DENIED | {"'OSError 18'", "'OSError 95'", "'OSError 16'"}
         assert (tmp_path / "theirs").read_text() == "theirs"
         assert sorted(names(tmp_path)) == ["theirs", "work"]
 
-    async def test_rights_and_times_of_others_stay(self, start: Start, tmp_path: Path) -> None:
+    async def test_modes_and_times_of_other_files_cannot_be_changed(self, start: Start, tmp_path: Path) -> None:
         theirs = tmp_path / "theirs"
         theirs.write_text("theirs")
         before = theirs.stat()
-        await tried(
+        await run_attempt(
             start,
             "os.chmod('../theirs', 0)\nos.utime('../theirs', (1, 1))\nos.chown('../theirs', 1, 1)\nos.chmod(os.__file__, 0)\n1",
         )
         after = theirs.stat()
         assert (after.st_mode, after.st_uid, after.st_mtime_ns) == (before.st_mode, before.st_uid, before.st_mtime_ns)
 
-    async def test_attributes_of_others_stay(self, start: Start) -> None:
-        """Of a file that is open for reading: FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY."""
+    async def test_attributes_of_other_files_cannot_be_changed(self, start: Start) -> None:
+        """Of a file opened for reading: FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR, FS_IOC_ENABLE_VERITY."""
         code = "import fcntl\nfile = os.open(os.__file__, os.O_RDONLY)\n"
         numbers = "(0x40086602, 0x401c5820, 0x40806685)"
-        found = await tried(start, f"{code}[attempt(lambda: fcntl.ioctl(file, n, bytes(128))) for n in {numbers}]")
+        found = await run_attempt(
+            start, f"{code}[attempt(lambda: fcntl.ioctl(file, n, bytes(128))) for n in {numbers}]"
+        )
         assert found == str(["PermissionError 1"] * 3)
 
     @pytest.mark.parametrize("flags", ["os.O_NONBLOCK", "os.O_DIRECT | os.O_NONBLOCK", "os.O_ASYNC"])
-    async def test_flags_of_all_descriptors_end_nothing(self, start: Start, flags: str) -> None:
-        """Those on which the process hears of calls, and answers them, are made to block again."""
+    async def test_changing_the_flags_of_all_descriptors_breaks_nothing(self, start: Start, flags: str) -> None:
+        """The descriptors for calls and answers are set to block again."""
         process = start()
         ran = await process.run(
             f"kept, large = 5, 'x' * 300_000\nimport fcntl, os\nfor n in range(256):\n    try: fcntl.fcntl(n, fcntl.F_SETFL, {flags})\n    except OSError: pass\nlarge"
@@ -248,7 +248,7 @@ class TestWriting:
         ran = await process.run("kept")
         assert (ran.status, ran.result, ran.restarted) == ("success", "5", False)
 
-    async def test_the_server_reads_output_by_flags_of_its_own(self, start: Start) -> None:
+    async def test_server_reads_output_with_its_own_flags(self, start: Start) -> None:
         process = start()
         ran = await process.run(
             "import fcntl, os\nfor n in range(256):\n    try: fcntl.fcntl(n, fcntl.F_SETFL, os.O_DIRECT | os.O_NONBLOCK)\n    except OSError: pass"
@@ -258,7 +258,7 @@ class TestWriting:
         for output in process._worker._outputs:
             assert not fcntl.fcntl(output, fcntl.F_GETFL) & (os.O_DIRECT | os.O_NONBLOCK)
 
-    async def test_its_folder_stays_when_it_removes_all(self, start: Start, tmp_path: Path) -> None:
+    async def test_folder_is_kept_when_the_code_removes_everything(self, start: Start, tmp_path: Path) -> None:
         process = start()
         await process.run(
             "import shutil, os\nopen('x', 'w').close()\nshutil.rmtree(os.environ['HOME'], ignore_errors=True)"
@@ -269,9 +269,9 @@ class TestWriting:
 
 @sandboxed
 class TestNetwork:
-    """Nobody is reached."""
+    """No network access."""
 
-    async def test_a_server_on_this_machine_cannot_be_reached(self, start: Start) -> None:
+    async def test_local_server_cannot_be_reached(self, start: Start) -> None:
         reached = []
         server = await asyncio.start_server(lambda reader, writer: reached.append(writer), "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
@@ -279,7 +279,7 @@ class TestNetwork:
             f"import urllib.request\n[attempt(lambda: socket.create_connection(('127.0.0.1', {port}), 2)), "
             f"attempt(lambda: urllib.request.urlopen('http://127.0.0.1:{port}', timeout=2))]"
         )
-        assert await tried(start, code) == "['PermissionError 1', 'URLError None']"
+        assert await run_attempt(start, code) == "['PermissionError 1', 'URLError None']"
         server.close()
         await server.wait_closed()
         assert reached == []
@@ -299,13 +299,13 @@ class TestNetwork:
             "socket.socketpair()[0].listen()",
         ],
     )
-    async def test_there_are_no_sockets(self, start: Start, attempt: str) -> None:
-        assert await tried(start, f"attempt(lambda: {attempt})") == "'PermissionError 1'"
+    async def test_sockets_cannot_be_created(self, start: Start, attempt: str) -> None:
+        assert await run_attempt(start, f"attempt(lambda: {attempt})") == "'PermissionError 1'"
 
 
 @sandboxed
 class TestProcesses:
-    """Neither new ones, nor those of others."""
+    """No new processes, and no access to others."""
 
     @pytest.mark.parametrize(
         "attempt",
@@ -332,35 +332,35 @@ class TestProcesses:
         ],
     )
     async def test_cannot_be_had(self, start: Start, attempt: str) -> None:
-        assert await tried(start, f"attempt(lambda: {attempt.format(group=os.getpgrp())})") in DENIED
+        assert await run_attempt(start, f"attempt(lambda: {attempt.format(group=os.getpgrp())})") in DENIED
 
-    async def test_a_fork_bomb_is_an_error(self, start: Start) -> None:
+    async def test_fork_bomb_raises_an_error(self, start: Start) -> None:
         ran = await start().run("import os\nwhile True: os.fork()")
         assert ran.exception is not None
         assert ran.exception.endswith("PermissionError: [Errno 1] Operation not permitted")
 
-    async def test_a_shell_is_not_there(self, start: Start) -> None:
-        found = await tried(start, "os.system('touch made')")
+    async def test_shell_cannot_be_started(self, start: Start) -> None:
+        found = await run_attempt(start, "os.system('touch made')")
         assert found != "0"
-        assert await tried(start, "os.listdir('.')") == "['.tmp']"
+        assert await run_attempt(start, "os.listdir('.')") == "['.tmp']"
 
-    async def test_it_may_signal_itself(self, start: Start) -> None:
+    async def test_process_may_signal_itself(self, start: Start) -> None:
         assert (
-            await tried(
+            await run_attempt(
                 start,
                 "import signal\nhit = []\nsignal.signal(12, lambda *_: hit.append(1))\nos.kill(os.getpid(), 12)\nhit",
             )
             == "[1]"
         )
 
-    async def test_the_parent_lives(self, start: Start) -> None:
-        await tried(start, "import signal\n[attempt(lambda: os.kill(os.getppid(), n)) for n in (9, 15, 19)]")
+    async def test_parent_cannot_be_killed(self, start: Start) -> None:
+        await run_attempt(start, "import signal\n[attempt(lambda: os.kill(os.getppid(), n)) for n in (9, 15, 19)]")
         assert is_there(os.getpid())
 
-    async def test_the_system_calls_that_are_refused_are(self, start: Start) -> None:
+    async def test_denied_system_calls_are_refused(self, start: Start) -> None:
         numbers = {name: both[HERE] for name, both in seccomp.DENIED.items() if both[HERE] >= 0}
         code = f"{{name: call(number, 0, 0, 0, 0, 0, 0) for name, number in {numbers}.items()}}"
-        assert eval(await tried(start, code)) == dict.fromkeys(numbers, -errno.EPERM)
+        assert eval(await run_attempt(start, code)) == dict.fromkeys(numbers, -errno.EPERM)
 
     @pytest.mark.parametrize(
         ("call", "answer"),
@@ -371,7 +371,7 @@ class TestProcesses:
             ("call(9999)", -errno.ENOSYS),
             ("call(436, 1000, 1000, 2)", -errno.EPERM),
             ("call(436, 1000, 1000, 0)", 0),
-            (f"call({seccomp.CLONE[HERE]}, 0x10b00, 0, 0, 0, 0)", -errno.EPERM),  # a thread with open files of its own
+            (f"call({seccomp.CLONE[HERE]}, 0x10b00, 0, 0, 0, 0)", -errno.EPERM),  # a thread with its own open files
             (f"call({seccomp.PRCTL[HERE]}, 4, 0, 0, 0, 0)", -errno.EPERM),
             (f"call({seccomp.NOTHING['sync'][HERE]})", 0),
             ("attempt(lambda: os.listxattr('/etc/shadow'))", f"'OSError {errno.EOPNOTSUPP}'"),
@@ -386,13 +386,15 @@ class TestProcesses:
             (f"call({seccomp.OWN_SIGNALS['tgkill'][HERE]}, os.getppid(), os.getppid(), 0)", -errno.EPERM),
         ],
     )
-    async def test_so_are_others_by_their_arguments(self, start: Start, call: str, answer: object) -> None:
-        assert await tried(start, call) == str(answer)
+    async def test_other_system_calls_are_refused_by_their_arguments(
+        self, start: Start, call: str, answer: object
+    ) -> None:
+        assert await run_attempt(start, call) == str(answer)
 
-    async def test_the_kernel_says_the_same(self, start: Start) -> None:
+    async def test_kernel_status_confirms_the_sandbox(self, start: Start) -> None:
         process = start(memory=700 << 20)
         await process.run("1")
-        status, limits = kernel_says(process.pid)
+        status, limits = read_kernel_status(process.pid)
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
         assert {status[name] for name in ("CapInh", "CapPrm", "CapEff", "CapAmb")} == {"0" * 16}
         found = {line[:26].strip(): line[26:].split()[:2] for line in limits[1:]}
@@ -404,7 +406,7 @@ class TestProcesses:
 
 @sandboxed
 class TestWhatWorks:
-    """What code is written for."""
+    """What legitimate code needs."""
 
     @pytest.mark.parametrize(
         "code",
@@ -432,14 +434,14 @@ class TestWhatWorks:
 
 
 class TestWhere:
-    """Where it can be held in, and where not."""
+    """Systems with and without sandbox support."""
 
-    def test_what_there_is_is_told(self) -> None:
+    def test_available_features_are_detected(self) -> None:
         found = detect_sandbox()
         assert found.limits == (os.name == "posix")
         assert Sandbox(landlock=3, seccomp=True, limits=True).missing == ()
 
-    def test_what_is_missing_is_said(self) -> None:
+    def test_missing_features_are_named(self) -> None:
         said = Sandbox(limits=True).missing
         assert [line.partition(" (")[0] for line in said] == [
             "files outside the work folder can be read and written",
@@ -450,7 +452,7 @@ class TestWhere:
     @pytest.mark.parametrize(
         "held", [Sandbox(limits=True), Sandbox(landlock=7, limits=True), Sandbox(seccomp=True, limits=True)]
     )
-    async def test_it_does_not_start_where_something_is(
+    async def test_process_does_not_start_if_a_feature_is_missing(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, held: Sandbox
     ) -> None:
         monkeypatch.setattr(process_module, "detect_sandbox", lambda: held)
@@ -464,14 +466,14 @@ class TestWhere:
         await process.close()
 
     @sandboxed
-    async def test_the_process_says_what_holds_it(self, start: Start) -> None:
+    async def test_process_reports_its_sandbox(self, start: Start) -> None:
         process = start()
         await process.run("1")
         assert process._worker is not None
         assert process._worker.sandbox == detect_sandbox()
 
     @pytest.mark.parametrize("machine", [0, 1])
-    def test_no_number_stands_for_two_things(self, machine: int) -> None:
+    def test_system_call_numbers_are_unique(self, machine: int) -> None:
         groups = (seccomp.DENIED, seccomp.UNKNOWN, seccomp.NOTHING, seccomp.UNSUPPORTED, seccomp.OWN_SIGNALS)
         numbers = [both[machine] for group in groups for both in group.values() if both[machine] >= 0]
         numbers += [both[machine] for both in (seccomp.CLONE, seccomp.SOCKETPAIR, seccomp.PRLIMIT, seccomp.FCNTL)]

@@ -1,4 +1,4 @@
-"""The tool `python` in turns: whom it is offered to, what becomes of its calls, and what the model is told of them."""
+"""The tool `python` in turns: which agents are offered it, how its calls run, and what the model gets back."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tests.service.scripted_model import REF
 from tests.service.tools_kit import bench, content, make_reply, shout
 from tests.waiting import until
 
-# -- who has it ----------------------------------------------------------------
+# -- availability ---------------------------------------------------------------
 
 
-async def test_whom_it_is_offered_to(tmp_path: Path) -> None:
-    """Agents that name no tools, and those that name it; beside the tools of a program."""
+async def test_tool_is_offered_to_agents_with_it_or_without_a_tool_list(tmp_path: Path) -> None:
+    """In addition to the tools of the application."""
     agents = {
         "free": Agent(name="free"),
         "named": Agent(name="named", tools=("python",)),
@@ -39,15 +39,15 @@ async def test_whom_it_is_offered_to(tmp_path: Path) -> None:
         assert offered == {"free": ["shout", "python"], "named": ["python"], "other": ["shout"], "none": []}
 
 
-async def test_off_it_is_left_out() -> None:
-    """An agent may name it all the same: it has the others."""
+async def test_disabled_tool_is_left_out() -> None:
+    """An agent may still name it, and has its other tools."""
     async with bench(["x"], shout, agents={"a": Agent(name="a", tools=("python", "shout"))}) as desk:
         assert content(await desk.ask("hi", agent="a")) == "x"
         assert [tool["function"]["name"] for tool in desk.model.bodies[0]["tools"]] == ["shout"]
 
 
-def test_the_model_is_told_the_limits(tmp_path: Path) -> None:
-    """With their numbers as they are set; its time limit here lies above its own."""
+def test_tool_description_states_the_limits(tmp_path: Path) -> None:
+    """With the configured numbers; the time limit of the tool call is above its own."""
     given = settings(tmp_path, timeout=7.5, memory=256 << 20, max_output=2048, max_file=1 << 20, max_files=3)
     tool = Holdfast(python=given).roster.tools.tools["python"]
     for words in ("7.5 s", "256 MiB of memory", "2 KiB of its output", "at most 3 a call, 1 MiB each", "no network"):
@@ -58,7 +58,7 @@ def test_the_model_is_told_the_limits(tmp_path: Path) -> None:
     assert tool.timeout == get_max_seconds(given) > given.timeout + 3
 
 
-def test_settings_that_are_none_and_a_second_tool_of_its_name_are_refused() -> None:
+def test_wrong_settings_and_a_second_tool_named_python_are_rejected() -> None:
     wrong: Any = {"timeout": 3}
     with pytest.raises(InvalidRequest, match="PythonSettings"):
         Holdfast(python=wrong)
@@ -70,8 +70,8 @@ def test_settings_that_are_none_and_a_second_tool_of_its_name_are_refused() -> N
         Holdfast(tools=[python], python=settings(Path("x")))
 
 
-async def test_nothing_starts_before_it_is_used(tmp_path: Path) -> None:
-    """And nothing is left of it."""
+async def test_nothing_starts_before_the_first_call(tmp_path: Path) -> None:
+    """And nothing is left afterwards."""
     async with open_python_bench(["hello"], tmp_path) as (desk, stage):
         await desk.ask("hi")
         assert stage.processes == []
@@ -82,8 +82,8 @@ async def test_nothing_starts_before_it_is_used(tmp_path: Path) -> None:
 # -- calls ---------------------------------------------------------------------
 
 
-async def test_state_is_kept_from_call_to_call_and_turn_to_turn(tmp_path: Path) -> None:
-    """One process, whose calls of one message come one after the other."""
+async def test_state_is_kept_between_calls_and_turns(tmp_path: Path) -> None:
+    """One process runs the calls of a message one after the other."""
     script = [code("x 0", "x 1", "x 2"), code("x 3"), make_reply("Done."), code("x 4"), make_reply("Done.")]
     async with open_python_bench(script, tmp_path) as (desk, stage):
         await desk.ask("go")
@@ -96,7 +96,7 @@ async def test_state_is_kept_from_call_to_call_and_turn_to_turn(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("arguments", [{}, {"code": 1}, {"code": ""}, {"code": "x", "more": 1}, '{"code": ', "[]"])
-async def test_wrong_arguments_are_told_and_nothing_starts(tmp_path: Path, arguments: Any) -> None:
+async def test_wrong_arguments_are_reported_and_nothing_starts(tmp_path: Path, arguments: Any) -> None:
     async with open_python_bench([make_reply(None, ("a", "python", arguments)), make_reply("Sorry.")], tmp_path) as (
         desk,
         stage,
@@ -106,15 +106,15 @@ async def test_wrong_arguments_are_told_and_nothing_starts(tmp_path: Path, argum
         assert stage.processes == []
 
 
-async def test_code_that_is_too_long_is_told_with_the_limit(tmp_path: Path) -> None:
+async def test_oversized_code_is_reported_with_the_limit(tmp_path: Path) -> None:
     async with open_python_bench([code("x" * (1 << 20) + "y"), make_reply("Sorry.")], tmp_path) as (desk, stage):
         await desk.ask("go")
         assert "1,048,576 bytes" in (await results(desk))[0]["error"]
         assert stage.processes == []
 
 
-async def test_all_busy_is_a_result_and_no_error(tmp_path: Path) -> None:
-    """The turn goes on: the model may try again, or tell."""
+async def test_busy_processes_give_a_result_and_no_error(tmp_path: Path) -> None:
+    """The turn continues, and the model may try again."""
     async with open_python_bench([code("x"), make_reply("Later.")], tmp_path, python={"max_sessions": 1}) as (
         desk,
         stage,
@@ -129,8 +129,8 @@ async def test_all_busy_is_a_result_and_no_error(tmp_path: Path) -> None:
         assert stage.ran == []
 
 
-async def test_whoever_goes_has_it_cancelled(tmp_path: Path) -> None:
-    """The running code is given up, its result says so, and the next call finds the process."""
+async def test_cancelled_turn_cancels_the_running_code(tmp_path: Path) -> None:
+    """The result says so, and the next call uses the same process."""
     async with open_python_bench([code("hold one"), code("x"), make_reply("Done.")], tmp_path) as (desk, stage):
         task = asyncio.create_task(desk.ask("go"))
         await until(lambda: stage.ran)
@@ -143,8 +143,8 @@ async def test_whoever_goes_has_it_cancelled(tmp_path: Path) -> None:
         assert bare((await results(desk))[-1]) == {"status": "success", "result": "2"}
 
 
-async def test_a_long_result_is_cut_where_it_hurts_least(tmp_path: Path) -> None:
-    """By the tool itself, so that what the model gets is whole JSON."""
+async def test_long_result_is_cut_and_stays_valid_json(tmp_path: Path) -> None:
+    """The tool itself cuts it."""
     script = [code("files " + " ".join(f"no-{at}" for at in range(200))), make_reply("Done.")]
     python = {"max_files": 1000}
     async with open_python_bench(script, tmp_path, python=python, limits=ToolLimits(result=1024)) as (desk, _):
@@ -153,8 +153,8 @@ async def test_a_long_result_is_cut_where_it_hurts_least(tmp_path: Path) -> None
         assert len(found["not_kept"]) + found["more_not_kept"] == 200
 
 
-async def test_secrets_do_not_pass(tmp_path: Path) -> None:
-    """Output goes through the guard as any result does."""
+async def test_secrets_are_redacted(tmp_path: Path) -> None:
+    """Output passes through the guard like any other result."""
     key = "sk-proj-" + "a1B2c3D4e5F6g7H8i9J0" * 2
     script = [code(f"write {key}.txt x"), make_reply("Done.")]
     async with open_python_bench(script, tmp_path, guard=guard_from(REDACTION)) as (desk, _):

@@ -1,4 +1,4 @@
-"""Files and plots of the tool `python`: which become artifacts, and which are back in the folder of a fresh process."""
+"""Files and plots of the tool `python`: which become artifacts, and which are restored in a new process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.waiting import until
 
 
 async def test_files_become_artifacts(tmp_path: Path) -> None:
-    """With type, author, call and path; changed ones are versions."""
+    """With type, author, call and path; changed files become new versions."""
     script = [
         code("write out/data.csv a,b"),
         code("write out/data.csv a,b,c", "write notes.md hi"),
@@ -44,7 +44,7 @@ async def test_files_become_artifacts(tmp_path: Path) -> None:
 
 
 async def test_plots_become_artifacts(tmp_path: Path) -> None:
-    """Numbered over the session, also in a fresh process."""
+    """Numbered across the session, also in a new process."""
     script = [code("plot 2"), code("plot"), make_reply("Done."), code("plot"), make_reply("Done.")]
     async with open_python_bench(script, tmp_path, url=f"sqlite:///{tmp_path}/s.db") as (desk, stage):
         await desk.ask("go")
@@ -57,8 +57,8 @@ async def test_plots_become_artifacts(tmp_path: Path) -> None:
         assert [one.mime_type for one in await desk.session.artifacts.list()] == ["image/png"] * 4
 
 
-async def test_what_is_not_kept_is_told(tmp_path: Path) -> None:
-    """With the reason: too many, too large, of a type that is not taken, no file, gone."""
+async def test_files_that_are_not_kept_are_reported(tmp_path: Path) -> None:
+    """With the reason: too many, too large, a type that is not allowed, not a file, missing."""
     script = [
         code("files gone link ../out /etc/passwd a/../b"),
         code("write big.txt " + "x" * 99),
@@ -77,8 +77,8 @@ async def test_what_is_not_kept_is_told(tmp_path: Path) -> None:
         assert await desk.session.artifacts.list() == ()
 
 
-async def test_a_file_for_all_of_a_users_sessions_is_none(tmp_path: Path) -> None:
-    """Code writes to its own session alone, whatever it calls its files."""
+async def test_file_named_like_a_user_artifact_stays_in_the_session(tmp_path: Path) -> None:
+    """Code writes only to its own session, whatever the file name."""
     async with open_python_bench([code("write user:all.txt x"), make_reply("Done.")], tmp_path) as (desk, _):
         await desk.ask("go")
         other = await desk.hf.session("other")
@@ -87,8 +87,8 @@ async def test_a_file_for_all_of_a_users_sessions_is_none(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("path", ["../out.txt", "/tmp/out.txt", "a/../../out.txt", "a/b\0c", "", "/".join("d" * 40), 7])
-async def test_files_come_back_to_their_folder_alone(tmp_path: Path, path: Any) -> None:
-    """Whoever may write to a session can say any path: none leads out of the folder."""
+async def test_files_are_restored_only_inside_their_folder(tmp_path: Path, path: Any) -> None:
+    """Any path may be stored in a session, but none leads out of the folder."""
     script = [code("ls"), make_reply("Done.")]
     async with open_python_bench(script, tmp_path / "work") as (desk, stage):
         await desk.session.artifacts.save("a.txt", "x", author="python", metadata={"path": path})
@@ -103,8 +103,10 @@ async def test_files_come_back_to_their_folder_alone(tmp_path: Path, path: Any) 
         assert list(root.iterdir()) == [stage.processes[0].folder]
 
 
-async def test_a_name_that_this_system_cannot_have_stays_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `€` where names are Latin-1; half a character is one everywhere."""
+async def test_name_that_this_system_cannot_represent_is_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as `€` if file names are Latin-1; a lone surrogate is one everywhere."""
     monkeypatch.setattr(
         files, "_get_path", lambda artifact: PurePosixPath(artifact.metadata["path"].replace("€", "\ud800"))
     )
@@ -117,8 +119,8 @@ async def test_a_name_that_this_system_cannot_have_stays_away(tmp_path: Path, mo
         assert "1 are not" in found["note"]
 
 
-async def test_files_come_back_as_far_as_the_limits_go(tmp_path: Path) -> None:
-    """The newest first."""
+async def test_files_are_restored_up_to_the_limits(tmp_path: Path) -> None:
+    """Newest first."""
     clock = Clock()
     async with open_python_bench([code("ls"), make_reply("Done.")], tmp_path, clock=clock) as (desk, _):
         for number in range(PYTHON_RESTORED + 2):
@@ -134,8 +136,8 @@ async def test_files_come_back_as_far_as_the_limits_go(tmp_path: Path) -> None:
         assert "52 are not" in found["note"]
 
 
-async def test_a_file_comes_back_whole_or_not_at_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """What cannot be read to its end is not there; the others are."""
+async def test_file_is_restored_completely_or_not_at_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file that cannot be read to its end is skipped; the others are restored."""
     async with open_python_bench([code("ls"), make_reply("Done.")], tmp_path) as (desk, _):
         for name in ("bad.txt", "good.txt"):
             await desk.session.artifacts.save(name, f"content of {name}", author="python", metadata={"path": name})
@@ -155,8 +157,8 @@ async def test_a_file_comes_back_whole_or_not_at_all(tmp_path: Path, caplog: pyt
         assert "could not be restored" in caplog.text
 
 
-async def test_files_never_reach_another_session_of_that_name(tmp_path: Path) -> None:
-    """Which another server made, while code of the one before ran here."""
+async def test_files_never_reach_a_recreated_session_of_the_same_id(tmp_path: Path) -> None:
+    """Another server recreated it while code of the old session ran here."""
     url = f"sqlite:///{tmp_path}/s.db"
     async with (
         open_python_bench([code("late a.txt x"), make_reply("Done.")], tmp_path, url=url) as (desk, stage),

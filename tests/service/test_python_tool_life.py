@@ -1,4 +1,6 @@
-"""Processes of the tool `python` in the life of sessions: when one is fresh and the model is told so, and with what it ends."""
+"""Processes of the tool `python` over the lifecycle of sessions: when one is new, how the model learns it, and when
+it ends.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +21,11 @@ from tests.service.scripted_model import REF
 from tests.service.tools_kit import make_reply, shout
 from tests.waiting import until
 
-# -- a fresh process -----------------------------------------------------------
+# -- new processes ---------------------------------------------------------------
 
 
-async def test_a_process_that_was_idle_is_made_anew(tmp_path: Path) -> None:
-    """The model is told, and kept files are there again."""
+async def test_idle_process_is_replaced_by_a_new_one(tmp_path: Path) -> None:
+    """The model is notified, and kept files are restored."""
     clock = Clock()
     script = [code("write out/data.csv a,b", "plot"), make_reply("Done."), code("ls"), code("ls"), make_reply("Done.")]
     async with open_python_bench(script, tmp_path, python={"idle": 60}, clock=clock) as (desk, stage):
@@ -39,16 +41,15 @@ async def test_a_process_that_was_idle_is_made_anew(tmp_path: Path) -> None:
         assert [process.closed for process in stage.processes] == [True, False]
 
 
-async def test_a_session_without_earlier_calls_is_told_nothing(tmp_path: Path) -> None:
-    """However much was said in it."""
+async def test_first_call_of_a_session_has_no_note(tmp_path: Path) -> None:
     async with open_python_bench([make_reply("Hi."), code("x"), make_reply("Done.")], tmp_path) as (desk, _):
         await desk.ask("hello")
         await desk.ask("go")
         assert bare((await results(desk))[-1]) == {"status": "success", "result": "1"}
 
 
-async def test_another_server_of_the_database(tmp_path: Path) -> None:
-    """It starts a process of its own, and says so; the first one is told that it has missed something."""
+async def test_another_server_starts_its_own_process_and_says_so(tmp_path: Path) -> None:
+    """The first server then reports that it missed calls."""
     url = f"sqlite:///{tmp_path}/s.db"
     calls = [code("x"), make_reply("Done.")]
     async with (
@@ -61,8 +62,8 @@ async def test_another_server_of_the_database(tmp_path: Path) -> None:
         assert notes == [None, FRESH, None, ELSEWHERE]
 
 
-async def test_calls_that_did_not_run_are_no_earlier_calls(tmp_path: Path) -> None:
-    """A model that first gets the arguments wrong has lost no variables, and nothing ran elsewhere."""
+async def test_calls_that_did_not_run_do_not_count_as_earlier_calls(tmp_path: Path) -> None:
+    """A model that got the arguments wrong has lost no variables, and nothing ran elsewhere."""
     wrong = make_reply(None, ("s", "shout", {"text": "x"}), ("c0", "python", {"cod": "x"}), ("c1", "python", "{"))
     too_long = code("x" * (PYTHON_CODE_BYTES + 1))
     script = [wrong, code("x"), wrong, too_long, make_reply("Done."), code("x"), make_reply("Done.")]
@@ -75,8 +76,8 @@ async def test_calls_that_did_not_run_are_no_earlier_calls(tmp_path: Path) -> No
         assert [found.get("note") for found in ran] == [None, None]
 
 
-async def test_a_fork_and_an_import_start_fresh(tmp_path: Path) -> None:
-    """Processes are not copied, exported or imported; the log says that there were calls."""
+async def test_fork_and_import_start_a_new_process(tmp_path: Path) -> None:
+    """Processes are not copied, exported or imported; the log shows that there were calls."""
     async with open_python_bench([code("x"), make_reply("Done.")] * 4, tmp_path) as (desk, stage):
         await desk.ask("go")
         fork = await desk.hf.fork(REF)
@@ -98,8 +99,8 @@ async def test_a_fork_and_an_import_start_fresh(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["memory", "file"])
 @pytest.mark.parametrize("how", ["close", "delete", "ttl", "sweep", "cap", "prune", "user"])
-async def test_the_process_ends_with_its_session(tmp_path: Path, place: str, how: str) -> None:
-    """However it ends: the process and its folder go at once."""
+async def test_process_ends_with_its_session(tmp_path: Path, place: str, how: str) -> None:
+    """However the session ends, the process and its folder are removed at once."""
     clock, url = Clock(), "sqlite://:memory:" if place == "memory" else f"sqlite:///{tmp_path}/s.db"
     life = LifeSettings(session_ttl=60_000, max_sessions=2, sweep=False)
     script = [code("x"), make_reply("Done.")] * 2
@@ -136,8 +137,7 @@ async def test_the_process_ends_with_its_session(tmp_path: Path, place: str, how
         assert not stage.processes[0].folder.exists()
 
 
-async def test_a_session_that_another_server_closed(tmp_path: Path) -> None:
-    """The process here does not come back to life with the session."""
+async def test_session_closed_by_another_server_gets_a_new_process(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
     async with (
         open_python_bench([code("x"), make_reply("Done.")] * 2, tmp_path, url=url) as (desk, stage),
@@ -151,8 +151,7 @@ async def test_a_session_that_another_server_closed(tmp_path: Path) -> None:
         assert [process.closed for process in stage.processes] == [True, False]
 
 
-async def test_a_session_that_another_server_made_anew(tmp_path: Path) -> None:
-    """It never sees the process of the one before."""
+async def test_session_recreated_by_another_server_gets_a_new_process(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
     async with (
         open_python_bench([code("x"), make_reply("Done.")] * 2, tmp_path, url=url) as (desk, stage),
@@ -166,8 +165,8 @@ async def test_a_session_that_another_server_made_anew(tmp_path: Path) -> None:
         assert [process.closed for process in stage.processes] == [True, False]
 
 
-async def test_a_session_deleted_while_code_runs(tmp_path: Path) -> None:
-    """The code is killed, and its files go nowhere, also when there is a new session of that name."""
+async def test_session_deleted_while_code_runs(tmp_path: Path) -> None:
+    """The code is killed and its files are dropped, even if a new session has the same id."""
     async with open_python_bench([code("hold one"), make_reply("Done.")], tmp_path) as (desk, stage):
         task = asyncio.create_task(desk.ask("go"))
         await until(lambda: stage.ran)
@@ -179,8 +178,8 @@ async def test_a_session_deleted_while_code_runs(tmp_path: Path) -> None:
         assert await desk.session.artifacts.list() == ()
 
 
-async def test_tenants_have_processes_of_their_own(tmp_path: Path) -> None:
-    """Of one name, user and all."""
+async def test_tenants_have_separate_processes(tmp_path: Path) -> None:
+    """With the same id and user."""
     async with open_python_bench([code("x"), make_reply("Done.")] * 2, tmp_path) as (desk, stage):
         await desk.ask("go")
         async with desk.hf.serve_tenant("other") as hf:
@@ -194,8 +193,7 @@ async def test_tenants_have_processes_of_their_own(tmp_path: Path) -> None:
         assert [process.closed for process in stage.processes] == [False, True]
 
 
-async def test_the_session_of_a_tenant_that_nobody_serves(tmp_path: Path) -> None:
-    """The sweep that ends it ends its process: whoever had remembered more of the tenant has gone."""
+async def test_sweep_ends_processes_of_an_unserved_tenant(tmp_path: Path) -> None:
     clock, life = Clock(), LifeSettings(session_ttl=60_000, sweep=False, all_tenants=True)
     url = f"sqlite:///{tmp_path}/s.db"
     async with open_python_bench([code("x"), make_reply("Done.")], tmp_path, url=url, clock=clock, life=life) as (

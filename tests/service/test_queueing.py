@@ -1,4 +1,4 @@
-"""One turn of a session at a time, in one process: who waits, who is refused, who interrupts, and what is in the log then."""
+"""One turn of a session at a time, in one process: waiting, rejection, interruption, and the resulting log."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MEMORY = "sqlite://:memory:"
 # -- waiting -------------------------------------------------------------------
 
 
-async def test_turns_go_in_the_order_in_which_they_came() -> None:
-    """Each is whole before the next begins."""
+async def test_turns_run_in_order_of_arrival() -> None:
+    """Each completes before the next begins."""
     async with open_stage(MEMORY) as ([hf], stage):
         tasks = [await start_turn(hf, stage, "a")]
         for at, text in enumerate("bcde"):
@@ -32,8 +32,8 @@ async def test_turns_go_in_the_order_in_which_they_came() -> None:
         assert hf.engine.locks.is_empty
 
 
-async def test_who_gives_up_waiting_is_passed_over() -> None:
-    """Also in the very moment in which its turn has come."""
+async def test_cancelled_waiting_turn_is_skipped() -> None:
+    """Even if it is cancelled at the moment its turn has come."""
     async with open_stage(MEMORY) as ([hf], stage):
         running = await start_turn(hf, stage, "a")
         others = []
@@ -52,8 +52,8 @@ async def test_who_gives_up_waiting_is_passed_over() -> None:
         assert hf.engine.locks.is_empty
 
 
-async def test_waiting_has_an_end() -> None:
-    """The one that runs goes on; what waited is not in the log."""
+async def test_waiting_turn_times_out() -> None:
+    """The running turn continues; the message of the waiting one is not in the log."""
     async with open_stage(MEMORY, queue_timeout=0.001) as ([hf], stage):
         running = await start_turn(hf, stage, "a")
         with pytest.raises(SessionBusy):
@@ -63,8 +63,8 @@ async def test_waiting_has_an_end() -> None:
         assert await log(hf) == ["a", "re: a"]
 
 
-async def test_only_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Further ones are refused at once; so are none of other sessions."""
+async def test_number_of_waiting_turns_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Further turns are rejected at once; turns of other sessions are not."""
     monkeypatch.setattr("holdfast.engine.session_lock.TURNS_WAITING", 2)
     assert TURNS_WAITING > 2
     async with open_stage(MEMORY) as ([hf], stage):
@@ -82,8 +82,8 @@ async def test_only_so_many_wait(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.gather(*tasks)
 
 
-async def test_a_process_knows_which_sessions_are_busy() -> None:
-    """While a turn runs or waits; not while one is ended or goes back."""
+async def test_process_knows_which_sessions_are_busy() -> None:
+    """While a turn runs or waits, but not while a session is being closed or rewound."""
     async with open_stage(MEMORY) as ([hf], stage):
         assert not hf.engine.is_busy(REF)
         running = await start_turn(hf, stage, "a")
@@ -97,8 +97,8 @@ async def test_a_process_knows_which_sessions_are_busy() -> None:
 
 
 @pytest.mark.parametrize("mode", ["queue", "reject", "interrupt"])
-async def test_a_turn_inside_a_turn_is_refused_whatever_the_mode(mode: Any) -> None:
-    """It would wait for itself; the outer one goes on."""
+async def test_nested_turn_is_rejected_in_every_mode(mode: Any) -> None:
+    """It would wait for itself; the outer turn continues."""
     async with open_stage(MEMORY) as ([hf], _):
         session = await hf.session("s")
         async with session.turn("a") as turn:
@@ -109,8 +109,8 @@ async def test_a_turn_inside_a_turn_is_refused_whatever_the_mode(mode: Any) -> N
 
 
 @pytest.mark.parametrize("settings", [{"session_queue": "wait"}, {"queue_timeout": 0}, {"queue_timeout": 86_401}])
-async def test_settings_that_cannot_be(settings: dict[str, Any]) -> None:
-    """Are refused by name, before anything is opened, and of one turn before anything is written."""
+async def test_invalid_settings_are_rejected(settings: dict[str, Any]) -> None:
+    """By name, before anything is opened or written."""
     name = next(iter(settings))
     with pytest.raises(InvalidRequest, match=name):
         async with open_stage(MEMORY, **settings):
@@ -126,12 +126,12 @@ async def test_settings_that_cannot_be(settings: dict[str, Any]) -> None:
             assert await log(hf) == []
 
 
-# -- being refused -------------------------------------------------------------
+# -- rejection -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("by", ["setting", "turn"])
-async def test_rejecting(by: str) -> None:
-    """At once, while one runs; a turn may say otherwise than the setting."""
+async def test_reject_mode_rejects_while_a_turn_runs(by: str) -> None:
+    """A turn may override the setting."""
     mine: dict[str, Any] = {"session_queue": "reject"} if by == "turn" else {}
     theirs: dict[str, Any] = {"session_queue": "reject"} if by == "setting" else {}
     async with open_stage(MEMORY, **theirs) as ([hf], stage):
@@ -147,8 +147,8 @@ async def test_rejecting(by: str) -> None:
         assert await log(hf) == ["a", "re: a", "c", "re: c", "d", "re: d"]
 
 
-async def test_what_ends_or_goes_back_is_no_turn() -> None:
-    """It is neither a reason to refuse a turn, nor refused or interrupted itself: both wait for each other."""
+async def test_close_and_rewind_do_not_count_as_turns() -> None:
+    """They are neither a reason to reject a turn, nor rejected or interrupted themselves: both wait for each other."""
     async with open_stage(MEMORY, session_queue="reject") as ([hf], stage):
         await say(hf, "a")
         async with hf.engine.lock_between_turns(REF):
@@ -165,11 +165,11 @@ async def test_what_ends_or_goes_back_is_no_turn() -> None:
         assert await log(hf) == ["a", "re: a", "d", "re: d"]
 
 
-# -- interrupting --------------------------------------------------------------
+# -- interruption ----------------------------------------------------------------
 
 
-async def test_interrupting() -> None:
-    """What had arrived is stored and marked; the new turn sees it; the other one's caller is told."""
+async def test_interrupt_mode_stops_the_running_turn() -> None:
+    """Its partial reply is stored and marked, the new turn sees it, and its caller gets an error."""
     async with open_stage(MEMORY) as ([hf], stage):
         running = await start_turn(hf, stage, "a")
         assert await say(hf, "b", session_queue="interrupt") == "re: b"
@@ -180,8 +180,8 @@ async def test_interrupting() -> None:
         assert hf.engine.locks.is_empty
 
 
-async def test_each_interrupts_the_one_before() -> None:
-    """What all of them brought is in the log, in order; the last one is answered, then who only waited."""
+async def test_each_turn_interrupts_the_one_before() -> None:
+    """All messages are in the log, in order; the last turn is answered, then the one that only waited."""
     async with open_stage(MEMORY, session_queue="interrupt") as ([hf], stage):
         stage.held = None
         tasks = [asyncio.create_task(say(hf, "a"))]
@@ -198,8 +198,8 @@ async def test_each_interrupts_the_one_before() -> None:
         assert stage.asked == ["a", "d", "patient"]
 
 
-async def test_a_turn_is_not_cut_in_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Interrupted while its user message, or its whole reply, is being written, it writes it."""
+async def test_interrupted_turn_completes_its_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is writing its user message or its complete reply."""
     async with open_stage(MEMORY) as ([hf], stage):
         append, writing, go_on = hf.store.append, asyncio.Event(), asyncio.Event()
 
@@ -223,8 +223,8 @@ async def test_a_turn_is_not_cut_in_a_write(monkeypatch: pytest.MonkeyPatch) -> 
         assert stage.asked == ["b", "c", "b"]
 
 
-async def test_a_block_of_the_library_is_told_where_it_goes_on() -> None:
-    """`add` and `next` raise; what was added before is stored when the block ends, and then the other one begins."""
+async def test_interrupted_turn_block_raises_on_add_and_next() -> None:
+    """What was added before is stored when the block ends, and then the other turn begins."""
     async with open_stage(MEMORY) as ([hf], stage):
         session = await hf.session("s")
         others = []
@@ -248,8 +248,8 @@ async def test_a_block_of_the_library_is_told_where_it_goes_on() -> None:
         assert await log(hf) == ["a", "A", "b", "re: b", "c"]
 
 
-async def test_a_cancelled_turn_that_is_interrupted_is_cancelled() -> None:
-    """Both at once: the task ends as cancelled tasks do, and is not cancelled any more by what came of the interruption."""
+async def test_turn_that_is_cancelled_and_interrupted_ends_as_cancelled() -> None:
+    """The interruption does not leave another pending cancellation."""
     async with open_stage(MEMORY) as ([hf], stage):
         running = await start_turn(hf, stage, "a")
         running.cancel()
@@ -272,8 +272,7 @@ async def test_a_cancelled_turn_that_is_interrupted_is_cancelled() -> None:
         assert await log(hf) == ["a", "re:|", "b", "re: b", "c", "re:|", "d", "re: d"]
 
 
-async def test_a_failure_lets_the_next_one_in() -> None:
-    """Whatever it is."""
+async def test_failed_turn_lets_the_next_one_run() -> None:
     async with open_stage(MEMORY) as ([hf], stage):
         stage.failure = ModelUnavailable("gone")
         tasks = [asyncio.create_task(say(hf, text)) for text in "abc"]
@@ -284,8 +283,7 @@ async def test_a_failure_lets_the_next_one_in() -> None:
         assert await get_claim(hf) is None
 
 
-async def test_a_stage_is_empty_at_the_end() -> None:
-    """A turn that is given up leaves no claim and no place behind."""
+async def test_abandoned_turn_leaves_no_claim() -> None:
     stage = Stage()
     async with open_stage(MEMORY, stage=stage) as ([hf], _):
         running = await start_turn(hf, stage, "a")

@@ -1,4 +1,4 @@
-"""Processes that feed one index and die in the middle of it, on every store: what was committed is found, once, and what went is not."""
+"""Processes that feed one index and crash, on every store: committed text is found once, and removed text is not."""
 
 from __future__ import annotations
 
@@ -45,23 +45,23 @@ DEATHS = (
 
 
 class FindableEntry:
-    """What jobs have said, and how they ended."""
+    """The output and the exit codes of jobs."""
 
     def __init__(self) -> None:
         self.lines: list[list[str]] = []
         self.ended: list[int] = []
 
     def all(self, *verbs: str) -> list[str]:
-        """What they said of that, in order."""
+        """Return the reported words for these verbs, in order."""
         return [word for verb, *words in self.lines if verb in verbs for word in words]
 
     def put(self) -> list[tuple[str, int]]:
-        """Sources and places that were put into the index."""
+        """Return the sources and positions that were put into the index."""
         return [(words[0], int(seq)) for verb, *words in self.lines if verb == "put" for seq in words[1:]]
 
 
 class Jobs:
-    """Has jobs done by other processes; see `crashing_process`."""
+    """Runs jobs in other processes; see `crashing_process`."""
 
     def __init__(self) -> None:
         command = [sys.executable, "-m", "tests.service.crashing_process"]
@@ -69,7 +69,7 @@ class Jobs:
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root)
 
     async def done(self, place: Place, *jobs: dict[str, Any]) -> FindableEntry:
-        """Return when jobs that were begun at once have ended, and nobody is connected any more."""
+        """Return when the jobs have ended and all connections are closed."""
         said = await anyio.to_thread.run_sync(partial(self._done, place, jobs))
         await place.behind()
         return said
@@ -91,7 +91,7 @@ class Jobs:
         raise AssertionError("it ended by itself")
 
     def close(self) -> None:
-        """End it."""
+        """End the parent process of the jobs."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         assert self._process.wait(60) == 0
@@ -101,7 +101,7 @@ class Jobs:
 
 @pytest.fixture(scope="module")
 def jobs() -> Iterator[Jobs]:
-    """Started once: only its forks die."""
+    """Started once; only its forks crash."""
     made = Jobs()
     yield made
     made.close()
@@ -112,11 +112,11 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "INDEX_PAGE", 4)
 
 
-# -- what must be so -----------------------------------------------------------------
+# -- invariants ----------------------------------------------------------------------
 
 
-async def logged(hf: Holdfast, *, retired: bool = False) -> dict[str, list[tuple[str, int]]]:
-    """Where the logs have which name; see `crashing_process.written`."""
+async def positions_by_name(hf: Holdfast, *, retired: bool = False) -> dict[str, list[tuple[str, int]]]:
+    """Return the positions of each name in the logs; see `crashing_process.written`."""
     found: dict[str, list[tuple[str, int]]] = {}
     for session in (await hf.sessions(limit=1000)).sessions:
         entries: tuple[Entry, ...] = await hf.store.entries(session.ref, retired=retired)
@@ -126,9 +126,9 @@ async def logged(hf: Holdfast, *, retired: bool = False) -> dict[str, list[tuple
     return found
 
 
-async def has_all_once(hf: Holdfast, gone: set[str] = frozenset()) -> None:  # type: ignore[assignment]  # nothing
-    """Whatever stands in the logs is found, in its place and nowhere else; of what went nothing is, not even in the index."""
-    logs, index = await logged(hf), service(hf).index
+async def check_all_found_once(hf: Holdfast, gone: set[str] = frozenset()) -> None:  # type: ignore[assignment]  # nothing
+    """Check that everything in the logs is found exactly once and that nothing removed is in the index."""
+    logs, index = await positions_by_name(hf), service(hf).index
     assert logs.keys().isdisjoint(gone)
     for names in (sorted(logs), sorted(gone)):
         for at in range(0, len(names), 50):
@@ -139,14 +139,14 @@ async def has_all_once(hf: Holdfast, gone: set[str] = frozenset()) -> None:  # t
                 assert places == logs.get(name, []), name
                 assert answer.frequencies.get(term, 0) == len(places), name
     everything = Counter(place for places in logs.values() for place in places)
-    assert Counter(await _searched(hf, WORD)) == everything
+    assert Counter(await _search_all(hf, WORD)) == everything
     assert max(everything.values()) == 1
     for name in sorted(logs)[::7]:
-        assert (await _searched(hf, name))[:1] == logs[name]  # behind it come its neighbours
+        assert (await _search_all(hf, name))[:1] == logs[name]  # the rest of the line are its neighbours
 
 
-async def _searched(hf: Holdfast, query: str) -> list[tuple[str, int]]:
-    """All hits, page by page."""
+async def _search_all(hf: Holdfast, query: str) -> list[tuple[str, int]]:
+    """Return all hits, page by page."""
     found: list[tuple[str, int]] = []
     page = await hf.search(query, USER, limit=100)
     while True:
@@ -156,8 +156,8 @@ async def _searched(hf: Holdfast, query: str) -> list[tuple[str, int]]:
         page = await hf.search(query, USER, limit=100, after=page.cursor)
 
 
-async def remembers(hf: Holdfast, said: set[str], going: set[str], gone: set[str]) -> None:
-    """Memories likewise."""
+async def check_memories(hf: Holdfast, said: set[str], going: set[str], gone: set[str]) -> None:
+    """Check memories in the same way."""
     there = {one.id: one for one in (await hf.store.memories(MEMORIES, limit=1000)).memories}
     found = [one.memory.id for one in (await hf.memories.recall(WORD, user_id=USER, limit=100)).found]
     held = [seq for seq, _ in await service(hf).index.list_digests(Space("user", USER), "")]
@@ -171,7 +171,7 @@ async def remembers(hf: Holdfast, said: set[str], going: set[str], gone: set[str
 
 
 @everywhere
-async def test_what_was_committed_is_found_once_wherever_a_feeder_died(place: Place, jobs: Jobs) -> None:
+async def test_committed_text_is_found_once_wherever_a_feeder_crashed(place: Place, jobs: Jobs) -> None:
     some: list[dict[str, Any]] = [
         {"do": do, "name": f"n{at}", "write": write, "after": after} for at, (do, write, after) in enumerate(DEATHS)
     ]
@@ -188,11 +188,11 @@ async def test_what_was_committed_is_found_once_wherever_a_feeder_died(place: Pl
         await service(hf).settled()
         report = await service(hf).status()
         assert (report.behind, report.incomplete, report.last_error) == (0, 0, None)
-        assert said - going <= (await logged(hf)).keys()
+        assert said - going <= (await positions_by_name(hf)).keys()
         assert gone
-        await has_all_once(hf, gone)
+        await check_all_found_once(hf, gone)
         assert remembered
-        await remembers(hf, remembered, forgetting, forgotten)
+        await check_memories(hf, remembered, forgetting, forgotten)
     await place.check()
 
 
@@ -203,9 +203,7 @@ BRASS = ("brass", "key3", "which key is made of brass?")
 
 
 @everywhere
-async def test_a_rebuild_goes_on_where_its_process_died_and_answers_the_same_all_the_while(
-    place: Place, jobs: Jobs
-) -> None:
+async def test_rebuild_continues_after_a_crash_and_search_results_stay_the_same(place: Place, jobs: Jobs) -> None:
     place.clock.now = LATER
     async with place.server() as hf:
         await add_conversations(hf, USER)
@@ -235,21 +233,21 @@ async def test_a_rebuild_goes_on_where_its_process_died_and_answers_the_same_all
     await place.check()
 
 
-# -- at once --------------------------------------------------------------------------
+# -- concurrency ---------------------------------------------------------------------
 
 
 @everywhere
-async def test_processes_that_feed_one_index_at_once_put_each_entry_once(place: Place, jobs: Jobs) -> None:
+async def test_concurrent_feeders_index_each_entry_once(place: Place, jobs: Jobs) -> None:
     names = ("x", "y", "z")
     said = await jobs.done(place, *({"do": "talk", "name": name, "vectors": True} for name in names))
     assert said.ended == [0, 0, 0]
     place.clock.now = LATER
     embedder = LetterEmbedder()
     async with place.server(index={"embedder": embedder}) as hf:
-        logs = await logged(hf)
+        logs = await positions_by_name(hf)
         assert logs.keys() == set(said.all("said"))
         assert sorted(said.put()) == sorted(place for places in logs.values() for place in places)
-        await has_all_once(hf)
+        await check_all_found_once(hf)
         await service(hf).walk()
         await service(hf).settled()
         embedded = [text for text in (*said.all("embedded"), *" ".join(embedder.given).split()) if text != WORD]
@@ -259,10 +257,10 @@ async def test_processes_that_feed_one_index_at_once_put_each_entry_once(place: 
 
 
 @everywhere
-async def test_processes_that_remember_for_one_user_at_once_have_each_memory_found(place: Place, jobs: Jobs) -> None:
+async def test_memories_of_concurrent_processes_are_all_found(place: Place, jobs: Jobs) -> None:
     said = await jobs.done(place, *({"do": "remember", "name": name} for name in ("x", "y", "z")))
     assert said.ended == [0, 0, 0]
     assert len(said.all("remembered")) == len(said.all("forgotten")) == 3 * 8
     place.clock.now = LATER
     async with place.server() as hf:
-        await remembers(hf, set(said.all("remembered")), set(), set(said.all("forgotten")))
+        await check_memories(hf, set(said.all("remembered")), set(), set(said.all("forgotten")))

@@ -1,4 +1,6 @@
-"""Recall on every store: what was said is found and what went is not, over a lost index and servers at once; users stay apart."""
+"""Recall on every store: stored text is found and removed text is not, after index loss and with concurrent servers;
+users are isolated.
+"""
 
 from __future__ import annotations
 
@@ -47,11 +49,11 @@ FILTERS: tuple[dict[str, Any], ...] = (
 )
 
 
-# -- what is found, and what is not --------------------------------------------------
+# -- what is found -----------------------------------------------------------------
 
 
 @everywhere
-async def test_what_was_said_is_found_and_what_was_taken_back_erased_or_deleted_is_not(place: Place) -> None:
+async def test_stored_text_is_found_and_retired_erased_or_deleted_text_is_not(place: Place) -> None:
     async with place.server() as hf:
         await add_conversations(hf)
         assert (await hf.search("gate code", "ada")).hits[0].id == "a#0"
@@ -66,7 +68,7 @@ async def test_what_was_said_is_found_and_what_was_taken_back_erased_or_deleted_
 
 
 @everywhere
-async def test_two_users_with_the_same_words_never_see_each_others(place: Place) -> None:
+async def test_users_with_the_same_words_never_see_each_others_text(place: Place) -> None:
     async with place.server(index={"embedder": LetterEmbedder(), "mode": "hybrid"}) as hf:
         await add_conversations(hf, "ada")
         only = await hf.session("z", user_id="bob")
@@ -83,13 +85,13 @@ async def test_two_users_with_the_same_words_never_see_each_others(place: Place)
             assert not any(await search_all(other, "ada"))
 
 
-# -- the index is lost ---------------------------------------------------------------
+# -- index loss --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("place", [*PLACES, "pgvector"], indirect=True)
 @pytest.mark.parametrize("mode", ["keyword", "hybrid"])
-async def test_an_index_that_was_cleared_gives_the_same_answers_when_it_is_made_anew(place: Place, mode: Any) -> None:
-    """The same ids, in the same order, with the same scores: of conversations and of memories."""
+async def test_rebuilt_index_gives_the_same_results(place: Place, mode: Any) -> None:
+    """Same ids, order and scores, for conversations and memories."""
     async with place.server(index={"embedder": LetterEmbedder() if mode == "hybrid" else None, "mode": mode}) as hf:
         await add_conversations(hf)
         await add_memories(hf)
@@ -107,7 +109,7 @@ async def test_an_index_that_was_cleared_gives_the_same_answers_when_it_is_made_
 
 
 @pytest.mark.parametrize("place", ["sqlite", "redis"], indirect=True)
-async def test_an_index_whose_file_is_gone_gives_the_same_answers_after_a_walk(place: Place) -> None:
+async def test_index_with_a_deleted_file_gives_the_same_results_after_a_backfill(place: Place) -> None:
     async with place.server() as hf:
         await add_conversations(hf)
         before = await search_all(hf)
@@ -121,7 +123,7 @@ async def test_an_index_whose_file_is_gone_gives_the_same_answers_after_a_walk(p
 
 
 @everywhere
-async def test_vectors_are_found_again_by_a_rebuild_without_embedding_anything_twice(place: Place) -> None:
+async def test_rebuild_does_not_embed_anything_twice(place: Place) -> None:
     embedder = LetterEmbedder()
     async with place.server(index={"embedder": embedder, "mode": "hybrid"}) as hf:
         await add_conversations(hf)
@@ -133,11 +135,11 @@ async def test_vectors_are_found_again_by_a_rebuild_without_embedding_anything_t
         assert_same(await search_all(hf), before)
 
 
-# -- servers at once -----------------------------------------------------------------
+# -- concurrent servers ----------------------------------------------------------------
 
 
 @shared
-async def test_two_servers_that_feed_the_same_sessions_write_each_document_once(
+async def test_two_servers_feeding_the_same_sessions_write_each_document_once(
     place: Place, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -162,7 +164,7 @@ async def test_two_servers_that_feed_the_same_sessions_write_each_document_once(
 
 
 @shared
-async def test_a_walk_takes_in_what_a_server_without_an_index_wrote(place: Place) -> None:
+async def test_backfill_indexes_what_a_server_without_an_index_wrote(place: Place) -> None:
     async with place.server() as hf:
         await service(hf).walk()
         place.clock.now += 2 * INDEX_MARGIN
@@ -178,7 +180,7 @@ async def test_a_walk_takes_in_what_a_server_without_an_index_wrote(place: Place
 
 @everywhere
 @pytest.mark.parametrize("mode", ["keyword", "hybrid"])
-async def test_memories_are_recalled_by_the_index_and_forgotten_in_it(place: Place, mode: Any) -> None:
+async def test_memories_are_recalled_from_the_index_and_forgotten_in_it(place: Place, mode: Any) -> None:
     settings = {"mode": mode, "embedder": LetterEmbedder() if mode == "hybrid" else None}
     async with place.server(index=settings) as hf:
         made = [
@@ -211,8 +213,8 @@ ANAGRAMS = {
 
 @pytest.mark.parametrize("place", [*PLACES, "pgvector"], indirect=True)
 @pytest.mark.parametrize("mode", ["vector", "hybrid"])
-async def test_memories_are_recalled_by_their_vectors_alone(place: Place, mode: Any) -> None:
-    """First what has the same vector; their owner's alone; nothing that was changed, forgotten or rejected; made anew, the same."""
+async def test_memories_are_recalled_by_vectors_alone(place: Place, mode: Any) -> None:
+    """Equal vectors come first; only the owner's; nothing changed, forgotten or rejected; the same after a rebuild."""
     async with place.server(index={"embedder": LetterEmbedder(), "mode": mode}) as hf:
         engine = (await service(hf).index.status()).vector_engine
         assert (engine == pgvector.ENGINE) == place.compares_vectors()

@@ -1,4 +1,6 @@
-"""The floor: a question about nothing that was said gets nothing by its vector, in a search, in a prompt and by the tools; nor of memories."""
+"""The similarity floor: a question about something never mentioned finds nothing by vector, in search, prompts, tools
+and memories.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,8 @@ CONVERSATIONS = Path(__file__).parents[2] / "benchmarks" / "conversations"
 
 
 class Themes:
-    """Makes vectors by what a text is about: what is about none of its themes points away from all that was said.
-
-    Args:
-        floor: its `min_similarity`.
+    """Makes vectors from the themes of a text; a text without a theme points away from all stored text. `floor` is
+    its `min_similarity`.
     """
 
     name = "test/themes"
@@ -44,7 +44,6 @@ class Themes:
         self.min_similarity = floor
 
     async def embed(self, texts: Sequence[str]) -> list[bytes]:
-        """See `Embedder.embed`."""
         return [to_vector(self._numbers(text)) for text in texts]
 
     async def close(self) -> None:
@@ -56,12 +55,12 @@ class Themes:
         return [*about, 0.1, 0.0] if any(about) else [0.0, 0.0, 0.1, 2.0 if "?" in text else -1.0]
 
 
-def by(mode: Any, floor: float = 0.5) -> IndexSettings:
+def index_with(mode: Any, floor: float = 0.5) -> IndexSettings:
     return IndexSettings(embedder=Themes(floor), mode=mode)
 
 
-async def both_said(at: Talks) -> None:
-    """Two conversations, of before."""
+async def store_both(at: Talks) -> None:
+    """Store two earlier conversations."""
     await at.add_messages("sea", "I like seaweed", "So do many.", "Dulse above all", "Noted.")
     await at.add_messages("rail", "I like trains", "So do many.", "The slow ones", "Noted.")
     at.clock.now += DAY
@@ -71,31 +70,31 @@ async def both_said(at: Talks) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_question_about_nothing_finds_nothing(mode: Any) -> None:
-    """One about something finds it; without a floor something is always nearest."""
-    async with open_talks(index=by(mode)) as at:
-        await both_said(at)
+async def test_unrelated_question_finds_nothing(mode: Any) -> None:
+    """A related one finds its conversation; without a floor the nearest is always returned."""
+    async with open_talks(index=index_with(mode)) as at:
+        await store_both(at)
         assert await at.found("Who won the cup?") == []
         assert (await at.found("kelp?"))[0].startswith("sea#")
         assert all(one.startswith("sea#") for one in await at.found("kelp?"))
-    async with open_talks(index=by(mode, floor=0.0)) as at:
-        await both_said(at)
+    async with open_talks(index=index_with(mode, floor=0.0)) as at:
+        await store_both(at)
         assert len(await at.found("Who won the cup?")) == 8
 
 
-async def test_what_words_find_is_found_however_far_it_is() -> None:
-    """The floor is for what vectors alone find."""
-    async with open_talks(index=by("hybrid")) as at:
-        await both_said(at)
+async def test_keyword_match_is_found_at_any_distance() -> None:
+    """The floor applies to matches by vector alone."""
+    async with open_talks(index=index_with("hybrid")) as at:
+        await store_both(at)
         await at.add_messages("cup", "We drank from a tin cup")
         assert await at.found("Who won the cup?") == ["cup#0"]
         assert await at.found("Who won the cup?", mode="vector") == []
 
 
-async def test_pages_end_where_the_floor_is() -> None:
-    """Page by page the same as in one, and no more is promised than there is."""
-    async with open_talks(index=by("hybrid")) as at:
-        await both_said(at)
+async def test_pages_end_at_the_floor() -> None:
+    """Page by page the results are the same, and `has_more` is correct."""
+    async with open_talks(index=index_with("hybrid")) as at:
+        await store_both(at)
         whole = await at.hf.search("kelp?", "ada")
         assert not whole.has_more
         found, after = [], None
@@ -109,10 +108,10 @@ async def test_pages_end_where_the_floor_is() -> None:
         assert found == [hit.id for hit in whole.hits]
 
 
-async def test_a_hit_says_how_near_it_is_itself() -> None:
-    """To choose a floor by: the cosine, beside what became of it in the score."""
-    async with open_talks(index=by("hybrid")) as at:
-        await both_said(at)
+async def test_hit_reports_its_own_similarity() -> None:
+    """The cosine is listed next to its part of the score, which helps to choose a floor."""
+    async with open_talks(index=index_with("hybrid")) as at:
+        await store_both(at)
         near = {hit.id: hit.parts["similarity"] for hit in (await at.hf.search("kelp?", "ada")).hits}
         assert near["sea#0"] == pytest.approx(1, abs=1e-3)
         assert near["sea#1"] < 0.5
@@ -123,13 +122,13 @@ async def test_a_hit_says_how_near_it_is_itself() -> None:
 
 
 def recalled(prompt: Sequence[dict[str, Any]]) -> list[str]:
-    """What the block of a prompt says; nothing: it has none."""
+    """Return the recalled texts in a prompt, or an empty list."""
     blocks = [text for one in prompt if (text := unmarked(one["content"])).startswith(OPENING)]
     return [json.loads(one)["text"] for block in blocks for one in block.split("\n")[1:-1]]
 
 
-async def told(at: Talks, text: str) -> list[str]:
-    """What comes into the prompt of a new conversation with that message, which leaves nothing behind."""
+async def recalled_for(at: Talks, text: str) -> list[str]:
+    """Return what is recalled into the prompt of a new, temporary conversation."""
     session = await at.hf.session(f"new {len(at.model.prompts)}", user_id="ada", agent="finder")
     await session.send(text)
     await session.delete()
@@ -138,32 +137,37 @@ async def told(at: Talks, text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_message_about_nothing_brings_nothing_into_the_prompt(mode: Any) -> None:
-    """One about something brings that."""
-    async with open_talks(index=by(mode)) as at:
-        await both_said(at)
-        assert await told(at, "Who won the cup?") == []
-        assert "I like seaweed" in await told(at, "Is there kelp?")
+async def test_unrelated_message_recalls_nothing_into_the_prompt(mode: Any) -> None:
+    async with open_talks(index=index_with(mode)) as at:
+        await store_both(at)
+        assert await recalled_for(at, "Who won the cup?") == []
+        assert "I like seaweed" in await recalled_for(at, "Is there kelp?")
 
 
-async def test_one_word_in_common_brings_nothing_into_the_prompt() -> None:
-    """A search shows it; a prompt has it where the message says little else, where something is near, and where words are all there is."""
-    for index, brings in ((by("hybrid"), False), (by("hybrid", floor=0.0), True), (IndexSettings(), True)):
+async def test_one_common_word_recalls_nothing_into_the_prompt() -> None:
+    """Search returns it; a prompt includes it if the message says little else, if something is near, or without
+    vectors.
+    """
+    for index, brings in (
+        (index_with("hybrid"), False),
+        (index_with("hybrid", floor=0.0), True),
+        (IndexSettings(), True),
+    ):
         async with open_talks(index=index) as at:
             await at.add_messages("cup", "We drank from a tin cup")
             at.clock.now += DAY
             assert await at.found(MANY) == ["cup#0"]
-            assert (await told(at, MANY) == ["We drank from a tin cup"]) is brings
-    async with open_talks(index=by("hybrid")) as at:
+            assert (await recalled_for(at, MANY) == ["We drank from a tin cup"]) is brings
+    async with open_talks(index=index_with("hybrid")) as at:
         await at.add_messages("cup", "We drank from a tin cup")
         at.clock.now += DAY
-        assert await told(at, "Whose was the cup?") == ["We drank from a tin cup"]
+        assert await recalled_for(at, "Whose was the cup?") == ["We drank from a tin cup"]
 
 
-async def test_what_the_prompt_has_already_makes_nothing_else_an_answer() -> None:
-    """What is left out, as it is there, may be near: the rest has to stand for itself."""
+async def test_text_already_in_the_prompt_does_not_make_other_text_relevant() -> None:
+    """Excluded text may be near; the rest must qualify on its own."""
     asked = "Is kelp the plant that northern divers gather, dry and put into a cup of soup before winter?"
-    async with open_talks(index=by("hybrid")) as at:
+    async with open_talks(index=index_with("hybrid")) as at:
         await at.add_messages("sea", "I like seaweed")
         await at.add_messages("cup", "We drank from a tin cup")
         found = await search_conversations(at.hf.engine, "ada", asked, SearchOptions(sure=True))
@@ -174,21 +178,19 @@ async def test_what_the_prompt_has_already_makes_nothing_else_an_answer() -> Non
         assert left.hits == ()
 
 
-async def test_a_time_alone_is_asked_for_as_before() -> None:
-    """All that was said then answers."""
-    async with open_talks(index=by("hybrid")) as at:
-        await both_said(at)
-        assert "I like trains" in await told(at, "What did I say yesterday?")
+async def test_question_about_a_time_alone_recalls_everything_from_it() -> None:
+    async with open_talks(index=index_with("hybrid")) as at:
+        await store_both(at)
+        assert "I like trains" in await recalled_for(at, "What did I say yesterday?")
 
 
 @pytest.mark.parametrize(
     ("query", "found"),
     [("Who won the race?", False), (MANY, False), ("kelp", True), ("what was said yesterday", True)],
 )
-async def test_the_tool_says_that_nothing_was_found(query: str, *, found: bool) -> None:
-    """Rather than what is nearest."""
+async def test_search_tool_reports_that_nothing_was_found(query: str, *, found: bool) -> None:
     script = [make_reply(None, ("c", "search_conversations", {"query": query})), make_reply("So it is.")]
-    async with open_talks(script, index=by("hybrid")) as at:
+    async with open_talks(script, index=index_with("hybrid")) as at:
         await at.add_messages("cup", "I like my tin cup")
         await at.add_messages("sea", "I like seaweed")
         at.clock.now += DAY
@@ -204,35 +206,34 @@ async def test_the_tool_says_that_nothing_was_found(query: str, *, found: bool) 
 KEEPER = {"finder": Agent(name="finder", recalls={"memory": RecallSettings()})}
 
 
-async def both_remembered(at: Talks) -> None:
-    """Two facts, and nothing of a cup."""
+async def remember_both(at: Talks) -> None:
+    """Remember two facts, neither about a cup."""
     for fact in ("Ada likes seaweed", "Ada likes trains"):
         await at.hf.memories.remember(fact, user_id="ada")
     await at.settled()
 
 
 async def facts(at: Talks, question: str, **asked: Any) -> list[str]:
-    """What a recall finds."""
+    """Return the recalled memories."""
     return [one.memory.content for one in (await at.hf.memories.recall(question, user_id="ada", **asked)).found]
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_question_about_nothing_recalls_nothing(mode: Any) -> None:
-    """One about something recalls that; without a floor something is always nearest."""
-    async with open_talks(index=by(mode)) as at:
-        await both_remembered(at)
+async def test_unrelated_question_recalls_no_memory(mode: Any) -> None:
+    """A related one recalls its memory; without a floor the nearest is always returned."""
+    async with open_talks(index=index_with(mode)) as at:
+        await remember_both(at)
         assert await facts(at, "Who won the cup?") == []
         assert await facts(at, "kelp?") == ["Ada likes seaweed"]
         assert sorted(await facts(at, "What do you have about me?")) == ["Ada likes seaweed", "Ada likes trains"]
-    async with open_talks(index=by(mode, floor=0.0)) as at:
-        await both_remembered(at)
+    async with open_talks(index=index_with(mode, floor=0.0)) as at:
+        await remember_both(at)
         assert len(await facts(at, "Who won the cup?")) == 2
 
 
-async def test_a_memory_that_words_find_is_found_however_far_it_is() -> None:
-    """The floor is for what vectors alone find."""
-    async with open_talks(index=by("hybrid")) as at:
-        await both_remembered(at)
+async def test_memory_with_a_keyword_match_is_found_at_any_distance() -> None:
+    async with open_talks(index=index_with("hybrid")) as at:
+        await remember_both(at)
         await at.hf.memories.remember("We drank from a tin cup", user_id="ada")
         await at.settled()
         assert await facts(at, "Who won the cup?") == ["We drank from a tin cup"]
@@ -240,33 +241,31 @@ async def test_a_memory_that_words_find_is_found_however_far_it_is() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_a_message_about_nothing_brings_no_memory_into_the_prompt(mode: Any) -> None:
-    """One about something brings that."""
-    async with open_talks(index=by(mode), agents=KEEPER) as at:
-        await both_remembered(at)
-        assert await told(at, "Who won the cup?") == []
-        assert await told(at, "Is there kelp?") == ["Ada likes seaweed"]
+async def test_unrelated_message_recalls_no_memory_into_the_prompt(mode: Any) -> None:
+    async with open_talks(index=index_with(mode), agents=KEEPER) as at:
+        await remember_both(at)
+        assert await recalled_for(at, "Who won the cup?") == []
+        assert await recalled_for(at, "Is there kelp?") == ["Ada likes seaweed"]
 
 
-async def test_one_word_in_common_brings_no_memory_into_the_prompt() -> None:
-    """A recall shows it; a prompt has it where the message says little else, and where something is near."""
+async def test_one_common_word_recalls_no_memory_into_the_prompt() -> None:
+    """Recall returns it; a prompt includes it if the message says little else or if something is near."""
     for floor, brings in ((0.5, False), (0.0, True)):
-        async with open_talks(index=by("hybrid", floor=floor), agents=KEEPER) as at:
+        async with open_talks(index=index_with("hybrid", floor=floor), agents=KEEPER) as at:
             await at.hf.memories.remember("We drank from a tin cup", user_id="ada")
             await at.settled()
             many = MANY.replace("tin", "cup")
             assert await facts(at, many) == ["We drank from a tin cup"]
-            assert (await told(at, many) == ["We drank from a tin cup"]) is brings
-            assert await told(at, "Whose was the cup?") == ["We drank from a tin cup"]
+            assert (await recalled_for(at, many) == ["We drank from a tin cup"]) is brings
+            assert await recalled_for(at, "Whose was the cup?") == ["We drank from a tin cup"]
 
 
 @pytest.mark.parametrize(("query", "found"), [("Who won the race?", False), ("kelp", True)])
-async def test_the_memory_tool_says_that_nothing_answers(query: str, *, found: bool) -> None:
-    """Rather than what is nearest."""
+async def test_memory_tool_reports_that_nothing_was_found(query: str, *, found: bool) -> None:
     script = [make_reply(None, ("c", "memory", {"action": "recall", "query": query})), make_reply("So it is.")]
     keeper = {"finder": Agent(name="finder", tools=("memory",))}
-    async with open_talks(script, index=by("hybrid"), agents=keeper) as at:
-        await both_remembered(at)
+    async with open_talks(script, index=index_with("hybrid"), agents=keeper) as at:
+        await remember_both(at)
         session = await at.hf.session("new", user_id="ada", agent="finder")
         await session.send("Hm.")
         (result,) = [one["content"] for one in at.model.prompts[-1] if one["role"] == "tool"]
@@ -301,7 +300,7 @@ ABOUT_NOTHING = (
 
 
 def local(**settings: Any) -> Any:
-    """The local model; skips the test where it is not installed."""
+    """Return the local model, or skip the test if it is not installed."""
     pytest.importorskip("numpy", reason="NumPy is not installed")
     try:
         weights.find()
@@ -310,8 +309,8 @@ def local(**settings: Any) -> Any:
     return embedder_of(EmbedderSettings(provider="local", **settings))
 
 
-async def test_the_local_models_floor_takes_nothing_that_answers() -> None:
-    """On a conversation that it was tuned on: no answer leaves the first ten, hardly one the first fifty."""
+async def test_local_model_floor_keeps_the_answers() -> None:
+    """On a conversation used for tuning: no answer leaves the first ten, and few the first fifty."""
     dataset = read([CONVERSATIONS / "dev" / "dev-1.json"])
     without, with_it = [
         (await Evaluator(dataset, Direct(dataset, embedder=local(**floor))).run("hybrid", ks=[10, 50])).turns
@@ -322,29 +321,28 @@ async def test_the_local_models_floor_takes_nothing_that_answers() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_local_model_knows_what_was_spoken_of(mode: Any) -> None:
-    """Its own floor lets pass what was meant, and nothing for what nobody spoke of; nothing of that is in a prompt."""
+async def test_local_model_recognises_the_topics_of_a_conversation(mode: Any) -> None:
+    """Its default floor passes related text and nothing else, in search and in prompts."""
     embedder = local()
     async with open_talks(index=IndexSettings(embedder=embedder, mode=mode)) as at:
         await at.add_messages("s", *TALK)
         at.clock.now += DAY
         for question, answer in ABOUT.items():
             assert answer in (await at.found(question))[:5], question
-            assert await told(at, question), question
+            assert await recalled_for(at, question), question
         for question in ABOUT_NOTHING:
             assert await at.found(question) == [], question
-            assert await told(at, question) == [], question
+            assert await recalled_for(at, question) == [], question
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_local_model_knows_what_was_remembered(mode: Any) -> None:
-    """The same of memories."""
+async def test_local_model_recognises_remembered_topics(mode: Any) -> None:
     async with open_talks(index=IndexSettings(embedder=local(), mode=mode), agents=KEEPER) as at:
         for fact in TALK[::2]:
             await at.hf.memories.remember(fact, user_id="ada")
         await at.settled()
         for question in ABOUT:
-            assert await told(at, question), question
+            assert await recalled_for(at, question), question
         for question in ABOUT_NOTHING:
             assert await facts(at, question) == [], question
-            assert await told(at, question) == [], question
+            assert await recalled_for(at, question) == [], question

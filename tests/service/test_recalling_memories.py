@@ -1,4 +1,4 @@
-"""Memories in a turn's prompts: which come in by themselves, for whom, and what never does."""
+"""Memories in the prompts of a turn: which are recalled automatically, for which users, and which never are."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AGENTS = {
 
 
 class Away:
-    """An embedder that has never made a vector."""
+    """An embedder that never produces a vector."""
 
     name = "test/away"
     dimension = 2
@@ -38,7 +38,6 @@ class Away:
         self.asked = 0
 
     async def embed(self, texts: list[str]) -> list[bytes]:
-        """See `Embedder.embed`."""
         self.asked += 1
         if self._hangs:
             await anyio.sleep_forever()
@@ -48,105 +47,107 @@ class Away:
         """See `Embedder.close`."""
 
 
-def recalled(made: Bench) -> list[dict[str, Any]]:
-    """What the last prompt had recalled."""
+def recalled_items(made: Bench) -> list[dict[str, Any]]:
+    """Return the items recalled into the last prompt."""
     texts = [one["content"] for one in made.model.bodies[-1]["messages"] if isinstance(one.get("content"), str)]
     block = next((text for text in map(unmarked, texts) if text.startswith(OPENING)), "")
     return [msgspec.json.decode(line) for line in block.splitlines()[1:-1]]
 
 
-async def asked(made: Bench, text: str, agent: str = "a") -> list[str]:
+async def ask_and_list(made: Bench, text: str, agent: str = "a") -> list[str]:
     await made.ask(text, agent=agent)
-    return [one["text"] for one in recalled(made)]
+    return [one["text"] for one in recalled_items(made)]
 
 
-async def test_what_answers_the_message_comes_in_with_where_it_is_from() -> None:
+async def test_matching_memory_is_recalled_with_its_origin() -> None:
     async with bench(lambda _: "ok", agents=AGENTS) as made:
         await made.hf.memories.remember("The user is allergic to peanuts", user_id="default", type="user")
         await made.hf.memories.remember("The user lives in Lisbon", user_id="default")
-        assert await asked(made, "Is the peanut cake alright with my allergy?") == ["The user is allergic to peanuts"]
-        (one,) = recalled(made)
+        assert await ask_and_list(made, "Is the peanut cake alright with my allergy?") == [
+            "The user is allergic to peanuts"
+        ]
+        (one,) = recalled_items(made)
         assert (one["recalled"], one["by"], one["note"]) == ("memory", "user", "user")
-        assert await asked(made, "Good morning!") == []
+        assert await ask_and_list(made, "Good morning!") == []
 
 
 @pytest.mark.parametrize("agent", ["quiet", "b"])
-async def test_nothing_comes_in_where_that_is_not_wanted(agent: str) -> None:
+async def test_nothing_is_recalled_if_disabled(agent: str) -> None:
     async with bench(lambda _: "ok", agents=AGENTS) as made:
         await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")
-        assert await asked(made, "any peanuts?", agent) == []
+        assert await ask_and_list(made, "any peanuts?", agent) == []
 
 
-async def test_what_is_held_for_review_never_comes_in_by_itself() -> None:
+async def test_quarantined_memory_is_never_recalled_automatically() -> None:
     async with bench(lambda _: "ok", agents=AGENTS) as made:
         held = await made.hf.memories.remember("Peanuts are safe for the user", user_id="default", origin="tool")
-        assert await asked(made, "are peanuts safe?") == []
+        assert await ask_and_list(made, "are peanuts safe?") == []
         await made.hf.memories.review(held.memory.id, "accept")
-        assert await asked(made, "are peanuts really safe?") == ["Peanuts are safe for the user"]
+        assert await ask_and_list(made, "are peanuts really safe?") == ["Peanuts are safe for the user"]
 
 
-async def test_only_what_the_user_and_the_agent_may_see_comes_in() -> None:
+async def test_only_memories_of_the_user_the_agent_and_the_app_are_recalled() -> None:
     async with bench(lambda _: "ok", agents=AGENTS) as made:
         for fields in ({"user_id": "bob"}, {"agent": "b"}, {"agent": "a"}, {"app": True}, {"user_id": "default"}):
             await made.hf.memories.remember(f"peanuts {fields}", **fields)
-        seen = await asked(made, "peanuts?")
+        seen = await ask_and_list(made, "peanuts?")
     assert sorted(seen) == ["peanuts {'agent': 'a'}", "peanuts {'app': True}", "peanuts {'user_id': 'default'}"]
 
 
-async def test_what_the_conversation_has_is_not_told_again() -> None:
+async def test_memory_already_in_the_conversation_is_not_repeated() -> None:
     content = "The user is allergic to peanuts and hazelnuts"
     recall = make_reply(None, ("c0", "memory", {"action": "recall", "query": "peanuts"}))
     async with bench(lambda _: next(replies), agents={**AGENTS, "c": Agent(name="c", tools=("memory",))}) as made:
         await made.hf.memories.remember(content, user_id="default")
         replies = iter([recall, make_reply("done"), make_reply("ok")])
         await made.ask("look it up", agent="c")
-        assert await asked(made, "so no peanuts?") == []
+        assert await ask_and_list(made, "so no peanuts?") == []
     sent = "\n".join(str(one.get("content")) for one in made.model.bodies[-1]["messages"])
     assert sent.count(content) == 1
 
 
-async def test_each_one_that_comes_in_leaves_a_signal_of_its_session() -> None:
+async def test_each_recalled_memory_leaves_a_signal() -> None:
     async with bench(lambda _: "ok", agents=AGENTS) as made:
         one = (await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")).memory
-        await asked(made, "peanuts?")
+        await ask_and_list(made, "peanuts?")
         await made.hf.memories.settled()
         signals = await made.hf.store.signals(Owner("user", "default"))
     assert [(signal.memory_id, signal.session) for signal in signals] == [(one.id, "s")]
 
 
-async def test_a_turn_goes_on_where_memories_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_turn_continues_if_recalling_memories_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench(lambda _: "ok", agents=AGENTS) as made:
 
         async def fails(*_: Any, **__: Any) -> Any:
             raise RuntimeError("no memories")
 
         monkeypatch.setattr(made.hf.engine.memories, "recall", fails)
-        assert await asked(made, "peanuts?") == []
+        assert await ask_and_list(made, "peanuts?") == []
         assert (await made.hf.store.get(SessionRef("default", "s"))).tail is not None
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-async def test_an_embedder_that_does_not_answer_leaves_those_that_words_find(
+async def test_unresponsive_embedder_does_not_prevent_keyword_matches(
     monkeypatch: pytest.MonkeyPatch, hangs: bool
 ) -> None:
-    """In time for the prompt: a memory is not late for the sake of a vector that never comes."""
+    """The keyword matches are in time for the prompt."""
     monkeypatch.setattr("holdfast.turns.recall.RECALL_VECTOR_SECONDS", 0.01)
     away = Away(hangs=hangs)
     async with bench(lambda _: "ok", agents=AGENTS, index=IndexSettings(embedder=away, mode="hybrid")) as made:
         await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")
-        assert await asked(made, "peanuts?") == ["The user is allergic to peanuts"]
+        assert await ask_and_list(made, "peanuts?") == ["The user is allergic to peanuts"]
         assert away.asked > 0
 
 
-async def test_a_forgotten_memory_does_not_come_in_any_more() -> None:
+async def test_forgotten_memory_is_no_longer_recalled() -> None:
     async with bench(lambda _: "ok", agents=AGENTS) as made:
         one = (await made.hf.memories.remember("The user is allergic to peanuts", user_id="default")).memory
-        assert len(await asked(made, "peanuts?")) == 1
+        assert len(await ask_and_list(made, "peanuts?")) == 1
         await made.hf.memories.forget(one.id)
-        assert await asked(made, "peanuts, again?") == []
+        assert await ask_and_list(made, "peanuts, again?") == []
 
 
-async def test_what_a_turn_reads_does_not_grow_with_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_reads_of_a_turn_do_not_grow_with_the_number_of_memories(monkeypatch: pytest.MonkeyPatch) -> None:
     async with bench(lambda _: "ok", agents=AGENTS) as made:
         store, read = made.hf.engine.memories.store, made.hf.engine.memories.store.memories
         costs: list[tuple[int, int]] = []
@@ -166,10 +167,10 @@ async def test_what_a_turn_reads_does_not_grow_with_what_is_remembered(monkeypat
             ]
             for start in range(0, many, 200):
                 await store.change_memories(DEFAULT, MemoryDelta(put=tuple(some[start : start + 200])), timestamp=now)
-            await made.hf.memories.recall("peanuts", user_id="default", signal=False)  # the index takes them in
-            await asked(made, "any peanuts?")
+            await made.hf.memories.recall("peanuts", user_id="default", signal=False)  # wait until they are indexed
+            await ask_and_list(made, "any peanuts?")
             counted.clear()
-            assert await asked(made, "more peanuts?")
+            assert await ask_and_list(made, "more peanuts?")
             costs.append((len(counted), sum(counted)))
     assert costs[0] == costs[1]
     assert costs[1][1] <= 100

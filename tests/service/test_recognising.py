@@ -1,4 +1,4 @@
-"""Which session a request goes on with that names none: the one whose log has most of it in common."""
+"""Matching a request without a session id: the session whose log has most in common with it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from holdfast.limits import SIGHTINGS
 from tests.service.reconciling_kit import LONG, REF, Desk, a, run_at_desk, t, tc, u
 
 
-def test_the_longest_common_prefix_wins() -> None:
-    """Whatever the order in which the sessions were made; an opening alone is nobody's."""
+def test_longest_common_prefix_wins() -> None:
+    """In any order of creation; the first message alone matches nothing."""
 
     async def work(desk: Desk) -> None:
         await desk.tell([u("1"), a("1"), u("2"), a("2")], SessionRef("ada", "long"))
@@ -25,8 +25,8 @@ def test_the_longest_common_prefix_wins() -> None:
     run_at_desk(work)
 
 
-def test_calls_are_in_common_while_the_first_reply_is_under_way() -> None:
-    """By the ids of the calls; a session that went on is not taken for one that waits for just these results."""
+def test_calls_match_while_the_first_reply_is_pending() -> None:
+    """By call ids; a session that continued is not mistaken for one that waits for these results."""
 
     async def work(desk: Desk) -> None:
         asked = [u("1"), tc("x"), t("x")]
@@ -49,8 +49,8 @@ def test_calls_are_in_common_while_the_first_reply_is_under_way() -> None:
     run_at_desk(work)
 
 
-def test_of_like_calls_the_ids_tell_which_session() -> None:
-    """Ids that no session has mean a new one, whatever the system prompt."""
+def test_call_ids_distinguish_sessions_with_equal_calls() -> None:
+    """Unknown ids mean a new session, whatever the system prompt."""
 
     async def work(desk: Desk) -> None:
         for name in ("p", "q"):
@@ -64,8 +64,8 @@ def test_of_like_calls_the_ids_tell_which_session() -> None:
     run_at_desk(work)
 
 
-def test_what_very_many_begin_with_is_no_one_sessions() -> None:
-    """Only one that goes on from there is meant for sure; none of the others is edited on a guess."""
+def test_opening_shared_by_very_many_sessions_matches_none() -> None:
+    """Only one that continues exactly is a sure match; the others are never edited on a guess."""
 
     async def work(desk: Desk) -> None:
         opening = [u("hi"), a("hello")]
@@ -78,8 +78,8 @@ def test_what_very_many_begin_with_is_no_one_sessions() -> None:
     run_at_desk(work)
 
 
-def test_of_equal_ones_the_last_used_wins() -> None:
-    """And before that the one with the same system prompt."""
+def test_most_recently_used_of_equal_sessions_wins() -> None:
+    """A session with the same system prompt comes first."""
 
     async def work(desk: Desk) -> None:
         for name in ("x", "y", "z"):
@@ -98,8 +98,8 @@ def test_of_equal_ones_the_last_used_wins() -> None:
     run_at_desk(work)
 
 
-def test_a_run_in_the_middle_takes_three_messages() -> None:
-    """Of a user and of a reply, at the request's beginning or in place of more than it has there."""
+def test_match_in_the_middle_needs_three_messages() -> None:
+    """With a user message and a reply, at the start of the request or replacing more than it has there."""
 
     async def work(desk: Desk) -> None:
         await desk.tell(LONG)
@@ -113,8 +113,8 @@ def test_a_run_in_the_middle_takes_three_messages() -> None:
     run_at_desk(work)
 
 
-def test_a_retired_branch_is_recognised() -> None:
-    """And an erased message still tells whose log it was."""
+def test_retired_branch_is_recognised() -> None:
+    """An erased message still identifies its log."""
 
     async def work(desk: Desk) -> None:
         await desk.tell([u("1"), a("1"), u("left"), a("left")])

@@ -1,4 +1,4 @@
-"""What becomes of a log when a client sends its history again: merged, edited, taken up again."""
+"""What a log becomes when a client resends its history: merged, edited, resumed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROUND_2 = [*ROUND_1, a("1"), u("2"), tc("y"), t("y")]
 
 
 class Merge(NamedTuple):
-    """A stored log, what a client sent, and the live path afterwards."""
+    """A stored log, what a client sent, and the expected live path."""
 
     stored: list[Message]
     sent: list[Message]
@@ -107,8 +107,7 @@ MERGES = {
 
 
 @pytest.mark.parametrize("name", MERGES)
-def test_a_history_sent_again_leaves_the_log_that_its_client_means(name: str) -> None:
-    """The table of cases."""
+def test_resent_history_gives_the_log_the_client_means(name: str) -> None:
     case = MERGES[name]
 
     async def work(desk: Desk) -> None:
@@ -135,8 +134,8 @@ some_log = st.lists(some_message, max_size=8)
 
 
 @given(some_log, some_log.filter(bool))
-def test_after_a_merge_the_log_reads_as_what_was_sent(stored: list[Message], sent: list[Message]) -> None:
-    """Message by message, tool messages aside; to send it again changes nothing."""
+def test_merged_log_equals_the_sent_messages(stored: list[Message], sent: list[Message]) -> None:
+    """Except tool messages; resending it changes nothing."""
 
     async def work(desk: Desk) -> None:
         await desk.tell(stored)
@@ -151,8 +150,8 @@ def test_after_a_merge_the_log_reads_as_what_was_sent(stored: list[Message], sen
 
 
 @given(some_log.filter(lambda log: bool(seen(log))), some_log)
-def test_the_clients_tool_messages_are_not_doubled(stored: list[Message], rest: list[Message]) -> None:
-    """A client that resends the whole log, tools and all, and goes on gets just that."""
+def test_tool_messages_of_the_client_are_not_duplicated(stored: list[Message], rest: list[Message]) -> None:
+    """A client may resend the whole log with tools and continue."""
 
     async def work(desk: Desk) -> None:
         await desk.tell(stored)
@@ -167,8 +166,8 @@ def test_the_clients_tool_messages_are_not_doubled(stored: list[Message], rest: 
 # -- branches ------------------------------------------------------------------
 
 
-def test_two_branches_are_gone_on_with_in_turns() -> None:
-    """Each time the branch that is meant is live again, with its tool messages; the other is kept."""
+def test_two_branches_can_be_continued_alternately() -> None:
+    """The branch that is meant becomes live again, with its tool messages; the other is kept."""
 
     async def work(desk: Desk) -> None:
         await desk.tell([u("1"), a("1"), u("left"), tc("x"), t("x"), a("left")])
@@ -193,8 +192,8 @@ def test_two_branches_are_gone_on_with_in_turns() -> None:
     run_at_desk(work)
 
 
-def test_a_branch_with_something_erased_comes_back_as_the_client_has_it() -> None:
-    """What was erased is not put up again from the log."""
+def test_branch_with_an_erased_message_is_resumed_with_the_clients_text() -> None:
+    """Erased text is not restored from the log."""
 
     async def work(desk: Desk) -> None:
         await desk.tell([u("1"), a("1"), u("left"), a("left")])
@@ -208,11 +207,11 @@ def test_a_branch_with_something_erased_comes_back_as_the_client_has_it() -> Non
     run_at_desk(work)
 
 
-# -- replies that were cut, and texts beside calls ----------------------------------
+# -- interrupted replies, and texts next to calls --------------------------------------
 
 
-def test_of_a_cut_reply_any_beginning_will_do() -> None:
-    """Nobody knows how much of it the client saw; another text is an edit."""
+def test_interrupted_reply_matches_any_prefix() -> None:
+    """It is unknown how much the client saw; a different text is an edit."""
 
     async def work(desk: Desk) -> None:
         cut = {"interrupted": True, "original": "one two three four"}
@@ -229,8 +228,8 @@ def test_of_a_cut_reply_any_beginning_will_do() -> None:
     run_at_desk(work)
 
 
-def test_a_text_before_a_call_belongs_to_the_reply() -> None:
-    """A client that does not see the call has one text of both."""
+def test_text_before_a_call_belongs_to_the_reply() -> None:
+    """A client that does not see the call has both texts as one."""
 
     async def work(desk: Desk) -> None:
         calls = tc("x").evolve(content="Let me look. ")
@@ -244,8 +243,8 @@ def test_a_text_before_a_call_belongs_to_the_reply() -> None:
     run_at_desk(work)
 
 
-def test_a_short_history_behind_a_cut_reply_is_no_new_beginning() -> None:
-    """Whether it is the last reply or another message came after it."""
+def test_short_history_after_an_interrupted_reply_is_not_a_new_start() -> None:
+    """Whether it is the last reply or another message follows."""
 
     async def work(desk: Desk) -> None:
         cut = {"interrupted": True}
@@ -261,11 +260,11 @@ def test_a_short_history_behind_a_cut_reply_is_no_new_beginning() -> None:
     run_at_desk(work)
 
 
-# -- what is alike, and what is left out ------------------------------------------------
+# -- equal messages and omissions ---------------------------------------------------------
 
 
-def test_replies_that_are_alike_do_not_hide_an_edit() -> None:
-    """Whichever message is edited, the log is then what was sent."""
+def test_equal_replies_do_not_hide_an_edit() -> None:
+    """Whichever message is edited, the log then equals what was sent."""
 
     async def work(desk: Desk) -> None:
         log = [message for at in range(6) for message in (u(f"q{at}"), a("Done." if at % 2 else "OK"))]
@@ -278,8 +277,8 @@ def test_replies_that_are_alike_do_not_hide_an_edit() -> None:
     run_at_desk(work)
 
 
-def test_pictures_left_out_of_a_long_history_cost_two_look_ups_each() -> None:
-    """And the words behind it are not gone over again and again: all of them would be 22,500."""
+def test_omitted_pictures_in_a_long_history_cost_two_look_ups_each() -> None:
+    """The words after them are not scanned repeatedly, which would be 22,500 look-ups."""
 
     async def work(desk: Desk) -> None:
         pictures = 150

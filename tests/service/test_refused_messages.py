@@ -1,4 +1,4 @@
-"""A message that the provider refuses does not block its session: it is left out, said so, and can be lifted."""
+"""A message that the provider refuses does not block its session: it is left out, reported, and can be restored."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ NOTE = "[message 2 of the session is left out here: the model's provider refused
 
 
 def refusing(named: str = "", *, says: str = "Invalid image.", status: int = 400) -> Callable[[dict[str, Any]], Any]:
-    """A provider that refuses prompts with the broken image; `named` is how its error names the message."""
+    """A provider that refuses prompts with the broken image; `named` is the form in which its error names the
+    message.
+    """
 
     def say(request: dict[str, Any]) -> Any:
         for at, message in enumerate(request["messages"]):
@@ -48,7 +50,7 @@ NAMES = ["messages[{at}].content[1].image_url", "messages.[{at}].content.[1]", "
 
 
 @pytest.mark.parametrize("named", NAMES[:3])
-async def test_a_message_that_the_error_names_is_left_out_and_the_turn_goes_on(named: str) -> None:
+async def test_message_named_by_the_error_is_left_out_and_the_turn_continues(named: str) -> None:
     model = NamedModel("main", refusing(named))
     async with open_holdfast(model) as (hf, _):
         await with_history(hf)
@@ -69,7 +71,7 @@ async def test_a_message_that_the_error_names_is_left_out_and_the_turn_goes_on(n
         assert (2, "refused", "400 invalid_image") in runs
 
 
-async def test_one_probe_without_the_oldest_new_odd_message_finds_it() -> None:
+async def test_one_probe_without_the_oldest_new_media_message_finds_it() -> None:
     model = NamedModel("main", refusing())
     async with open_holdfast(model) as (hf, _):
         session = await hf.session("s")
@@ -83,7 +85,7 @@ async def test_one_probe_without_the_oldest_new_odd_message_finds_it() -> None:
         assert refused == [3]
 
 
-async def test_the_current_user_message_is_the_clients_400_and_later_turns_go_on() -> None:
+async def test_refused_current_message_is_an_error_and_later_turns_work() -> None:
     model = NamedModel("main", refusing())
     async with open_holdfast(model) as (hf, _):
         await ask(hf, "Hi.")
@@ -95,7 +97,7 @@ async def test_the_current_user_message_is_the_clients_400_and_later_turns_go_on
         assert turn.summarize()["warnings"][0]["code"] == "message_left_out"
 
 
-async def test_a_named_current_user_message_is_the_clients_400() -> None:
+async def test_named_current_message_is_an_error() -> None:
     model = NamedModel("main", refusing("messages[{at}].content"))
     async with open_holdfast(model) as (hf, _):
         await with_history(hf)
@@ -116,7 +118,7 @@ async def test_a_named_current_user_message_is_the_clients_400() -> None:
         ("Not found", 404),
     ],
 )
-async def test_no_probe_for_what_is_not_about_messages(says: str, status: int) -> None:
+async def test_errors_that_are_not_about_messages_cause_no_probe(says: str, status: int) -> None:
     model = NamedModel("main", refusing(says=says, status=status))
     async with open_holdfast(model) as (hf, _):
         await with_history(hf)
@@ -125,7 +127,7 @@ async def test_no_probe_for_what_is_not_about_messages(says: str, status: int) -
         assert len(model.prompts) == 1
 
 
-async def test_a_probe_that_does_not_help_is_the_only_one_and_changes_nothing() -> None:
+async def test_unsuccessful_probe_is_the_only_one_and_changes_nothing() -> None:
     model = NamedModel("main", ModelRejected("400: Invalid image.", status=400, body={"message": "Invalid image."}))
     async with open_holdfast(model) as (hf, _):
         await with_history(hf)
@@ -135,7 +137,7 @@ async def test_a_probe_that_does_not_help_is_the_only_one_and_changes_nothing() 
         assert [entry.metadata for entry in await hf.store.entries(REF)] == [None] * 4
 
 
-async def test_a_tool_result_and_a_call_are_left_out_with_legal_notes() -> None:
+async def test_refused_tool_result_and_call_are_replaced_by_legal_notes() -> None:
     calls = [{"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
     for broken in ("call", "result"):
         model = NamedModel("main", refusing("messages[{at}]"))
@@ -153,7 +155,7 @@ async def test_a_tool_result_and_a_call_are_left_out_with_legal_notes() -> None:
             assert "tool_calls" not in model.prompts[-1][1] or broken == "result"
 
 
-async def test_another_upstream_gets_the_message_and_it_can_be_lifted(tmp_path: Path) -> None:
+async def test_other_upstreams_get_the_message_and_it_can_be_restored(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'a.db'}"
 
     def opened(*models: NamedModel) -> Holdfast:
@@ -178,7 +180,7 @@ async def test_another_upstream_gets_the_message_and_it_can_be_lifted(tmp_path: 
         assert main.prompts[-1][2]["content"][1] == BROKEN
 
 
-async def test_two_refused_messages_that_are_named_are_both_left_out() -> None:
+async def test_two_named_messages_are_both_left_out() -> None:
     model = NamedModel("main", refusing("messages[{at}]"))
     async with open_holdfast(model) as (hf, _):
         await with_history(hf, {"role": "assistant", "content": "?"}, {"role": "user", "content": [BROKEN]})
@@ -188,8 +190,8 @@ async def test_two_refused_messages_that_are_named_are_both_left_out() -> None:
         assert len(turn.summarize()["warnings"]) == 2
 
 
-def numbered_by_a_router(shift: int) -> Callable[[dict[str, Any]], Any]:
-    """A provider after a router, whose error counts other messages: without the system message, or without merged ones."""
+def refuse_with_shifted_number(shift: int) -> Callable[[dict[str, Any]], Any]:
+    """A provider behind a router, whose error counts other messages: without the system message, or with merged ones."""
 
     def say(request: dict[str, Any]) -> Any:
         for at, message in enumerate(request["messages"]):
@@ -202,8 +204,8 @@ def numbered_by_a_router(shift: int) -> Callable[[dict[str, Any]], Any]:
 
 
 @pytest.mark.parametrize(("shift", "calls"), [(1, 2), (-1, 3)])
-async def test_a_name_that_does_not_help_is_followed_by_the_probe(shift: int, calls: int) -> None:
-    model = NamedModel("main", numbered_by_a_router(shift))
+async def test_wrong_message_number_is_followed_by_a_probe(shift: int, calls: int) -> None:
+    model = NamedModel("main", refuse_with_shifted_number(shift))
     async with open_holdfast(model) as (hf, _):
         session = await hf.session("s", system="Be brief.")
         await session.append({"role": "user", "content": [{"type": "text", "text": "Look."}, BROKEN]})
@@ -215,8 +217,8 @@ async def test_a_name_that_does_not_help_is_followed_by_the_probe(shift: int, ca
         assert len(turn.summarize()["warnings"]) == 1
 
 
-async def test_each_turn_probes_another_message_until_one_helps() -> None:
-    """Of an imported session with several pictures the provider does not say which one it refuses."""
+async def test_each_turn_probes_another_message_until_one_succeeds() -> None:
+    """For an imported session with several pictures, the provider does not say which one it refuses."""
     model = NamedModel("main", refusing())
     async with open_holdfast(model) as (hf, _):
         session = await hf.session("s")
@@ -230,7 +232,7 @@ async def test_each_turn_probes_another_message_until_one_helps() -> None:
         assert [entry.seq for entry in await hf.store.entries(REF) if entry.metadata] == [2]
 
 
-async def test_a_prompt_that_a_filter_refuses_is_probed() -> None:
+async def test_prompt_refused_by_a_content_filter_is_probed() -> None:
     """Azure names the parameter `prompt`, whichever message its filter found."""
     body = {
         "message": "The prompt triggered the content management policy.",
@@ -254,7 +256,7 @@ async def test_a_prompt_that_a_filter_refuses_is_probed() -> None:
         assert entry.metadata == {"refused_by": {"main": "400 content_filter"}}
 
 
-async def test_a_summary_does_not_repeat_a_refused_message() -> None:
+async def test_summary_does_not_repeat_a_refused_message() -> None:
     async with open_holdfast(NamedModel("main", "fine")) as (hf, _):
         session = await hf.session("s")
         await session.append(
