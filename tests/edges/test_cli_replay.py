@@ -309,7 +309,7 @@ def test_summaries_by_a_model(clear_model_environment: None, monkeypatch: pytest
     assert upstream.requests[0].headers["authorization"] == "Bearer sk-test"
 
 
-def test_an_llm_of_the_configuration_writes(clear_model_environment: None) -> None:
+def test_configured_llm_writes_summaries(clear_model_environment: None) -> None:
     with ScriptedUpstream(lambda body: "Orders from A-1000 on were sent.").in_thread() as upstream:
         Path("holdfast.yaml").write_text(f"llms: {{pen: {{model: tiny, base_url: '{upstream.url}'}}}}\n")
         assert replay_summaries(name="pen")["summaries"] > 0
@@ -318,7 +318,7 @@ def test_an_llm_of_the_configuration_writes(clear_model_environment: None) -> No
     assert {one.body["model"] for one in upstream.requests} == {"tiny"}
 
 
-def test_a_model_that_fails_is_told_and_the_digest_stands_in(
+def test_failing_model_is_reported_and_the_digest_is_used(
     clear_model_environment: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ScriptedUpstream(lambda body: Reply(status=400, error="no such model")).in_thread() as upstream:
@@ -332,7 +332,7 @@ def test_a_model_that_fails_is_told_and_the_digest_stands_in(
     assert "no such model" in table.stderr
 
 
-def test_without_a_model_a_summarizer_is_refused(clear_model_environment: None) -> None:
+def test_summarizer_without_a_model_is_refused(clear_model_environment: None) -> None:
     write("long.jsonl", {"id": "a", "messages": LONG})
     result = replay("long.jsonl", "--strategy", "summary_buffer", "--summarizer", "gpt-4o-mini")
     assert result.exit_code == 2
@@ -342,11 +342,11 @@ def test_without_a_model_a_summarizer_is_refused(clear_model_environment: None) 
     )
 
 
-# -- what is wrong -------------------------------------------------------------
+# -- mistakes ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("source", ["bad.jsonl", "-"])
-def test_a_bad_line_is_named_by_file_and_line(source: str) -> None:
+def test_bad_line_is_named_by_file_and_line(source: str) -> None:
     write("bad.jsonl", {"id": "a", "messages": MESSAGES}, "{no", {"id": "b", "messages": [{"role": "robot"}]})
     given = Path("bad.jsonl").read_text()
     result = replay(source, "--strategy", "none", input=given)
@@ -375,26 +375,26 @@ def test_a_bad_line_is_named_by_file_and_line(source: str) -> None:
         ("--budget", "-5", "'-5' is not a number of tokens"),
     ],
 )
-def test_a_wrong_option_says_what_would_be_right(option: str, value: str, said: str) -> None:
+def test_wrong_option_suggests_the_right_one(option: str, value: str, said: str) -> None:
     result = replay("s.jsonl", option, value)
     assert result.exit_code == 2
     assert said in result.stderr
 
 
-def test_a_file_that_is_not_there() -> None:
+def test_missing_file_is_reported() -> None:
     result = replay("nowhere.jsonl")
     assert result.exit_code == 2
     assert "nowhere.jsonl" in result.stderr
 
 
-def test_an_empty_file() -> None:
+def test_empty_file_is_reported() -> None:
     write("empty.jsonl")
     result = replay("empty.jsonl")
     assert result.exit_code == 1
     assert result.stderr == "Error: no sessions in empty.jsonl\n"
 
 
-def test_a_recording_without_a_call_says_so() -> None:
+def test_recording_without_a_call_is_reported() -> None:
     result = replay("-", input=json.dumps([{"role": "user", "content": "Hello?"}]))
     assert result.exit_code == 0
     assert "No call was measured" in result.stderr
@@ -404,7 +404,7 @@ def test_a_recording_without_a_call_says_so() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are of POSIX")
-def test_progress_is_shown_on_a_terminal_and_only_there() -> None:
+def test_progress_is_shown_only_on_a_terminal() -> None:
     terminal, end = os.openpty()
     command = [sys.executable, "-m", "holdfast", "replay", "s.jsonl", "--strategy", "none", "--json"]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=end, timeout=60, check=True)
@@ -418,7 +418,7 @@ def test_progress_is_shown_on_a_terminal_and_only_there() -> None:
 # -- the recorded sessions -------------------------------------------------------
 
 
-def test_the_airline_sessions(recordings_path: Path) -> None:
+def test_airline_recordings_can_be_replayed(recordings_path: Path) -> None:
     args = (str(recordings_path), "--strategy", "none,token_window", "--budget", "1024")
     told = read_results(*args)
     assert [(row["strategy"], row["calls"], row["orphans"]) for row in told] == [

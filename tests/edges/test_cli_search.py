@@ -1,4 +1,4 @@
-"""`holdfast search`: what it finds is what the library finds, and nothing of it reaches the terminal unasked."""
+"""`holdfast search` finds the same as the library, and stored text cannot control the terminal."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def said(text: str, at: int = AT, role: str = "user") -> dict[str, Any]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
-    """A store where ada and bob have talked."""
+    """A store with conversations of ada and bob."""
     url = f"sqlite:///{tmp_path}/s.db"
 
     async def make() -> None:
@@ -44,15 +44,15 @@ def search(url: str, *args: str, **options: Any) -> Result:
     return CliRunner().invoke(commands, ["search", *args, "--store", url], **options)
 
 
-def found(url: str, *args: str) -> Any:
-    """What it finds, as JSON."""
+def search_json(url: str, *args: str) -> Any:
+    """Return the hits as JSON."""
     result = search(url, *args, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout)
 
 
-def test_it_shows_who_said_what_where(store: str) -> None:
-    """With neighbours on request; nothing of another user's."""
+def test_hits_show_speaker_session_and_text(store: str) -> None:
+    """With neighbours on request; nothing of another user."""
     result = search(store, "gate", "code", "--user", "ada", "--neighbours", "1")
     assert result.exit_code == 0, result.output
     assert "harbour #0  user" in result.stdout
@@ -61,29 +61,29 @@ def test_it_shows_who_said_what_where(store: str) -> None:
     assert not says(result.stdout, "9999")
 
 
-def test_json_is_what_the_library_has(store: str) -> None:
-    """The same hits, with their places and scores."""
+def test_json_equals_the_library_results(store: str) -> None:
+    """The same hits with positions and scores."""
 
     async def library() -> list[tuple[str, int, float]]:
         async with Holdfast(store) as hf:
             results = await hf.search("gate code", "ada", role="user")
             return [(hit.session_id, hit.seq, hit.score) for hit in results.hits]
 
-    told = found(store, "gate code", "--user", "ada", "--role", "user")
+    told = search_json(store, "gate code", "--user", "ada", "--role", "user")
     assert [(hit["session_id"], hit["seq"], hit["score"]) for hit in told["hits"]] == anyio.run(library)
     assert (told["mode"], told["has_more"], told["range"]) == ("keyword", False, {"since": None, "until": None})
 
 
-def test_words_are_marked_on_a_terminal(store: str) -> None:
-    """And nowhere else."""
+def test_matching_words_are_highlighted_on_a_terminal(store: str) -> None:
+    """Only on a terminal."""
     marked = search(store, "gate", "--user", "ada", color=True, env={"FORCE_COLOR": "1"}).stdout
     assert "\x1b[33m\x1b[1mgate\x1b[0m" in marked
     assert "\x1b" not in search(store, "gate", "--user", "ada").stdout
 
 
 @pytest.mark.parametrize("color", [True, False])
-def test_stored_text_cannot_control_a_terminal(store: str, color: bool) -> None:
-    """Neither by escapes, nor by turning the direction, nor by posing as another hit."""
+def test_stored_text_cannot_control_the_terminal(store: str, color: bool) -> None:
+    """Not by escapes, not by bidirectional marks, not by posing as another hit."""
     result = search(store, "gate code", "--user", "eve", color=color, env={"FORCE_COLOR": "1"} if color else None)
     shown = result.stdout
     assert "\\x1b[2J" in shown.replace("\x1b[0m", "").replace("\x1b[33m\x1b[1m", "")
@@ -94,34 +94,33 @@ def test_stored_text_cannot_control_a_terminal(store: str, color: bool) -> None:
     assert len([line for line in shown.splitlines() if line.strip()]) == 2
 
 
-def test_pages_go_on_by_the_cursor_that_is_shown(store: str) -> None:
-    """Until there is no more."""
-    first = found(store, "gate", "--user", "ada", "--limit", "1")
+def test_shown_cursor_leads_to_the_next_page(store: str) -> None:
+    first = search_json(store, "gate", "--user", "ada", "--limit", "1")
     assert first["has_more"] is True
     shown = search(store, "gate", "--user", "ada", "--limit", "1").stdout
     cursor = re.findall(r"^Next page: --after (\S+)$", shown, re.MULTILINE)[0]
-    rest = found(store, "gate", "--user", "ada", "--limit", "9", "--after", cursor)
-    whole = found(store, "gate", "--user", "ada")
+    rest = search_json(store, "gate", "--user", "ada", "--limit", "9", "--after", cursor)
+    whole = search_json(store, "gate", "--user", "ada")
     assert [hit["seq"] for hit in (*first["hits"], *rest["hits"])] == [hit["seq"] for hit in whole["hits"]]
 
 
-def test_times_narrow(store: str) -> None:
-    """Dates are those of the zone."""
+def test_time_options_narrow_the_search(store: str) -> None:
+    """Dates are those of the time zone."""
     asked = ("gate", "--user", "ada", "--until")
-    assert found(store, *asked, "2023-11-15")["hits"] != []
-    assert found(store, *asked, "2023-11-14")["hits"] == []
-    assert found(store, *asked, "2023-11-15", "--tz", "Asia/Tokyo")["hits"] == []
+    assert search_json(store, *asked, "2023-11-15")["hits"] != []
+    assert search_json(store, *asked, "2023-11-14")["hits"] == []
+    assert search_json(store, *asked, "2023-11-15", "--tz", "Asia/Tokyo")["hits"] == []
 
 
-def test_nothing_found_says_whose(store: str) -> None:
-    """It is no failure."""
+def test_empty_result_names_the_user(store: str) -> None:
+    """It is not a failure."""
     result = search(store, "submarine", "--user", "ada")
     assert (result.exit_code, result.stdout) == (0, "No matches in the sessions of user ada.\n")
-    assert found(store, "gate")["hits"] == []
+    assert search_json(store, "gate")["hits"] == []
 
 
-def test_which_time_was_searched_is_told(store: str) -> None:
-    """What a word of the query was taken for, in the zone that was asked for; nothing where all times were."""
+def test_searched_time_range_is_reported(store: str) -> None:
+    """The range that a phrase of the query was read as, in the requested zone; nothing if all times were searched."""
     result = search(store, "what did I say on 2023-11-14", "--user", "ada", "--tz", "Asia/Tokyo")
     told = "only messages from 2023-11-14 00:00:00 until 2023-11-15 00:00:00 (Asia/Tokyo)\n"
     assert (result.stdout, result.stderr) == ("No matches in the sessions of user ada.\n", told)
@@ -131,14 +130,12 @@ def test_which_time_was_searched_is_told(store: str) -> None:
     assert search(store, "gate", "--user", "ada").stderr == ""
 
 
-def test_a_query_without_a_word_to_look_up_is_told(store: str) -> None:
+def test_query_without_searchable_words_is_reported(store: str) -> None:
     assert search(store, "what is the", "--user", "ada").stderr == "the query has no word to search for\n"
 
 
-def test_an_agent_that_the_configuration_does_not_have_is_told(
-    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where nothing is found: it may be a typo."""
+def test_unconfigured_agent_is_reported(store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When nothing is found, since it may be a typo."""
     monkeypatch.chdir(tmp_path)
     Path("holdfast.yaml").write_text("agents: {writer: {instruction: Write.}}\n", encoding="utf-8")
     doubt = "The configuration has no agent writr; did you mean writer?\n"
@@ -146,7 +143,7 @@ def test_an_agent_that_the_configuration_does_not_have_is_told(
     assert search(store, "gate", "--user", "ada", "--agent", "writer").stderr == ""
 
 
-def test_what_is_not_taken_in_in_time_is_told(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_index_is_reported(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.cli.search._WALK_SECONDS", 0.0)
     assert "the index is not complete yet" in search(store, "gate", "--user", "ada").stderr
 
@@ -163,7 +160,7 @@ def test_what_is_not_taken_in_in_time_is_told(store: str, monkeypatch: pytest.Mo
         (("x", "--limit", "0"), "limit"),
     ],
 )
-def test_what_cannot_be_asked_is_told(store: str, args: tuple[str, ...], told: str) -> None:
+def test_invalid_searches_are_reported(store: str, args: tuple[str, ...], told: str) -> None:
     """In one line, with exit code 2."""
     result = search(store, *args)
     assert result.exit_code == 2, result.output
@@ -171,8 +168,7 @@ def test_what_cannot_be_asked_is_told(store: str, args: tuple[str, ...], told: s
     assert "Traceback" not in result.stderr
 
 
-def test_a_store_that_was_never_indexed_is_searched(tmp_path: Path) -> None:
-    """What was written without an index is taken in first."""
+def test_store_without_an_index_is_indexed_first(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/old.db"
 
     async def make() -> None:
@@ -181,12 +177,12 @@ def test_a_store_that_was_never_indexed_is_searched(tmp_path: Path) -> None:
             assert (await hf.store.get(SessionRef("ada", "s"))).messages == 1
 
     anyio.run(make)
-    assert [hit["seq"] for hit in found(url, "gate", "--user", "ada")["hits"]] == [0]
+    assert [hit["seq"] for hit in search_json(url, "gate", "--user", "ada")["hits"]] == [0]
 
 
-def test_a_reranker_is_not_asked_with_no_rerank(store: str, tmp_path: Path) -> None:
+def test_no_rerank_skips_the_reranker(store: str, tmp_path: Path) -> None:
     config = tmp_path / "holdfast.yaml"
     config.write_text("storage: {index: {rerank: {path: nowhere}}}", encoding="utf-8")
     note = "not reranked: the reranker failed"
-    assert found(store, "gate", "--user", "ada", "--config", str(config))["notes"] == [note]
-    assert found(store, "gate", "--user", "ada", "--config", str(config), "--no-rerank")["notes"] == []
+    assert search_json(store, "gate", "--user", "ada", "--config", str(config))["notes"] == [note]
+    assert search_json(store, "gate", "--user", "ada", "--config", str(config), "--no-rerank")["notes"] == []

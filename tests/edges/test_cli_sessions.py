@@ -41,14 +41,14 @@ def ids(*args: str) -> list[str]:
 
 
 @pytest.mark.parametrize("args", [["list"], ["show", "x"], ["export", "--all"], ["delete", "x", "--yes"]])
-def test_looking_at_a_database_that_is_not_there_does_not_make_it(args: list[str], tmp_path: Path) -> None:
+def test_reading_a_missing_database_does_not_create_it(args: list[str], tmp_path: Path) -> None:
     result = sessions(*args)
     assert result.exit_code == 1
     assert "holdfast.db: no such database" in result.stderr
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_store_is_found_as_serve_finds_it() -> None:
+def test_store_is_found_like_in_serve() -> None:
     Path("holdfast.yaml").write_text("databases: {main: {driver: sqlite, path: file.db}}\n")
     store(said("in the file's", name="file"))
     for place in ("env", "flag"):
@@ -61,14 +61,14 @@ def test_the_store_is_found_as_serve_finds_it() -> None:
 
 
 @pytest.mark.parametrize("url", ["chat.db", "sqlite://chat.db", "mongodb://x/y", "postgresql://x", "redis://x/y"])
-def test_a_url_that_is_no_store(url: str) -> None:
+def test_invalid_store_url_is_refused(url: str) -> None:
     result = sessions("list", "--store", url)
     assert result.exit_code == 2
     assert result.stderr.startswith("Error: ")
     assert result.stderr.count("\n") == 1
 
 
-def test_a_wrong_configuration_is_told_in_full() -> None:
+def test_wrong_configuration_is_reported_in_full() -> None:
     Path("holdfast.yaml").write_text("agent: {}\ngatway: {}\n")
     result = sessions("list")
     assert result.exit_code == 2
@@ -91,7 +91,7 @@ def test_list_is_a_table_or_json() -> None:
     assert ids("--user", "nobody") == []
 
 
-def test_list_says_when_there_are_more_or_none() -> None:
+def test_list_says_if_there_are_more_or_none() -> None:
     store(*(said("x", name=f"s{at}") for at in range(3)))
     result = sessions("list", "--limit", "2")
     assert len(result.stdout.splitlines()) == 4
@@ -99,7 +99,7 @@ def test_list_says_when_there_are_more_or_none() -> None:
     assert "No sessions found" in sessions("list", "--user", "nobody").stderr
 
 
-def test_names_cannot_control_the_terminal_nor_are_they_markup() -> None:
+def test_names_cannot_control_the_terminal_or_act_as_markup() -> None:
     store({**said("x", name="[red]\x1b[2J\nnew"), "user_id": "\u202eada"})
     listed = sessions("list").stdout
     assert r"[red]\x1b[2J new" in listed
@@ -109,7 +109,7 @@ def test_names_cannot_control_the_terminal_nor_are_they_markup() -> None:
 # -- show ----------------------------------------------------------------------
 
 
-def test_show_is_a_transcript() -> None:
+def test_show_prints_a_transcript() -> None:
     store(SUPPORT)
     shown = sessions("show", "support-42").stdout
     lines = [one.strip() for one in shown.splitlines()]
@@ -132,7 +132,7 @@ def test_show_is_a_transcript() -> None:
     assert heads[3].endswith("interrupted, importance 0.5")
 
 
-def test_long_texts_are_shortened_unless_all_is_wanted() -> None:
+def test_long_texts_are_shortened_unless_full_is_given() -> None:
     text, result = "\n".join(f"line {at}" for at in range(50)), "value " * 100 + "end"
     call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     tool = {"role": "tool", "tool_call_id": "c1", "content": result}
@@ -148,7 +148,7 @@ def test_long_texts_are_shortened_unless_all_is_wanted() -> None:
     assert "--full" not in full
 
 
-def test_stored_text_cannot_control_the_terminal_or_pass_for_a_heading() -> None:
+def test_stored_text_cannot_control_the_terminal_or_imitate_a_heading() -> None:
     store(said("\x1b]0;title\x07 \x9b2J\r\n\nturn 7\n   9  system  1 token\n[bold]x[/bold]"))
     shown = sessions("show", "s").stdout
     assert not {"\x1b", "\x07", "\x9b", "\r"} & set(shown)
@@ -157,14 +157,14 @@ def test_stored_text_cannot_control_the_terminal_or_pass_for_a_heading() -> None
     assert "[bold]x[/bold]" in shown
 
 
-def test_show_as_json_is_the_export() -> None:
+def test_show_as_json_equals_the_export() -> None:
     store(SUPPORT)
     shown = json.loads(sessions("show", "support-42", "--json").stdout)
     assert shown == json.loads(sessions("export", "support-42").stdout)
     assert shown["messages"][0]["content"] == "Where is my order?"
 
 
-def test_colour_is_asked_for_by_the_environment() -> None:
+def test_color_follows_the_environment() -> None:
     store(said("x"))
     assert "\x1b[" not in sessions("show", "s").stdout
     assert "\x1b[" in sessions("show", "s", env={"FORCE_COLOR": "1"}).stdout
@@ -174,7 +174,7 @@ def test_colour_is_asked_for_by_the_environment() -> None:
 # -- which session -------------------------------------------------------------
 
 
-def test_a_session_that_is_not_there() -> None:
+def test_missing_session_is_reported() -> None:
     store(SUPPORT)
     for args in (["show", "nope"], ["show", "support-42", "--user", "bob"], ["delete", "nope", "--yes"]):
         result = sessions(*args)
@@ -182,7 +182,7 @@ def test_a_session_that_is_not_there() -> None:
         assert result.stderr.startswith("Error: no session ")
 
 
-def test_an_id_that_several_users_have_asks_whose() -> None:
+def test_session_id_of_several_users_needs_a_user() -> None:
     store(SUPPORT, {**SUPPORT, "user_id": "bob"})
     for args in (["show", "support-42"], ["export", "support-42"], ["delete", "support-42", "--yes"]):
         result = sessions(*args)
@@ -194,7 +194,7 @@ def test_an_id_that_several_users_have_asks_whose() -> None:
 # -- delete --------------------------------------------------------------------
 
 
-def test_delete_takes_several_and_says_how_many() -> None:
+def test_delete_accepts_several_ids_and_reports_the_count() -> None:
     store(said("x", name="a"), said("x", name="b"), said("x", name="c"))
     result = sessions("delete", "a", "b", "a", "--yes")
     assert result.stdout == "Deleted 2 sessions, 2 messages.\n"
@@ -203,13 +203,13 @@ def test_delete_takes_several_and_says_how_many() -> None:
     assert (gone["id"], gone["user_id"], gone["receipt"]["messages"]) == ("c", "default", 1)
 
 
-def test_delete_deletes_nothing_when_one_is_not_there() -> None:
+def test_delete_deletes_nothing_if_one_session_is_missing() -> None:
     store(said("x", name="a"))
     assert sessions("delete", "a", "b", "--yes").exit_code == 1
     assert ids() == ["a"]
 
 
-def test_delete_needs_a_yes_where_nobody_can_be_asked() -> None:
+def test_delete_needs_yes_without_a_terminal() -> None:
     store(said("x", name="a"))
     result = sessions("delete", "a", input="y\n")
     assert result.exit_code == 2
@@ -230,7 +230,7 @@ def test_delete_asks_on_a_terminal(typed: str, code: int, left: list[str], monke
 # -- a real process --------------------------------------------------------------
 
 
-def test_a_reader_that_goes_away_ends_it_quietly() -> None:
+def test_closed_pipe_ends_the_command_quietly() -> None:
     store(*(said("x" * 20_000, name=f"s{at}") for at in range(20)))
     for args in (["export", "--all"], ["show", "s1", "--full"], ["list"]):
         command = [sys.executable, "-m", "holdfast", "sessions", *args]
@@ -242,7 +242,7 @@ def test_a_reader_that_goes_away_ends_it_quietly() -> None:
         assert told == ""
 
 
-def test_a_terminal_without_the_characters_gets_escapes() -> None:
+def test_unsupported_characters_are_escaped() -> None:
     store(said("naïve 👩"))
     command = [sys.executable, "-m", "holdfast", "sessions", "show", "s"]
     done = subprocess.run(command, capture_output=True, timeout=60, check=True, env={"PYTHONIOENCODING": "latin-1"})

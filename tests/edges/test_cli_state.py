@@ -1,4 +1,4 @@
-"""`holdfast state`: what it shows and changes is what a server and the library have."""
+"""`holdfast state` shows and changes the same state as a server and the library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADA = ("--session", "s", "--user", "ada")
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
-    """A store with a session `s` of ada's, one of bob's, and `t` of ada's."""
+    """A store with a session `s` of ada, one of bob, and a session `t` of ada."""
     url = f"sqlite:///{tmp_path}/s.db"
 
     async def make() -> None:
@@ -34,56 +34,56 @@ def state(url: str, *args: str) -> Result:
     return CliRunner().invoke(commands, ["state", *args, "--store", url])
 
 
-def said(url: str, *args: str) -> str:
-    """What a command that works says."""
+def read_output(url: str, *args: str) -> str:
+    """Return the output of a successful command."""
     result = state(url, *args)
     assert result.exit_code == 0, result.output
     return result.stdout.strip()
 
 
-def told(url: str, *args: str) -> Any:
-    """The same as JSON."""
-    return json.loads(said(url, *args, "--json"))
+def read_json(url: str, *args: str) -> Any:
+    """Return the JSON output of a successful command."""
+    return json.loads(read_output(url, *args, "--json"))
 
 
 def test_set_get_unset(store: str) -> None:
-    """Of a session with what it shares; JSON is taken as such, all else as a text."""
-    assert said(store, "set", "topic", "the moon", *ADA) == "Set topic."
-    assert told(store, "set", "user:prefs", '{"a": [1]}', *ADA) == {"user:prefs": {"a": [1]}}
-    said(store, "set", "app:version", "2.0", "--text", "--session", "t")
-    assert said(store, "get", "topic", *ADA) == "the moon"
-    assert said(store, "get", "user:prefs", "--session", "t") == '{"a":[1]}'
-    assert told(store, "get", "app:version", *ADA) == "2.0"
-    assert told(store, "get", *ADA) == {"topic": "the moon", "user:prefs": {"a": [1]}, "app:version": "2.0"}
-    assert told(store, "get", "--session", "s", "--user", "bob") == {"app:version": "2.0"}
-    assert "topic" in said(store, "get", *ADA)
-    assert said(store, "unset", "topic", "app:version", "none", *ADA) == "Deleted 3 keys."
-    assert told(store, "get", *ADA) == {"user:prefs": {"a": [1]}}
+    """For a session and its shared scopes; valid JSON is stored as a value, everything else as text."""
+    assert read_output(store, "set", "topic", "the moon", *ADA) == "Set topic."
+    assert read_json(store, "set", "user:prefs", '{"a": [1]}', *ADA) == {"user:prefs": {"a": [1]}}
+    read_output(store, "set", "app:version", "2.0", "--text", "--session", "t")
+    assert read_output(store, "get", "topic", *ADA) == "the moon"
+    assert read_output(store, "get", "user:prefs", "--session", "t") == '{"a":[1]}'
+    assert read_json(store, "get", "app:version", *ADA) == "2.0"
+    assert read_json(store, "get", *ADA) == {"topic": "the moon", "user:prefs": {"a": [1]}, "app:version": "2.0"}
+    assert read_json(store, "get", "--session", "s", "--user", "bob") == {"app:version": "2.0"}
+    assert "topic" in read_output(store, "get", *ADA)
+    assert read_output(store, "unset", "topic", "app:version", "none", *ADA) == "Deleted 3 keys."
+    assert read_json(store, "get", *ADA) == {"user:prefs": {"a": [1]}}
     missing = state(store, "get", "topic", *ADA)
     assert (missing.exit_code, missing.stdout) == (1, "")
     assert "no value is stored under 'topic'" in missing.stderr
 
 
-def test_what_adds_up(store: str) -> None:
-    """Of a user, and of all."""
-    assert said(store, "increment", "user:n", "--user", "ada") == "1"
-    assert said(store, "increment", "user:n", "--by", "-2.5", *ADA) == "-1.5"
-    assert told(store, "increment", "app:n", "--by", "3", "--app") == {"app:n": 3}
-    assert said(store, "append", "app:l", "1", "two", "--app") == "app:l has 2 values."
+def test_increment_and_append(store: str) -> None:
+    """For a user and for the app."""
+    assert read_output(store, "increment", "user:n", "--user", "ada") == "1"
+    assert read_output(store, "increment", "user:n", "--by", "-2.5", *ADA) == "-1.5"
+    assert read_json(store, "increment", "app:n", "--by", "3", "--app") == {"app:n": 3}
+    assert read_output(store, "append", "app:l", "1", "two", "--app") == "app:l has 2 values."
     below = ["state", "set", "app:n", "--app", "--store", store, "--", "-1.5"]
     assert CliRunner().invoke(commands, below).exit_code == 0
-    assert told(store, "increment", "app:n", "--by", "4.5", "--app") == {"app:n": 3}
-    assert told(store, "append", "app:l", "3", "--text", "--app") == {"key": "app:l", "length": 3}
-    assert told(store, "get", "--app") == {"app:n": 3, "app:l": [1, "two", "3"]}
-    assert told(store, "get", "--user", "ada") == {"user:n": -1.5}
+    assert read_json(store, "increment", "app:n", "--by", "4.5", "--app") == {"app:n": 3}
+    assert read_json(store, "append", "app:l", "3", "--text", "--app") == {"key": "app:l", "length": 3}
+    assert read_json(store, "get", "--app") == {"app:n": 3, "app:l": [1, "two", "3"]}
+    assert read_json(store, "get", "--user", "ada") == {"user:n": -1.5}
     empty = state(store, "get", "--user", "nobody")
     assert (empty.exit_code, empty.stdout) == (0, "")
-    assert told(store, "get", "--user", "nobody") == {}
+    assert read_json(store, "get", "--user", "nobody") == {}
 
 
-def test_what_is_wrong_is_said(store: str) -> None:
-    """Whose state, which key, which number: as wrong usage; a session that is not there, or not the only one, as failed work."""
-    said(store, "set", "word", "w", *ADA)
+def test_mistakes_are_reported(store: str) -> None:
+    """A wrong scope, key or number is wrong usage; a missing or ambiguous session is a failure."""
+    read_output(store, "set", "word", "w", *ADA)
     for args in (
         ("get",),
         ("get", "--app", "--user", "ada"),
@@ -106,12 +106,12 @@ def test_what_is_wrong_is_said(store: str) -> None:
     for whose in (("none",), ("s",), ("s", "--user", "eve")):
         assert state(store, "get", "--session", *whose).exit_code == 1
     assert state("sqlite:///none.db", "get", "--app").exit_code == 1
-    assert told(store, "get", *ADA) == {"word": "w"}
+    assert read_json(store, "get", *ADA) == {"word": "w"}
 
 
-def test_a_value_does_nothing_to_a_terminal(store: str) -> None:
-    """What is shown is cleaned; as JSON it is whole."""
-    said(store, "set", "x", "\x1b[31mred", *ADA)
-    assert "\x1b" not in said(store, "get", "x", *ADA)
-    assert "\x1b" not in said(store, "get", *ADA)
-    assert told(store, "get", "x", *ADA) == "\x1b[31mred"
+def test_value_cannot_control_the_terminal(store: str) -> None:
+    """Text output is escaped; JSON output is complete."""
+    read_output(store, "set", "x", "\x1b[31mred", *ADA)
+    assert "\x1b" not in read_output(store, "get", "x", *ADA)
+    assert "\x1b" not in read_output(store, "get", *ADA)
+    assert read_json(store, "get", "x", *ADA) == "\x1b[31mred"

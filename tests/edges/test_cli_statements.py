@@ -1,4 +1,4 @@
-"""`holdfast eval statements`: what it reads, what it prints, how it ends."""
+"""`holdfast eval statements`: input, output and exit codes."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(commands, ["eval", "statements", *map(str, arguments)])
 
 
-def small(folder: Path, name: str = "small.json", **changes: Any) -> Path:
-    """A conversation in which one message has two statements, and a later one corrects the first."""
+def write_small_set(folder: Path, name: str = "small.json", **changes: Any) -> Path:
+    """Write a conversation in which one message has two statements and a later one corrects the first."""
     said = ["My rent is 790, and please always use metric units.", "My rent is 760 now.", "Thanks."]
     messages = []
     for at, text in enumerate(said):
@@ -55,15 +55,15 @@ def small(folder: Path, name: str = "small.json", **changes: Any) -> Path:
     return path
 
 
-def figures(*arguments: str | Path) -> list[dict[str, Any]]:
+def read_figures(*arguments: str | Path) -> list[dict[str, Any]]:
     result = run(*arguments, "--json", "-")
     assert result.exit_code == 0, result.output
     told: list[dict[str, Any]] = json.loads(result.stdout)["figures"]
     return told
 
 
-def test_a_table_of_strategies_and_one_of_groups_for_each_budget(tmp_path: Path) -> None:
-    result = run(small(tmp_path), "--budgets", "300,200")
+def test_each_budget_has_a_table_of_strategies_and_one_of_groups(tmp_path: Path) -> None:
+    result = run(write_small_set(tmp_path), "--budgets", "300,200")
     assert result.exit_code == 0, result.output
     assert result.stderr == ""
     lines = result.stdout.splitlines()
@@ -81,15 +81,15 @@ def test_a_table_of_strategies_and_one_of_groups_for_each_budget(tmp_path: Path)
 
 def test_tables_are_no_wider_than_100_columns(tmp_path: Path) -> None:
     strategies = "digest,salience,token_window,head_tail,buffer_window,clear_tool_results,summary_buffer,none"
-    result = run(small(tmp_path), "--budgets", "999999", "--strategies", strategies, "--asked")
+    result = run(write_small_set(tmp_path), "--budgets", "999999", "--strategies", strategies, "--asked")
     assert result.exit_code == 0, result.output
     assert max(map(len, result.stdout.splitlines())) <= 100
-    assert result.stdout.count("with topic at 999,999") == 2  # six strategies, and two more
+    assert result.stdout.count("with topic at 999,999") == 2  # six strategies and two more
     assert result.stdout.count("asked at 999,999") == 2
 
 
 def test_json_has_every_figure_and_finding(tmp_path: Path) -> None:
-    path, other = small(tmp_path), small(tmp_path, "other.json")
+    path, other = write_small_set(tmp_path), write_small_set(tmp_path, "other.json")
     out = tmp_path / "out.json"
     result = run(path, other, "--strategy", "none,buffer_window:window_size=1", "--budget", "900", "--json", out)
     assert result.exit_code == 0, result.output
@@ -112,20 +112,20 @@ def test_json_has_every_figure_and_finding(tmp_path: Path) -> None:
     assert last["all"]["with_topic"] == 0.0
 
 
-def test_a_dash_prints_json_alone(tmp_path: Path) -> None:
-    (told,) = figures(small(tmp_path), "--strategies", "none", "--budgets", "100", "--asked")
+def test_dash_prints_only_json(tmp_path: Path) -> None:
+    (told,) = read_figures(write_small_set(tmp_path), "--strategies", "none", "--budgets", "100", "--asked")
     assert told["all"]["asked"] == 1.0
     assert told["prompts"] == 4
 
 
 def test_equal_calls_give_equal_figures(tmp_path: Path) -> None:
-    path = small(tmp_path)
+    path = write_small_set(tmp_path)
     call = (path, "--strategies", "digest", "--budgets", "250", "--asked")
-    assert figures(*call) == figures(*call)
+    assert read_figures(*call) == read_figures(*call)
 
 
-def test_a_strategy_with_a_budget_of_its_own_is_measured_once(tmp_path: Path) -> None:
-    told = figures(small(tmp_path), "--strategies", "digest@250,token_window", "--budgets", "300,400")
+def test_strategy_with_its_own_budget_is_measured_once(tmp_path: Path) -> None:
+    told = read_figures(write_small_set(tmp_path), "--strategies", "digest@250,token_window", "--budgets", "300,400")
     assert [(one["strategy"], one["budget"]) for one in told] == [
         ("digest", 250),
         ("token_window", 300),
@@ -133,14 +133,14 @@ def test_a_strategy_with_a_budget_of_its_own_is_measured_once(tmp_path: Path) ->
     ]
 
 
-def test_refused_prompts_are_told(tmp_path: Path) -> None:
-    result = run(small(tmp_path), "--strategies", "digest", "--budgets", "1")
+def test_refused_prompts_are_reported(tmp_path: Path) -> None:
+    result = run(write_small_set(tmp_path), "--strategies", "digest", "--budgets", "1")
     assert result.exit_code == 0, result.output
     assert "digest at 1: of 1 prompt 1 not built, 0 rebuilt because a search was late" in result.stdout
 
 
-def test_the_labelled_conversations_of_the_source_can_be_measured() -> None:
-    (told,) = figures(ONE, "--strategies", "token_window", "--budgets", "2048")
+def test_labelled_conversations_can_be_measured() -> None:
+    (told,) = read_figures(ONE, "--strategies", "token_window", "--budgets", "2048")
     assert told["all"]["statements"] == 45
     assert set(told["quarters"]) == {"1", "2", "3", "4"}
     assert set(told["cues"]) == {"cue", "no cue"}
@@ -160,14 +160,14 @@ def test_the_labelled_conversations_of_the_source_can_be_measured() -> None:
         ([], "Missing argument"),
     ],
 )
-def test_wrong_calls_say_what_is_wrong(arguments: list[str | Path], says: str) -> None:
+def test_wrong_calls_explain_the_mistake(arguments: list[str | Path], says: str) -> None:
     result = run(*arguments)
     assert result.exit_code == 2
     assert says in " ".join(result.output.split())
 
 
-def test_a_malformed_file_is_named_with_its_statement(tmp_path: Path) -> None:
-    path = small(tmp_path, messages=[{"id": "u0", "role": "user", "content": "My rent is 790."}])
+def test_malformed_file_is_named_with_its_statement(tmp_path: Path) -> None:
+    path = write_small_set(tmp_path, messages=[{"id": "u0", "role": "user", "content": "My rent is 790."}])
     result = run(path)
     assert result.exit_code == 1
     assert "small.json: statement 's1': text must be verbatim in message 'u0'" in result.output

@@ -1,4 +1,4 @@
-"""What the command line shows of summaries."""
+"""How the command line shows summaries."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from holdfast.holdfast import Holdfast
 TELLING = "The user asks about orders; ORD-3 is urgent."
 
 
-async def summarized() -> None:
-    """A session in `holdfast.db` with a summary that was superseded, one that is sent, and one that failed."""
+async def create_summaries() -> None:
+    """Create a session in `holdfast.db` with a superseded summary, a live one, and a failed one."""
     said = iter([TELLING, TELLING + " ORD-5 was sent.", ""])
     context = ContextSettings("summary_buffer", {"budget": 50_000, "summarizer_llm": "mine", "facts": False})
 
@@ -33,10 +33,10 @@ async def summarized() -> None:
             await session.compact(target=target)
 
 
-def test_show_tells_of_compactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind the log: the text of the one that is sent, and why there is none of one that failed."""
+def test_show_lists_compactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the log: the text of the live one, and the reason for the failed one."""
     monkeypatch.chdir(tmp_path)
-    asyncio.run(summarized())
+    asyncio.run(create_summaries())
     result = CliRunner().invoke(commands, ["sessions", "show", "s"], prog_name="holdfast")
     assert result.exit_code == 0, result.stderr
     lines = [one.strip() for one in result.stdout.splitlines()]

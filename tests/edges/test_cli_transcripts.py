@@ -1,4 +1,4 @@
-"""`holdfast transcripts list | show | search | import`, over files that a library or a server wrote."""
+"""`holdfast transcripts list | show | search | import`, on files written by a library or a server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def transcripts(*args: str, **more: Any) -> Result:
     return CliRunner().invoke(commands, ["transcripts", *args], prog_name="holdfast", **more)
 
 
-def told(*args: str) -> Any:
+def read_json(*args: str) -> Any:
     result = transcripts(*args, "--json")
     assert result.exit_code == 0, result.stderr
     return json.loads(result.stdout)
@@ -49,7 +49,7 @@ SAID = {
 
 @pytest.fixture
 def written(tmp_path: Path) -> Path:
-    """A folder with transcripts of two sessions, one of them rewound, and one that others wrote."""
+    """A folder with transcripts of two sessions, one of them rewound, and one from another program."""
     folder = tmp_path / "t"
 
     async def write() -> None:
@@ -75,8 +75,8 @@ def written(tmp_path: Path) -> Path:
 # -- list and show ---------------------------------------------------------------
 
 
-def test_the_last_changed_is_listed_first(written: Path) -> None:
-    listed = told("list", "--dir", str(written))
+def test_last_changed_transcript_is_listed_first(written: Path) -> None:
+    listed = read_json("list", "--dir", str(written))
     assert [(one["session_id"], one["entry_count"]) for one in listed] == [("support-42", 3), ("other", 2), ("7d4e", 2)]
     assert listed[2] == {
         "path": str(written / "7d4e.jsonl"),
@@ -88,15 +88,15 @@ def test_the_last_changed_is_listed_first(written: Path) -> None:
         "first_timestamp": "2026-05-01T10:00:01Z",
         "last_timestamp": "2026-05-01T10:00:02Z",
     }
-    assert [one["session_id"] for one in told("list", "--dir", str(written), "--limit", "1")] == ["support-42"]
-    assert [one["session_id"] for one in told("list", "--dir", str(written), "--user", "ada")] == []
+    assert [one["session_id"] for one in read_json("list", "--dir", str(written), "--limit", "1")] == ["support-42"]
+    assert [one["session_id"] for one in read_json("list", "--dir", str(written), "--user", "ada")] == []
     table = transcripts("list", "--dir", str(written))
     assert [row.split()[0] for row in table.stdout.splitlines()[2:]] == ["support-42", "other", "7d4e"]
 
 
-def test_the_folder_comes_from_the_configuration(written: Path) -> None:
+def test_folder_comes_from_the_configuration(written: Path) -> None:
     Path("holdfast.yaml").write_text("hooks: {transcripts_dir: t}")
-    assert len(told("list")) == 3
+    assert len(read_json("list")) == 3
     Path("holdfast.yaml").write_text("hooks: {}")
     result = transcripts("list")
     assert (result.exit_code, result.stderr) == (
@@ -107,7 +107,7 @@ def test_the_folder_comes_from_the_configuration(written: Path) -> None:
     assert (result.exit_code, result.stderr) == (1, "Error: missing: no such folder\n")
 
 
-def test_a_transcript_is_shown(written: Path) -> None:
+def test_transcript_is_shown(written: Path) -> None:
     shown = transcripts("show", "support-42", "--dir", str(written))
     assert shown.exit_code == 0
     for text in ("Where is my order?", "On its way: call 4711.", "Thank you!"):
@@ -116,14 +116,14 @@ def test_a_transcript_is_shown(written: Path) -> None:
     retired = transcripts("show", "support-42", "--dir", str(written), "--retired").stdout
     assert "edited away" in retired
     assert "Thanks a lot!" in retired
-    (last,) = told("show", "support-42.jsonl", "--last", "1", "--dir", str(written))["entries"]
+    (last,) = read_json("show", "support-42.jsonl", "--last", "1", "--dir", str(written))["entries"]
     assert (last["content"], last["seq"]) == ("Thank you!", 3)
     foreign = transcripts("show", "7d4e", "--dir", str(written)).stdout
     assert "CÓDIGO\\x1b[2J?" in foreign
     assert "\x1b[2J" not in foreign
 
 
-def test_which_transcript_is_meant(written: Path) -> None:
+def test_missing_or_ambiguous_transcript_is_reported(written: Path) -> None:
     missing = transcripts("show", "nobody", "--dir", str(written))
     assert (missing.exit_code, missing.stderr.count("no transcript of session 'nobody'")) == (1, 1)
     for user in ("ada", "bob"):
@@ -131,7 +131,7 @@ def test_which_transcript_is_meant(written: Path) -> None:
         (written / make_file_name("default", user, "Same")).write_text(json.dumps(header) + "\n")
     several = transcripts("show", "Same", "--dir", str(written))
     assert (several.exit_code, several.stderr.count("several transcripts of session")) == (1, 1)
-    assert told("show", "Same", "--user", "bob", "--dir", str(written))["user_id"] == "bob"
+    assert read_json("show", "Same", "--user", "bob", "--dir", str(written))["user_id"] == "bob"
 
 
 # -- search ----------------------------------------------------------------------
@@ -147,36 +147,36 @@ def test_which_transcript_is_meant(written: Path) -> None:
         ("my order", "Where is [my order]?"),
     ],
 )
-def test_case_accents_and_white_space_do_not_count(written: Path, query: str, snippet: str) -> None:
-    (hit,) = told("search", query, "--dir", str(written))
+def test_case_accents_and_white_space_are_ignored(written: Path, query: str, snippet: str) -> None:
+    (hit,) = read_json("search", query, "--dir", str(written))
     assert snippet in hit["snippet"]
 
 
 @pytest.mark.parametrize(
     "query", ["(parens)", "AND OR NOT NEAR", "* ^", "field:value", '"quoted"', "' --", "not near * ^ field:"]
 )
-def test_a_query_is_plain_text(written: Path, query: str) -> None:
-    (hit,) = told("search", query, "--dir", str(written))
+def test_query_is_plain_text(written: Path, query: str) -> None:
+    (hit,) = read_json("search", query, "--dir", str(written))
     assert hit["session_id"] == "other"
 
 
 @pytest.mark.parametrize("query", ['" OR "1"="1', "%", "order*", "NOT order", ".*", "sk-secret", "{"])
-def test_a_query_finds_nothing_else(written: Path, query: str) -> None:
-    assert told("search", query, "--dir", str(written)) == []
+def test_query_finds_nothing_else(written: Path, query: str) -> None:
+    assert read_json("search", query, "--dir", str(written)) == []
 
 
-def test_what_was_edited_away_is_found_only_when_asked_for(written: Path) -> None:
-    assert told("search", "a lot", "--dir", str(written)) == []
-    (hit,) = told("search", "a lot", "--retired", "--dir", str(written))
+def test_retired_messages_are_found_only_on_request(written: Path) -> None:
+    assert read_json("search", "a lot", "--dir", str(written)) == []
+    (hit,) = read_json("search", "a lot", "--retired", "--dir", str(written))
     assert (hit["session_id"], hit["at"], hit["role"], hit["snippet"]) == ("support-42", 2, "user", "Thanks [a lot]!")
 
 
-def test_as_many_as_are_asked_for(written: Path) -> None:
+def test_limit_and_user_restrict_the_hits(written: Path) -> None:
     few = transcripts("search", "a", "--limit", "2", "--dir", str(written))
     assert few.exit_code == 0
     assert "Only the first 2 are shown; show more with --limit.\n" in few.stderr
-    assert len(told("search", "a", "--limit", "2", "--dir", str(written))) == 2
-    assert len(told("search", "thank", "--user", "default", "--dir", str(written))) == 1
+    assert len(read_json("search", "a", "--limit", "2", "--dir", str(written))) == 2
+    assert len(read_json("search", "thank", "--user", "default", "--dir", str(written))) == 1
     none = transcripts("search", "nothing like it", "--dir", str(written))
     assert (none.exit_code, none.stdout, none.stderr) == (0, "", "No matches.\n")
     for empty in ("", "  ", "\u0301"):
@@ -184,7 +184,7 @@ def test_as_many_as_are_asked_for(written: Path) -> None:
 
 
 @given(st.text(max_size=40), st.text(min_size=1, max_size=8), st.text(max_size=40))
-def test_what_is_found_is_what_was_looked_for(before: str, middle: str, after: str) -> None:
+def test_hit_contains_the_query(before: str, middle: str, after: str) -> None:
     needle = TextQuery(middle)
     if not needle.folded:
         return
@@ -207,7 +207,7 @@ def exported(session_id: str, store: str = "sqlite:///holdfast.db") -> dict[str,
     return found
 
 
-def test_a_folder_becomes_sessions_again(written: Path) -> None:
+def test_folder_is_imported_as_sessions(written: Path) -> None:
     result = transcripts("import", str(written))
     assert result.exit_code == 0
     assert result.stdout == "Imported 3 sessions, 8 messages.\n"
@@ -223,35 +223,35 @@ def test_a_folder_becomes_sessions_again(written: Path) -> None:
     assert foreign["messages"][0]["metadata"]["user"] == "+34"
 
 
-def test_importing_twice_changes_nothing(written: Path) -> None:
-    assert [one["outcome"] for one in told("import", str(written))] == ["imported"] * 3
+def test_second_import_changes_nothing(written: Path) -> None:
+    assert [one["outcome"] for one in read_json("import", str(written))] == ["imported"] * 3
     before = exported("support-42")
-    assert [one["outcome"] for one in told("import", str(written))] == ["unchanged"] * 3
+    assert [one["outcome"] for one in read_json("import", str(written))] == ["unchanged"] * 3
     assert exported("support-42") == before
     result = transcripts("import", str(written))
     assert "Skipped 3 sessions: already stored.\n" in result.stderr
 
 
-def test_what_is_newer_stays(written: Path) -> None:
+def test_newer_session_is_not_replaced(written: Path) -> None:
     path = written / "other.jsonl"
     transcripts("import", str(path))
     entry = {"type": "entry", "timestamp": NOW + 5000, "role": "user", "content": "more", "seq": 2}
     with path.open("a") as file:
         file.write(json.dumps(entry) + "\n")
-    (done,) = told("import", str(path))
+    (done,) = read_json("import", str(path))
     assert (done["outcome"], done["messages"]) == ("replaced", 3)
     path.write_text("\n".join(path.read_text().splitlines()[:-1]) + "\n")
-    (done,) = told("import", str(path))
+    (done,) = read_json("import", str(path))
     assert done["outcome"] == "newer"
     assert len(exported("other")["messages"]) == 3
     assert "Skipped 1 session: the stored session is newer.\n" in transcripts("import", str(path)).stderr
 
 
-def test_a_user_can_be_given_and_an_earlier_session_keeps_a_name_of_its_own(written: Path) -> None:
+def test_user_option_and_earlier_sessions_of_the_same_id(written: Path) -> None:
     (written / "other.jsonl").rename(written / f"support-42@{NOW}.jsonl")
     lines = (written / f"support-42@{NOW}.jsonl").read_text().replace('"id":"other"', '"id":"support-42"')
     (written / f"support-42@{NOW}.jsonl").write_text(lines)
-    done = told("import", str(written), "--user", "ada")
+    done = read_json("import", str(written), "--user", "ada")
     assert {(one["id"], one["user_id"]) for one in done} == {
         ("support-42", "ada"),
         (f"support-42@{NOW}", "ada"),
@@ -267,7 +267,7 @@ def test_a_user_can_be_given_and_an_earlier_session_keeps_a_name_of_its_own(writ
         ({"version": 1, "id": 7}, "id must be a string"),
     ],
 )
-def test_a_header_that_makes_no_session_is_told_with_its_file(header: dict[str, Any], said: str) -> None:
+def test_invalid_header_is_reported_with_its_file(header: dict[str, Any], said: str) -> None:
     Path("one.jsonl").write_text(json.dumps({"type": "session", **header}) + "\n")
     result = transcripts("import", "one.jsonl")
     assert result.exit_code == 1
@@ -275,17 +275,17 @@ def test_a_header_that_makes_no_session_is_told_with_its_file(header: dict[str, 
     assert said in result.stderr
 
 
-def test_sessions_of_another_tenant_are_left(written: Path) -> None:
+def test_sessions_of_another_tenant_are_skipped(written: Path) -> None:
     header = {"type": "session", "version": 1, "id": "x", "tenant": "acme"}
     (written / "x.jsonl").write_text(json.dumps(header) + "\n")
-    (done,) = told("import", str(written / "x.jsonl"))
+    (done,) = read_json("import", str(written / "x.jsonl"))
     assert done["outcome"] == "other tenant"
 
 
 # -- sessions --------------------------------------------------------------------
 
 
-def test_a_session_that_is_deleted_here_has_no_transcript_either(tmp_path: Path) -> None:
+def test_deleting_a_session_deletes_its_transcript(tmp_path: Path) -> None:
     Path("holdfast.yaml").write_text("hooks: {transcripts_dir: t}")
     folder = tmp_path / "t"
 
@@ -301,7 +301,7 @@ def test_a_session_that_is_deleted_here_has_no_transcript_either(tmp_path: Path)
     assert [path.name for path in folder.iterdir()] == ["stays.jsonl"]
 
 
-def cli(*args: str, **more: Any) -> str:
+def run_cli(*args: str, **more: Any) -> str:
     result = CliRunner().invoke(commands, [*args], prog_name="holdfast", **more)
     assert result.exit_code == 0, result.stderr
     return result.stdout
@@ -312,33 +312,33 @@ def contents(name: str) -> list[str]:
 
 
 @pytest.mark.parametrize("what", ["fork", "rewind", "import", "transcripts"])
-def test_transcripts_follow_whatever_a_command_writes(what: str) -> None:
-    """What is forked has one, and what is replaced or rewound says what the session does now."""
+def test_transcripts_follow_all_writing_commands(what: str) -> None:
+    """A fork gets one; a replaced or rewound session's transcript shows the current messages."""
     Path("holdfast.yaml").write_text("hooks: {transcripts_dir: t}")
     first = {"id": "s", "messages": [{"role": "user", "content": "one", "turn_id": 0}]}
-    cli("sessions", "import", "-", input=json.dumps(first))
+    run_cli("sessions", "import", "-", input=json.dumps(first))
     assert contents("s") == ["one"]
     two = [*first["messages"], {"role": "user", "content": "two", "turn_id": 1}]
-    cli("sessions", "import", "-", "--replace", input=json.dumps({"id": "s", "messages": two}))
+    run_cli("sessions", "import", "-", "--replace", input=json.dumps({"id": "s", "messages": two}))
     assert contents("s") == ["one", "two"]
     if what == "fork":
-        cli("sessions", "fork", "s", "--at-turn", "0", "--id", "f")
+        run_cli("sessions", "fork", "s", "--at-turn", "0", "--id", "f")
         assert contents("f") == ["one"]
     elif what == "rewind":
-        cli("sessions", "rewind", "s", "--at-turn", "0")
-        shown = json.loads(cli("transcripts", "show", "s", "--json"))
+        run_cli("sessions", "rewind", "s", "--at-turn", "0")
+        shown = json.loads(run_cli("transcripts", "show", "s", "--json"))
         assert [entry["content"] for entry in shown["entries"]] == ["one"]
     elif what == "transcripts":
         Path("s.jsonl").write_text(Path("t/s.jsonl").read_text().replace("two", "three"))
-        cli("sessions", "delete", "s", "--yes")
+        run_cli("sessions", "delete", "s", "--yes")
         assert not Path("t/s.jsonl").exists()
-        cli("transcripts", "import", "s.jsonl")
+        run_cli("transcripts", "import", "s.jsonl")
         assert contents("s") == ["one", "three"]
 
 
 @pytest.mark.parametrize("preview", [False, True])
-def test_the_end_of_what_an_import_replaces_is_recorded(preview: bool) -> None:
-    """For the hooks of the configuration, also where they cannot be reached now; looking at what it would do ends nothing."""
+def test_end_of_a_replaced_session_is_recorded(preview: bool) -> None:
+    """For the configured hooks, even if they are unreachable now; a dry run ends nothing."""
     Path("holdfast.yaml").write_text(
         "short_term: {session_ttl: 1h}\nhooks: {webhooks: [{url: 'http://127.0.0.1:9/', secret: hush}]}"
     )
@@ -354,5 +354,5 @@ def test_the_end_of_what_an_import_replaces_is_recorded(preview: bool) -> None:
 
     asyncio.run(write())
     given = json.dumps({"id": "s", "user_id": "default", "messages": [{"role": "user", "content": "new"}]})
-    cli("sessions", "import", "-", "--replace", *(["--dry-run"] if preview else []), input=given)
+    run_cli("sessions", "import", "-", "--replace", *(["--dry-run"] if preview else []), input=given)
     assert asyncio.run(left()) == ([] if preview else ["ttl"])

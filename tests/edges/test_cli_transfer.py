@@ -45,7 +45,7 @@ def store(*given: object, args: tuple[str, ...] = ()) -> None:
     assert result.exit_code == 0, result.stderr
 
 
-def exported(*args: str) -> dict[tuple[str, str], dict[str, Any]]:
+def export_sessions(*args: str) -> dict[tuple[str, str], dict[str, Any]]:
     result = sessions("export", *(args or ("--all",)))
     assert result.exit_code == 0, result.stderr
     told = [json.loads(line) for line in result.stdout.splitlines()]
@@ -55,20 +55,20 @@ def exported(*args: str) -> dict[tuple[str, str], dict[str, Any]]:
 # -- round trips ---------------------------------------------------------------
 
 
-def test_an_export_comes_back_with_all_its_fields() -> None:
+def test_export_round_trip_keeps_all_fields() -> None:
     store(WHOLE)
-    (first,) = exported().values()
+    (first,) = export_sessions().values()
     for key in ("id", "user_id", "agent", "ttl", "state", "metadata", "system_messages"):
         assert first[key] == WHOLE[key]
     for kept, given in zip(first["messages"], WHOLE["messages"], strict=True):
         assert given.items() <= kept.items()
     Path("all.jsonl").write_text(json.dumps(first))
     assert sessions("import", "all.jsonl", "--store", "sqlite:///other.db").exit_code == 0
-    (again,) = exported("--all", "--store", "sqlite:///other.db").values()
+    (again,) = export_sessions("--all", "--store", "sqlite:///other.db").values()
     assert {**again, "version": 0} == {**first, "version": 0}
 
 
-def test_every_shape_is_taken() -> None:
+def test_every_supported_shape_is_imported() -> None:
     Path("mixed.jsonl").write_text(
         lines(
             {"id": "recording", "messages": MESSAGES},
@@ -82,7 +82,7 @@ def test_every_shape_is_taken() -> None:
     )
     result = sessions("import", "mixed.jsonl")
     assert result.stdout == "Imported 4 sessions, 4 messages.\n"
-    stored = {name: one for (_, name), one in exported().items()}
+    stored = {name: one for (_, name), one in export_sessions().items()}
     assert set(stored) == {"recording", "mixed.jsonl:2", "7", "gathered"}
     assert all(stored[name]["system_messages"] == MESSAGES[:1] for name in ("recording", "mixed.jsonl:2", "gathered"))
     assert [one["content"] for one in stored["gathered"]["messages"]] == ["one", "two"]
@@ -90,13 +90,13 @@ def test_every_shape_is_taken() -> None:
     assert all("session_id" not in one for one in stored["gathered"]["messages"])
 
 
-def test_whose_sessions_they_become() -> None:
+def test_user_option_and_recorded_users() -> None:
     store({"id": "a", "messages": []}, {"id": "b", "user_id": "ada", "messages": []})
     store({"id": "c", "user_id": "ada", "messages": []}, args=("--user", "bob"))
-    assert set(exported()) == {("default", "a"), ("ada", "b"), ("bob", "c")}
+    assert set(export_sessions()) == {("default", "a"), ("ada", "b"), ("bob", "c")}
 
 
-def test_json_says_what_was_imported() -> None:
+def test_json_reports_the_imported_sessions() -> None:
     store(WHOLE)
     given = lines(WHOLE, {"id": "new", "messages": MESSAGES})
     result = sessions("import", "-", "--replace", "--json", input=given)
@@ -108,19 +108,19 @@ def test_json_says_what_was_imported() -> None:
     assert [(one["imported"], one["replaced"]) for one in json.loads(changed.stdout)] == [(True, True)]
 
 
-# -- import refuses --------------------------------------------------------------
+# -- refused imports -------------------------------------------------------------
 
 
-def test_an_id_that_is_taken_is_named_and_nothing_is_written() -> None:
+def test_existing_id_is_named_and_nothing_is_written() -> None:
     store(WHOLE)
     given = lines({"id": "new", "messages": MESSAGES}, {**WHOLE, "messages": []})
     result = sessions("import", "-", input=given)
     assert result.exit_code == 1
     assert "'support-42'" in result.stderr
     assert "--replace" in result.stderr
-    assert set(exported()) == {("ada", "support-42")}
+    assert set(export_sessions()) == {("ada", "support-42")}
     assert sessions("import", "-", "--replace", input=given).exit_code == 0
-    assert exported()["ada", "support-42"]["messages"] == []
+    assert export_sessions()["ada", "support-42"]["messages"] == []
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_an_id_that_is_taken_is_named_and_nothing_is_written() -> None:
         ('{"id": "x", "messages": [], "state": [' + "[" * 5000, "the line is not JSON"),
     ],
 )
-def test_a_bad_line_is_named_and_nothing_is_written(bad: object, said: str) -> None:
+def test_bad_line_is_named_and_nothing_is_written(bad: object, said: str) -> None:
     Path("f.jsonl").write_text(lines({"id": "good", "messages": MESSAGES}, bad))
     result = sessions("import", "f.jsonl")
     assert result.exit_code == 1
@@ -151,18 +151,18 @@ def test_a_bad_line_is_named_and_nothing_is_written(bad: object, said: str) -> N
     assert said in result.stderr
     assert result.stderr.count("\n") == 1
     if Path("holdfast.db").exists():
-        assert exported() == {}
+        assert export_sessions() == {}
 
 
-def test_gathered_messages_out_of_order_are_named_by_their_session() -> None:
+def test_gathered_messages_out_of_order_are_named_by_session() -> None:
     given = [{"session_id": "x", "role": "user", "content": "a", "turn_id": turn} for turn in (3, 1)]
     result = sessions("import", "-", input=lines(*given))
     assert result.exit_code == 1
     assert "stdin:1: session 'x': messages[1].turn_id is 1" in result.stderr
 
 
-def test_a_session_that_cannot_be_stored_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is told with its line, and the command ends with 1."""
+def test_session_that_cannot_be_stored_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is reported with its line, and the command exits with 1."""
     real = transfer.import_session
 
     async def fails(engine: Any, ref: Any, read: Any, **more: Any) -> Any:
@@ -176,13 +176,13 @@ def test_a_session_that_cannot_be_stored_does_not_stop_the_others(monkeypatch: p
         result = sessions("import", "-", input=given)
     assert (result.exit_code, result.stdout) == (1, "Imported 2 sessions, 2 messages.\n")
     assert result.stderr == "stdin:2: too much of it\nError: 1 session could not be imported\n"
-    assert set(exported()) == {("default", "a"), ("default", "c")}
+    assert set(export_sessions()) == {("default", "a"), ("default", "c")}
     result = sessions("import", "-", input=given)
     assert (result.exit_code, result.stdout) == (0, "Imported 1 session, 1 message; 2 already stored.\n")
 
 
-def test_a_store_that_fails_ends_it_and_the_next_run_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With how many there were before; what is there is not written again."""
+def test_failing_store_stops_the_import_and_the_next_run_continues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says how many sessions were imported before; existing ones are not written again."""
     real = transfer.import_session
 
     async def full(engine: Any, ref: Any, read: Any, **more: Any) -> Any:
@@ -196,26 +196,26 @@ def test_a_store_that_fails_ends_it_and_the_next_run_goes_on(monkeypatch: pytest
         result = sessions("import", "f.jsonl")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "f.jsonl:2: the disk is full\n1 session imported before it" in result.stderr
-    before = exported()["default", "a"]
+    before = export_sessions()["default", "a"]
     assert sessions("import", "f.jsonl").stdout == "Imported 2 sessions, 2 messages; 1 already stored.\n"
-    assert exported()["default", "a"] == before
+    assert export_sessions()["default", "a"] == before
 
 
-def test_the_second_import_changes_nothing() -> None:
-    """Of an export as of a recording: no version grows, and nobody has to say --replace."""
+def test_second_import_changes_nothing() -> None:
+    """For exports and recordings alike: no version changes, and --replace is not needed."""
     store(WHOLE, {"id": "bare", "messages": MESSAGES})
-    before = exported("--all", "--retired", "--calls")
+    before = export_sessions("--all", "--retired", "--calls")
     Path("all.jsonl").write_text(lines(*before.values()))
     for name in ("all.jsonl", "-"):
         result = sessions("import", name, input=lines(WHOLE, {"id": "bare", "messages": MESSAGES}))
         assert result.stdout == "Imported 0 sessions, 0 messages; 2 already stored.\n"
-    assert exported("--all", "--retired", "--calls") == before
+    assert export_sessions("--all", "--retired", "--calls") == before
 
 
-def test_a_dry_run_says_what_would_be_done() -> None:
-    """And refuses what would be refused; nothing is written."""
+def test_dry_run_reports_what_would_be_done() -> None:
+    """It refuses what a real import refuses, and writes nothing."""
     store(WHOLE)
-    before = exported()
+    before = export_sessions()
     given = lines(WHOLE, {"id": "new", "messages": MESSAGES}, {**WHOLE, "id": "other"})
     result = sessions("import", "-", "--dry-run", input=given)
     assert result.stdout == "Would import 2 sessions, 3 messages; 1 already stored.\n"
@@ -223,11 +223,11 @@ def test_a_dry_run_says_what_would_be_done() -> None:
     assert sessions("import", "-", "--dry-run", input=changed).exit_code == 1
     told = json.loads(sessions("import", "-", "--dry-run", "--replace", "--json", input=changed).stdout)
     assert told == {"imported": 2, "replaced": 1, "messages": 3, "unchanged": 0}
-    assert exported() == before
+    assert export_sessions() == before
 
 
-def test_a_line_that_is_too_long_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor is one that unpacks to too much, however small its file."""
+def test_too_long_line_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if a small compressed file unpacks to too much."""
     monkeypatch.setattr("holdfast.cli.jsonl.IMPORT_LINE_BYTES", 1_000)
     fits = json.dumps({"id": "a", "messages": []})
     Path("f.jsonl").write_text(f"{fits}\n" + " " * 5_000 + fits)
@@ -239,28 +239,28 @@ def test_a_line_that_is_too_long_is_not_read_to_its_end(monkeypatch: pytest.Monk
         assert f"{name}:2: the line is longer than 1000 bytes" in result.stderr
     many = lines(*({"session_id": str(at), **MESSAGES[1]} for at in range(30)))
     assert "at most 1000 bytes in total" in sessions("import", "-", input=many).stderr
-    assert exported() == {}
+    assert export_sessions() == {}
 
 
-def test_a_line_of_too_many_values_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A few bytes each, hundreds in memory."""
+def test_line_with_too_many_values_is_refused_before_parsing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such values take a few bytes each, but hundreds in memory."""
     monkeypatch.setattr("holdfast.cli.jsonl.IMPORT_VALUES", 100)
     result = sessions("import", "-", input='{"messages": [' + "[]," * 200 + "[]]}")
     assert "stdin:1: the line has more than 100 values" in result.stderr
 
 
-def test_a_packed_file_that_is_cut_off() -> None:
-    """Is told, and nothing is written."""
+def test_truncated_gzip_file_is_reported() -> None:
+    """Nothing is written."""
     with gzip.open("f.jsonl.gz", "wb") as file:
         file.write(lines(*({"id": f"s{at}", "messages": MESSAGES} for at in range(200))).encode())
     Path("f.jsonl.gz").write_bytes(Path("f.jsonl.gz").read_bytes()[:-20])
     result = sessions("import", "f.jsonl.gz")
     assert result.exit_code == 1
     assert "f.jsonl.gz: the gzip data is incomplete or damaged" in result.stderr
-    assert exported() == {}
+    assert export_sessions() == {}
 
 
-def test_nothing_to_import() -> None:
+def test_nothing_to_import_is_an_error() -> None:
     assert sessions("import", "-", input="\n").stderr == "Error: no sessions in -\n"
     assert sessions("import", "nowhere.jsonl").exit_code == 2
 
@@ -268,78 +268,78 @@ def test_nothing_to_import() -> None:
 # -- export ----------------------------------------------------------------------
 
 
-def test_export_names_sessions_or_all_of_them() -> None:
+def test_export_of_named_sessions_or_all() -> None:
     store(WHOLE, {"id": "a", "messages": MESSAGES}, {"id": "b", "messages": MESSAGES})
-    assert set(exported("b", "a")) == {("default", "b"), ("default", "a")}
-    assert set(exported("--all", "--user", "ada")) == {("ada", "support-42")}
+    assert set(export_sessions("b", "a")) == {("default", "b"), ("default", "a")}
+    assert set(export_sessions("--all", "--user", "ada")) == {("ada", "support-42")}
     assert sessions("export").exit_code == 2
     assert sessions("export", "a", "--all").exit_code == 2
     missing = sessions("export", "a", "nope")
     assert (missing.exit_code, missing.stdout) == (1, "")
 
 
-def test_export_of_all_goes_over_pages_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_of_all_is_paged_oldest_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.stores.walk.PAGE", 2)
     names = [f"s{at}" for at in range(7)]
     for name in names:
         store({"id": name, "messages": []})
-    assert [name for _, name in exported()] == names
+    assert [name for _, name in export_sessions()] == names
 
 
-def test_export_of_those_with_a_status() -> None:
+def test_export_by_status() -> None:
     store({"id": "a", "messages": MESSAGES}, {"id": "b", "messages": MESSAGES})
     assert sessions("close", "b").exit_code == 0
-    assert set(exported("--all", "--status", "closed")) == {("default", "b")}
-    assert set(exported("--all", "--status", "active")) == {("default", "a")}
+    assert set(export_sessions("--all", "--status", "closed")) == {("default", "b")}
+    assert set(export_sessions("--all", "--status", "active")) == {("default", "a")}
     assert sessions("export", "a", "--status", "closed").exit_code == 2
 
 
-def test_export_with_what_was_edited_away() -> None:
-    """Places and all; --calls needs the places."""
+def test_export_with_retired_messages() -> None:
+    """With their positions; --calls needs the positions."""
     store({"id": "a", "messages": [MESSAGES[1], {"role": "assistant", "content": "Hello"}, MESSAGES[1]]})
     assert sessions("rewind", "a", "--at-turn", "0").exit_code == 0
-    assert [one["seq"] for one in exported("a")["default", "a"]["messages"]] == [0, 1]
-    whole = exported("a", "--retired", "--calls")["default", "a"]
+    assert [one["seq"] for one in export_sessions("a")["default", "a"]["messages"]] == [0, 1]
+    whole = export_sessions("a", "--retired", "--calls")["default", "a"]
     assert [one.get("retired_by") for one in whole["messages"]] == [None, None, 3]
     assert whole["calls"] == []
     assert sessions("export", "a", "--calls").exit_code == 2
     Path("a.jsonl").write_text(json.dumps(whole))
     assert sessions("import", "a.jsonl", "--store", "sqlite:///other.db").exit_code == 0
-    again = exported("a", "--retired", "--calls", "--store", "sqlite:///other.db")["default", "a"]
+    again = export_sessions("a", "--retired", "--calls", "--store", "sqlite:///other.db")["default", "a"]
     assert {**again, "version": 0} == {**whole, "version": 0}
 
 
-def test_an_export_does_not_tell_what_stands_for_erased_messages() -> None:
-    """Unless it is asked: a guess of what was said could be held against it. The copy holds either way."""
+def test_export_omits_digests_of_erased_messages() -> None:
+    """Unless asked for: a guess of the erased text could be checked against it. The copy verifies either way."""
     digest = "5a" * 16
     store({"id": "a", "messages": [{**MESSAGES[1], "erased": True, "digest": digest}, MESSAGES[1]]})
-    assert "digest" not in exported("a")["default", "a"]["messages"][0]
-    assert "digest" not in exported("a")["default", "a"]["messages"][0]
-    assert exported("a", "--digests")["default", "a"]["messages"][0]["digest"] == digest
+    assert "digest" not in export_sessions("a")["default", "a"]["messages"][0]
+    assert "digest" not in export_sessions("a")["default", "a"]["messages"][0]
+    assert export_sessions("a", "--digests")["default", "a"]["messages"][0]["digest"] == digest
     for at, more in enumerate(([], ["--digests"])):
-        Path("a.jsonl").write_text(json.dumps(exported("a", *more)["default", "a"]))
+        Path("a.jsonl").write_text(json.dumps(export_sessions("a", *more)["default", "a"]))
         copy = ["--store", f"sqlite:///copy{at}.db"]
         assert sessions("import", "a.jsonl", *copy).exit_code == 0
         assert sessions("verify", "a", *copy).exit_code == 0
-        there = exported("a", "--digests", *copy)["default", "a"]["messages"][0]["digest"]
+        there = export_sessions("a", "--digests", *copy)["default", "a"]["messages"][0]["digest"]
         assert (there == digest) == bool(more)
 
 
-def test_an_export_can_be_compressed() -> None:
-    """By its name; the same sessions make the same bytes, and an import reads them."""
+def test_export_can_be_compressed() -> None:
+    """By file name; the same sessions give the same bytes, and an import reads them."""
     store(WHOLE, {"id": "a", "messages": MESSAGES})
     for name in ("one.jsonl.gz", "two.jsonl.gz"):
         assert sessions("export", "--all", "-o", name).exit_code == 0
     assert Path("one.jsonl.gz").read_bytes() == Path("two.jsonl.gz").read_bytes()
     with gzip.open("one.jsonl.gz") as packed:
-        assert [json.loads(line) for line in packed] == list(exported().values())
+        assert [json.loads(line) for line in packed] == list(export_sessions().values())
     for source in ({"input": None}, {"input": Path("one.jsonl.gz").read_bytes()}):
         name = "one.jsonl.gz" if source["input"] is None else "-"
         result = sessions("import", name, "--store", f"sqlite:///{name}.db", **source)
         assert result.stdout == "Imported 2 sessions, 3 messages.\n"
 
 
-def test_an_export_warns_of_what_an_import_would_not_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_warns_about_sessions_too_large_to_import(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is written all the same."""
     store(WHOLE)
     monkeypatch.setattr("holdfast.limits.IMPORT_LINE_BYTES", 100)
@@ -348,13 +348,13 @@ def test_an_export_warns_of_what_an_import_would_not_take(monkeypatch: pytest.Mo
     assert json.loads(result.stdout)["id"] == "support-42"
 
 
-def test_an_old_session_is_not_ended_by_an_export_or_an_import() -> None:
-    """However long it was idle, and however many there are."""
+def test_export_and_import_do_not_end_old_sessions() -> None:
+    """However long they were idle, and however many there are."""
     Path("holdfast.yaml").write_text("short_term: {session_ttl: 1s, max_sessions: 2}\n")
     old = {**WHOLE, "object": "session", "created_at": 5, "updated_at": 6, "status": "active", "ttl": None}
     store(*({**old, "id": f"s{at}"} for at in range(4)))
-    assert [one["status"] for one in exported().values()] == ["active"] * 4
-    assert [one["updated_at"] for one in exported().values()] == [6] * 4
+    assert [one["status"] for one in export_sessions().values()] == ["active"] * 4
+    assert [one["updated_at"] for one in export_sessions().values()] == [6] * 4
 
 
 def test_export_to_a_file_replaces_it_only_when_done(tmp_path: Path) -> None:
@@ -373,7 +373,7 @@ def test_export_to_a_file_replaces_it_only_when_done(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_an_export_that_fails_half_way_leaves_the_old_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_failed_export_leaves_the_old_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     store(WHOLE)
     Path("out.jsonl").write_text("precious")
 
@@ -387,7 +387,7 @@ def test_an_export_that_fails_half_way_leaves_the_old_file(monkeypatch: pytest.M
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_an_export_is_one_line_a_session_and_safe_to_look_at() -> None:
+def test_export_is_one_line_per_session_and_safe_to_display() -> None:
     store(WHOLE)
     result = sessions("export", "support-42")
     assert result.stdout.count("\n") == 1
@@ -395,10 +395,10 @@ def test_an_export_is_one_line_a_session_and_safe_to_look_at() -> None:
     assert json.loads(result.stdout)["messages"][0]["content"] == "Hi\x9b"
 
 
-def test_the_airline_sessions_come_back(recordings_path: Path, recordings: list[dict[str, Any]]) -> None:
+def test_airline_recordings_round_trip(recordings_path: Path, recordings: list[dict[str, Any]]) -> None:
     result = sessions("import", str(recordings_path))
     assert result.stdout.startswith("Imported 100 sessions, ")
-    stored = exported()
+    stored = export_sessions()
     assert len(stored) == 100
     own = {"seq", "turn_id", "timestamp", "tokens"}
     for recording in recordings:
@@ -407,8 +407,8 @@ def test_the_airline_sessions_come_back(recordings_path: Path, recordings: list[
         assert [{key: one[key] for key in one.keys() - own} for one in messages] == recording["messages"]
 
 
-def test_an_import_makes_the_folder_of_its_database_as_serve_does() -> None:
-    """A configuration may name one that is not there yet."""
+def test_import_creates_the_folder_of_the_database() -> None:
+    """Like `serve`: a configuration may name a folder that does not exist yet."""
     Path("in.jsonl").write_text(lines(WHOLE))
     assert sessions("import", "in.jsonl", "--store", "sqlite:///new/folder/chat.db").exit_code == 0
     assert Path("new/folder/chat.db").is_file()

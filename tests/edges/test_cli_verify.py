@@ -1,4 +1,4 @@
-"""`holdfast sessions verify`: what is sound, and the first place that is not."""
+"""`holdfast sessions verify`: intact sessions, and the first damaged place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from holdfast.cli import commands
 
 
 @pytest.fixture(autouse=True)
-def stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def stored_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two sessions of two users."""
     monkeypatch.chdir(tmp_path)
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
@@ -32,7 +32,7 @@ def sessions(*args: str, **more: Any) -> Result:
     return CliRunner().invoke(commands, ["sessions", *args], prog_name="holdfast", **more)
 
 
-def change(sql: str) -> None:
+def run_sql(sql: str) -> None:
     db = sqlite3.connect("holdfast.db", isolation_level=None)
     db.execute(sql)
     db.close()
@@ -49,12 +49,12 @@ def change(sql: str) -> None:
         (["--all", "--user", "nobody"], "Verified 0 sessions, 0 entries: no differences.\n"),
     ],
 )
-def test_sound_sessions_are_counted(args: list[str], said: str) -> None:
+def test_intact_sessions_are_counted(args: list[str], said: str) -> None:
     result = sessions("verify", *args)
     assert (result.exit_code, result.stdout, result.stderr) == (0, said, "")
 
 
-def test_as_json_a_row_a_session() -> None:
+def test_json_has_a_row_per_session() -> None:
     told = json.loads(sessions("verify", "a", "b", "--json").stdout)
     assert told == [
         {"id": "a", "user_id": "ada", "entries": 2, "error": None},
@@ -63,17 +63,17 @@ def test_as_json_a_row_a_session() -> None:
 
 
 @pytest.mark.parametrize("args", [[], ["a", "--all"]])
-def test_either_ids_or_all(args: list[str]) -> None:
+def test_ids_and_all_are_exclusive(args: list[str]) -> None:
     assert sessions("verify", *args).exit_code == 2
 
 
-def test_a_session_that_is_not_there() -> None:
+def test_missing_session_is_reported() -> None:
     result = sessions("verify", "a", "nowhere")
     assert (result.exit_code, result.stdout, result.stderr) == (1, "", "Error: no session 'nowhere'\n")
 
 
-def test_a_changed_message_is_named() -> None:
-    change("UPDATE entries SET payload = CAST(replace(CAST(payload AS TEXT), 'Hello', 'Hallo') AS BLOB) WHERE seq = 1")
+def test_changed_message_is_named() -> None:
+    run_sql("UPDATE entries SET payload = CAST(replace(CAST(payload AS TEXT), 'Hello', 'Hallo') AS BLOB) WHERE seq = 1")
     result = sessions("verify", "--all")
     assert result.exit_code == 1
     assert result.stdout == "session a of user ada: corrupt\nVerified 1 session, 1 entry: no differences.\n"
@@ -85,7 +85,7 @@ def test_a_changed_message_is_named() -> None:
     assert told[1]["error"] is None
 
 
-def test_a_damaged_file_is_told_without_a_traceback() -> None:
+def test_damaged_file_is_reported_without_a_traceback() -> None:
     big = {"id": "big", "messages": [{"role": "user", "content": f"{at} kelp " * 400} for at in range(60)]}
     assert sessions("import", "-", input=json.dumps(big)).exit_code == 0
     data = bytearray(Path("holdfast.db").read_bytes())

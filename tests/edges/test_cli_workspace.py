@@ -1,4 +1,4 @@
-"""`holdfast workspace`: history, checkpoint and purge, as the configuration has workspaces."""
+"""`holdfast workspace`: history, checkpoint and purge with configured workspaces."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.made_up import KEY
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A configuration with an agent, and a file in its workspace; where it is."""
+def workspace_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Configure an agent and put a file into its workspace; return the folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "holdfast.yaml").write_text("hooks: {workspace_git: {path: ws}}\nagents: {writer: {}}\n")
     folder = tmp_path / "ws" / "writer"
@@ -29,53 +29,53 @@ def workspace(*args: str, given: str | None = None) -> Result:
     return CliRunner().invoke(commands, ["workspace", *args], input=given)
 
 
-def said(*args: str) -> str:
-    """What a command that works says."""
+def read_output(*args: str) -> str:
+    """Return the output of a successful command."""
     result = workspace(*args)
     assert result.exit_code == 0, result.output
     return result.output
 
 
-def test_checkpoint_and_history(here: Path) -> None:
-    assert "There are no commits." in said("history", "writer")
-    assert said("checkpoint", "writer", "--note", "the first").endswith(" checkpoint: the first\n")
-    assert said("checkpoint", "writer") == "Nothing has changed.\n"
-    (here / "a.md").write_text("two\n")
-    assert json.loads(said("checkpoint", "writer", "--json"))["subject"] == "checkpoint: manual"
-    text = said("history", "writer", "--diff", "--limit", "2")
+def test_checkpoint_and_history(workspace_folder: Path) -> None:
+    assert "There are no commits." in read_output("history", "writer")
+    assert read_output("checkpoint", "writer", "--note", "the first").endswith(" checkpoint: the first\n")
+    assert read_output("checkpoint", "writer") == "Nothing has changed.\n"
+    (workspace_folder / "a.md").write_text("two\n")
+    assert json.loads(read_output("checkpoint", "writer", "--json"))["subject"] == "checkpoint: manual"
+    text = read_output("history", "writer", "--diff", "--limit", "2")
     assert text.index("checkpoint: manual") < text.index("checkpoint: the first") < text.index("-one\n+two\n")
-    told = json.loads(said("history", "writer", "--json"))
+    told = json.loads(read_output("history", "writer", "--json"))
     assert [commit["subject"] for commit in told["commits"]][-1] == "workspace init"
     assert "diff" not in told
 
 
-def test_a_commit_of_any_time_is_shown(here: Path) -> None:
-    said("checkpoint", "writer")
+def test_commit_with_an_extreme_time_is_shown(workspace_folder: Path) -> None:
+    read_output("checkpoint", "writer")
     commit = (
         b"commit refs/heads/main\ncommitter A <a@b> 99999999999999 +0000\ndata 5\nlater\nfrom refs/heads/main^0\n\n"
     )
     told = ["git", "fast-import", "--quiet", "--date-format=raw"]
-    subprocess.run(told, input=commit, cwd=here, check=True)
-    assert "99999999999999000 ms" in said("history", "writer")
+    subprocess.run(told, input=commit, cwd=workspace_folder, check=True)
+    assert "99999999999999000 ms" in read_output("history", "writer")
 
 
-def test_what_is_left_out_is_named(here: Path) -> None:
-    (here / "large\x1b[2J").write_bytes(bytes(WORKSPACE_FILE_BYTES + 1))
+def test_skipped_files_are_named(workspace_folder: Path) -> None:
+    (workspace_folder / "large\x1b[2J").write_bytes(bytes(WORKSPACE_FILE_BYTES + 1))
     result = workspace("checkpoint", "writer")
     assert "1 file left out:" in result.stderr
     assert "\x1b" not in result.output
 
 
-def test_purge_asks_first(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said("checkpoint", "writer")
+def test_purge_asks_first(workspace_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read_output("checkpoint", "writer")
     assert workspace("purge", "writer").exit_code == 2, "standard input is not a terminal"
     monkeypatch.setattr("holdfast.cli.workspace.is_interactive", lambda: True)
     assert workspace("purge", "writer", given="n\n").exit_code == 1
-    assert len(json.loads(said("history", "writer", "--json"))["commits"]) == 2
-    assert "is the only commit now." in said("purge", "writer", "--yes")
-    (commit,) = json.loads(said("history", "writer", "--json"))["commits"]
+    assert len(json.loads(read_output("history", "writer", "--json"))["commits"]) == 2
+    assert "is the only commit now." in read_output("purge", "writer", "--yes")
+    (commit,) = json.loads(read_output("history", "writer", "--json"))["commits"]
     assert commit["subject"] == "workspace purge"
-    assert json.loads(said("purge", "writer", "--yes", "--json"))["ok"]
+    assert json.loads(read_output("purge", "writer", "--yes", "--json"))["ok"]
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_purge_asks_first(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (("checkpoint",), 2, "AGENT"),
     ],
 )
-def test_what_cannot_be_is_told(args: tuple[str, ...], code: int, words: str) -> None:
+def test_impossible_requests_are_reported(args: tuple[str, ...], code: int, words: str) -> None:
     result = workspace(*args)
     assert (result.exit_code, words in result.output) == (code, True), result.output
     assert KEY not in result.output
 
 
-def test_where_there_are_none_or_no_git_it_is_said(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_workspaces_or_git_are_reported(workspace_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     result = workspace("checkpoint", "writer")
     assert (result.exit_code, "install git" in result.output) == (1, True)
@@ -103,12 +103,14 @@ def test_where_there_are_none_or_no_git_it_is_said(here: Path, monkeypatch: pyte
     assert (result.exit_code, "enable them with hooks.workspace_git" in result.output) == (2, True)
 
 
-def test_deleting_a_session_commits_its_agents_workspace(here: Path) -> None:
-    """Commands that end sessions tell the hooks of the configuration."""
+def test_deleting_a_session_commits_its_agents_workspace(workspace_folder: Path) -> None:
+    """Commands that end sessions run the configured hooks."""
     lines = json.dumps({"id": "s", "agent": "writer", "messages": [{"role": "user", "content": "hi"}]})
     Path("s.jsonl").write_text(lines)
     for args in (["sessions", "import", "s.jsonl"], ["sessions", "delete", "s", "--yes"]):
         result = CliRunner().invoke(commands, args)
         assert result.exit_code == 0, result.output
-    log = subprocess.run(["git", "log", "--format=%s"], cwd=here, capture_output=True, text=True, check=True).stdout
+    log = subprocess.run(
+        ["git", "log", "--format=%s"], cwd=workspace_folder, capture_output=True, text=True, check=True
+    ).stdout
     assert log.splitlines()[0] == "session-close: s"

@@ -1,7 +1,7 @@
-"""Other people's clients against a real server: what their users would do, without a word of Holdfast in their code.
+"""Third-party clients against a real server, used as their users would, without Holdfast-specific code.
 
-OpenAI's own, LangChain's `ChatOpenAI` and `litellm`, each by the same conversations: streamed and not, with client tools, with
-images, and with the whole history resent and no session named.
+The official OpenAI client, LangChain's `ChatOpenAI` and `litellm` run the same conversations: streamed and not,
+with client tools, with images, and with the whole history resent and no session named.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast.testing import Reply, ScriptedUpstream
 from holdfast.wire.openai import to_chat_message
 from tests.edges.server import CLIENT_KEY, UPSTREAM_KEY, Served, gateway
 
-# What litellm does inside is its own affair.
+# The internals of litellm are not checked here.
 pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
 Data = dict[str, Any]
@@ -40,13 +40,16 @@ WEATHER: Data = {
 
 
 class Client(ABC):
-    """What a user does with a client: messages in Chat Completions' shape go in, the client's own come out.
+    """A client as its user sees it.
+
+    Messages in the shape of Chat Completions go in, the client's own messages come out.
 
     Args:
         served: the server.
         stream: whether replies are streamed.
-        named: a session's id, by body (`extra_body`) or by header; None: the server finds out by itself.
-        header: by header.
+        named: a session's id, sent in the body (`extra_body`) or in a header; None: the server matches the
+            session.
+        header: send the id in a header.
     """
 
     def __init__(self, served: Served, *, stream: bool, named: str | None, header: bool) -> None:
@@ -57,7 +60,7 @@ class Client(ABC):
 
     @abstractmethod
     async def ask(self, history: list[Data], tools: list[Data]) -> tuple[Data, Any]:
-        """The reply as the client's user keeps it in their history, and what they see of the server's own fields."""
+        """Return the reply as the client's user keeps it, and the server's own fields that they see."""
 
 
 class OpenAI(Client):
@@ -89,14 +92,14 @@ class OpenAI(Client):
 
 
 class LangChain(Client):
-    """`ChatOpenAI`, whose history is its own messages, turned to and fro."""
+    """`ChatOpenAI`, whose history consists of its own messages, converted both ways."""
 
     async def ask(self, history: list[Data], tools: list[Data]) -> tuple[Data, Any]:
         from langchain_core.messages import convert_to_messages, convert_to_openai_messages
         from langchain_openai import ChatOpenAI
         from pydantic import SecretStr
 
-        # With clients of its own: those it makes itself outlive the test.
+        # With explicit HTTP clients: those it creates itself outlive the test.
         async with httpx2.AsyncClient(trust_env=False) as http:
             model: Any = ChatOpenAI(
                 model="gpt-4o",
@@ -137,7 +140,7 @@ class LiteLLM(Client):
         }
         if tools:
             given["tools"] = tools
-        # With a client of its own: those it makes itself outlive the test.
+        # With an explicit HTTP client: those it creates itself outlive the test.
         async with (
             httpx2.AsyncClient(trust_env=False) as http,
             openai.AsyncOpenAI(base_url=self.url, api_key=CLIENT_KEY, max_retries=0, http_client=http) as client,
@@ -152,8 +155,8 @@ CLIENTS: dict[str, type[Client]] = {"openai": OpenAI, "langchain": LangChain, "l
 
 
 @pytest.fixture(params=CLIENTS)
-def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Client]:
-    """A client that is installed; nothing of it calls home."""
+def client_kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Client]:
+    """Return the class of an installed client, with its network access to its vendor disabled."""
     name = str(request.param)
     if importlib.util.find_spec(NAMES[name]) is None:
         pytest.skip(f"{NAMES[name]} is not installed: group `clients`")
@@ -163,21 +166,21 @@ def kind(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> typ
 
 
 @asynccontextmanager
-async def talking(
-    kind: type[Client], script: Any, *, stream: bool, named: str | None = None, header: bool = False
+async def start_client(
+    client_kind: type[Client], script: Any, *, stream: bool, named: str | None = None, header: bool = False
 ) -> AsyncIterator[tuple[Client, Served, ScriptedUpstream]]:
-    """A client of one person's server, whose model follows a script."""
+    """Run a single-user server whose model follows a script; yield a client of it."""
     async with gateway(script, "gateway: {single_user: true}") as (served, upstream):
-        yield kind(served, stream=stream, named=named, header=header), served, upstream
+        yield client_kind(served, stream=stream, named=named, header=header), served, upstream
 
 
-async def sessions(served: Served) -> list[str]:
-    """All sessions there are."""
+async def list_sessions(served: Served) -> list[str]:
+    """Return the ids of all sessions."""
     return [session.id for session in (await served.hf.sessions()).sessions]
 
 
 async def log(served: Served, session_id: str) -> list[Data]:
-    """The live path of a session."""
+    """Return the live messages of a session."""
     entries = await served.hf.store.entries(SessionRef("default", session_id))
     return [to_chat_message(entry.message) for entry in entries]
 
@@ -190,10 +193,10 @@ streaming = pytest.mark.parametrize("stream", [False, True], ids=["whole", "stre
 
 
 @streaming
-async def test_a_conversation_that_names_no_session(kind: type[Client], stream: bool) -> None:
-    """Resending everything each time, the client lands in one session; the prompt is what it sent."""
+async def test_conversation_without_a_session_id_stays_in_one_session(client_kind: type[Client], stream: bool) -> None:
+    """The client resends everything each time; the prompt equals what it sent."""
     replies = ["Hello! How can I help?", "It is in Lyon.", "Two hours by train.", "You are welcome."]
-    async with talking(kind, replies, stream=stream) as (client, served, upstream):
+    async with start_client(client_kind, replies, stream=stream) as (client, served, upstream):
         history: list[Data] = [{"role": "system", "content": "Be brief."}]
         for words, reply in zip(("Hi", "Where is it?", "How far is that?", "Thanks"), replies, strict=True):
             history.append(user(words))
@@ -204,21 +207,21 @@ async def test_a_conversation_that_names_no_session(kind: type[Client], stream: 
             told = [(one["role"], one["content"]) for one in upstream.requests[-1].body["messages"]]
             assert told == [(one["role"], one["content"]) for one in history]
             history.append(said)
-        # The first request had no assistant's message in it: nothing can be recognised by an opening alone.
-        (session_id,) = await sessions(served)
+        # The first request had no assistant message, and an opening alone cannot be matched.
+        (session_id,) = await list_sessions(served)
         assert [(one["role"], one["content"]) for one in await log(served, session_id)] == [
             (one["role"], one["content"]) for one in history[1:]
         ]
 
 
 @streaming
-async def test_two_conversations_side_by_side(kind: type[Client], stream: bool) -> None:
-    """The same opening and the same first reply: each goes on by itself once they differ."""
+async def test_two_conversations_with_equal_beginnings_stay_separate(client_kind: type[Client], stream: bool) -> None:
+    """The same opening and the same first reply; they separate once they differ."""
 
     def script(body: Data) -> str:
         return "Hello!" if len(body["messages"]) == 1 else f"re: {body['messages'][-1]['content']}"
 
-    async with talking(kind, script, stream=stream) as (client, served, _):
+    async with start_client(client_kind, script, stream=stream) as (client, served, _):
         histories: list[list[Data]] = [[user("hi")], [user("hi")]]
         for number, history in enumerate(histories):
             history.append((await client.ask(history, []))[0])
@@ -228,21 +231,25 @@ async def test_two_conversations_side_by_side(kind: type[Client], stream: bool) 
             for number, history in enumerate(histories):
                 history.append(user(f"{number}.{turn}"))
                 history.append((await client.ask(history, []))[0])
-        found = [await log(served, name) for name in await sessions(served)]
+        found = [await log(served, name) for name in await list_sessions(served)]
         texts = sorted([one["content"] for one in messages] for messages in found)
         assert texts == sorted([one["content"] for one in history] for history in histories)
 
 
 @streaming
 @pytest.mark.parametrize("header", [False, True], ids=["body", "header"])
-async def test_a_conversation_that_names_its_session(kind: type[Client], stream: bool, header: bool) -> None:
-    """Sending only what is new: the server supplies the history."""
+async def test_conversation_with_a_session_id(client_kind: type[Client], stream: bool, header: bool) -> None:
+    """The client sends only new messages; the server supplies the history."""
     replies = ["One.", "Two.", "Three."]
-    async with talking(kind, replies, stream=stream, named="my session", header=header) as (client, served, upstream):
+    async with start_client(client_kind, replies, stream=stream, named="my session", header=header) as (
+        client,
+        served,
+        upstream,
+    ):
         for at, reply in enumerate(replies):
             said, _ = await client.ask([user(f"message {at}")], [])
             assert said["content"] == reply
-        assert await sessions(served) == ["my session"]
+        assert await list_sessions(served) == ["my session"]
         assert [one["content"] for one in await log(served, "my session")] == [
             text for at, reply in enumerate(replies) for text in (f"message {at}", reply)
         ]
@@ -251,15 +258,15 @@ async def test_a_conversation_that_names_its_session(kind: type[Client], stream:
 
 @streaming
 @pytest.mark.parametrize("named", [None, "s"], ids=["unnamed", "named"])
-async def test_a_round_of_tools(kind: type[Client], stream: bool, named: str | None) -> None:
-    """Two calls at once, both results, the reply, and what is asked behind it: one session, nothing doubled."""
+async def test_tool_round(client_kind: type[Client], stream: bool, named: str | None) -> None:
+    """Two parallel calls, both results, the reply, and a following question: one session without duplicates."""
     arguments = [{"town": "Lyon"}, {"town": "Nice", "unit": "C"}]
     script = [
         Reply(tool_calls=[("weather", given) for given in arguments]),
         Reply(text="Sun in both."),
         Reply(text="Then go."),
     ]
-    async with talking(kind, script, stream=stream, named=named) as (client, served, upstream):
+    async with start_client(client_kind, script, stream=stream, named=named) as (client, served, upstream):
         history = [user("Weather in Lyon and Nice?")]
         said, _ = await client.ask(history, [WEATHER])
         calls = said["tool_calls"]
@@ -277,7 +284,7 @@ async def test_a_round_of_tools(kind: type[Client], stream: bool, named: str | N
         history += [said, user("Shall I go?")]
         said, _ = await client.ask(history, [WEATHER])
         assert said["content"] == "Then go."
-        ids = await sessions(served)
+        ids = await list_sessions(served)
         logs = {name: await log(served, name) for name in ids}
         longest = max(logs.values(), key=len)
         assert [one["role"] for one in longest] == [
@@ -294,11 +301,11 @@ async def test_a_round_of_tools(kind: type[Client], stream: bool, named: str | N
 
 @streaming
 @pytest.mark.parametrize("named", [None, "s"], ids=["unnamed", "named"])
-async def test_a_conversation_about_an_image(kind: type[Client], stream: bool, named: str | None) -> None:
+async def test_conversation_about_an_image(client_kind: type[Client], stream: bool, named: str | None) -> None:
     """The image reaches the model each time; a second one is added to it."""
-    first, second = image(10), image(200)
+    first, second = make_image(10), make_image(200)
     content = [{"type": "text", "text": "What is this?"}, {"type": "image_url", "image_url": {"url": first}}]
-    async with talking(kind, ["A dot.", "A red one.", "Brighter."], stream=stream, named=named) as (
+    async with start_client(client_kind, ["A dot.", "A red one.", "Brighter."], stream=stream, named=named) as (
         client,
         served,
         upstream,
@@ -312,23 +319,26 @@ async def test_a_conversation_about_an_image(kind: type[Client], stream: bool, n
         )
         said, _ = await client.ask(history, [])
         assert said["content"] == "Brighter."
-        shown = [urls(request.body["messages"]) for request in upstream.requests]
+        shown = [image_urls(request.body["messages"]) for request in upstream.requests]
         assert shown == [[first], [first], [first, second]]
-        assert len(await sessions(served)) == 1
-        (session_id,) = await sessions(served)
-        assert urls(await log(served, session_id)) in ([first, second], [])  # whole, or as references: not halves
+        assert len(await list_sessions(served)) == 1
+        (session_id,) = await list_sessions(served)
+        assert image_urls(await log(served, session_id)) in (
+            [first, second],
+            [],
+        )  # whole, or as references: never in halves
         exported = (await served.http.get(f"/v1/sessions/{session_id}")).json()
-        assert urls(exported["messages"]) == [first, second]
+        assert image_urls(exported["messages"]) == [first, second]
 
 
-def urls(messages: list[Data]) -> list[str]:
-    """The images in messages."""
+def image_urls(messages: list[Data]) -> list[str]:
+    """Return the URLs of the images in messages."""
     parts = [part for one in messages if isinstance(one["content"], list) for part in one["content"]]
     return [part["image_url"]["url"] for part in parts if part["type"] == "image_url" and "url" in part["image_url"]]
 
 
-def image(red: int) -> str:
-    """A picture of one pixel, as a data URL."""
+def make_image(red: int) -> str:
+    """Return a picture of one pixel as a data URL."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -340,10 +350,13 @@ def image(red: int) -> str:
 
 
 @streaming
-async def test_an_edit_and_a_second_try(kind: type[Client], stream: bool) -> None:
-    """What a chat window's buttons do: an earlier message changed, then the last reply made anew. Nothing is lost."""
+async def test_edit_and_regeneration(client_kind: type[Client], stream: bool) -> None:
+    """As with a chat window's buttons: an earlier message is changed, then the last reply regenerated.
+
+    Nothing is lost.
+    """
     replies = ["a1", "a2", "a2 again", "a2 edited"]
-    async with talking(kind, replies, stream=stream) as (client, served, _):
+    async with start_client(client_kind, replies, stream=stream) as (client, served, _):
         history = [user("u1")]
         history.append((await client.ask(history, []))[0])
         history.append(user("u2"))
@@ -351,16 +364,18 @@ async def test_an_edit_and_a_second_try(kind: type[Client], stream: bool) -> Non
         assert (await client.ask(history, []))[0]["content"] == "a2 again"
         history[-1] = user("u2, edited")
         assert (await client.ask(history, []))[0]["content"] == "a2 edited"
-        (session_id,) = await sessions(served)
+        (session_id,) = await list_sessions(served)
         assert [one["content"] for one in await log(served, session_id)] == ["u1", "a1", "u2, edited", "a2 edited"]
         entries = await served.hf.store.entries(SessionRef("default", session_id), retired=True)
         assert {entry.message.text for entry in entries} == {"u1", "u2", "u2, edited", *replies}
 
 
 @streaming
-async def test_what_an_error_looks_like(kind: type[Client], stream: bool) -> None:
-    """The client's own exception, with the server's words in it, and the status that it knows."""
-    async with talking(kind, [Reply(status=429, error="too fast", headers={"retry-after": "7"})], stream=stream) as (
+async def test_upstream_error_becomes_the_clients_own_exception(client_kind: type[Client], stream: bool) -> None:
+    """With the server's message and status."""
+    async with start_client(
+        client_kind, [Reply(status=429, error="too fast", headers={"retry-after": "7"})], stream=stream
+    ) as (
         client,
         _,
         _,

@@ -51,7 +51,7 @@ def refused_by_serve(file: str) -> bool:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_both_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_config_check_and_serve_agree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.chdir(tmp_path)
     given, served = CASES[name]
     file = tmp_path / "holdfast.yaml"

@@ -1,4 +1,6 @@
-"""`llm.system_messages` in the configuration: what every request to that model begins with, as Agora has it."""
+"""`llm.system_messages` in the configuration: the messages at the beginning of every request to that model, as Agora
+defines them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ GIVEN: list[Any] = [
 
 
 @pytest.mark.parametrize("place", ["llm: {more}", "llms: {{default: {more}}}", "llms: {{fast: {more}}}"])
-async def test_they_stand_first_in_every_request_and_are_not_stored(place: str) -> None:
+async def test_configured_system_messages_come_first_and_are_not_stored(place: str) -> None:
     """Before the agent's instruction and the session's own, in every turn."""
     async with ScriptedUpstream(["Hello.", "Yes."]) as upstream:
         fields = f"{{vendor: custom, model: xxxx, base_url: '{upstream.url}', api_key: {UPSTREAM_KEY}, system_messages: {GIVEN}}}"
@@ -37,7 +39,7 @@ async def test_they_stand_first_in_every_request_and_are_not_stored(place: str) 
             assert [role for role, _ in await served.log()] == ["user", "assistant", "user", "assistant"]
 
 
-def test_texts_do_as_well() -> None:
+def test_system_messages_can_be_plain_texts() -> None:
     found = load(
         "llms: {default: {provider: offline, system_messages: [Be brief., {role: developer, content: Hm.}]}}", env={}
     )
@@ -58,7 +60,7 @@ def test_texts_do_as_well() -> None:
         ("llm: fast", "llm"),
     ],
 )
-def test_a_mistake_names_its_place(text: str, place: str) -> None:
+def test_mistake_names_its_place(text: str, place: str) -> None:
     with pytest.raises(ConfigError) as refused:
         load(text, env={})
     assert any(f": {place}" in problem for problem in refused.value.problems), refused.value.problems

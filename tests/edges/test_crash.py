@@ -1,4 +1,4 @@
-"""The server is killed in the middle of its work: what it acknowledged is there, once and in order."""
+"""The server is killed during its work: everything it acknowledged is stored once and in order."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ TASKS = 6
 
 
 class Load:
-    """Client tasks that talk until the server is gone, and what it acknowledged to each of them, in order."""
+    """Client tasks that talk until the server is killed, with the messages acknowledged to each, in order."""
 
     def __init__(self) -> None:
         self.said: dict[tuple[str, str], list[str]] = {}
         self.count = 0
 
-    async def against(self, server: Process, round_: int, kill_after: int) -> None:
-        """Talk to `server` from all tasks at once; kill it when so many messages are acknowledged."""
+    async def run_against(self, server: Process, round_: int, kill_after: int) -> None:
+        """Talk to `server` from all tasks at once; kill it after `kill_after` further acknowledged messages."""
         goal = self.count + kill_after
 
         async def talk(task: int) -> None:
@@ -39,7 +39,7 @@ class Load:
                     said += await turn(client, session, f"{name}.{at}", chat=at % 3 == 0)
                     self.count += 1
                     if self.count >= goal:
-                        # The others have requests under way, at whatever point.
+                        # The others have requests in progress at arbitrary points.
                         server.process.kill()
 
         done = await asyncio.gather(*(talk(task) for task in range(TASKS)), return_exceptions=True)
@@ -47,7 +47,7 @@ class Load:
 
 
 async def turn(client: httpx2.AsyncClient, session: str, text: str, *, chat: bool) -> list[str]:
-    """One request, a turn with the offline model or an append; what it acknowledged."""
+    """Send one request, a turn with the offline model or an append; return the acknowledged text."""
     messages = [{"role": "user", "content": text}]
     if chat:
         response = await client.post("/v1/chat/completions", json={"messages": messages, "session_id": session})
@@ -58,8 +58,10 @@ async def turn(client: httpx2.AsyncClient, session: str, text: str, *, chat: boo
     return [entry["content"] for entry in response.json()["data"]]
 
 
-async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
-    """Round after round the server dies under load; each acknowledged message is there once, in order, and `verify()` holds."""
+async def test_acknowledged_messages_survive_kill_9(tmp_path: Path) -> None:
+    """In each round the server is killed under load; each acknowledged message is stored once, in order, and
+    `verify()` passes.
+    """
     url = f"sqlite:///{tmp_path}/s.db"
     chance = random.Random(20240515)
     load = Load()
@@ -71,16 +73,16 @@ async def test_what_was_acknowledged_survives_kill_9(tmp_path: Path) -> None:
                 async with httpx2.AsyncClient(base_url=server.url, trust_env=False) as client:
                     for name in SESSIONS:
                         assert (await client.post("/v1/sessions", json={"id": name})).status_code == 201
-            await load.against(server, round_, chance.randint(1, 60))
+            await load.run_against(server, round_, chance.randint(1, 60))
         store = await open_store(url, tenant="default")
         for name in SESSIONS:
-            await check(store, name, load)
+            await check_log(store, name, load)
         await store.close()
     assert load.count > ROUNDS * TASKS
 
 
-async def check(store: Store, name: str, load: Load) -> None:
-    """The log of a session against what was acknowledged in it."""
+async def check_log(store: Store, name: str, load: Load) -> None:
+    """Compare the log of a session with its acknowledged messages."""
     ref = SessionRef("default", name)
     entries = await store.entries(ref, retired=True)
     texts = [str(entry.message.content) for entry in entries if entry.message.role == "user"]

@@ -1,4 +1,4 @@
-"""The curl commands of README.md and docs/, sent as curl would send them: a server takes what they say."""
+"""The curl commands of README.md and docs/, sent as curl would send them, are accepted by a server."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ BODIES = [(page.name, one) for page in PAGES for one in parse_commands(page) if 
 
 
 @pytest.mark.parametrize(("page", "sent"), BODIES, ids=[f"{page}-{one.path}" for page, one in BODIES])
-async def test_a_body_that_a_page_sends_is_one_that_is_read(page: str, sent: Request) -> None:
-    """It comes as JSON, to a route that there is: whatever the answer is, it is about what it says."""
+async def test_documented_bodies_are_accepted(page: str, sent: Request) -> None:
+    """As JSON, by an existing route; an error may only concern a missing session."""
     async with gateway(["ok"]) as (served, _):
         headers = {name: value for name, value in sent.headers.items() if name != "authorization"}
         told = await served.http.request(sent.method, sent.path, headers=headers, content=sent.body)
@@ -27,8 +27,8 @@ async def test_a_body_that_a_page_sends_is_one_that_is_read(page: str, sent: Req
         assert (told.status_code, found) in [(200, None), (201, None), *about_session], (page, told.text)
 
 
-async def test_those_about_voice_do_what_their_page_says() -> None:
-    """One after the other: records come in, and an empty list has what was said last answered."""
+async def test_commands_of_the_voice_page_work_in_order() -> None:
+    """Records are imported, and an empty list answers the last user message."""
     async with gateway(["A joke.", "Another one.", "A third one."]) as (served, upstream):
         for sent in parse_commands(ROOT / "docs/voice.md"):
             told = await served.http.request(sent.method, sent.path, headers=sent.headers, content=sent.body)
@@ -40,8 +40,7 @@ async def test_those_about_voice_do_what_their_page_says() -> None:
         assert len(upstream.requests) == 3
 
 
-async def test_those_about_state_do_what_their_page_says() -> None:
-    """One after the other, as somebody would who reads docs/state.md."""
+async def test_commands_of_the_state_page_work_in_order() -> None:
     async with gateway() as (served, _):
         made = {"id": "support-42", "state": {"topic": "kelp"}}
         assert (await served.http.post("/v1/sessions", json=made)).status_code == 201

@@ -16,7 +16,7 @@ FACTS = "/v1/sessions/s/facts"
 CONFIG = "context: {strategy: digest, budget: 1200}"
 
 
-async def listed(served: Served, query: str = "") -> dict[str, dict[str, Any]]:
+async def list_facts(served: Served, query: str = "") -> dict[str, dict[str, Any]]:
     page = (await served.http.get(f"{FACTS}{query}")).json()
     assert (page["object"], page["has_more"]) == ("list", False)
     return {one["text"]: one for one in page["data"]}
@@ -25,17 +25,17 @@ async def listed(served: Served, query: str = "") -> dict[str, dict[str, Any]]:
 async def test_facts_are_listed_pinned_and_dropped() -> None:
     async with gateway([], CONFIG) as (served, _):
         await served.http.put("/v1/sessions/s", json={"messages": conversation(NUTS, OAK)})
-        nuts = (await listed(served))[NUTS]
+        nuts = (await list_facts(served))[NUTS]
         assert nuts == nuts | {"object": "fact", "session_id": "s", "id": "2.1", "seq": 2, "source": "block"}
         assert (nuts["in_prompt"], nuts["pinned"], nuts["dropped"], nuts["corrected_by"]) == (True, False, False, None)
         dropped = (await served.http.patch(f"{FACTS}/2.1", json={"dropped": True})).json()
         assert (dropped["text"], dropped["dropped"], dropped["pinned"]) == (NUTS, True, False)
-        assert (await listed(served))[NUTS]["in_prompt"] is False
+        assert (await list_facts(served))[NUTS]["in_prompt"] is False
         assert "nuts" not in (await served.http.post("/v1/sessions/s/context", json={})).text
         assert (await served.http.patch(f"{FACTS}/2.1", json={"pinned": False})).json()["dropped"] is True
         assert (await served.http.patch(f"{FACTS}/2.1", json={"pinned": True})).json()["pinned"] is True
-        assert (await listed(served))[NUTS]["pinned"] is True
-        assert (await listed(served, "?strategy=token_window&budget=600")).get(NUTS) is None
+        assert (await list_facts(served))[NUTS]["pinned"] is True
+        assert (await list_facts(served, "?strategy=token_window&budget=600")).get(NUTS) is None
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ async def test_facts_are_listed_pinned_and_dropped() -> None:
         ("x", {"pinned": True}, 404, "has no fact 'x'"),
     ],
 )
-async def test_what_cannot_be_is_refused(fact: str, body: Any, status: int, says: str) -> None:
+async def test_invalid_changes_are_refused(fact: str, body: Any, status: int, says: str) -> None:
     async with gateway([], CONFIG) as (served, _):
         await served.http.put("/v1/sessions/s", json={"messages": conversation(NUTS)})
         answer = await served.http.patch(f"{FACTS}/{fact}", json=body)
@@ -61,22 +61,22 @@ async def test_what_cannot_be_is_refused(fact: str, body: Any, status: int, says
 # -- command line --------------------------------------------------------------
 
 
-def cli(*args: str, **more: Any) -> Result:
+def run_cli(*args: str, **more: Any) -> Result:
     return CliRunner().invoke(commands, [*args], prog_name="holdfast", **more)
 
 
 @pytest.mark.usefixtures("in_empty_folder")
-def test_the_command_lists_and_changes() -> None:
+def test_command_lists_and_changes_facts() -> None:
     session = {"schema": 1, "id": "s", "user_id": "ada", "messages": conversation(NUTS, OAK)}
-    assert cli("sessions", "import", "-", input=json.dumps(session)).exit_code == 0
-    shown = cli("facts", "s", "--budget", "1200")
+    assert run_cli("sessions", "import", "-", input=json.dumps(session)).exit_code == 0
+    shown = run_cli("facts", "s", "--budget", "1200")
     assert shown.exit_code == 0, shown.stderr
     assert NUTS in shown.stdout
-    changed = cli("facts", "s", "--drop", "2.1", "--pin", "4.1", "--budget", "1200", "--json")
+    changed = run_cli("facts", "s", "--drop", "2.1", "--pin", "4.1", "--budget", "1200", "--json")
     facts = {one["id"]: one for one in json.loads(changed.stdout)}
     assert (facts["2.1"]["dropped"], facts["2.1"]["source"]) == (True, None)
     assert (facts["4.1"]["pinned"], facts["4.1"]["source"]) == (True, "block")
-    restored = json.loads(cli("facts", "s", "--reset", "2.1", "--budget", "1200", "--json").stdout)
+    restored = json.loads(run_cli("facts", "s", "--reset", "2.1", "--budget", "1200", "--json").stdout)
     assert {one["id"]: one for one in restored}["2.1"]["source"] == "block"
-    wrong = cli("facts", "s", "--pin", "9.9")
+    wrong = run_cli("facts", "s", "--pin", "9.9")
     assert (wrong.exit_code, "has no fact '9.9'" in wrong.stderr) == (1, True)

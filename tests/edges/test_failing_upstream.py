@@ -1,6 +1,6 @@
-"""Upstreams that fail in every way: what the client gets, what is in the log, whether they are asked again, and who else is.
+"""Failing upstreams: what the client gets, what is logged, whether the call is retried, and which fallback answers.
 
-Each way is a row of the table in docs/upstream-failures.md, which a test holds to what is tried here.
+Each case is a row of the table in docs/upstream-failures.md, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ PAGE = Path(__file__).parents[2] / "docs" / "upstream-failures.md"
 TEXT = "one two three"
 
 
-class Way(NamedTuple):
-    """One way to fail."""
+class FailureCase(NamedTuple):
+    """One way in which an upstream fails."""
 
     reply: Reply | str
     """What the upstream answers, each time; or the address that is called."""
@@ -34,7 +34,7 @@ class Way(NamedTuple):
     """What the client of a whole reply gets."""
     code: str = ""
     """Of its error."""
-    said: str = ""
+    make_anthropic_event: str = ""
     """What of the reply arrives."""
     attempts: int = 1
     over: bool = True
@@ -45,23 +45,26 @@ class Way(NamedTuple):
     """Ids of the calls in the reply."""
 
 
-def event(**fields: Any) -> bytes:
+def make_event(**fields: Any) -> bytes:
     return b"data: " + json.dumps(fields).encode() + b"\n\n"
 
 
-def chunk(reason: str | None = None, **delta: Any) -> dict[str, Any]:
+def make_chunk(reason: str | None = None, **delta: Any) -> dict[str, Any]:
     return {"id": "x", "model": "m", "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
 
 
-def failing(status: int, error: Any = "broken", **headers: str) -> Reply:
+def make_failure(status: int, error: Any = "broken", **headers: str) -> Reply:
     return Reply(status=status, error=error, headers={name.replace("_", "-"): text for name, text in headers.items()})
 
 
-def raw(*pieces: bytes, content_type: str = "text/event-stream", **more: Any) -> Reply:
+def make_raw_reply(*pieces: bytes, content_type: str = "text/event-stream", **more: Any) -> Reply:
     return Reply(raw=pieces, content_type=content_type, **more)
 
 
-ONE, TWO, END = (event(**one) for one in (chunk(role="assistant", content="one "), chunk(content="two"), chunk("stop")))
+ONE, TWO, END = (
+    make_event(**one)
+    for one in (make_chunk(role="assistant", content="one "), make_chunk(content="two"), make_chunk("stop"))
+)
 DONE = b"data: [DONE]\n\n"
 DOWN, WRONG, REFUSED = "upstream_unavailable", "upstream_protocol_error", "upstream_rejected"
 LARGE = "upstream_reply_too_large"
@@ -73,131 +76,163 @@ CALL = {"index": 0, "id": "c", "type": "function", "function": {"name": "look", 
 JSON = "application/json"
 QUICK = {"_read_timeout": 0.05}
 
-WAYS: dict[str, Way] = {
+WAYS: dict[str, FailureCase] = {
     # an error status
-    "429, `Retry-After` in seconds": Way(failing(429, retry_after="2"), 429, DOWN, attempts=3),
-    "429, `Retry-After` as a date": Way(failing(429, **SOON), 429, DOWN, attempts=3),
-    "429, `retry-after-ms`": Way(failing(429, retry_after_ms="1500"), 429, DOWN, attempts=3),
-    "429, `Retry-After` of more than 30 s": Way(failing(429, retry_after="3600"), 429, DOWN),
-    "429": Way(failing(429), 429, DOWN, attempts=3),
-    "429, `insufficient_quota`": Way(failing(429, QUOTA), 429, DOWN),
-    "408": Way(failing(408), 502, DOWN, attempts=3),
-    "500": Way(failing(500), 502, DOWN, attempts=3),
-    "502 with an HTML page": Way(raw(b"<html>", status=502, content_type="text/html"), 502, DOWN, attempts=3),
-    "503": Way(failing(503), 503, DOWN, attempts=3),
-    "504": Way(failing(504), 504, DOWN, attempts=3),
-    "529": Way(failing(529), 502, DOWN, attempts=3),
-    "500, `x-should-retry: false`": Way(failing(500, x_should_retry="false"), 502, DOWN),
-    "401": Way(failing(401), 502, REFUSED),
-    "402": Way(failing(402), 402, REFUSED),
-    "403": Way(failing(403), 502, REFUSED),
-    "404": Way(failing(404), 404, REFUSED),
-    "400": Way(failing(400), 400, REFUSED, over=False),
-    "400, the prompt is too long": Way(failing(400, TOO_LONG), 400, "context_length_exceeded", over=False),
-    "413": Way(failing(413), 413, REFUSED, over=False),
-    "422": Way(failing(422), 422, REFUSED, over=False),
-    "301": Way(failing(301, location="http://127.0.0.1:9/"), 502, WRONG),
+    "429, `Retry-After` in seconds": FailureCase(make_failure(429, retry_after="2"), 429, DOWN, attempts=3),
+    "429, `Retry-After` as a date": FailureCase(make_failure(429, **SOON), 429, DOWN, attempts=3),
+    "429, `retry-after-ms`": FailureCase(make_failure(429, retry_after_ms="1500"), 429, DOWN, attempts=3),
+    "429, `Retry-After` of more than 30 s": FailureCase(make_failure(429, retry_after="3600"), 429, DOWN),
+    "429": FailureCase(make_failure(429), 429, DOWN, attempts=3),
+    "429, `insufficient_quota`": FailureCase(make_failure(429, QUOTA), 429, DOWN),
+    "408": FailureCase(make_failure(408), 502, DOWN, attempts=3),
+    "500": FailureCase(make_failure(500), 502, DOWN, attempts=3),
+    "502 with an HTML page": FailureCase(
+        make_raw_reply(b"<html>", status=502, content_type="text/html"), 502, DOWN, attempts=3
+    ),
+    "503": FailureCase(make_failure(503), 503, DOWN, attempts=3),
+    "504": FailureCase(make_failure(504), 504, DOWN, attempts=3),
+    "529": FailureCase(make_failure(529), 502, DOWN, attempts=3),
+    "500, `x-should-retry: false`": FailureCase(make_failure(500, x_should_retry="false"), 502, DOWN),
+    "401": FailureCase(make_failure(401), 502, REFUSED),
+    "402": FailureCase(make_failure(402), 402, REFUSED),
+    "403": FailureCase(make_failure(403), 502, REFUSED),
+    "404": FailureCase(make_failure(404), 404, REFUSED),
+    "400": FailureCase(make_failure(400), 400, REFUSED, over=False),
+    "400, the prompt is too long": FailureCase(make_failure(400, TOO_LONG), 400, "context_length_exceeded", over=False),
+    "413": FailureCase(make_failure(413), 413, REFUSED, over=False),
+    "422": FailureCase(make_failure(422), 422, REFUSED, over=False),
+    "301": FailureCase(make_failure(301, location="http://127.0.0.1:9/"), 502, WRONG),
     # no connection
-    "connection refused": Way("http://127.0.0.1:{unused}/v1", 502, DOWN, attempts=3),
-    "unknown host": Way("http://no-such-host.invalid/v1", 502, DOWN, attempts=3),
-    "https to an http port": Way("https://127.0.0.1:{port}/v1", 502, DOWN, attempts=3),
-    # 200, and no answer
-    "200 with an HTML page": Way(raw(b"<html>hello</html>", content_type="text/html"), 502, WRONG),
-    "200 with an empty body": Way(raw(), 502, WRONG),
-    "204": Way(Reply(status=204, raw=[]), 502, WRONG),
-    "JSON that is not a completion": Way(raw(b'{"ok": true}', content_type=JSON), 502, WRONG),
-    "200 with an error in JSON": Way(raw(b'{"error": "overloaded"}', content_type=JSON), 502, DOWN),
-    "binary data": Way(raw(b"\x00\xff\xfe garbage\n\n"), 502, WRONG),
-    "an event that is not JSON": Way(raw(b"data: {nonsense\n\n"), 502, WRONG),
-    "an event that is not UTF-8": Way(raw(b'data: {"choices": [{"delta": {"content": "\xff"}}]}\n\n'), 502, WRONG),
-    "an event that is too long": Way(raw(b"data: " + b"x" * 5000), 502, LARGE, options={"_max_event_bytes": 1000}),
-    "a response that is too long": Way(
-        raw(b'{"x": "' + b"x" * 5000, content_type=JSON), 502, LARGE, options={"_max_event_bytes": 1000}
+    "connection refused": FailureCase("http://127.0.0.1:{unused}/v1", 502, DOWN, attempts=3),
+    "unknown host": FailureCase("http://no-such-host.invalid/v1", 502, DOWN, attempts=3),
+    "https to an http port": FailureCase("https://127.0.0.1:{port}/v1", 502, DOWN, attempts=3),
+    # 200 without an answer
+    "200 with an HTML page": FailureCase(make_raw_reply(b"<html>hello</html>", content_type="text/html"), 502, WRONG),
+    "200 with an empty body": FailureCase(make_raw_reply(), 502, WRONG),
+    "204": FailureCase(Reply(status=204, raw=[]), 502, WRONG),
+    "JSON that is not a completion": FailureCase(make_raw_reply(b'{"ok": true}', content_type=JSON), 502, WRONG),
+    "200 with an error in JSON": FailureCase(make_raw_reply(b'{"error": "overloaded"}', content_type=JSON), 502, DOWN),
+    "binary data": FailureCase(make_raw_reply(b"\x00\xff\xfe garbage\n\n"), 502, WRONG),
+    "an event that is not JSON": FailureCase(make_raw_reply(b"data: {nonsense\n\n"), 502, WRONG),
+    "an event that is not UTF-8": FailureCase(
+        make_raw_reply(b'data: {"choices": [{"delta": {"content": "\xff"}}]}\n\n'), 502, WRONG
     ),
-    "only `[DONE]`": Way(raw(DONE), 502, WRONG),
-    "chunks without choices": Way(raw(event(id="x", choices=[]), DONE), 502, WRONG),
-    "invalid choices": Way(raw(event(choices=[1]), DONE), 502, WRONG),
-    "choices that are not a list": Way(raw(event(choices={"0": {}}), DONE), 502, WRONG),
-    "an invalid delta": Way(raw(event(choices=[{"index": 0, "delta": "one"}]), DONE), 502, WRONG),
-    "content that is a number": Way(raw(event(**chunk(content=5)), END, DONE), 502, WRONG),
-    "an error as the first event": Way(Reply(text=TEXT, error="overloaded", cut_after=0, stream=True), 502, DOWN),
-    # it breaks off before it says anything
-    "closed within the first chunk": Way(raw(ONE[:20], cut_after=1), 502, WRONG),
-    "reset after the headers": Way(raw(b": hi\n\n", cut_after=1, reset=True), 502, WRONG),
-    "silence before the headers": Way(raw(ONE, hold=NEVER), 502, DOWN, options=QUICK),
-    "silence after the headers": Way(raw(b": hi\n\n", ONE, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK),
-    "silence within the first chunk": Way(raw(ONE[:20], ONE, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK),
-    "silence after the role": Way(
-        raw(event(**chunk(role="assistant")), ONE, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK
+    "an event that is too long": FailureCase(
+        make_raw_reply(b"data: " + b"x" * 5000), 502, LARGE, options={"_max_event_bytes": 1000}
     ),
-    "endless comments": Way(raw(b": hi\n\n", endless=b": hi\n\n"), 502, DOWN, options={"_total_timeout": 0.1}),
-    # it breaks off in mid-stream
-    "closed mid-stream": Way(raw(ONE, TWO, TWO, cut_after=2), 502, WRONG, "one two", over=False),
-    "closed without a finish reason": Way(raw(ONE, TWO), 502, WRONG, "one two", over=False),
-    "half a chunk mid-stream": Way(raw(ONE, TWO, TWO[:9], cut_after=3), 502, WRONG, "one two", over=False),
-    "garbage mid-stream": Way(raw(ONE, TWO, b"data: }{\n\n"), 502, WRONG, "one two", over=False),
-    "an error mid-stream": Way(raw(ONE, TWO, event(error="overloaded")), 502, DOWN, "one two", over=False),
-    "silence mid-stream": Way(
-        raw(ONE, TWO, TWO, hold=NEVER, hold_after=2), 502, DOWN, "one two", over=False, options=QUICK
+    "a response that is too long": FailureCase(
+        make_raw_reply(b'{"x": "' + b"x" * 5000, content_type=JSON), 502, LARGE, options={"_max_event_bytes": 1000}
     ),
-    "a reply over the size limit": Way(
-        raw(ONE, TWO, endless=event(**chunk(reasoning_content="hm"))),
+    "only `[DONE]`": FailureCase(make_raw_reply(DONE), 502, WRONG),
+    "chunks without choices": FailureCase(make_raw_reply(make_event(id="x", choices=[]), DONE), 502, WRONG),
+    "invalid choices": FailureCase(make_raw_reply(make_event(choices=[1]), DONE), 502, WRONG),
+    "choices that are not a list": FailureCase(make_raw_reply(make_event(choices={"0": {}}), DONE), 502, WRONG),
+    "an invalid delta": FailureCase(
+        make_raw_reply(make_event(choices=[{"index": 0, "delta": "one"}]), DONE), 502, WRONG
+    ),
+    "content that is a number": FailureCase(make_raw_reply(make_event(**make_chunk(content=5)), END, DONE), 502, WRONG),
+    "an error as the first event": FailureCase(
+        Reply(text=TEXT, error="overloaded", cut_after=0, stream=True), 502, DOWN
+    ),
+    # the stream breaks off before any text
+    "closed within the first chunk": FailureCase(make_raw_reply(ONE[:20], cut_after=1), 502, WRONG),
+    "reset after the headers": FailureCase(make_raw_reply(b": hi\n\n", cut_after=1, reset=True), 502, WRONG),
+    "silence before the headers": FailureCase(make_raw_reply(ONE, hold=NEVER), 502, DOWN, options=QUICK),
+    "silence after the headers": FailureCase(
+        make_raw_reply(b": hi\n\n", ONE, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK
+    ),
+    "silence within the first chunk": FailureCase(
+        make_raw_reply(ONE[:20], ONE, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK
+    ),
+    "silence after the role": FailureCase(
+        make_raw_reply(make_event(**make_chunk(role="assistant")), ONE, hold=NEVER, hold_after=1),
+        502,
+        DOWN,
+        options=QUICK,
+    ),
+    "endless comments": FailureCase(
+        make_raw_reply(b": hi\n\n", endless=b": hi\n\n"), 502, DOWN, options={"_total_timeout": 0.1}
+    ),
+    # the stream breaks off after some text
+    "closed mid-stream": FailureCase(make_raw_reply(ONE, TWO, TWO, cut_after=2), 502, WRONG, "one two", over=False),
+    "closed without a finish reason": FailureCase(make_raw_reply(ONE, TWO), 502, WRONG, "one two", over=False),
+    "half a chunk mid-stream": FailureCase(
+        make_raw_reply(ONE, TWO, TWO[:9], cut_after=3), 502, WRONG, "one two", over=False
+    ),
+    "garbage mid-stream": FailureCase(make_raw_reply(ONE, TWO, b"data: }{\n\n"), 502, WRONG, "one two", over=False),
+    "an error mid-stream": FailureCase(
+        make_raw_reply(ONE, TWO, make_event(error="overloaded")), 502, DOWN, "one two", over=False
+    ),
+    "silence mid-stream": FailureCase(
+        make_raw_reply(ONE, TWO, TWO, hold=NEVER, hold_after=2), 502, DOWN, "one two", over=False, options=QUICK
+    ),
+    "a reply over the size limit": FailureCase(
+        make_raw_reply(ONE, TWO, endless=make_event(**make_chunk(reasoning_content="hm"))),
         502,
         LARGE,
         "one two",
         over=False,
         options={"_max_stream_bytes": 100_000},
     ),
-    "endless text in large chunks": Way(
-        raw(ONE, TWO, endless=event(**chunk(reasoning_content="hm")) * 500),
+    "endless text in large chunks": FailureCase(
+        make_raw_reply(ONE, TWO, endless=make_event(**make_chunk(reasoning_content="hm")) * 500),
         502,
         DOWN,
         "one two",
         over=False,
         options={"_total_timeout": 0.1},
     ),
-    "endless comments mid-stream": Way(
-        raw(ONE, TWO, endless=b": hi\n\n"), 502, DOWN, "one two", over=False, options={"_total_timeout": 0.1}
+    "endless comments mid-stream": FailureCase(
+        make_raw_reply(ONE, TWO, endless=b": hi\n\n"), 502, DOWN, "one two", over=False, options={"_total_timeout": 0.1}
     ),
-    # odd, and an answer all the same
-    "JSON instead of a stream": Way(Reply(text=TEXT, stream=False), 200, said=TEXT, over=False),
-    "a stream declared as JSON": Way(raw(ONE, TWO, END, DONE, content_type=JSON), 200, said="one two", over=False),
-    "no `[DONE]`": Way(raw(ONE, TWO, END), 200, said="one two", over=False),
-    "no `finish_reason`": Way(raw(ONE, TWO, DONE), 200, said="one two", over=False),
-    "a repeated chunk": Way(raw(ONE, TWO, TWO, END, DONE), 200, said="one twotwo", over=False),
-    "chunks in another order": Way(raw(TWO, ONE, END, DONE), 200, said="twoone ", over=False),
-    "an empty reply": Way(raw(END, DONE), 200, over=False),
-    "a call with invalid JSON arguments": Way(
-        raw(event(**chunk("tool_calls", tool_calls=[CALL])), DONE), 200, over=False, calls=("c",)
+    # unusual, but a valid answer
+    "JSON instead of a stream": FailureCase(Reply(text=TEXT, stream=False), 200, said=TEXT, over=False),
+    "a stream declared as JSON": FailureCase(
+        make_raw_reply(ONE, TWO, END, DONE, content_type=JSON), 200, said="one two", over=False
     ),
-    "a call without an id": Way(
-        raw(event(**chunk("tool_calls", tool_calls=[{**CALL, "id": None}])), DONE), 200, over=False, calls=("call_0",)
+    "no `[DONE]`": FailureCase(make_raw_reply(ONE, TWO, END), 200, said="one two", over=False),
+    "no `finish_reason`": FailureCase(make_raw_reply(ONE, TWO, DONE), 200, said="one two", over=False),
+    "a repeated chunk": FailureCase(make_raw_reply(ONE, TWO, TWO, END, DONE), 200, said="one twotwo", over=False),
+    "chunks in another order": FailureCase(make_raw_reply(TWO, ONE, END, DONE), 200, said="twoone ", over=False),
+    "an empty reply": FailureCase(make_raw_reply(END, DONE), 200, over=False),
+    "a call with invalid JSON arguments": FailureCase(
+        make_raw_reply(make_event(**make_chunk("tool_calls", tool_calls=[CALL])), DONE), 200, over=False, calls=("c",)
+    ),
+    "a call without an id": FailureCase(
+        make_raw_reply(make_event(**make_chunk("tool_calls", tool_calls=[{**CALL, "id": None}])), DONE),
+        200,
+        over=False,
+        calls=("call_0",),
     ),
 }
 MODES = ("alone", "alone streamed", "both", "both streamed")
 
 
-# Anthropic's upstreams fail in the same ways, in words of their own.
+# Anthropic's upstreams fail in the same ways, in their own format.
 
 
-def said(kind: str, **fields: Any) -> bytes:
-    return b"event: " + kind.encode() + b"\n" + event(type=kind, **fields)
+def make_anthropic_event(kind: str, **fields: Any) -> bytes:
+    return b"event: " + kind.encode() + b"\n" + make_event(type=kind, **fields)
 
 
-def words(text: str) -> bytes:
-    return said("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
+def make_text_event(text: str) -> bytes:
+    return make_anthropic_event("content_block_delta", index=0, delta={"type": "text_delta", "text": text})
 
 
-START = said("message_start", message={"id": "m", "model": "m", "role": "assistant", "usage": {"input_tokens": 3}})
-BEGIN = START + said("content_block_start", index=0, content_block={"type": "text", "text": ""})
-STOP = said("content_block_stop", index=0)
-REASON = said("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 2})
-OVERLOADED = said("error", error={"type": "overloaded_error", "message": "Overloaded"})
+START = make_anthropic_event(
+    "message_start", message={"id": "m", "model": "m", "role": "assistant", "usage": {"input_tokens": 3}}
+)
+BEGIN = START + make_anthropic_event("content_block_start", index=0, content_block={"type": "text", "text": ""})
+STOP = make_anthropic_event("content_block_stop", index=0)
+REASON = make_anthropic_event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 2})
+OVERLOADED = make_anthropic_event("error", error={"type": "overloaded_error", "message": "Overloaded"})
 TOO_MANY_TOKENS = {"error": {"type": "invalid_request_error", "message": "prompt is too long: 9 tokens > 8 maximum"}}
 
-ANTHROPIC: dict[str, Way] = {
+ANTHROPIC: dict[str, FailureCase] = {
     **{name: way for name, way in WAYS.items() if isinstance(way.reply, str) or way.reply.status != 200},
-    "400, the prompt is too long": Way(failing(400, TOO_MANY_TOKENS), 400, "context_length_exceeded", over=False),
+    "400, the prompt is too long": FailureCase(
+        make_failure(400, TOO_MANY_TOKENS), 400, "context_length_exceeded", over=False
+    ),
     **{
         name: WAYS[name]
         for name in (
@@ -207,37 +242,71 @@ ANTHROPIC: dict[str, Way] = {
             "an event that is not JSON",
         )
     },
-    "an OpenAI event": Way(raw(ONE, TWO, END, DONE), 502, WRONG),
+    "an OpenAI event": FailureCase(make_raw_reply(ONE, TWO, END, DONE), 502, WRONG),
     "an event that is too long": WAYS["an event that is too long"],
-    "only the end": Way(raw(said("message_stop")), 502, WRONG),
-    "an invalid delta": Way(raw(BEGIN, said("content_block_delta", index=0, delta=5)), 502, WRONG),
-    "an error as the first event": Way(raw(OVERLOADED), 502, DOWN),
-    "an error after the start": Way(raw(BEGIN, OVERLOADED), 502, DOWN),
-    "closed after the start": Way(raw(BEGIN, STOP, cut_after=1), 502, WRONG),
+    "only the end": FailureCase(make_raw_reply(make_anthropic_event("message_stop")), 502, WRONG),
+    "an invalid delta": FailureCase(
+        make_raw_reply(BEGIN, make_anthropic_event("content_block_delta", index=0, delta=5)), 502, WRONG
+    ),
+    "an error as the first event": FailureCase(make_raw_reply(OVERLOADED), 502, DOWN),
+    "an error after the start": FailureCase(make_raw_reply(BEGIN, OVERLOADED), 502, DOWN),
+    "closed after the start": FailureCase(make_raw_reply(BEGIN, STOP, cut_after=1), 502, WRONG),
     "silence before the headers": WAYS["silence before the headers"],
-    "silence after the start": Way(raw(BEGIN, STOP, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK),
-    "endless pings": Way(raw(BEGIN, endless=said("ping")), 502, DOWN, options={"_total_timeout": 0.1}),
-    "closed mid-stream": Way(
-        raw(BEGIN, words("one "), words("two"), STOP, cut_after=3), 502, WRONG, "one two", over=False
+    "silence after the start": FailureCase(
+        make_raw_reply(BEGIN, STOP, hold=NEVER, hold_after=1), 502, DOWN, options=QUICK
     ),
-    "closed without a finish reason": Way(raw(BEGIN, words("one two"), STOP), 502, WRONG, "one two", over=False),
-    "an end without a stop reason": Way(
-        raw(BEGIN, words("one two"), STOP, said("message_stop")), 502, WRONG, "one two", over=False
+    "endless pings": FailureCase(
+        make_raw_reply(BEGIN, endless=make_anthropic_event("ping")), 502, DOWN, options={"_total_timeout": 0.1}
     ),
-    "an error mid-stream": Way(raw(BEGIN, words("one two"), OVERLOADED), 502, DOWN, "one two", over=False),
-    "silence mid-stream": Way(
-        raw(BEGIN, words("one two"), STOP, hold=NEVER, hold_after=2), 502, DOWN, "one two", over=False, options=QUICK
+    "closed mid-stream": FailureCase(
+        make_raw_reply(BEGIN, make_text_event("one "), make_text_event("two"), STOP, cut_after=3),
+        502,
+        WRONG,
+        "one two",
+        over=False,
     ),
-    "garbage mid-stream": Way(raw(BEGIN, words("one two"), b"data: }{\n\n"), 502, WRONG, "one two", over=False),
-    "JSON instead of a stream": Way(Reply(text=TEXT, stream=False), 200, said=TEXT, over=False),
-    "no `message_stop`": Way(raw(BEGIN, words("one two"), STOP, REASON), 200, said="one two", over=False),
-    "an unknown event type": Way(
-        raw(BEGIN, said("news", a=1), words("one two"), STOP, REASON, said("message_stop")),
+    "closed without a finish reason": FailureCase(
+        make_raw_reply(BEGIN, make_text_event("one two"), STOP), 502, WRONG, "one two", over=False
+    ),
+    "an end without a stop reason": FailureCase(
+        make_raw_reply(BEGIN, make_text_event("one two"), STOP, make_anthropic_event("message_stop")),
+        502,
+        WRONG,
+        "one two",
+        over=False,
+    ),
+    "an error mid-stream": FailureCase(
+        make_raw_reply(BEGIN, make_text_event("one two"), OVERLOADED), 502, DOWN, "one two", over=False
+    ),
+    "silence mid-stream": FailureCase(
+        make_raw_reply(BEGIN, make_text_event("one two"), STOP, hold=NEVER, hold_after=2),
+        502,
+        DOWN,
+        "one two",
+        over=False,
+        options=QUICK,
+    ),
+    "garbage mid-stream": FailureCase(
+        make_raw_reply(BEGIN, make_text_event("one two"), b"data: }{\n\n"), 502, WRONG, "one two", over=False
+    ),
+    "JSON instead of a stream": FailureCase(Reply(text=TEXT, stream=False), 200, said=TEXT, over=False),
+    "no `message_stop`": FailureCase(
+        make_raw_reply(BEGIN, make_text_event("one two"), STOP, REASON), 200, said="one two", over=False
+    ),
+    "an unknown event type": FailureCase(
+        make_raw_reply(
+            BEGIN,
+            make_anthropic_event("news", a=1),
+            make_text_event("one two"),
+            STOP,
+            REASON,
+            make_anthropic_event("message_stop"),
+        ),
         200,
         said="one two",
         over=False,
     ),
-    "an empty reply": Way(raw(START, REASON, said("message_stop")), 200, over=False),
+    "an empty reply": FailureCase(make_raw_reply(START, REASON, make_anthropic_event("message_stop")), 200, over=False),
 }
 
 
@@ -247,8 +316,12 @@ def unused_port() -> int:
 
 
 @asynccontextmanager
-async def failing_at(way: Way, provider: str = "openai") -> AsyncIterator[tuple[Served, ScriptedUpstream, Pauses]]:
-    """A server with `alone`, whose upstream fails in that way; `both`, for which another one stands in; and that, `other`."""
+async def failing_server(
+    way: FailureCase, provider: str = "openai"
+) -> AsyncIterator[tuple[Served, ScriptedUpstream, Pauses]]:
+    """Run a server with the models `alone`, whose upstream fails in that way, `both`, which has a fallback, and
+    `other`, the fallback.
+    """
     reply = way.reply if isinstance(way.reply, Reply) else Reply(text="never")
     kind = AnthropicUpstream if provider == "anthropic" else ScriptedUpstream
     async with kind(lambda _: reply) as upstream, ScriptedUpstream(lambda _: "from the other") as other:
@@ -271,8 +344,8 @@ async def failing_at(way: Way, provider: str = "openai") -> AsyncIterator[tuple[
                 assert other.requests == [] or all("sk-other" in one.headers["authorization"] for one in other.requests)
 
 
-class Got(NamedTuple):
-    """What a client got of a turn."""
+class ClientResult(NamedTuple):
+    """What a client received for a turn."""
 
     text: str
     error: Any
@@ -280,7 +353,7 @@ class Got(NamedTuple):
     calls: tuple[str, ...] = ()
 
 
-async def ask(served: Served, model: str, session: str, *, stream: bool) -> Got:
+async def ask(served: Served, model: str, session: str, *, stream: bool) -> ClientResult:
     asked: dict[str, Any] = {
         "model": model,
         "messages": [{"role": "user", "content": "hi"}],
@@ -292,7 +365,9 @@ async def ask(served: Served, model: str, session: str, *, stream: bool) -> Got:
         if not stream:
             whole = await served.client.chat.completions.create(**asked)
             message = whole.choices[0].message
-            return Got(message.content or "", None, whole.session, tuple(call.id for call in message.tool_calls or ()))
+            return ClientResult(
+                message.content or "", None, whole.session, tuple(call.id for call in message.tool_calls or ())
+            )
         chunks = await served.client.chat.completions.create(**asked, stream=True)
         async with chunks:
             async for one in chunks:
@@ -300,8 +375,8 @@ async def ask(served: Served, model: str, session: str, *, stream: bool) -> Got:
                 told = getattr(one, "session", None) or told
                 calls += [call.id for choice in one.choices for call in choice.delta.tool_calls or ()]
     except openai.APIError as exc:
-        return Got(text, exc, told)
-    return Got(text, None, told, tuple(calls))
+        return ClientResult(text, exc, told)
+    return ClientResult(text, None, told, tuple(calls))
 
 
 TRIED = [
@@ -315,10 +390,10 @@ TRIED = [
 
 
 @pytest.mark.parametrize(("provider", "way", "mode"), TRIED)
-async def test_an_upstream_that_fails(provider: str, way: Way, mode: str, caplog: pytest.LogCaptureFixture) -> None:
-    """With nobody standing in, and with somebody; in one piece, and as a stream."""
+async def test_failing_upstream(provider: str, way: FailureCase, mode: str, caplog: pytest.LogCaptureFixture) -> None:
+    """With and without a fallback; whole and streamed."""
     model = mode.partition(" ")[0]
-    async with failing_at(way, provider) as (served, upstream, pauses):
+    async with failing_server(way, provider) as (served, upstream, pauses):
         got = await ask(served, model, mode, stream="streamed" in mode)
         client: Any = served.hf.roster.llms["alone"].client
         place = urlsplit(client.origin).netloc
@@ -327,24 +402,24 @@ async def test_an_upstream_that_fails(provider: str, way: Way, mode: str, caplog
         if isinstance(way.reply, Reply):
             assert len(upstream.requests) == way.attempts
         if model == "both" and way.over:
-            await stood_in(served, way, mode, got)
+            await check_fallback(served, way, mode, got)
         else:
-            await failed(served, way, mode, got)
+            await check_failure(served, way, mode, got)
     lines = [record for record in caplog.records if record.name == "holdfast.models"]
     assert len(lines) == (way.status != 200)
     assert UPSTREAM_KEY not in caplog.text
 
 
-async def stood_in(served: Served, way: Way, mode: str, got: Got) -> None:
-    """The other one's answer, whole, and who failed."""
+async def check_fallback(served: Served, way: FailureCase, mode: str, got: ClientResult) -> None:
+    """Check that the fallback's whole answer arrived, with the model that failed."""
     assert (got.text, got.error) == ("from the other", None)
     (told,) = got.session["upstream"]["failed"]
     assert (got.session["upstream"]["model"], told["model"], told["code"]) == ("other", "both", way.code)
     assert await served.log(mode) == [("user", "hi"), ("assistant", "from the other")]
 
 
-async def failed(served: Served, way: Way, mode: str, got: Got) -> None:
-    """What the table says, and in the log the user's message, with what arrived."""
+async def check_failure(served: Served, way: FailureCase, mode: str, got: ClientResult) -> None:
+    """Check the error against the table, and the log for the user's message and the partial reply."""
     streamed = "streamed" in mode
     if way.status == 200:
         assert (got.text, got.error) == (way.said, None)
@@ -368,15 +443,15 @@ async def failed(served: Served, way: Way, mode: str, got: Got) -> None:
         assert parts == ([(way.said, True)] if way.said else [])
 
 
-def rows(page: str, title: str) -> dict[str, list[str]]:
-    """The table under a heading of the page: cells by the first one."""
+def parse_table(page: str, title: str) -> dict[str, list[str]]:
+    """Return the table under a heading of the page: cells by the first cell."""
     section = page.split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
     lines = [line.strip().strip("|").split(" | ") for line in section.splitlines() if line.startswith("| ")]
     return {cells[0].strip(): [cell.strip() for cell in cells[1:]] for cells in lines[2:]}
 
 
-def row(way: Way) -> list[str]:
-    """A way to fail as the page tells it."""
+def make_row(way: FailureCase) -> list[str]:
+    """Return a failure case as a row of the page."""
     if way.status == 200:
         return ["the reply, unchanged", "the reply", "no", "no"]
     got = f"{way.status} `{way.code}`"
@@ -389,5 +464,5 @@ def row(way: Way) -> list[str]:
     return [got, "nothing", again, over]
 
 
-def test_the_page_tells_what_happens() -> None:
-    assert rows(PAGE.read_text(), "All cases") == {name: row(way) for name, way in WAYS.items()}
+def test_documented_table_matches_the_cases() -> None:
+    assert parse_table(PAGE.read_text(), "All cases") == {name: make_row(way) for name, way in WAYS.items()}

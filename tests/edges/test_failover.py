@@ -1,4 +1,4 @@
-"""Several models behind one server: who is asked, with whose key, and what is told when another one answers."""
+"""Several models behind one server: which is called, with which key, and what is reported when a fallback answers."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ THOUGHT = {"type": "thinking", "thinking": "Let me think.", "signature": "c2lnbm
 
 
 @asynccontextmanager
-async def two(
+async def two_models(
     gpt: Sequence[Any] = (), claude: Sequence[Any] = (), *more: str, **fields: Any
 ) -> AsyncIterator[tuple[Served, ScriptedUpstream, AnthropicUpstream]]:
-    """A server with `gpt`, the default, and `claude`; `fields` are more of gpt's."""
+    """Run a server with `gpt`, the default, and `claude`; `fields` are further settings of gpt."""
     async with ScriptedUpstream(gpt) as one, AnthropicUpstream(claude) as other:
         llms = {
             "default": {
@@ -55,9 +55,9 @@ def text_of(answer: Any) -> str:
     return str(answer["choices"][0]["message"]["content"])
 
 
-async def test_each_model_is_asked_with_what_is_its_own() -> None:
-    """By the agent, by the agent named as model, by the llm, by a model's name; with its key, headers and parameters."""
-    async with two(["a", "b", "c"], ["d", "e", "f"]) as (served, gpt, claude):
+async def test_each_model_gets_its_own_key_headers_and_parameters() -> None:
+    """Selected by agent, by an agent named as model, by llm, or by model name."""
+    async with two_models(["a", "b", "c"], ["d", "e", "f"]) as (served, gpt, claude):
         said = [
             text_of(await served.chat("hi", None)),
             text_of(await served.chat("hi", None, agent="bob")),
@@ -80,10 +80,10 @@ async def test_each_model_is_asked_with_what_is_its_own() -> None:
         assert "Be Bob." in str(claude.requests[2].body["system"])
 
 
-async def test_a_session_goes_forth_and_back_between_dialects() -> None:
-    """Calls, results and reasoning in the log: each model is sent what it takes, its own reasoning signed, no other's."""
+async def test_session_alternates_between_dialects() -> None:
+    """Calls, results and reasoning in the log: each model gets what it accepts, with only its own signed reasoning."""
     first = Reply(text="I look.", tool_calls=[("look", {"at": "reef"})], message={"thinking_blocks": [THOUGHT]})
-    async with two(["It is calm.", "Still calm."], [first, "Kelp.", "More kelp."]) as (served, gpt, claude):
+    async with two_models(["It is calm.", "Still calm."], [first, "Kelp.", "More kelp."]) as (served, gpt, claude):
         answer = await served.chat("look", model="claude", tools=TOOLS)
         (call,) = answer["choices"][0]["message"]["tool_calls"]
         result = [{"role": "tool", "tool_call_id": call["id"], "content": "kelp"}]
@@ -102,10 +102,10 @@ async def test_a_session_goes_forth_and_back_between_dialects() -> None:
             assert THOUGHT["signature"] in one.raw.decode()
 
 
-async def test_the_other_dialect_stands_in() -> None:
-    """In the middle of a turn's tools as well; what a client of OpenAI's sees has one shape."""
+async def test_fallback_of_another_dialect_answers() -> None:
+    """Also in the middle of a tool round; OpenAI's client sees one consistent shape."""
     down = Reply(status=503, error="down")
-    async with two([down, "back"], ["I am Claude.", "Still."], fallbacks=["claude"]) as (served, gpt, claude):
+    async with two_models([down, "back"], ["I am Claude.", "Still."], fallbacks=["claude"]) as (served, gpt, claude):
         stream = await served.client.chat.completions.create(
             model="gpt-4o", messages=[{"role": "user", "content": "hi"}], stream=True, extra_body={"session_id": "s"}
         )
@@ -127,8 +127,10 @@ async def test_the_other_dialect_stands_in() -> None:
         assert len(gpt.requests) == 1
 
 
-async def test_with_passthrough_a_clients_key_stays_where_it_was_meant_for() -> None:
-    async with two([Reply(status=503)], ["never"], "gateway: {upstream_auth: passthrough}", fallbacks=["claude"]) as (
+async def test_passthrough_key_is_not_sent_to_a_fallback() -> None:
+    async with two_models(
+        [Reply(status=503)], ["never"], "gateway: {upstream_auth: passthrough}", fallbacks=["claude"]
+    ) as (
         served,
         gpt,
         claude,
@@ -139,11 +141,11 @@ async def test_with_passthrough_a_clients_key_stays_where_it_was_meant_for() -> 
         assert claude.requests == []
 
 
-async def test_a_call_too_many_is_told_that_it_is_busy() -> None:
-    """It waits as long as a connection may take; then it is a 503 that clients try again, and the next call works."""
+async def test_call_above_the_concurrency_limit_gets_a_503() -> None:
+    """After the connect timeout; clients retry it, and the next call works."""
     gate = Gate()
     fields: dict[str, Any] = {"max_requests": 1, "timeout": {"connect": "250ms"}}
-    async with two([Reply(text="slow", hold=gate), "quick"], **fields) as (served, gpt, _):
+    async with two_models([Reply(text="slow", hold=gate), "quick"], **fields) as (served, gpt, _):
         running = asyncio.create_task(served.chat("a", "one"))
         await gpt.until(lambda: gpt.requests)
         answer = await served.chat("b", "two")
@@ -161,10 +163,10 @@ async def test_a_call_too_many_is_told_that_it_is_busy() -> None:
         assert text_of(await served.chat("c", "two")) == "quick"
 
 
-async def test_one_that_is_busy_is_stood_in_for_and_not_passed_over_later() -> None:
+async def test_busy_model_falls_back_and_is_used_again_later() -> None:
     gate = Gate()
     fields: dict[str, Any] = {"max_requests": 1, "timeout": {"connect": "250ms"}, "fallbacks": ["claude"]}
-    async with two([Reply(text="slow", hold=gate), "quick"], ["I do."], **fields) as (served, gpt, _):
+    async with two_models([Reply(text="slow", hold=gate), "quick"], ["I do."], **fields) as (served, gpt, _):
         running = asyncio.create_task(served.chat("a", "one"))
         await gpt.until(lambda: gpt.requests)
         answer = await served.chat("b", "two")
@@ -175,9 +177,9 @@ async def test_one_that_is_busy_is_stood_in_for_and_not_passed_over_later() -> N
         assert text_of(await served.chat("c", "two")) == "quick"
 
 
-async def test_a_client_that_goes_while_it_waits_for_a_model_leaves_the_line() -> None:
+async def test_client_that_disconnects_while_waiting_leaves_the_model_queue() -> None:
     gate = Gate()
-    async with two([Reply(text="slow", hold=gate), "quick"], max_requests=1, timeout="20s") as (served, gpt, _):
+    async with two_models([Reply(text="slow", hold=gate), "quick"], max_requests=1, timeout="20s") as (served, gpt, _):
         running = asyncio.create_task(served.chat("a", "one"))
         await gpt.until(lambda: gpt.requests)
         client = served.hf.roster.find_llm(None).client

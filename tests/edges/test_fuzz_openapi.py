@@ -1,7 +1,7 @@
-"""Requests made up from the server's own description: whatever comes, no 5xx, and every answer is as described.
+"""Requests generated from the server's own description: no 5xx, and every answer matches the description.
 
-Schemathesis makes them, in process: well-formed ones, and ones that break the description in one place. The seed is fixed, the
-number of examples bounded. What the requests name is there about half of the time.
+Schemathesis generates them in process: valid ones, and ones that break the description in one place. The seed is
+fixed and the number of examples bounded. The objects that requests name exist in about half of the cases.
 """
 
 from __future__ import annotations
@@ -63,18 +63,18 @@ THERE = {"session_id": "s", "user_id": "default", "seq": "0", "compaction_id": "
 EXTENSION = "x-"
 
 
-def described() -> Data:
-    """The description of the app."""
+def load_description() -> Data:
+    """Return the API description of the app."""
 
     async def fetched() -> Data:
-        async with Place() as place:
+        async with InProcessServer() as place:
             return dict((await place.http.get("/openapi.json")).json())
 
     return asyncio.run(fetched())
 
 
-class Place:
-    """A server in process, with the session `s` and its artifact `note` in it."""
+class InProcessServer:
+    """A server in this process that contains the session `s` and its artifact `note`."""
 
     def __init__(self) -> None:
         self._hf = Holdfast("sqlite://:memory:")
@@ -90,19 +90,19 @@ class Place:
         await self.http.aclose()
         await self._hf.close()
 
-    async def again(self) -> None:
-        """Put back what is to be there, unless nothing was done since but to look, or to be refused."""
+    async def restore(self) -> None:
+        """Restore the objects, unless all requests since then were reads or refused."""
         if not self._touched:
             return
         self._touched = False
         assert (await self.http.put("/v1/sessions/s", json={"messages": LOG})).status_code == 200
         kind = {"content-type": "text/plain"}
-        await self.http.delete("/v1/sessions/s/artifacts/note")  # else its versions come to their limit
+        await self.http.delete("/v1/sessions/s/artifacts/note")  # otherwise its versions would reach their limit
         saved = await self.http.put("/v1/sessions/s/artifacts/note", content=b"x", headers=kind)
         assert saved.status_code in (200, 201), saved.text
 
     async def ask(self, request: requests.PreparedRequest) -> httpx2.Response:
-        """Send a request as it was prepared for the wire."""
+        """Send a prepared request."""
         headers = dict(request.headers)
         assert request.method is not None
         assert request.url is not None
@@ -111,15 +111,17 @@ class Place:
         return response
 
 
-SCHEMA = schemathesis.openapi.from_dict(described())
+SCHEMA = schemathesis.openapi.from_dict(load_description())
 OPERATIONS: dict[str, Operation] = {
     f"{operation.method.upper()} {operation.path}": operation
     for operation in (found.ok() for found in SCHEMA.get_all_operations() if isinstance(found, Ok))
 }
 
 
-def breakable(operation: Operation) -> bool:
-    """Whether a request for it can break the description: in its body, or in a query or header that is more than a text."""
+def is_breakable(operation: Operation) -> bool:
+    """Return True if a request can break the description: it has a body, or a query or header that is more than a
+    plain string.
+    """
     given = [*operation.query, *operation.headers]
     return bool(list(operation.body)) or any(
         parameter.definition.get("schema") != {"type": "string"} for parameter in given
@@ -127,27 +129,27 @@ def breakable(operation: Operation) -> bool:
 
 
 CASES = [(name, GenerationMode.POSITIVE) for name in OPERATIONS] + [
-    (name, GenerationMode.NEGATIVE) for name, operation in OPERATIONS.items() if breakable(operation)
+    (name, GenerationMode.NEGATIVE) for name, operation in OPERATIONS.items() if is_breakable(operation)
 ]
 
 
 @pytest.fixture(scope="module")
 def runner() -> Iterator[asyncio.Runner]:
-    """An event loop for all examples."""
+    """Run all examples in one event loop."""
     with asyncio.Runner() as runner:
         yield runner
 
 
 @pytest.fixture(scope="module")
-def place(runner: asyncio.Runner) -> Iterator[Place]:
-    place = Place()
+def place(runner: asyncio.Runner) -> Iterator[InProcessServer]:
+    place = InProcessServer()
     runner.run(place.__aenter__())
     yield place
     runner.run(place.__aexit__())
 
 
-def case_of(operation: Operation, mode: GenerationMode) -> st.SearchStrategy[Request]:
-    """Requests for an operation; half of them name what is there."""
+def make_cases(operation: Operation, mode: GenerationMode) -> st.SearchStrategy[Request]:
+    """Return a strategy of requests for an operation; half of them name existing objects."""
     names = [parameter.name for parameter in operation.path_parameters]
     known = {name: THERE[name] for name in names if name in THERE}
     made = operation.as_strategy(generation_mode=mode)
@@ -157,8 +159,10 @@ def case_of(operation: Operation, mode: GenerationMode) -> st.SearchStrategy[Req
 
 
 @pytest.mark.parametrize(("name", "mode"), CASES, ids=lambda one: one if isinstance(one, str) else one.value)
-def test_an_operation(name: str, mode: GenerationMode, runner: asyncio.Runner, place: Place) -> None:
-    """No 5xx; status, kind, headers and body as described; what the description forbids is refused."""
+def test_operation_matches_its_description(
+    name: str, mode: GenerationMode, runner: asyncio.Runner, place: InProcessServer
+) -> None:
+    """No 5xx; status, content type, headers and body as described; requests that the description forbids are refused."""
     operation = OPERATIONS[name]
     checks = CHECKS if mode is GenerationMode.POSITIVE else [*CHECKS, negative_data_rejection]
 
@@ -170,24 +174,24 @@ def test_an_operation(name: str, mode: GenerationMode, runner: asyncio.Runner, p
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(case_of(operation, mode))
+    @given(make_cases(operation, mode))
     def one(case: Request) -> None:
-        request = requests.Request(**sendable(case)).prepare()
-        runner.run(place.again())
+        request = requests.Request(**to_request_arguments(case)).prepare()
+        runner.run(place.restore())
         response = runner.run(place.ask(request))
         case.validate_response(response, checks=checks)
 
     one()
 
 
-def sendable(case: Request) -> Data:
-    """What `requests` needs to prepare it."""
+def to_request_arguments(case: Request) -> Data:
+    """Return the arguments that `requests` needs."""
     names = ("method", "url", "headers", "params", "json", "data", "cookies", "files")
     given = case.as_transport_kwargs(base_url=BASE)
     return {name: given[name] for name in names if given.get(name) is not None}
 
 
 def test_every_route_is_described() -> None:
-    """The description that requests are made from has every route of the app."""
+    """The description that requests are generated from has every route of the app."""
     assert len(OPERATIONS) >= 30
     assert json.dumps(SCHEMA.raw_schema).count('"operationId"') in (0, len(OPERATIONS))

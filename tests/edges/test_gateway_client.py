@@ -1,4 +1,4 @@
-"""The official OpenAI client, pointed at the gateway."""
+"""The official OpenAI client against the gateway."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ USAGE = {
 HI: list[Any] = [{"role": "user", "content": "Hi"}]
 
 
-async def test_answers_whole() -> None:
-    """A plain completion is the model's, with the session named in body and header."""
+async def test_whole_answer_names_the_session() -> None:
+    """The completion is the model's; the session is in body and header."""
     async with gateway([Reply(text="Hello there.", usage=USAGE)]) as (served, upstream):
         raw = await served.client.chat.completions.with_raw_response.create(model="gpt-4o", messages=HI)
         completion = raw.parse()
@@ -54,8 +54,8 @@ async def test_answers_whole() -> None:
         assert CLIENT_KEY.encode() not in upstream.requests[0].raw
 
 
-async def test_streams_word_by_word() -> None:
-    """Chunks arrive as the model sends them; the last one says what the session is."""
+async def test_answer_is_streamed_word_by_word() -> None:
+    """Chunks arrive as the model sends them; the last one has the session."""
     async with gateway(["One two three."]) as (served, _):
         stream = await served.client.chat.completions.create(
             model="gpt-4o", messages=HI, stream=True, extra_body={"session_id": "s"}
@@ -72,8 +72,10 @@ async def test_streams_word_by_word() -> None:
         assert await served.log() == [("user", "Hi"), ("assistant", "One two three.")]
 
 
-async def test_usage_in_a_stream_when_asked_for() -> None:
-    """`stream_options.include_usage` gives a last chunk with usage and the session; the upstream is asked always."""
+async def test_usage_is_streamed_on_request() -> None:
+    """`stream_options.include_usage` adds a last chunk with usage and session; the upstream is always asked for
+    usage.
+    """
     async with gateway([Reply(text="Hello.", usage=USAGE)]) as (served, upstream):
         stream = await served.client.chat.completions.create(
             model="gpt-4o",
@@ -91,8 +93,8 @@ async def test_usage_in_a_stream_when_asked_for() -> None:
         assert upstream.requests[0].body["stream_options"] == {"include_usage": True}
 
 
-async def test_usage_is_kept_for_each_call_and_summed() -> None:
-    """Cached tokens included; streamed and not, asked for or not."""
+async def test_usage_is_stored_per_call_and_summed() -> None:
+    """Including cached tokens; streamed or not, requested or not."""
     async with gateway([Reply(text="A", usage=USAGE), Reply(text="B", usage=USAGE)]) as (served, _):
         await served.chat("one")
         stream = await served.client.chat.completions.create(
@@ -106,8 +108,8 @@ async def test_usage_is_kept_for_each_call_and_summed() -> None:
         assert [(call.prompt_tokens, call.cached_tokens, call.model) for call in calls] == [(100, 64, "gpt-4o")] * 2
 
 
-async def test_the_blocking_client() -> None:
-    """The synchronous client streams and does not stream, too."""
+async def test_blocking_client_works() -> None:
+    """Streamed and not."""
     async with gateway(["First.", "Second one."]) as (served, _):
 
         def talk() -> tuple[str | None, str]:
@@ -125,8 +127,8 @@ async def test_the_blocking_client() -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_tool_round(streamed: bool) -> None:
-    """The call comes back to the client; with its result alone the model gets the whole unit."""
+async def test_client_tool_round(streamed: bool) -> None:
+    """The call is returned to the client; with only its result the model gets the whole unit."""
     script = [Reply(tool_calls=[("find_order", {"number": "A-17"})]), "It is on its way."]
     async with gateway(script) as (served, upstream):
         call = await first_call(served, streamed)
@@ -146,7 +148,7 @@ async def test_a_tool_round(streamed: bool) -> None:
 
 
 async def first_call(served: Served, streamed: bool) -> Any:
-    """The tool call that the first request is answered with."""
+    """Return the tool call that answers the first request."""
     ask: dict[str, Any] = {"model": "gpt-4o", "messages": HI, "tools": TOOLS, "extra_body": {"session_id": "s"}}
     if not streamed:
         answer = await served.client.chat.completions.create(**ask)
@@ -162,7 +164,7 @@ async def first_call(served: Served, streamed: bool) -> Any:
 
 
 async def test_parallel_calls_are_answered_in_one_request() -> None:
-    """Two calls, two results, in one delta."""
+    """Two calls and two results in one delta."""
     calls = [("find_order", {"number": "1"}), ("find_order", {"number": "2"})]
     async with gateway([Reply(tool_calls=calls), "Both found."]) as (served, upstream):
         answer = await served.chat("Find both", tools=TOOLS)
@@ -175,8 +177,8 @@ async def test_parallel_calls_are_answered_in_one_request() -> None:
         ]
 
 
-async def test_the_first_of_several_choices_is_kept() -> None:
-    """With `n` the client gets all of them and the log the first, however they are interleaved."""
+async def test_first_of_several_choices_is_stored() -> None:
+    """With `n` the client gets all choices and the log the first, however they are interleaved."""
     chunks: list[dict[str, Any]] = [
         {
             "id": "x",
@@ -199,7 +201,7 @@ async def test_the_first_of_several_choices_is_kept() -> None:
 
 
 async def test_unknown_fields_pass_both_ways() -> None:
-    """What Holdfast has no name for reaches the upstream, the client and the log; its own fields stay here."""
+    """Fields unknown to Holdfast reach the upstream, the client and the log; its own fields are not passed on."""
     reply = Reply(text="Four.", message={"reasoning_content": "2 and 2"})
     async with gateway([reply, "And more."]) as (served, upstream):
         stream = await served.client.chat.completions.create(
@@ -223,8 +225,8 @@ async def test_unknown_fields_pass_both_ways() -> None:
         assert upstream.requests[1].body["messages"][1]["reasoning_content"] == "2 and 2"
 
 
-async def test_chunks_without_choices_pass() -> None:
-    """What is neither usage nor a choice is not ours to drop: Azure's filter results, for one."""
+async def test_chunks_without_choices_are_passed_on() -> None:
+    """For example Azure's filter results."""
     chunks: list[dict[str, Any]] = [
         {"id": "x", "choices": [], "prompt_filter_results": [{"prompt_index": 0}]},
         {"id": "x", "choices": [{"index": 0, "delta": {"content": "Hi"}, "finish_reason": "stop"}]},
@@ -237,8 +239,8 @@ async def test_chunks_without_choices_pass() -> None:
         assert "prompt_filter_results" in said[0]
 
 
-async def test_prompts_are_named_to_the_providers_cache() -> None:
-    """One key a session, which names neither session nor user; a client's own key is left alone."""
+async def test_prompt_cache_key_is_sent_to_the_provider() -> None:
+    """One key per session, which reveals neither session nor user; a client's own key is kept."""
     async with gateway(lambda _: "ok") as (served, upstream):
         for session_id in ("one", "one", "two"):
             await served.chat("Hi", session_id)
@@ -249,8 +251,7 @@ async def test_prompts_are_named_to_the_providers_cache() -> None:
         assert "one" not in keys[0]
 
 
-async def test_models() -> None:
-    """`GET /v1/models` lists agents and models."""
+async def test_models_lists_agents_and_models() -> None:
     agents = 'agents: {support: {llm: default, instruction: "Be kind."}}'
     async with gateway(["ok"], agents) as (served, upstream):
         names = [model.id async for model in served.client.models.list()]
@@ -289,7 +290,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("fields", "param"), BAD)
 async def test_bad_requests_name_the_parameter(fields: dict[str, Any], param: str) -> None:
-    """A request that cannot be right is a `BadRequestError`; nothing is called and no session made."""
+    """They raise `BadRequestError`; no model is called and no session created."""
     async with gateway([]) as (served, upstream):
         with pytest.raises(openai.BadRequestError) as caught:
             await served.client.chat.completions.create(**{"model": "gpt-4o", "messages": HI, **fields})
@@ -315,8 +316,12 @@ UPSTREAM_SAYS: list[tuple[int, type[openai.APIStatusError], int]] = [
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(("status", "kind", "told"), UPSTREAM_SAYS)
-async def test_upstream_errors(status: int, kind: type[openai.APIStatusError], told: int, streamed: bool) -> None:
-    """What the caller can mend has the upstream's status; what only the server's owner can is a 502."""
+async def test_upstream_errors_map_to_client_exceptions(
+    status: int, kind: type[openai.APIStatusError], told: int, streamed: bool
+) -> None:
+    """Errors that the caller can fix keep the upstream's status; those that only the server's owner can fix become a
+    502.
+    """
     reply = Reply(status=status, error="they said no", headers={"retry-after": "0.4"} if status == 429 else {})
     async with gateway([reply]) as (served, _):
         with pytest.raises(kind) as caught:
@@ -336,8 +341,8 @@ async def test_upstream_errors(status: int, kind: type[openai.APIStatusError], t
         assert await served.log() == [("user", "Hi")]
 
 
-async def test_an_upstream_that_is_down(caplog: pytest.LogCaptureFixture) -> None:
-    """It is a 502 with a clear message, and the user's message is kept; where it should be is for the log."""
+async def test_unreachable_upstream_is_a_502(caplog: pytest.LogCaptureFixture) -> None:
+    """The user's message is kept; the address appears only in the log."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
@@ -353,8 +358,8 @@ async def test_an_upstream_that_is_down(caplog: pytest.LogCaptureFixture) -> Non
             assert await served.log() == [("user", "Hi")]
 
 
-async def test_other_things_are_not_found() -> None:
-    """A route that is not there is a `NotFoundError` in the same shape."""
+async def test_unknown_route_raises_not_found() -> None:
+    """With the usual error shape."""
     async with gateway([]) as (served, _):
         with pytest.raises(openai.NotFoundError) as caught:
             await served.client.embeddings.create(model="m", input="x")
@@ -362,8 +367,8 @@ async def test_other_things_are_not_found() -> None:
         assert "/v1/embeddings" in str(caught.value)
 
 
-async def test_a_prompt_that_is_too_long_is_sent_smaller() -> None:
-    """On the provider's context-length error the prompt is built anew within the window that the error names."""
+async def test_too_long_prompt_is_rebuilt_smaller() -> None:
+    """On the provider's context-length error the prompt is rebuilt for the window that the error names."""
     too_long = Reply(
         status=400,
         error={
@@ -386,8 +391,8 @@ async def test_a_prompt_that_is_too_long_is_sent_smaller() -> None:
         assert [role for role, _ in await served.log()] == ["user", "assistant"] * 3
 
 
-async def test_a_prompt_that_stays_too_long_is_an_error() -> None:
-    """After three smaller ones the provider's own words are told."""
+async def test_prompt_that_stays_too_long_is_an_error() -> None:
+    """After three smaller attempts the provider's own message is returned."""
     refusal = Reply(status=400, error={"error": {"message": "too long", "code": "context_length_exceeded"}})
     async with gateway([*["ok"] * 4, *[refusal] * 9]) as (served, upstream):
         for number in range(4):
@@ -400,8 +405,8 @@ async def test_a_prompt_that_stays_too_long_is_an_error() -> None:
         assert sizes == sorted(sizes, reverse=True)
 
 
-async def test_a_budget_that_nothing_fits() -> None:
-    """It is a 400 that says what is needed; the message is in the log."""
+async def test_budget_too_small_for_the_message_is_a_400() -> None:
+    """It says what is needed; the message is in the log."""
     async with gateway([], "context: {strategy: token_window, budget: 40}") as (served, upstream):
         answer = await served.chat("word " * 2000)
         assert (answer["status"], answer["error"]["code"]) == (400, "budget_too_small")

@@ -1,4 +1,4 @@
-"""What is in the log when the model, the connection or the client gives out in the middle."""
+"""The log after a failure of the model, the connection or the client during a turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.edges.server import Served, gateway
 
 
 async def ask(served: Served, *, stream: bool) -> tuple[str, BaseException | None]:
-    """What the client got of an answer, and what it raised in the end."""
+    """Return the text that the client received, and its exception."""
     got = ""
     try:
         if not stream:
@@ -44,10 +44,10 @@ FAILURES: dict[str, Reply] = {
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("reply", FAILURES.values(), ids=FAILURES.keys())
-async def test_a_model_that_does_not_answer(reply: Reply, stream: bool) -> None:
-    """The user's message is in the log and nothing else; the client is told; the next turn sees the message.
+async def test_model_that_does_not_answer_is_a_502(reply: Reply, stream: bool) -> None:
+    """The log has only the user's message, and the next turn includes it.
 
-    (All the ways not to answer are in `test_failing_upstream`.)
+    (All cases are in `test_failing_upstream`.)
     """
     async with gateway([reply, "fine"]) as (served, upstream):
         got, error = await ask(served, stream=stream)
@@ -59,8 +59,8 @@ async def test_a_model_that_does_not_answer(reply: Reply, stream: bool) -> None:
         assert [message["content"] for message in sent] == ["count", "go on"]
 
 
-async def test_a_model_that_is_silent_for_too_long() -> None:
-    """A read timeout is a failure like any other. (The shortest that can be configured; nothing is measured.)"""
+async def test_model_that_is_silent_for_too_long_is_a_502() -> None:
+    """A read timeout is a failure like any other. (It uses the shortest timeout; nothing is measured.)"""
     gate = Gate()
     llm = "agents: {slow: {llm: slow}}"
     async with gateway([Reply(text=TEXT, hold=gate), "fine"], llm) as (served, upstream):
@@ -77,12 +77,14 @@ async def test_a_model_that_is_silent_for_too_long() -> None:
 @pytest.mark.parametrize("failure", ["cut", "error", "garbage"])
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("after", range(CHUNKS))
-async def test_a_reply_that_breaks_off(after: int, stream: bool, failure: str) -> None:
-    """At every chunk: what arrived is stored, marked, the client is told, and the next turn sees it."""
+async def test_interrupted_reply_is_stored_and_marked(after: int, stream: bool, failure: str) -> None:
+    """At every chunk: the partial reply is stored and marked, the client gets an error, and the next turn includes
+    it.
+    """
     reply = {
         "cut": Reply(text=TEXT, cut_after=after),
         "error": Reply(text=TEXT, cut_after=after, error="overloaded"),
-        "garbage": Reply(raw=[*events(TEXT)[:after], b"data: }{\n\n"]),
+        "garbage": Reply(raw=[*make_events(TEXT)[:after], b"data: }{\n\n"]),
     }[failure]
     arrived = "".join(WORDS[: max(0, after - 1)])
     async with gateway([reply, "fine"]) as (served, upstream):
@@ -102,8 +104,8 @@ async def test_a_reply_that_breaks_off(after: int, stream: bool, failure: str) -
         assert [message["content"] for message in sent] == ["count", *([arrived] if arrived else []), "go on"]
 
 
-def events(text: str) -> list[bytes]:
-    """The event stream of a reply, as the scripted upstream sends it."""
+def make_events(text: str) -> list[bytes]:
+    """Return the event stream of a reply as the scripted upstream sends it."""
     from holdfast.models.collect import to_chunks
 
     message = {"role": "assistant", "content": text}
@@ -111,8 +113,8 @@ def events(text: str) -> list[bytes]:
     return [b"data: " + json.dumps(chunk).encode() + b"\n\n" for chunk in to_chunks(completion, by_word=True)]
 
 
-async def test_half_a_tool_call_is_not_kept() -> None:
-    """Of a reply that breaks off in a tool call the words stay; a call without its end could never be answered."""
+async def test_half_a_tool_call_is_not_stored() -> None:
+    """The text of the reply is kept; an incomplete call could never be answered."""
     chunks: list[dict[str, Any]] = [
         {"choices": [{"index": 0, "delta": {"role": "assistant", "content": "Let me see."}, "finish_reason": None}]},
         {
@@ -142,8 +144,7 @@ async def test_half_a_tool_call_is_not_kept() -> None:
         assert "tool_calls" not in sent[1]
 
 
-async def test_a_cut_behind_the_last_word_is_none() -> None:
-    """A stream that said why it ended is whole, `[DONE]` or not."""
+async def test_stream_with_a_finish_reason_is_complete_without_done() -> None:
     async with gateway([Reply(text=TEXT, end=b""), "fine"]) as (served, upstream):
         assert await ask(served, stream=True) == (TEXT, None)
         _, reply = await entries(served)
@@ -151,13 +152,15 @@ async def test_a_cut_behind_the_last_word_is_none() -> None:
         await assert_next_turn_works(served, upstream)
 
 
-# -- clients that go away ----------------------------------------------------
+# -- disconnecting clients ---------------------------------------------------
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("after", range(CHUNKS))
-async def test_a_client_that_goes_away(after: int, stream: bool) -> None:
-    """At every chunk: nothing or a marked partial is stored, the model is hung up on, and the next turn sees what is there."""
+async def test_disconnected_client_ends_its_turn(after: int, stream: bool) -> None:
+    """At every chunk: nothing or a marked partial reply is stored, the model's stream is closed, and the next turn
+    includes it.
+    """
     gate = Gate()
     reply = Reply(text=TEXT, hold=gate, hold_after=after)
     arrived = "".join(WORDS[: max(0, after - 1)])
@@ -174,7 +177,7 @@ async def test_a_client_that_goes_away(after: int, stream: bool) -> None:
             assert entry.metadata["interrupted"] is True
             assert TEXT.startswith(str(entry.message.content))
         if stream:
-            # What the client has seen is in the log.
+            # Everything that the client received is in the log.
             assert [entry.message.content for entry in partial] == ([arrived] if arrived else [])
         assert [message["content"] for message in sent] == [
             "count",
@@ -184,8 +187,8 @@ async def test_a_client_that_goes_away(after: int, stream: bool) -> None:
         assert served.hf.engine.locks.is_empty
 
 
-async def test_a_client_that_goes_while_it_waits_in_the_queue() -> None:
-    """A turn that never began leaves nothing, and holds nobody up."""
+async def test_client_that_disconnects_in_the_queue_leaves_nothing() -> None:
+    """It does not block the next turn."""
 
     gate = Gate()
     async with gateway([Reply(text="first", hold=gate), "fine"]) as (served, upstream):
@@ -204,8 +207,8 @@ async def test_a_client_that_goes_while_it_waits_in_the_queue() -> None:
         assert served.hf.engine.locks.is_empty
 
 
-async def test_a_client_that_goes_before_its_body_is_whole() -> None:
-    """Half a request is no request; the server goes on."""
+async def test_client_that_disconnects_during_its_body_is_ignored() -> None:
+    """The server continues."""
 
     async with gateway(["fine"]) as (served, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
@@ -218,8 +221,8 @@ async def test_a_client_that_goes_before_its_body_is_whole() -> None:
         assert (await served.chat("hi"))["status"] == 200
 
 
-async def test_a_session_that_is_deleted_while_the_model_thinks() -> None:
-    """The reply has nowhere to go: a 404, and nothing comes back to life."""
+async def test_session_deleted_during_the_turn_is_a_404() -> None:
+    """The reply is discarded, and the session is not recreated."""
 
     gate = Gate()
     async with gateway([Reply(text="late", hold=gate), "new"]) as (served, upstream):

@@ -1,4 +1,6 @@
-"""Media through the gateway: the official client sends pictures, the upstream sees them, the store has each of them once."""
+"""Media through the gateway: the official client sends images, the upstream receives them, the store has each one
+once.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ SEEN = {"role": "assistant", "content": "A picture."}
 AND: dict[str, Any] = {"role": "user", "content": "and?"}
 
 
-async def test_the_upstream_sees_what_the_client_sent() -> None:
-    """With the official client, whole and streamed; also in later turns that send text alone."""
+async def test_upstream_receives_the_clients_image() -> None:
+    """Whole and streamed; also in later turns that send only text."""
     async with gateway(["A picture.", "Still."] * 2) as (served, upstream):
         for stream in (False, True):
             own = {"extra_body": {"session_id": f"s{stream}"}, "model": "gpt-4o", "stream": stream}
@@ -36,8 +38,8 @@ async def test_the_upstream_sees_what_the_client_sent() -> None:
             assert second == [SEE, SEEN, AND]
 
 
-async def test_a_client_that_resends_the_text_alone_keeps_its_picture() -> None:
-    """Named by its id or recognised: the stored message has it, and the call upstream too."""
+async def test_client_that_resends_only_text_keeps_its_image() -> None:
+    """With a session id or matched: the stored message has the image, and so has the upstream call."""
     async with gateway(["A picture.", "Still.", "Yes."]) as (served, upstream):
         assert (await served.chat([SEE], None))["status"] == 200
         bare = {"role": "user", "content": "see"}
@@ -51,8 +53,8 @@ async def test_a_client_that_resends_the_text_alone_keeps_its_picture() -> None:
         assert apart.get("session_id") != again["session_id"]
 
 
-async def test_ten_sends_are_stored_once(tmp_path: Path) -> None:
-    """Of one picture of a MiB: the database has it once, and hardly more."""
+async def test_image_sent_ten_times_is_stored_once(tmp_path: Path) -> None:
+    """An image of 1 MiB: the database grows by little more than that."""
     path, big = tmp_path / "s.db", image_url(png(size=MIB))
     async with gateway(["ok"] * 10, store=f"sqlite:///{path}") as (served, _):
         for number in range(10):
@@ -64,8 +66,8 @@ async def test_ten_sends_are_stored_once(tmp_path: Path) -> None:
     assert path.stat().st_size < 1.5 * MIB
 
 
-async def test_rest_gives_back_what_came() -> None:
-    """Messages, pages, exports, the short form, working sets; and what is erased is gone."""
+async def test_rest_returns_media_unchanged() -> None:
+    """In messages, pages, exports, the short form and working sets; erased media are gone."""
     async with gateway([]) as (served, _):
         await served.http.post("/v1/sessions", json={"id": "s"})
         claude = {"role": "user", "content": [anthropic(OTHER)]}
@@ -92,8 +94,8 @@ async def test_rest_gives_back_what_came() -> None:
         assert kept == [{"role": "user", "content": "[erased]"}, SEEN], "a fork shares what is erased"
 
 
-async def test_sessions_of_mistral_rs_are_put() -> None:
-    """Lists beside the messages; where they do not agree with the placeholders nothing is written."""
+async def test_mistralrs_sessions_can_be_imported() -> None:
+    """Their media lists are separate from the messages; if they do not match the placeholders nothing is written."""
     async with gateway([]) as (served, _):
         assert (await served.http.put("/v1/sessions/s", json=THEIRS)).status_code == 200
         assert len((await served.http.get("/v1/sessions/s")).json()["images"]) == 2
@@ -121,8 +123,12 @@ REFUSED: list[tuple[list[dict[str, Any]], int, str, str]] = [
 @pytest.mark.parametrize(
     ("parts", "status", "param", "words"), REFUSED, ids=["bytes", "count", "pixels", "base64", "text"]
 )
-async def test_what_is_too_much_or_broken(parts: list[dict[str, Any]], status: int, param: str, words: str) -> None:
-    """Refused with its place on every route that takes messages, before anything is written; what is within is taken."""
+async def test_invalid_or_too_much_media_is_refused(
+    parts: list[dict[str, Any]], status: int, param: str, words: str
+) -> None:
+    """With its place, on every route that takes messages, before anything is written; media within the limits are
+    accepted.
+    """
     async with gateway(["ok"], limits=SMALL) as (served, upstream):
         await served.http.post("/v1/sessions", json={"id": "s"})
         message = {"role": "user", "content": parts}
@@ -139,8 +145,8 @@ async def test_what_is_too_much_or_broken(parts: list[dict[str, Any]], status: i
         assert (await served.chat([{"role": "user", "content": [image_url(PICTURE)]}]))["status"] == 200
 
 
-async def test_an_upstream_that_cannot_see() -> None:
-    """By its configuration: it is told in words, and the log keeps the picture."""
+async def test_text_only_upstream_gets_a_description() -> None:
+    """According to its configuration; the log keeps the image."""
     async with ScriptedUpstream(["I cannot see."]) as upstream:
         config = config_text(upstream.url).replace('"api_key"', '"inputs": ["text", "audio"], "api_key"')
         async with serving(config) as served:
@@ -152,8 +158,8 @@ async def test_an_upstream_that_cannot_see() -> None:
             assert (await served.http.get("/sessions/s")).json()["messages"][0] == said
 
 
-async def test_the_same_answer_to_the_same_key() -> None:
-    """A retry with a picture in it writes nothing twice."""
+async def test_idempotent_retry_with_an_image_is_replayed() -> None:
+    """Nothing is written twice."""
     async with gateway(["A picture."]) as (served, upstream):
         first, second = [await served.chat([SEE], headers={"idempotency-key": "k"}) for _ in range(2)]
         assert first["choices"][0]["message"]["content"] == second["choices"][0]["message"]["content"] == "A picture."
@@ -166,7 +172,7 @@ GROWTH = 150 * MIB
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak memory of a process is told on Linux only")
 async def test_memory_stays_flat(tmp_path: Path) -> None:
-    """Pictures of 20 MiB, one after the other: what the first ones took is enough for all of them."""
+    """Images of 20 MiB one after the other: memory stops growing after the first ones."""
     async with ScriptedUpstream(["ok"] * 12) as upstream:
         config = tmp_path / "holdfast.yaml"
         config.write_text(config_text(upstream.url))
@@ -182,11 +188,11 @@ async def test_memory_stays_flat(tmp_path: Path) -> None:
                     assert len(upstream.requests[-1].raw) > 20 * MIB
                     upstream.requests.clear()
                     if number == 3:
-                        before = _peak(server.process.pid)
-                assert _peak(server.process.pid) - before < GROWTH
+                        before = _read_peak_memory(server.process.pid)
+                assert _read_peak_memory(server.process.pid) - before < GROWTH
 
 
-def _peak(pid: int) -> int:
-    """The most memory that a process has had, in bytes."""
+def _read_peak_memory(pid: int) -> int:
+    """Return the peak memory of a process, in bytes."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(re.findall(r"VmHWM:\s+(\d+) kB", status)[0]) * 1024

@@ -1,4 +1,6 @@
-"""One turn of a session at a time, as clients of the gateway see it: waiting, 409, and replies that another request ends."""
+"""One turn of a session at a time, as gateway clients see it: waiting, 409, and replies that another request
+interrupts.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ REF = SessionRef("default", "s")
 
 
 def script(gate: Gate, **reply: Any) -> Any:
-    """Answers `a` with `one two three`, of which all but the beginning waits for the gate; anything else at once."""
+    """Answer `a` with `one two three`, of which all but the beginning waits for the gate; answer everything else at
+    once.
+    """
 
     def answer(body: dict[str, Any]) -> Any:
         said = body["messages"][-1]["content"]
@@ -42,21 +46,21 @@ def body(text: str, **fields: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": text}], "session_id": "s", **fields}
 
 
-async def asked(served: Served, upstream: ScriptedUpstream, text: str, **fields: Any) -> asyncio.Task[Any]:
-    """A request whose model was asked."""
+async def start_request(served: Served, upstream: ScriptedUpstream, text: str, **fields: Any) -> asyncio.Task[Any]:
+    """Start a request and return when its model has been called."""
     before = len(upstream.requests)
     task = asyncio.create_task(served.chat(text, **fields))
     await upstream.until(lambda: len(upstream.requests) > before)
     return task
 
 
-async def in_line(served: Served, number: int) -> None:
-    """Return when so many have or wait for the session's turn."""
+async def wait_for_queue(served: Served, number: int) -> None:
+    """Return when `number` requests run or wait in the session's queue."""
     await until(lambda: len(get_queue(served.hf)) == number)
 
 
-async def partly_arrived(served: Served) -> Any:
-    """A streamed request by the official client, of which the first word has arrived; the rest of its chunks."""
+async def start_stream(served: Served) -> Any:
+    """Start a streamed request of the official client; return the rest of its chunks after the first word."""
     chunks = await served.client.chat.completions.create(
         model="gpt-4o", messages=[{"role": "user", "content": "a"}], stream=True, extra_body={"session_id": "s"}
     )
@@ -66,16 +70,16 @@ async def partly_arrived(served: Served) -> Any:
     raise AssertionError("nothing arrived")
 
 
-# -- waiting and being refused -------------------------------------------------
+# -- waiting and refusing --------------------------------------------------------
 
 
-async def test_requests_wait_for_each_other() -> None:
-    """By default; each answer sees the one before."""
+async def test_requests_wait_for_each_other_by_default() -> None:
+    """Each answer sees the one before."""
     gate = Gate()
     async with gateway(script(gate)) as (served, upstream):
-        first = await asked(served, upstream, "a")
+        first = await start_request(served, upstream, "a")
         second = asyncio.create_task(served.chat("b"))
-        await in_line(served, 2)
+        await wait_for_queue(served, 2)
         gate.open()
         assert [(await task)["status"] for task in (first, second)] == [200, 200]
         assert [content for _, content in await served.log()] == ["a", "one two three", "b", "re: b"]
@@ -85,12 +89,12 @@ async def test_requests_wait_for_each_other() -> None:
 
 @pytest.mark.parametrize("by", ["configuration", "request"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_request_is_refused(by: str, stream: bool) -> None:
-    """409 at once, and when to come again; nothing of it is in the log."""
+async def test_reject_mode_refuses_at_once(by: str, stream: bool) -> None:
+    """409 with a retry time; nothing of it is in the log."""
     gate, lines = Gate(), ["gateway: {session_queue: reject}"] if by == "configuration" else []
     fields = {"session_queue": "reject"} if by == "request" else {}
     async with gateway(script(gate), *lines) as (served, upstream):
-        first = await asked(served, upstream, "a")
+        first = await start_request(served, upstream, "a")
         refused = await served.chat("b", stream=stream, **fields)
         assert (refused["status"], refused["error"]["code"]) == (409, "session_busy")
         assert refused["headers"]["retry-after"] == "1"
@@ -100,36 +104,36 @@ async def test_a_request_is_refused(by: str, stream: bool) -> None:
         assert [content for _, content in await served.log()] == ["a", "one two three"]
 
 
-async def test_waiting_has_an_end() -> None:
-    """`gateway.queue_timeout`; then it is 409 too."""
+async def test_queue_timeout_ends_the_wait() -> None:
+    """With a 409 after `gateway.queue_timeout`."""
     gate = Gate()
     async with gateway(script(gate), "gateway: {queue_timeout: 0.001}") as (served, upstream):
-        first = await asked(served, upstream, "a")
+        first = await start_request(served, upstream, "a")
         refused = await served.chat("b")
         assert (refused["status"], refused["error"]["code"]) == (409, "session_busy")
         gate.open()
         assert (await first)["status"] == 200
 
 
-async def test_a_client_that_goes_leaves_the_queue() -> None:
-    """Those behind it are not kept by it, and its message is not in the log."""
+async def test_disconnected_client_leaves_the_queue() -> None:
+    """Later requests do not wait for it, and its message is not in the log."""
     gate = Gate()
     async with gateway(script(gate)) as (served, upstream):
-        first = await asked(served, upstream, "a")
+        first = await start_request(served, upstream, "a")
         gone = asyncio.create_task(served.chat("b"))
-        await in_line(served, 2)
+        await wait_for_queue(served, 2)
         last = asyncio.create_task(served.chat("c"))
-        await in_line(served, 3)
+        await wait_for_queue(served, 3)
         gone.cancel()
-        await in_line(served, 2)
+        await wait_for_queue(served, 2)
         gate.open()
         await asyncio.gather(first, last)
         assert [content for _, content in await served.log()] == ["a", "one two three", "c", "re: c"]
         assert served.hf.engine.locks.is_empty
 
 
-async def test_what_cannot_be_is_refused() -> None:
-    """With the field's name, before a session is made."""
+async def test_invalid_queue_mode_is_refused() -> None:
+    """With the field's name, before a session is created."""
     async with gateway([]) as (served, _):
         for wrong in ("wait", 5, True, ["queue"]):
             refused = await served.chat("a", session_queue=wrong)
@@ -137,14 +141,16 @@ async def test_what_cannot_be_is_refused() -> None:
         assert (await served.hf.sessions()).sessions == ()
 
 
-# -- interrupting --------------------------------------------------------------
+# -- interrupting ----------------------------------------------------------------
 
 
-async def test_a_stream_that_is_interrupted_ends_as_any_other() -> None:
-    """The official client gets to its end; `finish_reason` is one that all know, and `session` tells."""
+async def test_interrupted_stream_ends_normally() -> None:
+    """The official client reads it to its end; `finish_reason` is a standard one, and `session` says that it was
+    interrupted.
+    """
     gate = Gate()
     async with gateway(script(gate)) as (served, _):
-        chunks = await partly_arrived(served)
+        chunks = await start_stream(served)
         answer = await served.chat("b", session_queue="interrupt")
         assert answer["choices"][0]["message"]["content"] == "re: b"
         rest = [chunk async for chunk in chunks]
@@ -159,8 +165,8 @@ async def test_a_stream_that_is_interrupted_ends_as_any_other() -> None:
         assert [entry.message.content for entry in more] == ["b", "re: b"]
 
 
-async def test_an_answer_in_one_piece_that_is_interrupted_is_an_error() -> None:
-    """Half of it would look like all of it. The official client does not try again: it would interrupt in its turn."""
+async def test_interrupted_whole_answer_is_an_error() -> None:
+    """A partial answer would look complete. The official client does not retry, since it would interrupt in turn."""
     gate = Gate()
     async with gateway(script(gate)) as (served, upstream):
         eager = AsyncOpenAI(base_url=f"{served.url}/v1", api_key=CLIENT_KEY, max_retries=3, http_client=served.http)
@@ -178,22 +184,20 @@ async def test_an_answer_in_one_piece_that_is_interrupted_is_an_error() -> None:
         assert len(upstream.requests) == 2
 
 
-async def test_a_stream_is_interrupted_before_it_begins() -> None:
-    """Then there is still time for a status."""
+async def test_stream_interrupted_before_its_start_gets_an_error_status() -> None:
     gate = Gate()
     async with gateway(lambda sent: Reply(text="x", hold=None if sent["messages"][-1]["content"] == "b" else gate)) as (
         served,
         upstream,
     ):
-        first = await asked(served, upstream, "a", stream=True)
+        first = await start_request(served, upstream, "a", stream=True)
         await served.chat("b", session_queue="interrupt")
         refused = await first
         assert (refused["status"], refused["error"]["code"]) == (409, "turn_interrupted")
         assert [content for _, content in await served.log()] == ["a", "b", "x"]
 
 
-async def test_a_client_that_does_not_read_can_be_interrupted() -> None:
-    """Its reply stands in the way in no other sense than any other's."""
+async def test_client_that_does_not_read_can_be_interrupted() -> None:
     words = "word " * 20_000
 
     def answer(sent: dict[str, Any]) -> str:
@@ -218,8 +222,8 @@ async def test_a_client_that_does_not_read_can_be_interrupted() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
-async def test_two_servers_on_one_database(kind: str, tmp_path: Path) -> None:
-    """A request at one of them is refused, waits, or interrupts the one that the other answers."""
+async def test_two_servers_share_the_queue_of_a_session(kind: str, tmp_path: Path) -> None:
+    """A request at one server is refused, waits, or interrupts the turn of the other."""
     gate, clock = Gate(), TickingClock()
     with place(kind, tmp_path) as url:
         async with ScriptedUpstream(script(gate)) as upstream:
@@ -228,7 +232,7 @@ async def test_two_servers_on_one_database(kind: str, tmp_path: Path) -> None:
                 serving(config, store=url, clock=lambda: clock.now) as one,
                 serving(config, store=url, clock=lambda: clock.now) as two,
             ):
-                chunks = await partly_arrived(one)
+                chunks = await start_stream(one)
                 refused = await two.chat("b", session_queue="reject")
                 assert (refused["status"], refused["error"]["code"]) == (409, "session_busy")
                 hasty = asyncio.create_task(two.chat("c", session_queue="interrupt"))
@@ -243,9 +247,9 @@ async def test_two_servers_on_one_database(kind: str, tmp_path: Path) -> None:
 
 @LINUX
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
-async def test_a_server_killed_on_this_host_blocks_nothing(kind: str, tmp_path: Path) -> None:
-    """Its turn is over when it is: no time passes here."""
-    async with _killed(kind, tmp_path) as (other, claim, kill, clock):
+async def test_server_killed_on_this_host_blocks_nothing(kind: str, tmp_path: Path) -> None:
+    """Its turn ends with the process, without a wait."""
+    async with _start_and_kill(kind, tmp_path) as (other, claim, kill, clock):
         clock.now = claim.until - LEASE + 1
         assert (await other.chat("b", session_queue="reject"))["status"] == 409
         await kill()
@@ -255,11 +259,11 @@ async def test_a_server_killed_on_this_host_blocks_nothing(kind: str, tmp_path: 
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres", "redis"])
-async def test_a_server_killed_on_another_host_leaves_its_session_to_others(
+async def test_session_of_a_server_killed_elsewhere_is_free_after_its_lease(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When its lease is over: until then it might be alive, and nobody can tell."""
-    async with _killed(kind, tmp_path) as (other, claim, kill, clock):
+    """Until then the server might be alive."""
+    async with _start_and_kill(kind, tmp_path) as (other, claim, kill, clock):
         monkeypatch.setattr(liveness, "_lock", None)
         await kill()
         clock.now = claim.until - 1
@@ -271,10 +275,12 @@ async def test_a_server_killed_on_another_host_leaves_its_session_to_others(
 
 
 @asynccontextmanager
-async def _killed(
+async def _start_and_kill(
     kind: str, tmp_path: Path
 ) -> AsyncIterator[tuple[Served, Claim, Callable[[], Awaitable[None]], TickingClock]]:
-    """A server, the claim of another one whose model is thinking, what kills that, and the first one's clock."""
+    """Yield a server, the claim of another server with a running turn, a function that kills that server, and the
+    first one's clock.
+    """
     gate, clock = Gate(), TickingClock()
     with place(kind, tmp_path) as url:
         async with ScriptedUpstream(script(gate)) as upstream:

@@ -1,4 +1,4 @@
-"""Recall at the gateway, with the official client: within a session, and for models that are named without an agent."""
+"""Recall at the gateway with the official client: within a session, and for models named without an agent."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ memory: {enabled: true, budget: 300}
 
 
 async def say(served: Served, text: str, model: str = "gpt-4o", **more: Any) -> Any:
-    """One turn of the session `s`."""
+    """Run one turn of the session `s`."""
     return await served.client.chat.completions.create(
         model=model, messages=[{"role": "user", "content": text}], extra_body={"session_id": "s", **more}
     )
 
 
-def names(request: Any) -> set[str]:
+def list_tool_names(request: Any) -> set[str]:
     return {tool["function"]["name"] for tool in request.body.get("tools", ())}
 
 
 @pytest.mark.parametrize("index", ["on", "off"])
-async def test_what_left_comes_back_in_the_prompt(index: str) -> None:
-    """With and without an index; the response says what it cost, and a request can do without."""
+async def test_evicted_message_is_recalled_into_the_prompt(index: str) -> None:
+    """With and without an index; the response reports the cost, and a request can disable it."""
     off = "" if index == "on" else "storage: {index: {enabled: false}}"
     async with gateway(lambda _: "Wind, rain and fog, and nothing else to report.", BUDGET, off) as (served, upstream):
         await say(served, "Keep a log for me.")
@@ -54,8 +54,8 @@ async def test_what_left_comes_back_in_the_prompt(index: str) -> None:
             await say(served, ASKED, recall="always")
 
 
-async def test_top_level_search_and_memory_hold_for_agents_and_plain_models() -> None:
-    """A key inside of an agent overrides; the two tools cost at most 350 tokens."""
+async def test_top_level_search_and_memory_apply_to_agents_and_models() -> None:
+    """A key of an agent overrides them; the two tools cost at most 350 tokens."""
     async with gateway(lambda _: "ok", AGENTS) as (served, upstream):
         await served.hf.memories.remember("Ada cannot eat nuts.", user_id="default")
         for model, has in (("gpt-4o", True), ("default", True), ("clerk", True), ("mute", False)):
@@ -65,7 +65,7 @@ async def test_top_level_search_and_memory_hold_for_agents_and_plain_models() ->
                 extra_body={"session_id": f"with {model}"},
             )
             request = upstream.requests[-1]
-            assert names(request) == ({"memory", "search_conversations"} if has else set()), model
+            assert list_tool_names(request) == ({"memory", "search_conversations"} if has else set()), model
             assert ("cannot eat nuts" in str(request.body["messages"])) == has, model
             assert (0 < reply.model_extra["session"]["overhead"]["tools"] <= 350) == has, model
         responder = served.hf.roster.find_responder(agent="clerk")
@@ -73,7 +73,7 @@ async def test_top_level_search_and_memory_hold_for_agents_and_plain_models() ->
         assert not responder.recalls["conversation"].inject
 
 
-async def test_another_systems_preset_recalls_nothing_unless_told() -> None:
+async def test_mistralrs_preset_recalls_nothing_unless_enabled() -> None:
     async with gateway(lambda _: "ok", "preset: mistralrs") as (served, _):
         assert not served.hf.roster.find_responder().strategy.recall
     async with gateway(lambda _: "ok", "preset: mistralrs", "context: {recall: auto}") as (served, _):

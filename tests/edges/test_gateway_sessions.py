@@ -1,4 +1,4 @@
-"""Which session a request belongs to, and what its messages do to the log."""
+"""How a request is assigned to a session, and how its messages change the log."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def system(text: str) -> dict[str, Any]:
     return {"role": "system", "content": text}
 
 
-def numbered(body: dict[str, Any]) -> str:
-    """An upstream that answers the last user message, whatever it is."""
+def reply_to_last(body: dict[str, Any]) -> str:
+    """Return the upstream's reply to the last user message."""
     asked = [message["content"] for message in body["messages"] if message["role"] == "user"]
     return f"re: {asked[-1]}"
 
@@ -37,12 +37,12 @@ async def contents(served: Served, session_id: str = "s") -> list[str]:
     return [content for _, content in await served.log(session_id)]
 
 
-# -- naming ------------------------------------------------------------------
+# -- session ids -------------------------------------------------------------
 
 
-async def test_without_an_id_each_request_has_a_new_session() -> None:
-    """The session made is named in the answer and goes on under that name."""
-    async with gateway(numbered) as (served, _):
+async def test_each_request_without_an_id_gets_a_new_session() -> None:
+    """The answer names the created session, which continues under that id."""
+    async with gateway(reply_to_last) as (served, _):
         first, second = await served.chat("a", None), await served.chat("a", None)
         assert first["session_id"] != second["session_id"]
         assert len(first["session_id"]) >= 32
@@ -56,8 +56,8 @@ ODD_IDS = ["support-42", "a/b", "..", "100%", "a%2Fb", "käse 🧀", "x" * 512, 
 
 @pytest.mark.parametrize("session_id", ODD_IDS)
 async def test_any_id_names_a_session(session_id: str) -> None:
-    """An unknown id makes a session of that id; the header it is told in names it again."""
-    async with gateway(numbered) as (served, _):
+    """An unknown id creates a session with that id; the response header can be sent back as it is."""
+    async with gateway(reply_to_last) as (served, _):
         first = await served.chat("a", session_id)
         assert first["session_id"] == session_id
         told = first["headers"]["x-session-id"]
@@ -67,27 +67,28 @@ async def test_any_id_names_a_session(session_id: str) -> None:
         assert (await contents(served, session_id))[::2] == ["a", "b", "c"]
 
 
-async def test_an_id_in_the_header_as_utf8() -> None:
-    """A header with the bytes of an id names it, too."""
-    async with gateway(numbered) as (served, _):
+async def test_header_id_may_be_utf8() -> None:
+    async with gateway(reply_to_last) as (served, _):
         answer = await served.http.post(
             "/v1/chat/completions", json={"messages": [user("a")]}, headers=[(b"x-session-id", "käse".encode())]
         )
         assert answer.json()["session_id"] == "käse"
 
 
-async def test_users_have_sessions_of_their_own() -> None:
-    """Two users may use one id; each gets the own log, and the model sees no other."""
-    async with gateway(numbered) as (served, upstream):
+async def test_users_have_separate_sessions_of_one_id() -> None:
+    """Each user has their own log, and the model sees no other."""
+    async with gateway(reply_to_last) as (served, upstream):
         await served.chat("from ada", user="ada")
         await served.chat("from bob", user="bob")
         assert await served.log("s", "ada") == [("user", "from ada"), ("assistant", "re: from ada")]
         assert upstream.requests[1].body["messages"] == [user("from bob")]
 
 
-async def test_user_id_names_the_user_as_at_all_other_routes() -> None:
-    """Nobody's words come into another one's session of that id for the sake of a name; the model's server is not told of it."""
-    async with gateway(numbered) as (served, upstream):
+async def test_user_id_field_names_the_user() -> None:
+    """As on all other routes; messages never reach another user's session of the same id, and the field is not sent
+    upstream.
+    """
+    async with gateway(reply_to_last) as (served, upstream):
         await served.chat("from ada", user="ada")
         await served.chat("from bob", user_id="bob")
         await served.chat("more of ada", user="ada", user_id="ada")
@@ -100,8 +101,8 @@ async def test_user_id_names_the_user_as_at_all_other_routes() -> None:
         assert (answer["status"], answer["error"]["param"]) == (400, "user_id")
 
 
-async def test_with_a_users_key_user_id_names_nobody_else() -> None:
-    async with gateway(numbered) as (served, _):
+async def test_user_id_must_match_the_users_key() -> None:
+    async with gateway(reply_to_last) as (served, _):
         served.http.headers.update(bearer(await made(served.hf, user_id="ada")))
         await served.chat("mine", user_id="ada", user="whatever OpenAI is told")
         answer = await served.chat("not mine", user_id="bob")
@@ -109,9 +110,9 @@ async def test_with_a_users_key_user_id_names_nobody_else() -> None:
         assert [text for _, text in await served.log("s", "ada")] == ["mine", "re: mine"]
 
 
-async def test_a_session_made_for_a_user_is_found_by_its_id() -> None:
-    """Without a `user` an id that only one user has is that one; when several have it, the request is refused."""
-    async with gateway(numbered) as (served, _):
+async def test_session_created_for_a_user_is_found_by_its_id() -> None:
+    """Without a `user` an id that only one user has is enough; an id of several users is refused."""
+    async with gateway(reply_to_last) as (served, _):
         await served.http.post("/v1/sessions", json={"id": "s", "user_id": "ada"})
         await served.chat("hi")
         assert [role for role, _ in await served.log("s", "ada")] == ["user", "assistant"]
@@ -123,18 +124,18 @@ async def test_a_session_made_for_a_user_is_found_by_its_id() -> None:
 # -- deltas and transcripts --------------------------------------------------
 
 
-async def test_a_delta_is_appended_even_where_it_equals_an_old_message() -> None:
+async def test_delta_is_appended_even_if_it_equals_an_old_message() -> None:
     """ "Yes." twice is two messages."""
-    async with gateway(numbered) as (served, upstream):
+    async with gateway(reply_to_last) as (served, upstream):
         for _ in range(3):
             await served.chat("yes")
         assert await contents(served) == ["yes", "re: yes"] * 3
         assert len(upstream.requests[2].body["messages"]) == 5
 
 
-async def test_a_transcript_continues() -> None:
-    """A client that resends everything adds only what is new, its system prompt aside."""
-    async with gateway(numbered) as (served, upstream):
+async def test_resent_transcript_continues() -> None:
+    """Only new messages are added; the system prompt is separate."""
+    async with gateway(reply_to_last) as (served, upstream):
         await served.chat([system("Be kind."), user("a")])
         history = [system("Be kind."), user("a"), assistant("re: a"), user("b")]
         answer = await served.chat(history)
@@ -143,7 +144,7 @@ async def test_a_transcript_continues() -> None:
         assert upstream.requests[1].body["messages"] == history
 
 
-async def test_a_transcript_without_its_tool_messages_continues() -> None:
+async def test_transcript_without_its_tool_messages_continues() -> None:
     """Chat clients leave tool rounds out: those in the log stay, and the model sees them."""
     script = [Reply(tool_calls=[("look", {})]), "Found it.", "Bye."]
     async with gateway(script) as (served, upstream):
@@ -156,8 +157,8 @@ async def test_a_transcript_without_its_tool_messages_continues() -> None:
         assert [message["role"] for message in upstream.requests[2].body["messages"]] == roles
 
 
-async def test_a_transcript_with_its_tool_messages_is_aligned() -> None:
-    """A client that resends its own tool messages doubles none."""
+async def test_transcript_with_its_tool_messages_is_aligned() -> None:
+    """No tool message is duplicated."""
     script = [Reply(tool_calls=[("look", {})]), "Found it."]
     async with gateway(script) as (served, upstream):
         answer = await served.chat("find")
@@ -169,9 +170,9 @@ async def test_a_transcript_with_its_tool_messages_is_aligned() -> None:
         assert len(upstream.requests[1].body["messages"]) == 3
 
 
-async def test_a_transcript_edited() -> None:
-    """From the first difference on the log is the transcript; what it replaced stays, retired."""
-    async with gateway(numbered) as (served, upstream):
+async def test_edited_transcript_replaces_the_rest_of_the_log() -> None:
+    """From the first difference on; replaced messages are kept as retired."""
+    async with gateway(reply_to_last) as (served, upstream):
         await served.chat("a")
         await served.chat("b")
         answer = await served.chat([user("a"), assistant("re: a"), user("B")])
@@ -184,8 +185,7 @@ async def test_a_transcript_edited() -> None:
         assert len(page["data"]) == 6
 
 
-async def test_a_transcript_regenerated() -> None:
-    """A transcript that ends before the stored reply asks for another one."""
+async def test_transcript_without_the_last_reply_regenerates_it() -> None:
     async with gateway(["one", "two", "three"]) as (served, _):
         await served.chat("a")
         await served.chat("b")
@@ -194,9 +194,9 @@ async def test_a_transcript_regenerated() -> None:
         assert await contents(served) == ["a", "one", "b", "three"]
 
 
-async def test_a_transcript_with_nothing_in_common_replaces_the_log() -> None:
-    """It is the live path from now on; the session and its id stay."""
-    async with gateway(numbered) as (served, _):
+async def test_unrelated_transcript_replaces_the_log() -> None:
+    """It becomes the live log; the session and its id stay."""
+    async with gateway(reply_to_last) as (served, _):
         await served.chat("a")
         answer = await served.chat([user("x"), assistant("y"), user("z")])
         assert answer["session"]["reconciled"] == "replaced"
@@ -204,9 +204,9 @@ async def test_a_transcript_with_nothing_in_common_replaces_the_log() -> None:
         assert len(await served.hf.store.entries(SessionRef("default", "s"), retired=True)) == 6
 
 
-async def test_the_mode_decides() -> None:
-    """`transcript` makes one user message the whole history, `delta` makes a transcript an addition."""
-    async with gateway(numbered) as (served, _):
+async def test_session_mode_overrides_the_detection() -> None:
+    """`transcript` makes one user message the whole history, `delta` appends a transcript."""
+    async with gateway(reply_to_last) as (served, _):
         await served.chat("a")
         answer = await served.chat([user("b")], session_mode="transcript")
         assert answer["session"]["reconciled"] == "replaced"
@@ -218,9 +218,9 @@ async def test_the_mode_decides() -> None:
         assert answer["session"]["reconciled"] == "delta"
 
 
-async def test_the_log_of_edits_verifies() -> None:
-    """After continuing, editing, regenerating and replacing the digest chain holds."""
-    async with gateway(numbered) as (served, _):
+async def test_log_with_edits_verifies() -> None:
+    """After continuing, editing, regenerating and replacing, the digest chain is valid."""
+    async with gateway(reply_to_last) as (served, _):
         await served.chat("a")
         await served.chat([user("a"), assistant("re: a"), user("b")])
         await served.chat([user("a"), assistant("re: a"), user("B")])
@@ -233,8 +233,8 @@ async def test_the_log_of_edits_verifies() -> None:
 # -- retries -----------------------------------------------------------------
 
 
-async def test_a_retry_of_an_unanswered_message_writes_nothing_twice() -> None:
-    """The model was down; the same message again is answered, and stands in the log once."""
+async def test_retry_of_an_unanswered_message_is_not_duplicated() -> None:
+    """After an upstream failure the same message is answered and appears in the log once."""
     async with gateway([Reply(status=500), "there you are"]) as (served, upstream):
         assert (await served.chat("hello?"))["status"] == 502
         answer = await served.chat("hello?")
@@ -243,8 +243,7 @@ async def test_a_retry_of_an_unanswered_message_writes_nothing_twice() -> None:
         assert upstream.requests[0].body["messages"] == upstream.requests[1].body["messages"]
 
 
-async def test_a_retry_of_unanswered_results_writes_nothing_twice() -> None:
-    """The same holds for tool results."""
+async def test_retry_of_unanswered_tool_results_is_not_duplicated() -> None:
     async with gateway([Reply(tool_calls=[("look", {}), ("look", {})]), Reply(status=500), "ok"]) as (served, _):
         calls = (await served.chat("find"))["choices"][0]["message"]["tool_calls"]
         results = [{"role": "tool", "tool_call_id": call["id"], "content": "x"} for call in calls]
@@ -254,12 +253,12 @@ async def test_a_retry_of_unanswered_results_writes_nothing_twice() -> None:
 
 
 def ids_of(events: str) -> set[str]:
-    """The completion ids of a stream."""
+    """Return the completion ids of a stream."""
     return {json.loads(line[6:])["id"] for line in events.splitlines() if line.startswith("data: {")}
 
 
-async def test_a_replay_of_a_stream_has_its_completion_id() -> None:
-    """Another key and a request without one have ids of their own."""
+async def test_replayed_stream_has_its_completion_id() -> None:
+    """Another key and a request without one get other ids."""
     async with gateway(["found", "second", "third"]) as (served, upstream):
         body = {"messages": [user("find")], "session_id": "s", "stream": True}
         first, again = [
@@ -275,8 +274,8 @@ async def test_a_replay_of_a_stream_has_its_completion_id() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_replay_at_the_messages_api_has_its_message_id(stream: bool) -> None:
-    """Whichever of the two was streamed."""
+async def test_messages_api_replay_has_its_message_id(stream: bool) -> None:
+    """Whether the first or the second was streamed."""
     async with gateway(["only once"]) as (served, _):
         body = {"messages": [user("pay")], "session_id": "s", "max_tokens": 100, "model": "default"}
         found = set()
@@ -290,8 +289,8 @@ async def test_a_replay_at_the_messages_api_has_its_message_id(stream: bool) -> 
 
 
 @pytest.mark.parametrize("session_id", ["s", None])
-async def test_an_idempotency_key_replays_the_reply(session_id: str | None) -> None:
-    """The same key gets the stored reply, whole or streamed, and the model is not called again."""
+async def test_idempotency_key_replays_the_reply(session_id: str | None) -> None:
+    """Whole or streamed, and the model is not called again."""
     async with gateway(["only once"]) as (served, upstream):
         key = {"Idempotency-Key": "k-1"}
         first = await served.chat("pay", session_id, headers=key)
@@ -309,9 +308,9 @@ async def test_an_idempotency_key_replays_the_reply(session_id: str | None) -> N
         assert await contents(served, first["session_id"]) == ["pay", "only once"]
 
 
-async def test_an_idempotency_key_for_another_request_is_refused() -> None:
-    """The same key with another body is a 422 and changes nothing."""
-    async with gateway(numbered) as (served, upstream):
+async def test_idempotency_key_with_another_body_is_refused() -> None:
+    """With a 422, and nothing changes."""
+    async with gateway(reply_to_last) as (served, upstream):
         key = {"Idempotency-Key": "k-1"}
         await served.chat("pay 10", headers=key)
         answer = await served.chat("pay 1000", headers=key)
@@ -321,8 +320,8 @@ async def test_an_idempotency_key_for_another_request_is_refused() -> None:
 
 
 async def test_idempotency_keys_belong_to_their_user() -> None:
-    """Two users with one key are two requests, with an id and without."""
-    async with gateway(numbered) as (served, upstream):
+    """Two users with one key are two requests, with and without a session id."""
+    async with gateway(reply_to_last) as (served, upstream):
         key = {"Idempotency-Key": "k-1"}
         for session_id in (None, "s"):
             for name in ("ada", "bob"):
@@ -332,8 +331,8 @@ async def test_idempotency_keys_belong_to_their_user() -> None:
         assert len(upstream.requests) == 5
 
 
-async def test_an_idempotent_retry_after_a_failure_calls_the_model() -> None:
-    """The user's message is there once; the reply comes with the second request."""
+async def test_idempotent_retry_after_a_failure_calls_the_model() -> None:
+    """The user's message is stored once; the second request gets the reply."""
     async with gateway([Reply(status=500), "done"]) as (served, _):
         key = {"Idempotency-Key": "k-1"}
         assert (await served.chat("pay", headers=key))["status"] == 502
@@ -341,8 +340,8 @@ async def test_an_idempotent_retry_after_a_failure_calls_the_model() -> None:
         assert await contents(served) == ["pay", "done"]
 
 
-async def test_an_idempotent_retry_after_a_cut_reply_is_answered_anew() -> None:
-    """What arrived the first time makes room for the whole reply."""
+async def test_idempotent_retry_replaces_an_interrupted_reply() -> None:
+    """The whole reply replaces the partial one."""
     async with gateway([Reply(text="one two three", cut_after=2), "one two three four"]) as (served, upstream):
         key = {"Idempotency-Key": "k-1"}
         assert (await served.chat("count", headers=key))["status"] == 502
@@ -355,7 +354,7 @@ async def test_an_idempotent_retry_after_a_cut_reply_is_answered_anew() -> None:
         assert len(upstream.requests) == 2
 
 
-async def test_duplicates_in_flight_wait_for_one_answer() -> None:
+async def test_concurrent_duplicates_get_one_answer() -> None:
     """Two requests with one key at once: one call, one log, the same reply."""
     gate = Gate()
     async with gateway([Reply(text="once", hold=gate)]) as (served, upstream):
@@ -372,10 +371,10 @@ async def test_duplicates_in_flight_wait_for_one_answer() -> None:
 # -- the system prompt -------------------------------------------------------
 
 
-async def test_the_order_of_system_prompts() -> None:
-    """The agent's instruction, then the request's, else the session's; none of them is in the log."""
+async def test_order_of_system_prompts() -> None:
+    """The agent's instruction, then the request's system messages, or else the session's; none of them is in the log."""
     agents = 'agents: {support: {llm: default, instruction: "Be kind."}}'
-    async with gateway(numbered, agents) as (served, upstream):
+    async with gateway(reply_to_last, agents) as (served, upstream):
         await served.http.post("/v1/sessions", json={"id": "s", "agent": "support", "system_messages": ["Stored."]})
         await served.chat([user("a")])
         await served.chat([system("Given."), {"role": "developer", "content": "Also."}, user("b")])
@@ -388,17 +387,17 @@ async def test_the_order_of_system_prompts() -> None:
         assert {role for role, _ in await served.log()} == {"user", "assistant"}
 
 
-async def test_a_new_session_keeps_its_first_system_prompt() -> None:
-    """A client that sends deltas says it once."""
-    async with gateway(numbered) as (served, upstream):
+async def test_new_session_keeps_its_first_system_prompt() -> None:
+    """A client that sends deltas sends it only once."""
+    async with gateway(reply_to_last) as (served, upstream):
         await served.chat([system("Be brief."), user("a")])
         await served.chat([user("b")])
         assert upstream.requests[1].body["messages"][0] == system("Be brief.")
         assert (await served.http.get("/v1/sessions/s")).json()["system_messages"] == [system("Be brief.")]
 
 
-async def test_only_system_messages_make_no_session() -> None:
-    """There is nothing to answer, in words that are the same for a session that is there and empty."""
+async def test_only_system_messages_are_refused() -> None:
+    """The error is the same for a missing and an empty session, and no session is created."""
     async with gateway([]) as (served, upstream):
         refused = await served.chat([system("Be brief.")])
         assert (await served.http.get("/v1/sessions/s")).status_code == 404
@@ -414,9 +413,9 @@ async def test_only_system_messages_make_no_session() -> None:
     "fields", [{"max_tokens": 10**6}, {"max_completion_tokens": 10**6}, {"tools": [{"custom": 1}]}]
 )
 @pytest.mark.parametrize("key", [{}, {"Idempotency-Key": "k"}])
-async def test_what_no_prompt_can_be_built_for_makes_no_session(fields: dict[str, Any], key: dict[str, str]) -> None:
-    """The window is the model's, so that only the turn can tell; mended and sent again, it is a first message."""
-    async with gateway(numbered) as (served, upstream):
+async def test_unbuildable_prompt_creates_no_session(fields: dict[str, Any], key: dict[str, str]) -> None:
+    """Only the turn knows the model's window; the corrected request is the session's first message."""
+    async with gateway(reply_to_last) as (served, upstream):
         refused = await served.chat("a", headers=key, **fields)
         assert (refused["status"], refused["error"]["code"]) == (400, "invalid_request")
         assert (await served.http.get("/v1/sessions/s")).status_code == 404
@@ -427,31 +426,31 @@ async def test_what_no_prompt_can_be_built_for_makes_no_session(fields: dict[str
 # -- queueing ----------------------------------------------------------------
 
 
-async def second_waits(upstream: ScriptedUpstream, gate: Gate, served: Served) -> list[Any]:
+async def queue_second_request(upstream: ScriptedUpstream, gate: Gate, served: Served) -> list[Any]:
     first = asyncio.create_task(served.chat("a"))
     await upstream.until(lambda: upstream.requests)
     second = asyncio.create_task(served.chat("b"))
-    # Another session is not held up; by then the second request has long arrived.
+    # Another session does not wait; by then the second request has arrived.
     await served.chat("elsewhere", "other")
     assert len(upstream.requests) == 2
     gate.open()
     return list(await asyncio.gather(first, second))
 
 
-async def test_two_requests_on_one_session_queue() -> None:
-    """The second sees the first one's reply; other sessions do not wait."""
+async def test_two_requests_on_one_session_are_queued() -> None:
+    """The second sees the first reply; other sessions do not wait."""
     gate = Gate()
     script = [Reply(text="first", hold=gate), "other", "second"]
     async with gateway(script) as (served, upstream):
-        await second_waits(upstream, gate, served)
+        await queue_second_request(upstream, gate, served)
         assert await contents(served) == ["a", "first", "b", "second"]
         assert [message["content"] for message in upstream.requests[2].body["messages"]] == ["a", "first", "b"]
         assert served.hf.engine.locks.is_empty
 
 
-async def test_many_requests_at_once() -> None:
-    """Whatever runs beside it, each session's log is its own, whole and in pairs."""
-    async with gateway(numbered) as (served, _):
+async def test_many_concurrent_requests_keep_logs_separate() -> None:
+    """Each session's log is complete and in pairs."""
+    async with gateway(reply_to_last) as (served, _):
         await asyncio.gather(*(served.chat(f"{name}{at}", name) for at in range(8) for name in ("x", "y", "z")))
         for name in ("x", "y", "z"):
             log = await contents(served, name)

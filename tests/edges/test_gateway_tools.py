@@ -1,4 +1,6 @@
-"""Tools that run in the gateway, seen by the official client and on the wire: streamed and not, mixed, cut off, and killed."""
+"""Tools that run in the gateway, with the official client and on the wire: streamed and not, mixed, interrupted, and
+killed.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ THEIRS: list[Any] = [{"type": "function", "function": {"name": "open_door", "par
 SESSION = {"session_id": "s"}
 
 
-async def asked(served: Served, streamed: bool, messages: list[Any] = HI, **fields: Any) -> Any:
-    """A completion by the official client, streamed and collected by it, or whole."""
+async def ask(served: Served, streamed: bool, messages: list[Any] = HI, **fields: Any) -> Any:
+    """Return a completion of the official client, streamed and collected, or whole."""
     ask: dict[str, Any] = {"model": "gpt-4o", "messages": messages, "extra_body": SESSION, **fields}
     if not streamed:
         return await served.client.chat.completions.create(**ask)
@@ -40,12 +42,12 @@ async def asked(served: Served, streamed: bool, messages: list[Any] = HI, **fiel
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_the_client_sees_one_reply(streamed: bool) -> None:
-    """Its text, its end and what it used; the calls stay here."""
+async def test_client_sees_one_reply(streamed: bool) -> None:
+    """With its text, finish reason and usage; the calls are not sent to it."""
     calls = [("find_order", {"number": 7}), ("note", {"text": "asked for 7"})]
     script = [Reply(text="Let me look.", tool_calls=calls), "It was sent."]
     async with gateway_with_tools(script) as (served, upstream):
-        completion = await asked(served, streamed)
+        completion = await ask(served, streamed)
         choice = completion.choices[0]
         assert choice.message.content == "Let me look.\n\nIt was sent."
         assert choice.message.role == "assistant"
@@ -67,13 +69,13 @@ async def test_the_client_sees_one_reply(streamed: bool) -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_transcript_with_both_texts_as_one_is_recognised(streamed: bool) -> None:
-    """The client resends what it was sent; the log goes on, tool messages and all."""
+async def test_resent_reply_with_joined_texts_is_matched(streamed: bool) -> None:
+    """The log continues, tool messages included."""
     script = [Reply(text="Let me look.", tool_calls=[("find_order", {"number": 7})]), "It was sent.", "Yes."]
     async with gateway_with_tools(script) as (served, upstream):
-        first = await asked(served, streamed)
+        first = await ask(served, streamed)
         messages = [*HI, {"role": "assistant", "content": first.choices[0].message.content}]
-        again = await asked(served, streamed, [*messages, {"role": "user", "content": "Sure?"}])
+        again = await ask(served, streamed, [*messages, {"role": "user", "content": "Sure?"}])
         assert again.choices[0].message.content == "Yes."
         roles = [role for role, _ in await served.log()]
         assert roles == ["user", "assistant", "tool", "assistant", "user", "assistant"]
@@ -83,10 +85,10 @@ async def test_a_transcript_with_both_texts_as_one_is_recognised(streamed: bool)
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize("resends", ["the results alone", "all of it", "all of it, no id"])
 async def test_calls_of_both_kinds(streamed: bool, resends: str) -> None:
-    """The client gets its own, and its result goes on in the same turn with ours in place."""
+    """The client gets its own calls, and its result continues the turn with the server's results in place."""
     calls = [("open_door", {"which": "front"}), ("find_order", {"number": 7}), ("open_door", {"which": "back"})]
     async with gateway_with_tools([Reply(text="Wait.", tool_calls=calls), "All done."]) as (served, upstream):
-        choice = (await asked(served, streamed, tools=THEIRS)).choices[0]
+        choice = (await ask(served, streamed, tools=THEIRS)).choices[0]
         assert choice.finish_reason == "tool_calls"
         assert [json.loads(call.function.arguments)["which"] for call in choice.message.tool_calls] == ["front", "back"]
         results = [
@@ -96,7 +98,7 @@ async def test_calls_of_both_kinds(streamed: bool, resends: str) -> None:
         resent = [*HI, choice.message.model_dump(exclude_none=True, include={"role", "content", "tool_calls"})]
         messages = results if resends == "the results alone" else [*resent, *results]
         unnamed: Any = {"extra_body": {}} if resends.endswith("no id") else {}
-        answer = await asked(served, streamed, messages, tools=THEIRS, **unnamed)
+        answer = await ask(served, streamed, messages, tools=THEIRS, **unnamed)
         assert len((await served.http.get("/v1/sessions")).json()["data"]) == 1
         assert answer.choices[0].message.content == "All done."
         entries = await served.hf.store.entries(SessionRef("default", "s"))
@@ -108,8 +110,8 @@ async def test_calls_of_both_kinds(streamed: bool, resends: str) -> None:
 
 
 @pytest.mark.parametrize("named", [True, False])
-async def test_a_clients_call_behind_a_round_of_ours(named: bool) -> None:
-    """A round that the client never saw stays where it is when the client resends what it saw."""
+async def test_client_call_after_a_server_round(named: bool) -> None:
+    """A round that the client never saw stays in place when the client resends what it saw."""
     script = [
         Reply(text="First.", tool_calls=[("find_order", {"number": 7})]),
         Reply(text="Then.", tool_calls=[("open_door", {})]),
@@ -119,23 +121,23 @@ async def test_a_clients_call_behind_a_round_of_ours(named: bool) -> None:
     ]
     async with gateway_with_tools(script) as (served, _upstream):
         extra: Any = {"extra_body": SESSION if named else {}}
-        message = (await asked(served, False, tools=THEIRS)).choices[0].message
+        message = (await ask(served, False, tools=THEIRS)).choices[0].message
         assert message.content == "First.\n\nThen."
         messages = [*HI, message.model_dump(exclude_none=True, include={"role", "content", "tool_calls"})]
         messages.append({"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "open"})
-        answer = await asked(served, False, messages, tools=THEIRS, **extra)
+        answer = await ask(served, False, messages, tools=THEIRS, **extra)
         assert answer.choices[0].message.content == "And.\n\nDone."
         kinds = ["user", *["calls", "result"] * 3, "assistant"]
         entries = await served.hf.store.entries(SessionRef("default", "s"))
         assert [entry.kind for entry in entries] == kinds
         messages += [{"role": "assistant", "content": "And.\n\nDone."}, {"role": "user", "content": "Thanks"}]
-        await asked(served, False, messages, tools=THEIRS, **extra)
+        await ask(served, False, messages, tools=THEIRS, **extra)
         entries = await served.hf.store.entries(SessionRef("default", "s"))
         assert [entry.kind for entry in entries] == [*kinds, "user", "assistant"]
         assert {entry.turn_id for entry in entries[:8]} == {0}
 
 
-async def test_errors_limits_and_wrong_arguments_are_the_models() -> None:
+async def test_tool_errors_and_wrong_arguments_go_to_the_model() -> None:
     """The client sees none of them."""
 
     async def breaks() -> None:
@@ -147,7 +149,7 @@ async def test_errors_limits_and_wrong_arguments_are_the_models() -> None:
     calls = [("breaks", {}), ("slow", {}), ("find_order", {"number": "x"}), ("nowhere", {}), ("note", "{half")]
     script = [Reply(tool_calls=calls), "I could not."]
     async with gateway_with_tools(script, breaks, slow, find_order, note, timeout=0.05) as (served, upstream):
-        completion = await asked(served, False)
+        completion = await ask(served, False)
         assert completion.choices[0].message.content == "I could not."
         results = [message for message in upstream.requests[1].body["messages"] if message["role"] == "tool"]
         errors = {result["tool_call_id"]: json.loads(result["content"])["error"] for result in results}
@@ -155,11 +157,11 @@ async def test_errors_limits_and_wrong_arguments_are_the_models() -> None:
         assert all(word in errors[f"call_1_{at}"] for at, word in enumerate(words))
 
 
-async def test_the_bound_ends_the_turn() -> None:
-    """`gateway.max_tool_rounds`: then the model has to answer, and if it calls again, the reply is cut."""
+async def test_max_tool_rounds_ends_the_turn() -> None:
+    """The model must answer then; if it calls again, the reply is cut."""
     replies = [Reply(tool_calls=[("find_order", {"number": n})]) for n in range(3)]
     async with gateway_with_tools(replies, rounds=2) as (served, upstream):
-        completion = await asked(served, False, tool_choice="required")
+        completion = await ask(served, False, tool_choice="required")
         assert completion.choices[0].finish_reason == "length"
         assert "stopped" in completion.choices[0].message.content
         assert [received.body["tool_choice"] for received in upstream.requests] == ["required", "auto", "none"]
@@ -173,8 +175,8 @@ async def test_the_bound_ends_the_turn() -> None:
         ({"n": 2}, "n"),
     ],
 )
-async def test_what_does_not_go_with_tools_is_refused(fields: dict[str, Any], param: str) -> None:
-    """Before anything is written, and no session is made for it."""
+async def test_options_that_conflict_with_tools_are_refused(fields: dict[str, Any], param: str) -> None:
+    """Before anything is written, and no session is created."""
     async with gateway_with_tools([]) as (served, upstream):
         for extra in ({}, SESSION):
             with pytest.raises(openai.BadRequestError) as caught:
@@ -185,7 +187,7 @@ async def test_what_does_not_go_with_tools_is_refused(fields: dict[str, Any], pa
 
 
 async def test_secrets_in_results_are_redacted() -> None:
-    """Before they are stored, and before the model sees them; in errors, arguments and state, too."""
+    """Before they are stored and before the model sees them; also in errors, arguments and state."""
     secret = "hunter2-hunter2"
 
     async def leaks(context: ToolContext) -> str:
@@ -198,7 +200,7 @@ async def test_secrets_in_results_are_redacted() -> None:
     redaction = 'redaction: {enabled: true, use_builtins: false, patterns: [{regex: "hunter2-hunter2", label: word}]}'
     script = [Reply(tool_calls=[("leaks", {}), ("breaks", {})]), "ok"]
     async with gateway_with_tools(script, leaks, breaks, more=[redaction]) as (served, upstream):
-        await asked(served, False)
+        await ask(served, False)
         assert secret.encode() not in upstream.requests[1].raw
         exported = (await served.http.get("/v1/sessions/s")).text
         assert secret not in exported
@@ -209,15 +211,15 @@ async def test_secrets_in_results_are_redacted() -> None:
 
 
 async def lines(served: Served, **fields: Any) -> list[str]:
-    """The lines of a stream as they come over the wire."""
+    """Return the lines of a stream as sent over the wire."""
     body = {"messages": HI, "stream": True, **SESSION, **fields}
     response = await served.http.post("/v1/chat/completions", json=body)
     assert response.status_code == 200, response.text
     return [line for line in response.text.split("\n") if line]
 
 
-async def test_progress_is_a_comment() -> None:
-    """Which clients pass over; a name that the model made up, with a line break in it, never gets there."""
+async def test_progress_is_sent_as_comments() -> None:
+    """Clients ignore them; an invented tool name with a line break is never sent."""
     calls = [("find_order", {"number": 7}), ("x\n\ndata: {}", {})]
     async with gateway_with_tools([Reply(tool_calls=calls), "ok"]) as (served, _):
         told = await lines(served)
@@ -231,8 +233,8 @@ async def test_progress_is_a_comment() -> None:
         assert all(event["choices"] for event in events)
 
 
-async def test_progress_as_events_where_it_is_asked_for() -> None:
-    """Chunks without choices, which the official client takes; the model is not told of the option."""
+async def test_progress_is_sent_as_events_on_request() -> None:
+    """Chunks without choices, which the official client accepts; the option is not sent upstream."""
     script = [Reply(tool_calls=[("find_order", {"number": 7})]), "ok"]
     async with gateway_with_tools(script) as (served, upstream):
         stream = await served.client.chat.completions.create(
@@ -246,11 +248,11 @@ async def test_progress_as_events_where_it_is_asked_for() -> None:
         assert upstream.requests[0].body["stream_options"] == {"include_usage": True}
 
 
-# -- clients that go, servers that die -------------------------------------------
+# -- disconnecting clients and killed servers ------------------------------------
 
 
-async def test_a_client_that_goes_while_a_tool_runs() -> None:
-    """The tool is cancelled, its call has a result, and the next turn goes on."""
+async def test_client_that_disconnects_during_a_tool_cancels_it() -> None:
+    """The call gets a result, and the next turn continues."""
     running, cancelled = asyncio.Event(), asyncio.Event()
 
     async def waits() -> None:
@@ -261,12 +263,12 @@ async def test_a_client_that_goes_while_a_tool_runs() -> None:
             cancelled.set()
 
     async with gateway_with_tools([Reply(tool_calls=[("waits", {})]), "Hello again."], waits) as (served, upstream):
-        task = asyncio.create_task(asked(served, True))
+        task = asyncio.create_task(ask(served, True))
         await running.wait()
         task.cancel()
         await asyncio.wait([task])
         await cancelled.wait()
-        completion = await asked(served, False, [{"role": "user", "content": "Still there?"}])
+        completion = await ask(served, False, [{"role": "user", "content": "Still there?"}])
         assert completion.choices[0].message.content == "Hello again."
         sent = upstream.requests[1].body["messages"]
         assert [message["role"] for message in sent] == ["user", "assistant", "tool", "user"]
@@ -274,8 +276,8 @@ async def test_a_client_that_goes_while_a_tool_runs() -> None:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_a_server_that_is_killed_between_rounds(tmp_path: Path, keyed: bool) -> None:
-    """Its result is durable: the retry goes on from there, and the tool runs once."""
+async def test_server_killed_between_rounds_does_not_run_the_tool_again(tmp_path: Path, keyed: bool) -> None:
+    """The result is durable, and the retry continues after it."""
     gate = Gate()
     held = Reply(text="never said", hold=gate)
     script: list[Reply | str] = [Reply(tool_calls=[("count", {})]), held, "You are number 1."]
@@ -315,8 +317,7 @@ async def test_a_server_that_is_killed_between_rounds(tmp_path: Path, keyed: boo
         await store.close()
 
 
-async def test_the_settings_of_the_gateway_hold(tmp_path: Path) -> None:
-    """`holdfast serve` has the limits of its configuration."""
+async def test_serve_uses_the_configured_tool_limits(tmp_path: Path) -> None:
     replies: list[Reply | str] = [Reply(tool_calls=[("count", {})]), "enough"]
     async with ScriptedUpstream(replies) as upstream:
         config = tmp_path / "holdfast.yaml"

@@ -1,4 +1,4 @@
-"""What the first call of a model needs is loaded before the server answers anyone."""
+"""The modules that the first model call needs are loaded before the server answers a request."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ run.serve(ServerSettings(found, None, "127.0.0.1", 0, "sqlite://:memory:"))
 """
 
 
-def test_nothing_large_is_loaded_by_the_first_call() -> None:
-    """Seen: it stopped all clients for 0.3 s, and the first count for another tokenizer for 1 to 2 s."""
+def test_first_call_loads_nothing_large() -> None:
+    """Regression: it blocked all clients for 0.3 s, and the first count of another tokenizer for 1 to 2 s."""
     done = subprocess.run([sys.executable, "-c", _PROGRAM], capture_output=True, text=True, check=False)
     assert done.stdout.split() == ["True"] * 3, done.stderr

@@ -1,4 +1,4 @@
-"""A request of very many messages keeps no other client waiting: they are read, hashed and written in threads."""
+"""A request with very many messages blocks no other client: they are read, hashed and written in threads."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.loop_guard import watch
 MANY = 4 * INLINE_MESSAGES
 
 
-def transcript(number: int = MANY) -> list[dict[str, Any]]:
-    """So many messages, which end with the user's."""
+def make_transcript(number: int = MANY) -> list[dict[str, Any]]:
+    """Return `number` messages, the last one from the user."""
     return [{"role": "user" if at % 2 else "assistant", "content": f"message {at}"} for at in range(1, number)]
 
 
@@ -56,11 +56,11 @@ WORK = {
 async def test_many_messages_are_handled_off_the_loop(
     method: str, path: str, body: dict[str, Any], called: list[str]
 ) -> None:
-    """Seen: a chat of 90,000 messages kept every client waiting for 11 s."""
+    """Regression: a chat of 90,000 messages blocked every client for 11 s."""
     async with serving("{}") as server:
         await server.http.post("/v1/sessions", json={"id": "s"})
         with watch(**WORK) as guard:
-            answer = await server.http.request(method, path, json={**body, "messages": transcript()})
+            answer = await server.http.request(method, path, json={**body, "messages": make_transcript()})
         assert answer.status_code in (200, 201), answer.text
         assert all(guard.largest[name] for name in called), guard.largest
         heavy = {name: guard.on_loop[name] for name in WORK if guard.on_loop[name] > INLINE_MESSAGES}
@@ -69,7 +69,7 @@ async def test_many_messages_are_handled_off_the_loop(
 
 async def test_a_large_page_is_encoded_off_the_loop() -> None:
     async with serving("{}") as server:
-        await server.http.put("/v1/sessions/t", json={"messages": transcript(100)})
+        await server.http.put("/v1/sessions/t", json={"messages": make_transcript(100)})
         with watch() as guard:
             answer = await server.http.get("/v1/sessions/t/messages?limit=99")
         assert answer.headers["content-type"] == "application/json"

@@ -1,4 +1,6 @@
-"""Five hundred streams at once in one process, two hundred of which are dropped: none crossed, none lost, nothing left behind."""
+"""Five hundred concurrent streams in one process, two hundred of which are dropped: none mixed, none lost, nothing
+left in memory.
+"""
 
 from __future__ import annotations
 
@@ -30,18 +32,18 @@ DROPPED = 0.4
 WORDS = 12
 
 
-def reply(number: int) -> list[str]:
-    """The words of a stream's reply, its marker in each of them."""
+def make_reply(number: int) -> list[str]:
+    """Return the words of a stream's reply, each with its marker."""
     return [f"<{number}.{at}> " for at in range(WORDS)]
 
 
 class Crowd:
-    """The streams, each of which the upstream holds at a place of its own, and of which some are dropped at theirs.
+    """The streams, each held by the upstream at its own position, some of which are dropped at theirs.
 
     Attributes:
         numbers: of all streams.
-        lines: the clients', by number.
-        dropped: which of them go.
+        lines: the client connections, by number.
+        dropped: numbers of the dropped streams.
     """
 
     def __init__(self, seed: int, streams: int) -> None:
@@ -54,82 +56,82 @@ class Crowd:
         self._heard = [chance.randint(0, held - 1) for held in self._held]
 
     def answer(self, body: dict[str, Any]) -> Reply | str:
-        """What the upstream answers to the number of a stream; the role is its first chunk."""
+        """Return the upstream's answer to a stream's number; the role is its first chunk."""
         said = body["messages"][-1]["content"]
         if not said.isdecimal():
             return f"re: {said}"
-        return Reply(text="".join(reply(int(said))), hold=self.gate, hold_after=self._held[int(said)])
+        return Reply(text="".join(make_reply(int(said))), hold=self.gate, hold_after=self._held[int(said)])
 
     async def begin(self, served: Served, path: str) -> None:
-        """Open all streams; each has had what it hears before it is dropped."""
+        """Open all streams and read each up to its position."""
 
         async def one(number: int) -> None:
             line = await Line.ask(served.port, str(number), f"s{number}", path=path, max_tokens=1000)
             self.lines[number] = line
             words = line.words()
-            for expected in reply(number)[: self._heard[number]]:
+            for expected in make_reply(number)[: self._heard[number]]:
                 assert await anext(words) == expected
 
         await asyncio.gather(*map(one, self.numbers))
 
-    async def rest(self, number: int) -> str:
-        """All that the client was sent."""
-        heard = reply(number)[: self._heard[number]]
+    async def read_rest(self, number: int) -> str:
+        """Return everything that the client received."""
+        heard = make_reply(number)[: self._heard[number]]
         return "".join(heard) + await self.lines[number].text()
 
 
 @pytest.mark.parametrize("path", [door.path for door in API_FORMATS])
 @pytest.mark.parametrize("mode", ["cut", "finish"])
-async def test_streams_do_not_cross_and_none_is_lost(mode: str, path: str) -> None:
-    """Each client sees its own marker alone; each log has the whole reply, or a marked part that is a beginning of it."""
+async def test_concurrent_streams_are_neither_mixed_nor_lost(mode: str, path: str) -> None:
+    """Each client sees only its own marker; each log has the whole reply or a marked beginning of it."""
     crowd = Crowd(7, STREAMS[path])
     upstream = ScriptedUpstream(crowd.answer)
     with upstream.in_thread():
         make_holder()  # opens what this process keeps until its end
-        before = files()
+        before = count_files()
         async with serving(config_text(upstream.url, f"gateway: {{on_disconnect: {mode}}}")) as served:
             await served.chat("hello", "other")
-            at_first = alive()
+            at_first = count_live_objects()
             await crowd.begin(served, path)
             assert await read_metric(served, "holdfast_streams_open") == STREAMS[path]
-            await dropped(served, upstream, crowd, mode)
+            await drop_clients(served, upstream, crowd, mode)
             crowd.gate.open()
             stayed = [number for number in crowd.numbers if number not in crowd.dropped]
-            texts = await asyncio.gather(*map(crowd.rest, stayed))
-            assert texts == ["".join(reply(number)) for number in stayed]
+            texts = await asyncio.gather(*map(crowd.read_rest, stayed))
+            assert texts == ["".join(make_reply(number)) for number in stayed]
             drop_all()
             await until(lambda: served.hf.engine.locks.is_empty and len(served.server.server_state.tasks) == 0)
-            await all_stored(served, crowd, mode)
-            await all_go_on(served, crowd)
+            await check_stored(served, crowd, mode)
+            await check_next_turns(served, crowd)
             outcome = "finished" if mode == "finish" else "cut"
             assert await read_metric(served, f'holdfast_replies_left_total{{outcome="{outcome}"}}') == len(
                 crowd.dropped
             )
             assert await read_metric(served, "holdfast_streams_open") == 0
             await until(lambda: len(served.server.server_state.tasks) == 0)
-            left = alive()
+            left = count_live_objects()
             assert (left["turns"], left["clients"]) == (at_first["turns"], at_first["clients"])
             assert left["tasks"] <= at_first["tasks"]
         async with asyncio.timeout(10):
-            await until(lambda: files() <= before)
+            await until(lambda: count_files() <= before)
 
 
-async def dropped(served: Served, upstream: ScriptedUpstream, crowd: Crowd, mode: str) -> None:
-    """Return when the clients that go have gone, and the server knows."""
+async def drop_clients(served: Served, upstream: ScriptedUpstream, crowd: Crowd, mode: str) -> None:
+    """Drop clients; return when the server has noticed."""
     for number in crowd.dropped:
         crowd.lines[number].drop()
-    # One connection is the test's own.
+    # One connection belongs to the test.
     await until(lambda: len(served.server.server_state.connections) == len(crowd.numbers) - len(crowd.dropped) + 1)
     if mode == "cut":
         await upstream.until(lambda: upstream.disconnects == len(crowd.dropped))
 
 
-async def all_stored(served: Served, crowd: Crowd, mode: str) -> None:
-    """What the logs hold."""
+async def check_stored(served: Served, crowd: Crowd, mode: str) -> None:
+    """Check the logs."""
     for number in crowd.numbers:
         user, *replies = await served.hf.store.entries(SessionRef("default", f"s{number}"))
         assert user.message.content == str(number)
-        whole = "".join(reply(number))
+        whole = "".join(make_reply(number))
         if mode == "finish" or number not in crowd.dropped:
             assert [(one.message.content, one.metadata) for one in replies] == [(whole, None)]
         for part in replies if mode == "cut" and number in crowd.dropped else ():
@@ -137,8 +139,8 @@ async def all_stored(served: Served, crowd: Crowd, mode: str) -> None:
             assert whole.startswith(str(part.message.content))
 
 
-async def all_go_on(served: Served, crowd: Crowd) -> None:
-    """Another turn works on each of them."""
+async def check_next_turns(served: Served, crowd: Crowd) -> None:
+    """Check that another turn works in each session."""
     several = asyncio.Semaphore(20)
 
     async def one(number: int) -> Any:
@@ -149,16 +151,16 @@ async def all_go_on(served: Served, crowd: Crowd) -> None:
         assert answer["choices"][0]["message"]["content"] == "re: more"
 
 
-def alive() -> dict[str, int]:
-    """What of a stream is still in memory."""
+def count_live_objects() -> dict[str, int]:
+    """Count the objects of streams that are still in memory."""
     gc.collect()
     kinds = [type(one) for one in gc.get_objects() if type(one) in (Turn, Client)]
     tasks = [
         one for one in asyncio.all_tasks() if not one.get_name().startswith("index")
-    ]  # what an index does is behind turns
+    ]  # index tasks run after turns
     return {"tasks": len(tasks), "turns": kinds.count(Turn), "clients": kinds.count(Client)}
 
 
-def files() -> int:
-    """File descriptors of this process."""
+def count_files() -> int:
+    """Count the file descriptors of this process."""
     return sum(1 for _ in Path("/dev/fd").iterdir())

@@ -1,5 +1,6 @@
-"""The reference servers of the Model Context Protocol as programs of their own: in Python (stdio), and, where Node is installed, the one
-that shows everything the protocol has (stdio and HTTP), behind a gateway that the official OpenAI client talks to.
+"""The reference servers of the Model Context Protocol as separate programs: in Python (stdio), and, if Node is
+installed, the one that shows the whole protocol (stdio and HTTP), behind a gateway that the official OpenAI client
+calls.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ CLOCK = McpSettings(
 
 @pytest.fixture(scope="session")
 def everything() -> Path:
-    """The program of the reference server, installed once beside the virtual environment by its lock file."""
+    """Return the program of the reference server, installed once in the virtual environment from its lock file."""
     place = Path(sys.prefix) / "mcp-reference"
     program = place / "node_modules/@modelcontextprotocol/server-everything/dist/index.js"
     lock = LOCK / "package-lock.json"
@@ -58,8 +59,8 @@ async def with_server(settings: McpSettings, script: list[Any]) -> AsyncIterator
         yield desk
 
 
-async def answered(desk: Bench) -> str:
-    """What the model is told of the call it makes now."""
+async def read_tool_result(desk: Bench) -> str:
+    """Run the next call; return the result that the model receives."""
     await desk.ask("hi", agent="helper")
     return [entry.message.text for entry in await desk.log() if entry.message.role == "tool"][-1]
 
@@ -68,21 +69,21 @@ def call(tool: str, **arguments: Any) -> list[Any]:
     return [make_reply(None, ("c", tool, arguments)), "answered"]
 
 
-async def test_time() -> None:
-    """The reference server in Python: its tools, a call, and what it refuses."""
+async def test_python_reference_server() -> None:
+    """Its tools, a call, and an invalid call."""
     script = [
         *call("clock_convert_time", source_timezone="UTC", time="12:00", target_timezone="Asia/Tokyo"),
         *call("clock_convert_time", source_timezone="Nowhere", time="12:00", target_timezone="UTC"),
     ]
     async with with_server(CLOCK, script) as desk:
         assert set(desk.hf.roster.tools.groups["clock"]) == {"clock_get_current_time", "clock_convert_time"}
-        assert "21:00:00" in await answered(desk)
-        assert "Nowhere" in msgspec.json.decode(await answered(desk))["error"]
+        assert "21:00:00" in await read_tool_result(desk)
+        assert "Nowhere" in msgspec.json.decode(await read_tool_result(desk))["error"]
 
 
 @pytest.fixture
-def at_an_address(everything: Path) -> Iterator[str]:
-    """The server that shows everything over HTTP."""
+def http_server(everything: Path) -> Iterator[str]:
+    """Run the full reference server over HTTP; yield its URL."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -109,20 +110,20 @@ def _script() -> list[Any]:
     ]
 
 
-async def _shown(settings: McpSettings) -> None:
+async def _check_all_features(settings: McpSettings) -> None:
     async with with_server(settings, _script()) as desk:
-        assert "hello" in await answered(desk)
-        assert "image/png" in await answered(desk)
+        assert "hello" in await read_tool_result(desk)
+        assert "image/png" in await read_tool_result(desk)
         (picture,) = await desk.session.artifacts.list()
         assert picture.size > 100
-        assert "temperature" in await answered(desk)
-        assert "[resource " in await answered(desk)
-        assert "expected number" in msgspec.json.decode(await answered(desk))["error"]
+        assert "temperature" in await read_tool_result(desk)
+        assert "[resource " in await read_tool_result(desk)
+        assert "expected number" in msgspec.json.decode(await read_tool_result(desk))["error"]
 
 
-async def test_everything_over_stdio(everything: Path) -> None:
-    await _shown(McpSettings(name="all", command="node", args=(str(everything), "stdio")))
+async def test_full_reference_server_over_stdio(everything: Path) -> None:
+    await _check_all_features(McpSettings(name="all", command="node", args=(str(everything), "stdio")))
 
 
-async def test_everything_over_http(at_an_address: str) -> None:
-    await _shown(McpSettings(name="all", url=at_an_address))
+async def test_full_reference_server_over_http(http_server: str) -> None:
+    await _check_all_features(McpSettings(name="all", url=http_server))

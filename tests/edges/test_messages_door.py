@@ -1,4 +1,6 @@
-"""`POST /v1/messages`: the official Anthropic client, before an upstream of either kind: words, tools, reasoning, media."""
+"""`POST /v1/messages` with the official Anthropic client, in front of an upstream of either kind: text, tools,
+reasoning, media.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +41,8 @@ either = pytest.mark.parametrize("model", ["gpt-4o", CLAUDE])
 
 @streamed
 @either
-async def test_answers(model: str, stream: bool) -> None:
-    """The model's words, why it ended and what it used; what was said is in the log."""
+async def test_text_answer(model: str, stream: bool) -> None:
+    """With its stop reason and usage; both messages are in the log."""
     reply = Reply(text="Hello there, you.", usage=USAGE)
     async with doors([reply], [reply]) as both:
         told = await both.ask("Hi", stream=stream, model=model, session_id="s", system="Be kind.")
@@ -57,8 +59,8 @@ async def test_answers(model: str, stream: bool) -> None:
         assert both.claude.violations == []
 
 
-async def test_the_session_is_told() -> None:
-    """Whole: in the body. Streamed: in the `message_delta`, and in a header from the first byte on."""
+async def test_session_is_reported() -> None:
+    """Whole: in the body. Streamed: in the `message_delta`, and in a header from the start."""
     async with doors(["one", "two"]) as both:
         told = await both.ask("Hi", session_id="s")
         assert told.session_id == "s"
@@ -76,8 +78,8 @@ async def test_the_session_is_told() -> None:
         assert (delta.session_id, delta.session["turn"]) == ("s", 1)
 
 
-async def test_events_are_in_their_order() -> None:
-    """As Anthropic's own: each named, one block after the other, each begun and ended, with numbers that count up."""
+async def test_events_are_in_anthropics_order() -> None:
+    """Each is named; blocks follow one another, each started and stopped, with increasing indexes."""
     reply = Reply(text="Let me see.", tool_calls=CALLS, message={"reasoning_content": "hm, well"})
     async with doors([reply]) as both:
         body = {"model": "gpt-4o", "stream": True, "messages": [{"role": "user", "content": "Hi"}], "tools": [WEATHER]}
@@ -106,8 +108,8 @@ async def test_events_are_in_their_order() -> None:
         assert events[-2][1]["delta"]["stop_reason"] == "tool_use"
 
 
-async def test_what_it_was_asked_reaches_an_openai_model() -> None:
-    """In its own words; what only Anthropic has stays behind, and what OpenAI's reasoning models call otherwise is renamed."""
+async def test_parameters_reach_an_openai_model() -> None:
+    """In its own format; parameters that only Anthropic has are dropped, and renamed parameters are translated."""
     fields: dict[str, Any] = {
         "system": [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
         "stop_sequences": ["END"],
@@ -154,8 +156,8 @@ async def test_what_it_was_asked_reaches_an_openai_model() -> None:
         assert (await both.served.hf.sessions(user_id="ada")).sessions
 
 
-async def test_what_it_was_asked_reaches_an_anthropic_model() -> None:
-    """As it came, marks for the cache, beta features and Anthropic's own tools with it."""
+async def test_parameters_reach_an_anthropic_model_unchanged() -> None:
+    """Including cache marks, beta features and Anthropic's own tools."""
     search = {"type": "web_search_20250305", "name": "web_search", "max_uses": 2}
     fields: dict[str, Any] = {
         "system": [{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
@@ -188,8 +190,8 @@ async def test_what_it_was_asked_reaches_an_anthropic_model() -> None:
 
 @streamed
 @either
-async def test_calls_and_their_results(model: str, stream: bool) -> None:
-    """Several at once, their input parsed; results come back in one message with text behind them."""
+async def test_tool_calls_and_results(model: str, stream: bool) -> None:
+    """Several calls at once with parsed input; the results come back in one message with text after them."""
     script = [Reply(text="Let me see.", tool_calls=CALLS), "Rain, and rain."]
     async with doors(script, script) as both:
         options: dict[str, Any] = {"model": model, "tools": [WEATHER], "stream": stream, "session_id": "s"}
@@ -223,8 +225,8 @@ async def test_calls_and_their_results(model: str, stream: bool) -> None:
 
 
 @streamed
-async def test_tools_of_the_server_run_inside_the_turn(stream: bool) -> None:
-    """The client sees one message, with the reasoning and the words of each round; sent back, it is the stored reply."""
+async def test_server_tools_run_inside_the_turn(stream: bool) -> None:
+    """The client sees one message with the reasoning and text of each round; resent, it matches the stored reply."""
     rounds = [
         Reply(text="Counting.", tool_calls=[("count", {})], message={"thinking_blocks": [THOUGHT]}),
         Reply(text="It is one.", message={"thinking_blocks": [{**THOUGHT, "thinking": "so"}]}),
@@ -255,8 +257,8 @@ async def test_tools_of_the_server_run_inside_the_turn(stream: bool) -> None:
 
 
 @streamed
-async def test_reasoning_goes_back_signed(stream: bool) -> None:
-    """And once: what the client resends is in the log already."""
+async def test_reasoning_is_sent_back_signed(stream: bool) -> None:
+    """And only once: the client resends what is already in the log."""
     blocks = [THOUGHT, SEALED]
     script = [Reply(text="Let me see.", tool_calls=CALLS[:1], message={"thinking_blocks": blocks}), "Rain.", "Yes."]
     async with doors((), script) as both:
@@ -284,8 +286,8 @@ async def test_reasoning_goes_back_signed(stream: bool) -> None:
 
 
 @streamed
-async def test_reasoning_in_words_is_shown(stream: bool) -> None:
-    """Of a model whose provider signs nothing; sent back, it is no part of what the reply says."""
+async def test_unsigned_reasoning_is_shown(stream: bool) -> None:
+    """For models whose provider signs nothing; resent, it is not part of the reply's text."""
     script = [Reply(text="Four.", message={"reasoning_content": "two and two"}), "Yes."]
     async with doors(script) as both:
         history: list[Any] = [{"role": "user", "content": "2 + 2?"}]
@@ -299,8 +301,8 @@ async def test_reasoning_in_words_is_shown(stream: bool) -> None:
 
 
 @streamed
-async def test_what_server_tools_did_comes_as_it_was(stream: bool) -> None:
-    """With the text and the citations around it, and goes back so; the other door shows the words alone."""
+async def test_server_tool_blocks_are_passed_unchanged(stream: bool) -> None:
+    """With text and citations around them, and sent back unchanged; the other API shows only the text."""
     content = [
         {"type": "text", "text": "Let me search. "},
         {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "rain"}},
@@ -345,8 +347,8 @@ async def test_what_server_tools_did_comes_as_it_was(stream: bool) -> None:
 
 
 @either
-async def test_images_are_kept_once(model: str) -> None:
-    """In messages and in results of tools, stored by their content and sent in the model's own shape."""
+async def test_images_are_stored_once(model: str) -> None:
+    """In messages and tool results, stored by content and sent in the model's own format."""
     script = [Reply(tool_calls=CALLS[:1]), "A pixel.", "Still."]
     async with doors(script, script) as both:
         options: dict[str, Any] = {"model": model, "tools": [WEATHER], "session_id": "s"}
@@ -363,14 +365,14 @@ async def test_images_are_kept_once(model: str) -> None:
         sent = (both.claude if model == CLAUDE else both.gpt).requests[1].body["messages"]
         assert sum(json.dumps(message).count(large) for message in sent) == 2
         assert both.claude.violations == []
-        if model != CLAUDE:  # it takes text alone in a result
+        if model != CLAUDE:  # it accepts only text in a result
             assert [message["role"] for message in sent] == ["user", "assistant", "tool", "user"]
             assert large not in json.dumps(sent[2])
             assert [part["type"] for part in sent[3]["content"]] == ["text", "image_url"]
 
 
-async def test_media_are_looked_at_wherever_they_stand() -> None:
-    """Too many, too large, or no base64: refused by their place, before anything is stored."""
+async def test_media_are_checked_everywhere_in_a_request() -> None:
+    """Too many, too large or not base64: refused with their place, before anything is stored."""
     async with doors(limits=Limits(media=1000, media_count=2)) as both:
         big = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "A" * 4000}}
         bad = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "?"}}

@@ -1,4 +1,4 @@
-"""`POST /v1/messages`: what fails, what is tried again, who comes in, and the routes beside it; by the official Anthropic client."""
+"""`POST /v1/messages` with the official Anthropic client: errors, retries, keys, and the related routes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ CALLS = [("weather", {"town": "Oslo"}), ("weather", {"town": "Bergen", "days": [
 # -- errors ------------------------------------------------------------------
 
 
-async def test_errors_are_anthropics() -> None:
-    """The client's own classes, each with type, words, place and request id; from whichever layer they come."""
+async def test_errors_raise_anthropics_exceptions() -> None:
+    """Each with type, message, place and request id."""
     async with doors(lambda body: Reply(status=int(body["messages"][-1]["content"]), error="no")) as both:
         cases: list[tuple[type[anthropic.APIStatusError], str, dict[str, Any]]] = [
             (anthropic.BadRequestError, "invalid_request_error", {"messages": [{"role": "user", "content": ""}]}),
@@ -53,8 +53,8 @@ async def test_errors_are_anthropics() -> None:
                 assert str(told.value.request_id).startswith("req_")
 
 
-async def test_errors_of_all_layers_are_anthropics() -> None:
-    """Of those who never see the door: who may come in, which host, which method, which body."""
+async def test_errors_before_the_route_are_anthropics_too() -> None:
+    """Wrong key, host, method or body."""
     async with doors(limits=Limits(body=2000)) as both:
         http = both.served.http
         elsewhere = await http.post("/v1/messages", content=b"{}", headers={"host": "evil.example"})
@@ -89,8 +89,8 @@ async def test_errors_of_all_layers_are_anthropics() -> None:
         assert "request-id" not in (await http.get("/v1/models", headers=bearer(key))).headers
 
 
-async def test_a_failure_in_mid_stream_is_an_event() -> None:
-    """The part that arrived is in the log, marked; nothing follows the event."""
+async def test_failure_in_mid_stream_is_an_event() -> None:
+    """The partial reply is stored and marked; nothing follows the event."""
     async with doors([Reply(text="One two three.", error="broke", cut_after=3)]) as both:
         with pytest.raises(anthropic.APIStatusError) as told:
             await both.ask("Hi", stream=True, session_id="s")
@@ -100,8 +100,8 @@ async def test_a_failure_in_mid_stream_is_an_event() -> None:
         assert part.metadata["interrupted"] is True
 
 
-async def test_a_reply_that_another_turn_interrupts_ends_properly() -> None:
-    """As the end of a turn, with what arrived; `session` tells."""
+async def test_interrupted_reply_ends_properly() -> None:
+    """As the end of a turn with the partial reply; `session` reports the interruption."""
     gate = Gate()
     async with doors([Reply(text="One two three.", hold=gate, hold_after=2), "Stopped."]) as both:
         fields: dict[str, Any] = {"model": "gpt-4o", "max_tokens": 9, "extra_body": {"session_id": "s"}}
@@ -112,7 +112,7 @@ async def test_a_reply_that_another_turn_interrupts_ends_properly() -> None:
                 if event.type == "text":
                     break
             late = asyncio.create_task(
-                both.served.chat("Stop", session_queue="interrupt")  # by the other door
+                both.served.chat("Stop", session_queue="interrupt")  # through the other API
             )
             seen += [event async for event in events]
             final = await events.get_final_message()
@@ -124,11 +124,14 @@ async def test_a_reply_that_another_turn_interrupts_ends_properly() -> None:
         gate.open()
 
 
-# -- trying again ------------------------------------------------------------
+# -- retries -----------------------------------------------------------------
 
 
-async def test_a_retry_is_answered_once() -> None:
-    """With a key: the stored reply, told again as it was told. By the client itself after a 5xx: the message is stored once."""
+async def test_retry_is_answered_once() -> None:
+    """With a key the stored reply is repeated exactly.
+
+    If the client retries after a 5xx, the message is stored once.
+    """
     failing = [
         Reply(status=500, error="no"),
         Reply(text="Hello.", tool_calls=CALLS[:1], message={"reasoning_content": "hm"}),
@@ -155,11 +158,11 @@ async def test_a_retry_is_answered_once() -> None:
         assert [entry.message.role for entry in await both.entries("s")] == ["user", "assistant"]
 
 
-# -- beside it ---------------------------------------------------------------
+# -- related routes ----------------------------------------------------------
 
 
 async def test_tokens_are_counted_without_a_call() -> None:
-    """Of the request alone, by the model's own counter; nothing is stored."""
+    """Only those of the request, with the model's own counter; nothing is stored."""
     async with doors() as both:
         messages = [{"role": "user", "content": "How many tokens are these?"}]
         small = await both.client.messages.count_tokens(model="gpt-4o", messages=messages)
@@ -178,8 +181,8 @@ async def test_tokens_are_counted_without_a_call() -> None:
         assert (await both.served.hf.sessions()).sessions == ()
 
 
-async def test_models_are_listed() -> None:
-    """In the shape that whoever asks knows, page by page."""
+async def test_models_are_listed_in_anthropics_form() -> None:
+    """With pages."""
     async with doors((), (), "agents: {support: {instruction: Be kind.}}") as both:
         names = ["support", "default", CLAUDE]
         assert [model.id async for model in both.client.models.list()] == names
@@ -190,8 +193,8 @@ async def test_models_are_listed() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_beta_client_works(stream: bool) -> None:
-    """It asks the same route with a parameter and a header of its own."""
+async def test_beta_client_works(stream: bool) -> None:
+    """It calls the same route with an additional parameter and header."""
     async with doors((), ["Yes."]) as both:
         fields: dict[str, Any] = {
             "model": CLAUDE,
@@ -208,8 +211,8 @@ async def test_the_beta_client_works(stream: bool) -> None:
         assert "x-1" in both.claude.requests[0].headers["anthropic-beta"]
 
 
-async def test_either_kind_of_key_lets_in() -> None:
-    """`api_key` goes into `x-api-key`, `auth_token` into `Authorization`; sessions are the key's user's."""
+async def test_both_key_options_of_the_client_work() -> None:
+    """`api_key` is sent in `x-api-key`, `auth_token` in `Authorization`; sessions belong to the key's user."""
     async with doors(["a", "b"]) as both:
         key = await made(both.served.hf, user_id="ada")
         fields: dict[str, Any] = {"model": "gpt-4o", "max_tokens": 9, "messages": [{"role": "user", "content": "Hi"}]}
@@ -225,8 +228,8 @@ async def test_either_kind_of_key_lets_in() -> None:
 
 
 @pytest.mark.parametrize("name", ["api_key", "auth_token"])
-async def test_a_passed_through_key_reaches_the_model(name: str) -> None:
-    """Where the client's own key is handed on: it is nowhere else."""
+async def test_passthrough_key_reaches_the_model(name: str) -> None:
+    """The client's own key is passed on and stored nowhere."""
     async with doors((), ["Yes."], "gateway: {upstream_auth: passthrough}") as both:
         key = "sk-ant-api03-0123456789"
         given: dict[str, Any] = {"api_key": None, "auth_token": None, name: key}

@@ -1,4 +1,4 @@
-"""Files that earlier states of Holdfast really wrote (older_databases/): upgraded, read as they were, and gone on with."""
+"""Database files written by earlier versions of Holdfast (older_databases/): migrated, read unchanged, and continued."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ DERIVED = ("timestamp", "tokens")
 
 
 @pytest.fixture(params=SCHEMAS)
-def older(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, list[dict[str, Any]]]]:
-    """The URL of a copy, and what its own server said was in it."""
+def older_database(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, list[dict[str, Any]]]]:
+    """Return the URL of a copy, and the content that its own server reported."""
     packed = OLDER / f"schema-{request.param}.db.xz"
     path = tmp_path / "holdfast.db"
     path.write_bytes(lzma.decompress(packed.read_bytes()))
@@ -30,29 +30,31 @@ def older(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str
 
 
 def run(*args: str) -> Result:
-    """A command, which succeeds."""
+    """Run a command that must succeed."""
     result = CliRunner().invoke(commands, list(args), prog_name="holdfast")
     assert result.exit_code == 0, (args, result.output)
     return result
 
 
 def messages(http: httpx2.Client, session: str) -> list[dict[str, Any]]:
-    """A session's log, as the older server's answer is kept."""
+    """Return a session's log in the form of the older server's answer."""
     data = http.get(f"/v1/sessions/{session}/messages", params={"user_id": "ada"}).raise_for_status().json()["data"]
     return [{name: value for name, value in one.items() if name not in DERIVED} for one in data]
 
 
-def test_the_newest_schema_is_among_them() -> None:
-    """A new migration needs a file of the schema before it, which nobody can make afterwards."""
+def test_newest_schema_is_included() -> None:
+    """A new migration needs a file of the previous schema, which cannot be created later."""
     from holdfast.stores.sql import load_migrations
 
     assert SCHEMAS[0] == 1
     assert SCHEMAS[-1] >= len(load_migrations("sqlite")) - 1
 
 
-def test_a_server_goes_on_with_it(older: tuple[str, dict[str, list[dict[str, Any]]]]) -> None:
-    """It upgrades the file by itself; the logs are what they were, the next turn sees them, and search finds what is older than the index."""
-    url, said = older
+def test_server_continues_an_older_database(older_database: tuple[str, dict[str, list[dict[str, Any]]]]) -> None:
+    """It migrates the file; logs are unchanged, the next turn includes them, and search finds messages older than the
+    index.
+    """
+    url, said = older_database
     with Process(url) as server, httpx2.Client(base_url=server.url, trust_env=False, timeout=30) as http:
         assert {name: messages(http, name) for name in said} == said
         body = {"session_id": "trip", "user": "ada", "messages": [{"role": "user", "content": "what do you see?"}]}
@@ -64,12 +66,12 @@ def test_a_server_goes_on_with_it(older: tuple[str, dict[str, list[dict[str, Any
         assert http.get("/v1/sessions/gone", params={"user_id": "ada"}).status_code == 404
 
 
-def test_commands_go_on_with_it(
-    older: tuple[str, dict[str, list[dict[str, Any]]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_commands_continue_an_older_database(
+    older_database: tuple[str, dict[str, list[dict[str, Any]]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Migrated by hand, verified, taken out and read in elsewhere: the same messages."""
+    """Migrated by hand, verified, exported and imported elsewhere: the same messages."""
     monkeypatch.chdir(tmp_path)
-    url, said = older
+    url, said = older_database
     run("migrate", "--store", url)
     assert "pending" not in run("migrate", "--show", "--store", url).stdout
     run("sessions", "verify", "--all", "--store", url)

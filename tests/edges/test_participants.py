@@ -1,4 +1,6 @@
-"""Several users in one session: who is named reads it and speaks in it, as themselves; all else is its owner's, and nobody else's."""
+"""Several users in one session: participants read and speak in it as themselves; everything else belongs to the owner
+alone.
+"""
 
 from __future__ import annotations
 
@@ -31,32 +33,32 @@ REF = SessionRef("ada", "s")
 HERS = "?user_id=ada"
 
 
-async def opened(served: Served, *names: str) -> None:
-    """Ada's session, in which others take part."""
+async def add_participants(served: Served, *names: str) -> None:
+    """Create ada's session and add participants."""
     await create_objects(served)
     patch = SessionPatch(metadata={"participants": list(names)})
     await served.hf.store.update(REF, patch, timestamp=served.hf.clock())
 
 
-async def key_of(served: Served, user_id: str | None = None) -> dict[str, str]:
+async def make_key(served: Served, user_id: str | None = None) -> dict[str, str]:
     return bearer(await made(served.hf, user_id=user_id, role="admin"))
 
 
 async def speakers(served: Served) -> list[tuple[str, Any, Any]]:
-    """Role, text and speaker of what was said behind what the session began with."""
+    """Return role, text and speaker of the messages after the initial ones."""
     found = (await served.hf.store.entries(REF))[2:]
     return [(one.message.role, one.message.text, (one.metadata or {}).get("user")) for one in found]
 
 
-async def test_what_a_participant_may(tmp_path: Path) -> None:
-    """Of all routes of a session just these, and with the owner's name alone; on all others it is not there, word for word."""
+async def test_participants_may_use_only_shared_routes(tmp_path: Path) -> None:
+    """And only with the owner's name; on all other routes the session looks missing."""
     async with server(tmp_path) as served:
-        carl = await key_of(served, "carl")
+        carl = await make_key(served, "carl")
         for route in ROUTES:
             method, path = route
             if "{session_id}" not in path or f"{method} {path}" in OWN:
                 continue
-            await opened(served, "bob", "carl")
+            await add_participants(served, "bob", "carl")
             before = await load_everything(served)
             there = await ask(served, route, carl, HERS)
             if route in SHARED:
@@ -66,16 +68,16 @@ async def test_what_a_participant_may(tmp_path: Path) -> None:
             gone = await ask(served, route, carl, HERS, session_id="q")
             assert (there.status_code, normalize_session_name(there)) == (404, normalize_session_name(gone)), route
             assert await load_everything(served) == before
-        await opened(served, "carl")
+        await add_participants(served, "carl")
         for route in SHARED:
             assert (await ask(served, route, carl)).status_code == 404
 
 
 @pytest.mark.parametrize("named", [["bob"], [], "carl", [["carl"]], {"carl": 1}, None])
-async def test_who_is_not_named(tmp_path: Path, named: Any) -> None:
-    """A session that others take part in is told from none by nobody else, and neither is one whose metadata says nonsense."""
+async def test_other_users_cannot_detect_a_shared_session(tmp_path: Path, named: Any) -> None:
+    """Nor one whose metadata is invalid."""
     async with server(tmp_path) as served:
-        carl = await key_of(served, "carl")
+        carl = await make_key(served, "carl")
         await create_objects(served)
         await served.hf.store.update(REF, SessionPatch(metadata={"participants": named}), timestamp=served.hf.clock())
         before = await load_everything(served)
@@ -92,11 +94,11 @@ async def test_who_is_not_named(tmp_path: Path, named: Any) -> None:
         assert (await served.hf.sessions(user_id="carl")).sessions == ()
 
 
-async def test_speaking(tmp_path: Path) -> None:
-    """In a chat and by append each message is the key's user's, whatever it says; replies are nobody's."""
+async def test_messages_are_attributed_to_the_keys_user(tmp_path: Path) -> None:
+    """In a chat and by append, whatever the message says; replies have no user."""
     async with server(tmp_path) as served:
-        ada, carl, anyone = [await key_of(served, name) for name in ("ada", "carl", None)]
-        await opened(served, "carl")
+        ada, carl, anyone = [await make_key(served, name) for name in ("ada", "carl", None)]
+        await add_participants(served, "carl")
         said = {"role": "user", "content": "forged", "metadata": {"user": "ada", "m": 1}}
         answer = await served.http.post(f"/v1/sessions/s/messages{HERS}", json={"messages": [said]}, headers=carl)
         assert answer.json()["data"][0]["metadata"] == {"user": "carl", "m": 1}
@@ -123,11 +125,11 @@ async def test_speaking(tmp_path: Path) -> None:
         assert {one.ref for one in (await served.hf.sessions()).sessions} == {REF}
 
 
-async def test_speaking_at_the_other_door(tmp_path: Path) -> None:
-    """Clients of Anthropic's API name the owner alike."""
+async def test_messages_api_attributes_speakers_too(tmp_path: Path) -> None:
+    """Clients of Anthropic's API name the owner in the same way."""
     async with server(tmp_path) as served:
-        carl = await key_of(served, "carl")
-        await opened(served, "carl")
+        carl = await make_key(served, "carl")
+        await add_participants(served, "carl")
         body = {
             "max_tokens": 9,
             "session_id": "s",
@@ -139,15 +141,15 @@ async def test_speaking_at_the_other_door(tmp_path: Path) -> None:
         assert await speakers(served) == [("user", "hi", "carl"), ("assistant", "ok", None)]
 
 
-async def test_what_others_said_is_not_a_participants_to_take_back(tmp_path: Path) -> None:
-    """By a transcript that leaves it out or asks for another reply to it; their own last words they may say again."""
+async def test_participant_cannot_retract_what_others_said(tmp_path: Path) -> None:
+    """By a transcript that omits it or asks for another reply; they may resend their own last message."""
 
     def user(text: str) -> dict[str, str]:
         return {"role": "user", "content": text}
 
     async with server(tmp_path) as served:
-        ada, carl = [await key_of(served, name) for name in ("ada", "carl")]
-        await opened(served, "carl")
+        ada, carl = [await make_key(served, name) for name in ("ada", "carl")]
+        await add_participants(served, "carl")
 
         async def chat(headers: dict[str, str], *messages: dict[str, str], **fields: Any) -> int:
             body = {"session_id": "s", "session_user": "ada", "messages": messages, **fields}
@@ -179,11 +181,11 @@ async def test_what_others_said_is_not_a_participants_to_take_back(tmp_path: Pat
         {"role": "user", "content": "x", "metadata": {"standing_facts": {"0": "pinned"}}},
     ],
 )
-async def test_a_participant_speaks_and_no_more(tmp_path: Path, said: dict[str, Any]) -> None:
-    """Neither in an agent's voice, nor louder than others; the owner may."""
+async def test_participant_can_only_send_user_messages(tmp_path: Path, said: dict[str, Any]) -> None:
+    """Not with an agent's name or a higher importance; the owner may."""
     async with server(tmp_path) as served:
-        ada, carl = [await key_of(served, name) for name in ("ada", "carl")]
-        await opened(served, "carl")
+        ada, carl = [await make_key(served, name) for name in ("ada", "carl")]
+        await add_participants(served, "carl")
         before = await load_everything(served)
         path, body = f"/v1/sessions/s/messages{HERS}", {"messages": [said]}
         refused = await served.http.post(path, json=body, headers=carl)
@@ -193,10 +195,10 @@ async def test_a_participant_speaks_and_no_more(tmp_path: Path, said: dict[str, 
         assert (await served.http.post(path, json=body, headers=ada)).status_code == 200
 
 
-async def test_a_participant_interrupts_nobody(tmp_path: Path) -> None:
+async def test_participant_cannot_interrupt(tmp_path: Path) -> None:
     async with server(tmp_path) as served:
-        carl = await key_of(served, "carl")
-        await opened(served, "carl")
+        carl = await make_key(served, "carl")
+        await add_participants(served, "carl")
         body = {"session_id": "s", "session_user": "ada", "messages": [{"role": "user", "content": "x"}]}
         asked = await served.http.post(
             "/v1/chat/completions", json={**body, "session_queue": "interrupt"}, headers=carl
@@ -205,20 +207,19 @@ async def test_a_participant_interrupts_nobody(tmp_path: Path) -> None:
         assert (await served.http.post("/v1/chat/completions", json=body, headers=carl)).status_code == 200
 
 
-async def test_a_session_of_one_is_as_ever(tmp_path: Path) -> None:
-    """Where nobody takes part, nothing is noted of who speaks."""
+async def test_session_without_participants_records_no_speakers(tmp_path: Path) -> None:
     async with server(tmp_path) as served:
         await create_objects(served)
-        ada = await key_of(served, "ada")
+        ada = await make_key(served, "ada")
         body = {"session_id": "s", "session_user": "ada", "messages": [{"role": "user", "content": "hi"}]}
         assert (await served.http.post("/v1/chat/completions", json=body, headers=ada)).status_code == 200
         assert await speakers(served) == [("user", "hi", None), ("assistant", "ok", None)]
 
 
-async def test_a_chat_never_moves_a_session(tmp_path: Path) -> None:
-    """A request that names another agent or another user speaks with that agent, or in that user's own session."""
+async def test_chat_never_moves_a_session(tmp_path: Path) -> None:
+    """A request that names another agent or user uses that agent, or that user's own session."""
     async with server(tmp_path) as served:
-        anyone = await key_of(served)
+        anyone = await make_key(served)
         await create_objects(served)
         before = (await served.hf.store.get(REF)).agent
         for fields in ({"user": "bob"}, {"user": "ada", "agent": None, "model": "gpt-4o"}):
@@ -238,11 +239,11 @@ async def test_a_chat_never_moves_a_session(tmp_path: Path) -> None:
         (["x" * 513], r"participants\[0\]"),
     ],
 )
-async def test_participants_that_are_none(tmp_path: Path, named: Any, says: str) -> None:
-    """Refused wherever a session's metadata is sent; nothing is made or changed."""
+async def test_invalid_participants_are_refused(tmp_path: Path, named: Any, says: str) -> None:
+    """Wherever a session's metadata is sent; nothing is created or changed."""
     async with server(tmp_path) as served:
         await create_objects(served)
-        ada, metadata = await key_of(served, "ada"), {"participants": named}
+        ada, metadata = await make_key(served, "ada"), {"participants": named}
         before = await load_everything(served)
         for answer in (
             await served.http.post("/v1/sessions", json={"metadata": metadata}, headers=ada),
@@ -256,11 +257,11 @@ async def test_participants_that_are_none(tmp_path: Path, named: Any, says: str)
         assert len((await served.hf.sessions()).sessions) == 1
 
 
-async def test_a_session_user_without_a_session(tmp_path: Path) -> None:
-    """It does not say which session is meant: refused, and none is made."""
+async def test_session_user_without_a_session_is_refused(tmp_path: Path) -> None:
+    """No session is named, and none is created."""
     async with server(tmp_path) as served:
-        carl = await key_of(served, "carl")
-        await opened(served, "carl")
+        carl = await make_key(served, "carl")
+        await add_participants(served, "carl")
         body = {"messages": [{"role": "user", "content": "hi"}], "session_user": "ada"}
         answer = await served.http.post("/v1/chat/completions", json=body, headers=carl)
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "session_user")
@@ -270,10 +271,10 @@ async def test_a_session_user_without_a_session(tmp_path: Path) -> None:
 # -- moving ----------------------------------------------------------------------
 
 
-async def test_moving_over_rest(tmp_path: Path) -> None:
-    """A key of the tenant moves it; it is the other user's then, and the old name is free."""
+async def test_session_is_moved_over_rest(tmp_path: Path) -> None:
+    """With a tenant-wide key; it then belongs to the other user, and the old id is free."""
     async with server(tmp_path) as served:
-        anyone, bob = await key_of(served), await key_of(served, "bob")
+        anyone, bob = await make_key(served), await make_key(served, "bob")
         await create_objects(served)
         before = await load_everything(served)
         answer = await served.http.post("/v1/sessions/s/move", json={"user_id": "bob", "id": "t"}, headers=anyone)
@@ -299,9 +300,9 @@ async def test_moving_over_rest(tmp_path: Path) -> None:
         ({"user_id": "bob"}, 409, None),
     ],
 )
-async def test_moves_that_are_refused(tmp_path: Path, body: Any, status: int, param: str | None) -> None:
+async def test_invalid_moves_are_refused(tmp_path: Path, body: Any, status: int, param: str | None) -> None:
     async with server(tmp_path) as served:
-        anyone = await key_of(served)
+        anyone = await make_key(served)
         await create_objects(served)
         await served.hf.create("s", user_id="bob")
         before = await load_everything(served)
@@ -310,11 +311,11 @@ async def test_moves_that_are_refused(tmp_path: Path, body: Any, status: int, pa
         assert await load_everything(served) == before
 
 
-async def test_a_key_of_one_user_moves_nothing_to_or_from_another(tmp_path: Path) -> None:
-    """Whether there is such a user or not, it is the same 404; nothing changes."""
+async def test_key_of_one_user_cannot_move_sessions_of_others(tmp_path: Path) -> None:
+    """The 404 is the same whether or not the user exists; nothing changes."""
     async with server(tmp_path) as served:
-        ada, bob = await key_of(served, "ada"), await key_of(served, "bob")
-        await opened(served, "bob")
+        ada, bob = await make_key(served, "ada"), await make_key(served, "bob")
+        await add_participants(served, "bob")
         before = await load_everything(served)
         for name in ("bob", "nobody"):
             answer = await served.http.post("/v1/sessions/s/move", json={"user_id": name}, headers=ada)

@@ -1,4 +1,4 @@
-"""A server that calls the model with its client's own key: it arrives there, and is nowhere else."""
+"""A server that calls the model with its client's own key: it reaches the model and appears nowhere else."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ PASS = "gateway: {upstream_auth: passthrough}"
 
 
 @asynccontextmanager
-async def passing(
+async def passthrough_server(
     script: Any = lambda _: "ok", *more: str, **options: Any
 ) -> AsyncIterator[tuple[Served, ScriptedUpstream]]:
-    """A server that hands keys on."""
+    """Run a server that passes keys on."""
     async with gateway(script, PASS, *more, **options) as (served, upstream):
         yield served, upstream
 
 
-def sent(upstream: ScriptedUpstream) -> list[str | None]:
-    """The keys that the upstream was called with."""
+def sent_keys(upstream: ScriptedUpstream) -> list[str | None]:
+    """Return the keys that the upstream was called with."""
     return [one.headers.get("authorization") for one in upstream.requests]
 
 
@@ -43,33 +43,33 @@ async def chat(served: Served, headers: dict[str, str], **fields: Any) -> Any:
     return await served.http.post("/v1/chat/completions", json={**TURN, **fields}, headers=headers)
 
 
-def contents(folder: Path) -> list[bytes]:
-    """Of all files in it."""
+def read_files(folder: Path) -> list[bytes]:
+    """Return the content of all files in a folder."""
     return [file.read_bytes() for file in folder.rglob("*") if file.is_file()]
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_clients_key_reaches_the_model(stream: bool) -> None:
-    """In place of the server's own, for each call as its client sends it."""
-    async with passing() as (served, upstream):
+async def test_clients_key_reaches_the_model(stream: bool) -> None:
+    """In place of the server's own key, for each call."""
+    async with passthrough_server() as (served, upstream):
         for key in (KEY, OTHER, KEY):
             assert (await chat(served, bearer(key), stream=stream)).status_code == 200
-        assert sent(upstream) == [f"Bearer {key}" for key in (KEY, OTHER, KEY)]
+        assert sent_keys(upstream) == [f"Bearer {key}" for key in (KEY, OTHER, KEY)]
 
 
-async def test_the_official_client_needs_nothing_else() -> None:
-    """Its `api_key` is the model's; its own sessions are found again by it."""
-    async with passing() as (served, upstream):
+async def test_official_client_needs_no_other_setting() -> None:
+    """Its `api_key` is the model's, and its sessions are found by it."""
+    async with passthrough_server() as (served, upstream):
         client = served.client.with_options(api_key=KEY)
         for _ in range(2):
             await client.chat.completions.create(model="gpt-4o", extra_body={"session_id": "s"}, **TURN)
-        assert sent(upstream) == [f"Bearer {KEY}"] * 2
+        assert sent_keys(upstream) == [f"Bearer {KEY}"] * 2
         (session,) = (await served.hf.sessions()).sessions
         assert (session.user_id, session.id) == (derive_upstream_user("default", KEY), "s")
 
 
-async def test_the_key_is_nowhere_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Not in the database, not in a log line, not in an answer or an error, even where the model's provider quotes it."""
+async def test_clients_key_is_not_stored_or_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Nor is it in an answer or error, even if the provider quotes it."""
     caplog.set_level(logging.DEBUG)
     said = f"Incorrect API key provided: {KEY}"
     script = [
@@ -81,7 +81,7 @@ async def test_the_key_is_nowhere_else(tmp_path: Path, caplog: pytest.LogCapture
         Reply(status=200, raw=[b"data: " + said.encode() + b"\n\n"], content_type="text/event-stream"),
     ]
     answers = []
-    async with passing(script, store=f"sqlite:///{tmp_path}/s.db") as (served, upstream):
+    async with passthrough_server(script, store=f"sqlite:///{tmp_path}/s.db") as (served, upstream):
         for at in range(len(script)):
             headers = {**bearer(KEY), "idempotency-key": f"k{at}"}
             answers.append(await chat(served, headers, session_id="s", stream=at > 2))
@@ -90,9 +90,9 @@ async def test_the_key_is_nowhere_else(tmp_path: Path, caplog: pytest.LogCapture
             for url in ("/v1/sessions/s?calls=true&retired=true", "/metrics")
         ]
         assert len(upstream.requests) == len(script)
-        assert set(sent(upstream)) == {f"Bearer {KEY}"}
-        files = contents(tmp_path)
-    files += contents(tmp_path)
+        assert set(sent_keys(upstream)) == {f"Bearer {KEY}"}
+        files = read_files(tmp_path)
+    files += read_files(tmp_path)
     assert files
     assert not any(KEY.encode() in content for content in files)
     lines = [JsonLines().format(record) for record in caplog.records]
@@ -102,10 +102,10 @@ async def test_the_key_is_nowhere_else(tmp_path: Path, caplog: pytest.LogCapture
         assert KEY not in answer.text + json.dumps(dict(answer.headers))
 
 
-async def test_a_wrong_key_of_the_clients_is_the_clients_own_affair() -> None:
-    """It is told so, and does not try again; with the server's own key it would be the owner's."""
+async def test_wrong_client_key_is_the_clients_error() -> None:
+    """The client gets the 401 without a retry; a wrong key of the server is a 502."""
     refusal = Reply(status=401, error="Incorrect API key provided")
-    async with passing([refusal]) as (served, upstream):
+    async with passthrough_server([refusal]) as (served, upstream):
         answer = await chat(served, bearer(KEY))
         assert answer.status_code == 401
         assert "Incorrect API key" in answer.json()["error"]["message"]
@@ -114,9 +114,9 @@ async def test_a_wrong_key_of_the_clients_is_the_clients_own_affair() -> None:
         assert (await chat(served, {})).status_code == 502
 
 
-async def test_users_are_apart_by_their_keys() -> None:
-    """One name of a session is two of two keys; neither sees the other's, whatever it says of its user."""
-    async with passing() as (served, _):
+async def test_keys_separate_users() -> None:
+    """One session id of two keys means two sessions, whatever user the request names."""
+    async with passthrough_server() as (served, _):
         for key in (KEY, OTHER):
             await chat(served, bearer(key), session_id="s", messages=[{"role": "user", "content": f"I am {key[3:8]}"}])
         for key, other in ((KEY, OTHER), (OTHER, KEY)):
@@ -130,24 +130,24 @@ async def test_users_are_apart_by_their_keys() -> None:
             assert (await served.http.delete(f"/v1/users/{theirs}", headers=bearer(key))).status_code == 403
 
 
-async def test_a_holdfast_key_beside_it() -> None:
-    """It says who may come in, and whose sessions; where it names no user, the model's key does."""
-    async with passing() as (served, upstream):
+async def test_holdfast_key_next_to_the_models_key() -> None:
+    """It decides about access and sessions; if it names no user, the model's key does."""
+    async with passthrough_server() as (served, upstream):
         ours, adas = await made(served.hf, tenant="t2"), await made(served.hf, tenant="t2", user_id="ada")
         for own in (ours, adas):
             for header in ("x-holdfast-key", "x-api-key"):
                 answer = await chat(served, {**bearer(KEY), header: own}, session_id="s", user="eve")
                 assert answer.status_code == 200
-        assert set(sent(upstream)) == {f"Bearer {KEY}"}
+        assert set(sent_keys(upstream)) == {f"Bearer {KEY}"}
         async with served.hf.serve_tenant("t2") as other:
             users = {session.user_id for session in (await other.sessions()).sessions}
         assert users == {"ada", derive_upstream_user("t2", KEY)}
         assert (await served.hf.sessions()).sessions == ()
 
 
-async def test_a_holdfast_key_goes_to_nobody() -> None:
-    """As the only key it opens what it opens, and calls no model: not with itself, and not with the server's own."""
-    async with passing() as (served, upstream):
+async def test_holdfast_key_is_not_sent_to_the_model() -> None:
+    """Without a model key no model is called, neither with the Holdfast key nor with the server's own."""
+    async with passthrough_server() as (served, upstream):
         own = await made(served.hf)
         for headers in (bearer(own), {"x-holdfast-key": own}, {"authorization": f"Bearer {own}", "x-api-key": KEY}):
             answer = await chat(served, headers, session_id="s")
@@ -157,9 +157,9 @@ async def test_a_holdfast_key_goes_to_nobody() -> None:
         assert (await chat(served, {**bearer(KEY), "x-holdfast-key": own})).status_code == 200
 
 
-async def test_without_any_key_nobody_comes_in() -> None:
-    """The server's own key is nobody else's, and who leaves the key out is not everybody."""
-    async with passing() as (served, upstream):
+async def test_requests_without_any_key_are_refused() -> None:
+    """The server's own key is not used, and a missing key is not the default user."""
+    async with passthrough_server() as (served, upstream):
         await chat(served, bearer(KEY), session_id="s")
         for url in ("/v1/sessions", "/v1/sessions/s", "/metrics"):
             for headers in (
@@ -170,39 +170,38 @@ async def test_without_any_key_nobody_comes_in() -> None:
             ):
                 assert (await served.http.get(url, headers=headers)).status_code == 401
         assert (await served.http.get("/healthz")).status_code == 200
-    async with passing() as (served, upstream):
+    async with passthrough_server() as (served, upstream):
         answer = await chat(served, {})
         assert (answer.status_code, answer.json()["error"]["code"]) == (401, "upstream_key_missing")
         assert (upstream.requests, (await served.hf.sessions()).sessions) == ([], ())
 
 
-async def test_where_keys_are_asked_for_the_models_is_none() -> None:
-    """Whoever has nothing but a key of the model's does not come in."""
-    async with passing(lambda _: "ok", "auth: {required: true}") as (served, upstream):
+async def test_required_auth_refuses_a_models_key_alone() -> None:
+    async with passthrough_server(lambda _: "ok", "auth: {required: true}") as (served, upstream):
         assert (await chat(served, bearer(KEY))).status_code == 401
         assert upstream.requests == []
 
 
-async def test_a_server_with_its_own_key_hands_none_on() -> None:
-    """What a client sends as its key goes nowhere."""
+async def test_server_with_its_own_key_passes_none_on() -> None:
+    """The client's key is sent nowhere."""
     async with gateway(lambda _: "ok") as (served, upstream):
         assert (await chat(served, bearer(KEY))).status_code == 200
-        assert sent(upstream) == [f"Bearer {UPSTREAM_KEY}"]
+        assert sent_keys(upstream) == [f"Bearer {UPSTREAM_KEY}"]
 
 
-async def test_what_is_done_in_the_background_is_the_servers() -> None:
-    """A summary has no client: it is made with the server's own key."""
-    async with passing() as (served, upstream):
+async def test_background_work_uses_the_servers_key() -> None:
+    """A summary has no client."""
+    async with passthrough_server() as (served, upstream):
         user = derive_upstream_user("default", KEY)
         long = [{"role": role, "content": "a word " * 200} for _ in range(10) for role in ("user", "assistant")]
         await served.http.put("/v1/sessions/s", json={"messages": long}, headers=bearer(KEY))
         await served.http.post("/v1/sessions/s/compactions", json={"budget": 1000}, headers=bearer(KEY))
         assert (await served.hf.store.get(SessionRef(user, "s"))).messages == len(long)
-        assert sent(upstream) == [f"Bearer {UPSTREAM_KEY}"]
+        assert sent_keys(upstream) == [f"Bearer {UPSTREAM_KEY}"]
 
 
-def test_a_request_does_not_show_it() -> None:
-    """Whoever logs a turn's request logs no key."""
+def test_request_repr_hides_the_key() -> None:
+    """So that logging a turn's request logs no key."""
     request = TurnRequest(
         ref=SessionRef("u", "s"),
         responder=Roster().find_responder(),

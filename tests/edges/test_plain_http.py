@@ -1,4 +1,4 @@
-"""Requests that name no host, or two, and those that want a WebSocket: one plain answer each, and nothing else happens."""
+"""Requests with no host or two, and WebSocket handshakes: each gets one plain answer and has no other effect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ HANDSHAKE = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version:
 
 
 async def ask(served: Served, head: str, *, path: str = "/healthz", version: str = "1.1") -> tuple[int, Any, bytes]:
-    """Send a request as it is written; its status, its body, and what followed until the connection was closed."""
+    """Send a request exactly as written; return its status, its body, and what followed until the connection was
+    closed.
+    """
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     close = "" if "Connection" in head else "Connection: close\r\n"
     writer.write(f"GET {path} HTTP/{version}\r\n{head}{close}\r\n".encode())
@@ -32,14 +34,14 @@ async def ask(served: Served, head: str, *, path: str = "/healthz", version: str
     ["", "Host: localhost\r\nHost: localhost\r\n", "Host: evil.example\r\nHost: localhost\r\n"],
     ids=["none", "the same twice", "two"],
 )
-async def test_a_request_without_exactly_one_host_is_refused(hosts: str, path: str) -> None:
+async def test_request_without_exactly_one_host_is_refused(hosts: str, path: str) -> None:
     async with gateway([]) as (served, _):
         status, body, rest = await ask(served, hosts, path=path)
         assert (status, body["error"]["code"], rest) == (400, "invalid_host", b"")
         assert (await ask(served, "Host: localhost\r\n", path=path))[0] == 200
 
 
-async def test_http_1_0_may_name_no_host_but_not_two() -> None:
+async def test_http_1_0_may_have_no_host_but_not_two() -> None:
     async with gateway([], "gateway: {allowed_hosts: [a.example]}") as (served, _):
         assert (await ask(served, "Host: a.example\r\n", version="1.0"))[0] == 200
         assert (await ask(served, "", version="1.0"))[1]["error"]["code"] == "host_not_allowed"
@@ -47,7 +49,7 @@ async def test_http_1_0_may_name_no_host_but_not_two() -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/chat/completions", "/nothing/here"])
-async def test_a_websocket_handshake_gets_one_plain_answer(path: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_websocket_handshake_gets_one_plain_answer(path: str, caplog: pytest.LogCaptureFixture) -> None:
     async with gateway([]) as (served, upstream):
         status, body, rest = await ask(served, f"Host: localhost\r\n{HANDSHAKE}", path=path)
         assert (status, body["error"]["code"], rest) == (400, "websocket_not_supported", b"")
@@ -55,8 +57,8 @@ async def test_a_websocket_handshake_gets_one_plain_answer(path: str, caplog: py
         assert not caplog.records, "no traceback, no advice to install something"
 
 
-async def test_another_upgrade_is_ignored(caplog: pytest.LogCaptureFixture) -> None:
-    """HTTP lets a server go on as it was asked; clients offer HTTP/2 like that."""
+async def test_other_upgrades_are_ignored(caplog: pytest.LogCaptureFixture) -> None:
+    """HTTP allows the server to ignore them; clients offer HTTP/2 this way."""
     async with gateway([]) as (served, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         offer = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"

@@ -1,4 +1,4 @@
-"""The tool `python` behind a real server, with real processes: what stays, what is kept, what each misuse comes to, and what is left."""
+"""The tool `python` behind a real server with real processes: state, files, misuse, and cleanup."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ OUTSIDE = Path(tempfile.gettempdir()) / "python-was-here"
 
 
 def model(body: dict[str, Any]) -> Reply | str:
-    """Calls the tool with the codes that the user's message lists as JSON, all in one message; then it is done."""
+    """Call the tool with the codes that the user's message lists as JSON, all in one message; then end."""
     last = body["messages"][-1]
     if last["role"] != "user":
         return DONE
@@ -39,8 +39,8 @@ def model(body: dict[str, Any]) -> Reply | str:
 
 
 @asynccontextmanager
-async def pythonic(folder: Path, *more: str, **options: Any) -> AsyncIterator[Served]:
-    """A gateway with the tool; `more` are keys of its section."""
+async def python_gateway(folder: Path, *more: str, **options: Any) -> AsyncIterator[Served]:
+    """Run a gateway with the tool; `more` adds keys of its section."""
     section = ", ".join(["enabled: true", f"workdir: {folder}", *more])
     async with gateway(model, f"python: {{{section}}}", *options.pop("lines", ()), **options) as (served, _):
         yield served
@@ -49,30 +49,30 @@ async def pythonic(folder: Path, *more: str, **options: Any) -> AsyncIterator[Se
 async def run(
     served: Served, *codes: str, session_id: str = "s", headers: dict[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    """One turn whose model calls the tool with each of `codes`; what it was told."""
+    """Run one turn whose model calls the tool with each of `codes`; return the results."""
     answer = await served.chat(json.dumps(codes), session_id=session_id, headers=headers or {})
     assert (answer["status"], answer["choices"][0]["message"]["content"]) == (200, DONE), answer
-    found = await told(served.http, session_id, headers)
+    found = await read_results(served.http, session_id, headers)
     assert len(found) >= len(codes)
     return found[-len(codes) :]
 
 
-async def told(
+async def read_results(
     http: httpx2.AsyncClient, session_id: str = "s", headers: dict[str, str] | None = None
 ) -> list[dict[str, Any]]:
-    """What the model was told by tools in a session, in the order of the log."""
+    """Return the tool results in a session, in the order of the log."""
     page = (await http.get(f"/v1/sessions/{session_id}/messages?limit=1000", headers=headers)).json()
     return [json.loads(one["content"]) for one in page["data"] if one["role"] == "tool"]
 
 
 def pids(served: Served) -> dict[str, int]:
-    """The living processes, by session."""
+    """Return the live processes by session."""
     assert served.hf.tool_registry.kernels is not None
     found: dict[str, Any] = {key[2]: kernel._place for key, kernel in served.hf.tool_registry.kernels._kernels.items()}
     return {name: place[1].pid for name, place in found.items() if place and place[1].pid is not None}
 
 
-def lives(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -80,22 +80,22 @@ def lives(pid: int) -> bool:
     return state not in "ZX"
 
 
-async def dead(*pids: int) -> None:
-    """Wait until they are."""
-    await until(lambda: not any(lives(pid) for pid in pids))
+async def wait_until_dead(*pids: int) -> None:
+    """Wait until all processes have ended."""
+    await until(lambda: not any(is_alive(pid) for pid in pids))
 
 
-def folders(base: Path) -> list[Path]:
-    """The work folders of all servers that have theirs there."""
+def find_folders(base: Path) -> list[Path]:
+    """Return the work folders of all servers below `base`."""
     return [path for root in base.glob(PREFIX + "*") if root.is_dir() for path in root.iterdir()]
 
 
-# -- what it is for ------------------------------------------------------------
+# -- basic use -----------------------------------------------------------------
 
 
-async def test_state_over_calls_and_turns(tmp_path: Path) -> None:
-    """Variables, functions and imports stay; the last expression is returned, output too."""
-    async with pythonic(tmp_path) as served:
+async def test_state_persists_over_calls_and_turns(tmp_path: Path) -> None:
+    """Variables, functions and imports stay; the last expression and the output are returned."""
+    async with python_gateway(tmp_path) as served:
         first = await run(served, "import math\ndef area(r): return math.pi * r * r", "x = area(2)\nprint('so'); x")
         assert first[0]["status"] == "success"
         assert (first[1]["result"], first[1]["stdout"]) == ("12.566370614359172", "so\n")
@@ -104,9 +104,9 @@ async def test_state_over_calls_and_turns(tmp_path: Path) -> None:
         assert "note" not in second
 
 
-async def test_an_exception_is_a_result(tmp_path: Path) -> None:
-    """With the traceback of the code; what was set before stays."""
-    async with pythonic(tmp_path) as served:
+async def test_exception_is_a_result(tmp_path: Path) -> None:
+    """With the traceback of the code; earlier variables stay."""
+    async with python_gateway(tmp_path) as served:
         found, after = await run(served, "x = 5\ndef f(): return 1 / 0\nf()", "x")
         assert found["status"] == "error"
         assert found["exception"].rstrip().endswith("ZeroDivisionError: division by zero")
@@ -115,11 +115,11 @@ async def test_an_exception_is_a_result(tmp_path: Path) -> None:
         assert after["result"] == "5"
 
 
-async def test_files_and_plots_over_rest(tmp_path: Path) -> None:
-    """They are artifacts, with type and content; a figure is closed when it was kept."""
+async def test_files_and_plots_are_artifacts_over_rest(tmp_path: Path) -> None:
+    """With type and content; a figure is closed after it was saved."""
     pytest.importorskip("matplotlib")
     plot = "import matplotlib.pyplot as plt\nplt.plot([1, 2, 3])\nopen('data.csv', 'w').write('a,b')"
-    async with pythonic(tmp_path) as served:
+    async with python_gateway(tmp_path) as served:
         first, second, third = await run(
             served, plot, "len(plt.get_fignums())", "plt.plot([3]); open('data.csv', 'a').write('c')"
         )
@@ -140,10 +140,9 @@ async def test_files_and_plots_over_rest(tmp_path: Path) -> None:
         )
 
 
-async def test_numpy_has_room(tmp_path: Path) -> None:
-    """With the memory that there is unless something else is set."""
+async def test_numpy_fits_in_the_default_memory(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
-    async with pythonic(tmp_path) as served:
+    async with python_gateway(tmp_path) as served:
         (found,) = await run(served, "import numpy as np\nint(np.arange(1_000_000).sum())")
         assert found["result"] == "499999500000"
 
@@ -153,19 +152,19 @@ async def test_numpy_has_room(tmp_path: Path) -> None:
 QUICK = ("timeout: 500ms",)
 
 
-async def test_an_endless_loop_is_interrupted(tmp_path: Path) -> None:
-    """The model is told; variables stay."""
-    async with pythonic(tmp_path, *QUICK) as served:
+async def test_endless_loop_is_interrupted(tmp_path: Path) -> None:
+    """The model gets a timeout result; variables stay."""
+    async with python_gateway(tmp_path, *QUICK) as served:
         found, after = await run(served, "x = 7\nwhile True: pass", "x")
         assert found["status"] == "timeout"
         assert "0.5 s" in found["note"]
         assert after["result"] == "7"
 
 
-async def test_a_loop_that_does_not_end_is_killed(tmp_path: Path) -> None:
-    """And a fresh process takes its place, of which the model is told."""
+async def test_stubborn_loop_is_killed(tmp_path: Path) -> None:
+    """A fresh process replaces it, and the model is informed."""
     stubborn = "import time\nx = 7\nwhile True:\n  try:\n    time.sleep(1)\n  except BaseException: pass"
-    async with pythonic(tmp_path, *QUICK) as served:
+    async with python_gateway(tmp_path, *QUICK) as served:
         found, after = await run(served, stubborn, "'x' in globals()")
         assert found["status"] == "killed"
         assert after["result"] == "False"
@@ -195,9 +194,9 @@ async def test_a_loop_that_does_not_end_is_killed(tmp_path: Path) -> None:
         ("def f(:", "error"),
     ],
 )
-async def test_misuse_harms_nobody(tmp_path: Path, code: str, status: str) -> None:
-    """Each is a result, the turn goes on, and the next call works."""
-    async with pythonic(tmp_path, "memory: 512MiB") as served:
+async def test_misuse_is_contained(tmp_path: Path, code: str, status: str) -> None:
+    """Each is a result, the turn continues, and the next call works."""
+    async with python_gateway(tmp_path, "memory: 512MiB") as served:
         found, after = await run(served, code, "1 + 1")
         assert found["status"] == status, found
         if status == "error":
@@ -209,9 +208,9 @@ async def test_misuse_harms_nobody(tmp_path: Path, code: str, status: str) -> No
         assert "root:" not in json.dumps(found)
 
 
-async def test_a_flood_of_output_is_cut(tmp_path: Path) -> None:
-    """At both ends something is left, and it is said how much is missing."""
-    async with pythonic(tmp_path, "max_output: 4KiB") as served:
+async def test_flood_of_output_is_truncated(tmp_path: Path) -> None:
+    """The beginning and the end are kept, with the size of the omitted part."""
+    async with python_gateway(tmp_path, "max_output: 4KiB") as served:
         found, one_line = await run(served, "for at in range(200_000): print(at)", "print('x' * 50_000_000)")
         for result, size in ((found, 1_288_890), (one_line, 50_000_001)):
             assert result["status"] == "success"
@@ -221,42 +220,42 @@ async def test_a_flood_of_output_is_cut(tmp_path: Path) -> None:
         assert found["stdout"].endswith("199999\n")
 
 
-async def test_what_the_server_knows_is_not_to_be_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor its environment, nor its files, nor its open ones."""
+async def test_servers_environment_and_files_are_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Including its open files."""
     monkeypatch.setenv("CANARY_KEY", "sk-canary-0123456789")
     database = tmp_path / "secret.db"
     look = f"import os\n(dict(os.environ), os.path.exists({str(database)!r}), sorted(os.listdir('.')))"
-    async with pythonic(tmp_path / "work", store=f"sqlite:///{database}") as served:
+    async with python_gateway(tmp_path / "work", store=f"sqlite:///{database}") as served:
         found, read = await run(served, look, f"open({str(database)!r}, 'rb').read()")
         assert "canary" not in json.dumps(found).lower()
         assert read["status"] == "error"
         assert "PermissionError" in read["exception"]
 
 
-async def test_links_lead_nowhere(tmp_path: Path) -> None:
-    """What is no plain file of the folder is not kept."""
+async def test_links_are_not_saved(tmp_path: Path) -> None:
+    """Only regular files of the folder are."""
     links = "import os\nos.symlink('/etc/passwd', 'link')\nos.makedirs('d')\nos.symlink('/etc', 'd/e')\nos.link('link', 'other')"
-    async with pythonic(tmp_path) as served:
+    async with python_gateway(tmp_path) as served:
         *_, found = await run(served, links, "os.mkfifo('pipe')", "open('ok', 'w').write('x')")
         assert [one["name"] for one in found["files"]] == ["ok"]
         artifacts = (await served.http.get("/v1/sessions/s/artifacts")).json()["data"]
         assert [one["name"] for one in artifacts] == ["ok"]
 
 
-# -- whose is whose ------------------------------------------------------------
+# -- isolation -----------------------------------------------------------------
 
 
 LOOK = "'secret' in globals(), [name for name in __import__('os').listdir('.') if name[0] != '.']"
 
 
-async def test_sessions_see_nothing_of_each_other(tmp_path: Path) -> None:
-    """Neither variables, nor files, nor that there are others."""
-    async with pythonic(tmp_path) as served:
+async def test_sessions_are_isolated_from_each_other(tmp_path: Path) -> None:
+    """Variables, files, and even the existence of other sessions."""
+    async with python_gateway(tmp_path) as served:
         await run(served, "secret = 42\nopen('secret.txt', 'w').write('x')\nimport os; os.getcwd()")
-        where = (await told(served.http))[-1]
+        where = (await read_results(served.http))[-1]
         (other,) = await run(served, LOOK, session_id="other")
         assert other["result"] == "(False, [])"
-        theirs = next(folder for folder in folders(tmp_path) if (folder / "secret.txt").exists())
+        theirs = next(folder for folder in find_folders(tmp_path) if (folder / "secret.txt").exists())
         assert str(theirs) in where["result"]
         peek, listing = await run(
             served,
@@ -268,45 +267,47 @@ async def test_sessions_see_nothing_of_each_other(tmp_path: Path) -> None:
         assert "PermissionError" in listing["exception"]
 
 
-async def test_tenants_see_nothing_of_each_other(tmp_path: Path) -> None:
-    """Sessions of one name, each in a process of its own."""
-    async with pythonic(tmp_path, clock=Clock()) as served:
+async def test_tenants_are_isolated_from_each_other(tmp_path: Path) -> None:
+    """Sessions of one id, each in its own process."""
+    async with python_gateway(tmp_path, clock=Clock()) as served:
         mine = bearer(await made(served.hf, name="one", role="write"))
         theirs = bearer(await made(served.hf, name="two", role="write", tenant="other"))
         await run(served, "secret = 42; open('a.txt', 'w').write('x')", headers=mine)
         (found,) = await run(served, LOOK, headers=theirs)
         assert found["result"] == "(False, [])"
-        assert len(folders(tmp_path)) == 2
+        assert len(find_folders(tmp_path)) == 2
         artifacts = await served.http.get("/v1/sessions/s/artifacts", headers=theirs)
         assert artifacts.json()["data"] == []
 
 
-async def test_parallel_sessions_run_side_by_side(tmp_path: Path) -> None:
-    """Each of two waits for a file that only a third call makes: one after the other they would never end."""
+async def test_sessions_run_in_parallel(tmp_path: Path) -> None:
+    """Two calls wait for a file that only a third call creates: one after the other they would never end."""
     wait = "import time, os\nwhile not os.path.exists('go'): time.sleep(0.005)\n'went'"
-    async with pythonic(tmp_path, "timeout: 20s") as served:
+    async with python_gateway(tmp_path, "timeout: 20s") as served:
         for name in ("a", "b"):
             await run(served, "0", session_id=name)
         tasks = [asyncio.create_task(run(served, wait, session_id=name)) for name in ("a", "b")]
         (third,) = await run(served, "3", session_id="c")
         assert third["result"] == "3"
-        for folder in folders(tmp_path):
+        for folder in find_folders(tmp_path):
             (folder / "go").touch()
         assert [(await task)[0]["result"] for task in tasks] == ["'went'"] * 2
 
 
-# -- ends ----------------------------------------------------------------------
+# -- cleanup -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["close", "delete", "expiry", "import", "idle"])
-async def test_the_process_ends_with_its_session(tmp_path: Path, how: str) -> None:
-    """And its folder goes; a session made anew has a fresh one."""
+async def test_process_ends_with_its_session(tmp_path: Path, how: str) -> None:
+    """Its folder is deleted, and a recreated session has a fresh one."""
     clock = Clock()
     lines = ["short_term: {session_ttl: 10m}"]
-    async with pythonic(tmp_path, "idle: 5m", lines=lines, store=f"sqlite:///{tmp_path}/s.db", clock=clock) as served:
+    async with python_gateway(
+        tmp_path, "idle: 5m", lines=lines, store=f"sqlite:///{tmp_path}/s.db", clock=clock
+    ) as served:
         await run(served, "x = 1")
         pid = pids(served)["s"]
-        assert lives(pid)
+        assert is_alive(pid)
         if how == "close":
             assert (await served.http.post("/v1/sessions/s/close")).status_code == 200
         elif how == "delete":
@@ -322,10 +323,10 @@ async def test_the_process_ends_with_its_session(tmp_path: Path, how: str) -> No
         else:
             clock.now += 600_000
             await served.hf.sweep()
-        await dead(pid)
+        await wait_until_dead(pid)
         assert served.hf.tool_registry.kernels is not None
         await served.hf.tool_registry.kernels.wait_until_ended()
-        assert folders(tmp_path) == []
+        assert find_folders(tmp_path) == []
         (after,) = await run(served, "'x' in globals()")
         assert after["result"] == "False"
         assert after.get("note") == (None if how == "delete" else FRESH)
@@ -333,7 +334,7 @@ async def test_the_process_ends_with_its_session(tmp_path: Path, how: str) -> No
 
 async def test_an_export_knows_nothing_of_it(tmp_path: Path) -> None:
     """Imported elsewhere, the session starts a fresh process, and the model is told."""
-    async with pythonic(tmp_path / "one") as one, pythonic(tmp_path / "two") as two:
+    async with python_gateway(tmp_path / "one") as one, python_gateway(tmp_path / "two") as two:
         await run(one, "x = 1")
         export = (await one.http.get("/v1/sessions/s")).json()
         assert (await two.http.put("/v1/sessions/s", json=export)).status_code in (200, 201)
@@ -344,30 +345,30 @@ async def test_an_export_knows_nothing_of_it(tmp_path: Path) -> None:
 async def test_the_process_idle_longest_makes_room(tmp_path: Path) -> None:
     """There are never more than may be."""
     clock = Clock()
-    async with pythonic(tmp_path, "max_sessions: 2", clock=clock) as served:
+    async with python_gateway(tmp_path, "max_sessions: 2", clock=clock) as served:
         for name in ("a", "b", "a", "c"):
             clock.now += 1000
             await run(served, f"x = '{name}'", session_id=name)
         assert sorted(pids(served)) == ["a", "c"]
-        assert len(folders(tmp_path)) == 2
+        assert len(find_folders(tmp_path)) == 2
         clock.now += 1000
         (found,) = await run(served, "'x' in globals()", session_id="b")
         assert (found["result"], found["note"]) == ("False", FRESH)
-        assert len(folders(tmp_path)) == 2
+        assert len(find_folders(tmp_path)) == 2
 
 
 async def test_a_client_that_goes_interrupts_the_code(tmp_path: Path) -> None:
     """It runs no longer, its call has a result that says so, and the process is as it was."""
     loop = "x = 1\nopen('began', 'w').close()\nwhile True: pass"
-    async with pythonic(tmp_path, "timeout: 60s") as served:
+    async with python_gateway(tmp_path, "timeout: 60s") as served:
         task = asyncio.create_task(served.chat(json.dumps([loop])))
-        await until(lambda: any((folder / "began").exists() for folder in folders(tmp_path)))
+        await until(lambda: any((folder / "began").exists() for folder in find_folders(tmp_path)))
         pid = pids(served)["s"]
         task.cancel()
         await asyncio.wait([task])
         queues = served.hf.engine.locks
         await until(lambda: queues.is_empty)
-        assert "cancelled" in (await told(served.http))[0]["error"]
+        assert "cancelled" in (await read_results(served.http))[0]["error"]
         (found,) = await run(served, "x")
         assert (found["result"], pids(served)["s"]) == ("1", pid)
 
@@ -392,7 +393,7 @@ async def ask(url: str, *codes: str) -> list[dict[str, Any]]:
     async with httpx2.AsyncClient(base_url=url, trust_env=False, timeout=60) as http:
         body = {"messages": [{"role": "user", "content": json.dumps(codes)}], "session_id": "s"}
         assert (await http.post("/v1/chat/completions", json=body)).status_code == 200
-        return await told(http)
+        return await read_results(http)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
@@ -407,14 +408,14 @@ async def test_nothing_is_left_of_a_server_that_is_killed(tmp_path: Path) -> Non
             assert (await ask(server.url, "open('a.txt', 'w').write('x'); x = 1"))[-1]["status"] == "success"
             (pid,) = children(server.process.pid)
             server.kill()
-            await dead(pid)
-        assert len(folders(work)) == 1
+            await wait_until_dead(pid)
+        assert len(find_folders(work)) == 1
         with Process(store, config=config) as server:
-            assert folders(work) == []
+            assert find_folders(work) == []
             found = (await ask(server.url, "'x' in globals(), open('a.txt').read()"))[-1]
             assert found["result"] == "(False, 'x')"
             assert found["note"].startswith(FRESH)
             (pid,) = children(server.process.pid)
             assert server.stop(signal.SIGTERM) == 0
-            await dead(pid)
+            await wait_until_dead(pid)
         assert listed(work) == []

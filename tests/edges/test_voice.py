@@ -17,7 +17,7 @@ from holdfast.stores.log import Append
 from holdfast.testing import Gate, Reply
 from tests.clocks import TickingClock
 from tests.edges.server import Served, gateway
-from tests.edges.test_gateway_queue import asked, partly_arrived, script
+from tests.edges.test_gateway_queue import script, start_request, start_stream
 from tests.edges.webhook_receiver import receiving
 from tests.unit.seed_voice import CONTENTS, JOKE, PLAIN
 
@@ -186,7 +186,7 @@ async def test_a_stream_that_runs_is_stopped() -> None:
     """The official client gets to its end; the log has what was heard of what had arrived."""
     gate = Gate()
     async with gateway(script(gate)) as (served, _):
-        chunks = await partly_arrived(served)
+        chunks = await start_stream(served)
         done = await post(served, "interrupt", {"content": "one"})
         assert (done["stopped"], done["interrupted"], done["entry"]["content"]) == (True, True, "one")
         rest = [chunk async for chunk in chunks]
@@ -203,7 +203,7 @@ async def test_just_stop() -> None:
     """Without a word of what was heard: all that had arrived."""
     gate = Gate()
     async with gateway(script(gate)) as (served, _):
-        chunks = await partly_arrived(served)
+        chunks = await start_stream(served)
         done = await post(served, "interrupt", {})
         assert (done["stopped"], done["entry"]["content"]) == (True, "one ")
         async for _chunk in chunks:
@@ -217,7 +217,7 @@ async def test_whoever_waits_for_an_answer_is_told() -> None:
     """409, and that trying again by itself would be of no use."""
     gate = Gate()
     async with gateway(lambda _: Reply(text="x", hold=gate)) as (served, upstream):
-        first = await asked(served, upstream, "a")
+        first = await start_request(served, upstream, "a")
         done = await post(served, "interrupt", {"chars": 0})
         assert (done["stopped"], done["entry"], done["interrupted"]) == (True, None, False)
         refused = await first
@@ -287,7 +287,7 @@ async def test_priorities() -> None:
     """What becomes of a reply that is under way."""
     gate = Gate()
     async with gateway(script(gate)) as (served, _):
-        chunks = await partly_arrived(served)
+        chunks = await start_stream(served)
         ignored = await post(served, "speak", {"text": "x", "priority": "IGNORE"})
         assert (ignored["spoken"], ignored["entry"], ignored["stopped"]) == (False, None, False)
         done = await post(served, "speak", {"text": "Stop.", "priority": "INTERRUPT"})

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.testing import Gate
 from tests.edges.server import Served, gateway
-from tests.edges.test_gateway_queue import partly_arrived, script
+from tests.edges.test_gateway_queue import script, start_stream
 from tests.unit.seed_voice import CONTENTS, CUT, JOKE
 
 HEARD = "Why did the scarecrow "
@@ -136,7 +136,7 @@ async def test_an_interruption_stops_the_reply_that_is_being_made() -> None:
     """With `session_queue: interrupt` the next request ends it, and says what of it was heard."""
     gate = Gate()
     async with gateway(script(gate)) as (served, upstream):
-        chunks = await partly_arrived(served)
+        chunks = await start_stream(served)
         done = await chat(
             served, [{"role": "user", "content": "Stop."}], session_queue="interrupt", interrupt={"content": "on"}
         )
