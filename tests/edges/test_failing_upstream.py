@@ -34,7 +34,7 @@ class FailureCase(NamedTuple):
     """What the client of a whole reply gets."""
     code: str = ""
     """Of its error."""
-    make_anthropic_event: str = ""
+    said: str = ""
     """What of the reply arrives."""
     attempts: int = 1
     over: bool = True
