@@ -1,7 +1,6 @@
-"""How long sessions live, how they move and fork: the tables of what mistral.rs does and promises, as tests of the gateway.
-
-Rows are those of `mistralrs-and-nexo.md`, 1.9b (round trip, HTTP, fork, store), by their promised side; where docs/reconcile.md says otherwise, it holds,
-and the test says so. Words are those of the tables; `r` is what the model answers to the request of the row.
+"""Session expiry, import, export and forks: the tables of what mistral.rs does and promises, as tests of the gateway.
+Rows follow the promised behaviour; where docs/reconcile.md differs, it takes precedence, and the test says so.
+Words are those of the tables; `r` is the model's answer to the request of the row.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from tests.service.simulator.vectors import URLS, good, live, pictures, shown, s
 
 Data = dict[str, Any]
 
-# -- round trip (1.9b) -----------------------------------------------------------
+# -- round trip -------------------------------------------------------------------
 
 
-async def test_an_export_is_installed_under_a_new_id() -> None:
-    """Equal messages and images; what belongs to a call or to a process is not in it."""
+async def test_export_can_be_imported_under_a_new_id() -> None:
+    """Messages and images are equal; fields of a call or a process are not exported."""
     async with opened() as door:
         await with_picture(door, "tc1 t1 a1")
         good(
@@ -49,8 +48,8 @@ async def test_an_export_is_installed_under_a_new_id() -> None:
         assert pictures(door.speaker.prompts[-1]) == URLS[:1]
 
 
-async def test_what_an_import_takes() -> None:
-    """Messages are required, and may be none; unknown keys stay out of the way."""
+async def test_import_requires_messages_and_ignores_unknown_keys() -> None:
+    """The list of messages may be empty."""
     async with opened() as door:
         assert 400 <= (await door("PUT", "/v1/sessions/s", {})).status < 500
         assert (await door("GET", "/v1/sessions/s")).status == 404
@@ -62,8 +61,8 @@ async def test_what_an_import_takes() -> None:
         assert "base64" in refused.json["error"]["message"]
 
 
-async def test_an_import_in_their_shape() -> None:
-    """`images` stand in the order of the placeholders in the messages."""
+async def test_sessions_of_mistral_rs_can_be_imported() -> None:
+    """`images` are in the order of their placeholders in the messages."""
     data = [url.partition(",")[2] for url in URLS]
     shape = {
         "messages": [shown("u1", {"type": "image"}), message("a1"), shown("u2", {"type": "image"})],
@@ -76,11 +75,10 @@ async def test_an_import_in_their_shape() -> None:
         assert [url.partition(",")[2] for url in pictures(door.speaker.prompts[-1])] == data
 
 
-# -- HTTP (1.9b) -----------------------------------------------------------------
+# -- HTTP -------------------------------------------------------------------------
 
 
-async def test_their_routes() -> None:
-    """GET, PUT, DELETE of a session."""
+async def test_session_routes_get_put_and_delete() -> None:
     async with opened() as door:
         assert (await door("GET", "/v1/sessions/s")).status == 404
         assert (await door("PUT", "/v1/sessions/s", {"messages": messages("u1 a1")})).status == 200
@@ -93,8 +91,8 @@ async def test_their_routes() -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_session_is_named_in_the_answer(stream: bool) -> None:
-    """In the body, of a stream in the final chunk only; an id that was made can be used again."""
+async def test_answer_contains_the_session_id(stream: bool) -> None:
+    """In the body, and in a stream only in the final chunk; a generated id can be used again."""
     async with opened() as door:
         answer = good(await door.chat(messages("u1"), stream=stream))
         named = answer.last["session_id"]
@@ -106,14 +104,14 @@ async def test_the_session_is_named_in_the_answer(stream: bool) -> None:
         assert await live(door, named) == "u1 r u2 r"
 
 
-# -- fork (1.9b) -------------------------------------------------------------------
+# -- fork ---------------------------------------------------------------------------
 
 FORKED = {"one turn": (0, "u1 tc1 t1 a1"), "two turns": (1, "u1 tc1 t1 a1 u2 a2"), "all": (None, "u1 tc1 t1 a1 u2 a2")}
 
 
 @pytest.mark.parametrize("how", FORKED)
-async def test_a_fork(how: str) -> None:
-    """Whole turns; an edit of the fork leaves the source alone."""
+async def test_fork_copies_whole_turns(how: str) -> None:
+    """An edit of the fork does not change the source."""
     at_turn, wanted = FORKED[how]
     async with opened() as door:
         await stored(door, "u1 tc1 t1 a1 u2 a2")
@@ -126,26 +124,25 @@ async def test_a_fork(how: str) -> None:
 
 
 @pytest.mark.parametrize("at_turn", [-1, 8])
-async def test_a_fork_at_a_turn_that_is_not_there(at_turn: int) -> None:
-    """Refused: neither all nor nothing is what was asked for."""
+async def test_fork_at_a_missing_turn_is_rejected(at_turn: int) -> None:
     async with opened() as door:
         await stored(door, "u1 a1 u2 a2")
         assert (await door("POST", "/v1/sessions/s/fork", {"at_turn": at_turn, "id": "f"})).status == 400
         assert (await door("GET", "/v1/sessions/f")).status == 404
 
 
-async def test_a_fork_of_nothing() -> None:
+async def test_fork_of_a_missing_session_is_not_found() -> None:
     async with opened() as door:
         assert (await door("POST", "/v1/sessions/none/fork", {})).status == 404
 
 
-# -- store (1.9b) -----------------------------------------------------------------
+# -- store --------------------------------------------------------------------------
 
 CAP, TTL = 128, 1_800_000
 
 
 class Seconds:
-    """A clock that stands where a test puts it."""
+    """A clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 10**12
@@ -157,61 +154,59 @@ class Seconds:
         self.now = 10**12 + seconds * 1000
 
 
-async def names(door: Door) -> set[str]:
-    """Sessions that are there."""
+async def active_names(door: Door) -> set[str]:
+    """Sweep and return the ids of active sessions."""
     await door.hf.sweep()
     page = await door.hf.sessions(limit=1000)
     return {session.id for session in page.sessions if session.status == "active"}
 
 
 @asynccontextmanager
-async def theirs() -> AsyncIterator[tuple[Door, Seconds]]:
-    """Their sizes, and a clock."""
+async def open_with_cap() -> AsyncIterator[tuple[Door, Seconds]]:
+    """Open a gateway with the limits of mistral.rs, and its clock."""
     clock = Seconds()
     async with opened(life=LifeSettings.of("mistralrs"), clock=clock) as door:
         yield door, clock
 
 
-async def full(door: Door, clock: Seconds) -> None:
-    """s0 to s127, a second apart."""
+async def fill(door: Door, clock: Seconds) -> None:
+    """Store s0 to s127, one second apart."""
     for at in range(CAP):
         clock.at(at)
         await stored(door, "u1 a1", f"s{at}")
 
 
-async def test_one_more_than_there_may_be() -> None:
-    """The one that was not used for the longest goes."""
-    async with theirs() as (door, clock):
-        await full(door, clock)
+async def test_least_recently_used_session_is_evicted_at_the_cap() -> None:
+    async with open_with_cap() as (door, clock):
+        await fill(door, clock)
         clock.at(200)
         await stored(door, "u1 a1", "new")
-        assert await names(door) == {f"s{at}" for at in range(1, CAP)} | {"new"}
+        assert await active_names(door) == {f"s{at}" for at in range(1, CAP)} | {"new"}
 
 
-async def test_one_that_was_used_stays() -> None:
-    """A working set for a call is use; an export, a list and a look are not (section 8)."""
-    async with theirs() as (door, clock):
-        await full(door, clock)
+async def test_used_session_is_not_evicted() -> None:
+    """Building a context counts as use; export, list and read do not."""
+    async with open_with_cap() as (door, clock):
+        await fill(door, clock)
         clock.at(300)
         await (await door.hf.session("s0")).context()
         for path in ("/v1/sessions/s1", "/v1/sessions", "/v1/sessions/s1/messages"):
             good(await door("GET", path))
         await stored(door, "u1 a1", "new")
-        assert await names(door) == {f"s{at}" for at in range(CAP) if at != 1} | {"new"}
+        assert await active_names(door) == {f"s{at}" for at in range(CAP) if at != 1} | {"new"}
 
 
-async def test_saving_what_is_there_evicts_nobody() -> None:
-    """At the cap."""
-    async with theirs() as (door, clock):
-        await full(door, clock)
+async def test_append_to_an_existing_session_evicts_none() -> None:
+    async with open_with_cap() as (door, clock):
+        await fill(door, clock)
         clock.at(200)
         await (await door.hf.session("s127")).append(messages("u2"))
-        assert await names(door) == {f"s{at}" for at in range(CAP)}
+        assert await active_names(door) == {f"s{at}" for at in range(CAP)}
 
 
-async def test_idle_for_as_long_as_it_may_be() -> None:
-    """Alive while it was idle for less; then it is gone, whether or not anybody saved anything."""
-    async with theirs() as (door, clock):
+async def test_session_expires_after_its_idle_time() -> None:
+    """Whether or not another session is written."""
+    async with open_with_cap() as (door, clock):
         clock.at(0)
         await stored(door, "u1 a1", "a")
         clock.at(TTL // 1000 - 1)
@@ -220,21 +215,20 @@ async def test_idle_for_as_long_as_it_may_be() -> None:
         clock.at(TTL // 1000)
         assert (await door("GET", "/v1/sessions/a")).status == 404
         assert (await door("GET", "/v1/sessions/b")).status == 200
-        assert await names(door) == {"b"}
+        assert await active_names(door) == {"b"}
 
 
-async def test_one_that_has_expired_is_not_recognised() -> None:
-    """In memory it is gone: what continues it is a new session."""
-    async with theirs() as (door, clock):
+async def test_expired_session_is_not_matched() -> None:
+    """A request that continues it starts a new session."""
+    async with open_with_cap() as (door, clock):
         clock.at(0)
         await stored(door, "u1 a1", "A")
         clock.at(TTL // 1000)
         assert good(await door.chat(messages("u1 a1 u2"))).session["reconciled"] == "new"
 
 
-async def test_deleting_twice() -> None:
-    """The second time there is nothing."""
-    async with theirs() as (door, _):
+async def test_deleting_twice_reports_false_the_second_time() -> None:
+    async with open_with_cap() as (door, _):
         await stored(door, "u1 a1")
         ref = SessionRef("default", "s")
         assert [await door.hf.delete(ref), await door.hf.delete(ref)] == [True, False]

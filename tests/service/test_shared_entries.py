@@ -1,4 +1,4 @@
-"""Messages that a session and its forks share: found once, kept when the parent goes, erased everywhere."""
+"""Messages shared by a session and its forks: found once, kept when the parent is deleted, erased everywhere."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ async def texts(handle: SessionHandle) -> list[str]:
     return [entry.message.text for entry in await handle.entries()]
 
 
-async def fork_of(at: Talks, name: str, new: str, at_turn: int | None = None) -> SessionHandle:
+async def make_fork(at: Talks, name: str, new: str, at_turn: int | None = None) -> SessionHandle:
     fork = await at.hf.fork(at.ref(name), at_turn=at_turn, id=new)
     await at.settled()
     return fork
 
 
-# -- which entry is which --------------------------------------------------------
+# -- origins of entries -------------------------------------------------------------
 
 
-def test_ranges_say_where_each_entry_was_written_first() -> None:
-    """A fork of a fork keeps the first origin, also where its parents had edits in between."""
+def test_origin_ranges_name_where_each_entry_was_first_written() -> None:
+    """A fork of a fork keeps the first origin, even if its parents were edited in between."""
     parent = (Origin(0, "p", 0),)
     child = copy_origins(parent, [0, 1, 4, 5], "c")
     assert child == (Origin(0, "p", 0), Origin(2, "p", 4), Origin(4, "c", 4))
@@ -59,23 +59,23 @@ def test_ranges_say_where_each_entry_was_written_first() -> None:
     assert copy_origins(parent, [0, 1], "p") == parent
 
 
-# -- found once ------------------------------------------------------------------
+# -- search results ------------------------------------------------------------------
 
 
-async def test_a_message_that_forks_share_is_found_once() -> None:
-    """However many forks there are, also on later pages and by session; what each says of its own is found as before."""
+async def test_message_shared_by_forks_is_found_once() -> None:
+    """With any number of forks, on later pages and by session; each session's own messages are still found."""
     async with open_talks() as at:
         await at.add_messages(
             "one", "the kelp harvest is in May", "Noted, kelp in May.", "the kelp price is five", "Noted, five."
         )
         for name in ("two", "three", "four"):
-            await fork_of(at, "one", name, at_turn=0)
+            await make_fork(at, "one", name, at_turn=0)
         await at.add_messages("two", "kelp soup from the second fork", "Fine.")
         await at.add_messages("other", "the kelp harvest is in May", "Noted, kelp in May.")
         found = await at.found("kelp harvest May", limit=20)
         shared = [one for one in found if one.split("#")[0] in ("one", "two", "three", "four") and one.endswith("#0")]
         assert len(shared) == 1
-        assert "other#0" in found  # the same words, said in another conversation
+        assert "other#0" in found  # the same words in another conversation
         assert any(one == "two#2" for one in found)
         pages: list[str] = []
         after = None
@@ -91,11 +91,11 @@ async def test_a_message_that_forks_share_is_found_once() -> None:
         assert not {"three", "four"} & {one.split("#")[0] for one in sessions}
 
 
-async def test_what_a_conversation_has_itself_is_not_recalled_from_its_fork() -> None:
-    """The recalled block and the search tool leave out what the prompt has, whichever session it is found in."""
+async def test_message_in_the_prompt_is_not_recalled_from_a_fork() -> None:
+    """The recalled block and the search tool exclude what the prompt has, whichever session it is found in."""
     async with open_talks() as at:
         await at.add_messages("one", "the gate code is kelp-4711", "Noted.")
-        await fork_of(at, "one", "two")
+        await make_fork(at, "one", "two")
         agent = await at.hf.session("two", user_id="ada", agent="finder")
         await agent.send("what is the gate code?")
         assert str(at.model.prompts[-1]).count("kelp-4711") == 1
@@ -105,11 +105,11 @@ async def test_what_a_conversation_has_itself_is_not_recalled_from_its_fork() ->
         assert str(at.model.prompts[-1]).count("kelp-4711") == 1
 
 
-async def test_a_message_that_is_left_out_is_left_out_in_every_session_that_shares_it() -> None:
-    """So that copies of what a prompt has take no place of what it has not."""
+async def test_excluded_message_is_excluded_in_every_session_that_shares_it() -> None:
+    """Copies of prompt text therefore do not displace other results."""
     async with open_talks() as at:
         await at.add_messages("one", "the gate code is kelp-4711", "Noted.")
-        await fork_of(at, "one", "two")
+        await make_fork(at, "one", "two")
         await at.add_messages("two", "the gate code of the shed is moss", "Noted.")
         found = partial(search_conversations, at.hf.engine, "ada", "gate code")
         assert [hit.id for hit in (await found(SearchOptions(not_session="two"))).hits] == []
@@ -117,26 +117,27 @@ async def test_a_message_that_is_left_out_is_left_out_in_every_session_that_shar
         assert {hit.id for hit in others.hits} == {"two#2", "two#3"}
 
 
-async def test_a_shared_message_is_found_when_its_first_session_is_gone() -> None:
-    """Copies outlive the parent."""
+async def test_shared_message_is_found_after_its_first_session_is_deleted() -> None:
     async with open_talks() as at:
         await at.add_messages("one", "the kelp harvest is in May", "Noted.")
-        fork = await fork_of(at, "one", "two")
+        fork = await make_fork(at, "one", "two")
         assert await at.hf.delete(at.ref("one"))
         await at.settled()
         assert await at.found("kelp harvest") == ["two#0", "two#1"]
         assert await texts(fork) == ["the kelp harvest is in May", "Noted."]
-        grandchild = await fork_of(at, "two", "three")
+        grandchild = await make_fork(at, "two", "three")
         await at.hf.erase(at.ref("two"), 0)
         assert (await texts(grandchild))[0] == "[erased]"
 
 
-# -- erased everywhere -----------------------------------------------------------
+# -- erasure -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("named", ["one", "two", "three"])
-async def test_an_erased_message_is_erased_in_every_session_that_shares_it(named: str) -> None:
-    """Whichever is named: text, index, media, views and compactions; retired copies too. What only sounds alike stays."""
+async def test_erased_message_is_erased_in_every_session_that_shares_it(named: str) -> None:
+    """Whichever copy is named: text, index, media, views, compactions and retired copies. Merely similar messages
+    stay.
+    """
     async with open_talks() as at:
         hf = at.hf
         one = await hf.session("one", user_id="ada")
@@ -144,13 +145,13 @@ async def test_an_erased_message_is_erased_in_every_session_that_shares_it(named
         content = [{"type": "text", "text": SECRET}, image]
         await one.append([{"role": "user", "content": content}, {"role": "assistant", "content": "Noted."}])
         await at.add_messages("other", SECRET)
-        await fork_of(at, "one", "two")
-        three = await fork_of(at, "two", "three")
+        await make_fork(at, "one", "two")
+        three = await make_fork(at, "two", "three")
         await three.rewind(0)
         await hf.store.append(three.ref, Append(retire_from=0, timestamp=hf.clock()))
         for name in ("one", "two"):
             ref = at.ref(name)
-            laid = summary_of(f"The user said: {SECRET}", hf.clock())
+            laid = make_summary(f"The user said: {SECRET}", hf.clock())
             await hf.store.append(ref, Append(timestamp=hf.clock(), compactions=[laid]))
             await hf.store.append(ref, Append(timestamp=hf.clock(), views={"v": SavedView(0, SECRET.encode())}))
         done = await erase_everywhere(hf.engine, at.ref(named), 0)
@@ -168,8 +169,8 @@ async def test_an_erased_message_is_erased_in_every_session_that_shares_it(named
         assert await at.found("card kelp", limit=20) == ["other#0"]
 
 
-def summary_of(text: str, now: int) -> NewCompaction:
-    """A summary of the first two entries, about to be laid."""
+def make_summary(text: str, now: int) -> NewCompaction:
+    """Return a new summary of the first two entries."""
     return NewCompaction(
         view="v",
         first=0,
@@ -184,11 +185,11 @@ def summary_of(text: str, now: int) -> NewCompaction:
     )
 
 
-async def test_what_came_after_a_fork_is_each_sessions_own() -> None:
-    """Erasing it leaves the other session alone, also at the same place with the same words."""
+async def test_messages_after_a_fork_are_not_shared() -> None:
+    """Erasing one leaves the other session alone, even at the same position with the same words."""
     async with open_talks() as at:
         await at.add_messages("one", "shared", "ok")
-        await fork_of(at, "one", "two")
+        await make_fork(at, "one", "two")
         await at.add_messages("one", "the same words", "ok")
         await at.add_messages("two", "the same words", "ok")
         done = await erase_everywhere(at.hf.engine, at.ref("two"), 2)
@@ -196,23 +197,23 @@ async def test_what_came_after_a_fork_is_each_sessions_own() -> None:
         assert (await texts(await at.hf.session("one", user_id="ada")))[2] == "the same words"
 
 
-async def test_places_that_edits_moved_are_found() -> None:
-    """A fork of an edited log has other places than its parent, and a fork of that one too."""
+async def test_copies_at_positions_moved_by_edits_are_found() -> None:
+    """A fork of an edited log has other positions than its parent, and so has its own fork."""
     async with open_talks() as at:
         await at.add_messages("one", "first", "ok", "wrong", "ok")
         one = await at.hf.session("one", user_id="ada")
         await one.rewind(0)
         await at.add_messages("one", SECRET, "ok")
-        await fork_of(at, "one", "two")
-        await fork_of(at, "two", "three")
+        await make_fork(at, "one", "two")
+        await make_fork(at, "two", "three")
         done = await erase_everywhere(at.hf.engine, at.ref("two"), 2)
         assert sorted(done.copies) == [("one", 4), ("three", 2)]
         for name in ("one", "two", "three"):
             assert SECRET not in str(await at.hf.export(at.ref(name), retired=True))
 
 
-async def test_a_matching_fork_shares_too() -> None:
-    """It takes no pins, and its entries are found once and erased with the parent's."""
+async def test_matching_fork_shares_entries_too() -> None:
+    """It copies no pins, and its entries are found once and erased with the parent's."""
     async with open_talks() as at:
         await at.add_messages("one", "the kelp harvest is in May", "Noted.", "later", "ok")
         parent = await at.hf.store.get(at.ref("one"))
@@ -224,11 +225,11 @@ async def test_a_matching_fork_shares_too() -> None:
 
 
 async def test_an_erasure_that_failed_is_finished_by_repeating_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message that is named goes last: as long as it is there, copies may be."""
+    """The named message is erased last: while it exists, copies may exist."""
     async with open_talks() as at:
         await at.add_messages("one", SECRET, "ok")
         for name in ("two", "three"):
-            await fork_of(at, "one", name)
+            await make_fork(at, "one", name)
         store, erased = at.hf.engine.store, list[str]()
         erase = store.erase
 
@@ -249,11 +250,11 @@ async def test_an_erasure_that_failed_is_finished_by_repeating_it(monkeypatch: p
             assert (await texts(await at.hf.session(name, user_id="ada")))[0] == "[erased]"
 
 
-async def test_a_message_that_is_not_there_erases_nothing() -> None:
-    """Nor in forks, whatever they have at that place."""
+async def test_missing_message_erases_nothing() -> None:
+    """Neither in forks, whatever they have at that position."""
     async with open_talks() as at:
         await at.add_messages("one", "shared", "ok")
-        await fork_of(at, "one", "two")
+        await make_fork(at, "one", "two")
         await at.add_messages("two", "own", "ok")
         with pytest.raises(EntryNotFound):
             await at.hf.erase(at.ref("one"), 2)
@@ -262,23 +263,22 @@ async def test_a_message_that_is_not_there_erases_nothing() -> None:
         assert await texts(await at.hf.session("two", user_id="ada")) == ["shared", "ok", "own", "ok"]
 
 
-async def test_another_users_messages_are_never_touched() -> None:
-    """A session that moved to another user is that user's; ids and words may be the same."""
+async def test_messages_of_other_users_are_never_erased() -> None:
+    """A session that moved to another user belongs to that user; ids and words may be the same."""
     async with open_talks() as at:
         await at.add_messages("one", SECRET, "ok")
         await at.add_messages("one", SECRET, "ok", user="bob")
-        await fork_of(at, "one", "two")
+        await make_fork(at, "one", "two")
         await at.hf.move(at.ref("two"), user_id="bob", id="three")
         await at.hf.erase(at.ref("one"), 0)
         for name in ("one", "three"):
             assert (await texts(await at.hf.session(name, user_id="bob")))[0] == SECRET
 
 
-async def test_memories_made_from_a_copy_alone_go_as_well() -> None:
-    """As they do for the message that is named."""
+async def test_memories_from_a_copy_alone_are_deleted_too() -> None:
     async with open_talks() as at:
         await at.add_messages("one", SECRET, "ok")
-        await fork_of(at, "one", "two")
+        await make_fork(at, "one", "two")
         source = MemorySource(session_id="two", user_id="ada", seqs=(0,))
         await at.hf.memories.remember("The card is kelp-4711.", user_id="ada", sources=[source])
         await at.hf.erase(at.ref("one"), 0)
@@ -288,8 +288,8 @@ async def test_memories_made_from_a_copy_alone_go_as_well() -> None:
 # -- races ------------------------------------------------------------------------
 
 
-async def meanwhile(monkeypatch: pytest.MonkeyPatch, at: Talks, act: Callable[[], Awaitable[Any]]) -> None:
-    """Have something happen, once, after a fork has read the messages and before it has written them."""
+async def act_during_fork(monkeypatch: pytest.MonkeyPatch, at: Talks, act: Callable[[], Awaitable[Any]]) -> None:
+    """Run `act` once, after a fork has read the messages and before it writes them."""
     replace, acts = at.hf.engine.store.replace, [act]
 
     async def write(*args: Any, **more: Any) -> Any:
@@ -300,12 +300,12 @@ async def meanwhile(monkeypatch: pytest.MonkeyPatch, at: Talks, act: Callable[[]
     monkeypatch.setattr(at.hf.engine.store, "replace", write, raising=False)
 
 
-async def test_a_fork_does_not_bring_back_what_is_erased_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An explicit one is made again; a request's is refused, and nothing of it stays."""
+async def test_fork_does_not_restore_a_message_erased_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An explicit fork is made again; one for a request is rejected and leaves nothing."""
     async with open_talks() as at:
         await at.add_messages("one", SECRET, "ok", "more", "ok")
         parent = await at.hf.store.get(at.ref("one"))
-        await meanwhile(monkeypatch, at, lambda: at.hf.erase(at.ref("one"), 0))
+        await act_during_fork(monkeypatch, at, lambda: at.hf.erase(at.ref("one"), 0))
         fork = await at.hf.fork(at.ref("one"), id="two")
         assert await texts(fork) == ["[erased]", "ok", "more", "ok"]
         monkeypatch.undo()
@@ -315,19 +315,18 @@ async def test_a_fork_does_not_bring_back_what_is_erased_meanwhile(monkeypatch: 
             await at.hf.store.get(at.ref("three"))
 
 
-async def test_a_fork_of_a_session_that_is_deleted_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Deleting a session takes nothing from its forks."""
+async def test_fork_of_a_session_deleted_meanwhile_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_talks() as at:
         await at.add_messages("one", "hello", "ok")
         fork = await at.hf.fork(at.ref("one"), id="two")
-        await meanwhile(monkeypatch, at, lambda: at.hf.delete(at.ref("two")))
+        await act_during_fork(monkeypatch, at, lambda: at.hf.delete(at.ref("two")))
         assert await texts(await at.hf.fork(fork.ref, id="three")) == ["hello", "ok"]
         await at.hf.erase(at.ref("one"), 0)
         assert {one.id for one in (await at.hf.sessions()).sessions} == {"one", "three"}
         assert await texts(await at.hf.session("three", user_id="ada")) == ["[erased]", "ok"]
 
 
-async def test_copies_made_while_their_message_is_erased_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_copies_made_during_an_erasure_are_erased(monkeypatch: pytest.MonkeyPatch) -> None:
     """Many forks and an erasure at once leave no copy of the text."""
     async with open_talks() as at:
         await at.add_messages("one", SECRET, "ok")
@@ -337,8 +336,8 @@ async def test_copies_made_while_their_message_is_erased_are_erased(monkeypatch:
             assert SECRET not in str(await at.hf.export(session.ref, retired=True))
 
 
-async def test_a_copy_made_just_before_its_message_is_erased_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Copies are looked for again when the message that was named is gone."""
+async def test_copy_made_just_before_an_erasure_is_erased(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copies are searched again after the named message is erased."""
     async with open_talks() as at:
         await at.add_messages("one", SECRET, "ok")
         store, erase = at.hf.engine.store, at.hf.engine.store.erase
@@ -354,20 +353,20 @@ async def test_a_copy_made_just_before_its_message_is_erased_is_erased(monkeypat
         assert SECRET not in str(await at.hf.export(at.ref("two"), retired=True))
 
 
-# -- sessions that travel ----------------------------------------------------------
+# -- import, export and move -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("retired", [True, False])
-async def test_exports_and_imports_keep_what_is_shared(retired: bool) -> None:
-    """Forks, imported elsewhere, share there what they shared here."""
+async def test_exports_and_imports_keep_shared_entries(retired: bool) -> None:
+    """Forks that are imported elsewhere share the same entries there."""
     async with open_talks() as at, holdfast.open("sqlite://:memory:") as other:
         await at.add_messages("one", "wrong", "ok")
         await at.hf.store.append(at.ref("one"), Append(retire_from=0, timestamp=at.hf.clock()))
         await at.add_messages("one", SECRET, "ok")
-        await fork_of(at, "one", "two")
+        await make_fork(at, "one", "two")
         await at.hf.store.append(at.ref("two"), Append(retire_from=1, timestamp=at.hf.clock()))
         await at.add_messages("two", ("assistant", "another reply"))
-        await fork_of(at, "two", "three")
+        await make_fork(at, "two", "three")
         assert "origins" not in await at.hf.export(at.ref("one"), retired=retired)
         for name in ("two", "three"):
             export = await at.hf.export(at.ref(name), retired=retired)
@@ -381,8 +380,8 @@ async def test_exports_and_imports_keep_what_is_shared(retired: bool) -> None:
             assert text not in str(await other.export(at.ref("three"), retired=True))
 
 
-async def test_a_session_that_shares_nothing_has_no_origins_in_its_export() -> None:
-    """And an import says what is wrong with those of another program."""
+async def test_session_without_shared_entries_exports_no_origins() -> None:
+    """Import rejects invalid origins."""
     async with open_talks() as at:
         await at.add_messages("one", "hello", "ok")
         export = await at.hf.export(at.ref("one"))
@@ -393,11 +392,11 @@ async def test_a_session_that_shares_nothing_has_no_origins_in_its_export() -> N
             assert refused.value.param == "origins"
 
 
-async def test_a_moved_session_still_shares() -> None:
-    """Under its new id, parent and fork alike."""
+async def test_moved_session_still_shares_entries() -> None:
+    """Parent and fork, under their new ids."""
     async with open_talks() as at:
         await at.add_messages("one", SECRET, "ok")
-        await fork_of(at, "one", "two")
+        await make_fork(at, "one", "two")
         await at.hf.move(at.ref("one"), id="moved")
         await at.hf.move(at.ref("two"), id="fork")
         await at.settled()

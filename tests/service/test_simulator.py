@@ -1,8 +1,7 @@
-"""Thousands of conversations by clients that do what clients do, each request checked against the rules of docs/reconcile.md.
-
-What is checked of every request: it came to the session that the rules say, or to a new one; the live path is what was said, with
-its tool messages; no other session of anybody has changed; nothing is lost; the prompt is legal and is the live path; and the
-answer says what became of it. `make test-thorough` takes thousands of conversations, `make test` a hundred.
+"""Thousands of conversations by simulated clients, with each request checked against the rules of docs/reconcile.md:
+it reached the right session or a new one; the live path is the conversation with its tool messages; no other
+session changed; nothing is lost; the prompt is legal and equals the live path; and the answer reports the outcome.
+`make test-thorough` runs thousands of conversations, `make test` a hundred.
 """
 
 from __future__ import annotations
@@ -39,8 +38,8 @@ GOES_BACK: list[Step] = [
 """Ends with a request that goes back to a retired branch, so only its repetition is equal to the whole log."""
 
 
-def reply_to(person: Person, ask: Ask, chance: Random) -> dict[str, object] | str:
-    """The model's next words: to the common opening the common reply, else words of their own or calls."""
+def make_reply(person: Person, ask: Ask, chance: Random) -> dict[str, object] | str:
+    """Return the model's next reply: the common one to the common opening, else own words or calls."""
     if [text(one) for one in ask.sent] == [OPENINGS[0]]:
         return OPENINGS[1]
     word = f"re {person.word()} and more"
@@ -61,15 +60,15 @@ def reply_to(person: Person, ask: Ask, chance: Random) -> dict[str, object] | st
 
 
 async def play(there: World, people: list[Person], steps: list[Step], *, twice: bool) -> None:
-    """One step after the other; a client that cannot do what it is to do goes on as usual."""
+    """Run the steps; a client that cannot do a step sends a normal message instead."""
     for at, (who, name, seed) in enumerate(steps):
         person, chance = people[who], Random(seed)
         ask = BEHAVIOURS[name](person, chance) or resend_all(person, chance)
-        # Which of two sessions with the same words a second try means, only their names could say.
+        # Of two sessions with the same words, only a session id could tell which one a retry means.
         clear = ask.named or len(there.logs.get(person.owner, ())) < 2
         ask.key = f"{person.name}-{at}" if twice and clear and chance.random() < 0.5 else None
         note(f"{name}: {person.name} of {person.owner}")
-        reply = reply_to(person, ask, chance)
+        reply = make_reply(person, ask, chance)
         answer = await there.ask(person, ask, reply)
         if ask.key is not None:
             await there.again(person, ask, answer, reply)
@@ -77,7 +76,7 @@ async def play(there: World, people: list[Person], steps: list[Step], *, twice: 
 
 
 def run(people: list[Person], steps: list[Step], *, twice: bool = False) -> None:
-    """Play in an event loop and a world of its own; with `twice` many requests come once more, with the same key."""
+    """Run in a new event loop and a new world; with `twice`, many requests are repeated with the same key."""
 
     async def playing() -> None:
         async with world() as there:
@@ -87,30 +86,32 @@ def run(people: list[Person], steps: list[Step], *, twice: bool = False) -> None
 
 
 def clients(name: str) -> list[Person]:
-    """A client for each owner; each other one shows no images but the newest."""
+    """Return a client for each owner; every other one resends no images but the newest."""
     return [Person(owner=owner, name=name.format(at), drops=at % 2 == 1) for at, owner in enumerate(OWNERS)]
 
 
 @given(steps)
-def test_every_request_comes_to_its_own(steps: list[Step]) -> None:
-    """Clients of one user, of two and of two tenants, in turns; each has words of its own but for the opening."""
+def test_every_request_reaches_its_own_session(steps: list[Step]) -> None:
+    """Clients of one user, two users and two tenants, alternating; all words differ except the opening."""
     run(clients("p{}"), steps)
 
 
 @given(steps)
-def test_everybody_says_the_same(steps: list[Step]) -> None:
-    """The same, where all clients use the same words, and the model answers them alike."""
+def test_requests_with_equal_words_reach_their_own_session(steps: list[Step]) -> None:
+    """All clients use the same words, and the model gives all the same answers."""
     run(clients("x"), steps)
 
 
 @given(alone)
-def test_a_long_conversation(steps: list[Step]) -> None:
+def test_long_conversation_stays_in_one_session(steps: list[Step]) -> None:
     """One client that changes its habits with every request."""
     run(clients("x")[:1], steps)
 
 
 @given(steps)
 @example(GOES_BACK)
-def test_a_request_that_comes_twice(steps: list[Step]) -> None:
-    """With the same `Idempotency-Key`: the same answer, and nothing is written or asked again; where the first broke, it goes on."""
+def test_repeated_request_returns_the_same_answer(steps: list[Step]) -> None:
+    """With the same `Idempotency-Key` nothing is written or generated again; if the first attempt failed, the retry
+    continues it.
+    """
     run(clients("p{}"), steps, twice=True)

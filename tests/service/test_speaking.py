@@ -1,4 +1,4 @@
-"""Speaking and greeting: what a session says that no turn of its model made, and what is in the log then."""
+"""Speaking and greeting: messages that no model turn generated, and the resulting log."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from tests.stores.servers import place
 # -- speaking ------------------------------------------------------------------
 
 
-async def test_a_speech_is_a_turn_of_its_own() -> None:
-    """Recorded with where it came from; the user's next message opens another one."""
+async def test_speech_is_a_separate_turn() -> None:
+    """Its source is recorded; the user's next message opens another turn."""
     async with open_session(user("a"), said("A")) as session:
         done = await session.speak("Are you still there?")
         assert done.entry is not None
@@ -42,15 +42,15 @@ async def test_a_speech_is_a_turn_of_its_own() -> None:
         assert (await session.history())[-1]["metadata"] == {"source": "command"}
 
 
-async def test_the_first_word_of_a_session() -> None:
+async def test_speech_can_be_the_first_message_of_a_session() -> None:
     async with open_session() as session:
         await session.speak("Hello.")
         await session.append([user("a")])
         assert await describe_log(session) == [(0, "assistant", "Hello."), (1, "user", "a")]
 
 
-async def test_what_becomes_of_a_turn_that_runs() -> None:
-    """INTERRUPT ends it, APPEND waits for it, IGNORE says nothing."""
+async def test_priority_decides_what_happens_to_a_running_turn() -> None:
+    """INTERRUPT stops it, APPEND waits for it, IGNORE drops the speech."""
     async with open_stage(MEMORY) as ([hf], stage):
         session = hf.handle(await hf.store.get(REF))
         running = await start_turn(hf, stage, "a")
@@ -74,7 +74,7 @@ async def test_what_becomes_of_a_turn_that_runs() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
-async def test_a_turn_of_another_server_counts(kind: str, tmp_path: Any) -> None:
+async def test_running_turn_of_another_server_counts(kind: str, tmp_path: Any) -> None:
     with place(kind, tmp_path) as url:
         async with open_stage(url, openings=2) as ([one, two], stage):
             retry_at_once(one, two)
@@ -88,7 +88,7 @@ async def test_a_turn_of_another_server_counts(kind: str, tmp_path: Any) -> None
             assert await log(two) == ["a", "re: a", "y"]
 
 
-async def test_waiting_has_an_end() -> None:
+async def test_waiting_speech_times_out() -> None:
     async with open_stage(MEMORY, queue_timeout=0.001) as ([hf], stage):
         session = hf.handle(await hf.store.get(REF))
         running = await start_turn(hf, stage, "a")
@@ -99,8 +99,8 @@ async def test_waiting_has_an_end() -> None:
         assert await log(hf) == ["a", "re: a"]
 
 
-async def test_calls_that_wait_for_their_results_come_first() -> None:
-    """APPEND is refused, IGNORE says nothing, INTERRUPT drops them."""
+async def test_priority_decides_what_happens_to_open_calls() -> None:
+    """APPEND is rejected, IGNORE drops the speech, INTERRUPT drops the calls."""
     async with open_session(user("a"), calls("Let me look.")) as session:
         with pytest.raises(CallsOpen):
             await session.speak("x", priority="APPEND")
@@ -130,7 +130,7 @@ async def test_calls_that_wait_for_their_results_come_first() -> None:
         ({"source": "silence"}, "text"),
     ],
 )
-async def test_what_cannot_be_said(given_: dict[str, Any], param: str) -> None:
+async def test_invalid_speech_is_rejected(given_: dict[str, Any], param: str) -> None:
     async with open_session() as session:
         with pytest.raises(InvalidRequest) as refused:
             await session.speak(**given_)
@@ -138,8 +138,8 @@ async def test_what_cannot_be_said(given_: dict[str, Any], param: str) -> None:
         assert (await session.info()).messages == 0
 
 
-def test_a_speech_has_a_size() -> None:
-    """In bytes, and the error has the number."""
+def test_speech_size_is_limited() -> None:
+    """In bytes; the error states the limit."""
     Speech(text="ü" * 256).check_size(512)
     with pytest.raises(TooLarge, match=r"514 bytes; gateway\.max_speech is 512"):
         Speech(text="ü" * 257).check_size(512)
@@ -158,8 +158,8 @@ async def with_bot(url: str = MEMORY, **settings: Any) -> AsyncIterator[Holdfast
         yield hf
 
 
-async def test_a_session_begins_with_its_agents_greeting() -> None:
-    """Made by `session` or `create`; the user's first message is turn 1. One that is there already is not greeted again."""
+async def test_session_begins_with_the_greeting_of_its_agent() -> None:
+    """Created by `session` or `create`; the user's first message is turn 1. An existing session is not greeted again."""
     async with with_bot() as hf:
         for made in (await hf.session("a", agent="bot"), hf.handle(await hf.create("b", agent="bot"))):
             (record,) = await made.history()
@@ -181,8 +181,8 @@ async def test_a_session_begins_with_its_agents_greeting() -> None:
             assert await (await hf.session(agent=agent)).history() == []
 
 
-async def test_the_agents_own_words() -> None:
-    """Said by their source, and recorded so."""
+async def test_configured_messages_are_spoken_by_source() -> None:
+    """The source is recorded."""
     async with with_bot() as hf:
         session = await hf.session("a", agent="bot")
         await session.speak(source="silence")
@@ -200,8 +200,8 @@ async def test_the_agents_own_words() -> None:
             await mute.speak(source="silence")
 
 
-async def test_a_client_that_never_saw_the_greeting_goes_on() -> None:
-    """With its whole history, which begins with the user."""
+async def test_client_that_never_saw_the_greeting_continues_the_session() -> None:
+    """It sends its whole history, which begins with the user."""
     async with with_bot() as hf:
         session = await hf.session("a", agent="bot")
         async with session.turn([user("hi")]) as turn:
@@ -216,7 +216,7 @@ async def test_a_client_that_never_saw_the_greeting_goes_on() -> None:
         assert texts == [BOT.greeting, "hi", "Hello.", "more", "More.", "x"]
 
 
-async def test_a_greeting_may_be_interrupted() -> None:
+async def test_greeting_can_be_interrupted() -> None:
     async with with_bot() as hf:
         session = await hf.session("a", agent="bot")
         await session.interrupt("How can I")
@@ -226,8 +226,7 @@ async def test_a_greeting_may_be_interrupted() -> None:
         assert record["metadata"]["original"] == BOT.greeting
 
 
-async def test_a_greeted_session_counts_and_ends_as_any_other() -> None:
-    """Among those that may be active, and in memory it expires."""
+async def test_greeted_session_counts_and_expires_like_any_other() -> None:
     now = [NOW]
     roster = Roster(agents={"bot": BOT})
     async with holdfast.open(MEMORY, roster=roster, clock=lambda: now[0], session_ttl=10, max_sessions=2) as hf:

@@ -1,4 +1,4 @@
-"""State in the library: handles over all scopes and over one, the mapping of a turn, and what a process remembers."""
+"""State in the library: handles for all scopes and for one, the mapping of a turn, and the cache of a process."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ async def session_of(hf: holdfast.Holdfast, name: str = "s", user_id: str = USER
 # -- handles -----------------------------------------------------------------
 
 
-async def test_a_session_has_the_state_of_all_scopes() -> None:
-    """By keys with their prefixes; each goes to its scope, and what several sessions share all of them have."""
+async def test_session_has_the_state_of_all_scopes() -> None:
+    """Key prefixes select the scope; sessions share the user and app scopes."""
     async with opened() as hf:
         one, two, other = await session_of(hf), await session_of(hf, "t"), await session_of(hf, user_id="bob")
         await one.state.update({"topic": "x", "user:theme": "dark", "app:version": "2"})
@@ -57,8 +57,8 @@ async def test_a_session_has_the_state_of_all_scopes() -> None:
 
 
 @pytest.mark.parametrize("prefix", ["", "user:", "app:"])
-async def test_what_adds_up(prefix: str) -> None:
-    """Increments, additions to lists, and compare-and-set, of each scope, whoever does them at once."""
+async def test_concurrent_updates_add_up(prefix: str) -> None:
+    """Increments, appends and compare-and-set, in each scope."""
     async with opened() as hf:
         sessions = [await session_of(hf, name) for name in "ab"] if prefix else [await session_of(hf)] * 2
         numbers: list[Any] = []
@@ -85,8 +85,8 @@ async def test_what_adds_up(prefix: str) -> None:
         assert await sessions[0].state.get(f"{prefix}n") is None
 
 
-async def test_what_is_refused_writes_nothing() -> None:
-    """All of a change, or none of it, in each scope; and it is told which key is wrong."""
+async def test_rejected_change_writes_nothing() -> None:
+    """In any scope; the error names the wrong key."""
     async with opened() as hf:
         session = await session_of(hf)
         await session.state.update({"a": 1, "user:word": "w"})
@@ -111,8 +111,8 @@ async def test_what_is_refused_writes_nothing() -> None:
         assert await session.state.all() == before, "what is read is a copy"
 
 
-async def test_what_is_expected_is_of_one_scope() -> None:
-    """Of the session's own beside any change; of a shared one beside changes of it alone."""
+async def test_expectations_apply_to_one_scope() -> None:
+    """On the session's own keys together with any change; on shared keys only with changes of that scope."""
     async with opened() as hf:
         session, scopes = await session_of(hf), hf.engine.scopes
         await session.state.update({"a": 1, "user:n": 1})
@@ -137,8 +137,8 @@ async def test_what_is_expected_is_of_one_scope() -> None:
         assert await session.state.all() == {"a": 2, "user:n": 2}
 
 
-async def test_the_state_of_no_session_is_none() -> None:
-    """Not read, and not written, shared keys either."""
+async def test_state_of_a_deleted_session_is_not_found() -> None:
+    """It is neither read nor written, including shared keys."""
     async with opened() as hf:
         session = await session_of(hf)
         await session.delete()
@@ -155,8 +155,8 @@ async def test_the_state_of_no_session_is_none() -> None:
         assert await hf.user_state(USER).all() == {}
 
 
-async def test_state_stays_when_sessions_go(tmp_path: Path) -> None:
-    """A user's state is not its sessions'; another process finds it; another tenant does not."""
+async def test_user_state_survives_its_sessions(tmp_path: Path) -> None:
+    """Another process sees it; another tenant does not."""
     url = f"sqlite:///{tmp_path}/s.db"
     async with opened(url) as hf:
         session = await session_of(hf)
@@ -172,8 +172,8 @@ async def test_state_stays_when_sessions_go(tmp_path: Path) -> None:
 # -- turns -------------------------------------------------------------------
 
 
-async def test_a_turn_commits_its_state_with_its_entries() -> None:
-    """Seen in the turn at once, elsewhere after the write; one write for both."""
+async def test_turn_commits_its_state_with_its_entries() -> None:
+    """Visible in the turn at once, elsewhere after the write; one write for both."""
     async with opened() as hf:
         session = await session_of(hf)
         await hf.user_state(USER).set("user:theme", "dark")
@@ -203,8 +203,8 @@ async def test_a_turn_commits_its_state_with_its_entries() -> None:
             turn.state["temp:x"]
 
 
-async def test_a_turn_that_does_not_look_at_shared_state_reads_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It writes it all the same; who wants to read it is told how."""
+async def test_turn_that_does_not_use_shared_state_reads_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can still write it; reading without loading is an error that says how to load."""
     async with opened() as hf:
         session = await session_of(hf)
 
@@ -224,8 +224,8 @@ async def test_a_turn_that_does_not_look_at_shared_state_reads_none(monkeypatch:
         assert await session.state.all() == {"topic": "x", "user:turns": 1}
 
 
-async def test_a_refused_state_does_not_take_the_reply_with_it() -> None:
-    """What was said is in the log, and it is told what could not be kept."""
+async def test_rejected_state_change_does_not_lose_the_reply() -> None:
+    """The reply is in the log, and the error names the rejected key."""
     async with opened() as hf:
         session = await session_of(hf)
         await hf.user_state(USER).set("user:word", "w")
@@ -253,8 +253,8 @@ async def in_a_turn(session: Any, block: Callable[[OpenTurn], Awaitable[None]]) 
         await block(turn)
 
 
-async def test_what_could_not_be_written_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the end of the turn, with what came since: once."""
+async def test_failed_state_write_is_retried_once_at_the_end_of_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Together with later changes."""
     async with opened() as hf:
         session = await session_of(hf)
         async with session.turn("hi") as turn:
@@ -273,8 +273,8 @@ async def test_what_could_not_be_written_is_tried_again(monkeypatch: pytest.Monk
         assert len(await session.messages()) == 2
 
 
-async def test_a_write_is_not_done_twice_where_reading_it_back_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What sessions share is read again later then."""
+async def test_failed_read_after_a_write_does_not_repeat_the_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shared state is read again later."""
     async with opened() as hf:
         session = await session_of(hf)
 
@@ -295,7 +295,7 @@ async def test_a_write_is_not_done_twice_where_reading_it_back_fails(monkeypatch
         assert len(await session.messages()) == 2
 
 
-async def test_a_memory_of_a_session_goes_on_behind_a_change_of_its_state(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cached_session_survives_a_state_change(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next turn need not read the log again."""
     async with opened() as hf:
         session = await session_of(hf)
@@ -313,11 +313,11 @@ async def test_a_memory_of_a_session_goes_on_behind_a_change_of_its_state(monkey
         assert reads == []
 
 
-# -- what is remembered ------------------------------------------------------
+# -- cache --------------------------------------------------------------------
 
 
 class Kept:
-    """The part of a store that keeps shared state, as plainly as can be."""
+    """A minimal store of shared state."""
 
     def __init__(self) -> None:
         self.scopes: dict[str | None, tuple[int, dict[str, Any]]] = {}
@@ -337,7 +337,7 @@ class Kept:
         return ScopedState(version, dict(found))
 
 
-def scopes_over(kept: Kept) -> Scopes:
+def make_scopes(kept: Kept) -> Scopes:
     return Scopes(kept, lambda: 0, SessionCache().open_tenant())  # type: ignore[arg-type]  # only that part of it is used
 
 
@@ -349,12 +349,12 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_what_is_remembered_is_what_stands(steps: list[tuple[str, str | None, str]]) -> None:
-    """Whoever writes in between."""
+def test_cached_state_equals_the_stored_state(steps: list[tuple[str, str | None, str]]) -> None:
+    """With writes by others in between."""
 
     async def run() -> None:
         kept = Kept()
-        scopes = scopes_over(kept)
+        scopes = make_scopes(kept)
         for at, (what, owner, name) in enumerate(steps):
             stands = kept.scopes.get(owner, (0, {}))
             if what == "write":
@@ -367,10 +367,10 @@ def test_what_is_remembered_is_what_stands(steps: list[tuple[str, str | None, st
     anyio.run(run)
 
 
-async def test_what_is_remembered_is_bounded_and_not_read_again() -> None:
-    """Of so many users, and of so many bytes; the one that was asked for longest ago goes."""
+async def test_state_cache_is_bounded_and_avoids_reads() -> None:
+    """By users and bytes; the least recently used entry is evicted."""
     kept = Kept()
-    scopes = scopes_over(kept)
+    scopes = make_scopes(kept)
     for at in range(STATE_REMEMBERED + 5):
         kept.write(f"u{at}", {"a": at})
         await scopes.read(f"u{at}")
@@ -387,10 +387,9 @@ async def test_what_is_remembered_is_bounded_and_not_read_again() -> None:
         assert scopes._size == sum(one.size for one in scopes._known.values()) <= 4 << 20
 
 
-async def test_a_slow_read_does_not_take_the_place_of_a_newer_one() -> None:
-    """Nor does a read that others overtake tell what did not stand then."""
+async def test_slow_read_does_not_replace_a_newer_one() -> None:
     kept = Kept()
-    scopes = scopes_over(kept)
+    scopes = make_scopes(kept)
     scopes._remember("ada", ScopedState(2, {"a": 2}))
     scopes._remember("ada", ScopedState(1, {"a": 1}))
     kept.scopes["ada"] = (2, {"a": 2})

@@ -1,4 +1,4 @@
-"""The examples of seed 002 about state, one by one, on every store: what its text promises of each is so."""
+"""The state examples of the specification, one by one, on every store."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ pytestmark = pytest.mark.parametrize("kind", ["sqlite", "postgres", "mysql", "re
 
 @pytest.fixture
 def url(kind: str, tmp_path: Path) -> Iterator[str]:
-    """An empty database of each kind."""
+    """Yield the URL of an empty database of each kind."""
     with place(kind, tmp_path) as found:
         yield found
 
 
 async def set_state(context: ToolContext, key: str, value: str) -> str:
-    """The seed's `session.SetState(ctx, key, value)`, in a tool callback."""
+    """The example's `session.SetState(ctx, key, value)`, in a tool callback."""
     context.state[key] = value
     return "set"
 
 
 async def get_state(context: ToolContext, key: str) -> str:
-    """The seed's `session.GetState(ctx, key)`."""
+    """The example's `session.GetState(ctx, key)`."""
     return str(context.state.get(key, "nothing"))
 
 
 def obedient(body: dict[str, Any]) -> Any:
-    """A model that does what the user says: `set KEY VALUE; get KEY; …` calls tools, and then it says what they said."""
+    """A model that obeys: `set KEY VALUE; get KEY; …` calls tools, and then it repeats their results."""
     last = body["messages"][-1]
     if last["role"] == "tool":
         results: list[str] = []
@@ -66,13 +66,12 @@ async def desk_at(url: str, **settings: Any) -> AsyncIterator[Bench]:
 
 
 async def say(desk: Bench, ref: SessionRef, text: str, **how: Any) -> str:
-    """A turn of a session; what was answered."""
+    """Run a turn of a session and return the reply."""
     handle = desk.hf.handle(await desk.hf.store.get(ref), **how)
     return str((await handle.send(text))["choices"][0]["message"]["content"])
 
 
-async def test_session_level_state(url: str) -> None:
-    """`last_search` and `current_topic`: later in the same session, and in no other one; not in the user's scope either."""
+async def test_session_state_is_kept_in_its_session_only(url: str) -> None:
     async with desk_at(url) as desk:
         await say(desk, ADA, "set last_search deployment kubernetes; set current_topic infrastructure")
         assert await say(desk, ADA, "get current_topic; get last_search") == "infrastructure, deployment kubernetes"
@@ -82,8 +81,7 @@ async def test_session_level_state(url: str) -> None:
         assert await desk.hf.user_state("ada").all() == {}
 
 
-async def test_user_level_state(url: str) -> None:
-    """`user:theme`, `user:language`, `user:preferences`: in all sessions of the user, and in nobody else's."""
+async def test_user_state_is_shared_by_the_users_sessions_only(url: str) -> None:
     preferences = '{"notifications": true}'
     async with desk_at(url) as desk:
         await say(desk, ADA, f"set user:theme dark; set user:language en; set user:preferences {preferences}")
@@ -98,8 +96,7 @@ async def test_user_level_state(url: str) -> None:
         assert set(await desk.hf.user_state("ada").all()) == {"user:theme", "user:language", "user:preferences"}
 
 
-async def test_app_level_state(url: str) -> None:
-    """`app:version` and `app:announcement`: readable by any session of the tenant, and by no other tenant's."""
+async def test_app_state_is_shared_by_all_sessions_of_the_tenant_only(url: str) -> None:
     async with desk_at(url) as desk:
         await say(desk, ADA, "set app:version 2.0.0; set app:announcement Maintenance at 2 AM")
         assert await say(desk, BOB, "get app:version; get app:announcement") == "2.0.0, Maintenance at 2 AM"
@@ -109,8 +106,8 @@ async def test_app_level_state(url: str) -> None:
         assert await desk.hf.app_state()["app:version"] == "2.0.0"
 
 
-async def test_temporary_state(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """`temp:processing`: seen by the tools of that invocation, gone with it; never in store, log, export, or log lines."""
+async def test_temporary_state_is_never_stored(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """The tools of the invocation see `temp:processing`; the store, log, export and log lines never have it."""
     caplog.set_level("DEBUG", "holdfast")
     async with desk_at(url) as desk:
         text = "set temp:processing true; set temp:intermediate_result s3cr3t; set kept yes"
@@ -122,14 +119,14 @@ async def test_temporary_state(url: str, caplog: pytest.LogCaptureFixture) -> No
         assert exported["state"] == {"kept": "yes"}
         said_by_tools = [one for one in exported["messages"] if one["role"] == "tool"]
         assert b"s3cr3t" not in msgspec.json.encode(said_by_tools)
-        await handle.state.set("temp:outside", 1)  # of no turn: dropped
+        await handle.state.set("temp:outside", 1)  # outside a turn: dropped
         assert await handle.state.get("temp:outside") is None
         assert await desk.hf.user_state("ada").all() == await desk.hf.app_state().all() == {}
     assert not any("s3cr3t" in record.getMessage() for record in caplog.records)
 
 
 async def test_tools_of_one_turn_share_temporary_state(url: str) -> None:
-    """In the same round, in the next one, and not in the next turn."""
+    """In the same round and the next one, but not in the next turn."""
     seen: list[Any] = []
 
     async def look(context: ToolContext) -> str:
@@ -153,8 +150,8 @@ async def test_tools_of_one_turn_share_temporary_state(url: str) -> None:
         assert seen == ["true", None]
 
 
-async def test_state_in_instructions(url: str) -> None:
-    """`{user:language}`, `{current_topic?}` and `{app:version}`, with what stands there when the model is called."""
+async def test_instructions_contain_current_state_values(url: str) -> None:
+    """`{user:language}`, `{current_topic?}` and `{app:version}`, with their values when the model is called."""
     instruction = (
         "User's preferred language: {user:language}\nCurrent topic: {current_topic?}\nApp version: {app:version}\n"
     )
@@ -168,8 +165,8 @@ async def test_state_in_instructions(url: str) -> None:
         assert prompts == [told.format(""), told.format("infrastructure")], "each call is told what stands then"
 
 
-async def test_sessions_lose_nothing_of_each_other(url: str) -> None:
-    """Where peers lose half of the writes: sessions of one user, in two processes, each with keys of its own and one counter."""
+async def test_concurrent_sessions_lose_no_state_updates(url: str) -> None:
+    """Sessions of one user in two processes, each with its own keys and one shared counter."""
 
     async def note(context: ToolContext, key: str) -> str:
         context.state[f"user:{key}"] = context.session_id

@@ -1,4 +1,4 @@
-"""Conversations that are handed over from agent to agent within a turn: who answers with what, and what everybody sees of it."""
+"""Handovers between agents within a turn: which agent answers, with what, and what each sees."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.service.team_kit import TEAM, by, hand_over, open_team
 from tests.service.tools_kit import THEIRS, content, make_reply, shout
 
 
-async def test_from_the_next_call_on_the_other_agent_answers() -> None:
-    """With its own model, instruction, tools and view; the client sees one reply."""
+async def test_after_a_handover_the_other_agent_answers() -> None:
+    """With its own model, instruction, tools and view; the client gets one reply."""
     async with open_team(
         {"coordinator": [make_reply("One moment.", hand_over("researcher"))], "researcher": [make_reply("Found it.")]}
     ) as bench:
@@ -37,7 +37,7 @@ async def test_from_the_next_call_on_the_other_agent_answers() -> None:
         assert len({chunk["id"] for chunk in reply}) == 1
 
 
-async def test_the_log_says_who_wrote_what_and_who_took_over() -> None:
+async def test_log_names_the_author_and_the_handover() -> None:
     async with open_team(
         {"coordinator": [make_reply(None, hand_over("researcher"))], "researcher": [make_reply("Found it.")]}
     ) as bench:
@@ -53,7 +53,7 @@ async def test_the_log_says_who_wrote_what_and_who_took_over() -> None:
         assert [entry.turn_id for entry in log] == [0, 0, 0, 0]
 
 
-async def test_the_next_agent_is_told_what_was_said_with_it() -> None:
+async def test_next_agent_gets_the_text_and_message_of_the_handover() -> None:
     async with open_team(
         {
             "coordinator": [make_reply("Hm.", hand_over("researcher", message="Look at page 3."))],
@@ -68,7 +68,7 @@ async def test_the_next_agent_is_told_what_was_said_with_it() -> None:
         assert not any("tool_calls" in one for one in bench.told_by.asked[-1][1]["messages"])
 
 
-async def test_the_tool_lists_those_who_can_be_reached() -> None:
+async def test_tool_lists_the_reachable_agents() -> None:
     async with open_team(
         {"coordinator": [make_reply(None, hand_over("researcher"))], "researcher": [make_reply("ok")]}, shout
     ) as bench:
@@ -80,7 +80,7 @@ async def test_the_tool_lists_those_who_can_be_reached() -> None:
         assert second[-1]["function"]["parameters"]["properties"]["agent_name"]["enum"] == ["coordinator", "writer"]
 
 
-async def test_who_can_reach_nobody_is_not_offered_the_tool() -> None:
+async def test_agent_without_reachable_agents_is_not_offered_the_tool() -> None:
     shut = {
         **TEAM,
         "writer": msgspec.structs.replace(TEAM["writer"], transfer_to_parent=False, transfer_to_peers=False),
@@ -93,7 +93,7 @@ async def test_who_can_reach_nobody_is_not_offered_the_tool() -> None:
         assert (await bench.log())[-1].metadata == {"preface": "Hm.\n\n"}
 
 
-async def test_a_wrong_name_is_told_with_the_right_ones() -> None:
+async def test_unknown_agent_name_is_reported_with_the_known_ones() -> None:
     async with open_team(
         {"coordinator": [make_reply(None, hand_over("resercher")), make_reply("Myself then.")]}
     ) as bench:
@@ -118,7 +118,7 @@ async def test_other_calls_of_the_message_run_and_only_one_agent_takes_over() ->
         assert all(entry.agent == "coordinator" for entry in told.values())
 
 
-async def test_a_wrong_name_first_does_not_keep_the_right_one_from_taking_over() -> None:
+async def test_unknown_name_in_a_first_call_does_not_block_a_valid_second_one() -> None:
     async with open_team(
         {
             "coordinator": [make_reply(None, hand_over("x", "a"), hand_over("writer", "b"))],
@@ -128,7 +128,7 @@ async def test_a_wrong_name_first_does_not_keep_the_right_one_from_taking_over()
         assert content(await bench.ask("x")) == "Here."
 
 
-async def test_it_goes_on_from_agent_to_agent_and_back() -> None:
+async def test_conversation_can_be_handed_on_and_back() -> None:
     scripts: dict[str, Any] = {
         "coordinator": [make_reply(None, hand_over("researcher")), make_reply("Done.")],
         "researcher": [make_reply(None, hand_over("writer"))],
@@ -139,8 +139,8 @@ async def test_it_goes_on_from_agent_to_agent_and_back() -> None:
         assert bench.told_by.order == ["coordinator", "researcher", "writer", "coordinator"]
 
 
-async def test_it_does_not_go_on_for_ever() -> None:
-    """After so many times whoever has it answers; what it is told says so."""
+async def test_number_of_handovers_in_a_turn_is_limited() -> None:
+    """At the limit the current agent must answer, and the tool result says so."""
     there, back = make_reply(None, hand_over("researcher")), make_reply(None, hand_over("coordinator"))
     scripts = {"coordinator": [there] * 6 + [make_reply("Enough.")], "researcher": [back] * 6}
     async with open_team(scripts, tool_limits=ToolLimits(rounds=50)) as bench:
@@ -150,7 +150,7 @@ async def test_it_does_not_go_on_for_ever() -> None:
         assert f"transferred {TRANSFERS} times in this turn: answer yourself now" in log[-2].message.text
 
 
-async def test_rounds_count_whoever_speaks() -> None:
+async def test_rounds_are_counted_across_agents() -> None:
     scripts = {
         "coordinator": [make_reply(None, hand_over("researcher"))],
         "researcher": [make_reply(None, hand_over("coordinator"))],
@@ -160,8 +160,8 @@ async def test_rounds_count_whoever_speaks() -> None:
         assert bench.told_by.asked[1][1]["tool_choice"] == "none"
 
 
-async def test_the_clients_tools_go_along_and_what_it_forced_does_not() -> None:
-    """A call of the client's tool by the next agent comes back to the client like any."""
+async def test_client_tools_are_passed_on_but_forced_tool_choice_is_not() -> None:
+    """A call of a client tool by the next agent is returned to the client as usual."""
     scripts: dict[str, Any] = {
         "coordinator": [make_reply(None, hand_over("researcher"))],
         "researcher": [make_reply(None, ("d", "open_door", {})), make_reply("Open.")],
@@ -177,7 +177,7 @@ async def test_the_clients_tools_go_along_and_what_it_forced_does_not() -> None:
         assert (content(reply), bench.told_by.order[-1]) == ("Open.", "researcher")
 
 
-async def test_what_the_next_agents_own_model_is_configured_to_holds_for_its_first_call() -> None:
+async def test_tool_choice_of_the_next_agents_llm_applies_to_its_first_call() -> None:
     scripts: dict[str, Any] = {
         "coordinator": [make_reply(None, hand_over("researcher"))],
         "researcher": [make_reply(None, ("a", "shout", {"text": "x"})), make_reply("ok")],
@@ -191,7 +191,7 @@ async def test_what_the_next_agents_own_model_is_configured_to_holds_for_its_fir
         assert [request.get("tool_choice") for _, request in bench.told_by.asked] == [None, "required", "auto"]
 
 
-async def test_a_clients_call_beside_it_ends_the_turn_and_the_next_agent_has_the_result() -> None:
+async def test_result_of_a_client_call_next_to_a_handover_goes_to_the_next_agent() -> None:
     scripts: dict[str, Any] = {
         "coordinator": [make_reply(None, hand_over("researcher", "t"), ("d", "open_door", {}))],
         "researcher": [make_reply("Open.")],
@@ -204,7 +204,7 @@ async def test_a_clients_call_beside_it_ends_the_turn_and_the_next_agent_has_the
         assert (content(reply), bench.told_by.order) == ("Open.", ["coordinator", "researcher"])
 
 
-async def test_an_agent_that_cannot_answer_the_request_does_not_take_over() -> None:
+async def test_agent_that_cannot_serve_the_request_does_not_take_over() -> None:
     lame = {**TEAM, "writer": msgspec.structs.replace(TEAM["writer"], tools=("typewriter",))}
     async with open_team(
         {"coordinator": [make_reply(None, hand_over("writer")), make_reply("Myself.")]}, agents=lame
@@ -217,7 +217,7 @@ async def test_an_agent_that_cannot_answer_the_request_does_not_take_over() -> N
             await bench.ask("x", agent="writer")
 
 
-async def test_nobody_elses_tool_has_the_name_of_the_one_that_hands_over() -> None:
+async def test_no_other_tool_may_have_the_name_of_the_handover_tool() -> None:
     theirs = {"type": "function", "function": {"name": TRANSFER, "parameters": {"type": "object"}}}
     async with open_team({}) as bench:
         with pytest.raises(
@@ -229,14 +229,14 @@ async def test_nobody_elses_tool_has_the_name_of_the_one_that_hands_over() -> No
             bench.hf.roster.find_responder(agent="coordinator").tools.add(make_transfer_tool([TEAM["writer"]]))
 
 
-async def test_an_agent_that_names_nobody_known_is_refused_before_anything_is_written() -> None:
+async def test_agent_with_unknown_sub_agents_is_rejected_before_anything_is_written() -> None:
     async with open_team({}, agents={"a": msgspec.structs.replace(TEAM["coordinator"], name="a")}) as bench:
         with pytest.raises(InvalidRequest, match="agent 'a' refers to agents that do not exist: researcher, writer"):
             await bench.ask("x", agent="a")
         assert await bench.log() == []
 
 
-async def test_models_that_stand_in_for_the_next_agents_own_are_asked() -> None:
+async def test_fallback_models_of_the_next_agent_are_used() -> None:
     scripts: dict[str, Any] = {
         "coordinator": [make_reply(None, hand_over("researcher"))],
         "researcher": [[ModelUnavailable("down")]],
@@ -252,7 +252,7 @@ async def test_models_that_stand_in_for_the_next_agents_own_are_asked() -> None:
         assert turn.summarize()["upstream"]["model"] == "spare"
 
 
-async def test_the_next_agents_failure_message_is_said() -> None:
+async def test_failure_message_of_the_next_agent_is_used() -> None:
     sorry = {
         **TEAM,
         "researcher": msgspec.structs.replace(TEAM["researcher"], failure_message="The library is closed."),
@@ -267,8 +267,8 @@ async def test_the_next_agents_failure_message_is_said() -> None:
         assert content(await bench.ask("again")) == "Open again."
 
 
-async def test_a_callers_key_stays_where_it_is_meant_for() -> None:
-    """An agent whose model is elsewhere is not handed it; one that shares the place is."""
+async def test_key_of_the_caller_is_only_sent_to_its_upstream() -> None:
+    """An agent whose model is at another upstream does not get it; one at the same upstream does."""
     async with open_team({"coordinator": [make_reply(None, hand_over("researcher")), make_reply("Myself.")]}) as bench:
         assert content(await bench.ask("x", headers={"authorization": "Bearer theirs"})) == "Myself."
         assert "the user's own key may not be sent" in (await bench.log())[2].message.text
@@ -284,8 +284,8 @@ async def test_a_callers_key_stays_where_it_is_meant_for() -> None:
         assert (await bench.agents())[-1] == "researcher"
 
 
-async def test_whoever_interrupts_between_finds_the_next_agent() -> None:
-    """A client that goes while the next agent speaks leaves what was said, and the conversation with that agent."""
+async def test_interruption_after_a_handover_leaves_the_conversation_with_the_next_agent() -> None:
+    """The partial reply is stored."""
     scripts: dict[str, Any] = {
         "coordinator": [make_reply(None, hand_over("researcher"))],
         "researcher": [make_reply("Let me think about it"), make_reply("Back.")],
@@ -303,8 +303,8 @@ async def test_whoever_interrupts_between_finds_the_next_agent() -> None:
         assert content(await bench.ask("well?")) == "Back."
 
 
-async def test_turns_of_other_sessions_are_not_touched() -> None:
-    """What was noted of one turn is its own: many hand over at once, each to its own agent."""
+async def test_handovers_of_other_sessions_are_independent() -> None:
+    """Many sessions hand over at once, each to its own agent."""
 
     many = 12
     scripts: dict[str, Any] = {
@@ -331,8 +331,8 @@ PIPELINE = {
 }
 
 
-async def test_a_workflow_takes_over_and_the_next_turn_is_the_roots() -> None:
-    """What was said before it is part of the one reply, and its agents hand nothing over."""
+async def test_workflow_takes_over_and_the_next_turn_belongs_to_the_root() -> None:
+    """Text before the handover is part of the one reply, and agents of a workflow hand nothing over."""
     scripts: dict[str, Any] = {
         "coordinator": [make_reply("Well.", hand_over("pipeline")), make_reply("I again.")],
         "draft": [make_reply("A draft.")],
@@ -353,7 +353,7 @@ async def test_a_workflow_takes_over_and_the_next_turn_is_the_roots() -> None:
         )
 
 
-async def test_agents_side_by_side_take_over_too() -> None:
+async def test_parallel_agents_can_take_over() -> None:
     scripts: dict[str, Any] = {
         "coordinator": [make_reply("Well.", hand_over("panel")), make_reply("I again.")],
         "pro": [make_reply("Yes.")],

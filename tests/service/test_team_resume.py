@@ -1,4 +1,6 @@
-"""Who answers the next turn: the agent that spoke last, read from the end of the live log, whatever became of it since."""
+"""Which agent answers the next turn: the one that spoke last, read from the end of the live log, after any change to
+it.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ FOUND = {"coordinator": [make_reply(None, hand_over("researcher"))], "researcher
 """A first turn that ends with the researcher."""
 
 
-def then(*more: Any, **others: Any) -> dict[str, Any]:
-    """The scripts of such a turn, and what the researcher says afterwards, or others."""
+def scripts_then(*more: Any, **others: Any) -> dict[str, Any]:
+    """Return the scripts of such a turn and of later replies."""
     return {
         "coordinator": [*FOUND["coordinator"], *others.pop("coordinator", [])],
         "researcher": [*FOUND["researcher"], *more],
@@ -36,8 +38,8 @@ def then(*more: Any, **others: Any) -> dict[str, Any]:
     }
 
 
-async def test_the_agent_that_spoke_last_answers_next() -> None:
-    async with open_team(then(make_reply("More."))) as bench:
+async def test_agent_that_spoke_last_answers_next() -> None:
+    async with open_team(scripts_then(make_reply("More."))) as bench:
         await bench.ask("find")
         turn = bench.turn("and?")
         async for _ in respond(turn):
@@ -47,9 +49,9 @@ async def test_the_agent_that_spoke_last_answers_next() -> None:
         assert bench.told_by.prompt()[0] == ("system", "You research.")
 
 
-async def test_who_is_asked_by_name_answers() -> None:
-    """In its place in the session's team: it can hand the conversation on, and back. The root's name stands for the whole team."""
-    async with open_team(then(make_reply("More."), writer=[make_reply("A poem.")])) as bench:
+async def test_agent_requested_by_name_answers() -> None:
+    """It keeps its place in the team and can hand over. The root's name stands for the whole team."""
+    async with open_team(scripts_then(make_reply("More."), writer=[make_reply("A poem.")])) as bench:
         await bench.ask("find")
         handle = bench.hf.handle(await bench.hf.store.get(REF), agent="writer")
         await handle.send("a poem")
@@ -62,7 +64,7 @@ async def test_who_is_asked_by_name_answers() -> None:
         assert bench.told_by.order[-1] == "researcher"
 
 
-async def test_an_agent_below_the_one_that_is_named_goes_on() -> None:
+async def test_agent_below_the_named_one_continues() -> None:
     deep = {
         "root": Agent(name="root", llm="root", sub_agents=("middle",)),
         "middle": Agent(name="middle", llm="middle", sub_agents=("leaf",)),
@@ -81,33 +83,33 @@ async def test_an_agent_below_the_one_that_is_named_goes_on() -> None:
         assert bench.told_by.order == ["middle", "leaf", "leaf", "leaf", "middle"]
 
 
-async def test_an_agent_that_cannot_hand_the_conversation_back_does_not_keep_it() -> None:
+async def test_agent_that_cannot_hand_back_does_not_keep_the_conversation() -> None:
     once = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], transfer_to_parent=False)}
-    async with open_team(then(coordinator=[make_reply("I am back.")]), agents=once) as bench:
+    async with open_team(scripts_then(coordinator=[make_reply("I am back.")]), agents=once) as bench:
         await bench.ask("find")
         assert content(await bench.ask("thanks")) == "I am back."
 
 
-async def test_an_agent_that_is_gone_from_the_team_leaves_it_to_the_root() -> None:
-    async with open_team(then(coordinator=[make_reply("I am back.")])) as bench:
+async def test_conversation_of_a_removed_agent_returns_to_the_root() -> None:
+    async with open_team(scripts_then(coordinator=[make_reply("I am back.")])) as bench:
         await bench.ask("find")
         bench.hf.roster.agents["coordinator"] = msgspec.structs.replace(TEAM["coordinator"], sub_agents=("writer",))
         assert content(await bench.ask("thanks")) == "I am back."
 
 
-async def test_what_is_said_from_outside_takes_nothing_over() -> None:
-    """A reminder is in the name of the session's agent; whoever has the conversation keeps it."""
-    async with open_team(then(make_reply("More."))) as bench:
+async def test_speech_from_outside_does_not_change_the_agent() -> None:
+    """A reminder has the name of the session's agent; the current agent keeps the conversation."""
+    async with open_team(scripts_then(make_reply("More."))) as bench:
         await bench.ask("find")
         await bench.session.speak("Are you still there?")
         await bench.session.append([{"role": "assistant", "content": "Of nobody in particular."}])
         assert content(await bench.ask("yes")) == "More."
 
 
-# -- where the log has been changed ------------------------------------------------------
+# -- changed logs ----------------------------------------------------------------------
 
 
-async def test_going_back_gives_the_conversation_back() -> None:
+async def test_rewinding_restores_the_earlier_agent() -> None:
     async with open_team(
         {
             "coordinator": [make_reply("Hello."), *FOUND["coordinator"], make_reply("Again me.")],
@@ -120,7 +122,7 @@ async def test_going_back_gives_the_conversation_back() -> None:
         assert content(await bench.ask("still you?")) == "Again me."
 
 
-async def test_a_fork_goes_on_with_who_had_it_there() -> None:
+async def test_fork_continues_with_the_agent_at_its_fork_point() -> None:
     scripts = {
         "coordinator": [make_reply("Hello."), *FOUND["coordinator"], make_reply("Fork.")],
         "researcher": [*FOUND["researcher"], make_reply("Late fork.")],
@@ -132,8 +134,8 @@ async def test_a_fork_goes_on_with_who_had_it_there() -> None:
         assert (content(await early.send("?")), content(await late.send("?"))) == ("Fork.", "Late fork.")
 
 
-async def test_an_edited_message_is_answered_by_who_had_the_conversation_there() -> None:
-    """Decided by what stays live, before the turn's own messages; and a revived branch has its own speaker again."""
+async def test_edited_message_is_answered_by_the_agent_of_that_point() -> None:
+    """Decided by what stays live before the turn's messages; a resumed branch has its own agent again."""
     scripts = {
         "coordinator": [make_reply("Hello."), *FOUND["coordinator"], make_reply("Edited.")],
         "researcher": [*FOUND["researcher"], make_reply("Revived.")],
@@ -147,24 +149,24 @@ async def test_an_edited_message_is_answered_by_who_had_the_conversation_there()
         assert content(await bench.ask(*found, {"role": "user", "content": "as we were"})) == "Revived."
 
 
-async def test_a_reply_that_is_asked_for_anew_is_its_agents() -> None:
-    """The client has the words alone; the transfer before them stays, and with it who was to answer."""
-    async with open_team(then(make_reply("Found, otherwise."))) as bench:
+async def test_regenerated_reply_comes_from_the_same_agent() -> None:
+    """The client knows only the text; the handover before it stays live and decides the agent."""
+    async with open_team(scripts_then(make_reply("Found, otherwise."))) as bench:
         await bench.ask("find")
         assert content(await bench.ask({"role": "user", "content": "find"}, mode="transcript")) == "Found, otherwise."
         assert bench.told_by.order == ["coordinator", "researcher", "researcher"]
 
 
 @SHARED
-async def test_it_holds_over_processes_and_a_kill_in_the_middle(kind: str, tmp_path: Any) -> None:
-    """After the result of the transfer nothing was written: on another server the same message finds the next agent."""
+async def test_handover_survives_a_restart_and_a_kill_in_the_middle(kind: str, tmp_path: Any) -> None:
+    """Nothing was written after the handover's result: on another server the same message reaches the next agent."""
     with place(kind, tmp_path) as url:
         async with open_team(FOUND, url=url) as bench:
             await bench.session.append([{"role": "user", "content": "find"}])
             turn = bench.turn("find")
             chunks = respond(turn)
             bench.told_by.clients["researcher"].gate = gate = asyncio.Event()
-            task = asyncio.create_task(_drained(chunks))
+            task = asyncio.create_task(_collect(chunks))
             await bench.told_by.clients["researcher"].asked.wait()
             entries = await bench.log()
             assert (entries[-1].metadata or {})["transfer"] == "researcher"
@@ -181,8 +183,8 @@ async def test_it_holds_over_processes_and_a_kill_in_the_middle(kind: str, tmp_p
 
 
 @SHARED
-async def test_servers_side_by_side_know_of_each_others_turns(kind: str, tmp_path: Any) -> None:
-    """What one remembers of a session that the other went on with is not believed."""
+async def test_servers_see_each_others_handovers(kind: str, tmp_path: Any) -> None:
+    """A cached agent is not used if another server continued the session."""
     with place(kind, tmp_path) as url:
         scripts = {
             "coordinator": [make_reply("Hello."), make_reply(None, hand_over("writer"))],
@@ -203,14 +205,14 @@ async def test_servers_side_by_side_know_of_each_others_turns(kind: str, tmp_pat
                 assert content(await two.ask("more")) == "Another."
 
 
-async def _drained(chunks: Any) -> dict[str, Any]:
+async def _collect(chunks: Any) -> dict[str, Any]:
     collector = Collector()
     async for chunk in chunks:
         collector.add(chunk)
     return collector.build_completion()
 
 
-async def test_a_transfer_to_one_that_does_not_keep_it_is_done_all_the_same_after_a_crash() -> None:
+async def test_handover_to_an_agent_that_does_not_keep_it_completes_after_a_crash() -> None:
     once = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], transfer_to_parent=False)}
     async with open_team(
         {"researcher": [make_reply("Found.")], "coordinator": [make_reply("Thanks.")]}, agents=once
@@ -227,8 +229,8 @@ async def test_a_transfer_to_one_that_does_not_keep_it_is_done_all_the_same_afte
         assert content(await bench.ask("thanks")) == "Thanks."
 
 
-async def test_a_result_of_the_clients_goes_to_the_agent_that_asked_for_it() -> None:
-    """Also to one that does not keep the conversation: its turn is not over."""
+async def test_client_result_goes_to_the_agent_that_made_the_call() -> None:
+    """Even to one that does not keep the conversation: its turn is not over."""
     once = {**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], transfer_to_parent=False)}
     scripts = {
         "coordinator": [make_reply(None, hand_over("researcher")), make_reply("Thanks.")],
@@ -251,8 +253,8 @@ WITH_A_LINE = {
 
 
 @pytest.mark.parametrize("asks", ["draft", "check"])
-async def test_a_result_of_the_clients_goes_to_the_workflow_in_which_it_was_asked_for(asks: str) -> None:
-    """Those before it are not asked again, nor is whoever handed the conversation over; the turn after it is the named one's."""
+async def test_client_result_goes_to_the_workflow_that_made_the_call(asks: str) -> None:
+    """Earlier agents are not asked again, nor the one that handed over; the next turn belongs to the named agent."""
     calls = make_reply(None, ("k", "open_door", {}))
     spoken = {"draft": [make_reply("A draft.")], "check": [make_reply("Checked.")]}
     scripts = {
@@ -270,8 +272,8 @@ async def test_a_result_of_the_clients_goes_to_the_workflow_in_which_it_was_aske
         assert content(await bench.ask("thanks", body=body)) == "Thanks."
 
 
-async def test_a_workflow_that_was_handed_the_conversation_and_died_goes_on() -> None:
-    """Asked the same once more; another message is the named agent's."""
+async def test_workflow_that_failed_after_a_handover_is_resumed() -> None:
+    """By the same message; another message goes to the named agent."""
     scripts: dict[str, Any] = {
         "coordinator": [make_reply(None, hand_over("line")), make_reply("Else.")],
         "draft": [make_reply("A draft.")],
@@ -286,18 +288,18 @@ async def test_a_workflow_that_was_handed_the_conversation_and_died_goes_on() ->
             assert len(bench.told_by.order) == 4
 
 
-async def test_a_retry_by_its_key_is_told_the_same_and_by_whom() -> None:
+async def test_keyed_retry_returns_the_same_reply_and_agent() -> None:
     async with open_team(FOUND) as bench:
         first = await bench.ask("find", idempotency_key="k")
         turn = bench.turn("find", idempotency_key="k")
-        assert content(await _drained(respond(turn))) == content(first) == "Found."
+        assert content(await _collect(respond(turn))) == content(first) == "Found."
         assert turn.summarize()["agent"] == "researcher"
         assert len(await bench.log()) == 4
 
 
-async def test_a_request_that_the_resumed_agent_cannot_answer_is_refused_before_anything_is_written() -> None:
+async def test_request_the_resumed_agent_cannot_serve_is_rejected_before_writing() -> None:
     async with open_team(
-        then(make_reply("More.")),
+        scripts_then(make_reply("More.")),
         agents={**TEAM, "researcher": msgspec.structs.replace(TEAM["researcher"], tools=("late",))},
     ) as bench:
         with pytest.raises(InvalidRequest, match="late"):
@@ -312,11 +314,11 @@ async def _researched(bench: TeamBench) -> None:
     await bench.ask("and?")
 
 
-# -- what it costs -----------------------------------------------------------------------
+# -- cost ------------------------------------------------------------------------------
 
 
 class Reads:
-    """A store that counts what is read of logs."""
+    """A store that counts the log entries that are read."""
 
     def __init__(self, inner: Any) -> None:
         self.inner = inner
@@ -331,8 +333,8 @@ class Reads:
         return found
 
 
-async def test_a_warm_session_reads_nothing_for_it_and_a_long_one_no_more_than_a_short_one() -> None:
-    async with open_team(then(*[make_reply("More.")] * 3)) as bench:
+async def test_finding_the_agent_is_free_when_cached_and_bounded_for_long_sessions() -> None:
+    async with open_team(scripts_then(*[make_reply("More.")] * 3)) as bench:
         await bench.ask("find")
         await bench.ask("a")
         reads = bench.hf.engine.store = Reads(bench.hf.engine.store)
@@ -347,7 +349,7 @@ async def test_a_warm_session_reads_nothing_for_it_and_a_long_one_no_more_than_a
         assert sum(reads.entries_read) <= SPEAKER_BEHIND + 16 + 1
 
 
-async def test_sessions_without_a_team_read_nothing_for_it() -> None:
+async def test_sessions_without_a_team_read_nothing_to_find_the_agent() -> None:
     alone = {"a": Agent(name="a", llm="a")}
     async with open_team({"a": [make_reply("1"), make_reply("2")]}, agents=alone) as bench:
         await bench.ask("x", agent="a")
@@ -361,8 +363,8 @@ async def test_sessions_without_a_team_read_nothing_for_it() -> None:
 # -- the library -------------------------------------------------------------------------
 
 
-async def test_a_turn_of_the_library_is_the_resumed_agents() -> None:
-    """Whoever calls the model is told who answers; its tools are theirs."""
+async def test_library_turn_belongs_to_the_resumed_agent() -> None:
+    """The caller of the model sees which agent answers, and its tools."""
     async with open_team(FOUND) as bench:
         await bench.ask("find")
         async with bench.session.turn("and?") as turn:
@@ -377,6 +379,6 @@ async def test_a_turn_of_the_library_is_the_resumed_agents() -> None:
             assert turn.agent == "writer"
 
 
-async def test_an_agent_of_the_library_alone_is_told_too() -> None:
+async def test_library_turn_names_a_single_agent_too() -> None:
     async with open_team({"a": []}, agents={"a": Agent(name="a", llm="a")}) as bench, bench.session.turn("x") as turn:
         assert turn.agent == "a"

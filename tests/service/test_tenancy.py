@@ -1,4 +1,4 @@
-"""One `Holdfast` for many tenants: each has memories of its own, and none is lost when its memories are let go."""
+"""One `Holdfast` for many tenants: each has its own caches, and evicting them loses nothing."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ REF = SessionRef("default", "s")
 
 
 async def say(hf: Holdfast, text: str, session_id: str = "s") -> None:
-    """One turn with the built-in model."""
+    """Run one turn with the built-in model."""
     session = await hf.session(session_id)
     await session.send(text)
 
 
 async def texts(hf: Holdfast) -> list[str]:
-    """What was said by users of a tenant."""
+    """Return what the users of a tenant said."""
     found = []
     for session in (await hf.sessions()).sessions:
         entries = await hf.store.entries(session.ref)
@@ -35,16 +35,16 @@ async def texts(hf: Holdfast) -> list[str]:
     return found
 
 
-def few(hf: Holdfast, most: int) -> Tenants:
-    """Have it keep so many other tenants."""
+def limit_tenants(hf: Holdfast, most: int) -> Tenants:
+    """Limit the number of other tenants that are kept."""
     tenants = hf._tenants
     assert tenants is not None
     tenants._most = most
     return tenants
 
 
-async def test_tenants_are_apart() -> None:
-    """The same names of users and sessions are other ones in each; the own tenant is the one that was opened."""
+async def test_tenants_are_isolated() -> None:
+    """The same users and sessions are separate in each tenant; the own tenant is the opened object itself."""
     async with holdfast.open("sqlite://:memory:") as hf:
         async with hf.serve_tenant("default") as own:
             assert own is hf
@@ -62,8 +62,8 @@ async def test_tenants_are_apart() -> None:
                 await hf.serve_tenant(bad).__aenter__()
 
 
-async def test_what_is_everybodys_is_shared() -> None:
-    """Models, guard, hooks, sweep and figures are the server's."""
+async def test_models_hooks_and_figures_are_shared_by_all_tenants() -> None:
+    """Also the guard and the sweeper."""
     async with holdfast.open("sqlite://:memory:") as hf, hf.serve_tenant("t1") as one:
         assert (one.roster, one.hooks, one.clock) == (hf.roster, hf.hooks, hf.clock)
         assert one.engine.sweeper is hf.engine.sweeper
@@ -75,10 +75,10 @@ async def test_what_is_everybodys_is_shared() -> None:
         assert one.engine.learning is not hf.engine.learning
 
 
-async def test_only_so_many_are_kept_and_none_that_is_used() -> None:
-    """The one that nobody has used for longest goes; what it knew is read again."""
+async def test_least_recently_used_tenant_is_evicted_unless_in_use() -> None:
+    """Its data is read again later."""
     async with holdfast.open("sqlite://:memory:") as hf:
-        tenants = few(hf, 2)
+        tenants = limit_tenants(hf, 2)
         async with hf.serve_tenant("t0") as used:
             engine = used.engine
             for at in range(1, 6):
@@ -96,17 +96,15 @@ async def test_only_so_many_are_kept_and_none_that_is_used() -> None:
             await say(one, "again")
 
 
-async def test_more_at_once_than_are_kept() -> None:
-    """All are served."""
+async def test_more_concurrent_tenants_than_the_limit_are_served() -> None:
     async with holdfast.open("sqlite://:memory:") as hf, AsyncExitStack() as stack:
-        few(hf, 2)
+        limit_tenants(hf, 2)
         views = [await stack.enter_async_context(hf.serve_tenant(f"t{at}")) for at in range(10)]
         await asyncio.gather(*(say(view, view.tenant) for view in views))
         assert [await texts(view) for view in views] == [[view.tenant] for view in views]
 
 
-async def test_writes_of_all_tenants_are_waited_for(tmp_path: Path) -> None:
-    """What was under way when the server ends is in the log."""
+async def test_closing_waits_for_writes_of_all_tenants(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/s.db"
     gate = asyncio.Event()
 
@@ -125,14 +123,14 @@ async def test_writes_of_all_tenants_are_waited_for(tmp_path: Path) -> None:
 
 
 def holdfast_patch() -> Any:
-    """A change that can be seen."""
+    """Return a change that can be recognised."""
     from holdfast.stores.sessions import SessionPatch
 
     return SessionPatch(metadata={"late": True})
 
 
-async def test_hooks_hear_of_all_tenants() -> None:
-    """Ends of a tenant's sessions are told, with whose they were; at the end of the process, too."""
+async def test_hooks_receive_ends_of_all_tenants() -> None:
+    """With the tenant, and at process shutdown too."""
     heard: list[tuple[str, str]] = []
 
     async def note(session: Any, reason: str) -> None:
@@ -147,8 +145,8 @@ async def test_hooks_hear_of_all_tenants() -> None:
     assert sorted(heard) == [("t1", "close"), ("t1", "shutdown")]
 
 
-async def test_the_sweep_knows_what_is_in_use() -> None:
-    """A session of another tenant with a turn under way does not end, however long that takes; then it does."""
+async def test_sweep_does_not_end_a_session_of_another_tenant_in_use() -> None:
+    """It ends after the turn."""
     clock = Clock()
     life = holdfast.LifeSettings(session_ttl=1000, all_tenants=True, sweep=False)
     async with Holdfast("sqlite://:memory:", clock=clock, life=life) as hf, hf.serve_tenant("t1") as one:
@@ -164,16 +162,15 @@ async def test_the_sweep_knows_what_is_in_use() -> None:
             await one.store.get(REF)
 
 
-async def test_a_short_life_is_heeded_by_the_sweep() -> None:
-    """A tenant's session with a shorter ttl has the server sweep sooner."""
+async def test_short_ttl_of_a_tenants_session_shortens_the_sweep_interval() -> None:
     async with holdfast.open("sqlite://:memory:", session_ttl="24h") as hf, hf.serve_tenant("t1") as one:
         before = hf.engine.sweeper.interval
         await one.create("s", ttl=4000)
         assert hf.engine.sweeper.interval < before
 
 
-async def test_a_tenant_that_does_not_close_well_keeps_no_other_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is logged, and the rest goes on."""
+async def test_failure_while_closing_one_tenant_does_not_affect_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure is logged."""
     async with holdfast.open("sqlite://:memory:") as hf, hf.serve_tenant("t1") as one, hf.serve_tenant("t2") as two:
 
         async def fails() -> None:
@@ -184,8 +181,8 @@ async def test_a_tenant_that_does_not_close_well_keeps_no_other_from_it(monkeypa
     assert not hf.is_open
 
 
-def test_closed_it_serves_nobody() -> None:
-    """Neither before nor after."""
+def test_closed_holdfast_serves_no_tenant() -> None:
+    """Neither before opening nor after closing."""
 
     async def use() -> None:
         hf = holdfast.open("sqlite://:memory:")

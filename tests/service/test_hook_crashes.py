@@ -1,4 +1,6 @@
-"""Hooks hear of each end at least once, whatever step a process dies at, and exactly once where several work and nothing fails."""
+"""Hooks receive each end at least once, wherever a process crashes, and exactly once with several processes and no
+failure.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,15 @@ from tests.clocks import Clock
 from tests.service.expiry_kit import RecordingHook, change_schedule, life, list_due_hooks, ref, rows, talk
 from tests.stores.servers import place
 
-# -- a crash between any two steps ----------------------------------------------
+# -- crash between any two steps ---------------------------------------------------
 
 
 class Crashed(StoreUnavailable):
-    """The process ended here."""
+    """The process crashed here."""
 
 
 class Mortal(StoreWrapper):
-    """A store whose process dies at a step: before it is done, or right behind it; then nothing works any more."""
+    """A store whose process crashes at a step, before or right after it; afterwards every call fails."""
 
     STEPS = frozenset({"end", "get", "entries", "settle", "delete", "forget_ending", "endings", "lease", "release"})
 
@@ -63,14 +65,14 @@ class Mortal(StoreWrapper):
 
 @pytest.mark.parametrize("behind", [0, 1], ids=["before", "behind"])
 @pytest.mark.parametrize("reason", ["ttl", "delete"])
-async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing_noted(
+async def test_crash_at_any_step_loses_nothing_and_repeats_no_recorded_delivery(
     tmp_path: Path, clock: Clock, reason: EndReason, behind: int
 ) -> None:
-    """The process dies at each step of ending and telling; the next one tells what is left, and cleans up."""
+    """The process crashes at each step of ending and delivering; the next one delivers the rest and cleans up."""
     for steps in range(1, 40):
         url = f"sqlite:///{tmp_path}/{steps}.db"
         one, two = RecordingHook("one"), RecordingHook("two")
-        died = await _until_death(url, clock, reason, fate={"left": steps, "behind": behind}, ears=(one, two))
+        died = await _run_until_crash(url, clock, reason, fate={"left": steps, "behind": behind}, ears=(one, two))
         noted = Counter(name for ear in (one, two) for name in [ear.name] * len(ear.heard))
         async with life(url, clock, session_ttl=1000) as hf:
             for ear in (one, two):
@@ -87,7 +89,7 @@ async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing_noted(
                 assert len(ear.heard) >= 1, (steps, ear.name)
                 assert len(ear.heard) <= 2 + again, (steps, ear.name)
                 assert all(texts == ["hello"] for texts in ear.texts)
-            # Nobody hears twice but the one that was being told when the process died.
+            # Only the hook that was running during the crash receives the end twice.
             assert sum(len(ear.heard) for ear in (one, two)) <= 3 + 2 * again
             assert len(await rows(hf)) == (reason == "ttl")
         if not died:
@@ -96,10 +98,10 @@ async def test_a_crash_at_any_step_loses_nothing_and_repeats_nothing_noted(
     pytest.fail("it takes no more than 40 steps")
 
 
-async def _until_death(
+async def _run_until_crash(
     url: str, clock: Clock, reason: EndReason, *, fate: dict[str, int], ears: Collection[RecordingHook]
 ) -> bool:
-    """One process that ends a session, and may die of it; whether it did."""
+    """Run a process that ends a session and may crash; return True if it did."""
     setup = await open_store(url, tenant="default")
     store: Any = Mortal(setup, {**fate, "left": 10_000})  # type: ignore[abstract]  # it passes on what it does not define
     settings = LifeSettings(sweep=False, session_ttl=1000)
@@ -119,7 +121,7 @@ async def _until_death(
         except Crashed:
             pass
         died = live._fate["left"] <= 0
-        live._fate["left"] = 10_000  # for the close of what is shared
+        live._fate["left"] = 10_000  # close shared resources
     await setup.close()
     return bool(died)
 
@@ -129,13 +131,13 @@ async def _until_death(
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A database that two processes share."""
+    """Yield the URL of a database that two processes share."""
     with place(request.param, tmp_path) as url:
         yield url
 
 
-async def test_two_sweeps_at_once_tell_each_end_once(shared: str, clock: Clock) -> None:
-    """Whoever gets the lease, whoever ends it: each hook hears of each end exactly once when nothing fails."""
+async def test_two_concurrent_sweeps_deliver_each_end_once(shared: str, clock: Clock) -> None:
+    """Whichever holds the lease or ends a session, each hook receives each end exactly once if nothing fails."""
     number = 60
     async with life(shared, clock, session_ttl=1000) as one, life(shared, clock, session_ttl=1000) as two:
         ears = [RecordingHook("ear") for _ in range(2)]
@@ -145,7 +147,7 @@ async def test_two_sweeps_at_once_tell_each_end_once(shared: str, clock: Clock) 
         clock.now += 1000
         swept = await asyncio.gather(*(hf.sweep() for hf in (one, two) * 3))
         assert sum(one_.expired for one_ in swept) == number
-        # Reads end them, too: both at once.
+        # Reads end sessions too: both at once.
         await asyncio.gather(*(talk(hf, f"s{at}") for at in range(number) for hf in (one, two)))
         clock.now += 1000
         await asyncio.gather(*(talk(hf, f"s{at}") for at in range(number) for hf in (one, two)))
@@ -156,8 +158,8 @@ async def test_two_sweeps_at_once_tell_each_end_once(shared: str, clock: Clock) 
         assert len({delivery for ear in ears for _, _, delivery, _ in ear.calls}) == 2 * number
 
 
-async def test_the_lease_of_a_sweep_is_taken_over(shared: str, clock: Clock) -> None:
-    """While its holder lives nobody else sweeps; when it is gone, the next one does."""
+async def test_sweep_lease_of_a_dead_process_is_taken_over(shared: str, clock: Clock) -> None:
+    """While the holder is alive no other process sweeps."""
     async with life(shared, clock, session_ttl=1000) as hf:
         await hf.create("a")
         clock.now += 1000
@@ -170,8 +172,8 @@ async def test_the_lease_of_a_sweep_is_taken_over(shared: str, clock: Clock) -> 
         assert (swept.elsewhere, swept.expired) == (0, 1)
 
 
-async def test_the_claim_of_a_process_that_died_is_taken_over(shared: str, clock: Clock) -> None:
-    """What one has taken on nobody else touches, until it has had its time."""
+async def test_delivery_claim_of_a_dead_process_is_taken_over(shared: str, clock: Clock) -> None:
+    """No other process delivers a claimed end before the claim expires."""
     async with life(shared, clock) as one, life(shared, clock) as two:
         began, ear = asyncio.Event(), RecordingHook()
 

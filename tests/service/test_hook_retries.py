@@ -1,4 +1,4 @@
-"""Hooks that could not be told of an end: tried again later and later, also by the next process, and given up at last."""
+"""Failed hook deliveries: retried with growing pauses, also by the next process, and finally given up."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.service.expiry_kit import (
 from tests.waiting import until
 
 
-async def test_a_failed_delivery_is_tried_again_later_and_later(tmp_path: Path, clock: Clock) -> None:
-    """Under the same delivery id; those that heard are not told again, and not before it is time."""
+async def test_failed_delivery_is_retried_with_growing_pauses(tmp_path: Path, clock: Clock) -> None:
+    """With the same delivery id; hooks that succeeded do not run again, and no retry is early."""
     async with life(file(tmp_path), clock) as hf:
         ear, other = RecordingHook("ear"), RecordingHook("other")
         ear.failing = 4
@@ -55,10 +55,10 @@ async def test_a_failed_delivery_is_tried_again_later_and_later(tmp_path: Path, 
     ("asked", "pause"),
     [(60.0, 60_000), (0.5, 1_000), (None, 1_000), (1e9, 3_600_000), (float("nan"), 1_000), (-5, 1_000)],
 )
-async def test_a_hook_is_left_alone_for_as_long_as_it_asks(
+async def test_retry_after_of_a_hook_is_respected(
     tmp_path: Path, clock: Clock, asked: float | None, pause: int
 ) -> None:
-    """At least as long as otherwise, and an hour at most; whoever else failed waits with it."""
+    """At least the normal pause and at most an hour; other failed hooks wait with it."""
     calls: list[int] = []
 
     async def busy(session: EndedSession, reason: str) -> None:
@@ -81,8 +81,8 @@ async def test_a_hook_is_left_alone_for_as_long_as_it_asks(
         assert (len(calls), other.heard, await list_due_hooks(hf)) == (2, [("close", "a")], [])
 
 
-async def test_a_deleted_session_waits_for_its_last_hook(tmp_path: Path, clock: Clock) -> None:
-    """Whole, for its hooks alone; a new one of its name does not see it."""
+async def test_deleted_session_is_kept_until_its_last_hook_succeeds(tmp_path: Path, clock: Clock) -> None:
+    """Complete, for its hooks only; a new session with the same id does not see it."""
     async with life(file(tmp_path), clock) as hf:
         ear = RecordingHook()
         ear.failing = 1
@@ -99,8 +99,10 @@ async def test_a_deleted_session_waits_for_its_last_hook(tmp_path: Path, clock: 
         assert await list_due_hooks(hf) == []
 
 
-async def test_it_is_given_up_in_the_end(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    """With a line in the log; what waited for it goes."""
+async def test_delivery_is_given_up_after_the_last_attempt(
+    tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With a log line; the data kept for it is deleted."""
     async with life(file(tmp_path), clock) as hf:
         change_schedule(hf, max_attempts=3)
         ear = RecordingHook()
@@ -118,8 +120,7 @@ async def test_it_is_given_up_in_the_end(tmp_path: Path, clock: Clock, caplog: p
         assert (await list_due_hooks(hf), await hf.engine.life.store.tenants()) == ([], ())
 
 
-def test_the_tries_take_a_week() -> None:
-    """Seven days of them, at the pauses there are."""
+def test_delivery_attempts_span_a_week() -> None:
     schedule = DeliverySchedule()
     pauses = [
         schedule.pauses_ms[min(number, len(schedule.pauses_ms) - 1)] for number in range(schedule.max_attempts - 1)
@@ -128,10 +129,10 @@ def test_the_tries_take_a_week() -> None:
     assert schedule.claim_ms > schedule.call_seconds * 1000
 
 
-async def test_a_hook_that_is_configured_no_more_is_forgotten_after_a_day(
+async def test_deliveries_of_an_unconfigured_hook_are_dropped_after_a_day(
     tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Not before: it may be registered yet, or be another process's."""
+    """Not before: it may be registered later, or by another process."""
     async with life(file(tmp_path), clock) as hf:
         old, ear = RecordingHook("old"), RecordingHook()
         old.failing = ear.failing = 1
@@ -157,8 +158,8 @@ async def test_a_hook_that_is_configured_no_more_is_forgotten_after_a_day(
         assert hf.engine.hook_dispatcher.outcomes["old", "dropped"] == 1
 
 
-async def test_another_process_goes_on_where_one_stopped(tmp_path: Path, clock: Clock) -> None:
-    """At the next start, when the claim of the one before is over."""
+async def test_next_process_continues_pending_deliveries(tmp_path: Path, clock: Clock) -> None:
+    """After the claim of the previous process has expired."""
     ear = RecordingHook()
     ear.failing = 1
     async with life(file(tmp_path), clock) as hf:
@@ -173,8 +174,8 @@ async def test_another_process_goes_on_where_one_stopped(tmp_path: Path, clock: 
         assert ear.heard == [("close", "a")]
 
 
-async def test_it_looks_for_what_is_due_by_itself(tmp_path: Path, clock: Clock) -> None:
-    """When a hook comes for which ends were left."""
+async def test_pending_deliveries_start_without_a_sweep(tmp_path: Path, clock: Clock) -> None:
+    """When a hook with pending ends is registered."""
     ear = RecordingHook()
     ear.failing = 1
     async with life(file(tmp_path), clock) as hf:
@@ -186,7 +187,7 @@ async def test_it_looks_for_what_is_due_by_itself(tmp_path: Path, clock: Clock) 
         await until(lambda: ear.heard)
 
 
-async def test_what_fails_at_the_end_is_told_at_the_next_start(tmp_path: Path, clock: Clock) -> None:
+async def test_failed_shutdown_delivery_is_retried_at_the_next_start(tmp_path: Path, clock: Clock) -> None:
     ear = RecordingHook(reasons=["shutdown"])
     ear.failing = 1
     async with life(file(tmp_path), clock) as hf:

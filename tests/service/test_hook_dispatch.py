@@ -1,4 +1,4 @@
-"""Hooks hear of ends: who may be told of what, in order and apart from each other, and at the end of the process."""
+"""Hooks for session ends: which ends they receive, in order and isolated from each other, and at process shutdown."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from tests.service.expiry_kit import (
 # -- registering ---------------------------------------------------------------
 
 
-async def test_functions_are_told(clock: Clock) -> None:
-    """Plain and async ones, as a call or a decorator; a plain one in a thread, from where it can await."""
+async def test_functions_can_be_hooks(clock: Clock) -> None:
+    """Plain and async ones, by call or decorator; a plain one runs in a thread and can await from there."""
     async with life(MEMORY, clock) as hf:
         told: list[tuple[str, str, str, Any]] = []
 
@@ -64,7 +64,7 @@ async def _texts(session: EndedSession) -> list[str]:
 
 
 class Told:
-    """Something that can be called and is no function."""
+    """A callable that is not a function."""
 
     async def __call__(self, session: EndedSession, reason: str) -> None:
         """Nothing."""
@@ -85,14 +85,14 @@ class Told:
         (lambda session, reason: None, {"name": "taken"}, "registered already"),
     ],
 )
-def test_what_cannot_be_told_is_refused(callback: Any, more: dict[str, Any], said: str) -> None:
+def test_invalid_hooks_are_rejected(callback: Any, more: dict[str, Any], said: str) -> None:
     hf = Holdfast(MEMORY)
     hf.on_expire(Told(), name="taken")
     with pytest.raises(InvalidRequest, match=said):
         hf.on_expire(callback, **more)
 
 
-def test_there_is_an_end_to_how_many_hooks_there_may_be() -> None:
+def test_number_of_hooks_is_limited() -> None:
     hooks = HookRegistry()
     for number in range(HOOKS):
         hooks.add(RecordingHook(f"ear {number}"))
@@ -100,8 +100,8 @@ def test_there_is_an_end_to_how_many_hooks_there_may_be() -> None:
         hooks.add(RecordingHook("one more"))
 
 
-async def test_only_those_that_want_a_reason_hear_of_it(tmp_path: Path, clock: Clock) -> None:
-    """With nobody to tell, nothing is recorded."""
+async def test_hooks_receive_only_the_reasons_they_want(tmp_path: Path, clock: Clock) -> None:
+    """Without an interested hook nothing is recorded."""
     async with life(file(tmp_path), clock, session_ttl=1000, max_sessions=1) as hf:
         reasons: list[EndReason] = ["ttl", "cap", "delete", "close"]
         ears = {reason: RecordingHook(reason, [reason]) for reason in reasons}
@@ -136,8 +136,8 @@ async def test_only_those_that_want_a_reason_hear_of_it(tmp_path: Path, clock: C
 # -- order, isolation, time ----------------------------------------------------
 
 
-async def test_hooks_are_told_in_order_each_awaited_and_apart(tmp_path: Path, clock: Clock) -> None:
-    """One that raises, one that ends itself and one that hangs do not keep the others from hearing."""
+async def test_hooks_run_in_order_and_failures_are_isolated(tmp_path: Path, clock: Clock) -> None:
+    """A hook that raises, cancels itself or hangs does not keep the others from running."""
     async with life(file(tmp_path), clock) as hf:
         change_schedule(hf, call_seconds=0.05)
         order: list[str] = []
@@ -180,8 +180,8 @@ async def test_hooks_are_told_in_order_each_awaited_and_apart(tmp_path: Path, cl
         }
 
 
-async def test_a_hook_that_does_not_stop_is_left_behind(tmp_path: Path, clock: Clock) -> None:
-    """It holds up neither the next hook nor the end of the process for long."""
+async def test_hook_that_ignores_cancellation_is_abandoned(tmp_path: Path, clock: Clock) -> None:
+    """It delays neither the next hook nor the shutdown for long."""
     async with life(file(tmp_path), clock) as hf:
         change_schedule(hf, call_seconds=0.01)
         release, ear = asyncio.Event(), RecordingHook()
@@ -200,8 +200,8 @@ async def test_a_hook_that_does_not_stop_is_left_behind(tmp_path: Path, clock: C
         release.set()
 
 
-async def test_no_turn_waits_for_a_hook(tmp_path: Path, clock: Clock) -> None:
-    """Nor does whoever deletes or closes."""
+async def test_turns_do_not_wait_for_hooks(tmp_path: Path, clock: Clock) -> None:
+    """Neither do delete and close."""
     async with life(file(tmp_path), clock, session_ttl=1000) as hf:
         release, heard = asyncio.Event(), Counter[str]()
 
@@ -223,11 +223,11 @@ async def test_no_turn_waits_for_a_hook(tmp_path: Path, clock: Clock) -> None:
         assert heard["delete"] == 1
 
 
-# -- the end of the process ----------------------------------------------------
+# -- process shutdown --------------------------------------------------------------
 
 
-async def test_at_a_clean_end_those_hear_of_it_that_asked(tmp_path: Path, clock: Clock) -> None:
-    """Of the sessions that were written to here, which stay as they are."""
+async def test_clean_shutdown_runs_the_hooks_that_want_it(tmp_path: Path, clock: Clock) -> None:
+    """For sessions written by this process, which stay unchanged."""
     asked, others = RecordingHook("asked", ["shutdown", "ttl"]), RecordingHook("others")
     async with life(file(tmp_path), clock, session_ttl=1000) as hf:
         await talk(hf, "before")
@@ -247,8 +247,8 @@ async def test_at_a_clean_end_those_hear_of_it_that_asked(tmp_path: Path, clock:
         assert await list_due_hooks(hf) == []
 
 
-async def test_the_end_does_not_wait_for_ever(tmp_path: Path, clock: Clock) -> None:
-    """What hangs then is left to the next start."""
+async def test_shutdown_does_not_wait_forever_for_hooks(tmp_path: Path, clock: Clock) -> None:
+    """A hanging delivery is left to the next start."""
     async with life(file(tmp_path), clock) as hf:
         change_schedule(hf, close_seconds=0.05)
         began = asyncio.Event()
