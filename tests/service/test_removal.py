@@ -1,4 +1,4 @@
-"""What is deleted is gone, from every file; and a receipt says how much it was."""
+"""Deleted data is gone from every file, and a receipt says how much it was."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ async def hf(clock: Clock, tmp_path: Path) -> AsyncIterator[holdfast.Holdfast]:
 # -- every file ----------------------------------------------------------------
 
 
-def found(folder: Path) -> set[str]:
-    """The files below `folder` that hold the canary anywhere: free pages and logs too."""
+def files_with_canary(folder: Path) -> set[str]:
+    """Return the files below `folder` that contain the canary, including free pages and logs."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     return {str(path.relative_to(folder)) for path in files if CANARY.encode() in path.read_bytes()}
 
 
-async def told(hf: holdfast.Holdfast, session_id: str, user_id: str = "ada") -> None:
-    """A session that says the canary wherever something can be said."""
+async def fill_session(hf: holdfast.Holdfast, session_id: str, user_id: str = "ada") -> None:
+    """Create a session with the canary in every field."""
     session = await hf.session(session_id, user_id=user_id, system=f"{CANARY} in the prompt")
     big = [{"role": "user", "content": f"{CANARY} {at} " + "x" * 5_000} for at in range(4)]
     await session.append(
@@ -59,7 +59,7 @@ async def told(hf: holdfast.Holdfast, session_id: str, user_id: str = "ada") -> 
 
 
 async def _forget_shared(hf: holdfast.Holdfast) -> None:
-    """What a user's sessions share, which stays when one of them goes."""
+    """Delete the user's shared data, which stays when a session is deleted."""
     await hf.artifacts.forget(holdfast_user("ada"))
     await hf.store.drop_state("ada")
 
@@ -80,7 +80,7 @@ async def _prune(hf: holdfast.Holdfast) -> None:
 
 
 def holdfast_user(user_id: str) -> Any:
-    """Whose shared artifacts."""
+    """Return the owner of shared artifacts."""
     from holdfast.domain.artifact import UserRef
 
     return UserRef(user_id)
@@ -88,14 +88,14 @@ def holdfast_user(user_id: str) -> Any:
 
 @pytest.mark.parametrize("hooks", [False, True])
 @pytest.mark.parametrize("leave", [_session, _user, _prune])
-async def test_a_canary_is_in_no_file(tmp_path: Path, leave: Callable[..., Any], hooks: bool) -> None:
-    """Database, its log, artifacts and transcripts, while the store is open and after it was closed."""
+async def test_deleted_text_is_in_no_file(tmp_path: Path, leave: Callable[..., Any], hooks: bool) -> None:
+    """Database, its log, artifacts and transcripts, with the store open and after closing it."""
     keepers = [Transcripts(tmp_path / "transcripts")] if hooks else []
     async with holdfast.open(f"sqlite:///{tmp_path}/chat.db", life=STILL, hooks=keepers) as hf:
-        await told(hf, "s")
+        await fill_session(hf, "s")
         for keeper in keepers:
             await keeper.wait_until_settled()
-        places = {name.partition("/")[0] for name in found(tmp_path)}
+        places = {name.partition("/")[0] for name in files_with_canary(tmp_path)}
         assert {"chat.db.artifacts"} <= places
         assert ("transcripts" in places) == hooks
         await leave(hf)
@@ -103,16 +103,16 @@ async def test_a_canary_is_in_no_file(tmp_path: Path, leave: Callable[..., Any],
         for keeper in keepers:
             await keeper.wait_until_settled()
         await hf.store.ping()
-        assert found(tmp_path) == set()
-    assert found(tmp_path) == set()
+        assert files_with_canary(tmp_path) == set()
+    assert files_with_canary(tmp_path) == set()
 
 
 # -- receipts ------------------------------------------------------------------
 
 
-async def test_a_receipt_counts_what_went(hf: holdfast.Holdfast) -> None:
-    """The session's own artifacts with it, not those that its user shares; the second time there is nothing."""
-    await told(hf, "s")
+async def test_receipt_counts_what_was_deleted(hf: holdfast.Holdfast) -> None:
+    """Including the session's own artifacts but not the user's shared ones; the second time nothing is left."""
+    await fill_session(hf, "s")
     receipt = await hf.remove(SessionRef("ada", "s"))
     assert receipt is not None
     assert (receipt.sessions, receipt.messages, receipt.retired, receipt.state_keys) == (1, 3, 2, 1)
@@ -123,11 +123,11 @@ async def test_a_receipt_counts_what_went(hf: holdfast.Holdfast) -> None:
     assert await hf.delete(SessionRef("ada", "s")) is False
 
 
-async def test_a_user_is_removed_whole(hf: holdfast.Holdfast) -> None:
-    """Sessions of all states, and what they share; nobody else loses anything, and again it is nothing."""
+async def test_deleting_a_user_deletes_everything_of_that_user(hf: holdfast.Holdfast) -> None:
+    """Sessions in every status, and shared data; other users lose nothing."""
     for name in ("a", "b", "c"):
-        await told(hf, name)
-    await told(hf, "a", user_id="bob")
+        await fill_session(hf, name)
+    await fill_session(hf, "a", user_id="bob")
     owners = [Owner("user", "ada"), Owner("user", "bob"), Owner("agent", "ada")]
     for owner in (owners[0], *owners):
         await put(hf.store, memory("likes tea", owner), owner=owner)
@@ -146,8 +146,8 @@ async def test_a_user_is_removed_whole(hf: holdfast.Holdfast) -> None:
             await hf.delete_user(bad)
 
 
-async def test_a_receipt_of_what_hooks_are_still_to_be_told_of(clock: Clock) -> None:
-    """It is gone for everybody else at once; what is known of it is counted, and that it is not over yet."""
+async def test_receipt_counts_sessions_with_pending_hooks(clock: Clock) -> None:
+    """The session is invisible at once, and the receipt reports the pending deliveries."""
     told_of: list[str] = []
     async with holdfast.open("sqlite://:memory:", clock=clock, life=STILL) as hf:
 
@@ -155,7 +155,7 @@ async def test_a_receipt_of_what_hooks_are_still_to_be_told_of(clock: Clock) -> 
         async def note(session: Any, reason: str) -> None:
             told_of.append(f"{session.id} {reason}")
 
-        await told(hf, "s")
+        await fill_session(hf, "s")
         receipt = await hf.remove(SessionRef("ada", "s"))
         assert receipt is not None
         assert (receipt.pending_deliveries, receipt.messages, receipt.retired, receipt.artifacts) == (1, 3, 2, 1)
@@ -167,7 +167,7 @@ async def test_a_receipt_of_what_hooks_are_still_to_be_told_of(clock: Clock) -> 
 
 
 class Down:
-    """A hook that fails as long as it is told to, and writes down what it hears."""
+    """A hook that fails on demand and records its calls."""
 
     name = "down"
     reasons = ENDS
@@ -187,27 +187,27 @@ class Down:
 
 
 async def all_sessions(hf: holdfast.Holdfast, user_id: str) -> list[str]:
-    """The ids of ends that are recorded of a user's sessions."""
+    """Return the session ids of the user's recorded ends."""
     return [one.session_id for one in await hf.engine.life.store.endings_of(user_id)]
 
 
 @pytest.mark.parametrize("url", ["sqlite://:memory:", "sqlite:///{}/chat.db"])
-async def test_a_user_takes_along_what_hooks_were_still_to_be_told(tmp_path: Path, clock: Clock, url: str) -> None:
-    """Sessions that expired in memory, or were deleted: nobody sees them any more, and their content must not come up again."""
+async def test_deleting_a_user_deletes_sessions_with_pending_hooks(tmp_path: Path, clock: Clock, url: str) -> None:
+    """Expired and deleted sessions are invisible already, and their content must not reappear."""
     url, hook = url.format(tmp_path), Down()
     settings = LifeSettings(session_ttl=1000, sweep=False)
     async with holdfast.open(url, clock=clock, life=settings, hooks=[hook]) as hf:
-        await told(hf, "expired")
-        await told(hf, "expired", user_id="bob")
+        await fill_session(hf, "expired")
+        await fill_session(hf, "expired", user_id="bob")
         clock.now += 2000
         await hf.sweep()
-        await told(hf, "deleted")
+        await fill_session(hf, "deleted")
         await hf.delete(SessionRef("ada", "deleted"))
         await hf.engine.hook_dispatcher.wait_until_idle()
         assert sorted(await all_sessions(hf, "ada")) == ["deleted", "expired"]
         receipt = await hf.delete_user("ada")
         await hf.engine.hook_dispatcher.wait_until_idle()
-        # On a disk the one that expired was still there under its name: now its deletion is to be told.
+        # On disk the expired session still existed under its id: its deletion is delivered instead.
         kept = [] if ":memory:" in url else ["expired"]
         assert (receipt.sessions, receipt.messages, receipt.pending_deliveries) == (2, 6, len(kept))
         assert await all_sessions(hf, "ada") == kept
@@ -222,13 +222,13 @@ async def test_a_user_takes_along_what_hooks_were_still_to_be_told(tmp_path: Pat
         assert [one.user_id for one in (await hf.engine.life.store.list()).sessions] == (["bob"] if kept else [])
 
 
-async def test_a_deletion_that_is_just_being_told_is_left_to_it(hf: holdfast.Holdfast) -> None:
-    """Whoever is told of it may have something to delete, too; a request that is sent twice must not take that away."""
+async def test_running_delivery_of_a_deletion_is_not_cancelled(hf: holdfast.Holdfast) -> None:
+    """The hook may have data to delete too, and a repeated request must not prevent that."""
     hook = Down()
     hook.failing = False
     hook.open.clear()
     hf.add_hook(hook)
-    await told(hf, "s")
+    await fill_session(hf, "s")
     first = await hf.delete_user("ada")
     again = await hf.delete_user("ada")
     assert (first.sessions, first.pending_deliveries) == (1, 1)
@@ -239,16 +239,16 @@ async def test_a_deletion_that_is_just_being_told_is_left_to_it(hf: holdfast.Hol
     assert await hf.delete_user("ada") == Receipt()
 
 
-async def test_transcripts_go_also_when_their_session_is_gone(tmp_path: Path, clock: Clock) -> None:
-    """Time took it: its file is there all the same. By the session's name, or with all that a user has."""
+async def test_transcripts_of_expired_sessions_are_deleted_too(tmp_path: Path, clock: Clock) -> None:
+    """By the id of the session, or with all data of a user."""
     folder = tmp_path / "transcripts"
     settings = LifeSettings(session_ttl=1000, sweep=False)
     keeper = Transcripts(folder)
     async with holdfast.open("sqlite://:memory:", clock=clock, life=settings, hooks=[keeper]) as hf:
         for name in ("a", "b", "c"):
-            await told(hf, name)
-        await told(hf, "a", user_id="bob")
-        await told(hf, "a", user_id="default")
+            await fill_session(hf, name)
+        await fill_session(hf, "a", user_id="bob")
+        await fill_session(hf, "a", user_id="default")
         await keeper.wait_until_settled()
         clock.now += 2000
         await hf.sweep()
@@ -266,21 +266,21 @@ async def test_transcripts_go_also_when_their_session_is_gone(tmp_path: Path, cl
 
 
 def names(folder: Path) -> list[str]:
-    """The transcripts there."""
+    """Return the names of the transcripts."""
     return sorted(path.name for path in folder.glob("*.jsonl"))
 
 
-# -- the order -----------------------------------------------------------------
+# -- order of deletion -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("hooks", [False, True])
-async def test_a_session_that_stays_keeps_its_artifacts(
+async def test_failed_deletion_keeps_the_artifacts(
     hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch, hooks: bool
 ) -> None:
-    """The database fails, or the process ends, before it is gone: nothing of it is."""
+    """If the database fails or the process ends first, nothing is deleted."""
     if hooks:
         hf.add_hook(Down())
-    await told(hf, "s")
+    await fill_session(hf, "s")
 
     async def failing(*_: object, **__: object) -> None:
         raise StoreUnavailable("gone")
@@ -297,12 +297,12 @@ async def test_a_session_that_stays_keeps_its_artifacts(
     assert (receipt.artifacts, receipt.artifact_bytes) == (1, 2100)
 
 
-async def test_contents_that_could_not_be_removed_are_swept(
+async def test_contents_that_could_not_be_deleted_are_swept_later(
     hf: holdfast.Holdfast, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The session is gone already: nobody can see them."""
+    """The session is deleted already, so no one can see them."""
     clock.now = time.time_ns() // 1_000_000
-    await told(hf, "s")
+    await fill_session(hf, "s")
 
     async def failing(*_: object) -> None:
         raise StoreUnavailable("no folder")
@@ -312,11 +312,11 @@ async def test_contents_that_could_not_be_removed_are_swept(
         receipt = await hf.remove(SessionRef("ada", "s"))
     assert receipt is not None
     assert receipt.artifacts == 1
-    kept = [name for name in found(tmp_path) if "artifacts" in name]
-    assert len(kept) == 2  # the user's is another one
+    kept = [name for name in files_with_canary(tmp_path) if "artifacts" in name]
+    assert len(kept) == 2  # the user's artifact is separate
     clock.now += DAY
     await hf.sweep()
-    assert len([name for name in found(tmp_path) if "artifacts" in name]) == 1
+    assert len([name for name in files_with_canary(tmp_path) if "artifacts" in name]) == 1
 
 
 # -- retention -----------------------------------------------------------------
@@ -324,47 +324,47 @@ async def test_contents_that_could_not_be_removed_are_swept(
 
 @pytest.mark.parametrize("hooks", [False, True])
 @pytest.mark.parametrize("tenant", ["a", "b"])
-async def test_what_is_kept_for_long_enough_goes_whole(tmp_path: Path, clock: Clock, tenant: str, hooks: bool) -> None:
-    """As if somebody had deleted it: with its artifacts and its transcript, of every tenant that is swept."""
+async def test_retention_deletes_sessions_completely(tmp_path: Path, clock: Clock, tenant: str, hooks: bool) -> None:
+    """As an explicit deletion does: with artifacts and transcript, for every tenant that is swept."""
     url = f"sqlite:///{tmp_path}/chat.db"
     keepers = [Transcripts(tmp_path / "transcripts")] if hooks else []
     settings = LifeSettings(session_ttl=0, retention=DAY, all_tenants=True, sweep=False)
     async with holdfast.open(url, clock=clock, tenant=tenant, life=STILL, hooks=keepers) as hf:
-        await told(hf, "s")
+        await fill_session(hf, "s")
         await hf.close_session(SessionRef("ada", "s"))
         await _forget_shared(hf)
         await hf.engine.hook_dispatcher.wait_until_idle()
-    assert len(found(tmp_path)) >= 2 + hooks
+    assert len(files_with_canary(tmp_path)) >= 2 + hooks
     keepers = [Transcripts(tmp_path / "transcripts")] if hooks else []
     async with holdfast.open(url, clock=clock, tenant="a", life=settings, hooks=keepers) as hf:
         assert (await hf.sweep()).deleted == 0
         clock.now += 2 * DAY
         assert (await hf.sweep()).deleted == 1
         await hf.store.ping()
-    assert found(tmp_path) == set()
+    assert files_with_canary(tmp_path) == set()
 
 
-async def test_what_no_name_leads_to_is_swept_of_every_tenant(tmp_path: Path, clock: Clock) -> None:
-    """Where one server sweeps them all: each tenant's contents lie apart."""
+async def test_unreferenced_contents_of_every_tenant_are_swept(tmp_path: Path, clock: Clock) -> None:
+    """One server sweeps all tenants; their contents are stored separately."""
     url = f"sqlite:///{tmp_path}/chat.db"
     clock.now = time.time_ns() // 1_000_000
     for tenant in ("a", "b"):
         async with holdfast.open(url, clock=clock, tenant=tenant, life=STILL) as hf:
-            await told(hf, "s")
-            await hf.store.drop_artifacts(SessionRef("ada", "s"))  # and the process ends before its content is removed
-    assert len([name for name in found(tmp_path) if "artifacts" in name]) == 4
+            await fill_session(hf, "s")
+            await hf.store.drop_artifacts(SessionRef("ada", "s"))  # the process ends before its content is removed
+    assert len([name for name in files_with_canary(tmp_path) if "artifacts" in name]) == 4
     settings = LifeSettings(session_ttl=0, all_tenants=True, sweep=False)
     async with holdfast.open(url, clock=clock, tenant="a", life=settings) as hf:
         clock.now += DAY
         await hf.sweep()
-        assert len([name for name in found(tmp_path) if "artifacts" in name]) == 2
+        assert len([name for name in files_with_canary(tmp_path) if "artifacts" in name]) == 2
         other = hf.artifacts.for_store(hf.store.for_tenant("b"))
         shared = await other.get(SessionRef("ada", "s"), "user:shared.txt")
         assert b"".join([chunk async for chunk in other.read(shared)]).startswith(CANARY.encode())
 
 
 async def _aged(hf: holdfast.Holdfast, clock: Clock, count: int = 12) -> None:
-    """A session a day, every third one closed a day later, every fourth one used again two days later."""
+    """Create a session per day; every third is closed a day later, every fourth is used again two days later."""
     for at in range(count):
         ref = (await hf.create(f"s{at:02}", user_id=f"u{at % 2}")).ref
         clock.now += DAY
@@ -382,10 +382,9 @@ async def pruned(hf: holdfast.Holdfast, older_than: int, **options: Any) -> list
 @pytest.mark.parametrize("status", ["closed", "active", None])
 @pytest.mark.parametrize("user_id", [None, "u1"])
 @pytest.mark.parametrize("days", [0, 5, 11, 100])
-async def test_a_dry_run_is_the_real_run(
+async def test_dry_run_lists_what_the_real_run_deletes(
     hf: holdfast.Holdfast, clock: Clock, status: str | None, user_id: str | None, days: int
 ) -> None:
-    """The same sessions; afterwards there are none of them, and all of the others."""
     await _aged(hf, clock)
     everything = {session.id for session in (await hf.sessions(limit=100)).sessions}
     planned = await pruned(hf, days * DAY, status=status, user_id=user_id, dry_run=True)
@@ -397,8 +396,8 @@ async def test_a_dry_run_is_the_real_run(
     assert bool(planned) == (days < 100)
 
 
-async def test_what_age_counts_from(hf: holdfast.Holdfast, clock: Clock) -> None:
-    """Of a closed session its end or its last change, of an active one its last use."""
+async def test_age_counts_from_the_end_or_the_last_use(hf: holdfast.Holdfast, clock: Clock) -> None:
+    """For a closed session from its end or last change, for an active one from its last use."""
     begin = clock.now
     for name in ("closed", "changed", "used", "idle"):
         await hf.create(name)
@@ -413,10 +412,10 @@ async def test_what_age_counts_from(hf: holdfast.Holdfast, clock: Clock) -> None
     assert await pruned(hf, 5 * DAY + 1, status=None, dry_run=True) == []
 
 
-async def test_pages_go_while_they_are_read(
+async def test_pruning_is_correct_while_sessions_change(
     hf: holdfast.Holdfast, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However small they are, and whatever of them is deleted or used meanwhile."""
+    """With small pages, and sessions deleted or used meanwhile."""
     monkeypatch.setattr("holdfast.stores.walk.PAGE", 3)
     for at in range(20):
         await hf.create(f"s{at:02}")
@@ -424,7 +423,7 @@ async def test_pages_go_while_they_are_read(
     gone = []
     async for session, _ in hf.prune(0, status=None):
         gone.append(session.id)
-        if session.id == "s04":  # the end of the page that is next is used, and that behind it deleted, by others
+        if session.id == "s04":  # others use the last session of the next page and delete the one after it
             clock.now += 10
             await hf.store.touch(SessionRef("default", "s05"), timestamp=clock.now)
             await hf.store.update(SessionRef("default", "s08"), SessionPatch(metadata={"m": 1}), timestamp=clock.now)
@@ -433,7 +432,6 @@ async def test_pages_go_while_they_are_read(
     assert {one.id for one in (await hf.sessions(limit=100)).sessions} == {"s05", "s08"}
 
 
-async def test_an_age_below_nothing(hf: holdfast.Holdfast) -> None:
-    """Is refused."""
+async def test_negative_age_is_rejected(hf: holdfast.Holdfast) -> None:
     with pytest.raises(InvalidRequest):
         await pruned(hf, -1)

@@ -1,4 +1,4 @@
-"""Rerankers by themselves: HTTP ones in each form, wrong answers, a program's own functions, and how long is waited for one."""
+"""Rerankers on their own: HTTP ones in each format, wrong answers, custom functions, and timeouts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ KEY = "sk-secret-1234567890"
 SECRET_TEXT = "the combination of the harbour safe is 4711"
 
 
-def test_each_form_asks_for_all_texts() -> None:
+def test_each_format_requests_scores_for_all_texts() -> None:
     assert make_request("cohere", "m", "q", ["a", "b"]) == {
         "model": "m",
         "query": "q",
@@ -45,7 +45,7 @@ def test_each_form_asks_for_all_texts() -> None:
         b'{"results": [{"index": 0, "relevance_score": -3, "document": {"text": "a"}}, {"index": 1, "score": 0.9}]}',
     ],
 )
-def test_known_answers_are_read(body: bytes) -> None:
+def test_known_answer_formats_are_read(body: bytes) -> None:
     assert read_scores(body, 2, "here") == [-3.0, 0.9]
 
 
@@ -68,7 +68,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("body", WRONG.values(), ids=WRONG.keys())
-async def test_wrong_answers_are_refused(body: str) -> None:
+async def test_wrong_answers_are_rejected(body: str) -> None:
     async with serving(always=lambda: web.Response(text=body)) as stub:
         reranker = EndpointReranker(RerankSettings(base_url=stub.url, model="m", timeout=5))
         with pytest.raises(RerankFailed) as failed:
@@ -77,7 +77,7 @@ async def test_wrong_answers_are_refused(body: str) -> None:
         await reranker.close()
 
 
-async def test_the_key_and_headers_are_sent_and_busy_calls_tried_again() -> None:
+async def test_key_and_headers_are_sent_and_busy_calls_retried() -> None:
     async with serving(once=[web.Response(status=429, headers={"retry-after": "0"})]) as stub:
         settings = RerankSettings(base_url=stub.url + "/", model="m", api_key=KEY, headers={"X-Team": "blue"})
         reranker = EndpointReranker(settings)
@@ -96,7 +96,7 @@ async def test_text_embeddings_inference_gets_batches_of_32() -> None:
         await reranker.close()
 
 
-async def test_an_error_that_quotes_texts_and_keys_loses_them(caplog: pytest.LogCaptureFixture) -> None:
+async def test_texts_and_keys_quoted_in_an_error_are_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     said = {"error": {"message": f"cannot rank {SECRET_TEXT!r} with {KEY}"}}
     async with serving(always=lambda: web.json_response(said, status=400)) as stub:
         bounded = BoundedReranker(RerankSettings(base_url=stub.url, model="m", api_key=KEY, timeout=5))
@@ -109,7 +109,7 @@ async def test_an_error_that_quotes_texts_and_keys_loses_them(caplog: pytest.Log
         await bounded.close()
 
 
-# -- a program's own -----------------------------------------------------------
+# -- custom rerankers -----------------------------------------------------------
 
 
 def by_length(query: str, texts: Sequence[str]) -> list[int]:
@@ -132,7 +132,7 @@ class Own:
 
 
 @pytest.mark.parametrize("given", [by_length, by_length_async, Own(), RerankSettings(reranker=by_length)])
-async def test_a_function_or_an_object_is_a_reranker(given: Any) -> None:
+async def test_function_or_object_can_be_a_reranker(given: Any) -> None:
     reranker = make_reranker(given)
     assert await reranker.rerank("q", ["a", "bbb"]) == [1.0, 3.0]
     assert reranker.name in {"by_length", "by_length_async", "own"}
@@ -141,7 +141,7 @@ async def test_a_function_or_an_object_is_a_reranker(given: Any) -> None:
     await reranker.close()
 
 
-async def test_an_object_is_closed_once() -> None:
+async def test_object_is_closed_once() -> None:
     own = Own()
     reranker = make_reranker(own)
     await reranker.close()
@@ -152,12 +152,12 @@ async def test_an_object_is_closed_once() -> None:
 @pytest.mark.parametrize(
     "scores", [[1], [1, 2, 3], None, "12", {0: 1, 1: 2}, [1, None], [1, float("nan")], [1, float("inf")], 7]
 )
-async def test_wrong_scores_of_a_function_are_refused(scores: Any) -> None:
+async def test_wrong_scores_of_a_function_are_rejected(scores: Any) -> None:
     with pytest.raises(RerankFailed):
         await make_reranker(lambda query, texts: scores).rerank("q", ["a", "b"])
 
 
-async def test_what_a_function_raises_is_told_by_its_kind_alone() -> None:
+async def test_exception_of_a_function_is_reported_by_type_only() -> None:
     def fail(query: str, texts: Sequence[str]) -> list[float]:
         raise ValueError(texts[0])
 
@@ -167,7 +167,7 @@ async def test_what_a_function_raises_is_told_by_its_kind_alone() -> None:
 
 
 @pytest.mark.parametrize("given", [Own, 7, "https://example.com", object()])
-def test_what_is_no_reranker_is_refused(given: Any) -> None:
+def test_invalid_reranker_is_rejected(given: Any) -> None:
     with pytest.raises(InvalidRequest, match="a reranker is a function"):
         make_reranker(given)
 
@@ -186,21 +186,21 @@ def test_what_is_no_reranker_is_refused(given: Any) -> None:
         ({"path": "/m", "prompts": "yes"}, "prompts"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         RerankSettings(**settings)
 
 
-def test_an_address_that_cannot_be_is_refused_at_the_start() -> None:
+def test_invalid_address_is_rejected_at_the_start() -> None:
     with pytest.raises(InvalidRequest, match="base_url"):
         make_reranker(RerankSettings(base_url="ftp://x", model="m"))
 
 
-# -- time -----------------------------------------------------------------------
+# -- timeouts -------------------------------------------------------------------
 
 
-async def test_a_late_reranker_is_not_waited_for() -> None:
-    """Neither an asynchronous one that does not listen to its cancellation nor one in a thread."""
+async def test_late_reranker_times_out() -> None:
+    """Both an async one that ignores cancellation and one in a thread."""
     released = threading.Event()
     goes_on = asyncio.Event()
 
@@ -226,7 +226,7 @@ async def test_a_late_reranker_is_not_waited_for() -> None:
         await asyncio.sleep(0)
 
 
-async def test_late_calls_do_not_pile_up_in_threads() -> None:
+async def test_late_calls_do_not_accumulate_in_threads() -> None:
     released = threading.Event()
     started: list[str] = []
 
@@ -243,8 +243,8 @@ async def test_late_calls_do_not_pile_up_in_threads() -> None:
         released.set()
 
 
-async def test_calls_that_waited_for_a_thread_in_vain_take_no_place() -> None:
-    """All threads are taken by others for a while; afterwards the reranker is asked as before."""
+async def test_calls_that_never_got_a_thread_do_not_count() -> None:
+    """Other work occupies all threads for a while; afterwards the reranker works as before."""
     released = threading.Event()
     given = GivenReranker(lambda query, texts: [1.0] * len(texts), name="mine")
     limiter = anyio.to_thread.current_default_thread_limiter()
@@ -264,7 +264,7 @@ async def test_calls_that_waited_for_a_thread_in_vain_take_no_place() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError(SECRET_TEXT), asyncio.CancelledError(), RerankFailed("no")])
-async def test_whatever_a_reranker_raises_is_a_failure(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
+async def test_any_exception_of_a_reranker_is_a_failure(error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     async def fail(query: str, texts: Sequence[str]) -> list[float]:
         raise error
 
@@ -274,13 +274,13 @@ async def test_whatever_a_reranker_raises_is_a_failure(error: BaseException, cap
     assert "harbour" not in caplog.text
 
 
-async def test_a_prompt_waits_for_less() -> None:
+async def test_prompts_use_a_shorter_timeout() -> None:
     bounded = BoundedReranker(RerankSettings(reranker=by_length, timeout=3))
     assert (bounded.get_timeout(prompt=False), bounded.get_timeout(prompt=True)) == (3, 0.25)
     assert BoundedReranker(RerankSettings(reranker=by_length, timeout=0.1)).get_timeout(prompt=True) == 0.1
 
 
-async def test_a_query_is_cut_and_cleaned() -> None:
+async def test_query_is_cut_and_cleaned() -> None:
     seen: list[str] = []
 
     def note(query: str, texts: Sequence[str]) -> list[float]:
@@ -291,7 +291,7 @@ async def test_a_query_is_cut_and_cleaned() -> None:
     assert seen == ["?" + "q" * 999]
 
 
-async def test_a_cancelled_search_cancels_the_call() -> None:
+async def test_cancelled_search_cancels_the_call() -> None:
     ended = asyncio.Event()
 
     async def slow(query: str, texts: Sequence[str]) -> list[float]:

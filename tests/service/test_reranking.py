@@ -1,4 +1,4 @@
-"""Searches with a reranker: the order of hits and pages, what is sent where, and what happens if it fails."""
+"""Searches with a reranker: the order of hits and pages, what is sent where, and failures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LINES = [("user", f"kelp {'soup ' * (at % 3)}number {at}") for at in range(12)]
 
 
 class Recorder:
-    """A reranker that keeps what it was given."""
+    """A reranker that records its input."""
 
     name = "recorder"
 
@@ -43,7 +43,7 @@ class Recorder:
 
 
 def number(text: str) -> float:
-    """The higher the last number of a message, the better."""
+    """Return the last number of a message as its score."""
     return float(text.rsplit(" ", 1)[-1])
 
 
@@ -59,7 +59,7 @@ async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchR
     return found
 
 
-async def test_the_best_hits_come_in_the_order_of_the_reranker_and_the_others_follow() -> None:
+async def test_best_hits_are_in_the_order_of_the_reranker_and_the_others_follow() -> None:
     recorder = Recorder(number)
     async with open_talks() as at:
         await at.add_messages("a", *LINES)
@@ -83,8 +83,8 @@ async def test_the_best_hits_come_in_the_order_of_the_reranker_and_the_others_fo
 
 @pytest.mark.parametrize("limit", [1, 2, 5, 7, 100])
 @pytest.mark.parametrize("top", [2, 5, 100])
-async def test_pages_together_are_the_one_long_page(limit: int, top: int) -> None:
-    """Nothing twice, nothing left out, with the same scores; only the first page asks the reranker."""
+async def test_pages_together_equal_one_long_page(limit: int, top: int) -> None:
+    """Nothing twice, nothing missing, same scores; only the first page calls the reranker."""
     recorder = Recorder(number)
     async with open_talks(index=reranked(recorder, top=top)) as at:
         for name in "ab":
@@ -98,7 +98,7 @@ async def test_pages_together_are_the_one_long_page(limit: int, top: int) -> Non
         assert len(recorder.calls) == 1
 
 
-async def test_a_page_begins_after_any_hit() -> None:
+async def test_page_can_start_after_any_hit() -> None:
     async with open_talks(index=reranked(Recorder(number), top=6)) as at:
         await at.add_messages("a", *LINES)
         (whole,) = await pages(at, "kelp", 100)
@@ -107,7 +107,7 @@ async def test_a_page_begins_after_any_hit() -> None:
             assert [one.id for one in rest.hits] == [one.id for one in whole.hits[place:]]
 
 
-async def test_pages_keep_their_order_when_the_reranker_changes_its_mind_or_fails() -> None:
+async def test_pages_keep_their_order_if_the_reranker_changes_or_fails() -> None:
     recorder = Recorder(number)
     async with open_talks(index=reranked(recorder, top=8)) as at:
         await at.add_messages("a", *LINES)
@@ -123,7 +123,7 @@ async def test_pages_keep_their_order_when_the_reranker_changes_its_mind_or_fail
         assert rest.notes == ()
 
 
-async def test_pages_of_a_search_that_was_not_reranked_go_on_without() -> None:
+async def test_pages_of_a_search_without_reranking_continue_without_it() -> None:
     recorder = Recorder(lambda text: float("nan"))
     async with open_talks(index=reranked(recorder)) as at:
         await at.add_messages("a", *LINES)
@@ -135,7 +135,7 @@ async def test_pages_of_a_search_that_was_not_reranked_go_on_without() -> None:
         assert [hit.id for hit in (*first.hits, *rest.hits)] == plain
 
 
-async def test_a_cursor_belongs_to_a_search_with_or_without_reranking() -> None:
+async def test_cursor_belongs_to_a_search_with_or_without_reranking() -> None:
     async with open_talks(index=reranked(Recorder(number))) as at:
         await at.add_messages("a", *LINES)
         for rerank in (True, False):
@@ -146,7 +146,7 @@ async def test_a_cursor_belongs_to_a_search_with_or_without_reranking() -> None:
             await at.hf.search("kelp", "ada", rerank="no")  # type: ignore[arg-type]
 
 
-async def test_what_is_erased_between_two_pages_is_left_out() -> None:
+async def test_message_erased_between_two_pages_is_left_out() -> None:
     async with open_talks(index=reranked(Recorder(number), top=8)) as at:
         await at.add_messages("a", *LINES)
         (whole,) = await pages(at, "kelp", 100)
@@ -159,10 +159,10 @@ async def test_what_is_erased_between_two_pages_is_left_out() -> None:
         assert gone.id not in {hit.id for hit in rest.hits}
 
 
-# -- what it is given -----------------------------------------------------------
+# -- input of the reranker ---------------------------------------------------------
 
 
-async def test_nothing_of_another_user_and_nothing_erased_is_sent() -> None:
+async def test_text_of_other_users_and_erased_text_is_not_sent() -> None:
     async with serving() as stub:
         rerank = RerankSettings(base_url=stub.url, model="m", timeout=10)
         async with open_talks(index=IndexSettings(rerank=rerank)) as at:
@@ -179,7 +179,7 @@ async def test_nothing_of_another_user_and_nothing_erased_is_sent() -> None:
                 assert sorted(stub.texts) == ["kelp in t2", "kelp two in t2"]
 
 
-async def test_what_is_erased_while_the_reranker_thinks_is_not_shown() -> None:
+async def test_message_erased_during_reranking_is_not_shown() -> None:
     arrived, goes_on = asyncio.Event(), asyncio.Event()
 
     async def slow(query: str, texts: Sequence[str]) -> list[float]:
@@ -196,7 +196,7 @@ async def test_what_is_erased_while_the_reranker_thinks_is_not_shown() -> None:
         assert [hit.seq for hit in (await search).hits] == [2, 1, 0]
 
 
-async def test_long_messages_are_sent_as_the_piece_that_answers() -> None:
+async def test_long_messages_are_sent_as_the_matching_passage() -> None:
     recorder = Recorder()
     filler = "the tide came in over the grey stones again. " * 400
     async with open_talks(index=reranked(recorder, max_chars=300)) as at:
@@ -213,7 +213,7 @@ async def test_long_messages_are_sent_as_the_piece_that_answers() -> None:
         assert RERANK_CHARS / 2 < max(len(text) for text in recorder.texts) <= RERANK_CHARS
 
 
-async def test_a_question_for_a_time_alone_and_a_single_hit_are_not_reranked() -> None:
+async def test_query_for_a_time_alone_and_a_single_hit_are_not_reranked() -> None:
     recorder = Recorder()
     async with open_talks(index=reranked(recorder)) as at:
         await at.add_messages("a", *LINES)
@@ -238,7 +238,7 @@ async def test_every_mode_is_reranked(mode: Any) -> None:
         assert all("rerank" in hit.parts for hit in hits)
 
 
-async def test_the_best_hit_of_each_session_and_results_of_tools_are_reranked() -> None:
+async def test_best_hits_of_each_session_are_reranked() -> None:
     async with open_talks(index=reranked(Recorder(number))) as at:
         for name in "abc":
             await at.add_messages(name, ("user", "kelp 1"), ("user", f"kelp kelp {ord(name)}"))
@@ -258,7 +258,7 @@ async def test_the_best_hit_of_each_session_and_results_of_tools_are_reranked() 
         '{"error": {"message": "kelp soup number 1 is refused"}}',
     ],
 )
-async def test_a_wrong_answer_leaves_the_order_and_is_noted(body: str, caplog: pytest.LogCaptureFixture) -> None:
+async def test_wrong_answer_keeps_the_order_and_is_noted(body: str, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(always=lambda: web.Response(text=body)) as stub:
         rerank = RerankSettings(base_url=stub.url, model="m", api_key="sk-very-secret", timeout=10)
         async with open_talks(index=IndexSettings(rerank=rerank)) as at:
@@ -273,7 +273,7 @@ async def test_a_wrong_answer_leaves_the_order_and_is_noted(body: str, caplog: p
             assert "very-secret" not in caplog.text
 
 
-async def test_one_that_is_not_there_leaves_the_order() -> None:
+async def test_unreachable_reranker_keeps_the_order() -> None:
     rerank = RerankSettings(base_url="http://127.0.0.1:9/v2", model="m", timeout=0.2)
     async with open_talks(index=IndexSettings(rerank=rerank)) as at:
         await at.add_messages("a", *LINES)
@@ -282,7 +282,7 @@ async def test_one_that_is_not_there_leaves_the_order() -> None:
         assert results.notes[0].startswith("not reranked: the reranker")
 
 
-async def test_a_late_one_leaves_the_order() -> None:
+async def test_late_reranker_keeps_the_order() -> None:
     async with serving(hold=asyncio.Event()) as stub:
         rerank = RerankSettings(base_url=stub.url, model="m", timeout=0.1)
         async with open_talks(index=IndexSettings(rerank=rerank)) as at:
@@ -305,7 +305,7 @@ def recalled(at: Talks) -> str:
 
 
 @pytest.mark.parametrize("prompts", [False, True])
-async def test_prompts_are_reranked_only_if_that_is_said(prompts: bool) -> None:
+async def test_prompts_are_reranked_only_if_configured(prompts: bool) -> None:
     recorder = Recorder(number)
     async with open_talks(index=reranked(recorder, prompts=prompts)) as at:
         await at.add_messages("a", *LINES)
@@ -318,7 +318,7 @@ async def test_prompts_are_reranked_only_if_that_is_said(prompts: bool) -> None:
             assert "number 11" in text
 
 
-async def test_a_late_reranker_leaves_a_prompt_what_it_recalls() -> None:
+async def test_late_reranker_does_not_affect_recall_into_the_prompt() -> None:
     released = threading.Event()
 
     def blocked(query: str, texts: Sequence[str]) -> list[float]:
@@ -335,7 +335,7 @@ async def test_a_late_reranker_leaves_a_prompt_what_it_recalls() -> None:
         released.set()
 
 
-async def test_the_reranker_is_closed_with_the_holdfast() -> None:
+async def test_reranker_is_closed_with_the_holdfast() -> None:
     closed: list[bool] = []
 
     class Own(Recorder):
@@ -348,5 +348,5 @@ async def test_the_reranker_is_closed_with_the_holdfast() -> None:
     assert closed == [True]
 
 
-def test_stub_scores_are_those_of_its_rule() -> None:
+def test_stub_scores_follow_its_rule() -> None:
     assert Stub().score("q", "four") == 4.0

@@ -1,4 +1,4 @@
-"""Importance through whole turns: a scorer of the user's own, what it says, and what then stays."""
+"""Importance in whole turns: a custom scorer, its scores, and what is kept then."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from holdfast.holdfast import Holdfast
 VITAL = "The vault opens with word 17 of the almanac."
 
 
-def mine(messages: Sequence[dict[str, Any]]) -> list[float]:
+def score_vault(messages: Sequence[dict[str, Any]]) -> list[float]:
     return [0.9 if "vault" in str(message.get("content")) else 0.1 for message in messages]
 
 
-async def talked(hf: Holdfast, turns: int) -> list[dict[str, Any]]:
-    """Turns with a vital message early; what the last call saw."""
+async def run_turns(hf: Holdfast, turns: int) -> list[dict[str, Any]]:
+    """Run turns with a vital message early and return the messages of the last call."""
     session = await hf.session("s")
     for n in range(turns):
         said = VITAL if n == 2 else f"Small talk number {n}: " + f"kelp and weather {n} " * 12
@@ -32,28 +32,28 @@ def roster() -> Roster:
     return Roster(context=ContextSettings("salience", {"budget": 900, "scorer": "mine"}))
 
 
-async def test_a_scorer_of_ones_own_keeps_what_it_says_matters() -> None:
-    """Rated behind the turn, stored with the entry, and known to the view in memory at its next step."""
-    async with Holdfast("sqlite://:memory:", roster=roster(), scorers={"mine": mine}) as hf:
-        sent = await talked(hf, 40)
+async def test_custom_scorer_keeps_important_messages() -> None:
+    """Rated after the turn, stored with the entry, and used by the cached view at its next step."""
+    async with Holdfast("sqlite://:memory:", roster=roster(), scorers={"mine": score_vault}) as hf:
+        sent = await run_turns(hf, 40)
         entries = await (await hf.session("s")).entries()
         assert VITAL in [message["content"] for message in sent]
         assert [entry.importance for entry in entries if entry.message.text == VITAL] == [0.9]
         assert sum(entry.importance is None for entry in entries) <= 2
 
 
-async def test_a_scorer_that_fails_costs_no_turn() -> None:
+async def test_failing_scorer_fails_no_turn() -> None:
     def broken(messages: Sequence[dict[str, Any]]) -> list[float]:
         raise ValueError("no idea")
 
     async with Holdfast("sqlite://:memory:", roster=roster(), scorers={"mine": broken}) as hf:
-        assert len(await talked(hf, 20)) > 3
+        assert len(await run_turns(hf, 20)) > 3
         assert all(entry.importance is None for entry in await (await hf.session("s")).entries())
 
 
-async def test_what_the_caller_says_stands_before_any_scorer() -> None:
-    async with Holdfast("sqlite://:memory:", roster=roster(), scorers={"mine": mine}) as hf:
+async def test_importance_from_the_caller_overrides_the_scorer() -> None:
+    async with Holdfast("sqlite://:memory:", roster=roster(), scorers={"mine": score_vault}) as hf:
         session = await hf.session("s")
         await session.append({"role": "user", "content": "Of no use: the vault is blue.", "importance": 0.0})
-        await talked(hf, 5)
+        await run_turns(hf, 5)
         assert (await session.entries())[0].importance == 0.0

@@ -1,4 +1,4 @@
-"""Scorers behind turns: what they are asked, what becomes of their answers and of their failures, and who waits for whom."""
+"""Scorers after turns: their input, their answers, their failures, and their scheduling."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from holdfast.overlays.scoring import LOOK_BACK, PAUSE, TRIES, Scoring
 from holdfast.stores.sessions import NewSession
 from tests.service.scoring_kit import REF, RecordingScorer, by_length, call, open_rig, reply, user
 
-# -- what is asked, and kept -------------------------------------------------------
+# -- input and results -------------------------------------------------------------
 
 
-async def test_a_callable_gets_messages_as_they_are_sent_and_its_numbers_are_kept() -> None:
+async def test_scorer_gets_messages_as_sent_and_its_scores_are_stored() -> None:
     scorer = RecordingScorer(lambda messages: [0.25, 1.0, 0.5][: len(messages)])
     async with open_rig(scorer) as rig:
         await rig.say(user("Where is K-113?"), *call("get", "shipped"))
@@ -34,7 +34,7 @@ async def test_a_callable_gets_messages_as_they_are_sent_and_its_numbers_are_kep
     assert (result_asked["role"], result_asked["content"]) == ("tool", "shipped")
 
 
-async def test_a_plain_function_runs_in_a_thread() -> None:
+async def test_plain_function_runs_in_a_thread() -> None:
     threads = []
 
     def scorer(messages: Sequence[dict[str, Any]]) -> list[float]:
@@ -47,7 +47,7 @@ async def test_a_plain_function_runs_in_a_thread() -> None:
     assert threads[0] is not threading.main_thread()
 
 
-async def test_a_function_that_returns_an_awaitable_is_awaited() -> None:
+async def test_function_that_returns_an_awaitable_is_awaited() -> None:
     def scorer(messages: Sequence[dict[str, Any]]) -> Any:
         return RecordingScorer()(messages)
 
@@ -56,7 +56,7 @@ async def test_a_function_that_returns_an_awaitable_is_awaited() -> None:
         assert await rig.score() == 1
 
 
-async def test_nobody_is_asked_twice() -> None:
+async def test_messages_are_scored_once() -> None:
     scorer = RecordingScorer()
     async with open_rig(scorer) as rig:
         await rig.say(user("one"), reply("two"))
@@ -70,8 +70,8 @@ async def test_nobody_is_asked_twice() -> None:
     assert len(scorer.batches) == 2
 
 
-async def test_what_a_caller_said_of_any_message_of_a_unit_stands() -> None:
-    """What decides is the highest of a unit, so that the others of it must not be rated."""
+async def test_importance_given_for_one_message_of_a_unit_is_kept() -> None:
+    """The highest of a unit decides, so its other messages must not be rated."""
     scorer = RecordingScorer(lambda messages: [0.9] * len(messages))
     async with open_rig(scorer) as rig:
         asked, result = call("get", "shipped")
@@ -83,7 +83,7 @@ async def test_what_a_caller_said_of_any_message_of_a_unit_stands() -> None:
         assert await rig.importances() == [0.1, None, None, 0.9]
 
 
-async def test_an_importance_that_a_caller_gives_meanwhile_stands() -> None:
+async def test_importance_given_during_scoring_is_kept() -> None:
     async with open_rig(None) as rig:
         await rig.say(user("one"), user("two"))
 
@@ -96,7 +96,7 @@ async def test_an_importance_that_a_caller_gives_meanwhile_stands() -> None:
         assert await rig.importances() == [0.05, 0.9]
 
 
-async def test_calls_without_their_results_wait_for_them() -> None:
+async def test_calls_are_scored_together_with_their_results() -> None:
     scorer = RecordingScorer()
     async with open_rig(scorer) as rig:
         await rig.say(user("go"), *call("get", None))
@@ -106,7 +106,7 @@ async def test_calls_without_their_results_wait_for_them() -> None:
     assert [message["role"] for message in scorer.batches[1]] == ["assistant", "tool"]
 
 
-async def test_batches_are_bounded_and_hold_whole_units() -> None:
+async def test_batches_are_bounded_and_contain_whole_units() -> None:
     scorer = RecordingScorer()
     async with open_rig(scorer) as rig:
         for number in range(BATCH):
@@ -117,7 +117,7 @@ async def test_batches_are_bounded_and_hold_whole_units() -> None:
     assert all(batch[0]["role"] != "tool" for batch in scorer.batches)
 
 
-async def test_of_a_unit_longer_than_a_batch_the_first_messages_speak() -> None:
+async def test_unit_longer_than_a_batch_is_scored_by_its_first_messages() -> None:
     scorer = RecordingScorer()
     calls = tuple(ToolCall(f"c{number}", "get", "{}") for number in range(3 * BATCH))
     results = [Message(role="tool", content="x", tool_call_id=one.id) for one in calls]
@@ -131,7 +131,7 @@ async def test_of_a_unit_longer_than_a_batch_the_first_messages_speak() -> None:
         assert found[-1] is not None
 
 
-async def test_of_a_long_import_the_newest_messages_are_rated_run_by_run() -> None:
+async def test_newest_messages_of_a_long_import_are_scored_run_by_run() -> None:
     scorer = RecordingScorer()
     async with open_rig(scorer) as rig:
         await rig.say(*(user(f"message {number}") for number in range(LOOK_BACK + 50)))
@@ -151,21 +151,21 @@ async def test_without_a_scorer_nothing_is_rated() -> None:
         assert await rig.importances() == [None]
 
 
-async def test_a_message_without_a_number_is_left_to_its_signals() -> None:
+async def test_message_without_a_score_stays_unrated() -> None:
     async with open_rig(RecordingScorer(lambda messages: [None, 0.5])) as rig:
         await rig.say(user("one"), user("two"))
         assert await rig.score() == 1
         assert await rig.importances() == [None, 0.5]
 
 
-# -- what goes wrong ---------------------------------------------------------------
+# -- failures ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "answer",
     [[0.5], [0.5, 0.5, 0.5], [0.5, 7], [0.5, float("nan")], [0.5, "high"], [True, False], "ab", None, {"a": 1, "b": 2}],
 )
-async def test_nonsense_leaves_a_batch_unrated_and_it_is_tried_again(answer: Any) -> None:
+async def test_invalid_scores_are_dropped_and_retried(answer: Any) -> None:
     scorer = RecordingScorer(lambda messages: answer)
     async with open_rig(scorer) as rig:
         await rig.say(user("one"), user("two"))
@@ -179,10 +179,10 @@ async def test_nonsense_leaves_a_batch_unrated_and_it_is_tried_again(answer: Any
         assert await rig.score() == 2
 
 
-async def test_a_batch_that_fails_again_and_again_gets_smaller_and_is_left_in_the_end(
+async def test_failing_batch_shrinks_and_is_finally_skipped(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """One message that a scorer cannot take must not keep all later ones from it."""
+    """One message that a scorer cannot handle must not block later ones."""
     poison = "the one it cannot take"
 
     def answer(messages: list[dict[str, Any]]) -> Any:
@@ -204,8 +204,8 @@ async def test_a_batch_that_fails_again_and_again_gets_smaller_and_is_left_in_th
     assert poison not in caplog.text
 
 
-async def test_a_scorer_that_cannot_be_reached_is_left_alone_for_a_while() -> None:
-    """By all sessions, and not given up: the same batch is asked about when it is back."""
+async def test_unreachable_scorer_is_paused() -> None:
+    """For all sessions, and the batch is not given up: it is retried when the scorer is back."""
     scorer = RecordingScorer(lambda messages: ModelUnavailable("down"))
     async with open_rig(scorer) as rig:
         await rig.say(user("one"))
@@ -220,7 +220,7 @@ async def test_a_scorer_that_cannot_be_reached_is_left_alone_for_a_while() -> No
         assert await rig.score() == 1
 
 
-async def test_the_time_that_an_upstream_asks_for_is_given() -> None:
+async def test_retry_after_of_the_upstream_is_respected() -> None:
     scorer = RecordingScorer(lambda messages: ModelUnavailable("busy", status=429, retry_after=90.0))
     async with open_rig(scorer) as rig:
         await rig.say(user("one"))
@@ -233,7 +233,7 @@ async def test_the_time_that_an_upstream_asks_for_is_given() -> None:
         assert len(scorer.batches) == 2
 
 
-async def test_a_store_that_fails_is_no_error_of_a_run(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failing_store_does_not_raise_from_a_run(caplog: pytest.LogCaptureFixture) -> None:
     async with open_rig(RecordingScorer()) as rig:
         await rig.say(user("one"))
         await rig.store.close()
@@ -242,7 +242,7 @@ async def test_a_store_that_fails_is_no_error_of_a_run(caplog: pytest.LogCapture
     assert "rating the messages of session" in caplog.text
 
 
-async def test_a_session_that_is_gone_is_forgotten() -> None:
+async def test_deleted_session_is_forgotten() -> None:
     async with open_rig(RecordingScorer()) as rig:
         await rig.say(user("one"))
         await rig.store.remove(REF)
@@ -253,7 +253,7 @@ async def test_a_session_that_is_gone_is_forgotten() -> None:
 # -- in the background -------------------------------------------------------------
 
 
-async def test_one_run_a_session_at_a_time_and_what_came_meanwhile_behind_it() -> None:
+async def test_one_run_per_session_and_later_messages_follow() -> None:
     gate, started = asyncio.Event(), asyncio.Event()
     batches = []
 
@@ -277,7 +277,7 @@ async def test_one_run_a_session_at_a_time_and_what_came_meanwhile_behind_it() -
     assert batches == [1, 1]
 
 
-async def test_closing_ends_what_is_under_way() -> None:
+async def test_closing_cancels_running_work() -> None:
     started = asyncio.Event()
 
     async def scorer(messages: Sequence[dict[str, Any]]) -> list[float]:

@@ -1,4 +1,4 @@
-"""The scripted upstream that other tests lean on."""
+"""The scripted upstream that other tests use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def model_at(url: str) -> AsyncIterator[OpenAIModel]:
         await model.close()
 
 
-def test_the_scripted_upstream_runs_in_a_thread() -> None:
+def test_scripted_upstream_runs_in_a_thread() -> None:
     upstream = ScriptedUpstream(["Hello."], models=["a", "b"])
     before = threading.active_count()
     with upstream.in_thread():
@@ -44,13 +44,13 @@ def test_the_scripted_upstream_runs_in_a_thread() -> None:
     assert threading.active_count() == before
 
 
-async def test_a_script_that_ran_out_says_so() -> None:
+async def test_exhausted_script_is_reported() -> None:
     async with ScriptedUpstream([]) as upstream, model_at(upstream.url) as model:
         with pytest.raises(ModelRejected, match="the script has 0 replies"):
             await collect(model.stream(HI))
 
 
-async def test_a_held_reply_goes_on_when_the_gate_opens() -> None:
+async def test_held_reply_continues_when_the_gate_opens() -> None:
     gate = Gate()
     reply = Reply(text="one two", hold=gate, hold_after=2)
     async with ScriptedUpstream([reply]) as upstream, model_at(upstream.url) as model:
@@ -63,7 +63,7 @@ async def test_a_held_reply_goes_on_when_the_gate_opens() -> None:
         assert upstream.disconnects == 0
 
 
-async def test_leaving_it_does_not_wait_for_held_replies() -> None:
+async def test_closing_does_not_wait_for_held_replies() -> None:
     gate = Gate()
     async with ScriptedUpstream([Reply(text="never", hold=gate)]) as upstream, model_at(upstream.url) as model:
         task = asyncio.create_task(collect(model.stream(HI)))

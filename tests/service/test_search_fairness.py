@@ -1,4 +1,6 @@
-"""One search may not slow down others: its work is bounded per hit and per request, and none of the heavy part is on the loop."""
+"""A search must not slow down others: its work is bounded per hit and per request, and the heavy part runs off the
+event loop.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ MIB = 1 << 20
 
 
 def distinct_words(chars: int, seed: int = 0) -> str:
-    """Words that are all different, as many as have so many characters."""
+    """Return distinct words with about this many characters."""
     rnd = random.Random(seed)
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = (f"{''.join(rnd.choices(letters, k=7))}" for _ in range(chars // 8))
@@ -29,7 +31,7 @@ def question(text: str) -> Question:
 
 
 async def test_snippets_of_large_messages_are_made_off_the_loop_with_bounded_work() -> None:
-    """Seen: a search of eight 1 MB messages stemmed each of them on the event loop, for 10 to 42 s."""
+    """Regression: a search of eight 1 MB messages stemmed each on the event loop, for 10 to 42 s."""
     async with open_talks() as at:
         await at.add_messages("s", *(f"harbour {distinct_words(MIB, seed)}" for seed in range(8)))
         with watch() as guard:
@@ -41,10 +43,10 @@ async def test_snippets_of_large_messages_are_made_off_the_loop_with_bounded_wor
         assert guard.off_loop["stem"] <= 80 * 8 * SNIPPET_WORDS
 
 
-async def test_a_turn_that_recalls_large_messages_does_so_off_the_loop() -> None:
-    """Ordinary chats with search on do the same work."""
+async def test_turn_that_recalls_large_messages_works_off_the_loop() -> None:
+    """Ordinary chats with recall do the same work."""
     async with open_talks() as at:
-        # Other words than those above: what was analysed once is remembered.
+        # Other words than above, since analysed words are cached.
         await at.add_messages("s", *(f"harbour {distinct_words(MIB, seed)}" for seed in range(100, 104)))
         session = await at.hf.session("now", user_id="ada", agent="finder")
         with watch() as guard:
@@ -55,8 +57,8 @@ async def test_a_turn_that_recalls_large_messages_does_so_off_the_loop() -> None
         guard.check("snippet", "stem", "count", "terms")
 
 
-def test_a_hit_stems_a_bounded_number_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where every word begins like one of the question, and however long a word is."""
+def test_each_hit_stems_a_bounded_number_of_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if every word begins like a word of the question, and for very long words."""
     stemmed: list[str] = []
 
     def get_terms(word: str, _: str) -> tuple[str, ...]:
@@ -77,8 +79,8 @@ def test_a_hit_stems_a_bounded_number_of_words(monkeypatch: pytest.MonkeyPatch) 
         assert effort.words == SEARCH_WORDS - len(stemmed)
 
 
-def test_a_request_stems_a_bounded_number_of_words() -> None:
-    """Snippets after that still show a text's beginning."""
+def test_each_request_stems_a_bounded_number_of_words() -> None:
+    """Later snippets show the beginning of the text."""
     effort, text = SnippetBudget(), " ".join(["harbour"] * 1_000)
     found = [make_snippet(text, question("harbour"), budget=effort) for _ in range(100)]
     assert found[0].highlights
@@ -105,8 +107,8 @@ def test_a_request_stems_a_bounded_number_of_words() -> None:
         ("camel", "myCamelCase"),
     ],
 )
-def test_words_of_a_long_text_are_found_as_those_of_a_short_one(asked: str, said: str) -> None:
-    """Not every word of a long text is stemmed; those that begin like one of the question are."""
+def test_words_in_a_long_text_are_highlighted_as_in_a_short_one(asked: str, said: str) -> None:
+    """Only words that begin like a word of the question are stemmed."""
     short = make_snippet(f"before {said} after", question(asked))
     assert short.highlights, "found in a short text"
     for seed, filler in (
@@ -119,7 +121,7 @@ def test_words_of_a_long_text_are_found_as_those_of_a_short_one(asked: str, said
         assert {short.text[start:stop] for start, stop in short.highlights} <= marked, (asked, said, marked)
 
 
-def test_the_end_of_a_very_long_text_is_looked_at() -> None:
-    """As much of the head and the tail as the index has."""
+def test_end_of_a_very_long_text_is_searched() -> None:
+    """As much of the head and the tail as is indexed."""
     text = f"{distinct_words(MIB)} harbour"
     assert "harbour" in make_snippet(text, question("harbour")).text

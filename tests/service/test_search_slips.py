@@ -1,4 +1,4 @@
-"""A slip of the pen in a query: where none of its words was ever said, words that differ in one letter are searched for, and that is told."""
+"""Typos in a query: if none of its words is known, words that differ in one letter are searched, and a note says so."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTE = "no word of the query was found: searched for words that differ in one le
 
 @pytest.fixture(params=["sqlite-file", "postgres", "mysql"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """Each database whose engine makes an index."""
+    """Yield the URL of each database with an index engine."""
     yield from _place(request.param, tmp_path)
 
 
@@ -27,8 +27,8 @@ async def asked(at: Talks, query: str, **more: Any) -> SearchResults:
     return await at.hf.search(query, "ada", **more)
 
 
-async def test_a_slip_finds_what_was_meant_on_every_engine(url: str) -> None:
-    """With its words marked, page by page; another user's words are none that it may have been."""
+async def test_typo_finds_the_intended_word_on_every_engine(url: str) -> None:
+    """With highlights and pages; words of other users are not considered."""
     async with open_talks(url=url) as at:
         await at.add_messages(
             "s", "The ferry leaves at nine.", "Noted.", "The harbour is closed.", "Ferry tickets are sold there."
@@ -46,7 +46,7 @@ async def test_a_slip_finds_what_was_meant_on_every_engine(url: str) -> None:
         assert ((await asked(at, "lobtser")).hits, (await asked(at, "lobtser")).notes) == ((), ())
 
 
-async def test_filters_hold_for_what_was_meant() -> None:
+async def test_filters_apply_to_corrected_words() -> None:
     async with open_talks() as at:
         await at.add_messages("a", "The ferry leaves at nine.")
         at.clock.now += DAY
@@ -60,8 +60,8 @@ async def test_filters_hold_for_what_was_meant() -> None:
             assert {hit.session_id for hit in (await asked(at, "ferrry", **filters)).hits} == wanted
 
 
-async def test_a_word_that_was_said_is_never_taken_for_another() -> None:
-    """Also where a filter leaves nothing of it, or another word of the query is not known."""
+async def test_known_word_is_never_corrected() -> None:
+    """Even if a filter leaves no hit, or another word of the query is unknown."""
     async with open_talks() as at:
         await at.add_messages("a", "The ferry leaves at nine.", "Her name is Kerry.")
         await at.add_messages("b", "Fetty came by.")
@@ -71,8 +71,8 @@ async def test_a_word_that_was_said_is_never_taken_for_another() -> None:
             assert all("Fetty" not in hit.snippet for hit in found.hits)
 
 
-async def test_what_comes_into_a_prompt_is_what_was_said_and_no_guess() -> None:
-    """A message of words that the user has never said recalls nothing."""
+async def test_corrected_words_are_not_recalled_into_a_prompt() -> None:
+    """A message of unknown words recalls nothing."""
     async with open_talks() as at:
         await at.add_messages("a", "The ferry leaves at nine.")
         session = await at.hf.session("now", user_id="ada", agent="finder")
@@ -82,8 +82,8 @@ async def test_what_comes_into_a_prompt_is_what_was_said_and_no_guess() -> None:
         assert "leaves at nine" in str(at.model.bodies[-1]["messages"])
 
 
-async def test_it_costs_two_looks_and_only_where_nothing_is_known() -> None:
-    """However many words the query has, and whatever the user has said."""
+async def test_correction_costs_two_look_ups_and_only_for_unknown_words() -> None:
+    """For any number of words in the query and in the log."""
     async with open_talks() as at:
         await at.add_messages("a", *(f"The ferry{number} leaves at nine." for number in range(30)))
         index = at.hf.engine.index
@@ -91,11 +91,11 @@ async def test_it_costs_two_looks_and_only_where_nothing_is_known() -> None:
         looked: list[Lookup] = []
         look = index.index.lookup
 
-        async def noted(lookup: Lookup) -> Any:
+        async def record_lookup(lookup: Lookup) -> Any:
             looked.append(lookup)
             return await look(lookup)
 
-        index.index.lookup = noted  # type: ignore[method-assign]
+        index.index.lookup = record_lookup  # type: ignore[method-assign]
         await asked(at, "nine lobtser")
         assert len(looked) == 1
         await asked(at, " ".join(f"lobtser{letter}" for letter in "abcdefghijkl"))

@@ -1,4 +1,4 @@
-"""Search: what is found and what is not, when it was said, what can be asked; whatever the index says, the log has the last word."""
+"""Search: hits, times and arguments; whatever the index returns is checked against the log."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from holdfast.stores.sessions import NewSession
 from tests.clocks import START
 from tests.service.search_kit import DAY, open_talks
 
-# -- what is found -------------------------------------------------------------
+# -- hits ----------------------------------------------------------------------
 
 
-async def test_a_hit_says_what_was_said_where_when_and_by_whom() -> None:
-    """The text is the log's, its words are marked, and its score has its parts."""
+async def test_hit_has_text_session_time_and_speaker() -> None:
+    """The text comes from the log, its words are highlighted, and the score lists its parts."""
     async with open_talks() as at:
         await at.add_messages(
             "harbour", "My gate code is 4711.", "Noted: the gate.", "Soup with kelp, please.", agent="plain"
@@ -38,8 +38,8 @@ async def test_a_hit_says_what_was_said_where_when_and_by_whom() -> None:
         assert (hit.before, hit.after) == ((), ())
 
 
-async def test_neighbours_come_on_request_and_no_more_than_asked() -> None:
-    """What was said before and behind, in its order."""
+async def test_neighbours_are_returned_on_request() -> None:
+    """Messages before and after, in order."""
     async with open_talks() as at:
         await at.add_messages("s", "one", "two", "three", "the ferry leaves at nine", "five", "six")
         (hit, *_) = (await at.hf.search("ferry leaves", "ada", neighbours=2)).hits
@@ -65,8 +65,8 @@ async def test_neighbours_come_on_request_and_no_more_than_asked() -> None:
         ({"since": START + 2 * DAY}, set()),
     ],
 )
-async def test_filters_let_pass_what_they_say_and_never_widen(filters: dict[str, Any], wanted: set[str]) -> None:
-    """What passes no filter is not found, also where that leaves nothing."""
+async def test_filters_only_narrow_the_result(filters: dict[str, Any], wanted: set[str]) -> None:
+    """Even if nothing is left."""
     async with open_talks() as at:
         await at.add_messages("a", "kelp soup", "kelp it is")
         at.clock.now += DAY
@@ -74,8 +74,8 @@ async def test_filters_let_pass_what_they_say_and_never_widen(filters: dict[str,
         assert set(await at.found("kelp", **filters)) == wanted
 
 
-async def test_what_an_agent_said_is_found_by_its_name() -> None:
-    """The filter is by who answered."""
+async def test_messages_of_an_agent_are_found_by_its_name() -> None:
+    """The filter is by the agent that answered."""
     async with open_talks(lambda _: "Kelp grows to 60 m.") as at:
         session = await at.hf.session("s", user_id="ada", agent="plain")
         await session.send("How long is kelp?")
@@ -87,8 +87,7 @@ async def test_what_an_agent_said_is_found_by_its_name() -> None:
     "query",
     ['"kelp', "kelp AND soup", "NEAR(kelp)", "kelp*", "^kelp", "title:kelp", "kelp' OR 1=1 --", "{kelp}", "kelp\x00"],
 )
-async def test_nothing_in_a_query_is_syntax(query: str) -> None:
-    """Whatever stands around a word, it is a word."""
+async def test_query_text_is_never_parsed_as_syntax(query: str) -> None:
     async with open_talks() as at:
         await at.add_messages("s", "kelp")
         await at.add_messages("t", "nothing of the kind", user="ada")
@@ -96,15 +95,14 @@ async def test_nothing_in_a_query_is_syntax(query: str) -> None:
 
 
 @pytest.mark.parametrize("query", ["the", "of the and", "?!…", "🦀"])
-async def test_words_that_say_nothing_find_nothing(query: str) -> None:
+async def test_stop_words_find_nothing(query: str) -> None:
     """No filter is widened for them, and nothing is guessed."""
     async with open_talks() as at:
         await at.add_messages("s", "the crab of the sea and the shore 🦀")
         assert await at.found(query) == []
 
 
-async def test_results_of_tools_are_found_when_asked_for() -> None:
-    """And only then."""
+async def test_tool_results_are_found_only_on_request() -> None:
     async with open_talks() as at:
         call = {"id": "c", "type": "function", "function": {"name": "tide", "arguments": "{}"}}
         session = await at.hf.session("s", user_id="ada")
@@ -123,8 +121,8 @@ async def test_results_of_tools_are_found_when_asked_for() -> None:
         assert [one.text for one in hit.before] == ["When is the tide?"], "nor are they among neighbours"
 
 
-async def test_results_are_json() -> None:
-    """All of it can be told, and read again."""
+async def test_results_can_be_encoded_as_json() -> None:
+    """And decoded again."""
     async with open_talks() as at:
         await at.add_messages("s", "Soup, please.", "With kelp?", "No.")
         results = await at.hf.search("kelp", "ada", neighbours=1, limit=1)
@@ -136,7 +134,7 @@ async def test_results_are_json() -> None:
 
 
 async def test_what_did_i_ask_about_yesterday() -> None:
-    """A question that names a time alone: what the user said then, the newest first."""
+    """A question about a time alone returns what the user said then, newest first."""
     async with open_talks() as at:
         await at.add_messages("old", "An old question?", "An old answer.")
         at.clock.now += 3 * DAY
@@ -155,8 +153,8 @@ async def test_what_did_i_ask_about_yesterday() -> None:
         assert "old#0" not in await at.found("what did I say about the question yesterday", time="auto")
 
 
-async def test_a_time_narrows_together_with_the_filters() -> None:
-    """Both hold; where they have nothing in common there is nothing."""
+async def test_time_in_the_query_narrows_together_with_filters() -> None:
+    """Both apply; if they do not overlap there are no hits."""
     async with open_talks() as at:
         await at.add_messages("s", "kelp soup")
         at.clock.now += DAY
@@ -167,7 +165,7 @@ async def test_a_time_narrows_together_with_the_filters() -> None:
         assert await at.found(asked, time="off") == ["s#0"]
 
 
-async def test_a_time_goes_first_and_only_a_filter_leaves_the_rest_out() -> None:
+async def test_time_in_the_query_ranks_first_and_only_a_filter_excludes() -> None:
     async with open_talks() as at:
         await at.add_messages("old", "kelp soup and kelp salad")
         at.clock.now += 3 * DAY
@@ -180,8 +178,8 @@ async def test_a_time_goes_first_and_only_a_filter_leaves_the_rest_out() -> None
         assert await at.found(asked, time="off") == ["old#0", "s#0"]
 
 
-async def test_what_happened_on_a_day_is_what_was_said_then_or_is_about_it() -> None:
-    """Since then much else was said, and that is newer."""
+async def test_question_about_a_day_finds_messages_from_it_or_about_it() -> None:
+    """Much else was said since, and it is newer."""
     async with open_talks() as at:
         at.clock.now += 3 * DAY  # a Friday
         await at.add_messages("then", "The ferry broke down.", "I see.")
@@ -194,7 +192,7 @@ async def test_what_happened_on_a_day_is_what_was_said_then_or_is_about_it() -> 
         assert "later#0" in found
 
 
-async def test_a_filter_that_does_not_apply_is_noted() -> None:
+async def test_filter_that_does_not_apply_is_noted() -> None:
     async with open_talks() as at:
         await at.add_messages("s", "kelp soup")
         assert (await at.hf.search("kelp", "ada", time="filter")).notes == (
@@ -202,7 +200,7 @@ async def test_a_filter_that_does_not_apply_is_noted() -> None:
         )
 
 
-async def test_what_is_about_a_time_goes_before_what_is_not() -> None:
+async def test_messages_about_a_time_rank_above_others() -> None:
     """The appointment is three days after the message that names it."""
     async with open_talks() as at:
         await at.add_messages("a", "The dentist is in Harbour Street, and the dentist is kind.", "Good.")
@@ -212,7 +210,7 @@ async def test_what_is_about_a_time_goes_before_what_is_not() -> None:
         assert (await at.found("Which dentist do I see?"))[0] == "a#0"
 
 
-async def test_the_snippet_of_a_long_message_shows_the_chunk_that_was_found() -> None:
+async def test_snippet_of_a_long_message_shows_the_matching_chunk() -> None:
     paragraphs = [
         f"Paragraph {n} tells at length of the weather, of the wind and of the rain over the bay. " * 6
         for n in range(20)
@@ -228,8 +226,8 @@ async def test_the_snippet_of_a_long_message_shows_the_chunk_that_was_found() ->
         assert {first.snippet[start:stop].casefold() for start, stop in first.highlights} >= {"key", "boathouse"}
 
 
-async def test_a_message_with_the_word_goes_before_its_neighbours() -> None:
-    """In a short session about something else, what is said around the word says nothing of it."""
+async def test_message_with_the_word_ranks_above_its_neighbours() -> None:
+    """In a short session about something else, the text around the word is not relevant."""
     async with open_talks() as at:
         await at.add_messages(
             "s",
@@ -241,7 +239,7 @@ async def test_a_message_with_the_word_goes_before_its_neighbours() -> None:
         assert (await at.found("bicycle"))[0] == "s#2"
 
 
-async def test_days_begin_where_the_caller_is() -> None:
+async def test_days_follow_the_time_zone_of_the_caller() -> None:
     """22:13 in London is the next morning in Tokyo."""
     async with open_talks() as at:
         await at.add_messages("s", "kelp soup")
@@ -251,11 +249,11 @@ async def test_days_begin_where_the_caller_is() -> None:
         assert await at.found("what did I ask today?", tz="Asia/Tokyo") == ["s#0"]
 
 
-# -- the log has the last word ---------------------------------------------------
+# -- verification against the log ------------------------------------------------
 
 
-async def test_what_the_log_has_not_is_not_shown_and_the_page_is_filled() -> None:
-    """Erased, retired, deleted behind the index's back, or another session of the name: further hits take the place."""
+async def test_hits_missing_from_the_log_are_replaced_by_further_ones() -> None:
+    """Erased, retired or deleted without the index knowing, or in another session of the same id."""
     async with open_talks() as at:
         for name in "abcdefgh":
             await at.add_messages(name, f"kelp {name}", "fine")
@@ -272,8 +270,8 @@ async def test_what_the_log_has_not_is_not_shown_and_the_page_is_filled() -> Non
         assert set(await at.found("kelp", limit=4, role="user")) == {"e#0", "f#0", "g#0", "h#0"}
 
 
-async def test_what_was_erased_is_gone_at_once() -> None:
-    """And so is what was rewound or deleted."""
+async def test_erased_message_is_not_found_immediately_afterwards() -> None:
+    """Neither is a rewound or deleted one."""
     async with open_talks() as at:
         await at.add_messages("s", "kelp one", "kelp two", "kelp three", "kelp four")
         await at.hf.erase(at.ref("s"), 0)
@@ -285,8 +283,8 @@ async def test_what_was_erased_is_gone_at_once() -> None:
         assert await at.found("kelp") == []
 
 
-async def test_hits_that_are_neighbours_are_read_together(tmp_path: Path) -> None:
-    """A session, and each run of its messages, is read once, whatever number of hits it has."""
+async def test_neighbouring_hits_are_read_together(tmp_path: Path) -> None:
+    """A session, and each run of its messages, is read once for any number of hits."""
     async with open_talks(url=f"sqlite:///{tmp_path}/chat.db") as at:
         await at.add_messages("s", *[f"kelp soup, day {number}" for number in range(8)])
         store, reads = at.hf.engine.store, list[str]()
@@ -302,8 +300,8 @@ async def test_hits_that_are_neighbours_are_read_together(tmp_path: Path) -> Non
         assert sorted(reads) == ["entries", "get"]
 
 
-async def test_a_search_for_a_prompt_reads_what_it_shows_and_no_more(tmp_path: Path) -> None:
-    """Nobody asks for its next page."""
+async def test_search_for_a_prompt_reads_only_what_it_uses(tmp_path: Path) -> None:
+    """There is no next page."""
     async with open_talks(url=f"sqlite:///{tmp_path}/chat.db") as at:
         for number in range(6):
             await at.add_messages(f"s{number}", "kelp soup")
@@ -321,8 +319,7 @@ async def test_a_search_for_a_prompt_reads_what_it_shows_and_no_more(tmp_path: P
         assert (results.cursor, results.has_more, [hit.highlights for hit in results.hits]) == (None, False, [()] * 3)
 
 
-async def test_a_session_made_anew_shows_nothing_of_the_old_one() -> None:
-    """It has the name, not the identity."""
+async def test_recreated_session_shows_nothing_of_the_old_one() -> None:
     async with open_talks() as at:
         await at.add_messages("s", "kelp of old")
         await at.hf.delete(at.ref("s"))
@@ -331,15 +328,15 @@ async def test_a_session_made_anew_shows_nothing_of_the_old_one() -> None:
         assert await at.found("dulse") == ["s#0"]
 
 
-async def test_what_was_just_said_is_found() -> None:
-    """A search waits, for a moment, for what this process was told."""
+async def test_message_is_found_immediately() -> None:
+    """A search waits briefly for pending index writes of this process."""
     async with open_talks() as at:
         session = await at.hf.session("s", user_id="ada")
         await session.append({"role": "user", "content": "kelp soup"})
         assert await at.found("kelp") == ["s#0"]
 
 
-# -- what can be asked -----------------------------------------------------------
+# -- arguments --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -370,8 +367,8 @@ async def test_what_was_just_said_is_found() -> None:
         ({"tz": 1}, "tz"),
     ],
 )
-async def test_what_cannot_be_asked_is_refused_by_name(asked: dict[str, Any], param: str) -> None:
-    """Before anything is looked up; the query is not quoted."""
+async def test_invalid_arguments_are_rejected_by_name(asked: dict[str, Any], param: str) -> None:
+    """Before any look-up, and without quoting the query."""
     async with open_talks() as at:
         with pytest.raises(InvalidRequest) as refused:
             await at.hf.search(**{"query": "kelp", "user_id": "ada", **asked})
@@ -379,8 +376,8 @@ async def test_what_cannot_be_asked_is_refused_by_name(asked: dict[str, Any], pa
         assert "kkk" not in str(refused.value)
 
 
-async def test_without_an_index_it_says_so() -> None:
-    """Not an empty answer."""
+async def test_search_without_an_index_is_an_error() -> None:
+    """Not an empty result."""
     async with open_talks(index=None) as at:
         with pytest.raises(InvalidRequest, match="no index here"):
             await at.found("kelp")

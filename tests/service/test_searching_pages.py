@@ -1,4 +1,4 @@
-"""Search page by page: nothing twice and nothing left out, whatever is said meanwhile, and cursors that are of one search alone."""
+"""Paginated search: nothing twice and nothing missing, with writes in between, and cursors that belong to one search."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.service.search_kit import DAY, Talks, open_talks
 
 
 async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchResults]:
-    """All pages of a search."""
+    """Return all pages of a search."""
     found = [await at.hf.search(query, "ada", limit=limit, **asked)]
     while found[-1].cursor is not None:
         found.append(await at.hf.search(query, "ada", limit=limit, after=found[-1].cursor, **asked))
@@ -24,8 +24,8 @@ async def pages(at: Talks, query: str, limit: int, **asked: Any) -> list[SearchR
 
 @pytest.mark.parametrize("query", ["kelp", "what did I say yesterday?"])
 @pytest.mark.parametrize("limit", [1, 3, 7, 100])
-async def test_pages_together_are_the_one_long_page(query: str, limit: int) -> None:
-    """Nothing twice, nothing left out, in one order, whatever the size of a page."""
+async def test_pages_together_equal_one_long_page(query: str, limit: int) -> None:
+    """In the same order for any page size."""
     async with open_talks() as at:
         for name in "abc":
             await at.add_messages(name, *(("user", f"kelp {'soup ' * (at_ % 3)}{at_}") for at_ in range(7)))
@@ -38,8 +38,8 @@ async def test_pages_together_are_the_one_long_page(query: str, limit: int) -> N
         assert all(page.range == whole.range for page in found)
 
 
-async def test_what_is_said_between_two_pages_does_not_come_in() -> None:
-    """Neither doubled nor pushed: and "yesterday" stays the day that it was."""
+async def test_message_written_between_two_pages_is_not_included() -> None:
+    """Nothing is duplicated or shifted, and "yesterday" stays the same day."""
     async with open_talks() as at:
         await at.add_messages("a", *(("user", f"kelp number {number}") for number in range(6)))
         at.clock.now += DAY
@@ -51,8 +51,8 @@ async def test_what_is_said_between_two_pages_does_not_come_in() -> None:
         assert sorted(ids) == [f"a#{number}" for number in range(6)]
 
 
-async def test_what_a_clock_that_is_ahead_has_written_is_on_every_page() -> None:
-    """Messages from the future, of another server's clock or an import, are paged like others."""
+async def test_messages_with_a_future_time_are_on_every_page() -> None:
+    """From another server's clock or an import."""
     async with open_talks() as at:
         at.clock.now += DAY
         await at.add_messages("a", "kelp one", "kelp two", "kelp three", "kelp four")
@@ -61,8 +61,8 @@ async def test_what_a_clock_that_is_ahead_has_written_is_on_every_page() -> None
         assert len({hit.id for page in found for hit in page.hits}) == 4
 
 
-async def test_a_cursor_is_of_one_search() -> None:
-    """With another query, filter, user or tenant, or changed by one character, it is refused."""
+async def test_cursor_belongs_to_one_search() -> None:
+    """With another query, filter, user or tenant, or one changed character, it is rejected."""
     async with open_talks() as at:
         for user in ("ada", "bob"):
             await at.add_messages("s", "kelp one", "kelp two", "kelp three", user=user)
@@ -110,10 +110,7 @@ places = st.builds(
     at=st.integers(0),
     flip=st.integers(1, 255),
 )
-def test_a_cursor_gives_back_its_place_and_nothing_else_does(
-    place: PagePosition, asked: Any, at: int, flip: int
-) -> None:
-    """Every place comes back; a cursor that was changed anywhere is none."""
+def test_cursor_round_trips_and_changed_ones_are_rejected(place: PagePosition, asked: Any, at: int, flip: int) -> None:
     cursor = encode_cursor(place, asked)
     assert decode_cursor(cursor, asked) == place
     spot = at % len(cursor)
@@ -125,8 +122,8 @@ def test_a_cursor_gives_back_its_place_and_nothing_else_does(
     assert again == place, "the spare bits of the last character alone mean nothing"
 
 
-async def test_session_level_gives_the_best_of_each() -> None:
-    """One hit a session, also over pages."""
+async def test_session_level_returns_the_best_hit_of_each_session() -> None:
+    """Also across pages."""
     async with open_talks() as at:
         for name in "abcd":
             await at.add_messages(name, f"kelp {name}", "more kelp", "kelp kelp")

@@ -1,4 +1,4 @@
-"""Search by vectors: what they find that words do not, and what is found where whoever makes them cannot, or was never there."""
+"""Search by vectors: matches without common words, and the results if the embedder fails or is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.service.search_kit import open_talks
 
 
 class Sea:
-    """Makes vectors by the sea that a text is about: words have no part in it."""
+    """Makes vectors from how much a text is about the sea, independent of its words."""
 
     name = "test/sea"
     dimension = 2
@@ -23,7 +23,6 @@ class Sea:
         self.failure: Exception | None = None
 
     async def embed(self, texts: list[str]) -> list[bytes]:
-        """See `Embedder.embed`."""
         if self.failure is not None:
             raise self.failure
         wet = {"kelp", "seaweed", "dulse"}
@@ -33,8 +32,8 @@ class Sea:
         """See `Embedder.close`."""
 
 
-async def test_a_vector_finds_what_words_do_not() -> None:
-    """By vector and by both; the hit says how near it is."""
+async def test_vector_finds_what_words_do_not() -> None:
+    """In vector and hybrid mode; the hit has its similarity."""
     sea = Sea()
     async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
         await at.add_messages("s", "I like seaweed")
@@ -47,8 +46,8 @@ async def test_a_vector_finds_what_words_do_not() -> None:
         assert (results.mode, results.hits[0].id) == ("hybrid", "s#0")
 
 
-async def test_a_search_says_that_messages_wait_for_a_vector() -> None:
-    """Until all of them have one, by vector and by both; nothing is said of other users' messages."""
+async def test_search_notes_messages_without_a_vector() -> None:
+    """In vector and hybrid mode, until all have one; messages of other users are not counted."""
     sea = Sea()
     async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
         await at.add_messages("s", "I like seaweed")
@@ -61,8 +60,8 @@ async def test_a_search_says_that_messages_wait_for_a_vector() -> None:
         assert (await at.hf.search("kelp", "bob")).notes == ()
 
 
-async def test_without_an_embedder_hybrid_is_by_words_and_says_so() -> None:
-    """`vector` is an error: nothing else was asked for."""
+async def test_hybrid_search_without_an_embedder_uses_words_and_says_so() -> None:
+    """Vector mode is an error."""
     async with open_talks() as at:
         await at.add_messages("s", "kelp")
         results = await at.hf.search("kelp", "ada", mode="hybrid")
@@ -72,8 +71,8 @@ async def test_without_an_embedder_hybrid_is_by_words_and_says_so() -> None:
             await at.hf.search("kelp", "ada", mode="vector")
 
 
-async def test_an_embedder_that_fails_leaves_words_and_no_word_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Hybrid goes on; vector tells; what was asked is in no log line."""
+async def test_failing_embedder_falls_back_to_words_and_logs_no_query(caplog: pytest.LogCaptureFixture) -> None:
+    """Hybrid mode falls back; vector mode raises."""
     sea = Sea()
     async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
         await at.add_messages("s", "kelp")
@@ -86,8 +85,8 @@ async def test_an_embedder_that_fails_leaves_words_and_no_word_in_the_log(caplog
     assert "secretword" not in caplog.text
 
 
-async def test_where_what_an_embedder_needs_is_not_installed_words_are_found_all_the_same() -> None:
-    """The local model without NumPy: messages and memories are found by their words, and the results say so."""
+async def test_missing_dependency_of_the_embedder_falls_back_to_words() -> None:
+    """The local model without NumPy: messages and memories are found by words, with a note."""
     sea = Sea()
     async with open_talks(index=IndexSettings(embedder=sea, mode="hybrid")) as at:
         await at.add_messages("s", "kelp")
@@ -101,8 +100,8 @@ async def test_where_what_an_embedder_needs_is_not_installed_words_are_found_all
             await at.hf.search("any kelp?", "ada", mode="vector")
 
 
-async def test_a_configured_vector_mode_outlives_its_embedder() -> None:
-    """By words, for messages and memories alike; who asks for vectors alone is told."""
+async def test_configured_vector_mode_falls_back_if_its_embedder_fails() -> None:
+    """To words, for messages and memories; an explicit vector search raises."""
     sea = Sea()
     async with open_talks(index=IndexSettings(embedder=sea, mode="vector")) as at:
         await at.add_messages("s", "kelp")
@@ -117,8 +116,8 @@ async def test_a_configured_vector_mode_outlives_its_embedder() -> None:
             await at.hf.memories.recall("any kelp?", user_id="ada", mode="vector")
 
 
-async def test_an_index_that_fails_leaves_memories_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By both they are looked up without it, and that is told; by vectors alone it is an error."""
+async def test_failing_index_falls_back_to_words_for_memories(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hybrid mode falls back with a note; vector mode raises."""
     async with open_talks(index=IndexSettings(embedder=Sea(), mode="hybrid")) as at:
         await at.hf.memories.remember("Ada eats kelp", user_id="ada")
 

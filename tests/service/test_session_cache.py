@@ -1,4 +1,4 @@
-"""What a process remembers of a session changes what a turn reads, and nothing else."""
+"""The session cache of a process changes what a turn reads and nothing else."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SETTINGS = {
 
 
 class Parrot:
-    """Answers with a call when it is told to, else with what it heard; remembers its prompts."""
+    """Answers with a call on request, else with the text it received; records its prompts."""
 
     name = "parrot"
 
@@ -57,7 +57,7 @@ class Parrot:
 
 
 class Side:
-    """One Holdfast under test, which may forget before each turn."""
+    """One Holdfast under test, which may clear its cache before each turn."""
 
     def __init__(
         self, context: ContextSettings, *, forgets: bool, cache_bytes: int = CACHE_BYTES, url: str = MEMORY_URL
@@ -71,12 +71,12 @@ class Side:
         if self.forgets:
             self.hf.engine.warm.forget(REF)
         session = await self.hf.session(REF.id, user_id=REF.user_id)
-        # Pins can fill the room: then both sides refuse, and the message is in both logs.
+        # Pins can fill the budget: then both sides raise, and the message is in both logs.
         with suppress(BudgetTooSmall):
             await session.send(messages)
 
     async def do(self, step: tuple[str, int, str]) -> None:
-        """One step of a session's life; those behind the engine's back included."""
+        """Run one step, including writes by another process."""
         what, number, text = step
         if what == "say":
             await self.turn([{"role": "user", "content": text}])
@@ -91,7 +91,7 @@ class Side:
             await self._behind(what, number, text)
 
     async def _behind(self, what: str, number: int, text: str) -> None:
-        """What another process might do: straight to the store."""
+        """Write directly to the store, as another process might."""
         session = await self.hf.session(REF.id, user_id=REF.user_id)
         entries = await session.entries()
         if what == "append":
@@ -123,11 +123,11 @@ steps = st.lists(
 @pytest.mark.parametrize("name", SETTINGS)
 @settings(max_examples=examples(40))
 @given(life=steps)
-async def test_a_prompt_is_the_same_remembered_or_read(name: str, life: list[tuple[str, int, str]]) -> None:
-    """Whatever happens to a session, also in another process."""
+async def test_prompt_is_the_same_with_and_without_the_cache(name: str, life: list[tuple[str, int, str]]) -> None:
+    """After any change to the session, also by another process."""
     warm, cold = Side(SETTINGS[name], forgets=False), Side(SETTINGS[name], forgets=True)
     async with AsyncExitStack() as stack:
-        # Two stores derive two markers, which may also differ in tokens.
+        # Two stores derive two markers, which may differ in their number of tokens.
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.setattr("holdfast.engine.engine.derive_marker", lambda secret, identity: "qwertyui")
         await stack.enter_async_context(warm.hf)
@@ -142,8 +142,8 @@ async def test_a_prompt_is_the_same_remembered_or_read(name: str, life: list[tup
         assert warm.hf.engine.warm.size == 0, "what was counted when it came is not counted when it has left"
 
 
-async def test_a_warm_turn_reads_nothing() -> None:
-    """Two writes are all that the store is asked for."""
+async def test_cached_turn_reads_nothing() -> None:
+    """The store gets two writes and no other call."""
     side = Side(SETTINGS["digest"], forgets=False)
     async with side.hf:
         session = await side.hf.session(REF.id, user_id=REF.user_id)
@@ -157,8 +157,8 @@ async def test_a_warm_turn_reads_nothing() -> None:
 
 
 @pytest.mark.parametrize("state", ["new", "forgotten"])
-async def test_a_turn_reads_a_session_at_once(tmp_path: Path, state: str) -> None:
-    """One read and two writes are all that the store is asked for, also for a log whose beginning has left the prompt."""
+async def test_uncached_turn_reads_its_session_in_one_call(tmp_path: Path, state: str) -> None:
+    """One read and two writes, even if the beginning of the log has left the prompt."""
     side = Side(SETTINGS["token_window"], forgets=False, url=f"sqlite:///{tmp_path}/turns.db")
     async with side.hf as hf:
         await (await hf.session("other")).send("hello")
@@ -186,8 +186,8 @@ def _noted(store: Any, name: str, asked: list[str]) -> None:
     setattr(store, name, noted)
 
 
-async def test_a_retry_is_recognised_from_memory() -> None:
-    """The same unanswered message again is not written again, whether it is remembered or not."""
+async def test_retry_is_recognised_with_the_cache() -> None:
+    """The same unanswered message is not written again."""
     side = Side(SETTINGS["digest"], forgets=False)
     async with side.hf:
         session = await side.hf.session(REF.id, user_id=REF.user_id)
@@ -199,13 +199,13 @@ async def test_a_retry_is_recognised_from_memory() -> None:
         assert [message["content"] for message in await session.messages()][2:] == ["are you there?"]
 
 
-def remembered(hf: Holdfast, names: Iterable[str]) -> list[str]:
-    """Those of these sessions that are remembered."""
+def cached_names(hf: Holdfast, names: Iterable[str]) -> list[str]:
+    """Return those of the sessions that are cached."""
     return [name for name in names if hf.engine.warm.get(SessionRef("default", name)) is not None]
 
 
-async def test_sessions_used_longest_ago_are_forgotten_first() -> None:
-    """By the bytes of all of them; a turn on one of them reads again."""
+async def test_least_recently_used_sessions_are_evicted_first() -> None:
+    """By total bytes; a turn of an evicted session reads again."""
     side = Side(SETTINGS["digest"], forgets=False, cache_bytes=400_000)
     names = [f"s{number}" for number in range(20)]
     async with side.hf as hf:
@@ -214,29 +214,29 @@ async def test_sessions_used_longest_ago_are_forgotten_first() -> None:
         for name in names:
             await (await hf.session(name)).send(f"{name}: {'hello ' * 1_000}")
             await first.send(f"and now {name}?")
-        kept = remembered(hf, names)
+        kept = cached_names(hf, names)
         assert 2 < len(kept) < len(names)
         assert kept == names[-len(kept) :]
-        assert remembered(hf, ["first"]), "it was used all the time"
+        assert cached_names(hf, ["first"]), "it was used all the time"
         await (await hf.session("s0")).send("are you there?")
         assert len(side.model.prompts[-1]) == 3
 
 
-async def test_a_session_that_has_grown_takes_more() -> None:
-    """Others make room for it, and those that were deleted do not count."""
+async def test_grown_session_takes_more_of_the_cache() -> None:
+    """Others are evicted for it, and deleted sessions do not count."""
     side = Side(SETTINGS["token_window"], forgets=False, cache_bytes=60_000)
     async with side.hf as hf:
         for name in "abc":
             await (await hf.session(name)).send("hello")
         await hf.delete(SessionRef("default", "b"))
-        assert remembered(hf, "abc") == ["a", "c"]
+        assert cached_names(hf, "abc") == ["a", "c"]
         session = await hf.session("c")
         for number in range(12):
             await session.send(f"{number}: {'one two ' * 200}")
-        assert remembered(hf, "abc") == ["c"]
+        assert cached_names(hf, "abc") == ["c"]
 
 
-async def test_a_session_too_large_for_the_cache_leaves_the_others() -> None:
+async def test_session_too_large_for_the_cache_evicts_no_others() -> None:
     """It is read for each turn."""
     side = Side(ContextSettings("none"), forgets=False, cache_bytes=60_000)
     async with side.hf as hf:
@@ -244,42 +244,41 @@ async def test_a_session_too_large_for_the_cache_leaves_the_others() -> None:
         large = await hf.session("large")
         for _ in range(2):
             await large.send("hello " * 6_000)
-        assert remembered(hf, ["a", "large"]) == ["a"]
+        assert cached_names(hf, ["a", "large"]) == ["a"]
         assert len(side.model.prompts[-1]) == 3
 
 
-async def test_nothing_is_remembered_without_a_cache() -> None:
-    """And everything works all the same."""
+async def test_cache_can_be_disabled() -> None:
     side = Side(SETTINGS["digest"], forgets=False, cache_bytes=0)
     async with side.hf as hf:
         session = await hf.session("s")
         await session.send("hello")
         await session.send("hello again")
-        assert remembered(hf, "s") == []
+        assert cached_names(hf, "s") == []
         assert [one["content"] for one in side.model.prompts[-1]] == ["hello", "You said: hello", "hello again"]
 
 
 @pytest.mark.parametrize("cache_bytes", [-1, "1 MB", None])
-def test_the_size_of_the_cache_is_a_number(cache_bytes: Any) -> None:
-    """Of bytes, 0 or more."""
+def test_invalid_cache_size_is_rejected(cache_bytes: Any) -> None:
+    """It is a number of bytes, 0 or more."""
     with pytest.raises(InvalidRequest, match="cache_bytes must be"):
         holdfast.open("sqlite://:memory:", cache_bytes=cache_bytes)
 
 
-async def test_a_tenant_that_uses_little_keeps_its_sessions() -> None:
-    """However busy another one is: that has at most half, and its own sessions make room for its own."""
+async def test_busy_tenant_does_not_evict_the_sessions_of_a_quiet_one() -> None:
+    """It gets at most half and evicts its own sessions."""
     side = Side(SETTINGS["digest"], forgets=False, cache_bytes=200_000)
     async with side.hf as hf, hf.serve_tenant("quiet") as quiet, hf.serve_tenant("busy") as busy:
         await (await quiet.session("s")).send("hello")
         for number in range(30):
             await (await busy.session(f"s{number}")).send(f"{number}: {'hello ' * 1_000}")
-        assert remembered(quiet, "s") == ["s"]
+        assert cached_names(quiet, "s") == ["s"]
         assert busy.engine.warm.size <= 100_000
-        assert remembered(busy, ["s29"])
+        assert cached_names(busy, ["s29"])
 
 
-async def test_two_views_of_a_session_are_both_carried_on() -> None:
-    """Turns that use them in turn read nothing."""
+async def test_two_views_of_a_session_are_both_cached() -> None:
+    """Turns that alternate between them read nothing."""
     side = Side(SETTINGS["digest"], forgets=False)
     async with side.hf as hf:
         session = await hf.session(REF.id, user_id=REF.user_id)
@@ -295,8 +294,8 @@ async def test_two_views_of_a_session_are_both_carried_on() -> None:
         assert len(turn.messages) == 11
 
 
-async def test_what_forks_share_is_counted_once() -> None:
-    """A fork takes little until it goes another way, and the parent may leave before it."""
+async def test_entries_shared_by_forks_are_counted_once() -> None:
+    """A fork takes little until it diverges, and the parent may be deleted first."""
     side = Side(ContextSettings("none"), forgets=False)
     async with side.hf as hf:
         parent = await hf.session("parent")
@@ -317,8 +316,8 @@ async def test_what_forks_share_is_counted_once() -> None:
         assert hf.engine.warm.size == 0
 
 
-async def test_a_request_longer_than_the_memory_reads() -> None:
-    """A delta of more messages than are remembered is still recognised as a retry."""
+async def test_request_longer_than_the_cached_messages_reads_the_log() -> None:
+    """It is still recognised as a retry."""
     side = Side(SETTINGS["digest"], forgets=False)
     async with side.hf:
         session = await side.hf.session(REF.id, user_id=REF.user_id)
@@ -330,8 +329,7 @@ async def test_a_request_longer_than_the_memory_reads() -> None:
         assert len(await session.messages()) == 2 + len(many)
 
 
-async def test_deleting_and_erasing_leave_nothing_in_memory() -> None:
-    """What is gone from the store is gone from the process."""
+async def test_deleting_and_erasing_clear_the_cache() -> None:
     side = Side(SETTINGS["digest"], forgets=False)
     async with side.hf:
         session = await side.hf.session(REF.id, user_id=REF.user_id)
@@ -343,8 +341,8 @@ async def test_deleting_and_erasing_leave_nothing_in_memory() -> None:
         assert side.hf.engine.warm.get(REF) is None
 
 
-async def test_a_view_of_which_nothing_fits_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may have been folded for another room: only what does not fit when it is read anew is refused."""
+async def test_cached_view_that_does_not_fit_is_rebuilt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may have been built for another budget: only what does not fit after a rebuild is an error."""
     refused: list[Any] = []
 
     def refuses(request: Any, view: Any, *, reduced: bool) -> Any:
