@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from holdfast.cli import commands
 from tests.edges.server import Served, gateway
-from tests.service.test_session_facts import NUTS, OAK, conversation
+from tests.service.test_session_facts import NUTS, OAK, make_conversation
 
 FACTS = "/v1/sessions/s/facts"
 CONFIG = "context: {strategy: digest, budget: 1200}"
@@ -24,7 +24,7 @@ async def list_facts(served: Served, query: str = "") -> dict[str, dict[str, Any
 
 async def test_facts_are_listed_pinned_and_dropped() -> None:
     async with gateway([], CONFIG) as (served, _):
-        await served.http.put("/v1/sessions/s", json={"messages": conversation(NUTS, OAK)})
+        await served.http.put("/v1/sessions/s", json={"messages": make_conversation(NUTS, OAK)})
         nuts = (await list_facts(served))[NUTS]
         assert nuts == nuts | {"object": "fact", "session_id": "s", "id": "2.1", "seq": 2, "source": "block"}
         assert (nuts["in_prompt"], nuts["pinned"], nuts["dropped"], nuts["corrected_by"]) == (True, False, False, None)
@@ -52,7 +52,7 @@ async def test_facts_are_listed_pinned_and_dropped() -> None:
 )
 async def test_invalid_changes_are_refused(fact: str, body: Any, status: int, says: str) -> None:
     async with gateway([], CONFIG) as (served, _):
-        await served.http.put("/v1/sessions/s", json={"messages": conversation(NUTS)})
+        await served.http.put("/v1/sessions/s", json={"messages": make_conversation(NUTS)})
         answer = await served.http.patch(f"{FACTS}/{fact}", json=body)
         assert answer.status_code == status
         assert says in answer.json()["error"]["message"]
@@ -67,7 +67,7 @@ def run_cli(*args: str, **more: Any) -> Result:
 
 @pytest.mark.usefixtures("in_empty_folder")
 def test_command_lists_and_changes_facts() -> None:
-    session = {"schema": 1, "id": "s", "user_id": "ada", "messages": conversation(NUTS, OAK)}
+    session = {"schema": 1, "id": "s", "user_id": "ada", "messages": make_conversation(NUTS, OAK)}
     assert run_cli("sessions", "import", "-", input=json.dumps(session)).exit_code == 0
     shown = run_cli("facts", "s", "--budget", "1200")
     assert shown.exit_code == 0, shown.stderr

@@ -9,7 +9,7 @@ from holdfast.stores.log import Append
 from tests.clocks import Clock
 from tests.service.expiry_kit import MEMORY, RecordingHook, life
 from tests.service.expiry_kit import state as status
-from tests.service.test_shared_entries import summary_of
+from tests.service.test_shared_entries import make_summary
 
 CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
 LOG = [
@@ -31,7 +31,7 @@ async def test_matching_fork_copies_only_messages_and_the_system_prompt() -> Non
         session = await hf.session("s")
         await session.append(LOG)
         await session.artifacts.save("card.txt", b"4711")
-        laid = summary_of("The card is 4711.", hf.clock())
+        laid = make_summary("The card is 4711.", hf.clock())
         await hf.store.append(session.ref, Append(timestamp=hf.clock(), compactions=[laid]))
         before = await hf.export(session.ref, retired=True)
         fork = await fork_for_request(hf.engine, await hf.store.get(session.ref), 4, new_id="fork")
