@@ -59,7 +59,7 @@ async def test_session_alternates_between_both_apis(named: bool, stream: bool) -
             model="gpt-4o", messages=kept.openai, extra_body={"session_id": "s"} if named else {}
         )
         session = first.session_id
-        kept.answered(first.choices[0].message.content)
+        kept.add_reply(first.choices[0].message.content)
 
         kept.says("Is it raining?")
         asked = await both.ask(kept.anthropic, **options(CLAUDE, stream, named))
@@ -70,7 +70,7 @@ async def test_session_alternates_between_both_apis(named: bool, stream: bool) -
             {"role": "user", "content": [result]},
         ]
         answer = await both.ask(rounds, **options(CLAUDE, stream, named))
-        kept.answered("Rain.", blocks=answer.content)
+        kept.add_reply("Rain.", blocks=answer.content)
         assert [block.type for block in answer.content] == ["thinking", "text"]
 
         kept.says("What do I need?")
@@ -78,12 +78,12 @@ async def test_session_alternates_between_both_apis(named: bool, stream: bool) -
             model="gpt-4o", messages=kept.openai, extra_body={"session_id": "s"} if named else {}
         )
         assert (third.session_id, third.session["reconciled"]) == (session, "continued")
-        kept.answered("Bring a coat.")
+        kept.add_reply("Bring a coat.")
 
         kept.says("Sure?")
         fourth = await both.ask(kept.anthropic, **options(CLAUDE, False, named))
         assert (fourth.session_id, fourth.session["reconciled"]) == (session, "continued")
-        kept.answered("Certain.", blocks=fourth.content)
+        kept.add_reply("Certain.", blocks=fourth.content)
 
         kept.says("And in Rome?")
         called = await both.served.client.chat.completions.create(
