@@ -133,8 +133,14 @@ async def test_what_is_not_safe_stays_and_is_named(tmp_path: Path) -> None:
             f"hooks: {{transcripts_dir: t, webhooks: [{{url: 'https://x/', secret: {SECRET}}}]}}\n"
             "dreaming: {interval: 12h}\nembedders: {a: {provider: local}}\n"
         )
-        kept = ["dreaming.interval", "embedders.a", "gateway.allowed_hosts", "hooks.transcripts_dir", "hooks.webhooks"]
-        kept += ["short_term.max_sessions"]
+        kept = [
+            "consolidation.interval",
+            "embedders.a",
+            "gateway.allowed_hosts",
+            "hooks.transcripts_dir",
+            "hooks.webhooks",
+        ]
+        kept += ["sessions.max_sessions"]
         for says in ("Be B.", "Be C."):
             told = await served.reload(text(upstream, says=says, more=more))
             assert (told["kept"], told["changed"]) == (kept, ["agents.a.instruction"])
