@@ -332,8 +332,8 @@ async def test_process_ends_with_its_session(tmp_path: Path, how: str) -> None:
         assert after.get("note") == (None if how == "delete" else FRESH)
 
 
-async def test_an_export_knows_nothing_of_it(tmp_path: Path) -> None:
-    """Imported elsewhere, the session starts a fresh process, and the model is told."""
+async def test_exports_do_not_contain_the_process(tmp_path: Path) -> None:
+    """Imported elsewhere, the session starts a fresh process, and the model is informed."""
     async with python_gateway(tmp_path / "one") as one, python_gateway(tmp_path / "two") as two:
         await run(one, "x = 1")
         export = (await one.http.get("/v1/sessions/s")).json()
@@ -342,8 +342,8 @@ async def test_an_export_knows_nothing_of_it(tmp_path: Path) -> None:
         assert (found["result"], found["note"]) == ("False", FRESH)
 
 
-async def test_the_process_idle_longest_makes_room(tmp_path: Path) -> None:
-    """There are never more than may be."""
+async def test_longest_idle_process_is_evicted(tmp_path: Path) -> None:
+    """There are never more than the limit."""
     clock = Clock()
     async with python_gateway(tmp_path, "max_sessions: 2", clock=clock) as served:
         for name in ("a", "b", "a", "c"):
@@ -357,8 +357,8 @@ async def test_the_process_idle_longest_makes_room(tmp_path: Path) -> None:
         assert len(find_folders(tmp_path)) == 2
 
 
-async def test_a_client_that_goes_interrupts_the_code(tmp_path: Path) -> None:
-    """It runs no longer, its call has a result that says so, and the process is as it was."""
+async def test_disconnected_client_interrupts_the_code(tmp_path: Path) -> None:
+    """The call gets a result that says so, and the process keeps its state."""
     loop = "x = 1\nopen('began', 'w').close()\nwhile True: pass"
     async with python_gateway(tmp_path, "timeout: 60s") as served:
         task = asyncio.create_task(served.chat(json.dumps([loop])))
@@ -373,11 +373,11 @@ async def test_a_client_that_goes_interrupts_the_code(tmp_path: Path) -> None:
         assert (found["result"], pids(served)["s"]) == ("1", pid)
 
 
-# -- the server's own ends -------------------------------------------------------
+# -- end of the server -----------------------------------------------------------
 
 
 def children(pid: int) -> list[int]:
-    """Processes that a process has started, and that live."""
+    """Return the live child processes of a process."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -397,8 +397,8 @@ async def ask(url: str, *codes: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
-async def test_nothing_is_left_of_a_server_that_is_killed(tmp_path: Path) -> None:
-    """Its processes die by themselves, its folders go at the next start; a clean end leaves nothing at all."""
+async def test_killed_server_leaves_nothing_behind(tmp_path: Path) -> None:
+    """Its processes end by themselves, its folders are deleted at the next start; a clean shutdown leaves nothing."""
     async with ScriptedUpstream(model) as upstream:
         config = tmp_path / "holdfast.yaml"
         work = tmp_path / "work"

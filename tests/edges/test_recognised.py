@@ -1,4 +1,4 @@
-"""Requests that name no session, at the gateway: which one they come to, and when it is a new one."""
+"""Requests without a session id at the gateway: which session they match, and when a new one is created."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ EDIT = {"role": "user", "content": "else"}
 
 
 def answer(body: dict[str, Any]) -> str:
-    """What the model says: it depends on what it is asked alone."""
+    """Return a reply that depends only on the last message."""
     return f"re: {body['messages'][-1]['content']}"
 
 
-async def asked(served: Served, *messages: dict[str, Any], headers: dict[str, str] | None = None, **body: Any) -> Any:
-    """The answer to a request that names its user and no session."""
+async def send_without_session(
+    served: Served, *messages: dict[str, Any], headers: dict[str, str] | None = None, **body: Any
+) -> Any:
+    """Send a request that names its user but no session; return the answer."""
     sent = {"model": "gpt-4o", "user": "ada", "messages": list(messages), **body}
     response = await served.http.post("/v1/chat/completions", json=sent, headers=headers)
     return response.json()
 
 
-async def begun(served: Served) -> str:
-    """A session that was opened with "hi"."""
-    return str((await asked(served, OPENING[0]))["session_id"])
+async def start_session(served: Served) -> str:
+    """Start a session with "hi"; return its id."""
+    return str((await send_without_session(served, OPENING[0]))["session_id"])
 
 
 @pytest.mark.parametrize(
@@ -45,25 +47,25 @@ async def begun(served: Served) -> str:
         ({"session_mode": "delta"}, {}, False),
     ],
 )
-async def test_who_is_recognised(body: dict[str, Any], headers: dict[str, str], known: bool) -> None:
-    """What goes on with a session, unless the request says that it is not to be looked for, or that all of it is new."""
+async def test_continuation_matches_its_session(body: dict[str, Any], headers: dict[str, str], known: bool) -> None:
+    """Unless the request disables matching or says that all messages are new."""
     async with gateway(answer) as (served, _):
-        first = await begun(served)
-        found = await asked(served, *OPENING, MORE, headers=headers, **body)
+        first = await start_session(served)
+        found = await send_without_session(served, *OPENING, MORE, headers=headers, **body)
         assert (found["session_id"] == first) is known
         assert found["session"]["reconciled"] == ("continued" if known else "new")
 
 
-async def test_header_and_body_that_disagree() -> None:
-    """And a word that is neither: 400, which names the header."""
+async def test_conflicting_or_invalid_match_header_is_refused() -> None:
+    """With a 400 that names the header."""
     async with gateway(answer) as (served, _):
         for value, body in (("off", {"session_match": "on"}), ("maybe", {})):
-            told = await asked(served, MORE, headers={"x-session-match": value}, **body)
+            told = await send_without_session(served, MORE, headers={"x-session-match": value}, **body)
             assert (told["error"]["param"], told["error"]["type"]) == ("X-Session-Match", "invalid_request_error")
 
 
-def held(gate: Gate) -> Any:
-    """Answers "more" when the gate opens, anything else at once."""
+def hold_more(gate: Gate) -> Any:
+    """Answer "more" when the gate opens, and everything else at once."""
     return lambda body: Reply(text=answer(body), hold=gate if body["messages"][-1] == MORE else None)
 
 
@@ -71,15 +73,17 @@ def held(gate: Gate) -> Any:
     ("body", "headers", "relation"),
     [({}, {}, "forked"), ({"session_queue": "interrupt"}, {}, "edited"), ({}, {"idempotency-key": "k"}, "forked")],
 )
-async def test_an_edit_of_what_is_being_answered(body: dict[str, Any], headers: dict[str, str], relation: str) -> None:
-    """Is given a copy, unless it is to end that turn; sent again with its key it finds its answer."""
+async def test_edit_during_the_running_turn_gets_a_copy(
+    body: dict[str, Any], headers: dict[str, str], relation: str
+) -> None:
+    """Unless it interrupts that turn; sent again with its key it finds its answer."""
     gate = Gate()
-    async with gateway(held(gate)) as (served, upstream):
-        first = await begun(served)
-        running = asyncio.create_task(asked(served, *OPENING, MORE))
+    async with gateway(hold_more(gate)) as (served, upstream):
+        first = await start_session(served)
+        running = asyncio.create_task(send_without_session(served, *OPENING, MORE))
         await upstream.until(lambda: len(upstream.requests) == 2)
-        editing = asyncio.create_task(asked(served, *OPENING, EDIT, headers=headers, **body))
-        if not body:  # it waits for no other turn
+        editing = asyncio.create_task(send_without_session(served, *OPENING, EDIT, headers=headers, **body))
+        if not body:  # it does not wait for another turn
             await editing
         gate.open()
         told, edited = await running, await editing
@@ -87,33 +91,33 @@ async def test_an_edit_of_what_is_being_answered(body: dict[str, Any], headers: 
         assert (edited["session_id"] == first) is (relation == "edited")
         assert edited["choices"][0]["message"]["content"] == "re: else"
         if headers:
-            again = await asked(served, *OPENING, EDIT, headers=headers, **body)
+            again = await send_without_session(served, *OPENING, EDIT, headers=headers, **body)
             assert again["session_id"] == edited["session_id"]
             assert len(upstream.requests) == 3
         if not body:
             assert told["choices"][0]["message"]["content"] == "re: more"
 
 
-async def test_an_edit_of_what_another_server_answers(tmp_path: Path) -> None:
-    """The session says so itself."""
+async def test_edit_of_a_turn_on_another_server_gets_a_copy(tmp_path: Path) -> None:
+    """The stored session has the claim."""
     gate, store = Gate(), f"sqlite:///{tmp_path}/s.db"
-    async with ScriptedUpstream(held(gate)) as upstream:
+    async with ScriptedUpstream(hold_more(gate)) as upstream:
         config = config_text(upstream.url)
         async with serving(config, store=store) as one, serving(config, store=store) as two:
-            first = await begun(one)
-            running = asyncio.create_task(asked(one, *OPENING, MORE))
+            first = await start_session(one)
+            running = asyncio.create_task(send_without_session(one, *OPENING, MORE))
             await upstream.until(lambda: len(upstream.requests) == 2)
-            edited = await asked(two, *OPENING, EDIT)
+            edited = await send_without_session(two, *OPENING, EDIT)
             gate.open()
             await running
             assert edited["session"]["reconciled"] == "forked"
             assert edited["session_id"] != first
 
 
-async def test_a_message_that_says_nothing() -> None:
-    """Is refused with its place: in a log it would be sent to the model again and again, which takes none."""
+async def test_empty_message_is_refused() -> None:
+    """With its place: in the log it would be sent to the model each time, and models reject it."""
     async with gateway(answer) as (served, _):
         for content in (None, "", [], [{"type": "text", "text": ""}]):
-            told = await asked(served, MORE, {"role": "user", "content": content}, session_id="s")
+            told = await send_without_session(served, MORE, {"role": "user", "content": content}, session_id="s")
             assert (told["error"]["param"], told["error"]["code"]) == ("messages[1].content", "invalid_message")
         assert not (await served.hf.sessions()).sessions

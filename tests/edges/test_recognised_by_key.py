@@ -1,4 +1,4 @@
-"""Who may be recognised: the words of others, sent with a key of one's own, lead to a session of one's own."""
+"""Session matching and keys: another user's words sent with one's own key lead to one's own session."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SENT = {
 }
 
 
-async def asked(served: Served, headers: dict[str, str], messages: Any, **body: Any) -> Any:
+async def send_messages(served: Served, headers: dict[str, str], messages: Any, **body: Any) -> Any:
     answer = await served.http.post(
         "/v1/chat/completions", json={"model": "gpt-4o", "messages": messages, **body}, headers=headers
     )
@@ -35,8 +35,8 @@ async def asked(served: Served, headers: dict[str, str], messages: Any, **body: 
 
 
 @pytest.mark.parametrize("how", SENT)
-async def test_the_words_of_somebody_else(tmp_path: Path, how: str) -> None:
-    """Another user's key, another tenant's, one of the same user name there: each gets a session of its own, whatever it says of itself."""
+async def test_another_users_words_do_not_match_their_session(tmp_path: Path, how: str) -> None:
+    """With another user's key, another tenant's, or one of the same user name there, whatever user the request names."""
     async with server(tmp_path) as served:
         known = await callers(served)
         ref = SessionRef("ada", "s")
@@ -44,9 +44,9 @@ async def test_the_words_of_somebody_else(tmp_path: Path, how: str) -> None:
         before = await served.hf.export(ref, retired=True, digests=True)
         for caller in ("bob", "other tenant", "ada of another tenant"):
             for more in ({}, {"user": "ada"}, {"session_match": "on", "user": "ada"}):
-                answer = await asked(served, known[caller], SENT[how], **more)
+                answer = await send_messages(served, known[caller], SENT[how], **more)
                 assert answer["session_id"] != "s"
                 assert answer["session"]["turn"] < len(PAST)
                 assert await served.hf.export(ref, retired=True, digests=True) == before
-        mine = await asked(served, known["write of ada"], SENT[how])
+        mine = await send_messages(served, known["write of ada"], SENT[how])
         assert (mine["session_id"] == "s") is (how != "only new messages")

@@ -1,4 +1,6 @@
-"""SIGHUP: what is safe holds for turns that begin after it, the rest is named, a file with mistakes changes nothing."""
+"""SIGHUP: safe settings apply to turns that begin afterwards, others are reported, and a file with mistakes changes
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -23,19 +25,19 @@ SECRET = "sk-not-to-be-seen-0123456789"
 READ = "reloaded the configuration"
 
 
-def text(upstream: ScriptedUpstream, *, says: str = "Be A.", model: str = "m1", more: str = "") -> str:
-    """A configuration with an agent `a`, whose model is at `upstream`."""
+def make_config(upstream: ScriptedUpstream, *, says: str = "Be A.", model: str = "m1", more: str = "") -> str:
+    """Return a configuration with an agent `a`, whose model is at `upstream`."""
     llm = {"model": model, "base_url": upstream.url, "api_key": SECRET}
     return f"llms: {json.dumps({'default': llm})}\nagents: {json.dumps({'a': {'instruction': says}})}\n{more}\n"
 
 
-def ask(session: str, text: str = "hello", **fields: Any) -> dict[str, Any]:
-    """A request to the agent."""
+def make_request(session: str, text: str = "hello", **fields: Any) -> dict[str, Any]:
+    """Return a request to the agent."""
     return {"model": "a", "session_id": session, "messages": [{"role": "user", "content": text}], **fields}
 
 
-class Served:
-    """A server in a process of its own, and its file."""
+class ReloadableServer:
+    """A server in its own process, with its configuration file."""
 
     def __init__(self, server: Process, file: Path, client: httpx2.AsyncClient) -> None:
         self.server = server
@@ -43,7 +45,7 @@ class Served:
         self._file = file
 
     async def reload(self, text: str, awaited: str = READ) -> dict[str, Any]:
-        """Change the file and say so; the line that tells what came of it."""
+        """Change the file and send SIGHUP; return the log line with the result."""
         self._file.write_text(text)
         before = len(self.server.log)
         self.server.process.send_signal(signal.SIGHUP)
@@ -52,38 +54,38 @@ class Served:
         return told
 
     async def post(self, body: dict[str, Any]) -> httpx2.Response:
-        """A turn, not streamed."""
+        """Send a turn without streaming."""
         return await self.client.post(f"{self.server.url}/v1/chat/completions", json=body)
 
 
 @asynccontextmanager
-async def running(folder: Path, text: str, **env: str) -> AsyncIterator[Served]:
-    """`holdfast serve` with that configuration."""
+async def running_server(folder: Path, text: str, **env: str) -> AsyncIterator[ReloadableServer]:
+    """Run `holdfast serve` with that configuration."""
     file = folder / "holdfast.yaml"
     file.write_text(text)
     with Process(f"sqlite:///{folder}/s.db", config=file, env=env) as server:
         async with httpx2.AsyncClient(trust_env=False, timeout=60) as client:
-            yield Served(server, file, client)
+            yield ReloadableServer(server, file, client)
         assert await asyncio.to_thread(server.stop, signal.SIGTERM) == 0
         assert [line for line in server.log if "Traceback" in line or SECRET in line] == []
 
 
-async def test_turns_end_as_they_began_and_later_ones_are_as_configured(tmp_path: Path) -> None:
-    """Another instruction, another model at another place, while a reply is streamed from the old one."""
+async def test_running_turns_keep_their_settings_and_later_ones_get_new_ones(tmp_path: Path) -> None:
+    """Another instruction and another model at another URL, while a reply is streamed from the old one."""
     gate = Gate()
     async with (
         ScriptedUpstream([Reply(text="one two three", hold=gate, hold_after=2)]) as first,
         ScriptedUpstream(["second"]) as second,
-        running(tmp_path, text(first)) as served,
+        running_server(tmp_path, make_config(first)) as served,
     ):
         url = f"{served.server.url}/v1/chat/completions"
-        async with served.client.stream("POST", url, json=ask("s", stream=True)) as response:
+        async with served.client.stream("POST", url, json=make_request("s", stream=True)) as response:
             lines = response.aiter_lines()
             async for line in lines:
                 if "one" in line:
                     break
-            told = await served.reload(text(second, says="Be B.", model="m2"))
-            assert (await served.post(ask("t"))).json()["choices"][0]["message"]["content"] == "second"
+            told = await served.reload(make_config(second, says="Be B.", model="m2"))
+            assert (await served.post(make_request("t"))).json()["choices"][0]["message"]["content"] == "second"
             gate.open()
             rest = "".join([line async for line in lines])
     assert told["changed"] == ["llms.default.model", "llms.default.base_url", "agents.a.instruction"]
@@ -93,8 +95,8 @@ async def test_turns_end_as_they_began_and_later_ones_are_as_configured(tmp_path
     assert (new["model"], new["messages"][0]["content"]) == ("m2", "Be B.")
 
 
-async def test_a_turn_fails_over_to_the_model_that_it_began_with(tmp_path: Path) -> None:
-    """Its stand-in is another one by the time that it is needed."""
+async def test_turn_fails_over_to_the_fallback_it_began_with(tmp_path: Path) -> None:
+    """The configured fallback changes before it is needed."""
     gate = Gate()
     down = Reply(status=503, error="down", headers={"retry-after": "60"}, hold=gate)
 
@@ -106,8 +108,8 @@ async def test_a_turn_fails_over_to_the_model_that_it_began_with(tmp_path: Path)
         return f"llms: {json.dumps(llms)}\nagents: {{a: {{}}}}\n"
 
     async with ScriptedUpstream([down]) as first, ScriptedUpstream(["b here"]) as second:
-        async with running(tmp_path, files("old-b")) as served:
-            asked = asyncio.create_task(served.post(ask("s")))
+        async with running_server(tmp_path, files("old-b")) as served:
+            asked = asyncio.create_task(served.post(make_request("s")))
             await first.until(lambda: first.requests)
             await served.reload(files("new-b"))
             gate.open()
@@ -115,19 +117,21 @@ async def test_a_turn_fails_over_to_the_model_that_it_began_with(tmp_path: Path)
         assert second.requests[0].body["model"] == "old-b"
 
 
-async def test_limits_hold_from_the_next_request_on(tmp_path: Path) -> None:
-    """Those of requests, and how much is logged."""
-    async with ScriptedUpstream(["one", "two"]) as upstream, running(tmp_path, text(upstream)) as served:
-        many = {**ask("s"), "messages": [{"role": "user", "content": "x"}] * 3}
+async def test_limits_apply_from_the_next_request(tmp_path: Path) -> None:
+    """Request limits, and the log level."""
+    async with ScriptedUpstream(["one", "two"]) as upstream, running_server(tmp_path, make_config(upstream)) as served:
+        many = {**make_request("s"), "messages": [{"role": "user", "content": "x"}] * 3}
         assert (await served.post(many)).status_code == 200
-        await served.reload(text(upstream, more="gateway: {max_messages: 2, max_tool_rounds: 3, log_level: warning}"))
+        await served.reload(
+            make_config(upstream, more="gateway: {max_messages: 2, max_tool_rounds: 3, log_level: warning}")
+        )
         assert (await served.post({**many, "session_id": "t"})).status_code >= 400
-        assert (await served.post(ask("u"))).status_code == 200
+        assert (await served.post(make_request("u"))).status_code == 200
 
 
-async def test_what_is_not_safe_stays_and_is_named(tmp_path: Path) -> None:
-    """Each time, until it is as it was; a flag or a variable over the file is no change."""
-    async with ScriptedUpstream(["one"]) as upstream, running(tmp_path, text(upstream)) as served:
+async def test_unsafe_changes_are_kept_back_and_reported(tmp_path: Path) -> None:
+    """Each time, until they are reverted; a flag or variable that overrides the file is no change."""
+    async with ScriptedUpstream(["one"]) as upstream, running_server(tmp_path, make_config(upstream)) as served:
         more = (
             "gateway: {port: 1, allowed_hosts: [x.example]}\nshort_term: {max_sessions: 3}\n"
             f"hooks: {{transcripts_dir: t, webhooks: [{{url: 'https://x/', secret: {SECRET}}}]}}\n"
@@ -142,47 +146,46 @@ async def test_what_is_not_safe_stays_and_is_named(tmp_path: Path) -> None:
         ]
         kept += ["sessions.max_sessions"]
         for says in ("Be B.", "Be C."):
-            told = await served.reload(text(upstream, says=says, more=more))
+            told = await served.reload(make_config(upstream, says=says, more=more))
             assert (told["kept"], told["changed"]) == (kept, ["agents.a.instruction"])
         await asyncio.to_thread(served.server.until, "need a restart: " + ", ".join(kept))
-        told = await served.reload(text(upstream, says="Be C."))
+        told = await served.reload(make_config(upstream, says="Be C."))
         assert told["kept"] == told["changed"] == []
-        assert (await served.post(ask("s"))).status_code == 200
+        assert (await served.post(make_request("s"))).status_code == 200
         assert upstream.requests[0].body["messages"][0]["content"] == "Be C."
 
 
-async def test_a_broken_file_changes_nothing(tmp_path: Path) -> None:
-    """All its mistakes are told, no value is; the next right one is taken."""
-    async with ScriptedUpstream(["one", "two"]) as upstream, running(tmp_path, text(upstream)) as served:
-        broken = text(upstream, says="Be B.", more=f"gatway: {{}}\nembedders: {{a: {{api_key: [{SECRET}]}}}}")
+async def test_broken_file_changes_nothing(tmp_path: Path) -> None:
+    """All mistakes are reported without values; the next valid file is applied."""
+    async with ScriptedUpstream(["one", "two"]) as upstream, running_server(tmp_path, make_config(upstream)) as served:
+        broken = make_config(upstream, says="Be B.", more=f"gatway: {{}}\nembedders: {{a: {{api_key: [{SECRET}]}}}}")
         told = await served.reload(broken, "has errors")
         assert len(told["problems"]) == 2
         assert "did you mean 'gateway'" in told["problems"][0]
-        own = text(upstream).replace(upstream.url, f"{served.server.url}/v1")
+        own = make_config(upstream).replace(upstream.url, f"{served.server.url}/v1")
         told = await served.reload(own, "is this server itself")
         for says in ("Be A.", "Be B."):
-            assert (await served.post(ask("s", says))).status_code == 200
+            assert (await served.post(make_request("s", says))).status_code == 200
             assert upstream.requests[-1].body["messages"][0]["content"] == says
-            await served.reload(text(upstream, says="Be B."))
+            await served.reload(make_config(upstream, says="Be B."))
 
 
-async def test_dotenv_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key that has been changed where it stands is used."""
+async def test_dotenv_file_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A changed key in it is used."""
     monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     (tmp_path / ".env").write_text("THE_KEY=one\n")
     async with ScriptedUpstream(["1", "2"]) as upstream:
-        written = text(upstream).replace(SECRET, "${THE_KEY}")
-        async with running(tmp_path, written) as served:
-            assert (await served.post(ask("s"))).status_code == 200
+        written = make_config(upstream).replace(SECRET, "${THE_KEY}")
+        async with running_server(tmp_path, written) as served:
+            assert (await served.post(make_request("s"))).status_code == 200
             (tmp_path / ".env").write_text("THE_KEY=two\n")
             told = await served.reload(written)
             assert told["changed"] == ["llms.default.api_key"]
-            assert (await served.post(ask("s", "again"))).status_code == 200
+            assert (await served.post(make_request("s", "again"))).status_code == 200
     assert [one.headers["authorization"] for one in upstream.requests] == ["Bearer one", "Bearer two"]
 
 
-def test_what_is_merged_is_the_new_in_what_is_safe_and_the_old_in_the_rest() -> None:
-    """Key by key."""
+def test_merge_takes_safe_keys_from_the_new_file_only() -> None:
     old = config.load("{gateway: {port: 1, max_body: 1MiB}, auth: {rate: 5}, context: {budget: 7}}", env={})
     new = config.load(
         "{gateway: {port: 2, max_body: 2MiB}, auth: {rate: 6}, agents: {b: {}}, llms: {x: {}}}",

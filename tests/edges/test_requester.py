@@ -1,4 +1,4 @@
-"""Whose a chat request is, and which session it names: key, body, headers, baggage."""
+"""The user and session of a chat request: key, body, headers, baggage."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ HELLO = [{"role": "user", "content": "hello"}]
 
 
 async def post(served: Served, path: str, headers: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
-    """One request that is not streamed, with a session of its own unless `fields` say otherwise."""
+    """Send one request without streaming, with a new session unless `fields` name one."""
     body = {"messages": HELLO, "session_match": "off", **fields}
     response = await served.http.post(path, json=body, headers=headers)
     return {"status": response.status_code, **response.json()}
 
 
 async def owner_of(served: Served, answer: dict[str, Any]) -> str:
-    """Whose session was answered."""
+    """Return the owner of the answered session."""
     assert answer["status"] == 200, answer
     return (await served.hf.store.find(answer["session_id"])).user_id
 
@@ -65,7 +65,7 @@ async def test_sources_of_the_user(fields: dict[str, Any], headers: dict[str, st
         ({}, {"x-user": "ada", "x-forwarded-user": "bob"}, "X-Forwarded-User"),
     ],
 )
-async def test_sources_that_differ_are_refused(fields: dict[str, Any], headers: dict[str, str], param: str) -> None:
+async def test_conflicting_sources_are_refused(fields: dict[str, Any], headers: dict[str, str], param: str) -> None:
     async with gateway(lambda _: "ok", HEADERS) as (served, upstream):
         answer = await post(served, "/v1/chat/completions", headers, **fields)
         assert (answer["status"], answer["error"]["param"]) == (400, param)
@@ -73,7 +73,7 @@ async def test_sources_that_differ_are_refused(fields: dict[str, Any], headers: 
         assert not (await served.hf.sessions()).sessions
 
 
-async def test_anthropics_metadata_names_the_user() -> None:
+async def test_anthropic_metadata_names_the_user() -> None:
     async with gateway(lambda _: "ok", HEADERS) as (served, _):
         answer = await post(served, "/v1/messages", max_tokens=50, metadata={"user_id": "ada"})
         assert await owner_of(served, answer) == "ada"
@@ -83,14 +83,14 @@ async def test_anthropics_metadata_names_the_user() -> None:
             assert (answer["status"], answer["error"]["type"]) == (400, "invalid_request_error")
 
 
-async def test_a_header_that_is_not_configured_names_no_user() -> None:
+async def test_unconfigured_header_names_no_user() -> None:
     async with gateway(lambda _: "ok") as (served, _):
         answer = await post(served, "/v1/chat/completions", {"x-user": "ada"})
         assert await owner_of(served, answer) == "default"
 
 
-async def test_the_user_of_a_key_comes_first() -> None:
-    """OpenAI's own fields mean nothing next to it; what is ours, or a proxy's, must agree."""
+async def test_user_of_the_key_takes_precedence() -> None:
+    """OpenAI's own fields are ignored next to it; Holdfast's and a proxy's must agree."""
     async with gateway(lambda _: "ok", HEADERS) as (served, _):
         key = bearer(await made(served.hf, user_id="ada"))
         chat = "/v1/chat/completions"
@@ -101,7 +101,7 @@ async def test_the_user_of_a_key_comes_first() -> None:
         assert (answer["status"], answer["error"]["param"]) == (400, "X-User")
 
 
-async def test_a_user_can_be_required() -> None:
+async def test_user_can_be_required() -> None:
     async with gateway(lambda _: "ok", "gateway: {require_user: true, user_headers: X-User}") as (served, upstream):
         for path in ("/v1/chat/completions", "/v1/messages"):
             answer = await post(served, path, max_tokens=50)
@@ -111,8 +111,8 @@ async def test_a_user_can_be_required() -> None:
         assert len(upstream.requests) == 2
 
 
-async def test_one_person_can_be_behind_all_requests() -> None:
-    """`single_user` says so, and the preset mistralrs does, unless the file says otherwise."""
+async def test_single_user_setting_and_presets() -> None:
+    """`single_user` decides; the preset mistralrs sets it unless the file overrides it."""
     for text, single in (
         ("{}", False),
         ("gateway: {single_user: true}", True),
@@ -122,7 +122,7 @@ async def test_one_person_can_be_behind_all_requests() -> None:
         assert RequestRules.from_gateway(config.load(text, env={}).gateway).single_user is single
 
 
-def test_a_header_name_is_checked() -> None:
+def test_header_name_is_validated() -> None:
     with pytest.raises(ConfigError, match="user_headers"):
         config.load("gateway: {user_headers: ['X User']}", env={})
 
@@ -141,7 +141,7 @@ def test_a_header_name_is_checked() -> None:
         {"baggage": "gen_ai.conversation.id=other", "x-session-id": "chat-1"},
     ],
 )
-async def test_headers_that_name_the_session(headers: dict[str, str]) -> None:
+async def test_headers_can_name_the_session(headers: dict[str, str]) -> None:
     async with gateway(lambda _: "ok", HEADERS) as (served, _):
         assert (await post(served, "/v1/chat/completions", headers))["session_id"] == "chat-1"
 
@@ -149,14 +149,14 @@ async def test_headers_that_name_the_session(headers: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "baggage", ["", "gen_ai.conversation.id", "gen_ai.conversation.id=%ff", "gen_ai.conversation.id=" + "x" * 513]
 )
-async def test_baggage_that_names_no_session_is_passed_over(baggage: str) -> None:
+async def test_baggage_without_a_session_is_ignored(baggage: str) -> None:
     async with gateway(lambda _: "ok") as (served, _):
         answer = await post(served, "/v1/chat/completions", {"baggage": baggage})
         assert answer["status"] == 200
         assert answer["session_id"].startswith("sess_")
 
 
-async def test_two_names_of_one_session_are_refused() -> None:
+async def test_conflicting_session_ids_are_refused() -> None:
     async with gateway(lambda _: "ok", HEADERS) as (served, _):
         for headers, fields in (
             ({"x-chat-id": "a"}, {"session_id": "b"}),
@@ -168,7 +168,7 @@ async def test_two_names_of_one_session_are_refused() -> None:
 # -- warnings ------------------------------------------------------------------------
 
 
-def test_warnings_are_logged_once_and_bounded(caplog: pytest.LogCaptureFixture) -> None:
+def test_warnings_are_logged_once_and_limited(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, "holdfast.turn"):
         warnings = TurnWarnings(SessionRef("ada", "s"), [TurnWarning("a", "first", param="x")])
         for at in range(TURN_WARNINGS + 5):

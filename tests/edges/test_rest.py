@@ -1,4 +1,4 @@
-"""The REST API over sessions, over a socket: what it does with good input."""
+"""The REST API of sessions over a socket, with valid input."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ IDS = [
 # -- sessions ----------------------------------------------------------------
 
 
-async def test_create_gives_the_session() -> None:
-    """With all of its fields, and a location for what was not given."""
+async def test_create_returns_the_session() -> None:
+    """With all of its fields, and a location."""
     async with gateway([], "agents: {support: {llm: default}}") as (served, _):
         fields: dict[str, Any] = {
             "agent": "support",
@@ -51,8 +51,8 @@ async def test_create_gives_the_session() -> None:
         assert (len(without["id"]), without["user_id"]) == (37, "default")
 
 
-async def test_create_refuses_an_id_that_is_taken() -> None:
-    """409 for the same user; another user may have it."""
+async def test_create_refuses_an_existing_id() -> None:
+    """409 for the same user; another user may use it."""
     async with gateway([]) as (served, _):
         await create_session(served)
         again = await served.http.post("/v1/sessions", json={"id": "s"})
@@ -61,8 +61,8 @@ async def test_create_refuses_an_id_that_is_taken() -> None:
 
 
 @pytest.mark.parametrize("session_id", IDS)
-async def test_every_route_takes_any_id(session_id: str) -> None:
-    """Each route finds the session that its percent-encoded id names."""
+async def test_every_route_accepts_any_id(session_id: str) -> None:
+    """Percent-encoded in the path."""
     async with gateway([]) as (served, _):
         assert (await create_session(served, session_id))["id"] == session_id
         assert (await append_messages(served, user("hi"), session_id=session_id)).status_code == 200
@@ -86,26 +86,26 @@ ROUTES: list[tuple[str, tuple[str, ...], Any]] = [
 ]
 
 
-async def test_list_pages_both_ways() -> None:
-    """Three pages, newest first or oldest first, without a gap or a double; filters hold on every page."""
+async def test_list_pages_in_both_orders() -> None:
+    """Three pages, newest or oldest first, without gaps or duplicates; filters apply to every page."""
     async with gateway([], "agents: {support: {llm: default}}") as (served, _):
         for at in range(7):
             await create_session(served, f"s{at}", user_id="ada", **({"agent": "support"} if at % 2 else {}))
         await create_session(served, "s3", user_id="bob")
         for order in ("desc", "asc"):
-            names = await pages(served, f"/v1/sessions?user_id=ada&order={order}&limit=3")
+            names = await read_pages(served, f"/v1/sessions?user_id=ada&order={order}&limit=3")
             assert [len(page) for page in names] == [3, 3, 1]
             assert [name for page in names for name in page] == sorted(
                 (f"s{at}" for at in range(7)), reverse=order == "desc"
             )
-        assert await pages(served, "/v1/sessions?agent=support&limit=2") == [["s5", "s3"], ["s1"]]
-        assert await pages(served, "/v1/sessions?user_id=nobody") == [[]]
-        assert await pages(served, "/v1/sessions?status=closed") == [[]]
-        assert len((await pages(served, "/v1/sessions?status=active"))[0]) == 8
+        assert await read_pages(served, "/v1/sessions?agent=support&limit=2") == [["s5", "s3"], ["s1"]]
+        assert await read_pages(served, "/v1/sessions?user_id=nobody") == [[]]
+        assert await read_pages(served, "/v1/sessions?status=closed") == [[]]
+        assert len((await read_pages(served, "/v1/sessions?status=active"))[0]) == 8
 
 
-async def pages(served: Served, url: str) -> list[list[Any]]:
-    """What stands on each page of a list, read to its end."""
+async def read_pages(served: Served, url: str) -> list[list[Any]]:
+    """Read a list to its end; return the items of each page."""
     found: list[list[Any]] = []
     after = ""
     while True:
@@ -121,8 +121,8 @@ async def pages(served: Served, url: str) -> list[list[Any]]:
             after += f"&after_user={page['data'][-1]['user_id']}"
 
 
-async def test_change_what_is_given_and_nothing_else() -> None:
-    """PATCH merges the state, replaces the rest, and counts the version on."""
+async def test_patch_changes_only_the_given_fields() -> None:
+    """PATCH merges the state, replaces other fields, and increments the version."""
     async with gateway([], "agents: {support: {llm: default}}") as (served, _):
         await create_session(served, state={"a": 1, "b": 2}, metadata={"m": 1}, ttl=10**9, system_messages=["Old."])
         changed = await served.http.patch("/v1/sessions/s", json={"state": {"a": None, "c": 3}})
@@ -135,8 +135,8 @@ async def test_change_what_is_given_and_nothing_else() -> None:
         assert (await served.http.patch("/v1/sessions/s", json={"agent": None})).json()["agent"] is None
 
 
-async def test_a_stale_version_is_refused() -> None:
-    """If-Match with another version than the session's is a 412, with the right one or `*` it works."""
+async def test_stale_version_is_refused() -> None:
+    """If-Match with another version is a 412; the current one or `*` works."""
     async with gateway([]) as (served, _):
         await create_session(served)
         first = await append_messages(served, user("a"), **{"If-Match": '"0"'})
@@ -150,8 +150,8 @@ async def test_a_stale_version_is_refused() -> None:
         assert await served.log() == [("user", "a"), ("user", "b")]
 
 
-async def test_delete_is_once() -> None:
-    """The session and its messages are gone; a second time it is not found."""
+async def test_deleted_session_is_not_found() -> None:
+    """With its messages; a second delete is a 404."""
     async with gateway([]) as (served, _):
         await create_session(served)
         gone = (await served.http.delete("/v1/sessions/s")).json()
@@ -160,8 +160,8 @@ async def test_delete_is_once() -> None:
         assert (await served.http.get("/v1/sessions/s/messages")).status_code == 404
 
 
-async def test_the_short_form() -> None:
-    """Seed 002's `/sessions`: id, agent and when; one with its messages; delete."""
+async def test_short_session_routes() -> None:
+    """`/sessions` as in Hector: id, agent and time; one session with its messages; delete."""
     async with gateway([]) as (served, _):
         await create_session(served, user_id="ada")
         await append_messages(served, user("hi"))
@@ -191,8 +191,8 @@ async def test_other_users_sessions_are_not_found() -> None:
         assert (await served.http.get("/v1/sessions/s?user_id=ada")).status_code == 200
 
 
-async def test_a_session_of_an_agent_that_is_gone() -> None:
-    """Its log can be read, written, exported and deleted; only answering needs the agent."""
+async def test_session_of_a_removed_agent_stays_usable() -> None:
+    """Its log can be read, written, exported and deleted; only turns need the agent."""
     async with gateway([]) as (served, _):
         await served.http.put("/v1/sessions/s", json={"messages": [user("a")], "agent": "gone"})
         assert (await append_messages(served, user("b"))).status_code == 200
@@ -217,8 +217,8 @@ UNIT: list[dict[str, Any]] = [
 ]
 
 
-async def test_append_answers_the_entries() -> None:
-    """As they stand in the log, with the version; unknown fields are kept, Holdfast's own are read."""
+async def test_append_returns_the_entries() -> None:
+    """As stored, with the version; unknown fields are kept, and Holdfast's own are read."""
     async with gateway([]) as (served, _):
         await create_session(served)
         answer = (await append_messages(served, *UNIT)).json()
@@ -230,8 +230,8 @@ async def test_append_answers_the_entries() -> None:
         assert {entry["turn_id"] for entry in answer["data"]} == {0}
 
 
-async def test_append_with_a_key_is_done_once() -> None:
-    """The same key and body answer the same entries again; another body is a 422."""
+async def test_append_with_an_idempotency_key_is_done_once() -> None:
+    """The same key and body return the same entries; another body is a 422."""
     async with gateway([]) as (served, _):
         await create_session(served)
         key = {"Idempotency-Key": "k"}
@@ -243,22 +243,22 @@ async def test_append_with_a_key_is_done_once() -> None:
         assert await served.log() == [("user", "a"), ("user", "b")]
 
 
-async def test_messages_page_both_ways() -> None:
-    """Three pages, oldest or newest first; a message that brings an `id` of its own is still named by its place."""
+async def test_messages_page_in_both_orders() -> None:
+    """Three pages, oldest or newest first; a message with an `id` of its own is still addressed by its seq."""
     async with gateway([]) as (served, _):
         await create_session(served)
         await append_messages(served, *(user(f"m{at}", id=f"own-{at}") for at in range(7)))
-        assert await pages(served, "/v1/sessions/s/messages?limit=3") == [[0, 1, 2], [3, 4, 5], [6]]
-        assert await pages(served, "/v1/sessions/s/messages?limit=3&order=desc") == [[6, 5, 4], [3, 2, 1], [0]]
-        assert await pages(served, "/v1/sessions/s/messages?limit=1000") == [list(range(7))]
-        assert await pages(served, "/v1/sessions/s/messages?after=6") == [[]]
+        assert await read_pages(served, "/v1/sessions/s/messages?limit=3") == [[0, 1, 2], [3, 4, 5], [6]]
+        assert await read_pages(served, "/v1/sessions/s/messages?limit=3&order=desc") == [[6, 5, 4], [3, 2, 1], [0]]
+        assert await read_pages(served, "/v1/sessions/s/messages?limit=1000") == [list(range(7))]
+        assert await read_pages(served, "/v1/sessions/s/messages?after=6") == [[]]
         page = (await served.http.get("/v1/sessions/s/messages")).json()
         assert page["data"][0]["id"] == "own-0"
         assert page["version"] == 1
 
 
-async def test_a_pin_stays_in_the_working_set() -> None:
-    """Pinned, an old message is sent whatever the budget; unpinned, it goes."""
+async def test_pinned_message_stays_in_the_working_set() -> None:
+    """Within any budget; after unpinning it is evicted."""
     async with gateway([]) as (served, _):
         await create_session(served)
         await append_messages(
@@ -279,8 +279,8 @@ async def test_a_pin_stays_in_the_working_set() -> None:
         assert user("message 6") not in built["messages"]
 
 
-async def test_an_erased_message_is_gone() -> None:
-    """From log, export, history and prompts; its place stays, and its tokens are counted no more."""
+async def test_erased_message_is_gone_everywhere() -> None:
+    """From log, export, history and prompts; its place stays, and its tokens are not counted."""
     secret = "my number is 4111-1111-1111-1111 " * 20
     async with gateway(["ok"]) as (served, upstream):
         await create_session(served)
@@ -301,8 +301,8 @@ async def test_an_erased_message_is_gone() -> None:
         await (await served.hf.session("s")).verify()
 
 
-async def test_an_erased_tool_result_keeps_its_unit_legal() -> None:
-    """Call and result stay a pair in what the model is sent."""
+async def test_erased_tool_result_keeps_its_unit_valid() -> None:
+    """Call and result stay a pair in the prompt."""
     async with gateway(["ok"]) as (served, upstream):
         await create_session(served)
         await append_messages(served, *UNIT)
@@ -320,8 +320,8 @@ async def test_an_erased_tool_result_keeps_its_unit_legal() -> None:
 # -- export and import -------------------------------------------------------
 
 
-async def test_an_export_imports_as_it_was() -> None:
-    """All but the times and the version; into the same place, another one, and another store."""
+async def test_export_can_be_imported_unchanged() -> None:
+    """Except for times and version; into the same session, another one, and another store."""
     async with gateway([]) as (served, _), gateway([]) as (other, _):
         await create_session(
             served, user_id="ada", system_messages=["Sys."], state={"k": 1}, metadata={"m": 2}, ttl=10**9
@@ -339,8 +339,8 @@ async def test_an_export_imports_as_it_was() -> None:
             await (await where.hf.session(url.rpartition("/")[2], user_id="ada")).verify()
 
 
-async def test_a_log_that_begins_with_a_system_message_comes_back() -> None:
-    """An export says what the system prompt is; a system message in its log is a message."""
+async def test_log_beginning_with_a_system_message_round_trips() -> None:
+    """An export names the system prompt; a system message in the log is a message."""
     async with gateway([]) as (served, _):
         await create_session(served, system_messages=["Beside."])
         await append_messages(served, {"role": "system", "content": "inside"}, user("a"))
@@ -351,8 +351,8 @@ async def test_a_log_that_begins_with_a_system_message_comes_back() -> None:
             await served.http.put("/v1/sessions/s", json=exported)
 
 
-async def test_a_recording_imports() -> None:
-    """`messages` alone are enough; leading system messages are the system prompt; what is there is replaced."""
+async def test_recording_can_be_imported() -> None:
+    """`messages` alone are enough; leading system messages become the system prompt; an existing session is replaced."""
     async with gateway([]) as (served, _):
         await create_session(served, state={"old": 1})
         await append_messages(served, user("old"))
@@ -366,8 +366,8 @@ async def test_a_recording_imports() -> None:
 # -- working sets and history ------------------------------------------------
 
 
-async def test_context_builds_and_stores_nothing() -> None:
-    """Messages ready to send, counts that agree, a hash; the version stands still."""
+async def test_context_builds_a_prompt_and_stores_nothing() -> None:
+    """Messages ready to send, matching counts, a hash; the version does not change."""
     async with gateway([]) as (served, upstream):
         await create_session(served, system_messages=["Sys."])
         await append_messages(
@@ -401,7 +401,7 @@ MARKED = {"cache_control": {"type": "ephemeral"}}
 
 
 async def test_context_in_each_dialect() -> None:
-    """In the provider's own shape, the system prompt where it wants it; the hash is that of what was built."""
+    """In the provider's shape with its place for the system prompt; the hash is that of the built prompt."""
     calls = [{"id": "c.1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}]
     signed = [{"type": "thinking", "thinking": "hm", "signature": "sig"}]
     log = [
@@ -447,7 +447,7 @@ async def test_context_in_each_dialect() -> None:
 
 
 async def test_context_at_an_earlier_turn() -> None:
-    """What the model saw then: no later message, and not the reply it gave."""
+    """The prompt of that turn: no later message, and not its reply."""
     async with gateway([]) as (served, _):
         await create_session(served)
         await append_messages(served, user("a"), assistant("A"), user("b"), assistant("B"))
@@ -486,8 +486,7 @@ async def test_history_in_both_forms() -> None:
         assert plain == {"messages": [user("find A-17"), assistant("Found.")]}
 
 
-async def test_a_session_on_disk_is_there_after_a_restart(tmp_path: Any) -> None:
-    """What one server wrote another one reads."""
+async def test_session_on_disk_survives_a_restart(tmp_path: Any) -> None:
     store = f"sqlite:///{tmp_path}/s.db"
     async with gateway(["ok"], store=store) as (served, _):
         await served.chat("hi")

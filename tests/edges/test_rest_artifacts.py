@@ -1,4 +1,4 @@
-"""Artifacts over HTTP: contents of any size in and out, ranges, conditions, and what must not happen to a browser."""
+"""Artifacts over HTTP: content of any size in and out, ranges, conditions, and browser safety."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ LARGE_BYTES = 50 << 20
 
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
-    """A server with a session `s`, whose JSON bodies may be small."""
+    """A server with a session `s` and a small limit for JSON bodies."""
     async with gateway([], limits=Limits(body=2000, body_timeout=30)) as (running, _):
         await running.http.post("/v1/sessions", json={"id": "s"})
         yield running
 
 
 async def put(served: Served, name: str, content: Any = DIGITS, **headers: str) -> dict[str, Any]:
-    """Save something; the answer, its status as `status`, its headers as `headers`."""
+    """Save an artifact; return the answer with `status` and `headers`."""
     name, _, query = name.partition("?")
     sent = {key.replace("_", "-"): value for key, value in headers.items()}
     response = await served.http.put(f"{BASE}/{quote(name)}?{query}", content=content, headers=sent)
@@ -43,22 +43,22 @@ async def put(served: Served, name: str, content: Any = DIGITS, **headers: str) 
 
 
 async def get(served: Served, name: str, method: str = "GET", **headers: str) -> Any:
-    """Load something."""
+    """Load an artifact."""
     name, _, query = name.partition("?")
     sent = {key.replace("_", "-"): value for key, value in headers.items()}
     return await served.http.request(method, f"{BASE}/{quote(name)}?{query}", headers=sent)
 
 
-async def kept(served: Served) -> list[str]:
-    """The keys of all contents that are there."""
+async def list_blob_keys(served: Served) -> list[str]:
+    """Return the keys of all stored contents."""
     return sorted([key async for key in served.hf.artifacts.blobs.list_old(2**60)])
 
 
-# -- there and back ------------------------------------------------------------
+# -- round trips ---------------------------------------------------------------
 
 
-async def test_an_artifact_goes_there_and_back(served: Served) -> None:
-    """Its bytes as they are, and all that is known of it."""
+async def test_artifact_round_trip(served: Served) -> None:
+    """Its bytes unchanged, with all metadata."""
     content = bytes(range(256)) * 2000
     metadata = {"k": ["Ü", 1]}
     saved = await put(
@@ -87,8 +87,7 @@ async def test_an_artifact_goes_there_and_back(served: Served) -> None:
     assert (await served.http.get(BASE)).json()["data"] == [shown]
 
 
-async def test_an_empty_artifact(served: Served) -> None:
-    """Is one."""
+async def test_empty_artifact(served: Served) -> None:
     assert (await put(served, "a.txt", b""))["size"] == 0
     loaded = await get(served, "a.txt")
     assert (loaded.status_code, loaded.content, loaded.headers["content-length"]) == (200, b"", "0")
@@ -120,8 +119,7 @@ async def test_versions_and_pages(served: Served) -> None:
     assert (await served.http.get(f"{BASE}/a.txt/versions")).status_code == 404
 
 
-async def test_one_version_is_deleted(served: Served) -> None:
-    """The others stay."""
+async def test_deleting_one_version_keeps_the_others(served: Served) -> None:
     for at in range(2):
         await put(served, "a.txt", str(at).encode())
     assert (await get(served, "a.txt?version=1", "DELETE")).json()["versions"] == 1
@@ -129,8 +127,8 @@ async def test_one_version_is_deleted(served: Served) -> None:
     assert (await get(served, "a.txt")).content == b"0"
 
 
-async def test_each_sees_its_own(served: Served) -> None:
-    """Another session, another user's: not there; and a user's own is in all of its sessions."""
+async def test_artifacts_are_visible_only_in_their_scope(served: Served) -> None:
+    """Not in another session or for another user; a user's artifacts are in all of their sessions."""
     for user, name in (("ann", "t"), ("ann", "u"), ("bob", "t")):
         await served.http.post("/v1/sessions", json={"id": name, "user_id": user})
     for name in ("mine.txt", "user:all.txt"):
@@ -148,17 +146,17 @@ async def test_each_sees_its_own(served: Served) -> None:
     assert (await served.http.put("/v1/sessions/gone/artifacts/a", content=b"x")).status_code == 404
 
 
-async def test_a_deleted_session_takes_its_artifacts_with_it(served: Served) -> None:
+async def test_deleting_a_session_deletes_its_artifacts(served: Served) -> None:
     """Contents too."""
     await put(served, "a.txt")
     await put(served, "user:a.txt")
     await served.http.delete("/v1/sessions/s")
-    assert len(await kept(served)) == 1
+    assert len(await list_blob_keys(served)) == 1
     await served.http.post("/v1/sessions", json={"id": "s"})
     assert [one["name"] for one in (await served.http.get(BASE)).json()["data"]] == ["user:a.txt"]
 
 
-# -- parts and conditions ------------------------------------------------------
+# -- ranges and conditions -----------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -185,7 +183,7 @@ async def test_a_deleted_session_takes_its_artifacts_with_it(served: Served) -> 
     ],
 )
 async def test_ranges(served: Served, asked: str, status: int, found: bytes | None, told: str | None) -> None:
-    """One of bytes is answered; what is none, or several, with the whole."""
+    """One byte range is answered; an invalid one or several get the whole."""
     await put(served, "a.txt")
     for method in ("GET", "HEAD"):
         loaded = await get(served, "a.txt", method, range=asked)
@@ -200,8 +198,7 @@ async def test_ranges(served: Served, asked: str, status: int, found: bytes | No
 @given(
     st.integers(0, 50), st.text("bytes=-0123456789, ", max_size=14) | st.from_regex(r"\Abytes=[0-9]{0,3}-[0-9]{0,3}\Z")
 )
-def test_a_range_lies_in_the_content(size: int, asked: str) -> None:
-    """Whatever is asked for."""
+def test_any_range_stays_within_the_content(size: int, asked: str) -> None:
     artifact = Artifact(name="a", blob="b", mime_type="a/b", size=size, sha256=b"", created_at=0, version=0)
 
     class Asking:
@@ -216,16 +213,16 @@ def test_a_range_lies_in_the_content(size: int, asked: str) -> None:
         assert span[0] < span[1] or span == (0, size)
 
 
-async def test_a_range_of_another_version_is_answered_with_the_whole(served: Served) -> None:
-    """`If-Range`: what a client has of the old one does not go with a part of the new one."""
+async def test_range_of_an_older_version_gets_the_whole_content(served: Served) -> None:
+    """`If-Range`: parts of two versions do not mix."""
     old = (await put(served, "a.txt"))["headers"]["etag"]
     assert (await get(served, "a.txt", range="bytes=1-2", if_range=old)).content == b"12"
     await put(served, "a.txt", b"abcdefghij")
     assert (await get(served, "a.txt", range="bytes=1-2", if_range=old)).content == b"abcdefghij"
 
 
-async def test_a_range_of_a_large_content_is_read_alone(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not the bytes before it, nor those behind."""
+async def test_range_of_a_large_content_reads_only_that_part(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the bytes before nor those after it."""
     content = bytes(range(250)) * 20_000
     await put(served, "a.bin", content)
     read: list[tuple[int, int]] = []
@@ -240,8 +237,8 @@ async def test_a_range_of_a_large_content_is_read_alone(served: Served, monkeypa
     assert read == [(2_000_000, 2_001_000)]
 
 
-async def test_what_a_client_has_is_not_sent_again(served: Served) -> None:
-    """304 for the ETag, weak or among others; the whole for another one."""
+async def test_unchanged_artifact_is_not_sent_again(served: Served) -> None:
+    """304 for the ETag, weak or in a list; the whole content for another one."""
     etag = (await put(served, "a.txt"))["headers"]["etag"]
     for tags in (etag, f"W/{etag}", f'"x", {etag}', "*"):
         loaded = await get(served, "a.txt", if_none_match=tags)
@@ -254,8 +251,8 @@ async def test_what_a_client_has_is_not_sent_again(served: Served) -> None:
     assert (await get(served, "a.txt", if_none_match=etag)).status_code == 200
 
 
-async def test_head_tells_the_same_without_the_content(served: Served) -> None:
-    """So a client can ask how large it is."""
+async def test_head_returns_the_same_headers_without_content(served: Served) -> None:
+    """For example to learn the size."""
     await put(served, "a.txt")
     whole, head = await get(served, "a.txt"), await get(served, "a.txt", "HEAD")
     for headers in (whole.headers, head.headers):
@@ -264,8 +261,8 @@ async def test_head_tells_the_same_without_the_content(served: Served) -> None:
     assert (await get(served, "gone", "HEAD")).status_code == 404
 
 
-async def test_saving_on_a_condition(served: Served) -> None:
-    """`If-None-Match: *` takes a free name, `If-Match` the version before; a retry is answered as the first time."""
+async def test_conditional_saves(served: Served) -> None:
+    """`If-None-Match: *` needs a free name, `If-Match` the current version; a retry gets the first answer."""
     first = await put(served, "a.txt", b"one", if_none_match="*")
     assert first["status"] == 201
     refused = await put(served, "a.txt", b"other", if_none_match="*")
@@ -280,7 +277,7 @@ async def test_saving_on_a_condition(served: Served) -> None:
     assert (await put(served, "a.txt", b"four", if_match="*"))["version"] == 3
     assert (await put(served, "b.txt", b"x", if_match="*"))["status"] == 412
     assert (await put(served, "b.txt", b"x", if_match="0"))["status"] == 412
-    assert len(await kept(served)) == 4
+    assert len(await list_blob_keys(served)) == 4
     await get(served, "a.txt", "DELETE")
     await put(served, "a.txt", b"another artifact of that name")
     assert (await put(served, "a.txt", b"two", if_match=etag))["status"] == 412
@@ -288,7 +285,7 @@ async def test_saving_on_a_condition(served: Served) -> None:
         assert (await put(served, "a.txt", b"x", **wrong))["status"] == 400
 
 
-# -- what a browser must not do --------------------------------------------------
+# -- browser safety ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -300,8 +297,8 @@ async def test_saving_on_a_condition(served: Served) -> None:
         ("a.xhtml", "application/xhtml+xml"),
     ],
 )
-async def test_what_is_stored_does_not_run(served: Served, name: str, kind: str) -> None:
-    """It is to be saved, not shown; and if it is shown, nothing in it runs, and nobody guesses another type."""
+async def test_stored_content_does_not_run_in_a_browser(served: Served, name: str, kind: str) -> None:
+    """It is downloaded, not shown; if shown, nothing in it runs, and its type is not sniffed."""
     await put(served, name, b"<script>alert(1)</script>", content_type=kind)
     for headers in ({}, {"range": "bytes=1-2"}, {"range": "bytes=99-"}):
         loaded = await get(served, name, **headers)
@@ -313,20 +310,20 @@ async def test_what_is_stored_does_not_run(served: Served, name: str, kind: str)
 
 
 @given(st.text(max_size=30))
-def test_a_name_cannot_leave_its_header(name: str) -> None:
-    """Whatever it is: the header stays one, of letters that every client takes."""
+def test_name_cannot_break_out_of_its_header(name: str) -> None:
+    """The header is always one line of characters that every client accepts."""
     shown = _format_disposition(name)
     assert re.fullmatch(r"attachment; filename=\"[A-Za-z0-9 ._()@+-]*\"; filename\*=UTF-8''[A-Za-z0-9._~%-]*", shown)
 
 
-async def test_a_name_is_told_as_it_is(served: Served) -> None:
-    """In the form for any letters; the user's prefix is no part of a file's name."""
+async def test_unicode_name_is_in_the_header(served: Served) -> None:
+    """In the extended form; the prefix `user:` is not part of the file name."""
     await put(served, "user:Über (1).txt")
     shown = (await get(served, "user:Über (1).txt")).headers["content-disposition"]
     assert shown == "attachment; filename=\"_ber (1).txt\"; filename*=UTF-8''%C3%9Cber%20%281%29.txt"
 
 
-# -- what is refused -----------------------------------------------------------
+# -- refused requests ------------------------------------------------------------
 
 
 TRICKS = [
@@ -352,22 +349,22 @@ TRICKS = [
 
 @pytest.mark.parametrize("name", TRICKS)
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-async def test_tricks_with_paths_are_refused(served: Served, method: str, name: str) -> None:
-    """As they come over the wire."""
+async def test_path_tricks_are_refused(served: Served, method: str, name: str) -> None:
+    """As raw bytes on the wire."""
     url = httpx2.URL(served.url).copy_with(raw_path=f"{BASE}/{name}".replace(" ", "%20").encode())
     response = await served.http.request(method, url, content=b"x" if method == "PUT" else None)
     assert response.status_code == 400, response.text
-    assert await kept(served) == []
+    assert await list_blob_keys(served) == []
 
 
 @pytest.mark.parametrize("name", ["..", ".", "%2e", "../artifacts", "a/b", "a/versions/b", ""])
-async def test_paths_that_are_no_artifacts_lead_nowhere(served: Served, name: str) -> None:
+async def test_invalid_paths_save_nothing(served: Served, name: str) -> None:
     """A slash, or dots that some clients resolve, make another path."""
     await put(served, "a")
     url = httpx2.URL(served.url).copy_with(raw_path=f"{BASE}/{name}".encode())
     response = await served.http.put(url, content=b"x")
     assert response.status_code in (400, 404, 405), response.text
-    assert len(await kept(served)) == 1
+    assert len(await list_blob_keys(served)) == 1
 
 
 @pytest.mark.parametrize(
@@ -383,23 +380,23 @@ async def test_paths_that_are_no_artifacts_lead_nowhere(served: Served, name: st
         ("", {"content-encoding": "gzip"}, 415, None),
     ],
 )
-async def test_what_cannot_be_saved_is_refused(
+async def test_invalid_saves_are_refused(
     served: Served, query: str, headers: dict[str, str], status: int, param: str | None
 ) -> None:
-    """With the parameter that is wrong; nothing is kept."""
+    """The wrong parameter is named; nothing is stored."""
     response = await served.http.put(f"{BASE}/a?{query}", content=b"x", headers=headers)
     assert (response.status_code, response.json()["error"]["param"]) == (status, param)
-    assert await kept(served) == []
+    assert await list_blob_keys(served) == []
 
 
-async def test_what_a_client_says_of_any_body_is_not_believed(served: Served) -> None:
-    """curl's own word for what it sends: then the name says it."""
+async def test_curls_default_content_type_is_ignored(served: Served) -> None:
+    """The type is derived from the name instead."""
     saved = await put(served, "a.csv", b"1,2", content_type="application/x-www-form-urlencoded")
     assert saved["mime_type"] == "text/csv"
 
 
-async def test_names_that_differ_in_case_alone_are_a_conflict(served: Served) -> None:
-    """The message names the one that is there."""
+async def test_names_that_differ_only_in_case_are_a_conflict(served: Served) -> None:
+    """The message names the existing artifact."""
     await put(served, "Logo.PNG")
     refused = await put(served, "logo.png")
     assert refused["status"] == 409
@@ -409,8 +406,8 @@ async def test_names_that_differ_in_case_alone_are_a_conflict(served: Served) ->
     assert "'Logo.PNG'" in missing.json()["error"]["message"]
 
 
-async def test_a_content_that_is_too_large_is_refused_before_it_is_read(served: Served) -> None:
-    """By its own word; one that does not say is cut off. The limit is that of artifacts, not of other bodies."""
+async def test_too_large_content_is_refused_before_it_is_read(served: Served) -> None:
+    """By the declared size; undeclared content is cut off. The artifact limit applies, not that of other bodies."""
     served.hf.artifacts.settings = ArtifactSettings(max_bytes=100_000)
     assert (await put(served, "a.bin", bytes(100_000)))["status"] == 201
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
@@ -427,11 +424,10 @@ async def test_a_content_that_is_too_large_is_refused_before_it_is_read(served: 
     refused = await put(served, "b.bin", unsaid())
     assert (refused["status"], refused["error"]["code"]) == (413, "too_large")
     assert "100000" in refused["error"]["message"]
-    assert len(await kept(served)) == 1
+    assert len(await list_blob_keys(served)) == 1
 
 
-async def test_a_content_that_comes_too_slowly_is_refused() -> None:
-    """Nothing for so long, and it is given up."""
+async def test_too_slow_content_is_refused() -> None:
     async with gateway([], limits=Limits(body_timeout=0.05)) as (served, _):
         await served.http.post("/v1/sessions", json={"id": "s"})
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
@@ -440,11 +436,11 @@ async def test_a_content_that_comes_too_slowly_is_refused() -> None:
         assert b" 408 " in await reader.readline()
         writer.close()
         await writer.wait_closed()
-        assert await kept(served) == []
+        assert await list_blob_keys(served) == []
 
 
-async def test_a_client_that_goes_in_the_middle_leaves_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No name, no content."""
+async def test_upload_aborted_by_the_client_leaves_nothing(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a name nor content."""
     ended, begun = asyncio.Event(), asyncio.Event()
     real = served.hf.artifacts.blobs.put
 
@@ -462,5 +458,5 @@ async def test_a_client_that_goes_in_the_middle_leaves_nothing(served: Served, m
     await begun.wait()
     writer.transport.abort()
     await ended.wait()
-    assert await kept(served) == []
+    assert await list_blob_keys(served) == []
     assert (await served.http.get(BASE)).json()["data"] == []

@@ -1,4 +1,4 @@
-"""Artifacts over HTTP: contents that are large, damaged, or cut off by a server's death."""
+"""Artifacts over HTTP: large or damaged content, and a server killed during an upload."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ LARGE_BYTES = 50 << 20
 # -- damage ----------------------------------------------------------------------
 
 
-async def test_a_damaged_content_is_a_failure() -> None:
-    """Before the reply has begun a 500; behind that the connection ends, and the body is short."""
+async def test_damaged_content_is_an_error() -> None:
+    """A 500 before the reply has begun; afterwards the connection ends, and the body is short."""
     async with gateway([]) as (served, _):
         session = await served.hf.session("s")
         for size in (10, CHUNK * 8):
@@ -47,16 +47,16 @@ async def _one(data: bytes) -> AsyncGenerator[bytes, None]:
 # -- size ------------------------------------------------------------------------
 
 
-def _peak(pid: int) -> int:
-    """The most memory that a process had, in bytes."""
+def _read_peak_memory(pid: int) -> int:
+    """Return the peak memory of a process, in bytes."""
     found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
     assert found is not None
     return int(found[1]) * 1024
 
 
 @pytest.mark.parametrize("backend", ["disk", "database"])
-async def test_fifty_megabytes_go_through_a_server_that_stays_small(tmp_path: Path, backend: str) -> None:
-    """There and back, at once with another; what JSON bodies may be large does not matter."""
+async def test_fifty_megabytes_are_streamed_with_little_memory(tmp_path: Path, backend: str) -> None:
+    """Both ways, with another transfer at the same time; the limit for JSON bodies does not apply."""
     config = tmp_path / "holdfast.yaml"
     config.write_text(f"storage: {{artifacts: {{backend: {backend}}}}}\ngateway: {{max_body: 1MiB}}\n")
     piece = bytes(range(256)) * 256
@@ -68,7 +68,7 @@ async def test_fifty_megabytes_go_through_a_server_that_stays_small(tmp_path: Pa
         ):
             http.post("/v1/sessions", json={"id": "s"})
             http.put(f"{BASE}/small.bin", content=piece)
-            before = _peak(server.process.pid)
+            before = _read_peak_memory(server.process.pid)
             saved = http.put(f"{BASE}/large.bin", content=(piece for _ in range(LARGE_BYTES // len(piece))))
             assert saved.status_code == 201, saved.text
             assert saved.json()["size"] == LARGE_BYTES
@@ -78,15 +78,15 @@ async def test_fifty_megabytes_go_through_a_server_that_stays_small(tmp_path: Pa
                     found.update(chunk)
                     size += len(chunk)
             assert (size, found.hexdigest()) == (LARGE_BYTES, saved.json()["sha256"])
-            assert _peak(server.process.pid) - before < LARGE_BYTES // 2
+            assert _read_peak_memory(server.process.pid) - before < LARGE_BYTES // 2
         folder = tmp_path / "chat.db.artifacts"
         assert folder.exists() == (backend == "disk")
 
     await anyio.to_thread.run_sync(talk)
 
 
-async def test_a_server_that_is_killed_in_the_middle_leaves_what_the_sweep_finds(tmp_path: Path) -> None:
-    """Nothing has a name then; what was saved before is whole."""
+async def test_upload_cut_by_a_killed_server_is_swept(tmp_path: Path) -> None:
+    """Its content has no name; earlier artifacts are whole."""
     store, folder = f"sqlite:///{tmp_path}/chat.db", tmp_path / "chat.db.artifacts"
 
     def killed() -> None:

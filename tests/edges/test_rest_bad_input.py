@@ -1,4 +1,4 @@
-"""What the REST API and the gateway do with input that cannot be right: a clear error in OpenAI's shape, never a 500."""
+"""Invalid input to the REST API and the gateway: a clear error in OpenAI's shape, never a 500."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NO_JSON: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("body", NO_JSON.values(), ids=NO_JSON.keys())
-async def test_bodies_that_are_no_json_object(body: bytes) -> None:
+async def test_bodies_that_are_not_a_json_object_are_refused(body: bytes) -> None:
     """Every route that reads a body answers 400."""
     async with gateway([]) as (served, upstream):
         await create_session_s(served)
@@ -156,7 +156,7 @@ WRONG: list[tuple[str, str, Any, str | None]] = [
 
 @pytest.mark.parametrize(("method", "url", "body", "param"), WRONG, ids=lambda value: str(value)[:50])
 async def test_wrong_values_name_the_parameter(method: str, url: str, body: Any, param: str | None) -> None:
-    """400 with the parameter; the session is as it was."""
+    """A 400 with the parameter; the session is unchanged."""
     async with gateway([]) as (served, _):
         await create_session_s(served)
         before = (await served.http.get("/v1/sessions/s")).json()
@@ -196,8 +196,8 @@ NOT_THERE = [
 
 
 @pytest.mark.parametrize(("method", "url", "body"), NOT_THERE)
-async def test_what_is_not_there_is_a_404(method: str, url: str, body: Any) -> None:
-    """Sessions, messages and routes alike, in the same shape."""
+async def test_missing_objects_are_a_404(method: str, url: str, body: Any) -> None:
+    """Sessions, messages and routes, in the same shape."""
     async with gateway([]) as (served, _):
         await create_session_s(served)
         error = assert_error(await served.http.request(method, url, json=body), 404)
@@ -219,8 +219,8 @@ async def test_what_is_not_there_is_a_404(method: str, url: str, body: Any) -> N
         ("TRACE", "/metrics", "GET"),
     ],
 )
-async def test_a_wrong_method_is_a_405(method: str, url: str, allowed: str) -> None:
-    """With the right ones in `Allow`."""
+async def test_wrong_method_is_a_405(method: str, url: str, allowed: str) -> None:
+    """With the allowed methods in `Allow`."""
     async with gateway([]) as (served, _):
         await create_session_s(served)
         response = await served.http.request(method, url)
@@ -228,8 +228,8 @@ async def test_a_wrong_method_is_a_405(method: str, url: str, allowed: str) -> N
         assert response.headers["allow"] == allowed
 
 
-async def test_a_body_that_is_not_there_is_told_as_such() -> None:
-    """Not in a JSON reader's words: whoever forgot it reads what is missing."""
+async def test_empty_body_has_its_own_error() -> None:
+    """Not a JSON parser's message: the client learns that the body is missing."""
     async with gateway([]) as (served, _):
         await create_session_s(served)
         for body in (b"", b" \n"):
@@ -238,23 +238,23 @@ async def test_a_body_that_is_not_there_is_told_as_such() -> None:
 
 
 async def test_head_is_get_without_a_body() -> None:
-    """For whatever checks that the server is there."""
+    """For health checks."""
     async with gateway([]) as (served, _):
         for url in ("/healthz", "/v1/models", "/openapi.json"):
             response = await served.http.head(url)
             assert (response.status_code, response.content) == (200, b"")
 
 
-async def test_a_path_that_is_no_utf8_is_a_400() -> None:
-    """A broken escape never becomes another session's id."""
+async def test_path_that_is_not_utf8_is_a_400() -> None:
+    """An invalid escape never becomes another session's id."""
     async with gateway([]) as (served, _):
         assert_error(await served.http.get("/v1/sessions/%FF"), 400)
         assert_error(await served.http.get("/v1/sessions/%ED%A0%80"), 400)
         assert (await served.http.get("/v1/sessions/%")).status_code == 404
 
 
-async def test_if_match_that_is_no_version() -> None:
-    """400, and nothing is written."""
+async def test_invalid_if_match_is_a_400() -> None:
+    """Nothing is written."""
     async with gateway([]) as (served, _):
         await create_session_s(served)
         for value in ("abc", "-1", "1.0", "9" * 30):
@@ -264,8 +264,8 @@ async def test_if_match_that_is_no_version() -> None:
         assert len(await served.log()) == 1
 
 
-async def test_a_body_over_the_limit() -> None:
-    """413 with the limit's number, declared or not; the connection may go on."""
+async def test_body_over_the_limit_is_a_413() -> None:
+    """With the limit, declared or not; the connection may continue."""
     async with gateway(["ok"], limits=Limits(body=2000)) as (served, _):
         big = json.dumps({"messages": [{"role": "user", "content": "x" * 5000}], "id": "big"}).encode()
 
@@ -282,8 +282,8 @@ async def test_a_body_over_the_limit() -> None:
         assert (await served.chat("hi"))["status"] == 200
 
 
-async def test_a_body_far_over_the_limit() -> None:
-    """A client that sends 40 MB and reads meanwhile gets its answer all the same, and no second one; others go on."""
+async def test_body_far_over_the_limit_is_a_413() -> None:
+    """A client that sends 40 MB and reads meanwhile gets one answer; others are served."""
     async with gateway(["Hello!"]) as (served, _):
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         head = f"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nContent-Length: 40000000\r\n\r\n"
@@ -301,8 +301,8 @@ async def test_a_body_far_over_the_limit() -> None:
         assert (await served.chat("hi"))["status"] == 200
 
 
-async def test_a_message_with_everything_in_it() -> None:
-    """NUL, emoji, bidirectional marks and text that looks like markup survive; nothing is taken for a command."""
+async def test_message_with_special_characters_survives() -> None:
+    """NUL, emoji, bidirectional marks and markup; nothing is interpreted."""
     text = "\x00 🧀 \u202e <script>alert(1)</script> '; DROP TABLE sessions; -- <|endoftext|> \r\ndata: x\n\n"
     async with gateway([text]) as (served, upstream):
         answer = await served.chat(text, text[:40])
@@ -311,8 +311,8 @@ async def test_a_message_with_everything_in_it() -> None:
         assert upstream.requests[0].body["messages"][0]["content"] == text
 
 
-async def test_requests_that_are_no_http() -> None:
-    """A 4xx or a closed connection; the server goes on."""
+async def test_malformed_http_is_refused() -> None:
+    """A 4xx or a closed connection; the server continues."""
     async with gateway([]) as (served, _):
         host = f"Host: 127.0.0.1:{served.port}\r\n".encode()
         for request in (
@@ -326,8 +326,8 @@ async def test_requests_that_are_no_http() -> None:
         assert (await served.http.get("/healthz")).status_code == 200
 
 
-async def test_a_header_cannot_be_injected() -> None:
-    """Line ends in an id stay inside of the header that tells it."""
+async def test_headers_cannot_be_injected() -> None:
+    """Line ends in a session id are escaped in the header."""
     async with gateway(["ok"]) as (served, _):
         answer = await served.chat("hi", "a\r\nSet-Cookie: b=c")
         assert answer["status"] == 200
@@ -335,8 +335,8 @@ async def test_a_header_cannot_be_injected() -> None:
         assert answer["headers"]["x-session-id"] == "a%0D%0ASet-Cookie:%20b=c"
 
 
-async def test_a_parameter_that_nobody_reads_is_refused() -> None:
-    """Else a misspelt `version` would delete all of them."""
+async def test_unknown_query_parameter_is_refused() -> None:
+    """Otherwise a misspelt `version` would delete all versions."""
     async with gateway([]) as (served, _):
         await served.http.post("/v1/sessions", json={"id": "s"})
         await served.http.put("/v1/sessions/s/artifacts/a.txt", content=b"x")

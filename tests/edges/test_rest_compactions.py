@@ -1,4 +1,4 @@
-"""Compactions over REST: made, looked at, listed, undone; and what a server tells of them."""
+"""Compactions over REST: created, previewed, listed, undone, and in the metrics."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ async def served(script: Any = answers, *more: str, turns: int = 10) -> AsyncIte
         yield server, upstream
 
 
-async def made(server: Served, **body: Any) -> Any:
+async def compact(server: Served, **body: Any) -> Any:
     response = await server.http.post(PATH, json=body)
     assert response.status_code == 200, response.text
     return response.json()
 
 
-async def test_one_is_made_now_and_sent_in_place_of_its_range() -> None:
+async def test_compaction_is_made_and_replaces_its_range() -> None:
     async with served() as (server, upstream):
-        one = await made(server)
+        one = await compact(server)
         assert one | {
             "created_at": 0,
             "last": 0,
@@ -83,20 +83,20 @@ async def test_one_is_made_now_and_sent_in_place_of_its_range() -> None:
         assert len(sent) == 1 + 1 + (20 - one["last"] - 1) + 1
 
 
-async def test_a_preview_stores_nothing() -> None:
+async def test_preview_stores_nothing() -> None:
     async with served() as (server, upstream):
         before = (await server.http.get("/v1/sessions/s")).json()
-        one = await made(server, preview=True, prompt="Only names.", target=0.3)
+        one = await compact(server, preview=True, prompt="Only names.", target=0.3)
         assert (one["id"], one["status"], one["text"]) == (None, "preview", TELLING)
         assert upstream.requests[-1].body["messages"][0]["content"] == "Only names."
         assert (await server.http.get(PATH)).json()["data"] == []
         assert (await server.http.get("/v1/sessions/s")).json() == before
 
 
-async def test_they_are_listed_got_and_undone() -> None:
+async def test_compactions_are_listed_read_and_undone() -> None:
     async with served() as (server, _):
-        first = await made(server, target=0.8)
-        second = await made(server, target=0.5)
+        first = await compact(server, target=0.8)
+        second = await compact(server, target=0.5)
         assert second["last"] > first["last"]
         page = (await server.http.get(PATH)).json()
         assert [(one["id"], one["status"]) for one in page["data"]] == [(1, "superseded"), (2, "live")]
@@ -117,9 +117,9 @@ async def test_they_are_listed_got_and_undone() -> None:
         assert len(context["messages"]) == 20, "all of it is verbatim again"
 
 
-async def test_a_failed_one_is_told_and_stays_in_the_list() -> None:
+async def test_failed_compaction_is_reported_and_listed() -> None:
     async with served(lambda body: Reply(status=503, error="down")) as (server, _):
-        one = await made(server)
+        one = await compact(server)
         assert (one["status"], one["text"]) == ("failed", "")
         assert one["error"] == "the upstream answered 503: down"
         assert (await server.http.get(f"{PATH}/1")).json() == one
@@ -127,9 +127,9 @@ async def test_a_failed_one_is_told_and_stays_in_the_list() -> None:
         assert 'holdfast_summaries_total{outcome="unavailable"} 1.0' in metrics
 
 
-async def test_it_can_be_made_in_the_background() -> None:
+async def test_compaction_can_run_in_the_background() -> None:
     async with served() as (server, _):
-        assert await made(server, wait=False) == {
+        assert await compact(server, wait=False) == {
             "id": None,
             "object": "compaction",
             "session_id": "s",
@@ -142,7 +142,7 @@ async def test_it_can_be_made_in_the_background() -> None:
         assert 'holdfast_summary_tokens_total{kind="prompt"} 10.0' in metrics
 
 
-async def test_nothing_to_compact_is_a_conflict_that_says_so() -> None:
+async def test_nothing_to_compact_is_a_conflict() -> None:
     async with served(turns=1) as (server, upstream):
         response = await server.http.post(PATH, json={})
         assert response.status_code == 409
@@ -165,7 +165,7 @@ async def test_nothing_to_compact_is_a_conflict_that_says_so() -> None:
         ({"prompt": ""}, "prompt"),
     ],
 )
-async def test_what_cannot_be_right_is_refused(body: dict[str, Any], param: str) -> None:
+async def test_invalid_requests_are_refused(body: dict[str, Any], param: str) -> None:
     async with served(turns=1) as (server, upstream):
         response = await server.http.post(PATH, json=body)
         assert response.status_code == 400, response.text
@@ -174,7 +174,7 @@ async def test_what_cannot_be_right_is_refused(body: dict[str, Any], param: str)
 
 
 @pytest.mark.parametrize("name", ["0", "77", "x", "-1", "1.0", "1" * 40])
-async def test_what_is_not_there_is_not_found(name: str) -> None:
+async def test_missing_compactions_are_not_found(name: str) -> None:
     async with served(turns=1) as (server, _):
         for method in ("GET", "DELETE"):
             response = await server.http.request(method, f"{PATH}/{name}")
@@ -182,15 +182,15 @@ async def test_what_is_not_there_is_not_found(name: str) -> None:
         assert (await server.http.get("/v1/sessions/gone/compactions")).status_code == 404
 
 
-async def test_the_offline_model_says_that_it_writes_none() -> None:
+async def test_offline_model_cannot_write_summaries() -> None:
     async with served() as (server, _):
         response = await server.http.post(PATH, json={"model": "offline"})
         assert response.status_code == 400
         assert "set summarizer_llm" in response.json()["error"]["message"]
 
 
-async def test_one_is_made_by_itself_between_turns() -> None:
-    """Seed 002: `summary_buffer` in a configuration, and nothing else."""
+async def test_summaries_are_made_automatically_between_turns() -> None:
+    """As in Hector: `summary_buffer` in the configuration is enough."""
     config = "context: {strategy: summary_buffer, budget: 600}"
     async with served(answers, config, turns=0) as (server, upstream):
         for at in range(12):

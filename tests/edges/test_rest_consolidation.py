@@ -1,4 +1,4 @@
-"""The REST API over dreams: a sweep, a dry run, the diary; whose, for whom, and what is refused."""
+"""Consolidation over REST: sweep, dry run, diary, owners, and refused requests."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.service.memories_kit import MergingModel, format_merges
 ANN = Owner("user", "ann")
 
 
-async def good(served: Served, owner: Owner = ANN) -> str:
-    """The id of a memory that the next sweep promotes."""
+async def make_promotable_memory(served: Served, owner: Owner = ANN) -> str:
+    """Return the id of a memory that the next sweep promotes."""
     user = owner.id if owner.kind == "user" else None
     agent = owner.id if owner.kind == "agent" else None
     one = await served.hf.memories.remember("Tea is at five", user_id=user, agent=agent, app=owner.kind == "app")
@@ -27,18 +27,18 @@ async def good(served: Served, owner: Owner = ANN) -> str:
     return str(one.memory.id)
 
 
-async def dream(served: Served, body: dict[str, Any], **headers: str) -> Any:
+async def request_consolidation(served: Served, body: dict[str, Any], **headers: str) -> Any:
     return await served.http.post("/v1/memories/consolidate", json=body, headers=headers)
 
 
-async def test_a_dry_run_then_a_sweep_then_the_diary_and_a_second_sweep() -> None:
+async def test_dry_run_sweep_diary_and_second_sweep() -> None:
     async with gateway() as (served, _):
-        one = await good(served)
-        dry = (await dream(served, {"user_id": "ann", "dry_run": True})).json()
+        one = await make_promotable_memory(served)
+        dry = (await request_consolidation(served, {"user_id": "ann", "dry_run": True})).json()
         assert (dry["written"], dry["promotions"], dry["dry_run"]) == (False, 1, True)
         assert (await served.http.get(f"/v1/memories/{one}")).json()["promoted_at"] is None
         assert (await served.http.get("/v1/memories/diary", params={"user_id": "ann"})).json()["data"] == []
-        done = (await dream(served, {"user_id": "ann"})).json()
+        done = (await request_consolidation(served, {"user_id": "ann"})).json()
         assert (done["written"], done["promotions"], done["scope"], done["user_id"]) == (True, 1, "user", "ann")
         (candidate,) = done["candidates"]
         assert (candidate["memory_id"], candidate["content"], candidate["verdict"]) == (
@@ -47,7 +47,7 @@ async def test_a_dry_run_then_a_sweep_then_the_diary_and_a_second_sweep() -> Non
             "promoted",
         )
         assert (await served.http.get(f"/v1/memories/{one}")).json()["promoted_at"]
-        again = (await dream(served, {"user_id": "ann"})).json()
+        again = (await request_consolidation(served, {"user_id": "ann"})).json()
         assert (again["written"], again["promotions"]) == (False, 0)
         diary = (await served.http.get("/v1/memories/diary", params={"user_id": "ann"})).json()
         assert [entry["candidates"] for entry in diary["data"]] == [done["candidates"]]
@@ -61,29 +61,29 @@ async def test_a_dry_run_then_a_sweep_then_the_diary_and_a_second_sweep() -> Non
 @pytest.mark.parametrize(
     ("owner", "asked"), [(Owner("agent", "desk"), {"agent": "desk"}), (Owner("app"), {"scope": "app"})]
 )
-async def test_an_agents_and_the_apps_memories_dream_too(owner: Owner, asked: dict[str, str]) -> None:
+async def test_agent_and_app_memories_are_consolidated_too(owner: Owner, asked: dict[str, str]) -> None:
     async with gateway() as (served, _):
-        await good(served, owner)
-        done = (await dream(served, asked)).json()
+        await make_promotable_memory(served, owner)
+        done = (await request_consolidation(served, asked)).json()
         assert (done["promotions"], done["scope"]) == (1, owner.kind)
         assert len((await served.http.get("/v1/memories/diary", params=asked)).json()["data"]) == 1
 
 
-async def test_a_users_key_sweeps_that_users_alone() -> None:
+async def test_users_key_consolidates_only_that_user() -> None:
     async with gateway((), "auth: {required: true}") as (served, _):
-        anns, bobs = await good(served), await good(served, Owner("user", "bob"))
+        anns, bobs = await make_promotable_memory(served), await make_promotable_memory(served, Owner("user", "bob"))
         mine, others = bearer(await made(served.hf, user_id="ann")), bearer(await made(served.hf, user_id="bob"))
-        assert (await dream(served, {"user_id": "ann"})).status_code == 401
+        assert (await request_consolidation(served, {"user_id": "ann"})).status_code == 401
         assert (await served.http.get("/v1/memories/diary", params={"user_id": "ann"})).status_code == 401
-        assert (await dream(served, {"user_id": "ann"}, **others)).status_code == 404
+        assert (await request_consolidation(served, {"user_id": "ann"}, **others)).status_code == 404
         for asked in ({"scope": "app"}, {"agent": "desk", "scope": "agent"}):
-            assert (await dream(served, asked, **mine)).status_code == 403
+            assert (await request_consolidation(served, asked, **mine)).status_code == 403
         diary = await served.http.get("/v1/memories/diary", params={"user_id": "ann"}, headers=others)
         assert diary.status_code == 404
-        done = (await dream(served, {}, **mine)).json()
+        done = (await request_consolidation(served, {}, **mine)).json()
         assert (done["user_id"], [one["memory_id"] for one in done["candidates"]]) == ("ann", [anns])
         assert (await served.hf.store.find_memory(bobs)).promoted_at is None
-        done = (await dream(served, {}, **others)).json()
+        done = (await request_consolidation(served, {}, **others)).json()
         assert (done["user_id"], [one["memory_id"] for one in done["candidates"]]) == ("bob", [bobs])
 
 
@@ -99,22 +99,22 @@ async def test_a_users_key_sweeps_that_users_alone() -> None:
         ({"agent": 7}, "agent"),
     ],
 )
-async def test_what_cannot_be_asked_is_refused_by_name(body: dict[str, Any], param: str) -> None:
+async def test_invalid_requests_name_the_parameter(body: dict[str, Any], param: str) -> None:
     async with gateway() as (served, _):
-        response = await dream(served, body)
+        response = await request_consolidation(served, body)
         assert response.status_code == 400
         assert response.json()["error"]["param"] == param
 
 
-async def test_a_diary_has_so_many_sweeps_and_says_that_there_are_more() -> None:
+async def test_diary_is_limited_and_says_if_there_is_more() -> None:
     async with gateway() as (served, _):
-        await good(served)
-        await dream(served, {"user_id": "ann"})
+        await make_promotable_memory(served)
+        await request_consolidation(served, {"user_id": "ann"})
         await served.hf.memories.remember("Coffee is at three", user_id="ann")
-        await good(served)
+        await make_promotable_memory(served)
         await served.hf.memories.recall("coffee", user_id="ann")
         await served.hf.memories.settled()
-        await dream(served, {"user_id": "ann"})
+        await request_consolidation(served, {"user_id": "ann"})
         page = (await served.http.get("/v1/memories/diary", params={"user_id": "ann", "limit": 1})).json()
         assert (len(page["data"]), page["has_more"]) == (1, True)
         for limit in ("0", "101", "x"):
@@ -122,26 +122,26 @@ async def test_a_diary_has_so_many_sweeps_and_says_that_there_are_more() -> None
             assert refused.status_code == 400
 
 
-async def test_memories_that_change_all_the_time_are_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_constantly_changing_memories_are_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     async with gateway() as (served, _):
 
         async def stale(*_: Any, **__: Any) -> Any:
             raise StaleMemories(expected=1, version=2)
 
         monkeypatch.setattr(served.hf.consolidation, "consolidate", stale)
-        assert (await dream(served, {"user_id": "ann"})).status_code == 412
+        assert (await request_consolidation(served, {"user_id": "ann"})).status_code == 412
 
 
-async def test_proposals_of_a_model_are_told_and_reviewed() -> None:
+async def test_model_proposals_are_reported_and_reviewed() -> None:
     async with gateway((), "dreaming: {model: tidy}") as (served, _):
         model = MergingModel(lambda ids: format_merges(ids, "Tea is at five"))
         served.hf.roster.llms["tidy"] = Llm(name="tidy", model="m", client=model)
-        ids = [await good(served)]
+        ids = [await make_promotable_memory(served)]
         other = await served.hf.memories.remember("Every day tea with milk is served at five", user_id="ann")
         for query in ("when is tea", "tea or coffee", "tea at five"):
             await served.hf.memories.recall(query, user_id="ann")
         await served.hf.memories.settled()
-        done = (await dream(served, {"user_id": "ann"})).json()
+        done = (await request_consolidation(served, {"user_id": "ann"})).json()
         (proposal,) = done["proposals"]
         assert (proposal["merges"], proposal["content"]) == ([*ids, other.memory.id], "Tea is at five")
         assert done["model"]["status"] == "asked"

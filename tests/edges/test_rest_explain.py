@@ -1,4 +1,4 @@
-"""`GET /v1/sessions/{id}/explain`: what became of messages, over HTTP; whose question it may be, and what it refuses."""
+"""`GET /v1/sessions/{id}/explain`: the state of messages over HTTP, access, and refused requests."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ TURNS = 24
 
 
 @asynccontextmanager
-async def talked(*config: str) -> AsyncIterator[Served]:
-    """A server with a conversation that the official client had, in turns."""
+async def server_with_talk(*config: str) -> AsyncIterator[Served]:
+    """Run a server with a conversation of the official client, in turns."""
     reply = "That is fine: a boat with a large sail takes you there in an afternoon. " * 2
     async with gateway(lambda _: reply, *(config or (CONFIG,))) as (served, _):
         async with AsyncOpenAI(base_url=f"{served.url}/v1", api_key="unused") as client:
@@ -46,9 +46,9 @@ async def explained(served: Served, **parameters: Any) -> dict[str, Any]:
     return answer
 
 
-async def test_a_message_is_explained_for_the_next_prompt_and_for_past_ones() -> None:
-    """As the library does it, by place or by words."""
-    async with talked() as served:
+async def test_message_is_explained_for_the_next_and_past_prompts() -> None:
+    """As in the library, by seq or by text."""
+    async with server_with_talk() as served:
         answer = await explained(served, seq=4)
         (one,) = answer["messages"]
         assert (one["seq"], one["turn_id"], one["role"], one["text"]) == (4, 2, "user", SEASICK)
@@ -67,8 +67,8 @@ async def test_a_message_is_explained_for_the_next_prompt_and_for_past_ones() ->
         assert msgspec.json.decode(msgspec.json.encode(await session.explain(seq=4))) == answer
 
 
-async def test_words_of_a_message_in_part_are_in_the_prompt() -> None:
-    async with talked() as served:
+async def test_excerpts_of_a_truncated_message_are_in_the_prompt() -> None:
+    async with server_with_talk() as served:
         left = (await explained(served, seq=4))["messages"][0]["departure"]["turn_id"]
         answer = await explained(served, seq=4, turn=left)
         body = {"at_turn": left}
@@ -80,8 +80,8 @@ async def test_words_of_a_message_in_part_are_in_the_prompt() -> None:
             assert any(excerpt["words"] in str(message["content"]) for message in prompt)
 
 
-async def test_messages_come_a_page_at_a_time() -> None:
-    async with talked() as served:
+async def test_messages_are_paged() -> None:
+    async with server_with_talk() as served:
         seen: list[int] = []
         more: dict[str, int] = {}
         while True:
@@ -94,8 +94,8 @@ async def test_messages_come_a_page_at_a_time() -> None:
         assert seen == [2 * n for n in reversed(range(TURNS)) if n != 2]
 
 
-async def test_without_a_message_the_prompt_is_described() -> None:
-    async with talked() as served:
+async def test_prompt_is_described_without_a_message() -> None:
+    async with server_with_talk() as served:
         answer = await explained(served)
         assert (answer["messages"], answer["has_more"], answer["strategy"]) == ([], False, "digest")
 
@@ -117,22 +117,22 @@ async def test_without_a_message_the_prompt_is_described() -> None:
         ("seq=1&agent=nobody", "agent"),
     ],
 )
-async def test_what_is_wrong_is_refused_by_name(query: str, param: str) -> None:
+async def test_invalid_parameters_are_named(query: str, param: str) -> None:
     async with gateway(lambda _: "ok") as (served, _):
         await served.http.put("/v1/sessions/trip", json={"messages": [{"role": "user", "content": "hi"}]})
         response = await served.http.get(f"{PATH}?{query}")
         assert assert_error(response, 400, 404)["param"] in (param, None if param == "agent" else param)
 
 
-async def test_what_is_not_there_is_not_found() -> None:
+async def test_missing_session_or_message_is_not_found() -> None:
     async with gateway(lambda _: "ok") as (served, _):
         assert assert_error(await served.http.get(f"{PATH}?seq=0"), 404)["code"] == "session_not_found"
         await served.http.put("/v1/sessions/trip", json={"messages": [{"role": "user", "content": "hi"}]})
         assert assert_error(await served.http.get(f"{PATH}?seq=7"), 404)["code"] == "message_not_found"
 
 
-async def test_an_erased_message_is_not_told() -> None:
-    async with talked() as served:
+async def test_erased_message_text_is_not_shown() -> None:
+    async with server_with_talk() as served:
         assert (await served.http.delete("/v1/sessions/trip/messages/4")).status_code == 200
         for turn in ({}, {"turn": 4}, {"turn": TURNS - 1}):
             response = await served.http.get(PATH, params={"seq": 4, **turn})
@@ -141,9 +141,9 @@ async def test_an_erased_message_is_not_told() -> None:
         assert (await explained(served, q="seasick"))["messages"] == []
 
 
-async def test_an_agent_has_a_prompt_of_its_own() -> None:
+async def test_agent_parameter_explains_the_agents_prompt() -> None:
     agents = "agents: {brief: {llm: default, context: {strategy: head_tail, window_size: 3}}}"
-    async with talked(CONFIG, agents) as served:
+    async with server_with_talk(CONFIG, agents) as served:
         answer = await explained(served, seq=4, agent="brief")
         assert answer["strategy"] == "head_tail"
         assert {one["kind"] for one in answer["messages"][0]["remedies"]} == {"pin", "window_size", "recall"}

@@ -1,4 +1,4 @@
-"""One id, one session: whatever an id is made of, and wherever it stands: path, query, body or header."""
+"""One id, one session: any characters, in path, query, body or header."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ EXAMPLES = max(2, settings().max_examples // 4)
 """Each is twenty requests."""
 
 
-def encoded(text: str) -> str:
-    """Percent-encoded whole; dots too, which clients would resolve."""
+def encode(text: str) -> str:
+    """Percent-encode everything, dots too, which clients would resolve."""
     return quote(text, safe="").replace(".", "%2E")
 
 
 class Server:
-    """A server for all examples of one test, in an event loop of its own."""
+    """A server for all examples of one test, in its own event loop."""
 
     def __init__(self) -> None:
         self._runner = asyncio.Runner()
@@ -80,9 +80,9 @@ def server() -> Iterator[Server]:
     server.close()
 
 
-async def everywhere(served: Served, session_id: str, user_id: str) -> None:
-    """The session is found by every route and in every position, and it is always the same one."""
-    http, path, user = served.http, f"/v1/sessions/{encoded(session_id)}", encoded(user_id)
+async def check_everywhere(served: Served, session_id: str, user_id: str) -> None:
+    """Check that every route and position finds the same session."""
+    http, path, user = served.http, f"/v1/sessions/{encode(session_id)}", encode(user_id)
     owner = f"?user_id={user}"
     made = await http.post("/v1/sessions", json={"id": session_id, "user_id": user_id, "metadata": {"of": user_id}})
     assert (made.status_code, made.json()["id"], made.json()["user_id"]) == (201, session_id, user_id), made.text
@@ -106,15 +106,15 @@ async def everywhere(served: Served, session_id: str, user_id: str) -> None:
     assert (await http.delete(f"{path}/messages/4{owner}")).json()["deleted"]
     assert (await http.post(f"{path}/context{owner}", json={})).json()["session_id"] == session_id
     assert len((await http.get(f"{path}/history{owner}")).json()["contents"]) == 5
-    assert (await http.get(f"/sessions/{encoded(session_id)}{owner}")).json()["id"] == session_id
+    assert (await http.get(f"/sessions/{encode(session_id)}{owner}")).json()["id"] == session_id
     listed = (await http.get(f"/v1/sessions{owner}")).json()["data"]
     assert [item["id"] for item in listed] == [session_id]
-    behind = (await http.get(f"/v1/sessions{owner}&after={encoded(session_id)}")).json()
+    behind = (await http.get(f"/v1/sessions{owner}&after={encode(session_id)}")).json()
     assert behind["data"] == []
     assert (await served.hf.store.get(SessionRef(user_id, session_id))).id == session_id
 
 
-async def empty(served: Served) -> None:
+async def remove_all_sessions(served: Served) -> None:
     """Remove every session."""
     while page := (await served.hf.sessions(limit=100)).sessions:
         for session in page:
@@ -129,21 +129,21 @@ async def empty(served: Served) -> None:
 @example(session_id="\n", user_id=" ")
 @example(session_id="*", user_id="%")
 @example(session_id="x" * ID_BYTES, user_id="é" * (ID_BYTES // 2))
-def test_an_id_names_its_session_on_every_route(server: Server, session_id: str, user_id: str) -> None:
+def test_id_names_its_session_on_every_route(server: Server, session_id: str, user_id: str) -> None:
     """In the path, the query, the body and the header."""
 
     async def once() -> None:
-        await empty(server.served)
-        await everywhere(server.served, session_id, user_id)
-        deleted = await server.served.http.delete(f"/v1/sessions/{encoded(session_id)}?user_id={encoded(user_id)}")
+        await remove_all_sessions(server.served)
+        await check_everywhere(server.served, session_id, user_id)
+        deleted = await server.served.http.delete(f"/v1/sessions/{encode(session_id)}?user_id={encode(user_id)}")
         assert deleted.json()["id"] == session_id
         assert (await server.served.hf.sessions()).sessions == ()
 
     server.run(once())
 
 
-def relatives(text: str) -> set[str]:
-    """Other ids that something careless would take for this one."""
+def find_similar_ids(text: str) -> set[str]:
+    """Return other ids that careless code could confuse with this one."""
     forms = {unicodedata.normalize(form, text) for form in ("NFC", "NFD", "NFKC", "NFKD")}
     edges = {text + " ", " " + text, text.strip(), text + "\x00", text.rstrip("\x00"), text + "/", text.rstrip("/")}
     cases = {text.upper(), text.lower(), text.casefold()}
@@ -165,29 +165,28 @@ def relatives(text: str) -> set[str]:
 @example(session_id="%41")
 @example(session_id="a/b")
 @example(session_id="\ufb01\u212b")
-def test_no_other_id_is_the_same_session(server: Server, session_id: str) -> None:
-    """What looks alike, normalises alike or decodes alike is somebody else's."""
-    others = sorted(relatives(session_id))
+def test_similar_ids_are_different_sessions(server: Server, session_id: str) -> None:
+    """Ids that look, normalize or decode alike."""
+    others = sorted(find_similar_ids(session_id))
     assume(others)
 
     async def once() -> None:
         served = server.served
-        await empty(served)
+        await remove_all_sessions(served)
         for one in (session_id, *others):
             response = await served.http.post("/v1/sessions", json={"id": one, "metadata": {"is": one}})
             assert response.status_code == 201, (one, response.text)
         for one in (session_id, *others):
-            found = (await served.http.get(f"/v1/sessions/{encoded(one)}")).json()
+            found = (await served.http.get(f"/v1/sessions/{encode(one)}")).json()
             assert (found["id"], found["metadata"]) == (one, {"is": one})
         for one in others:
-            await served.http.delete(f"/v1/sessions/{encoded(one)}")
+            await served.http.delete(f"/v1/sessions/{encode(one)}")
         assert [session.id for session in (await served.hf.sessions()).sessions] == [session_id]
 
     server.run(once())
 
 
-async def test_idempotency_keys_of_any_kind() -> None:
-    """Keys that look alike are different ones."""
+async def test_similar_idempotency_keys_are_different() -> None:
     keys = ["k", "K", "k%20", "k/", "k*", "é", "e\u0301", "k,k"]
     async with gateway([]) as (served, _):
         await served.http.put("/v1/sessions/s", json={"messages": []})
@@ -201,8 +200,8 @@ async def test_idempotency_keys_of_any_kind() -> None:
         assert [content for _, content in await served.log()] == keys
 
 
-async def test_names_that_are_none() -> None:
-    """Empty, too long or no UTF-8: 400 in every position, and no session is made."""
+async def test_invalid_ids_are_refused() -> None:
+    """Empty, too long or not UTF-8: 400 in every position, and no session is created."""
     async with gateway([]) as (served, _):
         long = "x" * (ID_BYTES + 1)
         for body in ({"id": ""}, {"id": long}, {"user_id": ""}, {"user_id": long}):

@@ -1,4 +1,4 @@
-"""JSON in request bodies, read strictly: no key twice, no bombs; and nothing that is right is taken for wrong."""
+"""Strict JSON in request bodies: no duplicate keys, no bombs, and no false alarms."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ DOUBLED = [
 
 
 @pytest.mark.parametrize(("body", "key"), DOUBLED)
-async def test_a_key_that_stands_twice(body: bytes, key: str) -> None:
-    """400 that names it: two readers could understand it differently."""
+async def test_duplicate_key_is_refused(body: bytes, key: str) -> None:
+    """With a 400 that names it, because two parsers could read it differently."""
     async with gateway([]) as (served, _):
         await create_session_s(served)
         for method, url in BODIES:
@@ -48,14 +48,13 @@ JSON = st.recursive(
 
 
 @given(JSON, st.booleans())
-def test_no_key_is_thought_to_be_doubled(data: Any, ascii_only: bool) -> None:
-    """Whatever stands in texts and keys, what has no doubled key is read as it is."""
+def test_valid_json_is_not_reported_as_duplicate(data: Any, ascii_only: bool) -> None:
     assert decode_json(json.dumps(data, ensure_ascii=ascii_only).encode()) == data
 
 
 @given(st.dictionaries(st.text(':"\\,ab3', max_size=3), JSON, min_size=1, max_size=4), st.data())
-def test_every_doubled_key_is_found(data: dict[str, Any], draw: st.DataObject) -> None:
-    """Wherever it stands and however it is written."""
+def test_every_duplicate_key_is_found(data: dict[str, Any], draw: st.DataObject) -> None:
+    """At any depth and in any spelling."""
     key = draw.draw(st.sampled_from(sorted(data)))
     pairs = [*data.items(), (key, draw.draw(JSON))]
     escaped = draw.draw(st.booleans())
@@ -82,8 +81,8 @@ BOMBS: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_is_refused_before_it_is_decoded(name: str) -> None:
-    """By its number of values, or as no JSON; a long text full of commas is none."""
+def test_json_bomb_is_refused_before_decoding(name: str) -> None:
+    """By its number of values or as invalid JSON; a long text full of commas is accepted."""
     with pytest.raises((TooLarge, InvalidRequest)) as raised:
         decode_json(BOMBS[name])
     if "open text" not in name:
@@ -91,8 +90,8 @@ def test_a_bomb_is_refused_before_it_is_decoded(name: str) -> None:
     assert decode_json(json.dumps({"text": ",[{" * MANY}).encode()) == {"text": ",[{" * MANY}
 
 
-async def test_a_million_keys_over_http() -> None:
-    """413, and the server answers others meanwhile."""
+async def test_million_keys_over_http_are_a_413() -> None:
+    """The server answers others meanwhile."""
     async with gateway([]) as (served, _):
         sending = asyncio.create_task(served.http.post("/v1/sessions", content=BOMBS["a million keys"]))
         assert (await served.http.get("/healthz")).status_code == 200

@@ -1,4 +1,4 @@
-"""The life of sessions over HTTP: close, expiry on every route, use, metrics; and the command line's `close`."""
+"""Session lifecycle over HTTP: close, expiry on every route, use, metrics; and the command `close`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ TTL = "short_term: {session_ttl: 1h}"
 HOUR = 3_600_000
 
 
-def later(served: Served, by: int) -> None:
-    """Move the server's clock on."""
+def advance_clock(served: Served, by: int) -> None:
+    """Move the server's clock forward."""
     clock = served.hf.clock
     assert isinstance(clock, TickingClock)
     clock.now += by
@@ -29,12 +29,12 @@ def later(served: Served, by: int) -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> str:
-    """Where an ended session stays."""
+    """A store that keeps ended sessions."""
     return file(tmp_path)
 
 
-async def test_close_answers_the_session_and_again(place: str) -> None:
-    """Closed; a message opens it; one of no such name is a 404."""
+async def test_close_returns_the_session_and_is_repeatable(place: str) -> None:
+    """A message reopens it; a missing one is a 404."""
     async with gateway(store=place) as (served, _):
         ear = RecordingHook()
         served.hf.add_hook(ear)
@@ -53,13 +53,13 @@ async def test_close_answers_the_session_and_again(place: str) -> None:
         assert (await served.http.get(path("s", "close"))).status_code == 405
 
 
-async def test_an_expired_session_is_closed_on_every_route(place: str) -> None:
-    """Swept or not; by its own ttl too, in lists and their filter."""
+async def test_expired_session_is_closed_on_every_route(place: str) -> None:
+    """Swept or not; with its own ttl too, in lists and their filter."""
     async with gateway((), TTL, store=place) as (served, _):
         await create_session(served, "usual")
         await create_session(served, "own", ttl=DAY)
         await create_session(served, "never", ttl=0)
-        later(served, HOUR)
+        advance_clock(served, HOUR)
         listed = {one["id"]: one["status"] for one in (await served.http.get("/v1/sessions")).json()["data"]}
         assert listed == {"usual": "closed", "own": "active", "never": "active"}
         for status in ("active", "closed"):
@@ -72,13 +72,13 @@ async def test_an_expired_session_is_closed_on_every_route(place: str) -> None:
         assert (changed.status_code, changed.json()["status"]) == (200, "closed")
 
 
-async def test_a_turn_opens_an_expired_session_again(place: str) -> None:
-    """Ended first, and told; warm as it is."""
+async def test_turn_reopens_an_expired_session(place: str) -> None:
+    """The end is recorded first, and hooks run."""
     async with gateway(["one", "two"], TTL, store=place) as (served, _):
         ear = RecordingHook()
         served.hf.add_hook(ear)
         await served.chat("first")
-        later(served, HOUR)
+        advance_clock(served, HOUR)
         assert (await served.chat("second"))["status"] == 200
         await served.hf.engine.hook_dispatcher.wait_until_idle()
         assert ear.heard == [("ttl", "s")]
@@ -86,11 +86,11 @@ async def test_a_turn_opens_an_expired_session_again(place: str) -> None:
         assert (await served.http.get(path("s"))).json()["status"] == "active"
 
 
-async def test_in_memory_a_turn_begins_anew() -> None:
-    """And every other route finds nothing."""
+async def test_in_memory_turn_starts_an_expired_session_anew() -> None:
+    """All other routes find nothing."""
     async with gateway(["one", "two"], TTL) as (served, upstream):
         await served.chat("first")
-        later(served, HOUR)
+        advance_clock(served, HOUR)
         routes = [("GET", ()), ("PATCH", ()), ("DELETE", ()), ("POST", ("messages",)), ("GET", ("messages",))]
         routes += [("POST", ("context",)), ("GET", ("history",)), ("POST", ("close",)), ("GET", ("compactions",))]
         for method, more in routes:
@@ -117,13 +117,13 @@ user_body = {"messages": [user("hello")]}
         ({"explain": True}, False),
     ],
 )
-async def test_a_working_set_is_use_unless_it_says_not(place: str, body: dict[str, Any], used: bool) -> None:
-    """Nor is looking."""
+async def test_working_set_counts_as_use_unless_disabled(place: str, body: dict[str, Any], used: bool) -> None:
+    """Reading does not."""
     async with gateway((), TTL, store=place) as (served, _):
         await create_session(served)
         await append_messages(served, user("hello"))
         before = (await served.hf.store.get(SessionRef("default", "s"))).accessed_at
-        later(served, HOUR // 2)
+        advance_clock(served, HOUR // 2)
         for look in ("", "/messages", "/history", "/compactions"):
             assert (await served.http.get(path("s") + look)).status_code == 200
         assert (await served.http.post(path("s", "context"), json=body)).status_code == 200
@@ -131,7 +131,7 @@ async def test_a_working_set_is_use_unless_it_says_not(place: str, body: dict[st
         assert (after > before) == used
 
 
-async def test_touch_is_true_or_false(place: str) -> None:
+async def test_touch_must_be_a_boolean(place: str) -> None:
     async with gateway(store=place) as (served, _):
         await create_session(served)
         answer = await served.http.post(path("s", "context"), json={"touch": "no"})
@@ -141,7 +141,7 @@ async def test_touch_is_true_or_false(place: str) -> None:
         )
 
 
-async def test_metrics_tell_of_ends_and_hooks(place: str) -> None:
+async def test_metrics_count_ends_and_hooks(place: str) -> None:
     """By reason; by hook and outcome."""
     async with gateway((), "short_term: {max_sessions: 1}", store=place) as (served, _):
         ear = RecordingHook()
@@ -159,8 +159,8 @@ async def test_metrics_tell_of_ends_and_hooks(place: str) -> None:
         assert "holdfast_endings_pending 0.0" in lines
 
 
-def test_the_command_line_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each once; nothing when one is not there."""
+def test_command_line_closes_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each once; none if one is missing."""
     monkeypatch.chdir(tmp_path)
     store(said("hello", name="a"), said("hello", name="b"))
     missing = sessions("close", "a", "none")
@@ -172,7 +172,7 @@ def test_the_command_line_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert [(one["id"], one["status"]) for one in again] == [("a", "closed")]
 
 
-async def test_a_slow_hook_keeps_no_request_waiting(place: str) -> None:
+async def test_slow_hook_does_not_block_requests(place: str) -> None:
     """Delete and close answer at once."""
     async with gateway(store=place) as (served, _):
         release = asyncio.Event()

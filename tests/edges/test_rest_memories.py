@@ -1,4 +1,4 @@
-"""The REST API over memories: what it answers, to whom, and what it refuses."""
+"""Memories over REST: answers, access, and refused requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def post(served: Served, body: dict[str, Any], **headers: str) -> Any:
     return await served.http.post("/v1/memories", json=body, headers=headers)
 
 
-async def kept(served: Served, content: str = "Ann likes tea", **fields: Any) -> Any:
+async def remember(served: Served, content: str = "Ann likes tea", **fields: Any) -> Any:
     response = await post(served, {"content": content, "user_id": "ann", **fields})
     assert response.is_success, response.text
     return response.json()
@@ -50,16 +50,16 @@ async def test_remember_recall_change_and_forget() -> None:
         assert (await http.get("/v1/memories", params={"user_id": "ann"})).json()["data"] == []
 
 
-async def test_a_list_has_pages_and_filters() -> None:
+async def test_list_has_pages_and_filters() -> None:
     async with gateway() as (served, _):
         for number in range(5):
-            await kept(
+            await remember(
                 served,
                 f"fact number {number}",
                 tags=["odd"] if number % 2 else [],
                 agent="desk" if number > 2 else None,
             )
-        await kept(served, "a planted fact", origin="web")
+        await remember(served, "a planted fact", origin="web")
 
         async def contents(**params: Any) -> list[str]:
             found = await served.http.get("/v1/memories", params={"user_id": "ann", **params})
@@ -76,18 +76,18 @@ async def test_a_list_has_pages_and_filters() -> None:
         assert sorted(await contents(q="fact", status="active", limit=9)) == ["0", "1", "2", "3", "4"]
 
 
-async def test_a_change_may_expect_a_version() -> None:
+async def test_change_can_expect_a_version() -> None:
     async with gateway() as (served, _):
-        one = await kept(served)
+        one = await remember(served)
         place, old = f"/v1/memories/{one['id']}", {"if-match": f'"{one["version"]}"'}
         assert (await served.http.patch(place, json={"importance": 1}, headers=old)).status_code == 200
         stale = await served.http.patch(place, json={"importance": 0}, headers=old)
         assert stale.status_code == 412
 
 
-async def test_what_is_held_is_reviewed() -> None:
+async def test_held_memories_are_reviewed() -> None:
     async with gateway() as (served, _):
-        one = await kept(served, origin="tool", sources=[{"session_id": "s", "seqs": [3], "origin": "tool"}])
+        one = await remember(served, origin="tool", sources=[{"session_id": "s", "seqs": [3], "origin": "tool"}])
         assert (one["status"], one["trust"], one["sources"][0]["seqs"]) == ("quarantined", 0.2, [3])
         place = f"/v1/memories/{one['id']}/review"
         assert (await served.http.post(place, json={"decision": "perhaps"})).status_code == 400
@@ -96,30 +96,30 @@ async def test_what_is_held_is_reviewed() -> None:
         assert told["reviewed_at"] is not None
 
 
-async def test_what_came_from_a_session_can_be_forgotten_together() -> None:
+async def test_memories_of_a_session_are_forgotten_together() -> None:
     async with gateway() as (served, _):
         for seq in (1, 2):
-            await kept(served, f"fact number {seq}", sources=[{"session_id": "s", "seqs": [seq]}])
+            await remember(served, f"fact number {seq}", sources=[{"session_id": "s", "seqs": [seq]}])
         where = {"user_id": "ann", "source_session": "s"}
         assert (await served.http.delete("/v1/memories", params={**where, "source_seq": 1})).json()["memories"] == 1
         assert (await served.http.delete("/v1/memories", params=where)).json()["memories"] == 1
         assert (await served.http.delete("/v1/memories", params={"user_id": "ann"})).status_code == 400
 
 
-async def test_an_erased_message_takes_what_came_from_it() -> None:
+async def test_erasing_a_message_forgets_its_memories() -> None:
     async with gateway() as (served, _):
         body = {"messages": [{"role": "user", "content": "I like tea"}]}
         await served.http.post("/v1/sessions", json={"id": "s", "user_id": "ann"})
         await served.http.post("/v1/sessions/s/messages?user_id=ann", json=body)
-        await kept(served, sources=[{"session_id": "s", "seqs": [0]}])
+        await remember(served, sources=[{"session_id": "s", "seqs": [0]}])
         await served.http.delete("/v1/sessions/s/messages/0?user_id=ann")
         assert (await served.http.get("/v1/memories?user_id=ann")).json()["data"] == []
 
 
-# -- who -----------------------------------------------------------------------
+# -- access --------------------------------------------------------------------
 
 
-async def test_a_users_key_sees_the_users_and_the_apps_and_writes_the_users_alone() -> None:
+async def test_users_key_reads_user_and_app_but_writes_only_user_memories() -> None:
     async with gateway() as (served, _):
         admin = bearer(await made(served.hf, role="admin"))
         ann = bearer(await made(served.hf, user_id="ann"))
@@ -137,12 +137,12 @@ async def test_a_users_key_sees_the_users_and_the_apps_and_writes_the_users_alon
             await http.get("/v1/memories", params={"scope": "agent", "agent": "desk"}, headers=ann)
         ).status_code == 403
         for hidden in (theirs, agents):
-            for method, path, body in _touches(hidden.id):
+            for method, path, body in _list_requests(hidden.id):
                 response = await http.request(method, path, json=body, headers=ann)
                 assert response.status_code == 404, (method, path)
                 assert "Tea" not in response.text
         assert (await http.get(f"/v1/memories/{shared.id}", headers=ann)).status_code == 200
-        for method, path, body in _touches(shared.id)[1:]:
+        for method, path, body in _list_requests(shared.id)[1:]:
             assert (await http.request(method, path, json=body, headers=ann)).status_code == 403, (method, path)
         for scope in ({"scope": "app"}, {"scope": "agent", "agent": "desk"}):
             assert (await post(served, {"content": "x y", **scope}, **ann)).status_code == 403
@@ -153,7 +153,7 @@ async def test_a_users_key_sees_the_users_and_the_apps_and_writes_the_users_alon
         assert (await http.get(f"/v1/memories/{theirs.id}", headers=admin)).status_code == 200
 
 
-def _touches(memory_id: str) -> list[tuple[str, str, Any]]:
+def _list_requests(memory_id: str) -> list[tuple[str, str, Any]]:
     place = f"/v1/memories/{memory_id}"
     return [
         ("GET", place, None),
@@ -163,7 +163,7 @@ def _touches(memory_id: str) -> list[tuple[str, str, Any]]:
     ]
 
 
-async def test_the_sessions_of_others_are_not_told_to_a_users_key() -> None:
+async def test_users_key_does_not_see_other_users_sources() -> None:
     async with gateway() as (served, _):
         ann = bearer(await made(served.hf, user_id="ann"))
         source = {"session_id": "bobs-session", "user_id": "bob"}
@@ -174,7 +174,7 @@ async def test_the_sessions_of_others_are_not_told_to_a_users_key() -> None:
         assert "bobs-session" not in told.text
 
 
-# -- what is refused -----------------------------------------------------------
+# -- refused requests ------------------------------------------------------------
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({}, "content"),
@@ -202,7 +202,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("body", "param"), WRONG)
-async def test_what_can_be_no_memory_is_told_where(body: dict[str, Any], param: str) -> None:
+async def test_invalid_memories_name_the_parameter(body: dict[str, Any], param: str) -> None:
     async with gateway() as (served, _):
         response = await post(served, body)
         assert response.status_code == 400, response.text
@@ -214,7 +214,7 @@ async def test_what_can_be_no_memory_is_told_where(body: dict[str, Any], param: 
     ["?mode=keyword", "?min_score=0.5", "?q=a&after=mem_1", "?q=a&limit=101", "?q=a&min_score=2", "?q=a&mode=vector", "?scope=agent",
      "?status=odd", "?type=odd", "?q=", "?limit=0", "?who=me"],
 )  # fmt: skip
-async def test_a_list_that_cannot_be_is_refused(query: str) -> None:
+async def test_invalid_lists_are_refused(query: str) -> None:
     async with gateway() as (served, _):
         assert (await served.http.get(f"/v1/memories{query}")).status_code == 400
 
@@ -224,21 +224,23 @@ async def test_secrets_are_refused_and_not_quoted() -> None:
         response = await post(served, {"content": "the code is canary-77"})
         assert (response.status_code, response.json()["error"]["code"]) == (422, "secret_blocked")
         assert "canary-77" not in response.text
-        one = await kept(served)
+        one = await remember(served)
         changed = await served.http.patch(f"/v1/memories/{one['id']}", json={"content": "the code is canary-77"})
         assert changed.status_code == 422
         assert (await served.hf.memories.page(ANN)).total == 1
 
 
-async def test_what_is_too_long_is_refused() -> None:
+async def test_too_long_memory_is_refused() -> None:
     async with gateway() as (served, _):
         response = await post(served, {"content": "tea " * 3000})
         assert response.status_code == 413
         assert "tea tea" not in response.text
 
 
-async def test_the_origin_of_a_memory_is_decided_by_the_callers_role() -> None:
-    """A program's key cannot pass words off as the user's; a user's key and an admin's can, and each can state a lower one."""
+async def test_callers_role_decides_the_origin_of_a_memory() -> None:
+    """A program's key cannot claim the user as origin; a user's or an admin's key can, and each can state a lower
+    one.
+    """
     async with gateway() as (served, _):
         keys = {
             "admin": bearer(await made(served.hf, role="admin")),

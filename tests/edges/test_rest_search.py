@@ -1,4 +1,4 @@
-"""`GET /v1/search`: a page in the list form, its parameters, its errors; and what a response tells of what was recalled."""
+"""`GET /v1/search`: pages, parameters, errors; and recalled messages in a response."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FINDER = "agents: {finder: {llm: default, search: {enabled: true, max_results: 3
 
 @asynccontextmanager
 async def searching(*config: str, **options: Any) -> AsyncIterator[Served]:
-    """A server where ada and the default user have talked."""
+    """A server with conversations of ada and the default user."""
     async with gateway(lambda _: "ok", *config, **options) as (served, _):
         for user in ("ada", "default"):
             sent = await served.http.post("/v1/sessions", json={"id": "harbour", "user_id": user})
@@ -41,22 +41,22 @@ async def searching(*config: str, **options: Any) -> AsyncIterator[Served]:
         yield served
 
 
-async def asked(served: Served, **parameters: Any) -> Any:
-    """The answer to a search."""
+async def request_search(served: Served, **parameters: Any) -> Any:
+    """Send a search; return the answer."""
     return await served.http.get(SEARCH, params={"q": "gate code", **parameters})
 
 
-async def described(served: Served, name: str, value: Any) -> None:
-    """Fail where a value is not as its component says."""
+async def check_schema(served: Served, name: str, value: Any) -> None:
+    """Fail if a value does not match its component."""
     document = (await served.http.get("/openapi.json")).json()
     assert Schemas(document).problems(document["components"]["schemas"][name], value) == []
 
 
-async def test_a_page_has_the_list_form() -> None:
-    """And is as the description says."""
+async def test_page_has_the_list_form() -> None:
+    """It matches the description."""
     async with searching() as served:
-        answer = (await asked(served, user_id="ada", neighbours=1)).json()
-        await described(served, "SearchResults", answer)
+        answer = (await request_search(served, user_id="ada", neighbours=1)).json()
+        await check_schema(served, "SearchResults", answer)
         assert answer["object"] == "list"
         assert (answer["mode"], answer["notes"], answer["range"]) == ("keyword", [], {"since": None, "until": None})
         hit = answer["data"][0]
@@ -67,13 +67,13 @@ async def test_a_page_has_the_list_form() -> None:
         assert [one["text"] for one in hit["neighbours"]["after"]] == ["Noted: the gate."]
 
 
-async def test_pages_follow_each_other_by_the_id_of_a_hit() -> None:
-    """As every list here, and as OpenAI's clients go on."""
+async def test_pages_continue_after_the_id_of_a_hit() -> None:
+    """As in every list and in OpenAI's clients."""
     async with searching() as served:
-        whole = (await asked(served, user_id="ada", limit=100)).json()["data"]
+        whole = (await request_search(served, user_id="ada", limit=100)).json()["data"]
         found, after = list[Any](), None
         while True:
-            page = (await asked(served, user_id="ada", limit=1, **({"after": after} if after else {}))).json()
+            page = (await request_search(served, user_id="ada", limit=1, **({"after": after} if after else {}))).json()
             found += page["data"]
             after = page["last_id"]
             if not page["has_more"]:
@@ -81,13 +81,13 @@ async def test_pages_follow_each_other_by_the_id_of_a_hit() -> None:
         assert [(one["seq"], one["position"]) for one in found] == [(one["seq"], one["position"]) for one in whole]
 
 
-async def test_without_a_user_it_is_the_default_one() -> None:
-    """As everywhere; nobody's sessions are searched together."""
+async def test_default_user_is_searched_without_a_user() -> None:
+    """Sessions of several users are never searched together."""
     async with searching() as served:
         await served.http.delete("/v1/users/default")
-        assert (await asked(served)).json()["data"] == []
-        assert (await asked(served, user_id="ada")).json()["data"] != []
-        assert (await asked(served, user_id="nobody")).json()["data"] == []
+        assert (await request_search(served)).json()["data"] == []
+        assert (await request_search(served, user_id="ada")).json()["data"] != []
+        assert (await request_search(served, user_id="nobody")).json()["data"] == []
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ async def test_without_a_user_it_is_the_default_one() -> None:
         ({"mode": "hybrid"}, {0, 1, 2, 3}),
     ],
 )
-async def test_parameters_narrow(parameters: dict[str, Any], seqs: set[int]) -> None:
-    """Times as milliseconds, dates or RFC 3339; a zone says where a day begins."""
+async def test_parameters_narrow_the_search(parameters: dict[str, Any], seqs: set[int]) -> None:
+    """Times as milliseconds, dates or RFC 3339; a time zone sets the day boundary."""
     async with searching() as served:
-        answer = (await asked(served, user_id="ada", limit=50, **parameters)).json()
+        answer = (await request_search(served, user_id="ada", limit=50, **parameters)).json()
         assert {one["seq"] for one in answer["data"]} <= seqs
         assert bool(answer["data"]) is bool(seqs)
 
@@ -136,10 +136,10 @@ async def test_parameters_narrow(parameters: dict[str, Any], seqs: set[int]) -> 
         ({"user_id": ""}, 400, "user_id"),
     ],
 )
-async def test_what_cannot_be_asked(parameters: dict[str, Any], status: int, param: str | None) -> None:
-    """A 400 that names the parameter, and never quotes a long one."""
+async def test_invalid_searches_are_refused(parameters: dict[str, Any], status: int, param: str | None) -> None:
+    """A 400 names the parameter and never quotes a long one."""
     async with searching() as served:
-        answer = await asked(served, **parameters)
+        answer = await request_search(served, **parameters)
         assert answer.status_code == status, answer.text
         if param is not None:
             assert answer.json()["error"]["param"] == param
@@ -148,8 +148,8 @@ async def test_what_cannot_be_asked(parameters: dict[str, Any], status: int, par
         assert (await served.http.get(SEARCH)).json()["error"]["param"] == "q"
 
 
-async def test_a_reply_tells_what_its_prompt_recalled() -> None:
-    """In its `session`, by id; the description has it."""
+async def test_reply_reports_recalled_messages() -> None:
+    """In its `session`, by id, as described."""
     async with searching(FINDER) as served:
         body = {
             "model": "finder",
@@ -158,19 +158,19 @@ async def test_a_reply_tells_what_its_prompt_recalled() -> None:
             "messages": [{"role": "user", "content": "What was the gate code?"}],
         }
         answer = (await served.http.post("/v1/chat/completions", json=body)).json()
-        await described(served, "ChatCompletion", answer)
+        await check_schema(served, "ChatCompletion", answer)
         recalled = answer["session"]["recalled"]
         assert recalled["ids"][0] == "harbour#0"
         assert recalled["tokens"] > 0
         look = {"explain": True, "at_turn": 0, "agent": "finder"}
         context = (await served.http.post("/v1/sessions/new/context?user_id=ada", json=look)).json()
-        await described(served, "Context", context)
+        await check_schema(served, "Context", context)
         assert context["build"]["recalled"] == recalled
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_client_asks_what_was_asked_about_yesterday(tmp_path: Path, streamed: bool) -> None:
-    """By the official client, a day later; its retry and its next turn send no block twice, and the log has none."""
+async def test_client_asks_about_yesterdays_topic(tmp_path: Path, streamed: bool) -> None:
+    """With the official client, a day later; its retry and its next turn send no block twice, and the log has none."""
     clock = TickingClock()
     async with gateway(lambda _: "ok", FINDER, store=f"sqlite:///{tmp_path}/chat.db", clock=clock) as (
         served,
@@ -206,34 +206,34 @@ async def test_a_client_asks_what_was_asked_about_yesterday(tmp_path: Path, stre
         assert [content for _, content in await served.log("today", "ada")] == [question, "ok", "Thank you.", "ok"]
 
 
-async def test_an_embedder_that_is_down_is_reported_without_its_address(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unavailable_embedder_is_reported_without_its_address(caplog: pytest.LogCaptureFixture) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         place = f"127.0.0.1:{unused.getsockname()[1]}"
     embedder = f"embedders: {{far: {{base_url: 'http://{place}/v1', model: m}}}}"
     async with gateway([], embedder, "storage: {index: {type: hybrid, embedder: far}}") as (served, _):
-        answer = await asked(served, mode="vector")
+        answer = await request_search(served, mode="vector")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "embedding_failed")
     assert "the endpoint cannot be reached" in answer.json()["error"]["message"]
     assert place not in answer.text
     assert place in caplog.text
 
 
-async def test_a_reranker_orders_the_hits_unless_the_request_says_no() -> None:
+async def test_reranker_orders_hits_unless_disabled() -> None:
     async with serving() as stub:
         rerank = f"storage: {{index: {{rerank: {{base_url: '{stub.url}', model: m, api_key: sk-r, timeout: 20s}}}}}}"
         async with searching(rerank) as served:
-            plain = (await asked(served, user_id="ada", rerank="false")).json()
+            plain = (await request_search(served, user_id="ada", rerank="false")).json()
             assert stub.bodies == []
-            answer = (await asked(served, user_id="ada", rerank="true")).json()
-            await described(served, "SearchResults", answer)
+            answer = (await request_search(served, user_id="ada", rerank="true")).json()
+            await check_schema(served, "SearchResults", answer)
             hits = answer["data"]
             assert [hit["parts"]["rerank"] for hit in hits] == sorted(
                 (len(hit["snippet"]) for hit in hits), reverse=True
             )
             assert sorted(hit["seq"] for hit in plain["data"]) == sorted(hit["seq"] for hit in hits)
             assert stub.headers[0]["authorization"] == "Bearer sk-r"
-            first = (await asked(served, user_id="ada", limit=1)).json()
-            second = (await asked(served, user_id="ada", limit=1, after=first["last_id"])).json()
+            first = (await request_search(served, user_id="ada", limit=1)).json()
+            second = (await request_search(served, user_id="ada", limit=1, after=first["last_id"])).json()
             assert [page["data"][0]["seq"] for page in (first, second)] == [hit["seq"] for hit in hits[:2]]
-            wrong = await asked(served, rerank="maybe")
+            wrong = await request_search(served, rerank="maybe")
             assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "rerank")

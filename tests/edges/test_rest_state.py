@@ -1,4 +1,4 @@
-"""State over REST: of a session with what it shares, of a user, of the tenant; versions, operations, and who may."""
+"""State over REST: of a session with shared scopes, of a user, of the tenant; versions, operations, access."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def code(response: Any) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
 
 
-async def test_one_flat_object() -> None:
-    """Keys with their prefix; null deletes; `temp:` is taken and dropped; the answer is the state after that."""
+async def test_state_is_one_flat_object() -> None:
+    """Keys have their prefix; null deletes; `temp:` is accepted and dropped; the answer is the new state."""
     async with state_server() as served:
         http = served.http
         assert (await http.get(S)).json() == {}
@@ -59,8 +59,8 @@ async def test_one_flat_object() -> None:
         assert (short["state"], whole["state"]) == ({"n": 0, "app:version": [2]}, {"n": 0})
 
 
-async def test_a_version_of_the_session() -> None:
-    """`ETag` is what the messages' is; another one in `If-Match` is a 412, and nothing is written, of any scope."""
+async def test_session_version_guards_its_state() -> None:
+    """The `ETag` is that of the messages; another one in `If-Match` is a 412, and nothing is written in any scope."""
     async with state_server() as served:
         http = served.http
         first = version(await http.patch(S, json={"a": 1}))
@@ -78,8 +78,8 @@ async def test_a_version_of_the_session() -> None:
 
 
 @pytest.mark.parametrize(("path", "prefix"), [(ADA, "user:"), (APP, "app:")])
-async def test_a_scope_has_a_version_of_its_own(path: str, prefix: str) -> None:
-    """`If-Match` of another one is a 412 with every method, and nothing is written."""
+async def test_each_scope_has_its_own_version(path: str, prefix: str) -> None:
+    """Another one in `If-Match` is a 412 with every method, and nothing is written."""
     async with state_server() as served:
         http, key = served.http, f"{prefix}a"
         none = await http.get(path)
@@ -108,8 +108,8 @@ async def test_a_scope_has_a_version_of_its_own(path: str, prefix: str) -> None:
         assert (await http.delete(path)).json()["keys"] == 0
 
 
-async def test_operations() -> None:
-    """In their order, those of one key too; what stands then is answered, and of a refused one nothing is done."""
+async def test_operations_are_applied_in_order() -> None:
+    """Also several of one key; the answer is the result, and a refused request changes nothing."""
     async with state_server() as served:
         http = served.http
         changes = [
@@ -168,8 +168,8 @@ WRONG: list[tuple[Any, int, str]] = [
 ]
 
 
-async def test_wrong_operations() -> None:
-    """Are told with their place, and change nothing."""
+async def test_invalid_operations_are_refused() -> None:
+    """With their place; nothing changes."""
     async with state_server() as served:
         await served.http.patch(S, json={"word": "w"})
         for body, status, param in WRONG:
@@ -189,8 +189,8 @@ async def test_wrong_operations() -> None:
         assert (await served.http.get("/v1/users/" + "x" * 513 + "/state")).status_code == 400
 
 
-async def test_writers_at_once() -> None:
-    """Increments of many add up, whichever door they come by; of those who expect the same one is done."""
+async def test_concurrent_writers_lose_nothing() -> None:
+    """Increments over all routes add up; of several writers that expect the same value one succeeds."""
     async with state_server() as served:
         statuses: list[int] = []
 
@@ -210,8 +210,8 @@ async def test_writers_at_once() -> None:
         assert sorted(statuses) == [200] + [412] * 19
 
 
-async def test_who_may_write_what_all_share(tmp_path: Path) -> None:
-    """A key of one user reads `app:` keys and writes none, whatever it sends them with; others do."""
+async def test_users_key_cannot_write_app_state(tmp_path: Path) -> None:
+    """A key of one user reads `app:` keys and writes none; others do."""
     async with state_server(auth(tmp_path)) as served:
         http, hf = served.http, served.hf
         ada, everybody = bearer(await made(hf, user_id="ada")), bearer(await made(hf))
@@ -244,8 +244,8 @@ async def test_who_may_write_what_all_share(tmp_path: Path) -> None:
         }
 
 
-async def test_tenants_have_nothing_in_common(tmp_path: Path) -> None:
-    """Neither of a user of one name nor of all."""
+async def test_tenants_do_not_share_state(tmp_path: Path) -> None:
+    """Neither of users with the same name nor of the app."""
     async with state_server(auth(tmp_path)) as served:
         http, hf = served.http, served.hf
         here, there = bearer(await made(hf)), bearer(await made(hf, tenant="t2"))
@@ -257,8 +257,8 @@ async def test_tenants_have_nothing_in_common(tmp_path: Path) -> None:
             assert (await http.get(path, headers=here)).json() == {key: "here"}
 
 
-async def test_secrets_are_kept_out_of_it() -> None:
-    """As of messages: masked before they are stored, by every route."""
+async def test_secrets_in_state_are_redacted() -> None:
+    """Before they are stored, on every route."""
     secret = "sk-" + "a1B2c3D4" * 6
     async with state_server("redaction: {enabled: true}") as served:
         http = served.http

@@ -1,4 +1,4 @@
-"""Sessions that move or go, over a socket: exports, imports, forks, rewinds, deletions with their receipts."""
+"""Session transfer and removal over a socket: exports, imports, forks, rewinds, deletions with receipts."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ UNIT = [
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 
 
-async def whole(served: Served, query: str = "?retired=true&calls=true", url: str = ONE) -> dict[str, Any]:
-    """An export without what its place made of it."""
+async def export_session(served: Served, query: str = "?retired=true&calls=true", url: str = ONE) -> dict[str, Any]:
+    """Return an export without the fields that depend on its place."""
     response = await served.http.get(url + query)
     assert response.status_code == 200, response.text
     return {name: value for name, value in response.json().items() if name not in HERE}
 
 
-async def filled(served: Served) -> None:
-    """A session with everything in it."""
+async def fill_session(served: Served) -> None:
+    """Create a session with everything in it."""
     await create_session(
         served, user_id="ada", state={"k": 1}, metadata={"m": [2]}, system_messages=["Sys."], ttl=10**9
     )
@@ -58,16 +58,16 @@ async def put(served: Served, body: Any, url: str = ONE) -> Any:
     return response.json()
 
 
-async def test_an_export_says_all_of_it() -> None:
-    """Schema, times, what was retired by what, what was erased, usage and calls."""
+async def test_export_is_complete() -> None:
+    """Schema, times, retired and erased messages, usage and calls."""
     async with gateway([]) as (served, _):
-        await filled(served)
-        exported = await whole(served)
+        await fill_session(served)
+        exported = await export_session(served)
         assert exported["schema"] == SCHEMA
         assert [one.get("retired_by") for one in exported["messages"]] == [None] * 5 + [7, 7, None]
         erased = exported["messages"][4]
         assert (erased["content"], erased["erased"], "digest" in erased) == ("[erased]", True, False)
-        full = await whole(served, "?retired=true&calls=true&digests=true")
+        full = await export_session(served, "?retired=true&calls=true&digests=true")
         assert len(full["messages"][4].pop("digest")) == 32
         assert full == exported
         (image,) = exported["images"]
@@ -75,39 +75,39 @@ async def test_an_export_says_all_of_it() -> None:
         assert image == {"seq": 6, "part": 0, "type": "image_url", "mime_type": "image/png", "bytes": 8}
         assert exported["usage"]["prompt_tokens"] == exported["calls"][0]["prompt_tokens"] == 10
         assert (exported["artifacts"], exported["ended_at"], exported["end_reason"]) == ([], None, None)
-        live = await whole(served, "")
+        live = await export_session(served, "")
         assert [one["seq"] for one in live["messages"]] == [0, 1, 2, 3, 4, 7]
         assert "calls" not in live
 
 
-async def test_an_import_elsewhere_is_the_same_session() -> None:
-    """Equal JSON, and both servers build the same working set of it."""
+async def test_import_elsewhere_gives_the_same_session() -> None:
+    """Equal JSON, and both servers build the same working set."""
     async with gateway([]) as (served, _), gateway([]) as (other, _):
-        await filled(served)
-        exported = await whole(served)
+        await fill_session(served)
+        exported = await export_session(served)
         arrived = await put(other, exported)
         assert (arrived["imported"], arrived["user_id"], arrived["version"]) == (True, "ada", 0)
-        assert await whole(other) == exported
+        assert await export_session(other) == exported
         built = [(await one.http.post(f"{ONE}/context", json={"budget": 500})).json() for one in (served, other)]
         assert built[0]["hash"] == built[1]["hash"]
         assert await (await other.hf.session("s", user_id="ada")).verify() == 8
 
 
-async def test_a_second_import_is_no_import() -> None:
-    """`imported` is false, the version stands still, and what lies over the log stays."""
+async def test_second_import_changes_nothing() -> None:
+    """`imported` is false, the version stays, and compactions are kept."""
     async with gateway([]) as (served, _):
-        await filled(served)
-        exported = await whole(served)
+        await fill_session(served)
+        exported = await export_session(served)
         version = (await put(served, exported))["version"]
         for query in ("?retired=true&calls=true", "?retired=true", ""):
-            again = await put(served, await whole(served, query))
+            again = await put(served, await export_session(served, query))
             assert (again["imported"], again["version"]) == (False, version)
         body = {"messages": [user("a"), assistant("b")]}
         assert [(await put(served, body, "/v1/sessions/bare"))["imported"] for _ in range(3)] == [True, False, False]
 
 
-async def test_a_second_import_with_calls_and_nothing_retired_is_no_import() -> None:
-    """So artifacts, which a real one takes, stay."""
+async def test_second_import_with_calls_but_without_retired_changes_nothing() -> None:
+    """So artifacts are kept, which a real import deletes."""
     async with gateway(["an answer"]) as (served, _):
         await served.chat("hello")
         await served.http.put("/v1/sessions/s/artifacts/a.txt", content=b"x")
@@ -134,11 +134,11 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
 async def test_an_import_is_all_or_nothing(change: dict[str, Any], status: int, param: str) -> None:
     """What is wrong is named by its path; what is there stays as it is."""
     async with gateway([]) as (served, _):
-        await filled(served)
-        before = await whole(served)
+        await fill_session(served)
+        before = await export_session(served)
         response = await served.http.put(f"{ONE}?user_id=ada", json={**before, **change})
         assert (response.status_code, response.json()["error"]["param"]) == (status, param)
-        assert await whole(served) == before
+        assert await export_session(served) == before
 
 
 async def test_what_an_export_may_be_asked_for() -> None:
@@ -153,8 +153,8 @@ async def test_what_an_export_may_be_asked_for() -> None:
 async def test_an_import_takes_nobody_elses_place() -> None:
     """An export of one user, put as another's, is theirs; the first one's stays."""
     async with gateway([]) as (served, _):
-        await filled(served)
-        exported = await whole(served)
+        await fill_session(served)
+        exported = await export_session(served)
         moved = await put(served, {**exported, "state": {"k": 2}}, f"{ONE}?user_id=bob")
         assert moved["user_id"] == "bob"
         assert (await served.hf.store.get(SessionRef("ada", "s"))).state == {"k": 1}
@@ -166,8 +166,8 @@ async def test_an_import_takes_nobody_elses_place() -> None:
 async def test_fork() -> None:
     """A new session, told whole; the original stays as it is."""
     async with gateway([]) as (served, _):
-        await filled(served)
-        before = await whole(served)
+        await fill_session(served)
+        before = await export_session(served)
         response = await served.http.post(f"{ONE}/fork", json={"at_turn": 0, "id": "new"})
         made = response.json()
         assert (response.status_code, made["id"], made["user_id"], made["turns"]) == (201, "new", "ada", 1)
@@ -175,13 +175,13 @@ async def test_fork() -> None:
         assert (made["state"], made["usage"]["calls"]) == ({"k": 1}, 0)
         random = (await served.http.post(f"{ONE}/fork", json={})).json()
         assert (random["id"][:5], random["message_count"]) == ("sess_", 6)
-        assert await whole(served) == before
+        assert await export_session(served) == before
 
 
 async def test_an_erased_message_is_erased_in_forks() -> None:
     """The answer says where else."""
     async with gateway([]) as (served, _):
-        await filled(served)
+        await fill_session(served)
         await served.http.post(f"{ONE}/fork", json={"id": "new"})
         answer = await served.http.delete("/v1/sessions/new/messages/0", params={"user_id": "ada"})
         assert answer.json()["copies"] == [{"session_id": "s", "seq": 0}]
@@ -209,11 +209,11 @@ async def test_an_erased_message_is_erased_in_forks() -> None:
 async def test_forks_and_rewinds_that_are_refused(path: str, body: Any, status: int, param: str | None) -> None:
     """Nothing is made, and nothing changed."""
     async with gateway([]) as (served, _):
-        await filled(served)
-        before = await whole(served)
+        await fill_session(served)
+        before = await export_session(served)
         response = await served.http.post(f"{ONE}/{path}", json=body)
         assert (response.status_code, response.json()["error"]["param"]) == (status, param)
-        assert await whole(served) == before
+        assert await export_session(served) == before
         assert len((await served.http.get("/v1/sessions")).json()["data"]) == 1
         assert (await served.http.post(f"/v1/sessions/gone/{path}", json={"at_turn": 0})).status_code == 404
 
@@ -221,7 +221,7 @@ async def test_forks_and_rewinds_that_are_refused(path: str, body: Any, status: 
 async def test_rewind() -> None:
     """In place; with `If-Match` only at that version; where it stands already, nothing happens."""
     async with gateway([]) as (served, _):
-        await filled(served)
+        await fill_session(served)
         stale = await served.http.post(f"{ONE}/rewind", json={"at_turn": 0}, headers={"If-Match": "1"})
         assert stale.status_code == 412
         response = await served.http.post(f"{ONE}/rewind", json={"at_turn": 0})
@@ -229,7 +229,7 @@ async def test_rewind() -> None:
         assert (after["retired"], after["message_count"], response.headers["etag"]) == (2, 4, f'"{after["version"]}"')
         again = (await served.http.post(f"{ONE}/rewind", json={"at_turn": 0})).json()
         assert (again["retired"], again["version"]) == (0, after["version"])
-        assert [entry["retired_by"] for entry in (await whole(served))["messages"][4:]] == [8, 7, 7, 8]
+        assert [entry["retired_by"] for entry in (await export_session(served))["messages"][4:]] == [8, 7, 7, 8]
 
 
 # -- deletion ----------------------------------------------------------------
@@ -253,9 +253,9 @@ async def test_a_transcript_goes_also_when_its_session_is_gone(tmp_path: Path) -
 async def test_a_deletion_has_a_receipt() -> None:
     """Of everything that went; the second time it is not found."""
     async with gateway([]) as (served, _):
-        await filled(served)
+        await fill_session(served)
         await append_messages(served, user("more"), **{"Idempotency-Key": "k"})
-        size = (await whole(served))["bytes"]
+        size = (await export_session(served))["bytes"]
         gone = (await served.http.delete(ONE)).json()
         receipt = gone.pop("receipt")
         assert gone == {"id": "s", "object": "session", "deleted": True}
@@ -267,7 +267,7 @@ async def test_a_deletion_has_a_receipt() -> None:
 async def test_a_user_goes_with_everything() -> None:
     """All sessions of that user and nobody else's; again, and of nobody, a receipt of zeros."""
     async with gateway([]) as (served, _):
-        await filled(served)
+        await fill_session(served)
         for at in range(3):
             await create_session(served, f"t{at}", user_id="ada")
             await append_messages(served, user("hi"), session_id=f"t{at}")
