@@ -131,8 +131,8 @@ BAD: list[tuple[dict[str, Any], int, str]] = [
 
 
 @pytest.mark.parametrize(("change", "status", "param"), BAD, ids=[f"{at}-{one[2]}" for at, one in enumerate(BAD)])
-async def test_an_import_is_all_or_nothing(change: dict[str, Any], status: int, param: str) -> None:
-    """What is wrong is named by its path; what is there stays as it is."""
+async def test_invalid_import_changes_nothing(change: dict[str, Any], status: int, param: str) -> None:
+    """The error names the invalid field by its path."""
     async with gateway([]) as (served, _):
         await fill_session(served)
         before = await export_session(served)
@@ -141,8 +141,8 @@ async def test_an_import_is_all_or_nothing(change: dict[str, Any], status: int, 
         assert await export_session(served) == before
 
 
-async def test_what_an_export_may_be_asked_for() -> None:
-    """Calls name messages by their place, so only with all of them."""
+async def test_invalid_export_options_are_refused() -> None:
+    """Calls refer to messages by seq, so they need all messages."""
     async with gateway([]) as (served, _):
         await create_session(served)
         for query, param in (("?calls=true", "calls"), ("?retired=yes", "retired")):
@@ -150,8 +150,8 @@ async def test_what_an_export_may_be_asked_for() -> None:
             assert (response.status_code, response.json()["error"]["param"]) == (400, param)
 
 
-async def test_an_import_takes_nobody_elses_place() -> None:
-    """An export of one user, put as another's, is theirs; the first one's stays."""
+async def test_import_for_another_user_keeps_the_original() -> None:
+    """The copy belongs to that user."""
     async with gateway([]) as (served, _):
         await fill_session(served)
         exported = await export_session(served)
@@ -164,7 +164,7 @@ async def test_an_import_takes_nobody_elses_place() -> None:
 
 
 async def test_fork() -> None:
-    """A new session, told whole; the original stays as it is."""
+    """The new session is returned whole; the original is unchanged."""
     async with gateway([]) as (served, _):
         await fill_session(served)
         before = await export_session(served)
@@ -178,8 +178,8 @@ async def test_fork() -> None:
         assert await export_session(served) == before
 
 
-async def test_an_erased_message_is_erased_in_forks() -> None:
-    """The answer says where else."""
+async def test_erasing_a_message_erases_it_in_forks() -> None:
+    """The answer lists the copies."""
     async with gateway([]) as (served, _):
         await fill_session(served)
         await served.http.post(f"{ONE}/fork", json={"id": "new"})
@@ -189,7 +189,7 @@ async def test_an_erased_message_is_erased_in_forks() -> None:
         assert (again.status_code, again.json()["copies"]) == (200, [{"session_id": "new", "seq": 3}])
         for name in ("s", "new"):
             kept = await served.hf.store.entries(SessionRef("ada", name))
-            assert [entry.seq for entry in kept if entry.erased] == [0, 3, 4]  # 4 was erased before
+            assert [entry.seq for entry in kept if entry.erased] == [0, 3, 4]  # message 4 was erased before
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ async def test_an_erased_message_is_erased_in_forks() -> None:
         ("rewind", {"at_turn": 0, "id": "x"}, 400, "id"),
     ],
 )
-async def test_forks_and_rewinds_that_are_refused(path: str, body: Any, status: int, param: str | None) -> None:
-    """Nothing is made, and nothing changed."""
+async def test_invalid_forks_and_rewinds_are_refused(path: str, body: Any, status: int, param: str | None) -> None:
+    """Nothing is created or changed."""
     async with gateway([]) as (served, _):
         await fill_session(served)
         before = await export_session(served)
@@ -219,7 +219,7 @@ async def test_forks_and_rewinds_that_are_refused(path: str, body: Any, status: 
 
 
 async def test_rewind() -> None:
-    """In place; with `If-Match` only at that version; where it stands already, nothing happens."""
+    """In place; with `If-Match` only at that version; a second rewind to the same turn changes nothing."""
     async with gateway([]) as (served, _):
         await fill_session(served)
         stale = await served.http.post(f"{ONE}/rewind", json={"at_turn": 0}, headers={"If-Match": "1"})
@@ -235,8 +235,8 @@ async def test_rewind() -> None:
 # -- deletion ----------------------------------------------------------------
 
 
-async def test_a_transcript_goes_also_when_its_session_is_gone(tmp_path: Path) -> None:
-    """It was removed by somebody who keeps no transcripts; then there is nothing left."""
+async def test_transcript_of_a_missing_session_is_deleted(tmp_path: Path) -> None:
+    """A program without transcripts removed the session; deleting it again removes the file."""
     async with gateway([]) as (served, _):
         keeper = Transcripts(tmp_path)
         served.hf.add_hook(keeper)
@@ -250,8 +250,8 @@ async def test_a_transcript_goes_also_when_its_session_is_gone(tmp_path: Path) -
         assert (await served.http.delete(f"{path}?user_id=ada")).status_code == 404
 
 
-async def test_a_deletion_has_a_receipt() -> None:
-    """Of everything that went; the second time it is not found."""
+async def test_deletion_has_a_receipt() -> None:
+    """It counts everything deleted; a second delete is a 404."""
     async with gateway([]) as (served, _):
         await fill_session(served)
         await append_messages(served, user("more"), **{"Idempotency-Key": "k"})
@@ -264,8 +264,8 @@ async def test_a_deletion_has_a_receipt() -> None:
         assert (await served.http.delete(ONE)).status_code == 404
 
 
-async def test_a_user_goes_with_everything() -> None:
-    """All sessions of that user and nobody else's; again, and of nobody, a receipt of zeros."""
+async def test_deleting_a_user_deletes_all_their_data() -> None:
+    """All sessions of that user only; a repeated delete, or one of an unknown user, has a receipt of zeros."""
     async with gateway([]) as (served, _):
         await fill_session(served)
         for at in range(3):

@@ -1,4 +1,4 @@
-"""Workspaces over REST: history, checkpoint, who may, and what is said where there is none."""
+"""Workspaces over REST: history, checkpoint, access, and answers when there is none."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_checkpoint_and_history(tmp_path: Path) -> None:
         assert "+one" in history["diff"]
 
 
-async def test_a_session_that_is_closed_is_in_the_history(tmp_path: Path) -> None:
+async def test_closed_session_is_in_the_history(tmp_path: Path) -> None:
     async with server(tmp_path) as served:
         await of(served).write("a.md", "one\n")
         await served.http.post("/v1/sessions", json={"id": "s", "agent": "writer", "user_id": "ada"})
@@ -60,7 +60,7 @@ async def test_a_session_that_is_closed_is_in_the_history(tmp_path: Path) -> Non
         assert commits[0]["body"] == "session=s\nagent=writer\nuser=ada\nreason=close"
 
 
-async def test_a_secret_is_refused_and_not_repeated(tmp_path: Path) -> None:
+async def test_secret_is_refused_and_not_repeated(tmp_path: Path) -> None:
     async with server(tmp_path) as served:
         await of(served).write("a.md", f"x\n{KEY}")
         response = await served.http.post(f"{WRITER}/checkpoint", json={})
@@ -81,7 +81,7 @@ async def test_wrong_bodies_are_refused(tmp_path: Path, body: Any) -> None:
         assert (await served.http.post(f"{WRITER}/checkpoint", json=body)).status_code == 400
 
 
-async def test_other_agents_are_not_there_and_no_name_leads_elsewhere(tmp_path: Path) -> None:
+async def test_unknown_agents_and_path_tricks_are_refused(tmp_path: Path) -> None:
     async with server(tmp_path) as served:
         for name in ("nobody", "..%2F..%2Fetc", "%2e%2e", "@acme", "x" * 600):
             for method, path in (("GET", "history"), ("POST", "checkpoint")):
@@ -94,7 +94,7 @@ async def test_other_agents_are_not_there_and_no_name_leads_elsewhere(tmp_path: 
         assert [path.name.partition("~")[0] for path in (tmp_path / "ws").iterdir()] == ["a-b"]
 
 
-async def test_each_tenant_has_its_own_and_a_user_has_none(tmp_path: Path) -> None:
+async def test_tenants_have_separate_workspaces_and_users_have_none(tmp_path: Path) -> None:
     async with server(tmp_path) as served:
         for tenant in ("default", "acme"):
             await of(served, tenant=tenant).write("a.md", f"{tenant}'s")
@@ -111,14 +111,14 @@ async def test_each_tenant_has_its_own_and_a_user_has_none(tmp_path: Path) -> No
                 assert code(response) == (403, "forbidden")
 
 
-async def test_where_they_are_off_it_is_said() -> None:
+async def test_disabled_workspaces_are_reported() -> None:
     async with gateway(lambda _: "ok") as (served, _):
         assert code(await served.http.get(f"{WRITER}/history")) == (404, "workspace_not_found")
         response = await served.http.post(f"{WRITER}/checkpoint", json={})
         assert "enable hooks.workspace_git" in response.text
 
 
-async def test_without_git_the_answer_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_missing_git_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with server(tmp_path) as served:
         monkeypatch.setenv("PATH", "")
         response = await served.http.post(f"{WRITER}/checkpoint", json={})

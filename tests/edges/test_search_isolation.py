@@ -1,4 +1,6 @@
-"""Two users, and two tenants, with the same words: whoever asks, by whatever parameter, nobody sees what is another's."""
+"""Search isolation: two users and two tenants with the same words; no caller finds another's messages with any
+parameter.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ OWN = {("default", "ada"): "1111", ("default", "bob"): "2222", ("t2", "ada"): "3
 
 
 async def said(hf: Holdfast, user: str, secret: str) -> None:
-    """Have a user talk about it, in a session of the same name, with the same agent's name."""
+    """Store conversations of a user, under the same session and agent names as the others."""
     log = [{"role": "user", "content": f"{WORDS} {secret}"}, {"role": "assistant", "content": f"so it is {secret}"}]
     await hf.import_({"messages": log}, session_id="same", user_id=user)
     await hf.import_({"messages": log}, session_id=f"only-{user}-{secret}", user_id=user)
@@ -31,8 +33,8 @@ async def said(hf: Holdfast, user: str, secret: str) -> None:
 
 
 @asynccontextmanager
-async def sharing(folder: Path) -> AsyncIterator[Served]:
-    """A server with all of them."""
+async def shared_server(folder: Path) -> AsyncIterator[Served]:
+    """Run a server with the conversations of all users."""
     async with server(folder) as served:
         for (tenant, user), secret in OWN.items():
             async with served.hf.serve_tenant(tenant) as hf:
@@ -62,9 +64,9 @@ QUERIES: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("query", QUERIES)
-async def test_nobody_sees_what_is_anothers(tmp_path: Path, query: dict[str, Any]) -> None:
-    """By a key of the user, of the tenant for that user, or of the same user elsewhere."""
-    async with sharing(tmp_path) as served:
+async def test_no_caller_sees_another_users_messages(tmp_path: Path, query: dict[str, Any]) -> None:
+    """With a key of the user, of the tenant for that user, or of a user with the same name elsewhere."""
+    async with shared_server(tmp_path) as served:
         for (tenant, user), own in OWN.items():
             others = set(OWN.values()) - {own}
             bound = bearer(await made(served.hf, tenant=tenant, user_id=user))
@@ -77,9 +79,9 @@ async def test_nobody_sees_what_is_anothers(tmp_path: Path, query: dict[str, Any
                 assert not any(other in shown for other in others)
 
 
-async def test_everybody_finds_their_own(tmp_path: Path) -> None:
-    """So that the test above can fail."""
-    async with sharing(tmp_path) as served:
+async def test_each_user_finds_their_own_messages(tmp_path: Path) -> None:
+    """This shows that the previous test can fail."""
+    async with shared_server(tmp_path) as served:
         for (tenant, user), own in OWN.items():
             key = bearer(await made(served.hf, tenant=tenant, user_id=user))
             found = (await served.http.get("/v1/search", params={"q": WORDS, "limit": 100}, headers=key)).json()["data"]
@@ -87,18 +89,18 @@ async def test_everybody_finds_their_own(tmp_path: Path) -> None:
             assert own in json.dumps(found)
 
 
-async def test_a_key_of_a_user_names_no_other(tmp_path: Path) -> None:
-    """Whether or not there is one of that name: one answer."""
-    async with sharing(tmp_path) as served:
+async def test_users_key_cannot_name_another_user(tmp_path: Path) -> None:
+    """The answer is the same whether or not the user exists."""
+    async with shared_server(tmp_path) as served:
         key = bearer(await made(served.hf, user_id="bob"))
         for name in ("ada", "nobody"):
             answer = await served.http.get("/v1/search", params={"q": WORDS, "user_id": name}, headers=key)
             assert (answer.status_code, answer.json()["error"]["message"]) == (404, f"no user '{name}'")
 
 
-async def test_a_cursor_opens_nothing(tmp_path: Path) -> None:
-    """One that somebody else was given is refused, and says nothing of what is behind it."""
-    async with sharing(tmp_path) as served:
+async def test_another_users_cursor_is_refused(tmp_path: Path) -> None:
+    """The error reveals nothing about its position."""
+    async with shared_server(tmp_path) as served:
         keys = {(tenant, user): bearer(await made(served.hf, tenant=tenant, user_id=user)) for tenant, user in OWN}
         for whose, headers in keys.items():
             page = await served.http.get("/v1/search", params={"q": WORDS, "limit": 1}, headers=headers)
@@ -109,9 +111,9 @@ async def test_a_cursor_opens_nothing(tmp_path: Path) -> None:
                 assert answer.status_code == (200 if other == whose else 400)
 
 
-async def test_an_index_that_is_behind_shows_nothing_that_is_gone(tmp_path: Path) -> None:
-    """Deleted, moved to another user, or erased: at once, whatever the index still has."""
-    async with sharing(tmp_path) as served:
+async def test_stale_index_does_not_show_removed_messages(tmp_path: Path) -> None:
+    """Deleted, moved or erased messages disappear at once, whatever the index still contains."""
+    async with shared_server(tmp_path) as served:
         ada, bob = bearer(await made(served.hf, user_id="ada")), bearer(await made(served.hf, user_id="bob"))
         admin = bearer(await made(served.hf, role="admin"))
         target = {"user_id": "bob"}

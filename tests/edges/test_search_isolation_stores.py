@@ -1,4 +1,6 @@
-"""Users who said the same words, on several stores: whatever is asked, and by whichever door, each finds their own, and what no filter lets pass is not found."""
+"""Search isolation on several stores: users said the same words; through every API each finds only their own, and
+filters are exact.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,7 @@ SESSIONS = ("same", "of ada", "of bob", "nowhere")
 
 
 class Line(NamedTuple):
-    """What somebody said."""
+    """One stored message."""
 
     session: str
     seq: int
@@ -52,26 +54,26 @@ class Line(NamedTuple):
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A store that is empty."""
+    """An empty store."""
     with place(request.param, tmp_path) as found:
         yield found
 
 
 def answer(calls: list[Call], _: dict[str, Any]) -> Any:
-    """What the model says: first it calls what a test wants, then it is content."""
+    """Return the model's reply: first the calls that a test wants, then text."""
     some = calls.copy()
     calls.clear()
     return Reply(tool_calls=some) if some else "ok"
 
 
 class World:
-    """A server where all of them have talked, and are remembered.
+    """A server with conversations and memories of all users.
 
     Attributes:
-        said: what each has said.
-        kept: the memories of each.
-        keys: headers of each: with a key of the user's own, with one of the tenant.
-        calls: what the model calls next.
+        said: the messages of each user.
+        kept: the memories of each user.
+        keys: headers of each user: with their own key, and with one of the tenant.
+        calls: the calls that the model makes next.
     """
 
     def __init__(self, served: Served, upstream: ScriptedUpstream, calls: list[Call]) -> None:
@@ -84,12 +86,12 @@ class World:
 
     @asynccontextmanager
     async def of(self, who: Who) -> AsyncIterator[Holdfast]:
-        """The tenant's."""
+        """Yield the Holdfast instance of the caller's tenant."""
         async with self.served.hf.serve_tenant(who[0]) as hf:
             yield hf
 
     async def fill(self) -> None:
-        """Have them all talk."""
+        """Store conversations of all users."""
         for who, secret in SECRETS.items():
             tenant, user = who
             wide, own = (
@@ -178,7 +180,7 @@ FILTERS: dict[str, st.SearchStrategy[Any]] = {
 
 
 class Question(NamedTuple):
-    """What is asked, by whom, and from whose page on."""
+    """A query, its user, and the user whose cursor it continues from."""
 
     who: Who
     query: str
@@ -189,14 +191,14 @@ class Question(NamedTuple):
 
 @st.composite
 def questions(draw: st.DrawFn) -> Question:
-    """A question with some filters."""
+    """Return a question with some filters."""
     names = draw(st.sets(st.sampled_from(sorted(FILTERS)), max_size=4))
     filters = {**PLAIN, **{name: draw(FILTERS[name]) for name in sorted(names)}}
     return Question(draw(_who), draw(_queries), filters, draw(st.none() | _who))
 
 
-def passes(line: Line, filters: dict[str, Any]) -> bool:
-    """Whether a filter lets a line pass, by what the log says of it."""
+def matches(line: Line, filters: dict[str, Any]) -> bool:
+    """Return True if the filters match a message, according to the log."""
     named = {"session_id": line.session, "agent": line.agent, "role": line.role}
     return (
         all(filters[name] in (None, value) for name, value in named.items())
@@ -206,20 +208,20 @@ def passes(line: Line, filters: dict[str, Any]) -> bool:
     )
 
 
-def shows_nothing_of_others(who: Who, shown: Any) -> None:
-    """Whatever is shown has nobody else's secret, as a word: a hash may have its digits by chance."""
+def assert_nothing_of_others(who: Who, shown: Any) -> None:
+    """Fail if another user's secret appears as a word; a hash may contain its digits by chance."""
     words = set(re.findall(r"\w+", json.dumps(shown, default=str)))
     assert not [secret for other, secret in SECRETS.items() if other != who and secret in words]
 
 
-def checked(
+def run_check(
     check: Callable[[World, Any], Awaitable[int]],
     runner: asyncio.Runner,
     world: World,
     strategy: st.SearchStrategy[Any],
     count: int,
 ) -> None:
-    """Run a check with so many examples, and require that some of them find something."""
+    """Run a check with `count` examples, and require that some of them find something."""
     found: list[int] = []
 
     @settings(max_examples=count, suppress_health_check=list(HealthCheck))
@@ -235,7 +237,7 @@ def checked(
 
 
 async def cursor(world: World, asked: Question) -> str | None:
-    """The first hit's of the same search by somebody; None: there is none."""
+    """Return the cursor after the first hit of that user's search, or None."""
     if asked.page is None:
         return None
     async with world.of(asked.page) as hf:
@@ -246,7 +248,7 @@ async def cursor(world: World, asked: Question) -> str | None:
     return hits[0].cursor if hits else None
 
 
-async def searched(world: World, asked: Question, after: str | None) -> SearchResults | InvalidRequest:
+async def run_search(world: World, asked: Question, after: str | None) -> SearchResults | InvalidRequest:
     async with world.of(asked.who) as hf:
         try:
             return await hf.search(asked.query, asked.who[1], **asked.filters, after=after)
@@ -255,9 +257,9 @@ async def searched(world: World, asked: Question, after: str | None) -> SearchRe
 
 
 async def check_search(world: World, asked: Question) -> int:
-    """By the library and by REST, whose answers are one; how many hits there were."""
+    """Check library and REST, whose answers must agree; return the number of hits."""
     after = await cursor(world, asked)
-    found = await searched(world, asked, after)
+    found = await run_search(world, asked, after)
     await check_rest(world, asked, after, found)
     if isinstance(found, InvalidRequest):
         assert is_refused(asked, found)
@@ -265,17 +267,17 @@ async def check_search(world: World, asked: Question) -> int:
     assert after is None or asked.page == asked.who
     own = {(line.session, line.seq): line for line in world.said[asked.who]}
     for hit in found.hits:
-        assert passes(own[hit.session_id, hit.seq], asked.filters)
-        shows_nothing_of_others(asked.who, [hit.snippet, [one.text for one in (*hit.before, *hit.after)]])
+        assert matches(own[hit.session_id, hit.seq], asked.filters)
+        assert_nothing_of_others(asked.who, [hit.snippet, [one.text for one in (*hit.before, *hit.after)]])
     answer = [(hit.session_id, hit.seq) for hit in found.hits]
     assert len(set(answer)) == len(answer)
     if after is None and asked.query == WORDS and not asked.filters["session_level"] and asked.filters["limit"] == 100:
-        assert set(answer) == {place for place, line in own.items() if passes(line, asked.filters)}
+        assert set(answer) == {place for place, line in own.items() if matches(line, asked.filters)}
     return len(found.hits)
 
 
 def is_refused(asked: Question, refused: InvalidRequest) -> bool:
-    """Whether it is what may not be asked that was refused."""
+    """Return True if the refused parameter really is invalid."""
     if refused.param == "until":
         return bool(asked.filters["since"] >= asked.filters["until"])
     if refused.param == "query":
@@ -284,7 +286,7 @@ def is_refused(asked: Question, refused: InvalidRequest) -> bool:
 
 
 async def check_rest(world: World, asked: Question, after: str | None, found: SearchResults | InvalidRequest) -> None:
-    """The same, for the user's key and for one of the tenant that names the user."""
+    """Check REST with the user's key and with a tenant-wide key that names the user."""
     level = "session" if asked.filters["session_level"] else "message"
     given = {**asked.filters, "level": level, "q": asked.query, "after": after, "user_id": asked.who[1]}
     parameters = {name: value for name, value in given.items() if value is not None and name != "session_level"}
@@ -297,18 +299,18 @@ async def check_rest(world: World, asked: Question, after: str | None, found: Se
         shown = answer.json()["data"]
         assert [one["id"] for one in shown] == [hit.cursor for hit in found.hits]
         told = [(one["snippet"], one["neighbours"]) for one in shown]
-        shows_nothing_of_others(asked.who, told)
+        assert_nothing_of_others(asked.who, told)
 
 
-def test_nobody_finds_what_is_anothers_whatever_is_asked(runner: asyncio.Runner, world: World) -> None:
-    checked(check_search, runner, world, questions(), examples(80))
+def test_no_search_finds_another_users_messages(runner: asyncio.Runner, world: World) -> None:
+    run_check(check_search, runner, world, questions(), examples(80))
 
 
 # -- memories -----------------------------------------------------------------------------
 
 
 class Recall(NamedTuple):
-    """What is asked of memories, and whose memory a list is to go on behind."""
+    """A query for memories, and the user whose memory a list continues after."""
 
     who: Who
     query: str
@@ -331,14 +333,14 @@ RECALL_ONLY: dict[str, st.SearchStrategy[Any]] = {
 
 @st.composite
 def recalls(draw: st.DrawFn) -> Recall:
-    """A question to memories with some filters."""
+    """Return a query for memories with some filters."""
     known = RECALL_FILTERS | RECALL_ONLY
     names = draw(st.sets(st.sampled_from(sorted(known)), max_size=3))
     return Recall(draw(_who), draw(_queries), {name: draw(known[name]) for name in sorted(names)}, draw(_who))
 
 
 async def check_memories(world: World, asked: Recall) -> int:
-    """By REST, for both keys: what answers, a list of what there is, and one memory by its id; how many answered."""
+    """Check recall, list and read over REST with both keys; return the number of results."""
     own = {one.id: one for one in world.kept[asked.who]}
     found = 0
     for headers in world.keys[asked.who]:
@@ -358,8 +360,8 @@ async def check_memories(world: World, asked: Recall) -> int:
             assert all(one["id"] in own and one["content"] == own[one["id"]].content for one in data)
             assert all(asked.filters.get(name) in (None, one[name]) for name in ("type", "status") for one in data)
             assert all("tag" not in asked.filters or asked.filters["tag"] in one["tags"] for one in data)
-            shows_nothing_of_others(asked.who, data)
-        if headers == world.keys[asked.who][0]:  # who may see a whole tenant's memories names one by its id alone
+            assert_nothing_of_others(asked.who, data)
+        if headers == world.keys[asked.who][0]:  # a tenant-wide key addresses a memory by its id alone
             one = await world.served.http.get(f"/v1/memories/{behind.id}", headers=headers)
             assert one.status_code == (200 if asked.page == asked.who else 404)
         found += len(answer.json().get("data", []))
@@ -367,20 +369,20 @@ async def check_memories(world: World, asked: Recall) -> int:
 
 
 async def memories(world: World, who: Who) -> tuple[Memory, ...]:
-    """What somebody has."""
+    """Return a user's memories."""
     async with world.of(who) as hf:
         return (await hf.memories.page(Owner("user", who[1]))).memories
 
 
-def test_nobody_recalls_what_is_anothers_whatever_is_asked(runner: asyncio.Runner, world: World) -> None:
-    checked(check_memories, runner, world, recalls(), examples(40))
+def test_no_recall_finds_another_users_memories(runner: asyncio.Runner, world: World) -> None:
+    run_check(check_memories, runner, world, recalls(), examples(40))
 
 
 # -- the model's tools ---------------------------------------------------------------------
 
 
 class Called(NamedTuple):
-    """What a user says, and what the model then gives to its tools."""
+    """A user message, and the arguments that the model then passes to its tools."""
 
     who: Who
     text: str
@@ -401,7 +403,7 @@ _modes = st.fixed_dictionaries(
 
 @st.composite
 def calls(draw: st.DrawFn) -> Called:
-    """Arguments that the tools know, and at times some that are made up."""
+    """Return known arguments of the tools, with some invented ones."""
     extra = _nothing | _nothing | _nothing | _made_up
     search = {"query": draw(_queries), **draw(_more), **draw(extra)}
     recall = {"action": "recall", "query": draw(_queries), **draw(_modes), **draw(extra)}
@@ -409,7 +411,9 @@ def calls(draw: st.DrawFn) -> Called:
 
 
 async def check_tools(world: World, asked: Called) -> int:
-    """A turn of a user's, whose model calls both, and would forget what is another's; how many results were of use."""
+    """Run a turn whose model calls both tools and tries to forget other users' memories; return the number of useful
+    results.
+    """
     others = [one.id for other, some in world.kept.items() if other != asked.who for one in some]
     forgets = [("memory", {"action": "forget", "id": one}) for one in others]
     world.calls += [("search_conversations", asked.search), ("memory", asked.recall), *forgets]
@@ -429,12 +433,12 @@ async def check_tools(world: World, asked: Called) -> int:
     assert recalled
     told = [line for content in (*recalled, results[ids[0]], results[ids[1]]) for line in content.splitlines()]
     lines = [json.loads(line) for line in told if line.startswith('{"') and "error" not in json.loads(line)]
-    shows_nothing_of_others(asked.who, lines)
+    assert_nothing_of_others(asked.who, lines)
     return sum(SECRETS[asked.who] in results[one] for one in ids[:2])
 
 
-def test_no_tool_gives_a_model_what_is_anothers_whatever_its_arguments(runner: asyncio.Runner, world: World) -> None:
-    checked(check_tools, runner, world, calls(), examples(40))
+def test_no_tool_gives_a_model_another_users_data(runner: asyncio.Runner, world: World) -> None:
+    run_check(check_tools, runner, world, calls(), examples(40))
     for who, kept in world.kept.items():
         page = runner.run(memories(world, who))
         assert {one.id for one in kept} == {one.id for one in page}

@@ -1,8 +1,8 @@
-"""What seed 002 promises of state, artifacts and sessions, at a real server, on every store, and at a second server behind the first.
-
-Its other examples are elsewhere. Every block of configuration alone and joined: tests/unit/test_config_use.py, test_blocks.py and
-test_blocks_turns.py beside this file. State in tool callbacks, scope by scope: tests/service/test_state_seed.py. Coordinator, researcher and
-writer: test_team.py beside this file. The steps of an invocation, each failing: tests/service/test_flow.py.
+"""Hector's examples of state, artifacts and sessions, on a real server with every store, and on a second server of
+the same database. Its other examples are tested elsewhere. Configuration blocks: tests/unit/test_config_use.py,
+test_blocks.py and test_blocks_turns.py in this folder. State in tool callbacks: tests/service/test_state_seed.py.
+Coordinator, researcher and writer: test_team.py in this folder. Failing steps of an invocation:
+tests/service/test_flow.py.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def store(kind: str, tmp_path: Path) -> Iterator[str]:
 
 
 @asynccontextmanager
-async def two(store: str, script: Any, config: str) -> AsyncIterator[tuple[Served, Served, ScriptedUpstream]]:
-    """Two servers of one database before one model."""
+async def two_servers(store: str, script: Any, config: str) -> AsyncIterator[tuple[Served, Served, ScriptedUpstream]]:
+    """Run two servers of one database in front of one model."""
     clock = TickingClock()
     async with ScriptedUpstream(script) as upstream:
         text = config_text(upstream.url, config)
@@ -59,8 +59,8 @@ async def two(store: str, script: Any, config: str) -> AsyncIterator[tuple[Serve
             yield one, other, upstream
 
 
-async def answered(served: Served, text: str, **fields: Any) -> Any:
-    """A turn that was answered."""
+async def run_turn(served: Served, text: str, **fields: Any) -> Any:
+    """Run a turn that must succeed; return its reply."""
     reply = await served.chat(text, **fields)
     assert reply["status"] == 200, reply
     return reply
@@ -72,53 +72,55 @@ async def changed(served: Served, path: str, values: dict[str, Any]) -> None:
 
 
 def system(upstream: ScriptedUpstream, at: int = -1) -> str:
-    """The system prompt of a call."""
+    """Return the system prompt of a call."""
     return str(upstream.requests[at].body["messages"][0]["content"])
 
 
 async def test_state_is_visible_in_instructions(store: str) -> None:
-    """Of the session, its user and the app; at both servers what stands there when the model is called."""
+    """State of the session, user and app; both servers see the values at the time of the call."""
     told = "User's preferred language: {}\nCurrent topic: {}\nApp version: {}\n"
-    async with two(store, ["ok"] * 4, TEMPLATE) as (one, other, upstream):
+    async with two_servers(store, ["ok"] * 4, TEMPLATE) as (one, other, upstream):
         await changed(one, "/v1/users/ada/state", {"user:language": "en"})
         await changed(one, "/v1/users/bob/state", {"user:language": "fr"})
         await changed(other, "/v1/state", {"app:version": "2.0.0"})
-        await answered(one, "hi", model="assistant", user="ada")
+        await run_turn(one, "hi", model="assistant", user="ada")
         assert system(upstream) == told.format("en", "", "2.0.0")
         await changed(other, "/v1/sessions/s/state?user_id=ada", {"current_topic": "infrastructure"})
-        await answered(one, "and now", model="assistant", user="ada")
+        await run_turn(one, "and now", model="assistant", user="ada")
         assert system(upstream) == told.format("en", "infrastructure", "2.0.0")
-        await answered(other, "hi", model="assistant", user="bob", session_id="his")
+        await run_turn(other, "hi", model="assistant", user="bob", session_id="his")
         assert system(upstream) == told.format("fr", "", "2.0.0")
         await changed(one, "/v1/state", {"app:version": "2.0.1", "app:announcement": "Maintenance at 2 AM"})
-        await answered(other, "and now", model="assistant", user="bob", session_id="his")
+        await run_turn(other, "and now", model="assistant", user="bob", session_id="his")
         assert system(upstream) == told.format("fr", "", "2.0.1")
 
 
 async def test_preferences_across_sessions(store: str) -> None:
-    """What one session keeps of its user is in the next one's prompt, at another server, after a restart; and in nobody else's."""
+    """A session's user state is in the next session's prompt, on another server and after a restart, but not for
+    other users.
+    """
     config = "agents: {assistant: {instruction: 'Theme: {user:theme?}', output_key: 'user:theme'}}"
     async with gateway(["dark"], config, store=store) as (served, upstream):
-        await answered(served, "hi", model="assistant", user="ada", session_id="one")
+        await run_turn(served, "hi", model="assistant", user="ada", session_id="one")
         assert system(upstream) == "Theme: "
     async with gateway(["ok", "ok"], config, store=store) as (served, upstream):
-        await answered(served, "hi", model="assistant", user="ada", session_id="two")
-        await answered(served, "hi", model="assistant", user="bob", session_id="three")
+        await run_turn(served, "hi", model="assistant", user="ada", session_id="two")
+        await run_turn(served, "hi", model="assistant", user="bob", session_id="three")
         assert [system(upstream, at) for at in (0, 1)] == ["Theme: dark", "Theme: "]
         assert (await served.http.delete("/v1/sessions/one?user_id=ada")).status_code == 200
         assert (await served.http.get("/v1/users/ada/state")).json() == {"user:theme": "ok"}
 
 
-async def test_temporary_state_is_gone(store: str) -> None:
-    """Whoever speaks later in the same invocation sees it; the next one does not, and nothing that can be read has it."""
-    async with two(store, ["a draft", "done", "another", Reply(status=400, error="no")], DRAFTS) as (
+async def test_temporary_state_lasts_for_one_invocation(store: str) -> None:
+    """Later agents of the invocation see it; the next invocation does not, and nothing that can be read contains it."""
+    async with two_servers(store, ["a draft", "done", "another", Reply(status=400, error="no")], DRAFTS) as (
         one,
         other,
         upstream,
     ):
-        await answered(one, "hi", model="article")
+        await run_turn(one, "hi", model="article")
         assert [system(upstream, at) for at in (0, 1)] == ["Before: .", "Draft: a draft."]
-        assert (await other.chat("again", model="article"))["status"] == 400  # and where the invocation fails
+        assert (await other.chat("again", model="article"))["status"] == 400  # also if the invocation fails
         assert [system(upstream, at) for at in (2, 3)] == ["Before: .", "Draft: another."]
         for served in (one, other):
             assert (await served.http.get("/v1/sessions/s/state")).json() == {"last": "done"}
@@ -126,7 +128,9 @@ async def test_temporary_state_is_gone(store: str) -> None:
 
 
 async def test_artifacts_persist_with_the_session(store: str) -> None:
-    """What one agent saves another one has, at another server too; they go with the session, and with nothing else."""
+    """An artifact saved by one agent is available to another, also on another server; it is deleted only with the
+    session.
+    """
     picture = {"name": "kelp.bin", "content": "AAEC/w==", "encoding": "base64"}
     to = {agent: Reply(tool_calls=[("transfer_to_agent", {"agent_name": agent})]) for agent in ("researcher", "writer")}
     script = [
@@ -135,12 +139,12 @@ async def test_artifacts_persist_with_the_session(store: str) -> None:
         "saved",
     ]
     async with gateway(script, FILES, store=store) as (served, _):
-        reply = await answered(served, "Look it up.", model="coordinator")
+        reply = await run_turn(served, "Look it up.", model="coordinator")
         assert {one["name"] for one in reply["session"]["artifacts"]} == {"notes.md", "kelp.bin"}
         assert (await served.http.post("/v1/sessions", json={"id": "other"})).status_code == 201
     script = [to["writer"], Reply(tool_calls=[("load_artifact", {"name": "notes.md"})]), "60 m it is"]
     async with gateway(script, FILES, store=store) as (served, upstream):
-        await answered(served, "Now write.", model="coordinator")
+        await run_turn(served, "Now write.", model="coordinator")
         assert system(upstream) == "Notes: 60 m"
         assert "60 m" in upstream.requests[-1].body["messages"][-1]["content"]
         files = "/v1/sessions/s/artifacts"
@@ -150,11 +154,11 @@ async def test_artifacts_persist_with_the_session(store: str) -> None:
         assert (await served.http.get(f"{files}/notes.md")).status_code == 404
 
 
-async def test_session_apis(store: str) -> None:
-    """List, details, delete, as the seed spells them and in its shape; the newest first."""
-    async with two(store, ["one", "two", "three"], DEFAULTS) as (one, other, _):
+async def test_session_routes(store: str) -> None:
+    """List, details and delete in Hector's form, newest first."""
+    async with two_servers(store, ["one", "two", "three"], DEFAULTS) as (one, other, _):
         for served, user, name in ((one, "user123", "sess_def"), (other, "user123", "sess_abc"), (one, "eve", "x")):
-            await answered(served, "hi", model="assistant", user=user, session_id=name)
+            await run_turn(served, "hi", model="assistant", user=user, session_id=name)
         for served in (one, other):
             listed = (await served.http.get("/sessions?user_id=user123")).json()
             assert list(listed) == ["sessions"]
@@ -175,14 +179,14 @@ async def test_session_apis(store: str) -> None:
         assert [found["id"] for found in listed["sessions"]] == ["sess_def"]
 
 
-async def test_a_session_is_created_with_its_first_message(store: str) -> None:
-    """A unique id, the state's defaults, and the events from the first one on."""
+async def test_session_is_created_with_its_first_message(store: str) -> None:
+    """It has a unique id, the default state, and all events."""
     async with gateway(["hello", "hello", "ok"], DEFAULTS, store=store) as (served, _):
-        first = (await answered(served, "hi", session_id=None, model="assistant"))["session_id"]
-        second = (await answered(served, "hi", session_id=None, model="assistant", user="ada"))["session_id"]
+        first = (await run_turn(served, "hi", session_id=None, model="assistant"))["session_id"]
+        second = (await run_turn(served, "hi", session_id=None, model="assistant", user="ada"))["session_id"]
         assert first != second
         await changed(served, f"/v1/sessions/{first}/state", {"topic": "kelp"})
-        await answered(served, "go on", session_id=first, model="assistant")
+        await run_turn(served, "go on", session_id=first, model="assistant")
         assert await served.log(first) == [
             ("user", "hi"),
             ("assistant", "hello"),
@@ -194,15 +198,15 @@ async def test_a_session_is_created_with_its_first_message(store: str) -> None:
             assert state == {"topic": topic, "user:language": "en"}
 
 
-async def test_sessions_are_cleaned_up(store: str) -> None:
-    """By hand, by themselves when their time is over, and all of a user's with what they share."""
+async def test_sessions_can_be_deleted_and_expire(store: str) -> None:
+    """By request, by ttl, and all of a user's sessions with their shared state."""
     config = DEFAULTS + "short_term: {session_ttl: 1h}\n"
     clock = TickingClock()
     async with gateway(["ok"] * 3, config, store=store, clock=clock) as (served, _):
         for name, user in (("old", "ada"), ("new", "ada"), ("his", "bob")):
             if name != "old":
                 clock.now += 3_600_000
-            await answered(served, "hi", model="assistant", user=user, session_id=name)
+            await run_turn(served, "hi", model="assistant", user=user, session_id=name)
         statuses = {}
         for name, user in (("old", "ada"), ("new", "ada"), ("his", "bob")):
             statuses[name] = (await served.http.get(f"/v1/sessions/{name}?user_id={user}")).json()["status"]
@@ -213,9 +217,12 @@ async def test_sessions_are_cleaned_up(store: str) -> None:
         assert (await served.http.get("/v1/users/bob/state")).json() == {"user:language": "en"}
 
 
-async def test_sessions_of_one_user_at_once_lose_nothing(store: str) -> None:
-    """Twenty, at two servers, each with a hundred `user:` keys of its own in five writes, and one counter: 2,000 keys, and the exact count."""
-    async with two(store, [], DEFAULTS) as (one, other, _):
+async def test_concurrent_sessions_of_one_user_lose_no_state(store: str) -> None:
+    """Twenty sessions on two servers, each with a hundred `user:` keys in five writes and one counter:
+
+    2,000 keys and the exact count.
+    """
+    async with two_servers(store, [], DEFAULTS) as (one, other, _):
 
         async def write(session: int) -> None:
             served = (one, other)[session % 2]

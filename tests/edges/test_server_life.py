@@ -1,4 +1,4 @@
-"""What the server tells of itself, whom it talks to, and how it ends."""
+"""The server's startup, allowed hosts and origins, logs, metrics and shutdown."""
 
 from __future__ import annotations
 
@@ -34,12 +34,11 @@ from tests.waiting import until
 SECRET = "the-secret-of-the-user"
 
 
-# -- whom it talks to --------------------------------------------------------
+# -- hosts and origins -------------------------------------------------------
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1", "127.1.2.3:9", "[::1]", "[::1]:8377"])
-async def test_hosts_of_this_machine(host: str) -> None:
-    """Every name of the loopback interface is answered."""
+async def test_loopback_hosts_are_allowed(host: str) -> None:
     async with gateway([]) as (served, _):
         assert (await served.http.get("/healthz", headers={"Host": host})).status_code == 200
 
@@ -48,8 +47,8 @@ async def test_hosts_of_this_machine(host: str) -> None:
     "host",
     ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "evil.example:8377", "10.0.0.1", "", "a b"],
 )
-async def test_hosts_of_others_are_refused(host: str) -> None:
-    """A name that somebody made point here (DNS rebinding) reads and writes nothing, on any route."""
+async def test_other_hosts_are_refused(host: str) -> None:
+    """A name that resolves to this machine (DNS rebinding) cannot read or write on any route."""
     async with gateway([]) as (served, upstream):
         body = {"messages": [{"role": "user", "content": "hi"}], "session_id": "s"}
         for method, url in (("GET", "/v1/sessions"), ("POST", "/v1/chat/completions"), ("GET", "/"), ("GET", "/x")):
@@ -60,8 +59,8 @@ async def test_hosts_of_others_are_refused(host: str) -> None:
 
 
 @pytest.mark.parametrize("origin", ["https://evil.example", "http://localhost.evil.example", "null", "file://", "x"])
-async def test_pages_of_others_are_refused(origin: str) -> None:
-    """A foreign page cannot make a browser write here, from a sandboxed frame neither."""
+async def test_pages_of_other_origins_are_refused(origin: str) -> None:
+    """Not from a sandboxed frame either."""
     async with gateway([]) as (served, _):
         response = await served.http.post("/v1/sessions", content=b"{}", headers={"Origin": origin})
         assert response.status_code == 403
@@ -69,14 +68,13 @@ async def test_pages_of_others_are_refused(origin: str) -> None:
         assert (await served.http.get("/v1/sessions")).json()["data"] == []
 
 
-async def test_pages_of_this_machine_are_answered() -> None:
-    """A page from loopback may call."""
+async def test_pages_of_loopback_origins_are_answered() -> None:
     async with gateway([]) as (served, _):
         for origin in ("http://localhost:3000", "http://127.0.0.1:8377", "https://[::1]"):
             assert (await served.http.post("/v1/sessions", json={}, headers={"Origin": origin})).status_code == 201
 
 
-# -- what it says first ------------------------------------------------------
+# -- banner ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -93,16 +91,18 @@ async def test_pages_of_this_machine_are_answered() -> None:
         ("llms: {default: {base_url: 'http://x/v1', model: m}}", {}, "model   m at http://x/v1\n"),
     ],
 )
-async def test_it_says_which_model_answers_and_why(tmp_path: Path, text: str, flags: dict[str, Any], told: str) -> None:
-    """Variables are named only where they would change it."""
+async def test_banner_says_which_model_answers_and_why(
+    tmp_path: Path, text: str, flags: dict[str, Any], told: str
+) -> None:
+    """It names environment variables only if they would change the model."""
     (tmp_path / "holdfast.yaml").write_text(text)
     settings = load_settings({"config": str(tmp_path / "holdfast.yaml"), **flags}, env={})
     async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
         assert told in make_banner(settings, hf, 1, requires_key=False)
 
 
-async def test_where_there_are_agents_it_says_so_and_tries_one(tmp_path: Path) -> None:
-    """Who asks without a name asks none of them, and nothing is recalled."""
+async def test_banner_lists_agents_and_an_example(tmp_path: Path) -> None:
+    """A request without an agent uses none of them, and recalls nothing."""
     (tmp_path / "holdfast.yaml").write_text('agents: {"ada\'s": {}, desk: {memory: {enabled: true}}}')
     settings = load_settings({"config": str(tmp_path / "holdfast.yaml")}, env={})
     async with Holdfast("sqlite://:memory:", roster=build_roster(settings.config)) as hf:
@@ -115,8 +115,8 @@ async def test_where_there_are_agents_it_says_so_and_tries_one(tmp_path: Path) -
 # -- request ids and logs ----------------------------------------------------
 
 
-async def test_a_request_id_is_echoed() -> None:
-    """A harmless one of the client's comes back, on errors too; any other is replaced."""
+async def test_request_id_is_echoed() -> None:
+    """A valid one of the client is returned, on errors too; any other is replaced."""
     async with gateway(["ok"]) as (served, _):
         for url in ("/healthz", "/v1/nothing", "/v1/sessions/t"):
             response = await served.http.get(url, headers={"X-Request-Id": "my-id.1:2_3"})
@@ -129,8 +129,8 @@ async def test_a_request_id_is_echoed() -> None:
             assert re.fullmatch(r"req_[0-9a-f]{32}", response.headers["x-request-id"])
 
 
-async def test_a_log_line_names_request_and_session(caplog: pytest.LogCaptureFixture) -> None:
-    """One JSON object a request, with its id and session; no message, no reply, no key is in any of them."""
+async def test_log_line_has_request_and_session(caplog: pytest.LogCaptureFixture) -> None:
+    """One JSON object per request with its id and session; no message, reply or key appears."""
     caplog.set_level(logging.DEBUG, "holdfast")
     caplog.handler.setFormatter(JsonLines())
     reply = Reply(text=f"reply {SECRET}", usage={"prompt_tokens": 1, "completion_tokens": 1})
@@ -152,10 +152,10 @@ async def test_a_log_line_names_request_and_session(caplog: pytest.LogCaptureFix
         assert secret not in caplog.text
 
 
-async def test_what_nobody_expected_is_logged_and_not_told(
+async def test_unexpected_error_is_logged_but_not_returned(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bug is a 500 in the usual shape, without its words; the log has them, with the request's id."""
+    """A 500 in the usual shape without details; the log has them, with the request's id."""
     caplog.handler.setFormatter(JsonLines())
 
     async def broken(*_: Any, **__: Any) -> None:
@@ -173,8 +173,8 @@ async def test_what_nobody_expected_is_logged_and_not_told(
 # -- health, metrics, description --------------------------------------------
 
 
-async def test_ready_only_with_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`/healthz` is about the process, `/readyz` about the store."""
+async def test_readiness_needs_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`/healthz` reports the process, `/readyz` the store."""
     async with gateway([]) as (served, _):
         assert (await served.http.get("/readyz")).json()["status"] == "ready"
 
@@ -187,8 +187,8 @@ async def test_ready_only_with_a_store(monkeypatch: pytest.MonkeyPatch) -> None:
         assert (await served.http.get("/healthz")).json()["status"] == "ok"
 
 
-async def test_metrics_count_by_route_and_not_by_id() -> None:
-    """Requests, times and what is running, under the route's pattern: ids would grow the list without end."""
+async def test_metrics_count_by_route_not_by_id() -> None:
+    """Requests, durations and running requests, under the route's pattern: ids would grow the list without end."""
     async with gateway(["ok"]) as (served, _):
         await served.chat("hi")
         for at in range(3):
@@ -204,8 +204,8 @@ async def test_metrics_count_by_route_and_not_by_id() -> None:
         assert "t0" not in text
 
 
-async def test_metrics_count_what_a_scorer_rated() -> None:
-    """Messages, batches and what was wrong with them, and tokens: a model that rates costs money."""
+async def test_metrics_count_scored_messages() -> None:
+    """Messages, batches, errors and tokens, because a scoring model costs money."""
 
     def answer(body: dict[str, Any]) -> str:
         asked = re.search(r"(\d+) messages: a JSON list", str(body["messages"][-1]["content"]))
@@ -223,8 +223,8 @@ async def test_metrics_count_what_a_scorer_rated() -> None:
         assert 'holdfast_rating_tokens_total{kind="prompt"} 10.0' in text
 
 
-async def test_the_description_is_the_app() -> None:
-    """Every route of the live app is in `/openapi.json`, with its methods, and nothing else; references lead somewhere."""
+async def test_description_matches_the_app() -> None:
+    """`/openapi.json` has exactly the routes and methods of the live app; all references resolve."""
     async with gateway([]) as (served, _):
         document = (await served.http.get("/openapi.json")).json()
         assert document["openapi"].startswith("3.1")
@@ -250,8 +250,7 @@ def app_routes(served: Any) -> list[Any]:
     return make_app(served.hf, close=False).routes
 
 
-async def test_the_front_page_says_where_to_go() -> None:
-    """Each place it names is there."""
+async def test_front_page_links_exist() -> None:
     async with gateway([]) as (served, _):
         page = (await served.http.get("/")).json()
         for method, url in (value.split(" ") for value in page.values() if " " in value):
@@ -261,8 +260,8 @@ async def test_the_front_page_says_where_to_go() -> None:
 # -- the process -------------------------------------------------------------
 
 
-def test_no_other_address_without_keys(tmp_path: Path) -> None:
-    """A bind that others could reach is refused before anything is opened."""
+def test_non_loopback_address_requires_keys(tmp_path: Path) -> None:
+    """The bind is refused before anything is opened."""
     env = {"HOLDFAST_HOST": "0.0.0.0", "HOLDFAST_STORE": f"sqlite:///{tmp_path}/s.db"}
     done = subprocess.run([sys.executable, *PROGRAM], env=env, capture_output=True, text=True, check=False)
     assert done.returncode != 0
@@ -271,8 +270,8 @@ def test_no_other_address_without_keys(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_ends_it_and_nothing_is_lost(tmp_path: Path, sent: signal.Signals) -> None:
-    """What arrived of a reply that is under way is stored, marked, and the exit is clean."""
+async def test_signal_ends_the_server_without_losing_data(tmp_path: Path, sent: signal.Signals) -> None:
+    """A partial reply is stored and marked, and the exit is clean."""
     gate = Gate()
     store = f"sqlite:///{tmp_path}/s.db"
     config = tmp_path / "holdfast.yaml"
@@ -304,10 +303,8 @@ async def test_a_signal_ends_it_and_nothing_is_lost(tmp_path: Path, sent: signal
 
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-async def test_a_second_signal_does_not_wait_for_the_grace(
-    tmp_path: Path, sent: signal.Signals, *, stream: bool
-) -> None:
-    """It says what it waits for, ends when it is told again, and tells whoever waits."""
+async def test_second_signal_skips_the_grace_period(tmp_path: Path, sent: signal.Signals, *, stream: bool) -> None:
+    """The server says what it waits for, ends on the second signal, and informs waiting clients."""
     config = tmp_path / "holdfast.yaml"
     async with ScriptedUpstream([Reply(text="one two three", hold=Gate(), hold_after=0)]) as upstream:
         config.write_text(config_text(upstream.url, "gateway: {shutdown_grace: 1d}"))
@@ -324,8 +321,8 @@ async def test_a_second_signal_does_not_wait_for_the_grace(
     assert (response.status_code, response.json()["error"]["code"]) == (503, "server_ending")
 
 
-async def test_told_to_end_before_it_serves_it_leaves_nothing_behind(tmp_path: Path) -> None:
-    """A tool server that never answers is being waited for, and would not end by itself."""
+async def test_shutdown_during_startup_leaves_no_process_behind(tmp_path: Path) -> None:
+    """The tool server that startup waits for never answers and would not end by itself."""
     config, place = tmp_path / "holdfast.yaml", tmp_path / "pid"
     script = f"import os, time; open({str(place)!r}, 'w').write(f'{{os.getpid()}}.'); time.sleep(600)"
     config.write_text(json.dumps({"mcp_servers": {"mute": {"command": sys.executable, "args": ["-c", script]}}}))
@@ -351,15 +348,15 @@ main()
 """
 
 
-def test_the_collector_is_told_what_stays(tmp_path: Path) -> None:
-    """`serve` takes what is loaded out of the collector's rounds, and nothing else does: the process is its own."""
+def test_serve_freezes_loaded_objects_for_the_garbage_collector(tmp_path: Path) -> None:
+    """Only `serve` does this, since it owns its process."""
     with Process(f"sqlite:///{tmp_path}/s.db", program=("-c", WATCHED, "serve")) as server:
         assert server.stop(signal.SIGTERM) == 0
     loaded, served = (json.loads(line) for line in server.log if line.startswith(('{"loaded"', '{"served"')))
     asked = [sys.executable, "-c", "import gc, json; print(json.dumps(gc.get_threshold()))"]
     usual = json.loads(
         subprocess.run(asked, capture_output=True, check=True).stdout
-    )  # not this process's: see conftest.py
+    )  # not this process: see conftest.py
     assert tuple(loaded["loaded"]) == (0, *usual)
     frozen, *thresholds = served["served"]
     assert frozen > 10_000

@@ -1,4 +1,4 @@
-"""What a request may bring: every limit has a number, is told by it, and what passes it has written nothing."""
+"""Request limits: each has a number that the error names, and a refused request writes nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HASTY = msgspec.structs.replace(SMALL, body_timeout=0.2)
 
 
 def calls(count: int) -> dict[str, Any]:
-    """An assistant message with so many tool calls."""
+    """Return an assistant message with `count` tool calls."""
     one = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
     return {"role": "assistant", "content": None, "tool_calls": [{"id": f"c{at}", **one} for at in range(count)]}
 
@@ -49,8 +49,8 @@ OVER: dict[str, tuple[list[dict[str, Any]], str, str]] = {
 
 
 @pytest.mark.parametrize("name", OVER)
-async def test_more_than_is_taken(name: str) -> None:
-    """413 with the place and the number on every route that takes messages; at the limit it is taken."""
+async def test_messages_over_the_limits_are_refused(name: str) -> None:
+    """413 with the place and the number on every route that takes messages; a request at the limit is accepted."""
     messages, param, number = OVER[name]
     async with gateway(["ok"], limits=SMALL) as (served, upstream):
         await create_session_s(served)
@@ -69,8 +69,8 @@ async def test_more_than_is_taken(name: str) -> None:
             assert (await served.http.put("/v1/sessions/t", json={"messages": good})).status_code == 200
 
 
-async def test_more_tools_than_are_taken() -> None:
-    """In a chat, and for a working set."""
+async def test_too_many_tools_are_refused() -> None:
+    """In a chat and for a working set."""
     async with gateway([], limits=SMALL) as (served, _):
         await create_session_s(served)
         tools = [{"type": "function", "function": {"name": "f"}}] * 4
@@ -79,8 +79,8 @@ async def test_more_tools_than_are_taken() -> None:
             assert assert_error(await served.http.post(url, json=body), 413)["param"] == "tools"
 
 
-async def test_fields_of_a_session_have_limits() -> None:
-    """State, metadata and system messages, at once and bit by bit; and what was there stays."""
+async def test_session_fields_have_limits() -> None:
+    """State, metadata and system messages, at once and step by step; existing values stay."""
     async with gateway([]) as (served, _):
         await create_session_s(served)
         long = "x" * (limits.STATE_BYTES + 1)
@@ -102,8 +102,8 @@ async def test_fields_of_a_session_have_limits() -> None:
         assert (await served.http.patch("/v1/sessions/s", json={"state": {"a0": None, "b": 1}})).status_code == 200
 
 
-async def test_state_that_is_shared_has_the_same_limits() -> None:
-    """A key, a value, a scope in bytes and in keys, by each of its routes; what was there stays."""
+async def test_shared_state_has_the_same_limits() -> None:
+    """Keys, values, and the bytes and keys of a scope, on each route; existing values stay."""
     async with gateway([]) as (served, _):
         await create_session_s(served)
         known: dict[str, str] = {}
@@ -130,7 +130,7 @@ async def test_state_that_is_shared_has_the_same_limits() -> None:
             assert fits.items() <= left.items()
 
 
-# -- bodies that say what they are -------------------------------------------
+# -- content types -----------------------------------------------------------
 
 KINDS = [
     ({"Content-Type": "application/json"}, 200),
@@ -152,8 +152,8 @@ KINDS = [
 
 
 @pytest.mark.parametrize(("headers", "status"), KINDS, ids=lambda value: str(value)[:50])
-async def test_kinds_of_bodies(headers: dict[str, str], status: int) -> None:
-    """JSON, or nothing said; all else is refused before it is read, with what is right."""
+async def test_only_json_bodies_are_accepted(headers: dict[str, str], status: int) -> None:
+    """JSON or no content type; others are refused before reading, with the accepted one."""
     async with gateway([]) as (served, _):
         body = json.dumps({"messages": [HI]}).encode()
         response = await served.http.put("/v1/sessions/s", content=body, headers=headers)
@@ -163,8 +163,8 @@ async def test_kinds_of_bodies(headers: dict[str, str], status: int) -> None:
             assert (await served.http.get("/v1/sessions")).json()["data"] == []
 
 
-async def test_a_compressed_body_is_refused_everywhere() -> None:
-    """It is not taken for broken JSON."""
+async def test_compressed_body_is_refused_everywhere() -> None:
+    """Not as invalid JSON."""
     body = gzip.compress(json.dumps({"messages": [HI]}).encode())
     async with gateway([]) as (served, _):
         for method, url in BODIES:
@@ -177,8 +177,8 @@ async def test_a_compressed_body_is_refused_everywhere() -> None:
 # -- long values ----------------------------------------------------------------
 
 
-async def test_a_megabyte_of_base64() -> None:
-    """It is kept as it is, and the message around it."""
+async def test_megabyte_of_base64_is_kept() -> None:
+    """Unchanged, with the message around it."""
     url = "data:image/png;base64," + "QUJD" * 350_000
     content = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": url}}]
     async with gateway(["nice"]) as (served, upstream):
@@ -188,8 +188,7 @@ async def test_a_megabyte_of_base64() -> None:
         assert stored[0]["content"] == content
 
 
-async def test_what_an_error_quotes_does_not_make_it_long() -> None:
-    """A megabyte of nonsense is answered by a few lines."""
+async def test_error_quotes_are_short() -> None:
     long = "x" * 1_000_000
     async with gateway([]) as (served, _):
         await create_session_s(served)
@@ -205,23 +204,23 @@ async def test_what_an_error_quotes_does_not_make_it_long() -> None:
             assert len(response.content) < 10_000
 
 
-# -- time, and the head ------------------------------------------------------
+# -- timeouts and request heads ----------------------------------------------
 
 
-async def test_a_body_that_does_not_come() -> None:
-    """408, declared or in pieces, and the connection ends; the server goes on."""
+async def test_incomplete_body_times_out() -> None:
+    """408, declared or chunked, and the connection ends; the server continues."""
     async with gateway([], limits=HASTY) as (served, _):
         head = f"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n".encode()
         for rest in (b'Content-Length: 50\r\n\r\n{"id"', b'Transfer-Encoding: chunked\r\n\r\n5\r\n{"id"\r\n'):
-            answer = await until_closed(served, head + rest)
+            answer = await read_until_closed(served, head + rest)
             assert answer.startswith(b"HTTP/1.1 408")
             assert b'"code":"request_timeout"' in answer
             assert b"connection: close" in answer
         assert (await served.http.get("/v1/sessions")).json()["data"] == []
 
 
-async def until_closed(served: Served, request: bytes) -> bytes:
-    """What is answered to a request whose sender waits."""
+async def read_until_closed(served: Served, request: bytes) -> bytes:
+    """Send a request and wait; return the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
     writer.write(request)
     answer = await reader.read()
@@ -229,20 +228,20 @@ async def until_closed(served: Served, request: bytes) -> bytes:
     return answer
 
 
-async def test_large_bodies_that_do_not_end() -> None:
-    """However many there are, each is told, and whoever comes later is served."""
+async def test_many_incomplete_large_bodies_time_out() -> None:
+    """All of them get an answer, and later requests are served."""
     async with gateway([], limits=HASTY) as (served, _):
         head = f"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nTransfer-Encoding: chunked\r\n\r\n"
         begun = head.encode() + b"186A0\r\n" + b" " * 100_000 + b"\r\n"
-        answers = await asyncio.gather(*(until_closed(served, begun) for _ in range(limits.BODIES * 3)))
+        answers = await asyncio.gather(*(read_until_closed(served, begun) for _ in range(limits.BODIES * 3)))
         assert {answer[9:12] for answer in answers} <= {b"408", b"503"}
         big = {"metadata": {"k": "x" * 100_000}}
         done = await asyncio.gather(*(served.http.post("/v1/sessions", json=big) for _ in range(limits.BODIES * 3)))
         assert [response.status_code for response in done] == [201] * len(done)
 
 
-async def cut_off(served: Served, request: bytes) -> str | None:
-    """The code of the error that a request is refused by; None where the connection was closed before it was all sent."""
+async def read_refusal_code(served: Served, request: bytes) -> str | None:
+    """Return the error code of a refused request; None if the connection was closed before it was all sent."""
     try:
         answer = await send_raw(served, request)
     except ConnectionError:
@@ -251,8 +250,8 @@ async def cut_off(served: Served, request: bytes) -> str | None:
     return str(json.loads(answer.partition(b"\r\n\r\n")[2])["error"]["code"])
 
 
-async def test_a_head_that_does_not_end() -> None:
-    """431 for a long line, long headers, many headers or a trailer; none of them is kept."""
+async def test_endless_head_is_refused() -> None:
+    """431 for a long line, long headers, many headers or a trailer; none is kept."""
     async with gateway([]) as (served, _):
         host = f"Host: 127.0.0.1:{served.port}\r\n".encode()
         long = b"x" * (limits.HEAD_BYTES * 10)
@@ -265,22 +264,23 @@ async def test_a_head_that_does_not_end() -> None:
             get + b"X-Many: some words\r\n" * 5000,
             get + b"X-Many: some words\r\n" * 5000 + b"\r\n",
         ):
-            refused = await cut_off(served, request)
+            refused = await read_refusal_code(served, request)
             assert refused in ("head_too_large", None)
         assert (
-            await cut_off(served, get + b"X-Long: " + b"x" * (limits.HEAD_BYTES + 1) + b"\r\n\r\n") == "head_too_large"
+            await read_refusal_code(served, get + b"X-Long: " + b"x" * (limits.HEAD_BYTES + 1) + b"\r\n\r\n")
+            == "head_too_large"
         )
-        assert await cut_off(served, chunked + b"X-Trailer: " + long) in ("head_too_large", None)
+        assert await read_refusal_code(served, chunked + b"X-Trailer: " + long) in ("head_too_large", None)
         assert (await served.http.get("/healthz")).status_code == 200
 
 
-async def test_a_head_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
-    """408, or a closed connection where nothing was said at all."""
+async def test_incomplete_head_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """408, or a closed connection if nothing was sent."""
     async with gateway([]) as (served, _):
         with monkeypatch.context() as patch:
             patch.setattr("holdfast.server.protocol.HEAD_SECONDS", 0.05)
-            assert await until_closed(served, b"") == b""
-            answer = await until_closed(
+            assert await read_until_closed(served, b"") == b""
+            answer = await read_until_closed(
                 served, f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\nX-A: b".encode()
             )
         assert answer.startswith(b"HTTP/1.1 408")
@@ -296,15 +296,14 @@ async def test_a_head_that_does_not_come(monkeypatch: pytest.MonkeyPatch) -> Non
         ("/v1/sessions?" + "&".join(f"p{at}=1" for at in range(limits.PARAMETERS + 1)), []),
     ],
 )
-async def test_a_query_that_two_could_read_differently(url: str, headers: list[tuple[str, str]]) -> None:
-    """Given twice, no UTF-8, or too many parameters: 400."""
+async def test_ambiguous_query_is_refused(url: str, headers: list[tuple[str, str]]) -> None:
+    """Duplicate, invalid UTF-8, or too many parameters: 400."""
     async with gateway([]) as (served, _):
         assert_error(await served.http.get(url, headers=headers), 400)
 
 
 @pytest.mark.parametrize("name", ["Idempotency-Key", "X-Session-Id", "If-Match"])
-async def test_a_header_that_is_sent_twice(name: str) -> None:
-    """400, not the first or the last of them."""
+async def test_duplicate_header_is_refused(name: str) -> None:
     async with gateway([]) as (served, _):
         await create_session_s(served)
         url = "/v1/chat/completions" if name == "X-Session-Id" else "/v1/sessions/s/messages"
@@ -323,19 +322,19 @@ GROWTH = 700 * MIB
 """Far below 50 times 100 MB, far above what 4 bodies of the largest size take."""
 
 
-async def hundred_megabytes(sent: list[int]) -> AsyncIterator[bytes]:
-    """A body in pieces."""
+async def yield_hundred_megabytes(sent: list[int]) -> AsyncIterator[bytes]:
+    """Yield a body in pieces."""
     piece = b" " * 65_536
     for _ in range(100 * MIB // len(piece)):
         sent.append(len(piece))
         yield piece
 
 
-async def too_much(http: httpx2.AsyncClient, *, declared: bool, sent: list[int]) -> int:
-    """The status of a request with 100 MB; 0 when the server has cut it off."""
+async def send_hundred_megabytes(http: httpx2.AsyncClient, *, declared: bool, sent: list[int]) -> int:
+    """Return the status of a request with 100 MB; 0 if the server closed the connection."""
     headers = {"Content-Length": str(100 * MIB)} if declared else {}
     try:
-        response = await http.post("/v1/sessions", content=hundred_megabytes(sent), headers=headers)
+        response = await http.post("/v1/sessions", content=yield_hundred_megabytes(sent), headers=headers)
     except httpx2.TransportError:
         return 0
     return int(response.status_code)
@@ -343,9 +342,8 @@ async def too_much(http: httpx2.AsyncClient, *, declared: bool, sent: list[int])
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak memory of a process is told on Linux only")
 async def test_memory_stays_flat(tmp_path: Path) -> None:
-    """Fifty requests of 100 MB at once, declared and not: all are refused before their end, and the server hardly grows.
-
-    This client reads no answer before it has sent all, so it may see no more than a connection that was closed.
+    """Fifty concurrent requests of 100 MB, declared and not, are refused before their end, and the server hardly
+    grows. This client reads no answer before it has sent everything, so it may only see a closed connection.
     """
     with Process(f"sqlite:///{tmp_path}/s.db") as server:
         pid = server.process.pid
@@ -353,7 +351,7 @@ async def test_memory_stays_flat(tmp_path: Path) -> None:
         async with httpx2.AsyncClient(base_url=server.url, trust_env=False, timeout=120, limits=limit) as http:
             assert (await http.post("/v1/sessions", json={})).status_code == 201
             before, sent = read_peak_memory(pid), list[int]()
-            wanted = [too_much(http, declared=at % 2 == 0, sent=sent) for at in range(REQUESTS)]
+            wanted = [send_hundred_megabytes(http, declared=at % 2 == 0, sent=sent) for at in range(REQUESTS)]
             statuses = await asyncio.gather(*wanted)
             assert set(statuses) <= {413, 503, 0}
             assert sum(sent) < REQUESTS * 100 * MIB * 0.7
@@ -366,20 +364,19 @@ async def test_memory_stays_flat(tmp_path: Path) -> None:
 PAGE = (Path(__file__).parents[2] / "docs" / "limits.md").read_text(encoding="utf-8")
 
 
-def test_the_page_has_every_limit_and_its_number() -> None:
-    """The table in docs/limits.md is the one in the code."""
+def test_documented_limits_match_the_code() -> None:
     rows = re.findall(r"^\| [^|]+ \| ([^|]+) \| `([\w.]+)` \|", PAGE, re.MULTILINE)
     told = {name: number.strip() for number, name in rows}
     for name, value in msgspec.structs.asdict(Limits()).items():
         key = "gateway.body_timeout" if name == "body_timeout" else f"gateway.max_{name}"
-        assert told.pop(key) == written(name, value)
+        assert told.pop(key) == format_limit(name, value)
     for name in (name for name in vars(limits) if name.isupper() and name != "MIB"):
-        assert told.pop(name) == written(name, getattr(limits, name)), name
+        assert told.pop(name) == format_limit(name, getattr(limits, name)), name
     assert told == {}
 
 
-def written(name: str, value: float) -> str:
-    """A number as the page has it."""
+def format_limit(name: str, value: float) -> str:
+    """Return a number as documented."""
     if name == "body_timeout" or "_SECONDS" in name:
         return f"{value:g} s"
     if name in ("body", "media", "message", "speech") or name.endswith("_BYTES"):
@@ -390,8 +387,7 @@ def written(name: str, value: float) -> str:
     return f"{int(value):,}"
 
 
-def test_limits_are_what_the_configuration_says() -> None:
-    """Each key reaches its limit."""
+def test_configured_limits_are_used() -> None:
     assert Gateway().limits == Limits()
     text = "gateway: {max_body: 1MiB, max_message: 2KiB, max_messages: 3, max_parts: 4, max_tool_calls: 5, max_tools: 6, body_timeout: 7s}"
     said = Limits(body=MIB, message=2048, messages=3, parts=4, tool_calls=5, tools=6, body_timeout=7)

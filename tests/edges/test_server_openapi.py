@@ -1,4 +1,4 @@
-"""`/openapi.json` is true: every answer of the live app is as described, and every answer described is given."""
+"""Every answer of the live app matches `/openapi.json`, and every described answer occurs."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tests.edges.server import gateway
 
 
 def answers(body: dict[str, Any]) -> Any:
-    """A model that answers, and fails when it is told to."""
+    """A model that answers, or fails on request."""
     text = str(body["messages"][-1]["content"])
     return Reply(status=int(text[5:]), error="no") if text.startswith("fail ") else "an answer"
 
 
-async def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Walks all routes; each answer fits, each field is described, and each status that is described was seen."""
+async def test_answers_match_the_description(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Calls all routes; each answer matches, each field is described, and each described status occurs."""
     agents = "agents: {support: {instruction: Be kind.}}"
     guard = "secret_guard: {on_secret: block, patterns: [{label: canary, regex: 'canary-[0-9]+'}]}"
     limits = Limits(body=2800, body_timeout=30)
@@ -63,10 +63,10 @@ async def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch, tmp_path
         for status in operation["responses"]
         if status.isdigit()
     }
-    # Told by other tests: bodies that come too slowly, an append that others beat four times, and what no route provokes.
+    # Covered by other tests: slow bodies, an append that loses four races, and statuses that no route provokes here.
     elsewhere = {(method, path, status) for method, path, status in described if status in (408, 500)}
     elsewhere |= {(*CHAT, 412), (*ANTHROPIC, 412)}
-    # Who may what is test_access_matrix.py's.
+    # Authorization is covered by test_access_matrix.py.
     elsewhere |= {(method, path, status) for method, path, status in described if status in (401, 429)}
     elsewhere |= {("POST", "/v1/sessions", 404), ("PUT", ONE, 404), ("DELETE", "/v1/users/{user_id}", 404)}
     elsewhere |= {(method, USER_STATE, 404) for method in ("GET", "PATCH", "POST", "DELETE")}
@@ -77,8 +77,8 @@ async def test_the_description_is_true(monkeypatch: pytest.MonkeyPatch, tmp_path
     assert described - walk.seen - elsewhere == set()
 
 
-async def test_bodies_that_are_described_are_taken() -> None:
-    """Each body of the description names fields that its route knows: none is refused as unknown, and any other one is."""
+async def test_described_bodies_are_accepted() -> None:
+    """Each body's described fields are known to its route, and unknown fields are refused."""
     document = describe_api(ROUTES)
     async with gateway([]) as (served, _):
         await served.http.put("/v1/sessions/s", json={"messages": [HI]})
@@ -101,7 +101,7 @@ async def test_bodies_that_are_described_are_taken() -> None:
 
 
 def test_every_component_is_used() -> None:
-    """And every path of the description is one of the app."""
+    """Every described path is one of the app."""
     app = make_app(Holdfast("sqlite://:memory:"), close=False)
     document = describe_api(ROUTES)
     assert set(document["paths"]) == {route.path for route in app.routes} - {"/{path:path}"}  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The pages of the server: its description as one that asks nobody, and what stands at `/`."""
+"""The HTML pages of the server: the API description, without external resources, and the page at `/`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.edges.server import gateway
 
 
 class Page(HTMLParser):
-    """What a browser would do with a page: its tags, links and ids."""
+    """Parse a page as a browser would: tags, links and ids."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -40,8 +40,8 @@ class Page(HTMLParser):
         self.words += data
 
 
-async def test_the_page_shows_all_and_asks_nobody() -> None:
-    """Every route, parameter, status, object and field is on it; no script, no form, and nothing from another host."""
+async def test_page_shows_everything_without_external_resources() -> None:
+    """Every route, parameter, status, object and field; no scripts, forms or other hosts."""
     async with gateway([]) as (served, _):
         document = (await served.http.get("/openapi.json")).json()
         response = await served.http.get("/docs")
@@ -67,8 +67,7 @@ async def test_the_page_shows_all_and_asks_nobody() -> None:
         assert (await served.http.head("/docs")).status_code == 200
 
 
-def test_what_stands_in_a_description_is_text() -> None:
-    """Markup in any name or sentence of it is shown, not obeyed."""
+def test_description_text_is_escaped() -> None:
     from holdfast.server import docs_page as page
 
     evil = '<script>alert("x")</script>\'"&`<b>`'
@@ -110,8 +109,8 @@ def test_what_stands_in_a_description_is_text() -> None:
         ("nonsense", False),
     ],
 )
-async def test_the_front_page_is_for_who_asks(accept: str, html: bool) -> None:
-    """A page in a browser, JSON for programs; caches are told."""
+async def test_front_page_is_html_or_json_by_accept_header(accept: str, html: bool) -> None:
+    """With `Vary` for caches."""
     async with gateway([]) as (served, _):
         response = await served.http.get("/", headers={"Accept": accept})
         assert response.headers["content-type"].startswith("text/html" if html else "application/json")

@@ -1,4 +1,4 @@
-"""Unnamed and equal conversations at the gateway: each keeps its own session, and no one sees what another one has."""
+"""Session matching of unnamed and equal conversations: each keeps its own session, and no user sees another's data."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def user(text: str) -> Data:
 
 
 def reply_to(body: Data) -> str:
-    """The same words to the same question, as a cache or temperature 0 gives them."""
+    """Return the same reply to the same question, as with a cache or temperature 0."""
     return f"re: {body['messages'][-1]['content']}"
 
 
@@ -60,8 +60,8 @@ async def sessions(served: Served) -> dict[str, list[str]]:
     return {one.id: await texts(served, one.id, one.user_id, retired=True) for one in page.sessions}
 
 
-async def test_unnamed_people_with_equal_histories_keep_their_sessions() -> None:
-    """B never reads A's card number, and nothing of either is retired."""
+async def test_unnamed_users_with_equal_histories_keep_their_sessions() -> None:
+    """B never sees A's card number, and nothing is retired."""
     async with gateway(reply_to) as (served, _):
         ada, bob = Client(served), Client(served)
         for question in ("Hi", "refund policy?"):
@@ -78,8 +78,8 @@ async def test_unnamed_people_with_equal_histories_keep_their_sessions() -> None
 
 
 @pytest.mark.parametrize("fields", [{}, {"user": "ada"}], ids=["unnamed", "one user"])
-async def test_equal_conversations_at_once_get_a_session_each(fields: Data) -> None:
-    """Four clients, second turns at the same time: no session takes two of them, and none is left behind."""
+async def test_concurrent_equal_conversations_get_separate_sessions(fields: Data) -> None:
+    """Four clients send second turns at once: each session takes exactly one."""
     gate = Gate()
 
     def held(body: Data) -> Reply:
@@ -99,8 +99,8 @@ async def test_equal_conversations_at_once_get_a_session_each(fields: Data) -> N
         assert [len(log) for log in (await sessions(served)).values()] == [6, 6, 6, 6]
 
 
-async def test_an_unnamed_edit_and_regenerations_change_no_session() -> None:
-    """Each gets a session of its own, made of its own messages; the first one stays as it is."""
+async def test_unnamed_edits_and_regenerations_change_no_session() -> None:
+    """Each gets a new session of its own messages; the first one is unchanged."""
     async with gateway(lambda body: f"re {len(body['messages'])}") as (served, upstream):
         client = Client(served)
         await client.ask("Hi")
@@ -117,7 +117,7 @@ async def test_an_unnamed_edit_and_regenerations_change_no_session() -> None:
         assert all(len(log) >= 4 for log in (await sessions(served)).values())
 
 
-async def test_a_named_edit_of_an_idle_session_stays_in_place() -> None:
+async def test_named_edit_of_an_idle_session_stays_in_place() -> None:
     """Five regenerations by an identified user are one session."""
     async with gateway(lambda body: f"re {len(body['messages'])}") as (served, _):
         client = Client(served, user="ada")
@@ -129,8 +129,8 @@ async def test_a_named_edit_of_an_idle_session_stays_in_place() -> None:
         assert len(await sessions(served)) == 1
 
 
-async def with_tool_result(served: Served, session_id: str, result: str) -> list[Data]:
-    """A session with a tool result that its client was never sent; what the client was sent."""
+async def create_hidden_tool_result(served: Served, session_id: str, result: str) -> list[Data]:
+    """Create a session with a tool result that its client never received; return what the client received."""
     shown = [user("my balance?"), {"role": "assistant", "content": "I have looked it up."}]
     call = {"id": "c", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     tools = [{"role": "assistant", "content": None, "tool_calls": [call]}]
@@ -141,10 +141,10 @@ async def with_tool_result(served: Served, session_id: str, result: str) -> list
 
 
 @pytest.mark.parametrize("number", [1, 2])
-async def test_hidden_tool_results_reach_an_unnamed_user_only_if_no_one_else_can_be_meant(number: int) -> None:
+async def test_hidden_tool_results_need_an_unambiguous_match(number: int) -> None:
     async with gateway(reply_to) as (served, upstream):
         for at in range(number):
-            shown = await with_tool_result(served, f"s{at}", f"secret {at}")
+            shown = await create_hidden_tool_result(served, f"s{at}", f"secret {at}")
         client = Client(served)
         await client.ask(*shown, "and now?")
         sent = str(upstream.requests[-1].body["messages"])
@@ -159,7 +159,7 @@ async def test_hidden_tool_results_reach_an_unnamed_user_only_if_no_one_else_can
             ]
 
 
-async def test_state_of_a_session_is_not_given_to_an_unnamed_twin() -> None:
+async def test_session_state_is_not_given_to_an_unnamed_twin() -> None:
     async with gateway(reply_to) as (served, _):
         ada, bob = Client(served), Client(served)
         await ada.ask("Hi")
@@ -174,8 +174,8 @@ async def test_state_of_a_session_is_not_given_to_an_unnamed_twin() -> None:
         assert first != (await served.hf.sessions()).sessions[-1].id
 
 
-async def test_histories_that_are_cut_to_the_last_messages_are_not_mixed() -> None:
-    """Equal ends with other beginnings: nothing of the other's beginning reaches the model."""
+async def test_histories_cut_to_the_last_messages_are_not_mixed() -> None:
+    """Equal ends with different beginnings: the model sees nothing of the other beginning."""
     async with gateway(reply_to) as (served, upstream):
         clients = [Client(served), Client(served)]
         for client, secret in zip(clients, ("4111", "4222"), strict=True):
@@ -190,7 +190,7 @@ async def test_histories_that_are_cut_to_the_last_messages_are_not_mixed() -> No
             assert not ("my card is 4111" in log and "my card is 4222" in log)
 
 
-async def test_an_exact_continuation_is_found_behind_many_equal_openings() -> None:
+async def test_exact_continuation_is_found_after_many_equal_openings() -> None:
     async with gateway(reply_to) as (served, _):
         client = Client(served)
         await client.ask("Hi")
@@ -206,7 +206,7 @@ async def test_an_exact_continuation_is_found_behind_many_equal_openings() -> No
 
 
 @pytest.mark.parametrize("opening", [(), ("Hi",)], ids=["first turn", "second turn"])
-async def test_a_retry_of_an_sdk_joins_the_running_turn(opening: tuple[str, ...]) -> None:
+async def test_sdk_retry_joins_the_running_turn(opening: tuple[str, ...]) -> None:
     """One model call, one session, and the reply of the first attempt with its id."""
     gate = Gate()
 
@@ -238,8 +238,8 @@ async def test_a_retry_of_an_sdk_joins_the_running_turn(opening: tuple[str, ...]
         assert len(await sessions(served)) == 1
 
 
-async def test_an_sdk_that_timed_out_gets_the_reply_of_its_first_attempt() -> None:
-    """The model is called once although the client hung up; a client that hangs up for another reason still ends its turn."""
+async def test_sdk_retry_after_a_timeout_gets_the_first_reply() -> None:
+    """The model is called once although the client disconnected; a disconnect for another reason still ends its turn."""
     gate = Gate()
     async with gateway(lambda body: Reply(text=reply_to(body), hold=gate)) as (served, upstream):
         sdk = AsyncOpenAI(base_url=f"{served.url}/v1", api_key="none", timeout=Timeout(60, read=1), max_retries=9)
@@ -254,7 +254,7 @@ async def test_an_sdk_that_timed_out_gets_the_reply_of_its_first_attempt() -> No
         assert len(upstream.requests) == 1
 
 
-async def test_a_retry_of_one_of_two_equal_requests_repeats_the_one_that_was_given_up() -> None:
+async def test_retry_repeats_the_abandoned_one_of_two_equal_requests() -> None:
     """A's retry never joins B's turn, although A and B said the same at the same time."""
     gates = [Gate(), Gate()]
     held = iter(gates)
@@ -283,7 +283,7 @@ async def test_a_retry_of_one_of_two_equal_requests_repeats_the_one_that_was_giv
         assert len(await sessions(served)) == 2
 
 
-async def test_a_retry_after_a_failure_leaves_no_empty_session() -> None:
+async def test_retry_after_a_failure_leaves_no_empty_session() -> None:
     async with gateway([Reply(status=500), "there you are"]) as (served, upstream):
         body = {"model": "gpt-4o", "messages": [user("hello?")]}
         first = await served.http.post("/v1/chat/completions", json=body, headers={"x-stainless-retry-count": "0"})
@@ -294,7 +294,7 @@ async def test_a_retry_after_a_failure_leaves_no_empty_session() -> None:
         assert len(upstream.requests) == 2
 
 
-async def test_equal_requests_that_are_no_retries_are_two_turns() -> None:
+async def test_equal_requests_without_retry_marks_are_two_turns() -> None:
     async with gateway(reply_to) as (served, upstream):
         for _ in range(2):
             await Client(served).ask("Hi", headers={"x-stainless-retry-count": "0"})
@@ -303,8 +303,8 @@ async def test_equal_requests_that_are_no_retries_are_two_turns() -> None:
         assert len(upstream.requests) == len(await sessions(served)) == 2
 
 
-async def test_an_idempotency_key_finds_its_reply_in_a_continued_session() -> None:
-    """Also on another server, which remembers nothing of the first attempt."""
+async def test_idempotency_key_finds_its_reply_in_a_continued_session() -> None:
+    """Also on another server, which does not know the first attempt."""
     async with gateway(reply_to) as (served, upstream):
         client = Client(served)
         await client.ask("Hi")
@@ -321,8 +321,11 @@ async def test_an_idempotency_key_finds_its_reply_in_a_continued_session() -> No
 
 
 @pytest.mark.parametrize(("fields", "relation"), [({}, "forked"), ({"user": "ada"}, "edited")])
-async def test_a_request_that_waited_and_would_retire_the_reply_is_matched_again(fields: Data, relation: str) -> None:
-    """It goes on from the question of a running turn. When that has its reply, it is an edit: of a named user's session alone."""
+async def test_waiting_request_that_would_retire_the_reply_is_rematched(fields: Data, relation: str) -> None:
+    """It continues from the question of a running turn.
+
+    After that turn's reply it is an edit, allowed only in a named user's session.
+    """
     gate = Gate()
 
     def held(body: Data) -> Reply:
@@ -349,8 +352,8 @@ async def test_a_request_that_waited_and_would_retire_the_reply_is_matched_again
         assert logs[first][:4] == [one["content"] for one in client.history]
 
 
-async def test_a_fork_goes_on_when_its_parent_is_deleted() -> None:
-    """A user's second device edits while the first one waits; its conversation is its own."""
+async def test_fork_continues_after_its_parent_is_deleted() -> None:
+    """A user's second device edits while the first one waits; its conversation is independent."""
     gate = Gate()
 
     def held(body: Data) -> Reply:

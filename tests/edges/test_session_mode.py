@@ -1,4 +1,4 @@
-"""`session_mode`: who may say how messages relate to the log, and what `auto` remembers of a client."""
+"""`session_mode`: its sources, and what `auto` remembers about a client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Messages = list[dict[str, Any]]
 
 
 def answer(body: dict[str, Any]) -> str:
-    """What the model says: it depends on what it is asked alone."""
+    """Return a reply that depends only on the last message."""
     return f"re: {body['messages'][-1]['content']}"
 
 
@@ -34,7 +34,7 @@ def reply(text: str) -> dict[str, Any]:
 
 
 async def send(served: Served, messages: Messages, session: str = "s", **headers: str) -> Any:
-    """The answer to messages for a session, from the client `app/1` unless `user_agent` names another."""
+    """Send messages for a session from the client `app/1`, unless `user_agent` names another; return the answer."""
     named = {"user-agent": "app/1", **{name.replace("_", "-"): value for name, value in headers.items()}}
     body = {"messages": messages, "session_id": session}
     response = await served.http.post("/v1/chat/completions", json=body, headers=named)
@@ -48,7 +48,7 @@ async def log(served: Served, session: str = "s") -> list[Any]:
 
 @asynccontextmanager
 async def known_client() -> AsyncIterator[Served]:
-    """A session of two turns, whose client has sent the whole conversation in the second one."""
+    """Create a session of two turns whose client sent the whole conversation in the second one."""
     async with gateway(answer) as (served, _):
         await send(served, [user("one")])
         told = await send(served, [user("one"), reply("one"), user("two")])
@@ -56,7 +56,7 @@ async def known_client() -> AsyncIterator[Served]:
         yield served
 
 
-async def test_a_client_of_transcripts_can_edit_its_first_message() -> None:
+async def test_transcript_client_can_edit_its_first_message() -> None:
     async with known_client() as served:
         told = await send(served, [user("another one")])
         assert await log(served) == ["another one", "re: another one"]
@@ -66,14 +66,14 @@ async def test_a_client_of_transcripts_can_edit_its_first_message() -> None:
         assert (told["session"]["reconciled"], told["session"].get("warnings")) == ("continued", None)
 
 
-async def test_a_client_of_transcripts_can_make_its_first_reply_anew() -> None:
+async def test_transcript_client_can_regenerate_its_first_reply() -> None:
     async with known_client() as served:
         told = await send(served, [user("one")])
         assert told["session"]["reconciled"] == "regenerated"
         assert await log(served) == ["one", "re: one"]
 
 
-async def test_two_messages_of_the_user_are_not_doubled() -> None:
+async def test_two_user_messages_are_not_duplicated() -> None:
     async with known_client() as served:
         told = await send(served, [user("one"), user("more")])
         assert await log(served) == ["one", "more", "re: more"]
@@ -81,14 +81,14 @@ async def test_two_messages_of_the_user_are_not_doubled() -> None:
 
 
 async def test_another_program_still_appends() -> None:
-    """What is remembered is of one client program: by its User-Agent and its key."""
+    """The memory belongs to one client program: by its User-Agent and its key."""
     async with known_client() as served:
         told = await send(served, [user("three")], user_agent="other/1")
         assert (told["session"]["reconciled"], told["session"].get("warnings")) == ("delta", None)
         assert len(await log(served)) == 6
 
 
-async def test_a_single_message_is_new_until_a_transcript_was_seen() -> None:
+async def test_single_message_is_new_until_a_transcript_was_seen() -> None:
     async with gateway(answer) as (served, _):
         for text in ("one", "two"):
             await send(served, [user(text)])
@@ -96,8 +96,8 @@ async def test_a_single_message_is_new_until_a_transcript_was_seen() -> None:
         assert TRANSCRIPT_CLIENTS not in (await served.hf.store.get(SessionRef("default", "s"))).metadata
 
 
-async def test_a_shortened_history_is_not_remembered() -> None:
-    """A client that sends the last few messages cannot mean all of them."""
+async def test_shortened_history_is_not_remembered() -> None:
+    """A client that sends only the last messages cannot mean all of them."""
     async with gateway(answer) as (served, _):
         for text in ("one", "two", "three"):
             await send(served, [user(text)])
@@ -107,8 +107,8 @@ async def test_a_shortened_history_is_not_remembered() -> None:
         assert len(await log(served)) == 10
 
 
-async def test_a_tool_does_not_run_again() -> None:
-    """Where the first message comes again as a transcript, what the tool found is used again."""
+async def test_tool_does_not_run_again_for_a_resent_message() -> None:
+    """If the first message is resent as a transcript, the earlier tool result is reused."""
     ran: list[int] = []
 
     def count(number: int) -> int:
@@ -128,7 +128,7 @@ async def test_a_tool_does_not_run_again() -> None:
         assert ran == [1]
 
 
-async def test_the_memory_is_read_by_every_server_and_written_once(tmp_path: Path) -> None:
+async def test_client_memory_is_shared_by_servers_and_written_once(tmp_path: Path) -> None:
     store = f"sqlite:///{tmp_path}/s.db"
     async with ScriptedUpstream(answer) as upstream:
         config = config_text(upstream.url)
@@ -137,12 +137,12 @@ async def test_the_memory_is_read_by_every_server_and_written_once(tmp_path: Pat
             first = [user("one"), reply("one"), user("two")]
             before = await send(one, first)
             after = await send(two, [*first, reply("two"), user("three")])
-            # A turn is two writes; the one that remembered is a third.
+            # A turn is two writes; remembering the client is a third.
             assert after["session"]["version"] == before["session"]["version"] + 2
             assert (await send(two, [user("one")]))["session"]["reconciled"] == "regenerated"
 
 
-async def test_only_so_many_clients_are_remembered() -> None:
+async def test_number_of_remembered_clients_is_limited() -> None:
     async with gateway(answer) as (served, _):
         history: Messages = [user("0")]
         await send(served, history)
@@ -153,7 +153,7 @@ async def test_only_so_many_clients_are_remembered() -> None:
         assert len(session.metadata[TRANSCRIPT_CLIENTS]) == CLIENTS_REMEMBERED
 
 
-# -- who may say it ------------------------------------------------------------------
+# -- sources of the mode --------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -170,8 +170,10 @@ async def test_only_so_many_clients_are_remembered() -> None:
         ("agents: {a: {}}", None, "transcript", "transcript", False),
     ],
 )
-async def test_who_decides(config: str, key: str | None, body: str | None, header: str | None, doubled: bool) -> None:
-    """Request before key before agent before server: what comes twice is doubled where it counts as new."""
+async def test_precedence_of_session_modes(
+    config: str, key: str | None, body: str | None, header: str | None, doubled: bool
+) -> None:
+    """Request before key before agent before server; a resent message is duplicated if it counts as new."""
     async with gateway(answer, config) as (served, _):
         headers = bearer(await made(served.hf, session_mode=key)) if key else {}
         headers |= {"x-session-mode": header} if header else {}
@@ -183,7 +185,7 @@ async def test_who_decides(config: str, key: str | None, body: str | None, heade
 
 
 @pytest.mark.parametrize(("header", "body"), [("all", None), ("delta", "transcript")])
-async def test_a_header_that_is_no_mode_or_differs_is_refused(header: str, body: str | None) -> None:
+async def test_invalid_or_conflicting_mode_header_is_refused(header: str, body: str | None) -> None:
     async with gateway(answer) as (served, upstream):
         sent = {"messages": [user("one")], "session_id": "s", "session_mode": body}
         told = await served.http.post("/v1/chat/completions", json=sent, headers={"x-session-mode": header})
@@ -191,7 +193,7 @@ async def test_a_header_that_is_no_mode_or_differs_is_refused(header: str, body:
         assert not upstream.requests
 
 
-async def test_what_an_owner_put_in_its_metadata_is_no_harm() -> None:
+async def test_owners_metadata_is_handled_safely() -> None:
     async with gateway(answer) as (served, _):
         await served.hf.create("s", metadata={TRANSCRIPT_CLIENTS: 5, "mine": "kept"})
         await send(served, [user("one")])

@@ -1,4 +1,4 @@
-"""Streams that hold: signs of life, and clients that read slowly."""
+"""Streams: keep-alive comments, and clients that read slowly."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ pytestmark = pytest.mark.usefixtures("lines_end")
 KEPT_ALIVE = "gateway: {keep_alive: 0.01}"
 
 
-async def comments(line: Line, number: int) -> list[str]:
-    """The comments that come, until there are so many; nothing else may come."""
+async def read_comments(line: Line, number: int) -> list[str]:
+    """Read `number` comments; anything else fails."""
     seen: list[str] = []
     async for told in line.lines():
         assert told.startswith(":"), told
@@ -47,12 +47,12 @@ async def comments(line: Line, number: int) -> list[str]:
     return seen
 
 
-# -- signs of life -----------------------------------------------------------------
+# -- keep-alive comments -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("after", [0, 2])
-async def test_a_stream_in_which_nothing_comes_is_kept_alive(after: int) -> None:
-    """Before the first chunk, and between two; what comes then is the reply, as it would have been."""
+async def test_silent_stream_is_kept_alive(after: int) -> None:
+    """Before the first chunk and between chunks; the reply itself is unchanged."""
     gate = Gate()
     async with gateway([Reply(text=TEXT, hold=gate, hold_after=after)], KEPT_ALIVE) as (served, _):
         line = await Line.ask(served.port, "count")
@@ -60,15 +60,14 @@ async def test_a_stream_in_which_nothing_comes_is_kept_alive(after: int) -> None
         assert b"x-session-id: s" in line.head
         words = line.words()
         got = await anext(words) if after else ""
-        assert await comments(line, 3) == [": waiting"] * 3
+        assert await read_comments(line, 3) == [": waiting"] * 3
         gate.open()
         assert got + "".join([word async for word in words]) == TEXT
         assert await read_metric(served, "holdfast_keep_alives_total") >= 3
         assert (await served.log())[-1] == ("assistant", TEXT)
 
 
-async def test_official_clients_pass_over_signs_of_life() -> None:
-    """They read a reply, and nothing beside it."""
+async def test_official_clients_ignore_keep_alive_comments() -> None:
     gate = Gate()
     async with gateway([Reply(text=TEXT, hold=gate)], KEPT_ALIVE) as (served, _):
         stream = await served.client.chat.completions.create(
@@ -84,15 +83,15 @@ async def test_official_clients_pass_over_signs_of_life() -> None:
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == TEXT
 
 
-async def test_a_failure_behind_a_sign_of_life_is_an_event() -> None:
-    """The head is out: the error comes in the stream, and its end as ever. Without signs of life it has its own status."""
+async def test_failure_after_a_keep_alive_is_an_event() -> None:
+    """The head was sent, so the error comes in the stream. Without keep-alives it has its own status."""
     for config, status in ((KEPT_ALIVE, 200), ("gateway: {keep_alive: 0}", 502)):
         gate = Gate()
         async with gateway([Reply(status=500, error="broken", hold=gate)], config) as (served, upstream):
             line = await Line.ask(served.port, "count")
             await upstream.until(lambda: upstream.requests)
             if status == 200:
-                await comments(line, 1)
+                await read_comments(line, 1)
             gate.open()
             assert await line.begin() == status if status != 200 else line.head.split()[1] == b"200"
             if status == 200:
@@ -101,14 +100,14 @@ async def test_a_failure_behind_a_sign_of_life_is_an_event() -> None:
             assert await served.log() == [("user", "count")]
 
 
-async def test_signs_of_life_while_a_request_waits_for_its_session() -> None:
-    """A turn before it takes as long as it takes; refused at last, it is told in the stream."""
+async def test_waiting_requests_are_kept_alive() -> None:
+    """The preceding turn may be long; a refusal after that comes in the stream."""
     gate = Gate()
     async with gateway([Reply(text="first", hold=gate), "second"], KEPT_ALIVE) as (served, upstream):
         first = asyncio.create_task(served.chat("a"))
         await upstream.until(lambda: upstream.requests)
         waits = await Line.ask(served.port, "b")
-        await comments(waits, 2)
+        await read_comments(waits, 2)
         refused = await Line.ask(served.port, "c", session_queue="reject")
         assert await refused.begin() == 409
         gate.open()
@@ -130,8 +129,7 @@ async def test_signs_of_life_while_a_request_waits_for_its_session() -> None:
         first_line.drop()
 
 
-async def test_signs_of_life_while_a_tool_runs() -> None:
-    """A tool says nothing for as long as it works."""
+async def test_stream_is_kept_alive_while_a_tool_runs() -> None:
     gate = Gate()
 
     async def look() -> str:
@@ -153,13 +151,13 @@ async def test_signs_of_life_while_a_tool_runs() -> None:
         assert await line.text() == "done"
 
 
-async def test_no_signs_of_life_in_a_reply_in_one_piece() -> None:
-    """Its length stands in its head: there is no place for them."""
+async def test_whole_reply_has_no_keep_alive_comments() -> None:
+    """Its length is in its head."""
     gate = Gate()
     async with gateway([Reply(text=TEXT, hold=gate), Reply(text=TEXT, hold=gate)], KEPT_ALIVE) as (served, upstream):
         whole = asyncio.create_task(served.chat("count", "t"))
         await upstream.until(lambda: upstream.requests)
-        await comments(await Line.ask(served.port, "count"), 5)  # as long as that
+        await read_comments(await Line.ask(served.port, "count"), 5)  # as long as that
         gate.open()
         assert (await whole)["choices"][0]["message"]["content"] == TEXT
 
@@ -167,8 +165,10 @@ async def test_no_signs_of_life_in_a_reply_in_one_piece() -> None:
 # -- clients that read slowly --------------------------------------------------------
 
 
-async def test_a_client_that_does_not_read_slows_its_own_reply_and_nobody_else() -> None:
-    """What the server keeps for it is bounded, the model is read no further, other sessions go on; then it reads, all of it."""
+async def test_slow_client_slows_only_its_own_reply() -> None:
+    """The server's buffer is bounded, the model is read no further, other sessions continue; later the client reads
+    everything.
+    """
     async with gateway(lambda body: LONG if body["messages"][-1]["content"] == "long" else "ok") as (served, upstream):
         line = await Line.ask(served.port, "long", small=True)
         await until(lambda: count_blocked_connections(served))
@@ -181,8 +181,8 @@ async def test_a_client_that_does_not_read_slows_its_own_reply_and_nobody_else()
         assert (await served.log())[-1] == ("assistant", LONG)
 
 
-async def test_a_client_that_does_not_read_is_interrupted_at_once() -> None:
-    """What came of the reply is stored; the next turn waits for no buffer."""
+async def test_slow_client_is_interrupted_at_once() -> None:
+    """The partial reply is stored; the next turn waits for no buffer."""
     async with gateway(lambda body: LONG if body["messages"][-1]["content"] == "long" else "ok") as (served, _):
         line = await Line.ask(served.port, "long", small=True)
         await until(lambda: count_blocked_connections(served))
@@ -194,8 +194,8 @@ async def test_a_client_that_does_not_read_is_interrupted_at_once() -> None:
         assert text.startswith(str(part.message.content)[: UNREAD_BYTES // 2])
 
 
-async def test_a_short_reply_waits_for_no_client() -> None:
-    """Nothing of it is read, and it is in the log, the model is done, and the session answers the next turn."""
+async def test_short_reply_does_not_wait_for_its_client() -> None:
+    """Unread, it is in the log, the model call is done, and the session takes the next turn."""
     short = "word " * 800
     async with gateway(lambda body: short if body["messages"][-1]["content"] == "short" else "ok") as (served, _):
         line = await Line.ask(served.port, "short", small=True)
@@ -206,8 +206,8 @@ async def test_a_short_reply_waits_for_no_client() -> None:
 
 
 @pytest.mark.parametrize("finish", [False, True])
-async def test_a_client_that_never_reads_counts_as_gone(finish: bool) -> None:
-    """After `gateway.send_timeout`: its connection is closed, and its reply is cut, or made to its end; then comes the next."""
+async def test_client_that_never_reads_is_disconnected(finish: bool) -> None:
+    """After `gateway.send_timeout` its connection is closed and its reply cut or finished; then the next turn runs."""
     config = f"gateway: {{send_timeout: 0.3, on_disconnect: {'finish' if finish else 'cut'}}}"
     async with gateway(lambda body: LONG if body["messages"][-1]["content"] == "long" else "fine", config) as (
         served,
@@ -230,8 +230,8 @@ async def test_a_client_that_never_reads_counts_as_gone(finish: bool) -> None:
         assert await read_metric(served, "holdfast_streams_open") == 0
 
 
-async def test_a_connection_does_not_outlive_a_reply_that_nobody_reads() -> None:
-    """The reply is at its end; what of it lies unread is given up after a while."""
+async def test_unread_reply_does_not_keep_its_connection_open() -> None:
+    """The unread rest is dropped after a timeout."""
     reply = PIECE * 60
     async with gateway([reply], "gateway: {send_timeout: 0.2}") as (served, upstream):
         line = await Line.ask(served.port, "long", small=True, on_disconnect="finish")
@@ -241,7 +241,7 @@ async def test_a_connection_does_not_outlive_a_reply_that_nobody_reads() -> None
 
 
 class Quiet:
-    """A transport, a socket and an event loop of which a test says how much is unread, and when time is over."""
+    """A transport, socket and event loop whose unread bytes and timers a test controls."""
 
     def __init__(self) -> None:
         self.unread = 0
@@ -270,22 +270,22 @@ class Quiet:
         return True
 
     def time_is_over(self) -> None:
-        """The last timer that was set and not taken back comes."""
+        """Run the last active timer."""
         timer = self.timers.pop()
         assert not timer.cancelled()
         timer._run()
 
     @property
     def patient(self) -> bool:
-        """Whether the client's time is running."""
+        """Return True if the client's timer is running."""
         return any(not timer.cancelled() for timer in self.timers)
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args, **kwargs: None
 
 
-async def test_a_client_that_reads_on_is_not_gone() -> None:
-    """However slowly: as long as it takes its share in its time, or all that is left."""
+async def test_client_that_keeps_reading_is_not_disconnected() -> None:
+    """However slowly, if it reads its share in time, or all that is left."""
     quiet = Quiet()
     config = uvicorn.Config(lambda: None, log_config=None, access_log=False)
     connection = make_protocol(7.0)(config, ServerState(), {}, cast("Any", quiet))
@@ -308,8 +308,8 @@ async def test_a_client_that_reads_on_is_not_gone() -> None:
     assert (quiet.aborted, quiet.patient) == (True, False)
 
 
-async def test_a_client_that_stops_behind_the_end_is_gone() -> None:
-    """The response is over: who reads a share of what is left, and then no more, does not keep the connection."""
+async def test_client_that_stops_reading_after_the_end_is_disconnected() -> None:
+    """The response is complete: a client that reads a share of the rest and then stops loses the connection."""
     quiet = Quiet()
     config = uvicorn.Config(lambda: None, log_config=None, access_log=False)
     connection = make_protocol(7.0)(config, ServerState(), {}, cast("Any", quiet))
@@ -327,13 +327,15 @@ async def test_a_client_that_stops_behind_the_end_is_gone() -> None:
 
 @pytest.fixture
 def one_connection(tmp_path: Path) -> Iterator[str]:
-    """An empty place on a PostgreSQL server, to which a store has two connections at most."""
+    """An empty place on a PostgreSQL server, for a store with at most two connections."""
     with place("postgres", tmp_path) as url:
         yield f"{url}&pool=2"
 
 
-async def test_clients_that_do_not_read_hold_no_connection_of_the_database(one_connection: str) -> None:
-    """Fifty of them, and two connections: other sessions are answered, and when the clients read they have it all."""
+async def test_slow_clients_hold_no_database_connection(one_connection: str) -> None:
+    """Fifty of them with two connections: other sessions are answered, and the slow clients can read everything
+    later.
+    """
     reply = PIECE * 12
     async with gateway(
         lambda body: reply if body["messages"][-1]["content"] == "long" else "ok", store=one_connection

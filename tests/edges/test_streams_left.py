@@ -1,4 +1,4 @@
-"""Clients that go before the end of a reply, and a server that ends before it."""
+"""Clients that disconnect before the end of a reply, and servers that shut down before it."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ pytestmark = pytest.mark.usefixtures("lines_end")
 FINISH = "gateway: {on_disconnect: finish}"
 
 
-# -- clients that go ------------------------------------------------------------------
+# -- disconnecting clients --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("after", range(CHUNKS))
-async def test_a_reply_is_finished_without_its_client(after: int, stream: bool) -> None:
-    """At every chunk: it is stored whole, once, unmarked, and the next turn has waited for it."""
+async def test_reply_is_finished_without_its_client(after: int, stream: bool) -> None:
+    """At every chunk: it is stored whole, once, unmarked, and the next turn waits for it."""
     gate = Gate()
     reply = Reply(text=TEXT, hold=gate, hold_after=after)
     arrived = "".join(WORDS[: max(0, after - 1)])
@@ -63,8 +63,8 @@ async def test_a_reply_is_finished_without_its_client(after: int, stream: bool) 
         assert served.hf.engine.locks.is_empty
 
 
-async def test_tools_run_on_without_the_client() -> None:
-    """Finishing is finishing: the tool's result, the next call of the model, its answer."""
+async def test_tools_continue_without_the_client() -> None:
+    """The tool's result, the next model call, and its answer."""
     gate, runs = Gate(), []
 
     async def look() -> str:
@@ -90,8 +90,8 @@ async def test_tools_run_on_without_the_client() -> None:
 
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_who_comes_back_is_given_the_reply(stream: bool, key: str | None) -> None:
-    """The same request, sent again while it is being answered, waits for that answer; the next one is a new one."""
+async def test_returning_client_gets_the_reply(stream: bool, key: str | None) -> None:
+    """The same request, sent again during the turn, waits for its reply; a later one is new."""
     gate = Gate()
     async with gateway([Reply(text=TEXT, hold=gate, hold_after=3), "anew"], FINISH) as (served, upstream):
         line = await Line.ask(served.port, "count", key=key)
@@ -110,7 +110,7 @@ async def test_who_comes_back_is_given_the_reply(stream: bool, key: str | None) 
         assert await got == TEXT
         assert len(upstream.requests) == 1
         assert await served.log() == [("user", "count"), ("assistant", TEXT)]
-        # Once it was heard, the same words are new ones; the same key never is.
+        # After delivery the same messages are a new request; the same key never is.
         assert await text_of(served, headers) == (TEXT if key else "anew")
         assert len(await served.log()) == (2 if key else 4)
 
@@ -121,7 +121,7 @@ async def text_of(served: Served, headers: dict[str, str]) -> str:
 
 
 class Rushing:
-    """A model that has more to say whenever anybody looks, for so many chunks: whoever reads it is never found waiting."""
+    """A model that always has another chunk ready, up to a number of chunks."""
 
     def __init__(self, most: int) -> None:
         self.said = 0
@@ -146,10 +146,8 @@ class Rushing:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_model_that_is_faster_than_its_reader_is_hung_up_on(
-    stream: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Under load there is always more to read: a client that goes ends its turn all the same, long before the reply's end."""
+async def test_fast_model_is_stopped_when_the_client_disconnects(stream: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long before the reply's end, even if there is always more to read."""
     model = Rushing(30_000)
     async with gateway() as (served, _):
         monkeypatch.setattr(served.hf.roster.find_llm(None).client, "stream", model.stream)
@@ -164,8 +162,8 @@ async def test_a_model_that_is_faster_than_its_reader_is_hung_up_on(
 
 
 @pytest.mark.parametrize("config", ["cut", "finish"])
-async def test_who_goes_while_the_last_word_waits_is_given_the_reply(config: str) -> None:
-    """The turn is over, and what ends the stream waits for the client to read: it goes, comes back, and is not answered twice."""
+async def test_client_lost_before_the_last_word_gets_the_reply_again(config: str) -> None:
+    """The turn is over while the stream waits for the client to read: it returns and is not answered twice."""
     whole = "x" * 4_000_000
     async with gateway([whole, "anew"], f"gateway: {{on_disconnect: {config}}}") as (served, upstream):
         line = await Line.ask(served.port, "count", small=True)
@@ -179,8 +177,8 @@ async def test_who_goes_while_the_last_word_waits_is_given_the_reply(config: str
         assert await read_metric(served, 'holdfast_replies_left_total{outcome="finished"}') == 1
 
 
-async def test_a_client_with_a_request_behind_the_one_that_runs_is_missed() -> None:
-    """Two requests on one connection, the second before the answer to the first: that one is cut when the client goes."""
+async def test_disconnect_is_noticed_with_a_pipelined_request() -> None:
+    """A second request on the connection before the first answer ends: the first is cut when the client disconnects."""
     async with gateway(lambda body: LONG) as (served, _):
         line = await Line.ask(served.port, "long", small=True)
         await until(lambda: count_blocked_connections(served))
@@ -196,8 +194,8 @@ async def test_a_client_with_a_request_behind_the_one_that_runs_is_missed() -> N
         assert [one.id for one in (await served.hf.sessions()).sessions] == ["s"]
 
 
-async def test_another_request_is_not_given_the_reply() -> None:
-    """Other words, another key: these are answered themselves; and nobody is given an old reply behind them."""
+async def test_other_requests_do_not_get_the_reply() -> None:
+    """Other messages or another key are answered on their own."""
     gate = Gate()
     async with gateway([Reply(text=TEXT, hold=gate, hold_after=1), "two", "three"], FINISH) as (served, upstream):
         line = await Line.ask(served.port, "count")
@@ -214,8 +212,8 @@ async def test_another_request_is_not_given_the_reply() -> None:
 
 
 @pytest.mark.parametrize("config", ["cut", "finish"])
-async def test_a_request_decides_for_itself(config: str) -> None:
-    """`on_disconnect` of the body comes before the configuration, and does not travel on."""
+async def test_request_overrides_on_disconnect(config: str) -> None:
+    """`on_disconnect` of the body takes precedence over the configuration, and is not sent upstream."""
     gate, other = Gate(), "cut" if config == "finish" else "finish"
     async with gateway(
         [Reply(text=TEXT, hold=gate, hold_after=2), "fine"], f"gateway: {{on_disconnect: {config}}}"
@@ -231,8 +229,8 @@ async def test_a_request_decides_for_itself(config: str) -> None:
         assert sent[1]["content"] == (TEXT if other == "finish" else WORDS[0])
 
 
-async def test_what_is_neither_is_refused() -> None:
-    """With the field's name, before a session is made."""
+async def test_invalid_on_disconnect_is_refused() -> None:
+    """With the field's name, before a session is created."""
     async with gateway([]) as (served, _):
         wrongs: list[Any] = ["stop", 5, True, ["cut"], {}]
         for wrong in wrongs:
@@ -241,8 +239,7 @@ async def test_what_is_neither_is_refused() -> None:
         assert (await served.hf.sessions()).sessions == ()
 
 
-async def test_a_turn_that_has_not_begun_is_not_finished() -> None:
-    """Who goes while the request waits for its session has asked nothing yet."""
+async def test_waiting_turn_is_dropped_with_its_client() -> None:
     gate = Gate()
     async with gateway([Reply(text="first", hold=gate), "fine"], FINISH) as (served, upstream):
         first = asyncio.create_task(served.chat("a"))
@@ -256,8 +253,8 @@ async def test_a_turn_that_has_not_begun_is_not_finished() -> None:
         assert await served.log() == [("user", "a"), ("assistant", "first")]
 
 
-async def test_a_model_that_fails_while_nobody_is_there() -> None:
-    """What came is stored, marked, as ever."""
+async def test_model_failure_without_a_client_is_stored() -> None:
+    """The partial reply is stored and marked."""
     gate = Gate()
     reply = Reply(text=TEXT, hold=gate, hold_after=3, cut_after=4)
     async with gateway([reply, "fine"], FINISH) as (served, upstream):
@@ -273,8 +270,7 @@ async def test_a_model_that_fails_while_nobody_is_there() -> None:
         assert await read_metric(served, 'holdfast_replies_left_total{outcome="cut"}') == 1
 
 
-async def test_a_turn_without_its_client_is_interrupted() -> None:
-    """By the next one that asks for it, at once."""
+async def test_turn_without_its_client_can_be_interrupted() -> None:
     async with gateway([Reply(text=TEXT, hold=Gate(), hold_after=3), "fine"], FINISH) as (served, _):
         line = await Line.ask(served.port, "count")
         async for word in line.words():
@@ -286,17 +282,17 @@ async def test_a_turn_without_its_client_is_interrupted() -> None:
         assert [text for _, text in await served.log()] == ["count", "one two ", "stop", "fine"]
 
 
-# -- a server that ends -----------------------------------------------------------------
+# -- server shutdown --------------------------------------------------------------------
 
 
-async def refused(url: str) -> None:
-    """Return when nobody listens there any more."""
+async def wait_until_refused(url: str) -> None:
+    """Return when the server no longer listens."""
     place = httpx2.URL(url)
 
     async def nobody_listens() -> bool:
         try:
             _, writer = await asyncio.open_connection(place.host, place.port)
-        except (ConnectionRefusedError, ConnectionResetError):  # reset: it ended between the two ends of a handshake
+        except (ConnectionRefusedError, ConnectionResetError):  # reset: the server closed during the handshake
             return True
         writer.close()
         return False
@@ -304,8 +300,10 @@ async def refused(url: str) -> None:
     await until(nobody_listens)
 
 
-async def test_a_server_ends_under_load(tmp_path: Path) -> None:
-    """Of 50 streams some end within the grace, with or without their client; the others are told, and what came is stored."""
+async def test_server_shuts_down_under_load(tmp_path: Path) -> None:
+    """Of 50 streams some end within the grace period, with or without their client; the others get an error, and
+    partial replies are stored.
+    """
     soon, never = Gate(), Gate()
 
     def answer(body: dict[str, Any]) -> Reply:
@@ -325,7 +323,7 @@ async def test_a_server_ends_under_load(tmp_path: Path) -> None:
                 lines[number].drop()
             server.process.send_signal(signal.SIGTERM)
             await asyncio.to_thread(server.until, "for 50 requests")
-            await refused(server.url)
+            await wait_until_refused(server.url)
             soon.open()
             ends = await asyncio.gather(*(rest(line) for line in (*lines[5:25], *lines[30:])))
             code = await asyncio.to_thread(server.process.wait, 30)
@@ -333,17 +331,17 @@ async def test_a_server_ends_under_load(tmp_path: Path) -> None:
         assert (code, [line for line in server.log if "Traceback" in line]) == (0, [])
         assert [codes for codes, _ in ends] == [[]] * 20 + [["server_ending"]] * 20
         assert {last for _, last in ends} == {"data: [DONE]"}
-    await all_stored(store)
+    await check_stored(store)
 
 
 async def rest(line: Line) -> tuple[list[str], str]:
-    """The errors in what is left of a stream, and its last line."""
+    """Return the errors in the rest of a stream, and its last line."""
     told = [one async for one in line.lines()]
     return [json.loads(one[6:])["error"]["code"] for one in told if '"error"' in one], told[-1]
 
 
-async def all_stored(store: str) -> None:
-    """The first 25 sessions have their replies whole, the others a marked part."""
+async def check_stored(store: str) -> None:
+    """Check that the first 25 sessions have whole replies and the others a marked part."""
     opened = await open_store(store, tenant="default")
     for number in range(50):
         ref = SessionRef("default", f"s{number}")
@@ -359,8 +357,8 @@ async def all_stored(store: str) -> None:
     await opened.close()
 
 
-async def test_a_client_that_does_not_read_does_not_keep_a_server(tmp_path: Path) -> None:
-    """When the grace is over it is over, whatever lies unread."""
+async def test_slow_client_does_not_delay_shutdown(tmp_path: Path) -> None:
+    """Beyond the grace period."""
     config = tmp_path / "holdfast.yaml"
     async with ScriptedUpstream([LONG]) as upstream:
         config.write_text(config_text(upstream.url, "gateway: {shutdown_grace: 1}"))

@@ -1,4 +1,4 @@
-"""Seed 002's coordinator, researcher and writer at the gateway: one session, their own windows, over both doors and on every store."""
+"""Hector's coordinator, researcher and writer at the gateway: one session, separate windows, both APIs, every store."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from tests.stores.servers import place
 from tests.unit.blocks import TEAM
 
 
-def who(body: dict[str, Any]) -> str:
-    """Whose call it is: of the three, the one that the tool does not offer to hand over to."""
+def find_agent(body: dict[str, Any]) -> str:
+    """Return the agent of a call: the one of the three that the transfer tool does not offer."""
     (tool,) = [one for one in body["tools"] if one["function"]["name"] == TRANSFER]
     (agent,) = {"coordinator", "researcher", "writer"} - {
         *tool["function"]["parameters"]["properties"]["agent_name"]["enum"]
@@ -34,11 +34,11 @@ def who(body: dict[str, Any]) -> str:
 
 
 class Three:
-    """The model behind all three: each hands on what is not for it, and says its name else.
+    """The model of all three agents, which transfers what is not for it, and otherwise says its name.
 
     Attributes:
-        sent: of each call, whose it was and of how many messages of the log it was made.
-        held: what replies wait for, by agent.
+        sent: for each call, its agent and the number of messages of the log in it.
+        held: gates that replies wait for, by agent.
     """
 
     def __init__(self) -> None:
@@ -46,9 +46,9 @@ class Three:
         self.held: dict[str, Gate] = {}
 
     def __call__(self, body: dict[str, Any]) -> Any:
-        agent = who(body)
+        agent = find_agent(body)
         told = sum(str(one["content"]).count("handed the conversation over") for one in body["messages"])
-        self.sent.append((agent, len(body["messages"]) + told))  # a call and its result are two, and told in one
+        self.sent.append((agent, len(body["messages"]) + told))  # a call and its result are two messages, shown as one
         last = [
             one["content"]
             for one in body["messages"]
@@ -75,17 +75,17 @@ async def said(served: Served, text: str, agent: str = "coordinator", **fields: 
     return reply
 
 
-# -- the seed's example ------------------------------------------------------------------
+# -- Hector's example --------------------------------------------------------------------
 
 
-def test_the_seeds_block_loads_and_says_what_there_is_not() -> None:
+def test_hectors_block_loads_with_a_warning_for_a_missing_tool() -> None:
     warned = list_warnings(load(TEAM, env={}))
     (only,) = warned
     assert "no built-in tool 'text_editor': it is left out unless the program registers it" in only
 
 
 @SHARED
-async def test_all_agents_share_the_session_each_with_its_own_window(kind: str, tmp_path: Path) -> None:
+async def test_agents_share_the_session_with_separate_windows(kind: str, tmp_path: Path) -> None:
     with place(kind, tmp_path) as url:
         async with three(store=url) as (served, _, model):
             reply = await said(served, "hello")
@@ -109,7 +109,7 @@ async def test_all_agents_share_the_session_each_with_its_own_window(kind: str, 
             assert (reply["session"]["agent"], [agent for agent, _ in model.sent]) == ("writer", ["writer"])
 
 
-async def test_nobody_takes_anothers_words_for_its_own() -> None:
+async def test_agents_see_other_agents_words_as_theirs() -> None:
     async with three() as (served, upstream, _):
         await said(served, "this is for the researcher")
         await said(served, "well, this is for the writer")
@@ -127,8 +127,8 @@ async def test_nobody_takes_anothers_words_for_its_own() -> None:
         ]  # fmt: skip
 
 
-async def test_a_client_that_sends_its_whole_history_meets_the_agent_that_it_left() -> None:
-    """It is recognised by what it says, and neither sees the transfer nor loses it."""
+async def test_client_with_whole_history_reaches_the_current_agent() -> None:
+    """It is matched by its messages, and the transfer stays in the log."""
     async with three() as (served, _, model):
         history: list[Any] = []
         for text, answer in [
@@ -152,7 +152,7 @@ async def test_a_client_that_sends_its_whole_history_meets_the_agent_that_it_lef
         assert len((await served.http.get("/v1/sessions")).json()["data"]) == 1
 
 
-async def test_who_is_named_answers_and_can_hand_it_back() -> None:
+async def test_named_agent_answers_and_can_transfer_back() -> None:
     async with three() as (served, _, model):
         await said(served, "hello")
         assert (await said(served, "and you", "writer"))["session"]["agent"] == "writer"
@@ -165,7 +165,7 @@ async def test_who_is_named_answers_and_can_hand_it_back() -> None:
 # -- on the wire -------------------------------------------------------------------------
 
 
-async def test_a_stream_is_one_reply_and_says_who_ended_it() -> None:
+async def test_stream_is_one_reply_that_names_the_last_agent() -> None:
     async with three() as (served, _, _model):
         body = {
             "model": "coordinator",
@@ -179,11 +179,11 @@ async def test_a_stream_is_one_reply_and_says_who_ended_it() -> None:
         assert text == "To the writer.\n\nwriter here, I say."
         assert [chunk["session"]["agent"] for chunk in chunks if "session" in chunk][-1] == "writer"
         assert sum(bool(choice.get("finish_reason")) for chunk in chunks for choice in chunk["choices"]) == 1
-        assert response.headers["x-session-agent"] == "coordinator"  # who began to speak
+        assert response.headers["x-session-agent"] == "coordinator"  # the agent that began
 
 
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_other_door_has_the_same(stream: bool) -> None:
+async def test_messages_api_supports_transfers(stream: bool) -> None:
     model = Three()
     async with doors(model, (), TEAM) as two:
         reply = await two.ask("this is for the researcher", model="coordinator", stream=stream, session_id="s")
@@ -194,8 +194,8 @@ async def test_the_other_door_has_the_same(stream: bool) -> None:
         assert [entry.agent for entry in await two.entries("s")][-1] == "researcher"
 
 
-async def test_an_agent_whose_model_is_anothers_api_takes_over() -> None:
-    """Calls that were made for one provider are told to the other in words; its own are its own."""
+async def test_agent_with_another_providers_model_takes_over() -> None:
+    """Calls made for one provider are shown to the other as text; its own stay calls."""
     agents = {
         "a": {"sub_agents": ["b"], "instruction": "You are a."},
         "b": {"llm": "claude", "instruction": "You are b."},
@@ -212,7 +212,7 @@ async def test_an_agent_whose_model_is_anothers_api_takes_over() -> None:
         assert again.content == "Back.\n\na again."
 
 
-async def test_the_models_list_says_what_agents_are_for() -> None:
+async def test_models_list_has_agent_descriptions() -> None:
     agents = {"a": {"description": "Knows the sea."}, "b": {}}
     async with gateway([], f"agents: {json.dumps(agents)}") as (served, _):
         data = {one["id"]: one for one in (await served.http.get("/v1/models")).json()["data"]}
@@ -220,7 +220,7 @@ async def test_the_models_list_says_what_agents_are_for() -> None:
         assert "description" not in data["b"]
 
 
-async def test_sessions_begin_with_their_agents_state_however_they_are_made() -> None:
+async def test_every_new_session_gets_its_agents_state() -> None:
     agents = {"a": {"state": {"topic": "kelp", "user:language": "en"}}}
     async with gateway(["hi"] * 9, f"agents: {json.dumps(agents)}") as (served, _):
         await served.chat("x", model="a", session_id="chat")
@@ -232,7 +232,7 @@ async def test_sessions_begin_with_their_agents_state_however_they_are_made() ->
             assert told == {"topic": "kelp", "user:language": "en", **state}
 
 
-async def test_exports_and_the_history_say_who_spoke() -> None:
+async def test_exports_and_history_name_the_speaker() -> None:
     async with three() as (served, _, _model):
         await said(served, "this is for the researcher")
         export = (await served.http.get("/v1/sessions/s")).json()
@@ -253,11 +253,11 @@ async def test_exports_and_the_history_say_who_spoke() -> None:
         assert (await said(served, "go on", session_id="copy"))["session"]["agent"] == "researcher"
 
 
-# -- a kill in the middle ----------------------------------------------------------------
+# -- killed servers ----------------------------------------------------------------------
 
 
-async def test_a_server_that_is_killed_behind_a_transfer_leaves_it_done(tmp_path: Path) -> None:
-    """The next server, asked the same again, has the next agent answer; nothing is said twice."""
+async def test_transfer_survives_a_killed_server(tmp_path: Path) -> None:
+    """The next server, asked again, lets the next agent answer; nothing is said twice."""
     model = Three()
     model.held["researcher"] = gate = Gate()
     async with ScriptedUpstream(model) as upstream:
@@ -292,7 +292,7 @@ async def test_a_server_that_is_killed_behind_a_transfer_leaves_it_done(tmp_path
 # -- configuration -----------------------------------------------------------------------
 
 
-def test_every_relation_that_cannot_be_is_told_with_its_line() -> None:
+def test_impossible_agent_relations_are_reported_with_their_line() -> None:
     text = """
 agents:
   a:
@@ -315,7 +315,7 @@ agents:
         load("agents: {a: {sub_agents: [b, c]}, b: {sub_agents: [d]}, c: {sub_agents: [d]}, d: {}}", env={})
 
 
-async def test_an_unknown_agent_is_a_warning_and_refused_when_its_turn_comes() -> None:
+async def test_unknown_agent_is_a_warning_and_its_turns_are_refused() -> None:
     text = "agents: {a: {sub_agents: [resercher, researcher2], agent_tools: [x]}, researcher: {}}"
     warned = list_warnings(load(text, env={}))
     assert ["did you mean 'researcher'" in one for one in warned] == [True, True, False]

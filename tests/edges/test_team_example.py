@@ -1,4 +1,4 @@
-"""docs/team-example.md as a newcomer follows it: its file, its server, its programs, its commands, in this order."""
+"""docs/team-example.md as a newcomer follows it: its file, server, programs and commands, in order."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
 
 
 def blocks(language: str) -> list[str]:
-    """The page's blocks of a language, in order."""
+    """Return the page's blocks of a language, in order."""
     return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(), re.DOTALL)
 
 
-def test_the_page_as_it_stands(tmp_path: Path) -> None:
-    """Each `assert` of the page holds, and each of its commands succeeds."""
+def test_example_works_as_documented(tmp_path: Path) -> None:
+    """Each `assert` of the page holds, and each command succeeds."""
     (configuration,) = blocks("yaml")
     (tmp_path / "holdfast.yaml").write_text(configuration)
     check, *_ = blocks("bash")
     assert check.splitlines()[0] == "holdfast config check"
     run(tmp_path, "holdfast config check")
-    store = f"sqlite:///{tmp_path / 'holdfast.db'}"  # where it lies when it is served from there
+    store = f"sqlite:///{tmp_path / 'holdfast.db'}"  # its location when served from there
     with Process(store, config=tmp_path / "holdfast.yaml") as server:
         program = "\n".join(blocks("python")).replace("http://127.0.0.1:8377", server.url)
         done = subprocess.run(
@@ -45,7 +45,7 @@ def test_the_page_as_it_stands(tmp_path: Path) -> None:
 
 
 def run(place: Path, command: str) -> str:
-    """What a command of the page says."""
+    """Run a command of the page; return its output."""
     program, *rest = shlex.split(command)
     assert program == "holdfast"
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OPENAI_", "ANTHROPIC_"))}
@@ -54,8 +54,8 @@ def run(place: Path, command: str) -> str:
     return done.stdout
 
 
-def test_one_line_makes_it_real(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the page says to put in place of the offline model is a configuration of that model for all three agents."""
+def test_documented_line_switches_to_a_real_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For all three agents."""
     (configuration,) = blocks("yaml")
     line = next(line for line in configuration.splitlines() if "a real one:" in line)
     real = line.partition("a real one: ")[2]

@@ -1,4 +1,4 @@
-"""Voice agents over HTTP: records in and out, replies of which a part was heard, speech from outside, greetings."""
+"""Voice agents over HTTP: records in and out, partly heard replies, injected speech, greetings."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def said(text: str, **more: Any) -> dict[str, Any]:
     return {"role": "assistant", "content": text, **more}
 
 
-async def begun(served: Served, *messages: dict[str, Any]) -> None:
-    """Session `s` with these messages."""
+async def start_session(served: Served, *messages: dict[str, Any]) -> None:
+    """Create session `s` with these messages."""
     assert (await served.http.put(ONE, json={"messages": list(messages)})).status_code == 200
 
 
@@ -57,14 +57,14 @@ async def history(served: Served) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("way", ["append", "import"])
-async def test_the_seeds_contents_come_back(way: str) -> None:
-    """As they were sent, in both forms; and once more from the export."""
+async def test_agoras_contents_round_trip(way: str) -> None:
+    """Unchanged in both forms; and again from the export."""
     async with gateway([]) as (served, _):
         if way == "append":
             assert (await served.http.post("/v1/sessions", json={"id": "s"})).status_code == 201
             await post(served, "messages", {"messages": CONTENTS})
         else:
-            await begun(served, *CONTENTS)
+            await start_session(served, *CONTENTS)
         assert (await served.http.get(f"{ONE}/history")).json() == {"contents": CONTENTS}
         assert (await served.http.get(f"{ONE}/history?view=plain")).json() == {"messages": PLAIN}
         exported = (await served.http.get(ONE)).json()
@@ -85,8 +85,8 @@ async def test_the_seeds_contents_come_back(way: str) -> None:
         ({**said("d"), "metadata": {"interrupted": True, "interrupt_timestamp": 1.5}}, "interrupt_timestamp"),
     ],
 )
-async def test_what_is_no_record_is_refused_whole(message: dict[str, Any], field: str) -> None:
-    """422 with the field's place; nothing of what stands before it is written."""
+async def test_invalid_records_are_refused_whole(message: dict[str, Any], field: str) -> None:
+    """422 with the field's place; no earlier record is written."""
     messages = [user("a"), said("b"), user("c"), message]
     async with gateway([]) as (served, _):
         assert (await served.http.post("/v1/sessions", json={"id": "s"})).status_code == 201
@@ -101,8 +101,8 @@ async def test_what_is_no_record_is_refused_whole(message: dict[str, Any], field
         assert (await served.http.get(ONE)).json()["version"] == 0
 
 
-def test_the_command_line_refuses_it_too(tmp_path: Path) -> None:
-    """An import with a wrong source is none, and says where; the seed's contents go in, and come out."""
+def test_command_line_refuses_invalid_records(tmp_path: Path) -> None:
+    """The error names the place; Agora's contents are imported and exported."""
 
     def sessions(*args: str, **more: Any) -> Any:
         store = ("--store", f"sqlite:///{tmp_path}/chat.db")
@@ -119,13 +119,13 @@ def test_the_command_line_refuses_it_too(tmp_path: Path) -> None:
     assert [one["metadata"] for one in exported["messages"]] == [one["metadata"] for one in CONTENTS]
 
 
-async def test_the_webhook_tells_the_same_records() -> None:
-    """Interruptions among them; what Holdfast notes for itself is in neither."""
+async def test_webhook_posts_the_same_records() -> None:
+    """With interruptions, without Holdfast's internal metadata."""
     async with receiving() as receiver:
         hook = Webhook(receiver.url, "a secret")
         async with gateway([]) as (served, _):
             served.hf.add_hook(hook)
-            await begun(
+            await start_session(
                 served, *CONTENTS[:2], {**CONTENTS[2], "content": JOKE, "metadata": {"source": "llm"}}, CONTENTS[3]
             )
             await post(served, "interrupt", {"content": HEARD, "timestamp": 1678905225})
@@ -142,8 +142,8 @@ async def test_the_webhook_tells_the_same_records() -> None:
 # -- interrupting --------------------------------------------------------------
 
 
-async def test_the_seeds_interruption() -> None:
-    """A conversation through the gateway becomes the seed's log, but for the times."""
+async def test_agoras_interruption_example() -> None:
+    """A conversation through the gateway gives Agora's log, except for times."""
     async with gateway([JOKE, "Once upon a time"], AGENTS) as (served, upstream):
         made = await served.http.post("/v1/sessions", json={"id": "s", "agent": "bot"})
         assert (made.status_code, made.json()["message_count"]) == (201, 1)
@@ -166,8 +166,8 @@ async def test_the_seeds_interruption() -> None:
 
 @pytest.mark.parametrize("knows", [JOKE, HEARD, "Why did the scarecrow win"])
 @pytest.mark.parametrize("named", [True, False])
-async def test_a_client_goes_on_with_what_it_has(knows: str, named: bool) -> None:
-    """With all of the reply, or what was heard of it, by its id or recognised: one session, and the model sees what was heard."""
+async def test_client_continues_with_the_whole_or_heard_reply(knows: str, named: bool) -> None:
+    """By session id or matched: one session, and the model sees what was heard."""
     async with gateway([JOKE, "A story.", "The end."]) as (served, upstream):
         assert (await served.chat("joke?"))["status"] == 200
         await post(served, "interrupt", {"content": HEARD})
@@ -182,8 +182,8 @@ async def test_a_client_goes_on_with_what_it_has(knows: str, named: bool) -> Non
         assert len((await served.hf.sessions()).sessions) == 1
 
 
-async def test_a_stream_that_runs_is_stopped() -> None:
-    """The official client gets to its end; the log has what was heard of what had arrived."""
+async def test_running_stream_is_stopped() -> None:
+    """The official client reads to its end; the log has the heard part of what had arrived."""
     gate = Gate()
     async with gateway(script(gate)) as (served, _):
         chunks = await start_stream(served)
@@ -199,8 +199,7 @@ async def test_a_stream_that_runs_is_stopped() -> None:
         gate.open()
 
 
-async def test_just_stop() -> None:
-    """Without a word of what was heard: all that had arrived."""
+async def test_stop_without_a_heard_part_keeps_what_arrived() -> None:
     gate = Gate()
     async with gateway(script(gate)) as (served, _):
         chunks = await start_stream(served)
@@ -213,8 +212,8 @@ async def test_just_stop() -> None:
         gate.open()
 
 
-async def test_whoever_waits_for_an_answer_is_told() -> None:
-    """409, and that trying again by itself would be of no use."""
+async def test_waiting_client_gets_a_409_when_interrupted() -> None:
+    """And a hint that an automatic retry is useless."""
     gate = Gate()
     async with gateway(lambda _: Reply(text="x", hold=gate)) as (served, upstream):
         first = await start_request(served, upstream, "a")
@@ -240,9 +239,11 @@ async def test_whoever_waits_for_an_answer_is_told() -> None:
         ({"timestamp": "now"}, 400, "invalid_request", "timestamp"),
     ],
 )
-async def test_interruptions_that_are_none(body: dict[str, Any], status: int, code: str, param: str | None) -> None:
+async def test_invalid_interruptions_are_refused(
+    body: dict[str, Any], status: int, code: str, param: str | None
+) -> None:
     async with gateway([]) as (served, _):
-        await begun(served, user("joke?"), said(JOKE))
+        await start_session(served, user("joke?"), said(JOKE))
         before = (await served.http.get(ONE)).json()["version"]
         refused = await post(served, "interrupt", body, status)
         assert (refused["error"]["code"], refused["error"]["param"]) == (code, param)
@@ -250,16 +251,16 @@ async def test_interruptions_that_are_none(body: dict[str, Any], status: int, co
         assert (await served.http.get(ONE)).json()["version"] == before
 
 
-async def test_null_is_as_if_it_were_not_there() -> None:
+async def test_null_fields_are_ignored() -> None:
     async with gateway([]) as (served, _):
-        await begun(served, user("joke?"), said(JOKE))
+        await start_session(served, user("joke?"), said(JOKE))
         done = await post(served, "interrupt", {"content": None, "chars": 3, "ms": None, "turn_id": None})
         assert done["entry"]["content"] == "Why"
 
 
-async def test_a_session_without_a_reply() -> None:
+async def test_session_without_a_reply_cannot_be_interrupted() -> None:
     async with gateway([]) as (served, _):
-        await begun(served)
+        await start_session(served)
         assert (await post(served, "interrupt", {}, 409))["error"]["code"] == "no_reply"
         assert (await served.http.post("/v1/sessions/gone/interrupt", json={})).status_code == 404
         assert (await served.http.post("/v1/sessions/gone/speak", json={"text": "x"})).status_code == 404
@@ -268,7 +269,7 @@ async def test_a_session_without_a_reply() -> None:
 # -- speaking ------------------------------------------------------------------
 
 
-async def test_what_is_said_from_outside_is_in_the_next_prompt() -> None:
+async def test_injected_speech_is_in_the_next_prompt() -> None:
     async with gateway(["A", "B"]) as (served, upstream):
         await served.chat("a")
         done = await post(served, "speak", {"text": "Are you still there?", "source": "silence"})
@@ -283,8 +284,8 @@ async def test_what_is_said_from_outside_is_in_the_next_prompt() -> None:
         ]
 
 
-async def test_priorities() -> None:
-    """What becomes of a reply that is under way."""
+async def test_speech_priorities() -> None:
+    """Each decides what happens to a running reply."""
     gate = Gate()
     async with gateway(script(gate)) as (served, _):
         chunks = await start_stream(served)
@@ -300,17 +301,17 @@ async def test_priorities() -> None:
         assert (again["spoken"], again["entry"]["turn_id"]) == (True, 2)
 
 
-async def test_a_speech_has_a_size() -> None:
-    """512 bytes as at Agora, or what `gateway.max_speech` says."""
+async def test_speech_size_is_limited() -> None:
+    """512 bytes as in Agora, or `gateway.max_speech`."""
     async with gateway([]) as (served, _):
-        await begun(served)
+        await start_session(served)
         await post(served, "speak", {"text": "ü" * 256})
         refused = await post(served, "speak", {"text": "ü" * 257}, 413)
         assert (refused["error"]["code"], refused["error"]["param"]) == ("too_large", "text")
         assert "514 bytes" in refused["error"]["message"]
         assert "max_speech is 512" in refused["error"]["message"]
     async with gateway([], "gateway: {max_speech: 1KiB}") as (served, _):
-        await begun(served)
+        await start_session(served)
         await post(served, "speak", {"text": "ü" * 512})
         await post(served, "speak", {"text": "ü" * 513}, 413)
 
@@ -332,15 +333,15 @@ async def test_a_speech_has_a_size() -> None:
         ({"source": "silence"}, 400, "text"),
     ],
 )
-async def test_what_cannot_be_said(body: dict[str, Any], status: int, param: str) -> None:
+async def test_invalid_speech_is_refused(body: dict[str, Any], status: int, param: str) -> None:
     async with gateway([]) as (served, _):
-        await begun(served)
+        await start_session(served)
         assert (await post(served, "speak", body, status))["error"]["param"] == param
         assert await history(served) == []
 
 
-async def test_calls_of_the_clients_own_tools_come_first() -> None:
-    """APPEND is a 409, and INTERRUPT drops the calls: the next prompt is legal."""
+async def test_open_client_calls_block_appended_speech() -> None:
+    """APPEND is a 409; INTERRUPT drops the calls, so the next prompt is valid."""
     tools = [{"type": "function", "function": {"name": "find", "parameters": {"type": "object"}}}]
     async with gateway([Reply(text="Let me look.", tool_calls=(("find", {}),)), "fine"]) as (served, upstream):
         await served.chat("a", tools=tools)
@@ -355,8 +356,8 @@ async def test_calls_of_the_clients_own_tools_come_first() -> None:
 # -- greeting ------------------------------------------------------------------
 
 
-async def test_a_session_that_is_made_is_greeted() -> None:
-    """By its agent, once, in turn 0; the user begins turn 1, and the model sees it."""
+async def test_created_session_is_greeted() -> None:
+    """By its agent, once, in turn 0; the user begins turn 1, and the model sees the greeting."""
     async with gateway(["Hello."], AGENTS) as (served, upstream):
         assert (await served.http.post("/v1/sessions", json={"id": "s", "agent": "bot"})).status_code == 201
         (greeting,) = await history(served)
@@ -374,15 +375,15 @@ async def test_a_session_that_is_made_is_greeted() -> None:
             assert (await served.http.post("/v1/sessions", json=body)).json()["message_count"] == 0
 
 
-async def test_a_session_that_a_chat_request_makes_is_not() -> None:
-    """Its client never showed one."""
+async def test_session_created_by_a_chat_request_is_not_greeted() -> None:
+    """Its client never showed a greeting."""
     async with gateway(["Hello."], AGENTS) as (served, upstream):
         assert (await served.chat("hi", agent="bot"))["status"] == 200
         assert await served.log() == [("user", "hi"), ("assistant", "Hello.")]
         assert [one["content"] for one in upstream.requests[0].body["messages"]] == ["Be kind.", "hi"]
 
 
-async def test_the_agents_own_words() -> None:
+async def test_agents_own_silence_message_is_used() -> None:
     async with gateway([], AGENTS, clock=TickingClock()) as (served, _):
         await served.http.post("/v1/sessions", json={"id": "s", "agent": "bot"})
         done = await post(served, "speak", {"source": "silence"})
@@ -391,10 +392,10 @@ async def test_the_agents_own_words() -> None:
         assert session.tail.turn_id == 1
 
 
-async def test_a_log_from_before_there_were_rules_can_be_replaced() -> None:
-    """What stands there with another source is compared, not refused."""
+async def test_older_log_with_unknown_sources_can_be_replaced() -> None:
+    """Existing entries are compared, not validated."""
     async with gateway([]) as (served, _):
-        await begun(served, user("a"))
+        await start_session(served, user("a"))
         old = NewEntry(
             message=Message(role="assistant", content="b"), tokens=1, timestamp=1, metadata={"source": "tts"}
         )

@@ -1,4 +1,4 @@
-"""Voice records in chat requests: what a record says is kept, wherever records go in, under either name of their list."""
+"""Voice records in chat requests: their fields are kept on every route, under either name of the list."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def history(served: Served, session_id: str = "s") -> list[dict[str, Any]]
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("name", ["messages", "contents"])
 async def test_records_of_a_chat_request_are_kept(name: str, named: bool) -> None:
-    """Source, speaker, times, turns, and how a reply was interrupted; the model gets role and content."""
+    """Source, speaker, times, turns, and interruptions; the model gets role and content."""
     async with gateway(["Good."]) as (served, upstream):
         session = {"session_id": "s"} if named else {}
         done = await post(served, {name: [*CONTENTS, ANSWER], **FIELDS, **session})
@@ -55,8 +55,8 @@ async def test_records_of_a_chat_request_are_kept(name: str, named: bool) -> Non
 
 
 @pytest.mark.parametrize("named", [True, False])
-async def test_a_transcript_of_records_goes_on(named: bool) -> None:
-    """The second request of such a client has everything again: only what is new is written, with its fields."""
+async def test_resent_transcript_of_records_continues(named: bool) -> None:
+    """Only new records are written, with their fields."""
     async with gateway(["Good.", "Bye."]) as (served, _):
         session = {"session_id": "s"} if named else {}
         first = await post(served, {"messages": [*CONTENTS[:5]], **session})
@@ -70,7 +70,7 @@ async def test_a_transcript_of_records_goes_on(named: bool) -> None:
         assert found[6] == ANSWER
 
 
-async def test_new_messages_alone_bring_their_fields() -> None:
+async def test_new_messages_alone_keep_their_fields() -> None:
     async with gateway(["A story.", "Good."]) as (served, _):
         await post(served, {"messages": [CONTENTS[1]], "session_id": "s"})
         await post(served, {"messages": [ANSWER], "session_id": "s"})
@@ -78,8 +78,8 @@ async def test_new_messages_alone_bring_their_fields() -> None:
         assert (first, second, reply["turn_id"]) == (CONTENTS[1], ANSWER, 5)
 
 
-async def test_turns_that_the_log_has_already_are_numbered_by_the_log() -> None:
-    """A client that counts otherwise than the log is not refused, and no turn is made longer afterwards."""
+async def test_turn_numbers_already_in_the_log_are_replaced() -> None:
+    """A client that counts differently is not refused, and no earlier turn grows."""
     async with gateway(["One.", "Two."]) as (served, _):
         await post(served, {"messages": [{**ANSWER, "turn_id": 7}], "session_id": "s"})
         await post(served, {"messages": [{**ANSWER, "turn_id": 7, "content": "More."}], "session_id": "s"})
@@ -99,7 +99,7 @@ async def test_turns_that_the_log_has_already_are_numbered_by_the_log() -> None:
         ({**ANSWER, "turn_id": -1}, "messages[0].turn_id"),
     ],
 )
-async def test_what_is_no_record_is_refused_and_leaves_no_session(record: dict[str, Any], param: str) -> None:
+async def test_invalid_record_is_refused_without_a_session(record: dict[str, Any], param: str) -> None:
     async with gateway([]) as (served, upstream):
         answer = await served.chat([record])
         assert answer["status"] in (400, 413, 422)
@@ -114,8 +114,8 @@ async def test_turns_out_of_order_are_refused() -> None:
         assert (answer["status"], answer["error"]["param"]) == (400, "messages[1].turn_id")
 
 
-async def test_what_holdfast_notes_for_itself_cannot_be_sent() -> None:
-    """Metadata that say how a reply was told to its client are Holdfast's own."""
+async def test_internal_metadata_cannot_be_sent() -> None:
+    """Metadata about the delivery of a reply are Holdfast's own."""
     async with gateway(["Good."]) as (served, _):
         forged = {**CONTENTS[4], "metadata": {"source": "llm", "preface": "x", "returned": [0], "note": "kept"}}
         await post(served, {"messages": [CONTENTS[3], forged, ANSWER], "session_id": "s"})
@@ -123,8 +123,7 @@ async def test_what_holdfast_notes_for_itself_cannot_be_sent() -> None:
         assert entries[1]["metadata"] == {"source": "llm", "note": "kept"}
 
 
-async def test_the_key_of_a_user_decides_whose_words_they_are() -> None:
-    """Pins and ratings are not taken from a chat request: only what a record has."""
+async def test_chat_records_cannot_pin_or_rate() -> None:
     async with gateway(["Good."]) as (served, _):
         await post(served, {"messages": [{**ANSWER, "pinned": True, "importance": 1}], "session_id": "s"})
         entry = (await served.http.get(f"{ONE}/messages")).json()["data"][0]
@@ -133,8 +132,8 @@ async def test_the_key_of_a_user_decides_whose_words_they_are() -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("name", ["messages", "contents"])
-async def test_records_of_the_other_api_are_kept(name: str, stream: bool) -> None:
-    """Whatever else the two APIs have apart: a voice client may speak Anthropic's."""
+async def test_messages_api_keeps_records(name: str, stream: bool) -> None:
+    """A voice client may use Anthropic's API."""
     async with gateway(["Good."]) as (served, upstream):
         body = {name: [*CONTENTS, ANSWER], "system": "Be kind.", "session_id": "s", "stream": stream, **FIELDS}
         done = await served.http.post("/v1/messages", json=body)
@@ -146,8 +145,8 @@ async def test_records_of_the_other_api_are_kept(name: str, stream: bool) -> Non
         assert not {"turn_id", "timestamp", "contents"} & upstream.requests[0].body.keys()
 
 
-async def test_results_in_a_record_of_the_other_api_have_its_time() -> None:
-    """A user's message there can hold results of tools, which have no source of their own."""
+async def test_tool_results_in_a_messages_api_record_have_its_time() -> None:
+    """A user message there can contain tool results, which have no source."""
     call = {"type": "tool_use", "id": "c", "name": "f", "input": {}}
     result = {"type": "tool_result", "tool_use_id": "c", "content": "found"}
     said = {**ANSWER, "content": [result, {"type": "text", "text": "Go on."}]}
@@ -169,7 +168,7 @@ async def test_results_in_a_record_of_the_other_api_have_its_time() -> None:
         ({**ANSWER, "content": ""}, "contents[1].content"),
     ],
 )
-async def test_what_is_no_record_is_refused_by_the_other_api(record: dict[str, Any], param: str) -> None:
+async def test_messages_api_refuses_invalid_records(record: dict[str, Any], param: str) -> None:
     async with gateway([]) as (served, upstream):
         answer = await served.http.post("/v1/messages", json={"contents": [CONTENTS[0], record]})
         assert answer.status_code in (400, 422)
@@ -188,7 +187,7 @@ async def test_tokens_of_records_are_counted() -> None:
 
 
 async def test_fields_of_agoras_request_are_known() -> None:
-    """They are not sent to other models, and nobody is warned of them."""
+    """They are not sent to other models and cause no warnings."""
     async with gateway(["Good."]) as (served, upstream):
         done = await post(served, {"messages": CONTENTS, **FIELDS})
         assert "warnings" not in done["session"]
@@ -198,8 +197,8 @@ async def test_fields_of_agoras_request_are_known() -> None:
 # -- contents ----------------------------------------------------------------------
 
 
-async def test_contents_go_in_over_rest() -> None:
-    """What `/history` gives can be sent as it is: appended, and imported."""
+async def test_contents_can_be_sent_over_rest() -> None:
+    """The output of `/history` can be appended and imported unchanged."""
     async with gateway([]) as (served, _):
         await served.http.post("/v1/sessions", json={"id": "s"})
         appended = await served.http.post(f"{ONE}/messages", json={"contents": CONTENTS})
@@ -211,7 +210,7 @@ async def test_contents_go_in_over_rest() -> None:
 
 
 @pytest.mark.parametrize("way", ["chat", "append", "import"])
-async def test_a_list_under_both_names_is_refused(way: str) -> None:
+async def test_messages_and_contents_together_are_refused(way: str) -> None:
     both = {"messages": [ANSWER], "contents": [ANSWER]}
     async with gateway([]) as (served, _):
         await served.http.post("/v1/sessions", json={"id": "s"})
@@ -225,7 +224,7 @@ async def test_a_list_under_both_names_is_refused(way: str) -> None:
         assert await history(served) == []
 
 
-async def test_a_mistake_in_contents_names_its_place_there() -> None:
+async def test_error_in_contents_names_its_place() -> None:
     wrong = [CONTENTS[0], {**ANSWER, "metadata": {"source": "llm"}}]
     async with gateway([]) as (served, _):
         await served.http.post("/v1/sessions", json={"id": "s"})
@@ -237,8 +236,8 @@ async def test_a_mistake_in_contents_names_its_place_there() -> None:
             assert (answer.status_code, answer.json()["error"]["param"]) == (422, "contents[1].metadata.source")
 
 
-async def test_contents_and_a_key_are_a_request_of_their_own() -> None:
-    """The key stands for what `contents` has, too: other records with the same key are a conflict."""
+async def test_idempotency_key_covers_contents() -> None:
+    """Other records with the same key are a conflict."""
     async with gateway(["Good."]) as (served, _):
         sent = {"contents": [ANSWER], "session_id": "s"}
         headers = {"idempotency-key": "k"}
@@ -249,7 +248,7 @@ async def test_contents_and_a_key_are_a_request_of_their_own() -> None:
         assert answer.json()["error"]["code"] == "idempotency_conflict"
 
 
-def test_the_command_line_imports_contents(tmp_path: Path) -> None:
+def test_command_line_imports_contents(tmp_path: Path) -> None:
     def sessions(*args: str, **more: Any) -> Any:
         store = ("--store", f"sqlite:///{tmp_path}/chat.db")
         return CliRunner().invoke(commands, ["sessions", *args, *store], prog_name="holdfast", **more)
@@ -262,12 +261,12 @@ def test_the_command_line_imports_contents(tmp_path: Path) -> None:
     assert (refused.exit_code, "contents[0].metadata.source" in refused.output) == (1, True)
 
 
-# -- nothing new to say ---------------------------------------------------------------
+# -- no new messages ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
-async def test_both_apis_answer_what_was_last_heard(path: str, stream: bool) -> None:
+async def test_empty_messages_answer_the_last_record_in_both_apis(path: str, stream: bool) -> None:
     async with gateway(["Good."]) as (served, upstream):
         await served.http.post("/v1/sessions", json={"id": "s"})
         empty = {"session_id": "s", "messages": [], "stream": stream}
@@ -281,8 +280,8 @@ async def test_both_apis_answer_what_was_last_heard(path: str, stream: bool) -> 
 
 
 @pytest.mark.parametrize("named_by", ["body", "header"])
-async def test_no_messages_with_a_session_answer_what_was_last_heard(named_by: str) -> None:
-    """The user's words came in by another way, and nothing is said twice."""
+async def test_empty_messages_with_a_session_answer_the_last_message(named_by: str) -> None:
+    """The user's message arrived by another route, and nothing is duplicated."""
     async with gateway(["Good."]) as (served, upstream):
         await served.http.post("/v1/sessions", json={"id": "s"})
         await served.http.post(f"{ONE}/messages", json={"contents": [*CONTENTS, ANSWER]})
@@ -295,8 +294,8 @@ async def test_no_messages_with_a_session_answer_what_was_last_heard(named_by: s
         assert upstream.requests[0].body["messages"][-1] == {"role": "user", "content": "Yes, I am."}
 
 
-async def test_no_messages_are_refused_where_nothing_can_be_meant() -> None:
-    """No session is named, there is none of that id, or it is empty: nothing is made, and no model asked."""
+async def test_empty_messages_without_anything_to_answer_are_refused() -> None:
+    """No session named, none with that id, or an empty one: nothing is created, and no model is called."""
     async with gateway([]) as (served, upstream):
         assert (await served.chat([], session_id=None))["status"] == 400
         assert (await served.chat([], session_id=None, headers={"idempotency-key": "k"}))["status"] == 400
@@ -308,7 +307,7 @@ async def test_no_messages_are_refused_where_nothing_can_be_meant() -> None:
         assert not upstream.requests
 
 
-async def test_the_same_request_without_messages_twice_is_answered_once_with_a_key() -> None:
+async def test_repeated_empty_request_with_a_key_is_answered_once() -> None:
     async with gateway(["Good.", "Again?"]) as (served, upstream):
         await served.http.post("/v1/sessions", json={"id": "s"})
         await served.http.post(f"{ONE}/messages", json={"contents": [ANSWER]})
@@ -317,8 +316,8 @@ async def test_the_same_request_without_messages_twice_is_answered_once_with_a_k
         assert len(upstream.requests) == 1
 
 
-async def test_an_edited_message_of_a_record_is_numbered_by_the_log() -> None:
-    """The turns that it takes the place of are gone, whatever numbers they had."""
+async def test_edited_record_is_numbered_by_the_log() -> None:
+    """The turns it replaces are gone, whatever their numbers."""
     async with gateway(["One.", "Two.", "Three."]) as (served, _):
         first = [CONTENTS[1], {"role": "assistant", "content": "One."}]
         await post(served, {"messages": [CONTENTS[1]], "session_id": "s"})

@@ -1,4 +1,4 @@
-"""A chat request that says how much of the last reply was heard: the log and the model go on from that."""
+"""Chat requests that say how much of the last reply was heard: log and model continue from that."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ async def history(served: Served, session_id: str = "s") -> list[dict[str, Any]]
 
 
 @pytest.mark.parametrize("named", [True, False])
-async def test_a_record_of_the_next_request_corrects_the_reply(named: bool) -> None:
-    """One session, whether it is named or, of a user who is identified, recognised; the model sees what was heard, and the log has both."""
+async def test_record_in_the_next_request_corrects_the_reply(named: bool) -> None:
+    """One session, by id or matched for an identified user; the model sees what was heard, and the log has both."""
     async with gateway([JOKE, "A story.", "The end."], "gateway: {single_user: true}") as (served, upstream):
         session_id = (await chat(served, [ASKED], named=named))["session_id"]
         told = [ASKED, ANSWERED, THEN]
@@ -50,7 +50,7 @@ async def test_a_record_of_the_next_request_corrects_the_reply(named: bool) -> N
         assert len((await served.hf.sessions()).sessions) == 1
 
 
-async def test_the_same_request_again_corrects_nothing_more() -> None:
+async def test_repeated_request_corrects_the_reply_once() -> None:
     async with gateway([JOKE, 503, "A story."]) as (served, _):
         await chat(served, [ASKED])
         told = [ASKED, ANSWERED, THEN]
@@ -66,8 +66,8 @@ async def test_the_same_request_again_corrects_nothing_more() -> None:
         ]
 
 
-async def test_a_field_of_the_next_request_corrects_the_reply() -> None:
-    """For clients that send what is new alone."""
+async def test_interrupt_field_corrects_the_reply() -> None:
+    """For clients that only send new messages."""
     async with gateway([JOKE, "A story."]) as (served, upstream):
         await chat(served, [ASKED])
         done = await chat(served, [THEN], interrupt={"chars": 22, "timestamp": 1678905225, "turn_id": 2})
@@ -90,9 +90,7 @@ async def test_a_field_of_the_next_request_corrects_the_reply() -> None:
         ("Why", 400, "invalid_request"),
     ],
 )
-async def test_a_field_that_cannot_be_right_is_refused_and_nothing_is_written(
-    said: Any, status: int, code: str
-) -> None:
+async def test_invalid_interrupt_field_is_refused_without_a_write(said: Any, status: int, code: str) -> None:
     async with gateway([JOKE]) as (served, upstream):
         await chat(served, [ASKED])
         before = await history(served)
@@ -106,7 +104,7 @@ async def test_a_field_that_cannot_be_right_is_refused_and_nothing_is_written(
 
 
 @pytest.mark.parametrize("way", ["record", "field"])
-async def test_of_a_reply_that_nobody_heard_nothing_stays(way: str) -> None:
+async def test_unheard_reply_is_removed(way: str) -> None:
     async with gateway([JOKE, "A story.", "The end."]) as (served, upstream):
         await chat(served, [ASKED])
         silent = {**ANSWERED, "content": ""}
@@ -121,8 +119,8 @@ async def test_of_a_reply_that_nobody_heard_nothing_stays(way: str) -> None:
         assert JOKE not in str(upstream.requests[-1].body["messages"])
 
 
-async def test_a_record_without_the_original_is_kept_as_it_was_sent() -> None:
-    """What was generated is not said: what was heard takes its place in a session that is named."""
+async def test_record_without_the_original_text_is_kept() -> None:
+    """The heard text replaces the generated one in a named session."""
     async with gateway([JOKE, "A story."]) as (served, _):
         await chat(served, [ASKED])
         short = {**ANSWERED, "metadata": {"source": "llm", "interrupted": True, "interrupt_timestamp": 5}}
@@ -132,8 +130,8 @@ async def test_a_record_without_the_original_is_kept_as_it_was_sent() -> None:
         assert records[1]["metadata"]["interrupted"] is True
 
 
-async def test_an_interruption_stops_the_reply_that_is_being_made() -> None:
-    """With `session_queue: interrupt` the next request ends it, and says what of it was heard."""
+async def test_interruption_stops_the_running_reply() -> None:
+    """With `session_queue: interrupt` the next request ends it and says what was heard."""
     gate = Gate()
     async with gateway(script(gate)) as (served, upstream):
         chunks = await start_stream(served)
@@ -147,7 +145,7 @@ async def test_an_interruption_stops_the_reply_that_is_being_made() -> None:
         gate.open()
 
 
-async def test_the_other_api_says_it_too() -> None:
+async def test_messages_api_supports_interruptions() -> None:
     async with gateway([JOKE, "A story."]) as (served, _):
         for more in ({}, {"interrupt": {"chars": 22}}):
             body = {"session_id": "s", "max_tokens": 100, "messages": [{"role": "user", "content": "Hi"}], **more}
@@ -156,8 +154,8 @@ async def test_the_other_api_says_it_too() -> None:
         assert [one["content"] for one in await history(served)] == ["Hi", HEARD, "Hi", "A story."]
 
 
-async def test_a_client_that_sent_transcripts_may_send_what_is_new_with_an_interruption() -> None:
-    """It speaks of a reply that it does not send, so nothing that it leaves out is taken back."""
+async def test_transcript_client_can_send_only_new_messages_with_an_interruption() -> None:
+    """It refers to a reply that it does not send, so omitted messages are not retracted."""
     async with gateway([JOKE, "A story."]) as (served, _):
         await chat(served, [CONTENTS[0], ASKED])
         await chat(served, [THEN], interrupt={"chars": 22})

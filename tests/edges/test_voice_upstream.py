@@ -1,6 +1,5 @@
-"""What a voice agent's model is sent, over sockets: records for `vendor: custom`, nothing of them for others; and what it hears.
-
-Every example of seed 003 that tells of a model is here as it stands there.
+"""What a voice agent's model receives: records for `vendor: custom`, none of their fields for others; and what the
+client hears. Agora's examples that involve a model are here unchanged.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ STREAM = {"stream": True, "stream_options": {"include_usage": True}}
 async def custom(
     script: Sequence[Any], *more: str, vendor: str = "vendor: custom"
 ) -> AsyncIterator[tuple[Served, ScriptedUpstream]]:
-    """A gateway whose model is an upstream of `vendor: custom`."""
+    """Run a gateway whose model is an upstream of `vendor: custom`."""
     async with ScriptedUpstream(script) as upstream:
         llm = f"llms: {{default: {{{vendor}, model: xxxx, base_url: '{upstream.url}', api_key: {UPSTREAM_KEY}}}}}"
         async with serving("\n".join([llm, *more])) as served:
@@ -38,7 +37,7 @@ async def custom(
 
 
 async def filled(served: Served, contents: list[dict[str, Any]] = CONTENTS, session_id: str = "s") -> None:
-    """A session with these records in it."""
+    """Create a session with these records."""
     await created(served, {"id": session_id})
     response = await served.http.post(f"/v1/sessions/{session_id}/messages", json={"messages": contents})
     assert response.status_code == 200, response.text
@@ -54,8 +53,8 @@ async def created(served: Served, body: dict[str, Any], status: int = 201, **hea
 # -- records ------------------------------------------------------------------------------
 
 
-async def test_the_custom_example_of_the_seed() -> None:
-    """Its contents in a session, a call of the model, and the upstream has its JSON, with the fields of a stream."""
+async def test_agoras_custom_llm_example() -> None:
+    """Its contents in a session, one model call: the upstream receives its JSON, with the fields of a stream."""
     async with custom(["Hello?"]) as (served, upstream):
         await filled(served)
         handle = served.hf.handle(await served.hf.store.get(SessionRef("default", "s")))
@@ -67,7 +66,7 @@ async def test_the_custom_example_of_the_seed() -> None:
         assert body == {**expected, "model": "xxxx", **STREAM}
 
 
-async def test_the_other_example_of_the_seed() -> None:
+async def test_agoras_other_vendor_example() -> None:
     """Any other vendor gets role and content."""
     async with custom(["Hello?"], vendor="vendor: openai") as (served, upstream):
         await filled(served)
@@ -77,8 +76,8 @@ async def test_the_other_example_of_the_seed() -> None:
         assert not {"turn_id", "timestamp", "interruptable"} & body.keys()
 
 
-async def test_a_chat_request_goes_on_in_the_next_turn() -> None:
-    """System messages stand first without the fields; what the client just said has its own."""
+async def test_chat_request_continues_in_the_next_turn() -> None:
+    """System messages come first without the fields; the new message has its own."""
     async with custom(["Yes."]) as (served, upstream):
         await filled(served)
         await served.chat([{"role": "system", "content": "Be kind."}, {"role": "user", "content": "I am."}])
@@ -97,8 +96,8 @@ async def test_a_chat_request_goes_on_in_the_next_turn() -> None:
 
 
 @pytest.mark.parametrize("vendor", ["vendor: openai", "vendor: custom"])
-async def test_only_a_custom_model_gets_what_a_client_sends_of_a_record(vendor: str) -> None:
-    """Fields of messages and of the request, as Agora sends them: another vendor would refuse them; the request's are ours."""
+async def test_only_custom_models_receive_record_fields(vendor: str) -> None:
+    """Other vendors would refuse them; request-level fields are Holdfast's."""
     async with custom(["Yes.", "And?"], vendor=vendor) as (served, upstream):
         said = [{**CONTENTS[1], "x_note": "kept"}]
         told = await served.chat(said, turn_id=99, timestamp=98, interruptable=False)
@@ -116,12 +115,12 @@ async def test_only_a_custom_model_gets_what_a_client_sends_of_a_record(vendor: 
         if vendor == "vendor: openai":
             assert not {"turn_id", "timestamp", "interruptable"} & first.keys()
         else:
-            assert (first["turn_id"], first["interruptable"]) == (2, False)  # of the record, not of the request
+            assert (first["turn_id"], first["interruptable"]) == (2, False)  # of the record, not the request
             assert first["timestamp"] != 98
 
 
-async def test_what_was_not_to_be_interrupted_is_told() -> None:
-    """`/speak` with `interruptable: false`: the next request says so."""
+async def test_uninterruptable_speech_is_reported_to_the_model() -> None:
+    """After `/speak` with `interruptable: false` the next request says so."""
     async with custom(["Yes.", "Still."]) as (served, upstream):
         await filled(served, CONTENTS[:2])
         response = await served.http.post(
@@ -135,7 +134,7 @@ async def test_what_was_not_to_be_interrupted_is_told() -> None:
         assert spoken["metadata"] == {"source": "command"}
 
 
-async def test_an_interruptable_that_is_none_is_a_400() -> None:
+async def test_invalid_interruptable_is_a_400() -> None:
     """It names the parameter, and nothing is written."""
     async with custom([]) as (served, _):
         told = await served.chat("Hi", interruptable="no")
@@ -143,8 +142,8 @@ async def test_an_interruptable_that_is_none_is_a_400() -> None:
         assert (await served.http.get("/v1/sessions/s")).status_code == 404
 
 
-async def test_a_note_ahead_of_the_reply_reaches_the_client() -> None:
-    """A custom model's first chunk may be no chunk of a completion: the official client gets it, and the reply."""
+async def test_metadata_chunk_before_the_reply_reaches_the_client() -> None:
+    """A custom model's first chunk may not be a completion chunk: the official client gets it and the reply."""
     note: dict[str, Any] = {
         "id": "n",
         "object": "chat.completion.custom_metadata",
@@ -180,8 +179,8 @@ AGENT = json.dumps({"a": {"failure_message": SORRY, "instruction": "Be kind."}})
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_the_official_client_hears_the_failure_message(streamed: bool) -> None:
-    """200, a reply that ended well, with why in `session`; the next turn goes on behind it, and it is counted."""
+async def test_official_client_receives_the_failure_message(streamed: bool) -> None:
+    """A 200 with a finished reply and the reason in `session`; the next turn continues after it, and it is counted."""
     refusal = Reply(status=503, error="all busy")
     async with gateway([refusal, "Here I am."], f"agents: {AGENT}") as (served, upstream):
         ask: dict[str, Any] = {
@@ -213,8 +212,8 @@ async def test_the_official_client_hears_the_failure_message(streamed: bool) -> 
         assert 'holdfast_failure_messages_total{code="upstream_unavailable"} 1.0' in metrics
 
 
-async def test_it_is_said_behind_all_that_stand_in() -> None:
-    """Each was asked first; `session.upstream` names them."""
+async def test_failure_message_comes_after_all_fallbacks() -> None:
+    """Each was tried first; `session.upstream` names them."""
     async with ScriptedUpstream([Reply(status=503, error="busy"), Reply(status=500, error="broken")]) as upstream:
         place = f"base_url: '{upstream.url}', api_key: {UPSTREAM_KEY}"
         llms = f"llms: {{default: {{model: one, {place}, fallbacks: [second]}}, second: {{model: two, {place}}}}}"
@@ -227,8 +226,7 @@ async def test_it_is_said_behind_all_that_stand_in() -> None:
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_it_is_said_through_anthropics_door_too(streamed: bool) -> None:
-    """A message that ended its turn."""
+async def test_messages_api_receives_the_failure_message(streamed: bool) -> None:
     async with gateway([Reply(status=503, error="busy")], f"agents: {AGENT}") as (served, _):
         body = {"model": "a", "max_tokens": 100, "session_id": "s", "stream": streamed}
         messages = [{"role": "user", "content": "Hi"}]
@@ -245,8 +243,8 @@ async def test_it_is_said_through_anthropics_door_too(streamed: bool) -> None:
         assert await served.log() == [("user", "Hi"), ("assistant", SORRY)]
 
 
-async def test_a_part_that_was_said_is_followed_by_the_error() -> None:
-    """As without a failure message: the log has the part, marked."""
+async def test_partial_reply_is_followed_by_the_error() -> None:
+    """As without a failure message: the log has the marked part."""
     cut = Reply(text="One two three.", cut_after=2)
     async with gateway([cut], f"agents: {AGENT}") as (served, _):
         told = await served.chat("Hi", model="a")
@@ -256,7 +254,7 @@ async def test_a_part_that_was_said_is_followed_by_the_error() -> None:
         assert SORRY not in str(log)
 
 
-# -- system messages change --------------------------------------------------------------------
+# -- changed system messages -------------------------------------------------------------------
 
 
 async def patched(served: Served, *system: str) -> None:
@@ -269,8 +267,8 @@ def prompts(upstream: ScriptedUpstream) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("model", ["gpt-4o", "a"])
-async def test_a_change_takes_effect_at_the_next_call(model: str) -> None:
-    """Also in a session that this server remembers, and behind an agent's instruction."""
+async def test_changed_system_messages_apply_to_the_next_call(model: str) -> None:
+    """Also in a session cached by this server, and after an agent's instruction."""
     async with gateway(["One.", "Two.", "Three."], f"agents: {AGENT}") as (served, upstream):
         await created(served, {"id": "s", "system_messages": ["Old."]})
         for text, system in (("a", None), ("b", ["New.", "Newer."]), ("c", [])):
@@ -285,8 +283,7 @@ async def test_a_change_takes_effect_at_the_next_call(model: str) -> None:
         ]
 
 
-async def test_a_change_while_tools_run_holds_for_the_turns_next_call() -> None:
-    """What is learned in the middle of a turn need not wait for its end."""
+async def test_change_during_a_tool_applies_to_the_turns_next_call() -> None:
     gate = Gate()
 
     async def look_up(name: str) -> str:
@@ -313,8 +310,8 @@ async def test_a_change_while_tools_run_holds_for_the_turns_next_call() -> None:
 # -- carrying a session over -----------------------------------------------------------------
 
 
-async def test_a_summary_is_carried_over_in_one_call(tmp_path: Path) -> None:
-    """The new session's next prompt begins with it, behind its own system message, as in seed 003."""
+async def test_summary_is_carried_over_in_one_call(tmp_path: Path) -> None:
+    """The new session's next prompt begins with it, after its own system message, as in Agora's example."""
     summary = "The user was told a story of a knight after a joke of a scarecrow."
     script, store = [Reply(text=summary), "Once more?"], f"sqlite:///{tmp_path}/chat.db"
     async with gateway(script, store=store) as (served, upstream):
@@ -335,8 +332,8 @@ async def test_a_summary_is_carried_over_in_one_call(tmp_path: Path) -> None:
         assert prompts(upstream)[1] == [first["content"], second["content"], "Hello again"]
 
 
-async def test_the_content_is_carried_over_without_a_model() -> None:
-    """Who said what, newest last."""
+async def test_content_is_carried_over_without_a_model() -> None:
+    """With speakers, newest last."""
     async with gateway([]) as (served, upstream):
         await filled(served)
         told = await created(served, {"id": "new", "carry_over": {"session_id": "s", "form": "content"}})
@@ -357,8 +354,8 @@ async def test_the_content_is_carried_over_without_a_model() -> None:
         ([], 400, "carry_over"),
     ],
 )
-async def test_what_cannot_be_carried_over_leaves_no_session(body: Any, status: int, param: str | None) -> None:
-    """An error in the usual shape, and nothing half-made."""
+async def test_failed_carry_over_leaves_no_session(body: Any, status: int, param: str | None) -> None:
+    """With an error in the usual shape."""
     async with gateway([]) as (served, upstream):
         await filled(served)
         told = await created(served, {"id": "new", "carry_over": body}, status)
@@ -367,8 +364,8 @@ async def test_what_cannot_be_carried_over_leaves_no_session(body: Any, status: 
         assert upstream.requests == []
 
 
-async def test_a_deleted_session_is_a_404_and_a_taken_id_a_409() -> None:
-    """Before a model is asked."""
+async def test_carry_over_checks_both_sessions_before_a_model_call() -> None:
+    """A deleted source is a 404, an existing id a 409."""
     async with gateway([]) as (served, upstream):
         await filled(served)
         await created(served, {"id": "s", "carry_over": "s"}, 409)
@@ -377,8 +374,8 @@ async def test_a_deleted_session_is_a_404_and_a_taken_id_a_409() -> None:
         assert upstream.requests == []
 
 
-async def test_whose_session_may_be_carried_over() -> None:
-    """One's own; another user's by an admin key without a user alone, and another tenant's by nobody."""
+async def test_who_may_carry_over_a_session() -> None:
+    """One's own; another user's only with an admin key without a user; another tenant's never."""
     async with gateway([], "auth: {required: true}") as (served, _):
         hf = served.hf
         ada, write, admin, of_ada = (

@@ -1,4 +1,4 @@
-"""The webhook on a session's end: what is posted, how it is signed, and what counts as taken."""
+"""The webhook at a session's end: what is posted, how it is signed, and which answers count as success."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def answers(status: int, **headers: str) -> Callable[[web.Request], Awaitable[we
 
 @asynccontextmanager
 async def stored(*entries: NewEntry, **fields: Any) -> AsyncIterator[Store]:
-    """A store with a session of those entries."""
+    """Open a store with a session of those entries."""
     store = await open_store("sqlite://:memory:", tenant="default")
     try:
         await store.create(NewSession(id=REF.id, user_id=REF.user_id, timestamp=NOW - 60_500, **fields))
@@ -61,7 +61,7 @@ async def stored(*entries: NewEntry, **fields: Any) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def ended(*entries: NewEntry, **fields: Any) -> AsyncIterator[EndedSession]:
-    """A session that has ended, with those entries."""
+    """Yield an ended session with those entries."""
     async with stored(*entries, **fields) as store:
         yield await end_of(store)
 
@@ -88,7 +88,7 @@ def hook(receiver: Receiver, secret: str = SECRET, **settings: Any) -> Webhook:
 # -- what is posted --------------------------------------------------------------
 
 
-async def test_what_was_said_is_posted_as_agora_has_it() -> None:
+async def test_messages_are_posted_in_agoras_format() -> None:
     said = (
         user("Wo ist meine Bestellung? 北京 🚢", metadata={"source": "asr", "user": "42"}, timestamp=NOW),
         calls("c1", timestamp=NOW),
@@ -135,7 +135,7 @@ async def test_what_was_said_is_posted_as_agora_has_it() -> None:
     }
 
 
-async def test_a_session_in_which_nothing_was_said_is_told_of_too() -> None:
+async def test_empty_session_is_posted_too() -> None:
     async with receiving() as receiver, ended() as session:
         await hook(receiver)(session)
         (payload,) = receiver.payloads
@@ -143,19 +143,19 @@ async def test_a_session_in_which_nothing_was_said_is_told_of_too() -> None:
     assert not {"name", "channel", "labels"} & payload.keys()
 
 
-async def test_ten_thousand_messages_are_posted_or_the_newest_of_them() -> None:
+async def test_ten_thousand_messages_or_the_newest_are_posted() -> None:
     said = [user(f"Nachricht {at} äöü") for at in range(10_000)]
     async with receiving() as receiver, ended(*said) as session:
         await hook(receiver)(session)
         await hook(receiver, max_history=32)(session)
         whole, newest = receiver.payloads
-        verified(receiver, 0)
+        verify_signature(receiver, 0)
     assert [record["content"] for record in whole["contents"]] == [f"Nachricht {at} äöü" for at in range(10_000)]
     assert [record["content"] for record in newest["contents"]] == [f"Nachricht {at} äöü" for at in range(9968, 10_000)]
     assert "is_truncated" not in whole.keys() | newest.keys()
 
 
-async def test_more_than_there_is_room_for_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_truncated_history_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.hooks.webhook.WEBHOOK_BYTES", 1000)
     said = [user(f"{at:03} " + "x" * 80) for at in range(30)]
     async with receiving() as receiver, ended(*said) as session:
@@ -171,7 +171,7 @@ async def test_secrets_are_not_posted() -> None:
     message = user("it is hunter4", metadata={"x": "hunter5"})
     async with receiving() as receiver, ended(message, metadata={"channel": "hunter6"}) as session:
         await hook(receiver, redactor=redactor)(session)
-        verified(receiver, 0)
+        verify_signature(receiver, 0)
         (payload,) = receiver.payloads
     assert "hunter" not in receiver.bodies[0].decode()
     assert payload["contents"][0]["content"] == "it is [REDACTED:password]"
@@ -180,8 +180,8 @@ async def test_secrets_are_not_posted() -> None:
 # -- signatures --------------------------------------------------------------------
 
 
-def verified(receiver: Receiver, at: int, secret: str = SECRET) -> None:
-    """As a receiver would: from the raw body, with nothing of ours."""
+def verify_signature(receiver: Receiver, at: int, secret: str = SECRET) -> None:
+    """Verify as a receiver would: from the raw body, without Holdfast's code."""
     body, headers = receiver.bodies[at], receiver.headers[at]
     key = base64.b64decode(secret[6:]) if secret.startswith("whsec_") else secret.encode()
     signed = headers["webhook-id"].encode() + b"." + headers["webhook-timestamp"].encode() + b"." + body
@@ -191,12 +191,12 @@ def verified(receiver: Receiver, at: int, secret: str = SECRET) -> None:
 
 
 @pytest.mark.parametrize("secret", [SECRET, "a plain sëcret"])
-async def test_signatures_hold_over_the_bytes_that_arrive(secret: str) -> None:
+async def test_signatures_match_the_received_bytes(secret: str) -> None:
     async with receiving() as receiver, ended(user("Grüße")) as session:
         await hook(receiver, secret, headers={"X-Team": "blue", "Webhook-Id": "forged", "Content-Type": "x"})(session)
         await hook(receiver, secret, include_sha1=True)(session)
         for at in (0, 1):
-            verified(receiver, at, secret)
+            verify_signature(receiver, at, secret)
         first, second = receiver.headers
         sha1 = hmac.new(secret.encode(), receiver.bodies[1], hashlib.sha1).hexdigest()
     assert (first["webhook-id"], first["webhook-timestamp"]) == ("end_1", str((NOW + 7) // 1000))
@@ -206,10 +206,10 @@ async def test_signatures_hold_over_the_bytes_that_arrive(secret: str) -> None:
     assert second["agora-signature"] == sha1
 
 
-# -- what counts as taken ------------------------------------------------------------
+# -- answers -------------------------------------------------------------------------
 
 
-async def test_a_refusal_is_a_failure_and_the_next_try_has_the_same_id() -> None:
+async def test_retry_after_a_refusal_has_the_same_id() -> None:
     times = iter([NOW, NOW, NOW, NOW + 5000, NOW + 5000, NOW + 5000])
     async with receiving() as receiver, ended(user("Hi")) as session:
         told = hook(receiver, clock=lambda: next(times))
@@ -219,8 +219,8 @@ async def test_a_refusal_is_a_failure_and_the_next_try_has_the_same_id() -> None
         assert raised.value.retry_after == 30.0
         receiver.answer = answers(200)
         await told(session)
-        verified(receiver, 0)
-        verified(receiver, 1)
+        verify_signature(receiver, 0)
+        verify_signature(receiver, 1)
         first, second = map(json.loads, receiver.bodies)
     assert {notice["noticeId"] for notice in (first, second)} == {"end_1"}
     assert (first.pop("notifyMs"), second.pop("notifyMs")) == (NOW, NOW + 5000)
@@ -229,7 +229,7 @@ async def test_a_refusal_is_a_failure_and_the_next_try_has_the_same_id() -> None
 
 
 @pytest.mark.parametrize("status", [200, 201, 299])
-async def test_any_2xx_is_taken(status: int) -> None:
+async def test_any_2xx_is_success(status: int) -> None:
     async with receiving() as receiver, ended(user("Hi")) as session:
         receiver.answer = answers(status)
         await hook(receiver)(session)
@@ -243,7 +243,7 @@ async def test_redirects_are_not_followed() -> None:
         assert len(receiver.bodies) == 1
 
 
-async def test_a_slow_receiver_has_failed() -> None:
+async def test_slow_receiver_is_a_failure() -> None:
     released = asyncio.Event()
 
     async def slow(request: web.Request) -> web.StreamResponse:
@@ -257,7 +257,7 @@ async def test_a_slow_receiver_has_failed() -> None:
         released.set()
 
 
-async def test_a_receiver_that_never_stops_answering_is_not_listened_to() -> None:
+async def test_endless_answer_is_not_read() -> None:
     async def endless(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
@@ -274,7 +274,7 @@ async def test_a_receiver_that_never_stops_answering_is_not_listened_to() -> Non
             await hook(receiver)(session)
 
 
-async def test_nobody_there_is_a_failure_that_tells_no_secret() -> None:
+async def test_unreachable_receiver_is_a_failure_without_secrets() -> None:
     async with receiving() as receiver:
         url = receiver.url
     async with ended(user("my PIN is 4711")) as session:
@@ -285,7 +285,7 @@ async def test_nobody_there_is_a_failure_that_tells_no_secret() -> None:
     assert not any(secret in said for secret in ("sk-path-secret", SECRET, "4711", "/hook"))
 
 
-async def test_a_receiver_that_is_gone_is_not_told_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_receiver_that_answers_gone_is_not_called_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.ERROR, logger="holdfast.webhook")
     async with receiving() as receiver, ended(user("Hi")) as session:
         told = hook(receiver)
@@ -298,7 +298,7 @@ async def test_a_receiver_that_is_gone_is_not_told_again(caplog: pytest.LogCaptu
     assert "sk-path-secret" not in str(vars(record))
 
 
-async def test_turns_go_on_while_a_receiver_is_slow() -> None:
+async def test_turns_continue_while_a_receiver_is_slow() -> None:
     released = asyncio.Event()
 
     async def slow(request: web.Request) -> web.StreamResponse:
@@ -318,19 +318,19 @@ async def test_turns_go_on_while_a_receiver_is_slow() -> None:
 
 
 @pytest.mark.parametrize("url", ["", "ftp://x/", "http://", "/hook", "http://x y/", "http://[::1", "http://x:99999/"])
-def test_a_url_that_is_none_is_refused(url: str) -> None:
+def test_invalid_url_is_refused(url: str) -> None:
     with pytest.raises(InvalidRequest, match="url must begin with http"):
         Webhook(url, SECRET)
 
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_!!!", "whsec_äöü"])
-def test_a_secret_that_is_none_is_refused_and_not_told(secret: str) -> None:
+def test_invalid_secret_is_refused_and_not_quoted(secret: str) -> None:
     with pytest.raises(InvalidRequest, match="secret") as raised:
         Webhook("http://x/", secret)
     assert "!!!" not in str(raised.value)
 
 
-def test_names_stay_the_same_and_differ() -> None:
+def test_hook_names_are_stable_and_distinct() -> None:
     first, again, other = (Webhook(url, SECRET) for url in ("http://x/a", "http://x/a", "http://x/b"))
     assert first.name == again.name != other.name
     assert first.reasons == {"ttl", "cap", "close", "delete"}
@@ -340,10 +340,10 @@ def test_names_stay_the_same_and_differ() -> None:
             Webhook("http://x/", SECRET, **wrong)  # type: ignore[arg-type]
 
 
-# -- with everything around it ---------------------------------------------------------
+# -- end to end ------------------------------------------------------------------------
 
 
-async def test_a_configured_server_posts_and_keeps_transcripts(tmp_path: Path) -> None:
+async def test_configured_server_posts_and_writes_transcripts(tmp_path: Path) -> None:
     config, folder = tmp_path / "holdfast.yaml", tmp_path / "kept"
     async with receiving() as receiver, httpx2.AsyncClient(trust_env=False, timeout=60) as http:
         webhook = {"url": receiver.url, "secret": SECRET, "events": "delete"}
@@ -360,7 +360,7 @@ async def test_a_configured_server_posts_and_keeps_transcripts(tmp_path: Path) -
         finally:
             code = await anyio.to_thread.run_sync(server.stop, signal.SIGTERM)
     assert code == 0
-    verified(receiver, 0)
+    verify_signature(receiver, 0)
     (payload,) = receiver.payloads
     assert (payload["session_id"], payload["reason"]) == ("goes", "delete")
     assert [record["role"] for record in payload["contents"]] == ["user", "assistant"]
@@ -370,7 +370,7 @@ async def test_a_configured_server_posts_and_keeps_transcripts(tmp_path: Path) -
     assert kinds == ["session", "entry", "entry"]
 
 
-async def test_a_receiver_that_comes_back_gets_the_notice_once_more() -> None:
+async def test_recovered_receiver_gets_the_notice_again() -> None:
     now = NOW
     async with receiving() as receiver:
         receiver.answer = answers(500)

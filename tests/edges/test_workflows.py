@@ -1,4 +1,6 @@
-"""Workflows and agents as tools over both doors, from a configuration, with models of two providers, as official clients see them."""
+"""Workflows and agents as tools over both APIs, from a configuration with models of two providers, as official
+clients see them.
+"""
 
 from __future__ import annotations
 
@@ -36,21 +38,21 @@ agents:
 """
 
 
-def who(body: dict[str, Any]) -> str:
-    """The agent that a call is made for, by its instruction, in either dialect."""
+def find_agent(body: dict[str, Any]) -> str:
+    """Return the agent of a call, by its instruction, in either dialect."""
     system = body.get("system") or body["messages"][0]["content"]
     text = system if isinstance(system, str) else system[0]["text"]
     return str(text).split()[2]
 
 
 def says(body: dict[str, Any]) -> Reply:
-    return Reply(text=f"{who(body)} speaks.")
+    return Reply(text=f"{find_agent(body)} speaks.")
 
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("door", ["chat", "messages"])
-async def test_a_client_sees_one_reply_and_goes_on_without_naming_the_session(door: str, stream: bool) -> None:
-    """The transcript that it resends is recognised: what the others said is in it for the models alone."""
+async def test_client_sees_one_reply_and_continues_without_a_session_id(door: str, stream: bool) -> None:
+    """Its resent transcript is matched; other agents' words are only in the models' prompts."""
     async with doors(says, says, AGENTS) as at:
         messages: list[Any] = [{"role": "user", "content": "A story!"}]
         for turn in (1, 2):
@@ -76,8 +78,8 @@ async def test_a_client_sees_one_reply_and_goes_on_without_naming_the_session(do
         assert session.state == {"idea": "idea speaks."}
 
 
-async def test_progress_is_told_to_those_that_ask_for_it() -> None:
-    """As events beside the reply's chunks, none of whose words are the others'; the last chunk says who answered."""
+async def test_progress_is_sent_on_request() -> None:
+    """As events next to the reply's chunks, without other agents' words; the last chunk names the answering agent."""
     async with doors(says, says, AGENTS) as at:
         body = {
             "model": "story",
@@ -98,11 +100,11 @@ async def test_progress_is_told_to_those_that_ask_for_it() -> None:
         assert events[-1]["session"]["agent"] == "author"
 
 
-async def test_a_workflow_is_called_like_a_tool_and_its_session_is_found_by_rest(tmp_path: Path) -> None:
-    """By what names it in the log; it goes with the session that it was called from."""
+async def test_workflow_called_as_a_tool_has_a_session_over_rest(tmp_path: Path) -> None:
+    """Under the id in the log; it is deleted with the calling session."""
 
     def chief(body: dict[str, Any]) -> Reply:
-        if who(body) != "chief":
+        if find_agent(body) != "chief":
             return says(body)
         asked = any(message["role"] == "tool" for message in body["messages"])
         return Reply(text="Done.") if asked else Reply(tool_calls=[("panel", {"request": "What of kelp?"})])
@@ -121,12 +123,12 @@ async def test_a_workflow_is_called_like_a_tool_and_its_session_is_found_by_rest
         assert (await at.served.hf.sessions()).sessions == ()
 
 
-async def test_a_client_that_leaves_stops_all_of_them() -> None:
-    """What had been asked is over, and the next turn of the session begins at once."""
+async def test_disconnected_client_stops_all_agents() -> None:
+    """The running calls end, and the next turn begins at once."""
     gate = Gate()
 
     def held(body: dict[str, Any]) -> Reply:
-        return Reply(text="friend speaks.", hold=gate) if who(body) == "friend" else says(body)
+        return Reply(text="friend speaks.", hold=gate) if find_agent(body) == "friend" else says(body)
 
     async with doors(held, says, AGENTS) as at:
         body = {"model": "panel", "session_id": "s", "messages": [{"role": "user", "content": "go"}], "stream": True}

@@ -1,7 +1,8 @@
-"""A program that serves tools of its own: `count` says how often it ran, by a database that outlives the process.
+"""A program that serves tools of its own:
 
-Its claims expire after `TOOL_SERVER_LEASE` milliseconds, three seconds if nobody says, and not after thirty: who comes behind a
-killed one need not wait so long.
+`count` returns how often it ran, from a database that outlives the process. Its claims expire after
+`TOOL_SERVER_LEASE` milliseconds, by default three seconds instead of thirty, so the successor of a killed server
+waits less.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ def count() -> int:
     return int(runs)
 
 
-def hasten() -> None:
-    """Let claims expire sooner, and be renewed as much sooner."""
+def shorten_lease() -> None:
+    """Let claims expire, and be renewed, sooner."""
     lease = int(os.environ.get("TOOL_SERVER_LEASE", "3000"))
     for name, sooner in (("LEASE", lease), ("RENEWED", lease // 3)):
         setattr(session_lock, name, sooner)
 
 
 if __name__ == "__main__":
-    hasten()
+    shorten_lease()
     sys.exit(serve(load_settings({}, os.environ), tools=[count]))

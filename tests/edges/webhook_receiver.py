@@ -1,4 +1,4 @@
-"""A receiver of webhooks, on a real socket."""
+"""A receiver of webhooks on a real socket."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def receiving() -> AsyncIterator[Receiver]:
 
 
 class Receiver:
-    """Takes what is posted, raw."""
+    """Store everything that is posted, as raw bytes."""
 
     def __init__(self) -> None:
         self.url = ""
