@@ -87,7 +87,7 @@ async def test_tool_result_without_its_call_is_rejected() -> None:
     async with holdfast.open("sqlite://:memory:") as hf:
         session = await hf.session("s")
         for _ in range(2):
-            with pytest.raises(InvalidMessage, match="'c1' comes without the call"):
+            with pytest.raises(InvalidMessage, match="the result of call 'c1' has no matching call"):
                 async with session.turn(RESULT):
                     pass
             await session.append("hello")

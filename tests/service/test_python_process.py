@@ -405,7 +405,7 @@ class TestTime:
         process = start()
         await process.run("x = 1")
         task = asyncio.ensure_future(process.run("x = 2\nopen('begun', 'w').close()\nwhile True: pass"))
-        await self._begun(process)
+        await self._wait_until_begun(process)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -419,7 +419,7 @@ class TestTime:
         pid = process.pid
         assert pid is not None
         task = asyncio.ensure_future(process.run(STUBBORN))
-        await self._begun(process)
+        await self._wait_until_begun(process)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -430,7 +430,7 @@ class TestTime:
         process = start(grace=0.6)
         await process.run("1")
         task = asyncio.ensure_future(process.run(STUBBORN))
-        await self._begun(process)
+        await self._wait_until_begun(process)
         task.cancel()
         await asyncio.sleep(0)
         task.cancel()
@@ -462,7 +462,7 @@ class TestTime:
             "import os, time\nopen('begun', 'w').close()\nwhile not os.path.exists('go'): time.sleep(0.001)\n'first'"
         )
         first = asyncio.ensure_future(process.run(waiting))
-        await self._begun(process)
+        await self._wait_until_begun(process)
         second = asyncio.ensure_future(process.run("'second'"))
         await asyncio.sleep(0)
         second.cancel()
