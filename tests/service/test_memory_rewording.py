@@ -57,7 +57,7 @@ async def test_model_statement_is_quarantined_after_a_tool_result_in_the_session
         accepted = await made.hf.memories.review(one.id, "accept")
     assert (one.status, one.origin, one.trust) == ("quarantined", "assistant", 0.7)
     assert (told["status"], told["origin"]) == ("quarantined", "assistant")
-    assert "elsewhere" in told["note"]
+    assert "content from outside was read" in told["note"]
     assert (accepted.status, accepted.trust) == ("active", 0.7)
 
 
@@ -137,11 +137,11 @@ async def test_automatically_recalled_conversation_stays_quarantined() -> None:
 
 
 async def test_memory_from_a_picture_in_a_tool_result_is_attributed_to_the_tool() -> None:
-    def make_lookup() -> Any:
+    def lookup() -> Any:
         """Look it up."""
         return (Part(type="image_url", extra={"image_url": {"url": ONE_BY_ONE}}),)
 
-    async with bench(script(READS, remember(REWORDED)), make_lookup, agents=AGENTS) as made:
+    async with bench(script(READS, remember(REWORDED)), lookup, agents=AGENTS) as made:
         await results(made, "Read the page")
         (one,) = await kept(made)
     assert (one.status, one.origin) == ("quarantined", "tool")
