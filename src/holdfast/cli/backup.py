@@ -118,7 +118,7 @@ def migrate(store: str | None, config: str | None, *, show: bool, keep_old: bool
     """Upgrade the schema of the database and list the changes.
 
     Every command that opens a database upgrades it by itself. Run this command to do it earlier, with a database user that may
-    change the schema or at a time you choose. It is safe to run next to running servers, and more than once.
+    change the schema or at a time you choose. It is safe to run while servers are running, and to run more than once.
 
     Only this command converts Redis data of Holdfast 0.1. Stop all servers first. It compares what it wrote with what it
     read before it deletes anything. If it is interrupted, run it again.

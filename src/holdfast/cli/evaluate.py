@@ -510,7 +510,11 @@ def _check_folder(ctx: click.Context, param: click.Parameter, given: str | None)
     callback=_parse_budgets,
     help="Token budgets of the conversation, without the system prompt.",
 )
-@click.option("--asked", is_flag=True, help="Also ask each statement's question; takes minutes, one prompt for each.")
+@click.option(
+    "--asked",
+    is_flag=True,
+    help="Also ask each statement's question; takes minutes, because it builds one prompt per question.",
+)
 @click.option(
     "--json", "output", metavar="FILE", callback=_check_folder, help="Write all figures to FILE; - for standard output."
 )
@@ -522,8 +526,8 @@ def statements(
     FILE is a conversation with labelled statements as JSON, or a folder of such files; benchmarks/statements/README.md in the
     source describes the format. Each prompt is built as for a real turn, without a model.
 
-    "with topic" is the share of statements with a value and a topic word on one line of the prompt, outside the system prompt
-    and the current user message. Statements that a later one corrects are counted separately.
+    "with topic" is the share of statements of which a value and a topic word are on the same line of the prompt. The system
+    prompt and the current user message do not count. Statements that a later one corrects are counted separately.
     """
     import anyio
 

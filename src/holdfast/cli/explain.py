@@ -43,9 +43,9 @@ def explain(
 ) -> None:
     """Explain why messages are in the prompt, or are not.
 
-    Shows the block that contains them, since when they are not in the prompt, and what brings them back.
+    Shows the block of the prompt that contains them, or when they left the prompt and what would bring them back.
 
-    Without --seq and --text, only the prompt is described.
+    With neither --seq nor --text, only the prompt is described.
     """
     agent, model = query.pop("agent"), query.pop("model")
 
@@ -75,7 +75,7 @@ _SHOWN = 100
 @click.option("--drop", metavar="ID", multiple=True, help="Leave this fact out of the prompt's facts.")
 @click.option("--reset", metavar="ID", multiple=True, help="Undo --pin or --drop.")
 @click.option("--strategy", metavar="NAME", help="Strategy of the prompt.  [default: the session's]")
-@click.option("--budget", type=click.IntRange(1), help="Token budget of the conversation.")
+@click.option("--budget", metavar="N", type=click.IntRange(1), help="Token budget of the conversation.")
 @session_user_option
 @store_options
 @json_option
@@ -94,7 +94,7 @@ def facts(
 ) -> None:
     """List, pin and drop the facts that a user stated.
 
-    Shows which facts are in the prompt. Changes are made first.
+    Shows which facts are in the prompt. --pin, --drop and --reset take effect before the list is made.
     """
     wanted: list[tuple[tuple[str, ...], Mapping[Choice, bool]]] = [
         (pin, {"pinned": True}),

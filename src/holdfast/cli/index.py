@@ -164,7 +164,7 @@ def install(*, model: str, yes: bool, again: bool) -> None:
 
     \b
     minilm  all-MiniLM-L6-v2, English: 84 MB
-    e5      multilingual-e5-small, 100 languages, in 4 bits with its engine: 91 MB, Linux on x86-64 only
+    e5      multilingual-e5-small, 100 languages, quantized to 4 bits, with its inference engine: 91 MB, Linux on x86-64 only
 
     The package goes into this Python environment. It is pinned by its hash and installs no dependencies.
     """  # noqa: D301 - click needs the character
@@ -244,7 +244,7 @@ def check(name: str | None, config: str | None, *, as_json: bool) -> None:
     """Embed three sentences, and check that similar ones are close.
 
     NAME is an entry of `embedders`, or `local`, `minilm` or `e5`. The default is the embedder of the index, else the only entry,
-    else `default`. The files of a local model are compared with their hash.
+    else `default`. The files of a local model are checked against their known hashes.
     """
     from holdfast.config import load_settings
 

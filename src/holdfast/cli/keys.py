@@ -40,7 +40,7 @@ def keys() -> None:
 @click.option(
     "--session-mode",
     type=click.Choice(["auto", "transcript", "delta"]),
-    help="How to read the messages of requests that name a session but no mode.",
+    help="Mode of requests that name a session but no mode. transcript: they send the whole history; delta: only new messages; auto: Holdfast decides.",
 )
 @click.option(
     "--budget",

@@ -119,7 +119,7 @@ def memories() -> None:
 @owner_options
 @output_options
 def remember(text: Sequence[str], *, store: str | None, config: str | None, as_json: bool, **options: Any) -> None:
-    """Remember TEXT, one fact. It is merged with an equal one and replaces an older value of the same fact."""
+    """Remember TEXT, one fact. An equal memory is merged with it; an older value of the same fact is replaced."""
     parse_owner(options)  # report conflicting flags before anything is opened
 
     async def run(hf: Holdfast) -> Remembered:
@@ -195,7 +195,7 @@ def recall(query: Sequence[str], *, store: str | None, config: str | None, as_js
 @click.option(
     "--status",
     type=click.Choice(["active", "quarantined", "rejected", "superseded"]),
-    help="Only memories with this status.",
+    help="Only memories with this status. quarantined: held for review.",
 )
 @_type_option
 @_tag_option
@@ -271,7 +271,7 @@ def update(memory_id: str, *, store: str | None, config: str | None, as_json: bo
 def forget(
     memory_id: str | None, *, session: str | None, user: str, store: str | None, config: str | None, as_json: bool
 ) -> None:
-    """Delete a memory with its history, or those of a session.
+    """Delete a memory with its history, or all memories of a session.
 
     With --session, deletes all memories whose only source is that session.
     """
@@ -304,7 +304,7 @@ def forget(
 def review(
     memory_id: str | None, decision: Any, *, store: str | None, config: str | None, as_json: bool, **options: Any
 ) -> None:
-    """List memories that are held for review, or decide about one.
+    """List memories that are held for review, or decide on one.
 
     To decide, write `ID accept` or `ID reject`. The list shows the sources of each memory.
     """

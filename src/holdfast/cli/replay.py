@@ -177,8 +177,9 @@ def replay(
     FILE contains JSON lines: sessions {"id", "messages": [...]}, lists of messages, or single messages with a session_id.
     "-" is standard input.
 
-    recall: share of the argument values of recorded tool calls that were still in the prompt. bound: share that was still next
-    to its context. cached: share of the prompt that a provider's prompt cache would have served.
+    recall is the share of the argument values of recorded tool calls that were still in the prompt. bound is the share that was
+    still in the prompt together with what it belongs to. cached is the share of the prompt that a provider's prompt cache would
+    have served.
 
     Only summaries call a model, and only if --summarizer names one.
     """

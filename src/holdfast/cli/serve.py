@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 @click.command
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1; HOLDFAST_HOST]")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), help="Port; 0 for any free one.  [default: 8377; HOLDFAST_PORT]"
+    "--port",
+    metavar="N",
+    type=click.IntRange(0, 65_535),
+    help="Port; 0 for any free one.  [default: 8377; HOLDFAST_PORT]",
 )
 @click.option("--model", metavar="NAME", help="Model that answers: an llm of the configuration, or a model name.")
 @store_options

@@ -110,7 +110,7 @@ def _show_table(listed: Sequence[Session]) -> None:
 def show(
     session_id: str, user: str | None, store: str | None, config: str | None, *, full: bool, as_json: bool
 ) -> None:
-    """Show the messages and compactions of a session. Messages that were edited away are not shown."""
+    """Show the messages and compactions (summaries and digests) of a session. Messages that were edited away are not shown."""
 
     async def do(hf: Holdfast) -> tuple[WindowRows, Sequence[StoredCompaction], Sequence[Entry]]:
         from holdfast.media.outgoing import restore_entries
@@ -284,7 +284,7 @@ def _format_text(text: str, *, full: bool) -> Iterator[str]:
 @sessions.command
 @click.argument("session_id", metavar="ID")
 @session_user_option
-@click.option("--at-turn", type=click.IntRange(0), help="Last turn to copy.  [default: the last turn]")
+@click.option("--at-turn", metavar="N", type=click.IntRange(0), help="Last turn to copy.  [default: the last turn]")
 @click.option("--id", "new_id", metavar="ID", help="ID of the new session.  [default: a random one]")
 @store_options
 @json_option
@@ -298,7 +298,7 @@ def fork(
     new_id: str | None,
     as_json: bool,
 ) -> None:
-    """Copy a session from its first turn on into a new session. The original does not change."""
+    """Copy a session, up to a turn, into a new session. The original does not change."""
 
     async def do(hf: Holdfast) -> Session:
         from holdfast.sessions.forks import fork_session
@@ -349,7 +349,7 @@ def move(
 @sessions.command
 @click.argument("session_id", metavar="ID")
 @session_user_option
-@click.option("--at-turn", type=click.IntRange(0), required=True, help="Last turn to keep.")
+@click.option("--at-turn", metavar="N", type=click.IntRange(0), required=True, help="Last turn to keep.")
 @store_options
 @json_option
 def rewind(
@@ -382,7 +382,7 @@ def lift(
     upstream: str | None,
     as_json: bool,
 ) -> None:
-    """Send message SEQ of a session again to upstreams that rejected it."""
+    """Include message SEQ again in prompts for upstreams that rejected it."""
 
     async def do(hf: Holdfast) -> Entry:
         from holdfast.domain.refusals import read_refusals

@@ -64,7 +64,9 @@ def _add_options(command: F) -> F:
     """Add the options that all commands of the group take."""
     session = click.option("--session", metavar="ID", help="State of this session, with the state it shares.")
     user = click.option(
-        "--user", metavar="ID", help="State that all sessions of this user share; with --session, its user."
+        "--user",
+        metavar="ID",
+        help="State that all sessions of this user share; with --session, the user of that session.",
     )
     app = click.option("--app", is_flag=True, help="State that all sessions share.")
     return session(user(app(store_options(json_option(command)))))
@@ -72,7 +74,7 @@ def _add_options(command: F) -> F:
 
 @click.group
 def state() -> None:
-    """Read and change state. The scope is a prefix of the key: user:theme, app:version; no prefix is the session's own."""
+    """Read and change state. A prefix of the key is its scope: user:theme, app:version. A key without one belongs to the session."""
 
 
 @state.command
@@ -110,7 +112,7 @@ def _show_all(values: Mapping[str, Any], *, as_json: bool) -> None:
 @click.option("--text", is_flag=True, help="Treat VALUE as text even if it is valid JSON.")
 @_add_options
 def set_(key: str, value: str, *, text: bool, as_json: bool, **target: Any) -> None:
-    """Set a key to VALUE: JSON, or else text. Put -- before a VALUE that begins with -."""
+    """Set a key to VALUE, read as JSON if it is valid JSON, otherwise as text. Put -- before a VALUE that begins with -."""
     _refuse_temporary(key)
     taken = value if text else _parse_value(value)
     if taken is None:
@@ -150,7 +152,7 @@ def increment(key: str, by: str, *, as_json: bool, **target: Any) -> None:
 @click.option("--text", is_flag=True, help="Treat each VALUE as text even if it is valid JSON.")
 @_add_options
 def append(key: str, values: Sequence[str], *, text: bool, as_json: bool, **target: Any) -> None:
-    """Append values to the list stored under a key. A missing key counts as an empty list. Put -- before a VALUE with -."""
+    """Append values to the list stored under a key. A missing key counts as an empty list. Put -- before a VALUE that begins with -."""
     _refuse_temporary(key)
     taken = [value if text else _parse_value(value) for value in values]
     length = _StateTarget(**target).do(lambda handle: handle.append(key, *taken))

@@ -36,7 +36,7 @@ MAX_MATCHES = 500
 
 @click.group
 def transcripts() -> None:
-    """List, show, search and import the transcripts of a server."""
+    """List, show, search and import transcripts: the files to which a server writes its sessions."""
 
 
 def folder_options(command: Callable[..., Any]) -> Callable[..., Any]:

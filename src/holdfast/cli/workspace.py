@@ -115,7 +115,7 @@ def checkpoint(agent: str, tenant: str, config: str | None, *, note: str | None,
 
 
 @workspace.command
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_add_options
 def purge(agent: str, tenant: str, config: str | None, *, yes: bool, as_json: bool) -> None:
     """Delete the history of a workspace. Its current files become the only commit."""

@@ -94,7 +94,7 @@ class Consolidator:
         settings: weights and gates.
         keep: milliseconds that signals are kept and considered.
         new_id: makes ids of diary entries.
-        proposing: returns what asks a model for merges, anew for each sweep; None: no model is asked.
+        proposing: called once per sweep; returns the object that asks a model for merges. None: no model is asked.
     """
 
     def __init__(

@@ -122,7 +122,7 @@ def derive_marker(secret: bytes, identity: str) -> str:
 
 
 def format_tag(marker: str) -> str:
-    """Return a marker as written in a label; empty for an empty marker."""
+    """Return a marker in the form in which labels contain it; empty if the marker is empty."""
     return f" #{marker}" if marker else ""
 
 

@@ -84,7 +84,7 @@ _RECALL = Key(
     "whether evicted messages are recalled if the current message asks about them: `auto`, `on`, `off`",
 )
 _WINDOW_SIZE = Key("integer", 20, "messages kept", low=1)
-_TARGET = Key("share", 0.33, "share of the room that is used after the frontier has moved")
+_TARGET = Key("share", 0.33, "share of the budget that is still used after messages were removed")
 
 
 def _make_budget_key(default: int | None, about: str = "tokens of the conversation") -> Key:
@@ -94,19 +94,21 @@ def _make_budget_key(default: int | None, about: str = "tokens of the conversati
 MAX_WINDOW: Final = 200_000
 """Tokens of a model's window that are used if no budget is given: in a window of a million tokens no message would ever leave, and models find
 less in long prompts."""
-_MAX_WINDOW = Key("integer", MAX_WINDOW, "most tokens of the model's window that are used if `budget` is unset", low=1)
+_MAX_WINDOW = Key("integer", MAX_WINDOW, "maximum tokens of the model's window to use if `budget` is unset", low=1)
 
 
 def _make_facts_key(*, default: bool) -> Key:
-    about = "whether statements of the user stay, verbatim, when their messages leave"
+    about = "whether the user's standing facts stay, verbatim, when their messages are removed"
     return Key("flag", default=default, about=about)
 
 
 _BY_INPUT = "tokens of the conversation; unset: the model's input budget"
 _CLEARING_KEYS: Final[Mapping[str, Key]] = {
-    "trigger": Key("integer", None, "tokens past which results are cleared; unset: when the room is full", low=1),
+    "trigger": Key(
+        "integer", None, "tokens of the prompt above which results are cleared; unset: when the budget is full", low=1
+    ),
     "keep": Key("integer", 3, "newest tool results that stay"),
-    "clear_at_least": Key("integer", 4000, "tokens freed at a time, at least"),
+    "clear_at_least": Key("integer", 4000, "minimum number of tokens to free at a time"),
     "exclude_tools": Key("texts", (), "tools whose results stay"),
     "keep_latest": Key("flag", default=False, about="whether the latest result of each tool stays too"),
 }
@@ -130,25 +132,33 @@ def _make_spec(
 _strategies: dict[str, StrategySpec] = {
     "none": _make_spec("everything; refused if it is over the model's window", left=""),
     "buffer_window": _make_spec(
-        "the last messages; the task anchor is an ordinary message",
-        {"window_size": _WINDOW_SIZE, "budget": _make_budget_key(None, "tokens to shrink to as well; unset: no limit")},
+        "the last messages; the task is not kept",
+        {
+            "window_size": _WINDOW_SIZE,
+            "budget": _make_budget_key(None, "maximum tokens of the conversation, as a second limit; unset: none"),
+        },
         left=_OLDER,
     ),
     "head_tail": _make_spec(
-        "the task anchor, pins and the last messages",
-        {"window_size": _WINDOW_SIZE, "budget": _make_budget_key(None, "tokens to shrink to as well; unset: no limit")},
+        "the task, pinned messages and the last messages",
+        {
+            "window_size": _WINDOW_SIZE,
+            "budget": _make_budget_key(None, "maximum tokens of the conversation, as a second limit; unset: none"),
+        },
         left=_OLDER,
     ),
     "token_window": _make_spec(
-        "the task anchor, pins and the newest messages that fit the budget",
+        "the task, pinned messages and the newest messages that fit the budget",
         {
             "budget": _make_budget_key(8000),
-            "preserve_recent": Key("integer", 5, "newest messages that are cut before they are dropped"),
+            "preserve_recent": Key(
+                "integer", 5, "number of newest messages that are shortened before they are removed"
+            ),
             "target": _TARGET,
         },
     ),
     "digest": _make_spec(
-        "like token_window; evicted messages are condensed to their facts, without a model",
+        "like token_window; removed messages are condensed to their facts, without a model",
         {"budget": _make_budget_key(None, _BY_INPUT), "max_window": _MAX_WINDOW, "target": _TARGET},
         left=_NOT_CONDENSED,
         facts=True,
@@ -161,7 +171,7 @@ _strategies: dict[str, StrategySpec] = {
             "target": Key(
                 "share",
                 None,
-                "share of the room that is used after a step; unset: all of a room of 2,048 tokens, down to 0.33 of one of 8,192",
+                "share of the budget that is still used after a step; unset: from all of a budget of 2,048 tokens down to 0.33 of 8,192",
             ),
             "scorer": Key("text", None, "name of a scorer or an llm that rates messages; unset: built-in signals"),
         },
@@ -182,7 +192,7 @@ _strategies: dict[str, StrategySpec] = {
         facts=True,
     ),
     CLEARING: StrategySpec(
-        "replaces older tool results by notes; if that is not enough, continues like digest",
+        "replaces old tool results with markers; if that is not enough, continues like digest",
         {
             "budget": _make_budget_key(None, _BY_INPUT),
             "max_window": _MAX_WINDOW,

@@ -371,7 +371,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def get_kind(message: Message) -> Kind:
-    """Return the role of a message in a log."""
+    """Return the kind of a message in a log; see `Kind`."""
     if message.role == "tool":
         return "result"
     if message.tool_calls:
@@ -428,7 +428,7 @@ def estimate_message_bytes(message: Message) -> int:
 
 
 def estimate_session_bytes(session: Session) -> int:
-    """Return the bytes of a session without its log."""
+    """Return the estimated bytes of a session, not counting its log."""
     size = _SESSION_BYTES + sum(estimate_message_bytes(one) for one in session.system_messages)
     for fields in (session.state, session.state_turns, session.metadata):
         if fields:

@@ -53,10 +53,10 @@ class Embedder(Protocol):
 
 
 async def make_query_vectors(embedder: Embedder, texts: Sequence[str]) -> list[Vector]:
-    """Return vectors of questions, to compare with those of `Embedder.embed`.
+    """Return vectors of questions, to be compared with those of `Embedder.embed`.
 
-    Models that need another prefix for questions than for texts have `embed_queries`, with the arguments, results and errors of `embed`.
-    Without it, or if it is None, questions are embedded like texts.
+    Models that need a different prefix for questions have `embed_queries`, which takes, returns and raises the same as
+    `embed`. If it is missing or None, questions are embedded like texts.
     """
     embed: Embed = getattr(embedder, "embed_queries", None) or embedder.embed
     return await embed(texts)

@@ -115,7 +115,7 @@ def compute_share(evidence: Sequence[int], found: Sequence[int]) -> float:
 
 
 def compute_session_share(sample: Sample, query: Query, found: Sequence[int]) -> float:
-    """Return the share of the evidence's sessions that were found."""
+    """Of the sessions that contain evidence, return the share that was found."""
     return compute_share(sorted({sample.turns[turn].session for turn in query.evidence}), found)
 
 

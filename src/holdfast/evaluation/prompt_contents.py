@@ -204,7 +204,7 @@ class Needs:
                 self._counts.update(_list_terms(turn.text, choose_language(split_words(turn.text))))
 
     def make_check(self, query: Query, at: int) -> _Values | _Words:
-        """Return the check for a turn that answers a question."""
+        """Return a check that a prompt contains a turn's answer to a question: the answer's values, or its words if it has none."""
         text = self._sample.turns[at].text
         normalized = normalize(text)
         patterns = [pattern for value in query.values if (pattern := _make_pattern(value, normalized)) is not None]

@@ -489,7 +489,7 @@ class TranscriptFile:
         self.path.rename(path)
 
     def remove(self) -> None:
-        """Delete the file, and what a crash may have left of its next version."""
+        """Delete the file, and any unfinished next version that a crash left behind."""
         self.path.unlink(missing_ok=True)
         make_part_path(self.path).unlink(missing_ok=True)
 

@@ -452,7 +452,7 @@ class IndexService:
                 self._vectors.wake()
 
     async def status(self) -> IndexReport:
-        """Return a report on the index. Reads the sessions that have changed since the last walk, at most 1,000.
+        """Return a report on the index. To find what is not indexed yet, read up to 1,000 sessions changed since the last walk.
 
         Raises:
             StoreError: the index or the store cannot be used.

@@ -267,7 +267,7 @@ class SessionLifecycle:
         return ended
 
     async def _record_end_shielded(self, ending: Ending, idle_since: int | None) -> bool:
-        """Record an end. If that takes two writes, a cancellation does not separate them."""
+        """Record the end of a session. If that takes two writes, both are made even if the caller is cancelled in between."""
         if ending.withdrawn and not ending.hooks:  # two writes: nothing would find a session left between them
             task = asyncio.ensure_future(self._record_end(ending, idle_since))
             self._background.add(task)

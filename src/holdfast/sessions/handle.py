@@ -73,7 +73,7 @@ class SessionHandle(ExplainedSession):
 
     @property
     def artifacts(self) -> SessionArtifacts:
-        """Its artifacts, and those that the user's sessions share: save, load, list, versions, delete."""
+        """The session's artifacts and those that the user's sessions share. Methods: save, load, list, versions, delete."""
         return SessionArtifacts(self._engine.artifacts, self.ref)
 
     @property

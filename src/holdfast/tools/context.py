@@ -166,7 +166,7 @@ class State(MutableMapping[str, Any]):
         self._change(key, Extend(tuple(_copy_as_json(key, list(values)))))
 
     def take(self) -> dict[str, Change]:
-        """Return and clear the changes since the last call, by key with prefix, without `temp:` keys, for committing them."""
+        """Return the changes to commit, by key with its prefix, and forget them. `temp:` keys are left out."""
         delta, self._delta = self._delta, {}
         return delta
 

@@ -110,9 +110,9 @@ async def _run_turn(turn: Turn) -> str:
 
 
 async def _end_child(turn: Turn, ref: SessionRef) -> None:
-    """End the session of a call. If that fails, it expires by itself.
+    """End the session of an agent's call. If that fails, the session expires by itself.
 
-    If the calling session was deleted meanwhile, it is deleted too, because no log refers to it.
+    If the calling session was deleted meanwhile, the called session is deleted too, because no log refers to it.
     """
     engine = turn.engine
     try:

@@ -396,7 +396,7 @@ def _has_same_fields(new: dict[str, Any], old: dict[str, Any]) -> bool:
 
 
 def _has_same_erased(new: Imported, old: Imported) -> bool:
-    """Return True if the same messages are erased, with equal digests where both are known."""
+    """Return True if both have the same messages erased, with equal digests wherever both digests are known."""
     for at, (own, its) in enumerate(zip(new.fields, old.fields, strict=True)):
         known = at not in new.without_digest | old.without_digest
         if ("stands_for" in own) != ("stands_for" in its) or (known and own.get("stands_for") != its.get("stands_for")):

@@ -20,7 +20,7 @@ def json_schema(**keywords: Any) -> msgspec.Meta:
 
 
 def same_as(kind: type) -> msgspec.Meta:
-    """Describe a field that is handled as a dict and has the form of `kind`."""
+    """Give a field that is handled as a dict the JSON schema of `kind`."""
     return json_schema(**{"$ref": REF.format(name=kind.__name__)})
 
 

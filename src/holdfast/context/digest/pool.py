@@ -614,7 +614,7 @@ def _is_cut(window: Window, unit: Unit) -> bool:
 
 
 def _collect_sent(window: Window) -> SentContext:
-    """Return the messages that are sent with the digest, for the choice of facts."""
+    """Return the messages that are sent with the digest; the choice of facts depends on them."""
     shown = SentContext()
     shown.parts.update(map_stated_texts(window))
     for unit in list_units(window):

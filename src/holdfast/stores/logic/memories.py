@@ -123,7 +123,7 @@ _COUNTS: Final = 6
 
 
 class _Location(NamedTuple):
-    """Location of a memory: the columns of `memories_named` after its id."""
+    """Location of a memory: what the query `memories_named` returns after the id."""
 
     owner: Any
     number: int
@@ -266,7 +266,7 @@ def _change_memories(
 
 
 def _drop_memories(tenant: str, owner: Owner) -> Steps[int]:
-    """Delete everything of an owner, its row too. The tenant keeps the highest version and number that the owner used."""
+    """Delete an owner with all its memories, signals and diary entries. The tenant keeps the highest version or number used."""
     owner_row = yield from _lock_owner(_make_owner_key(tenant, owner), None, make=False)
     if owner_row is None:
         return 0

@@ -196,7 +196,7 @@ class TenantKeys:
 
     @property
     def indexes(self) -> tuple[bytes, ...]:
-        """The keys of `INDEXES`, in order."""
+        """The Redis keys of the indexes named in `INDEXES`, in the same order."""
         return tuple(getattr(self, name) for name in self.INDEXES)
 
 
