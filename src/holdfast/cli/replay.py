@@ -177,8 +177,8 @@ def replay(
     FILE contains JSON lines: sessions {"id", "messages": [...]}, lists of messages, or single messages with a session_id.
     "-" is standard input.
 
-    recall is the share of the argument values of recorded tool calls that were still in the prompt. bound is the share that was
-    still in the prompt together with what it belongs to. cached is the share of the prompt that a provider's prompt cache would
+    Recall is the share of the argument values of recorded tool calls that were still in the prompt. Bound is the share that was
+    still in the prompt together with what it belongs to. Cached is the share of the prompt that a provider's prompt cache would
     have served.
 
     Only summaries call a model, and only if --summarizer names one.
