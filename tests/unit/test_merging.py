@@ -1,4 +1,4 @@
-"""What becomes of a new memory beside those that are there, and that nothing of it raises trust."""
+"""Merging a new memory with existing ones; a merge never raises trust."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def decide(new: Memory, *known: Memory) -> Decision:
     return decide_merge(replace(new, id="mem_" + "f" * 32), known, NOW + 5)
 
 
-def test_it_stands_by_itself_and_what_is_alike_is_told() -> None:
+def test_a_new_memory_is_stored_and_similar_ones_are_reported() -> None:
     made = decide(memory("Ada likes green tea"), memory(number=1), memory("The sky", number=2))
     assert made.outcome == "new"
     assert [one.number for one in made.others] == [1]
     assert made.put == (made.memory,)
 
 
-def test_the_same_again_unites_tags_and_sources_and_the_greater_importance_counts() -> None:
+def test_a_duplicate_merges_tags_and_sources_and_keeps_the_greater_importance() -> None:
     old = memory(number=1, tags=("a", "b"), importance=0.3)
     made = decide(memory("ada likes tea.", tags=("b", "c"), importance=0.8, type="user"), old)
     assert made.outcome == "merged"
@@ -56,19 +56,19 @@ def test_the_same_again_unites_tags_and_sources_and_the_greater_importance_count
     assert made.put == (made.memory,)
 
 
-def test_what_is_less_trusted_adds_nothing_to_what_is_there() -> None:
+def test_a_less_trusted_duplicate_changes_nothing() -> None:
     old = memory(number=1)
     made = decide(memory(origin="tool", tags=("urgent",), importance=1.0), old)
     assert made == Decision("merged", old, (), ())
 
 
-def test_what_is_held_adds_nothing_to_what_a_review_accepted() -> None:
+def test_a_quarantined_duplicate_does_not_change_an_accepted_memory() -> None:
     old = memory(number=1, origin="tool", status="active", reviewed_at=NOW)
     made = decide(memory(origin="tool", status="quarantined", tags=("send money",), importance=1.0), old)
     assert (made.outcome, made.memory, made.put) == ("merged", old, ())
 
 
-def test_what_is_more_trusted_stands_in_its_place_with_its_own_sources_alone() -> None:
+def test_a_more_trusted_duplicate_supersedes_with_its_own_sources() -> None:
     old = memory(number=1, origin="tool", tags=("planted",))
     new = memory(origin="user")
     made = decide(new, old)
@@ -78,19 +78,19 @@ def test_what_is_more_trusted_stands_in_its_place_with_its_own_sources_alone() -
     assert [(one.id, one.status, one.superseded_by) for one in made.put[1:]] == [(old.id, "superseded", made.memory.id)]
 
 
-def test_what_a_review_rejected_does_not_come_back_by_a_tool_but_by_the_user() -> None:
+def test_a_rejected_memory_can_be_restored_by_the_user_but_not_by_a_tool() -> None:
     old = memory(number=1, origin="tool", status="rejected", reviewed_at=NOW)
     assert decide(memory(origin="web"), old) == Decision("merged", old, (), ())
     assert decide(memory(), old).outcome == "new"
 
 
-def test_what_a_review_rejected_does_not_come_back_by_the_model_nor_for_another_time() -> None:
+def test_a_rejected_memory_is_not_restored_by_the_model_or_another_validity() -> None:
     old = memory(number=1, origin="tool", status="rejected", reviewed_at=NOW)
     for new in (memory(origin="assistant"), memory(origin="summary"), memory(origin="tool", valid_until=NOW + 99)):
         assert decide(new, old) == Decision("merged", old, (), ())
 
 
-def test_what_is_held_stays_held_when_the_model_says_it_again() -> None:
+def test_a_quarantined_memory_stays_quarantined_when_the_model_repeats_it() -> None:
     old = memory(number=1, origin="tool", tags=("planted",))
     made = decide(memory(origin="assistant"), old)
     assert (made.outcome, made.memory.id, made.memory.status) == ("merged", old.id, "quarantined")
@@ -99,7 +99,7 @@ def test_what_is_held_stays_held_when_the_model_says_it_again() -> None:
     assert [one.id for one in decide(memory(origin="assistant"), old, beside).put] == [beside.id]
 
 
-def test_what_is_held_is_not_kept_twice_beside_what_is_active() -> None:
+def test_a_quarantined_duplicate_of_an_active_memory_is_not_stored() -> None:
     old = memory(number=1, origin="tool", status="active", reviewed_at=NOW)
     assert decide(memory(origin="assistant", status="quarantined"), old) == Decision("merged", old, (), ())
 
@@ -118,7 +118,7 @@ NAMED: dict[str, tuple[Memory, Memory]] = {
 
 
 @pytest.mark.parametrize("who", NAMED)
-def test_what_is_named_stays_where_it_is_a_reviews_to_say(who: str) -> None:
+def test_supersedes_is_ignored_if_a_review_must_decide(who: str) -> None:
     new, old = NAMED[who]
     made = decide(replace(new, supersedes=(old.id,)), old)
     assert made.outcome == "new"
@@ -126,35 +126,35 @@ def test_what_is_named_stays_where_it_is_a_reviews_to_say(who: str) -> None:
     assert [one.id for one in made.put] == [made.memory.id]
 
 
-def test_a_new_value_supersedes_the_old_one() -> None:
+def test_a_new_value_supersedes_the_old_value() -> None:
     old = memory("My favourite colour is blue", number=1)
     made = decide(memory("My favourite colour is green"), old)
     assert made.outcome == "superseded"
     assert made.memory.supersedes == (old.id,)
 
 
-def test_a_tool_gives_no_new_value_for_what_the_user_said() -> None:
+def test_a_tool_cannot_replace_a_value_of_the_user() -> None:
     old = memory("My favourite colour is blue", number=1)
     made = decide(memory("My favourite colour is green", origin="tool"), old)
     assert made.outcome == "new"
     assert made.memory.status == "quarantined"
 
 
-def test_what_held_for_a_time_is_not_superseded_by_itself() -> None:
+def test_a_memory_with_an_expiry_is_not_superseded_automatically() -> None:
     old = memory("The deadline for it is Monday", number=1, valid_until=NOW + 99)
     assert decide(memory("The deadline for it is Friday"), old).outcome == "new"
     past = memory(number=1, valid_until=NOW)
     assert decide(memory(), past).outcome == "new"
 
 
-def test_what_is_named_is_superseded_whatever_it_says() -> None:
+def test_supersedes_replaces_the_named_memory_regardless_of_content() -> None:
     old = memory("The sky", number=1)
     made = decide(memory(supersedes=(old.id,)), old, memory(number=2))
     assert made.outcome == "superseded"
     assert made.put[1].id == old.id
 
 
-def test_a_merge_does_not_pass_the_limits() -> None:
+def test_a_merge_stays_within_the_limits() -> None:
     old = memory(number=1, tags=tuple(f"a{n}" for n in range(MEMORY_TAGS)), metadata={"a": "x" * 20_000})
     made = decide(memory(tags=tuple(f"b{n}" for n in range(MEMORY_TAGS)), metadata={"b": "x" * 20_000}), old)
     assert made.outcome == "merged"
@@ -169,7 +169,7 @@ _said = st.lists(st.tuples(_texts, st.sampled_from(ORIGINS)), min_size=1, max_si
 
 
 @given(_said)
-def test_nothing_is_trusted_more_than_the_least_of_its_sources(said: list[tuple[str, Origin]]) -> None:
+def test_trust_never_exceeds_the_least_trusted_source(said: list[tuple[str, Origin]]) -> None:
     kept: dict[str, Memory] = {}
     for number, (text, origin) in enumerate(said, 1):
         new = memory(text, origin=origin, number=number)
@@ -184,7 +184,7 @@ def test_nothing_is_trusted_more_than_the_least_of_its_sources(said: list[tuple[
 
 
 @given(_said)
-def test_nobody_but_the_user_changes_what_is_the_users_or_a_reviews(said: list[tuple[str, Origin]]) -> None:
+def test_only_the_user_changes_their_memories_or_reviewed_ones(said: list[tuple[str, Origin]]) -> None:
     texts = ("Ada likes tea", "My email is a@x.example", "My email is b@x.example")
     mine = [memory(text, number=number) for number, text in enumerate(texts[:2], 1)]
     rejected = memory(texts[2], origin="web", number=3, status="rejected", reviewed_at=NOW)
@@ -199,7 +199,7 @@ def test_nobody_but_the_user_changes_what_is_the_users_or_a_reviews(said: list[t
 
 
 @given(_said)
-def test_what_the_user_said_is_never_lost_to_what_others_say(said: list[tuple[str, Origin]]) -> None:
+def test_user_memories_survive_statements_of_other_origins(said: list[tuple[str, Origin]]) -> None:
     kept: dict[str, Memory] = {}
     for number, (text, origin) in enumerate([("Ada likes tea", "user"), *said], 1):
         made = decide_merge(memory(text, origin=origin, number=number), list(kept.values()), NOW + number)

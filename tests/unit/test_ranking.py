@@ -1,4 +1,4 @@
-"""Ranking: against a slow reference, and what must hold whatever is found."""
+"""Ranking, compared with a slow reference and checked for general properties."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ asked = st.lists(st.sampled_from([*WORDS[:6], "photo", "When", "How many", "Ana"
 
 
 def documents(talk: Sequence[Sequence[str]]) -> list[Candidate]:
-    """Every turn of some sessions; two people take turns."""
+    """Return every turn of the sessions as candidates; two people alternate."""
     made = []
     for source, session in enumerate(talk):
         for place, text in enumerate(session):
@@ -55,8 +55,8 @@ def documents(talk: Sequence[Sequence[str]]) -> list[Candidate]:
     return made
 
 
-def looked_up(question: Question, everything: Sequence[Candidate]) -> Candidates:
-    """What an index gives: the documents that have one of the terms, with these counts only."""
+def look_up_candidates(question: Question, everything: Sequence[Candidate]) -> Candidates:
+    """Return what an index returns: documents with a term of the question, with counts of these terms only."""
     wanted = set(question.terms)
     found = [
         msgspec.structs.replace(one, counts={term: often for term, often in one.counts.items() if term in wanted})
@@ -67,7 +67,7 @@ def looked_up(question: Question, everything: Sequence[Candidate]) -> Candidates
     return Candidates(found, len(everything), sum(one.length for one in everything), frequencies)
 
 
-def ranked(
+def rank(
     question: Question,
     everything: Sequence[Candidate],
     *,
@@ -76,8 +76,8 @@ def ranked(
     weights: Weights = WEIGHTS,
     limit: int | None = None,
 ) -> list[Hit]:
-    """All steps of a search."""
-    ranking = Ranking(question, found or looked_up(question, everything), similar, weights)
+    """Run all steps of a search."""
+    ranking = Ranking(question, found or look_up_candidates(question, everything), similar, weights)
     missing = ranking.list_missing(limit or len(everything) * 9)
     there = {(one.source, one.place): msgspec.structs.replace(one, counts={}) for one in everything}
     ranking.fill([there[place] for place in missing if place in there], missing)
@@ -87,13 +87,13 @@ def ranked(
 # -- the reference ---------------------------------------------------------------
 
 
-def reference(question: Question, everything: Sequence[Candidate]) -> dict[tuple[int, int], float]:
-    """The score of every document, as the words at the top of `holdfast.recall.ranking` have it; slow and obvious.
+def score_by_reference(question: Question, everything: Sequence[Candidate]) -> dict[tuple[int, int], float]:
+    """Return the score of every document by the definition in `holdfast.recall.ranking`, slowly and plainly.
 
     For questions that name no time, and documents that are not split.
     """
     w = WEIGHTS
-    found = looked_up(question, everything)
+    found = look_up_candidates(question, everything)
     average = found.length / len(everything) if found.length else 1.0
     forms = {}
     for source in {one.source for one in found.found}:
@@ -104,7 +104,7 @@ def reference(question: Question, everything: Sequence[Candidate]) -> dict[tuple
     names = names if len(names) > 1 else set()
     named = {concept.word for concept in question.concepts} & names
 
-    def stands(one: Candidate, number: int) -> float:
+    def score_concept(one: Candidate, number: int) -> float:
         concept = question.concepts[number]
         scores = [0.0]
         b = forms[one.source].b if one.source in forms else 0.0
@@ -116,7 +116,7 @@ def reference(question: Question, everything: Sequence[Candidate]) -> dict[tuple
         return max(scores)
 
     numbers = range(len(question.concepts))
-    own = {(one.source, one.place): [stands(one, number) for number in numbers] for one in everything}
+    own = {(one.source, one.place): [score_concept(one, number) for number in numbers] for one in everything}
     best = [max(row[number] for row in own.values()) for number in numbers]
     keyword, sessions = {}, {}
     for (source, place), row in own.items():
@@ -156,14 +156,14 @@ def reference(question: Question, everything: Sequence[Candidate]) -> dict[tuple
         score *= 1 + w.coded * any(own[key][number] for number in codes)
         score *= 1 + form.long * math.log1p(min(one.length / average, 1.5))
         scores[key] = score
-    scores = _below_their_neighbours(scores, own, everything, forms) if len(numbers) == 1 else scores
-    return _without_echoes(scores, everything) if question.asks_many else scores
+    scores = _cap_below_neighbours(scores, own, everything, forms) if len(numbers) == 1 else scores
+    return _lower_echoes(scores, everything) if question.asks_many else scores
 
 
-def _without_echoes(
+def _lower_echoes(
     scores: Mapping[tuple[int, int], float], everything: Sequence[Candidate]
 ) -> dict[tuple[int, int], float]:
-    """Where a question asks for many things, a turn next to a better one counts less."""
+    """Lower the score of a turn next to a better one, for questions that ask for many things."""
     by_place = {(one.source, one.place): one for one in everything}
     order = sorted(scores, key=lambda key: (-scores[key], -by_place[key].at, by_place[key].session, by_place[key].seq))
     return {
@@ -173,13 +173,13 @@ def _without_echoes(
     }
 
 
-def _below_their_neighbours(
+def _cap_below_neighbours(
     scores: dict[tuple[int, int], float],
     own: Mapping[tuple[int, int], Sequence[float]],
     everything: Sequence[Candidate],
     forms: Mapping[int, FormWeights],
 ) -> dict[tuple[int, int], float]:
-    """Where a question has one concept, a turn without it does not go before the ones that it is found by, unless one of these asks."""
+    """Rank a turn without the only concept below the neighbours that lead to it, unless the previous turn is a question."""
     asks = {(one.source, one.place) for one in everything if one.traits & ASKS}
     capped = dict(scores)
     for (source, place), score in scores.items():
@@ -194,127 +194,125 @@ def _below_their_neighbours(
 
 
 @pytest.mark.parametrize("code", ["ORD-12345", "parse_http_header", "http_util.py", "0xDEAD-beef"])
-def test_who_names_a_code_goes_before_those_around(code: str) -> None:
-    """Even where that one asks, and those around tell, and are longer."""
+def test_message_with_a_code_ranks_before_its_neighbours(code: str) -> None:
+    """Even if it is a question and its neighbours are longer statements."""
     around = "That took me the whole afternoon with the team, and in the end it was fine again, as I said."
     talk = [[around, f"Where is {code}?", around, around]]
-    first, *_ = ranked(parse_question(code, now=NOW), documents(talk))
+    first, *_ = rank(parse_question(code, now=NOW), documents(talk))
     assert first.candidate.place == 1
 
 
 @given(talks, asked)
-def test_every_score_is_that_of_the_reference(talk: list[list[str]], text: str) -> None:
-    """Neighbours that match nothing themselves included, and nothing else."""
+def test_every_score_equals_the_reference(talk: list[list[str]], text: str) -> None:
+    """The hits include neighbours without a match of their own, and nothing else."""
     question, everything = parse_question(text, now=NOW), documents(talk)
-    scores = reference(question, everything)
-    hits = ranked(question, everything)
+    scores = score_by_reference(question, everything)
+    hits = rank(question, everything)
     assert len(everything) <= STRONG
     assert {(hit.candidate.source, hit.candidate.place) for hit in hits} == set(scores)
     for hit in hits:
         assert math.isclose(hit.score, scores[hit.candidate.source, hit.candidate.place], abs_tol=1e-8)
 
 
-# -- what holds ------------------------------------------------------------------
+# -- properties ------------------------------------------------------------------
 
 
 @given(talks, asked, st.randoms())
-def test_the_order_of_the_candidates_changes_nothing(talk: list[list[str]], text: str, chance: random.Random) -> None:
+def test_candidate_order_does_not_change_the_ranking(talk: list[list[str]], text: str, chance: random.Random) -> None:
     question, everything = parse_question(text, now=NOW), documents(talk)
     shuffled = list(everything)
     chance.shuffle(shuffled)
     similar = [Similar(one, (one.place % 3 - 1) / 2) for one in everything]
-    assert ranked(question, everything) == ranked(question, shuffled)
-    assert ranked(question, everything, similar=similar) == ranked(question, shuffled, similar=similar[::-1])
+    assert rank(question, everything) == rank(question, shuffled)
+    assert rank(question, everything, similar=similar) == rank(question, shuffled, similar=similar[::-1])
 
 
 @given(talks, asked, st.integers(1, 6))
-def test_the_first_of_all_are_those_of_a_page(talk: list[list[str]], text: str, limit: int) -> None:
-    """Who asks for few gets the first of the many: what is looked up of neighbours for a page is enough for it."""
+def test_a_page_equals_the_first_hits_of_the_full_ranking(talk: list[list[str]], text: str, limit: int) -> None:
+    """The neighbours that are read for a page are enough to rank it."""
     question, everything = parse_question(text, now=NOW), documents(talk)
-    assert ranked(question, everything, limit=limit) == ranked(question, everything)[:limit]
+    assert rank(question, everything, limit=limit) == rank(question, everything)[:limit]
 
 
-def test_equal_scores_newest_first_then_by_session_and_place() -> None:
+def test_ties_are_ordered_newest_first_then_by_session_and_place() -> None:
     question = parse_question("dog", now=NOW)
     talk = [["dog"], ["dog"], ["dog"]]
     everything = documents(talk)
     everything[0] = msgspec.structs.replace(everything[0], at=5000)
     everything[2] = msgspec.structs.replace(everything[2], at=1000)
-    assert [hit.candidate.session for hit in ranked(question, everything)] == ["s0", "s1", "s2"]
+    assert [hit.candidate.session for hit in rank(question, everything)] == ["s0", "s1", "s2"]
 
 
-def test_an_answer_is_found_by_the_question_before_it() -> None:
+def test_answer_is_found_through_the_question_before_it() -> None:
     talk = [
         ["What did your sister paint?", "A lake, at sunrise.", "How lovely"],
         ["my sister came", "I see"],
         ["nothing", "of", "note"],
     ]
-    hits = ranked(parse_question("What did the sister paint?", now=NOW), documents(talk))
+    hits = rank(parse_question("What did the sister paint?", now=NOW), documents(talk))
     assert (hits[0].candidate.session, hits[0].candidate.seq) == ("s0", 1)
     assert hits[0].parts.own == 0
     assert hits[0].parts.near > 0
 
 
-def test_who_is_named_goes_before_the_other() -> None:
+def test_messages_of_the_named_speaker_rank_first() -> None:
     talk = [["the dog sleeps"], ["nothing much", "the dog sleeps"]]
     for name, session in (("Ana", "s0"), ("Ben", "s1")):
-        hits = ranked(parse_question(f"Where does the dog of {name} sleep?", now=NOW), documents(talk))
+        hits = rank(parse_question(f"Where does the dog of {name} sleep?", now=NOW), documents(talk))
         assert hits[0].candidate.session == session
 
 
-def test_whose_words_are_asked_for_goes_first() -> None:
+def test_messages_of_the_asked_role_rank_first() -> None:
     talk = [["the dog sleeps"], ["nothing much", "the dog sleeps"]]
-    assert ranked(parse_question("What did I say about the dog?", now=NOW), documents(talk))[0].candidate.role == "user"
-    told = ranked(parse_question("What did you tell me about the dog?", now=NOW), documents(talk))
+    assert rank(parse_question("What did I say about the dog?", now=NOW), documents(talk))[0].candidate.role == "user"
+    told = rank(parse_question("What did you tell me about the dog?", now=NOW), documents(talk))
     assert told[0].candidate.role == "assistant"
 
 
-def test_a_time_is_preferred_where_one_is_asked_for() -> None:
+def test_messages_with_a_time_rank_first_for_when_questions() -> None:
     talk = [["my dog went yesterday"], ["my dog went there slowly"]]
-    assert ranked(parse_question("When did the dog go?", now=NOW), documents(talk))[0].candidate.session == "s0"
+    assert rank(parse_question("When did the dog go?", now=NOW), documents(talk))[0].candidate.session == "s0"
 
 
 LONG = " ".join(f"On the whole the weather of week {n} was neither warm nor cold, as one says." for n in range(12))
 
 
-def test_in_a_chat_with_long_replies_what_the_user_said_goes_first() -> None:
-    """The reply echoes it three times; between people, who take turns, nobody goes first."""
+def test_user_messages_rank_first_in_chats_with_long_replies() -> None:
+    """Even if the reply repeats the words more often."""
     echo = f"A mooring at Tarrow is a good choice. {LONG} The mooring at Tarrow, then. {LONG}"
     talk = [[f"We have a mooring at Tarrow since May. {LONG}", echo], [LONG, LONG], [LONG, LONG]]
-    hits = ranked(parse_question("Where is the mooring?", now=NOW), documents(talk))
+    hits = rank(parse_question("Where is the mooring?", now=NOW), documents(talk))
     assert [(hit.candidate.session, hit.candidate.role) for hit in hits[:2]] == [("s0", "user"), ("s0", "assistant")]
-    told = ranked(parse_question("What did you say about the mooring?", now=NOW), documents(talk))
+    told = rank(parse_question("What did you say about the mooring?", now=NOW), documents(talk))
     assert told[0].candidate.role == "assistant"
 
 
-def test_the_best_chunk_of_a_very_long_message_is_found() -> None:
+def test_best_chunk_of_a_very_long_message_is_found() -> None:
     buried = f"{LONG * 20} The boathouse key hangs behind the lifebelt. {LONG * 20}"
     talk = [[buried, "I see"], ["The key is green", "Is it"], ["We have a boathouse", "Nice"]]
-    first, *_ = ranked(parse_question("boathouse key", now=NOW), documents(talk))
+    first, *_ = rank(parse_question("boathouse key", now=NOW), documents(talk))
     assert first.candidate.session == "s0"
     assert first.chunk is not None
     assert "boathouse key" in buried[slice(*first.chunk)]
 
 
-def test_what_was_said_at_a_time_is_found_without_a_word_of_the_question() -> None:
+def test_messages_of_the_asked_date_are_found_without_a_shared_word() -> None:
     question = parse_question("What did I buy on 1 January 1970?", now=NOW)
     everything = documents([["a red anchor", "I see"], ["we bought bread", "good"]])
     everything[2:] = [msgspec.structs.replace(one, at=NOW) for one in everything[2:]]
-    found = looked_up(question, everything)
+    found = look_up_candidates(question, everything)
     dated = [one for one in everything[:2] if one not in found.found]
     found = msgspec.structs.replace(
         found, found=[*found.found, *(msgspec.structs.replace(one, counts={}) for one in dated)]
     )
-    assert {hit.candidate.session for hit in ranked(question, everything, found=found)} == {"s0", "s1"}
+    assert {hit.candidate.session for hit in rank(question, everything, found=found)} == {"s0", "s1"}
 
 
 @given(talks, asked, st.randoms())
-def test_the_order_of_the_terms_of_a_candidate_changes_nothing(
-    talk: list[list[str]], text: str, chance: random.Random
-) -> None:
+def test_term_order_does_not_change_the_ranking(talk: list[list[str]], text: str, chance: random.Random) -> None:
     """An engine gives them in any order, another one in each process."""
     question, everything = parse_question(text, now=NOW), documents(talk)
-    found = looked_up(question, everything)
+    found = look_up_candidates(question, everything)
 
     def shuffled(one: Candidate) -> Candidate:
         counts = list(one.counts.items())
@@ -322,15 +320,15 @@ def test_the_order_of_the_terms_of_a_candidate_changes_nothing(
         return msgspec.structs.replace(one, counts=dict(counts))
 
     others = msgspec.structs.replace(found, found=[*map(shuffled, found.found)])
-    assert ranked(question, everything, found=found) == ranked(question, everything, found=others)
+    assert rank(question, everything, found=found) == rank(question, everything, found=others)
 
 
-def test_a_time_alone_is_no_answer_where_one_has_to_be_sure() -> None:
-    """The message was said on the day, and has nothing else to do with the question."""
+def test_a_matching_date_alone_is_not_an_answer() -> None:
+    """The message is from that day and shares nothing else with the question."""
     question = parse_question("Which boat did we buy on 1 January 1970?", now=NOW)
     everything = documents([["a red anchor", "I see"]])
     found = msgspec.structs.replace(
-        looked_up(question, everything), found=[msgspec.structs.replace(one, counts={}) for one in everything]
+        look_up_candidates(question, everything), found=[msgspec.structs.replace(one, counts={}) for one in everything]
     )
     ranking = Ranking(question, found, [Similar(everything[0], 0.1)], WHOLE, FLOOR)
     hits = ranking.list_hits()
@@ -338,16 +336,13 @@ def test_a_time_alone_is_no_answer_where_one_has_to_be_sure() -> None:
     assert not ranking.has_answer(hits)
 
 
-def test_of_several_answers_each_comes_before_its_echo() -> None:
-    """Two dogs, each with a reply that repeats it."""
+def test_each_answer_ranks_before_the_reply_that_repeats_it() -> None:
     talk = [["a dog called Pip", "a dog called Pip, fine"], ["nothing"], ["a dog called Bo", "a dog called Bo, fine"]]
-    places = [
-        hit.candidate.place for hit in ranked(parse_question("How many dogs are there?", now=NOW), documents(talk))
-    ]
+    places = [hit.candidate.place for hit in rank(parse_question("How many dogs are there?", now=NOW), documents(talk))]
     assert places[:2] == [0, 0]
 
 
-def test_nothing_found_is_nothing() -> None:
+def test_no_candidates_give_no_hits() -> None:
     question = parse_question("dog", now=NOW)
     for found in (Candidates([], 0, 0, {}), Candidates([], 10, 100, {"dog": 0})):
         ranking = Ranking(question, found, [])
@@ -356,18 +351,18 @@ def test_nothing_found_is_nothing() -> None:
     assert Ranking(question, None, []).list_hits() == []
 
 
-def test_a_place_that_is_not_there_is_no_hit() -> None:
+def test_a_missing_neighbour_is_not_a_hit() -> None:
     question, everything = parse_question("dog", now=NOW), documents([["dog"]])
-    ranking = Ranking(question, looked_up(question, everything))
+    ranking = Ranking(question, look_up_candidates(question, everything))
     missing = ranking.list_missing(10)
     assert (0, 1) in missing
     ranking.fill([], missing)
     assert [hit.candidate.place for hit in ranking.list_hits()] == [0]
 
 
-def test_places_that_were_not_asked_for_are_not_taken_in() -> None:
+def test_candidates_that_were_not_requested_are_ignored() -> None:
     question, everything = parse_question("dog", now=NOW), documents([["dog", "lake", "lake", "lake", "lake"]])
-    ranking = Ranking(question, looked_up(question, everything))
+    ranking = Ranking(question, look_up_candidates(question, everything))
     ranking.fill(everything, [])
     assert [hit.candidate.place for hit in ranking.list_hits()] == [0, 1, 2]
 
@@ -375,7 +370,7 @@ def test_places_that_were_not_asked_for_are_not_taken_in() -> None:
 # -- with vectors ----------------------------------------------------------------
 
 
-def test_similarities_alone_are_smoothed_over_neighbours() -> None:
+def test_vector_only_scores_are_smoothed_over_neighbours() -> None:
     everything = documents([["a", "dog", "b"], ["c"]])
     similar = [Similar(one, near) for one, near in zip(everything, (0.6, 0.5, 0.1, 0.55), strict=True)]
     hits = Ranking(parse_question("pet", now=NOW), None, similar).list_hits()
@@ -384,38 +379,38 @@ def test_similarities_alone_are_smoothed_over_neighbours() -> None:
 
 
 @given(talks, asked)
-def test_hybrid_holds_what_either_holds(talk: list[list[str]], text: str) -> None:
+def test_hybrid_search_finds_what_keyword_or_vector_search_finds(talk: list[list[str]], text: str) -> None:
     question, everything = parse_question(text, now=NOW), documents(talk)
     similar = [Similar(one, 0.1 * one.place) for one in everything if one.source == 0]
-    words = {(hit.candidate.source, hit.candidate.place) for hit in ranked(question, everything)}
+    words = {(hit.candidate.source, hit.candidate.place) for hit in rank(question, everything)}
     vectors = {(hit.candidate.source, hit.candidate.place) for hit in Ranking(question, None, similar).list_hits()}
-    both = {(hit.candidate.source, hit.candidate.place) for hit in ranked(question, everything, similar=similar)}
+    both = {(hit.candidate.source, hit.candidate.place) for hit in rank(question, everything, similar=similar)}
     assert both >= words | vectors
 
 
 def test_the_only_message_is_found_by_its_vector() -> None:
-    """The least near of all is near all the same where there is no other, or where all are as near."""
+    """The least similar message still counts if there is no other, or all are equally similar."""
     for count in (1, 2):
         similar = [Similar(one, 0.6) for one in documents([["lake"]] * count)]
         assert len(Ranking(parse_question("pet", now=NOW), None, similar).list_hits()) == count
 
 
-def test_first_in_both_is_first() -> None:
+def test_first_by_keyword_and_by_vector_is_first_in_hybrid() -> None:
     everything = documents([["dog dog", "x", "y", "z"], ["dog", "x", "y", "z"]])
     similar = [Similar(one, 0.9 if one.source == one.place == 0 else 0.1) for one in everything]
-    hits = ranked(parse_question("dog", now=NOW), everything, similar=similar)
+    hits = rank(parse_question("dog", now=NOW), everything, similar=similar)
     assert (hits[0].candidate.source, hits[0].candidate.place) == (0, 0)
 
 
 _ALONE = msgspec.structs.replace(WEIGHTS.dialogue, before=(), after=(), session=0.0, vector_before=(), vector_after=())
 ALONE = msgspec.structs.replace(WEIGHTS, dialogue=_ALONE, chat=_ALONE)
-"""For documents that are no conversation: neighbours and sessions say nothing of them."""
+"""For documents outside conversations: neighbours and sessions do not count."""
 
 
-def test_alone_neighbours_and_sessions_say_nothing() -> None:
+def test_standalone_documents_ignore_neighbours_and_sessions() -> None:
     """Memories, say: what stands beside one has nothing to do with it."""
     everything = documents([["dog", "lake"], ["lake", "sister"]])
-    hits = ranked(parse_question("dog", now=NOW), everything, weights=ALONE)
+    hits = rank(parse_question("dog", now=NOW), everything, weights=ALONE)
     assert [(hit.candidate.source, hit.candidate.place) for hit in hits] == [(0, 0)]
     assert hits[0].parts.near == 0
 
@@ -424,56 +419,56 @@ def test_alone_neighbours_and_sessions_say_nothing() -> None:
 
 FLOOR = 0.3
 WHOLE = msgspec.structs.replace(WEIGHTS, lowered=0.0)
-"""The floor as it is among many, for talks of a few turns."""
+"""The floor that applies to large corpora, for talks of a few turns."""
 
 
-def by_both(talk: Sequence[Sequence[str]], text: str, near: Sequence[float], floor: float = FLOOR) -> list[Hit]:
-    """The hits of a question, whose similarity to each turn, in order, is `near`."""
+def rank_hybrid(talk: Sequence[Sequence[str]], text: str, near: Sequence[float], floor: float = FLOOR) -> list[Hit]:
+    """Return the hits of a question; `near` holds its similarity to each turn in order."""
     question, everything = parse_question(text, now=NOW), documents(talk)
     similar = [Similar(one, share) for one, share in zip(everything, near, strict=True)]
-    ranking = Ranking(question, looked_up(question, everything), similar, WHOLE, floor)
+    ranking = Ranking(question, look_up_candidates(question, everything), similar, WHOLE, floor)
     missing = ranking.list_missing(len(everything) * 9)
     ranking.fill([], missing)
     return ranking.list_hits()
 
 
-def sessions_in(hits: Sequence[Hit]) -> set[str]:
+def collect_sessions(hits: Sequence[Hit]) -> set[str]:
     return {hit.candidate.session for hit in hits}
 
 
-def test_where_nothing_is_near_vectors_find_nothing() -> None:
-    """Only the nearest of what has nothing to do with the question; from the floor on it has."""
+def test_vectors_find_nothing_below_the_floor() -> None:
     talk, question = [["lake"], ["sister"]], "any pets?"
-    assert by_both(talk, question, [0.29, 0.1]) == []
-    assert sessions_in(by_both(talk, question, [0.3, 0.1])) == {"s0"}
+    assert rank_hybrid(talk, question, [0.29, 0.1]) == []
+    assert collect_sessions(rank_hybrid(talk, question, [0.3, 0.1])) == {"s0"}
     everything = [Similar(one, 0.29) for one in documents(talk)]
     assert Ranking(parse_question(question, now=NOW), None, everything, WHOLE, FLOOR).list_hits() == []
 
 
-def test_what_words_find_stays_however_far_it_is() -> None:
-    """The words themselves, and what stands around them."""
+def test_keyword_hits_stay_at_any_similarity() -> None:
+    """Both the message with the words and its neighbours."""
     talk = [["the dog sleeps", "I see"], ["nothing of note"]]
-    hits = by_both(talk, "Where is the dog?", [0.0, 0.05, 0.1])
+    hits = rank_hybrid(talk, "Where is the dog?", [0.0, 0.05, 0.1])
     assert [(hit.candidate.session, hit.candidate.seq) for hit in hits] == [("s0", 0), ("s0", 1)]
 
 
-def test_a_neighbour_that_is_near_is_enough_and_the_far_ones_are_not() -> None:
-    """An answer is seldom like its question; what is far, and beside nothing near, was found for being there."""
+def test_neighbours_of_a_similar_message_are_found_and_others_are_not() -> None:
+    """An answer is seldom similar to its question."""
     talk = [["Do you have any animals?", "Bruno, since May.", "How nice", "What else?", "Rain"], ["sister"]]
-    hits = by_both(talk, "pets", [0.5, 0.05, 0.1, 0.12, 0.11, 0.19])
+    hits = rank_hybrid(talk, "pets", [0.5, 0.05, 0.1, 0.12, 0.11, 0.19])
     assert {(hit.candidate.session, hit.candidate.seq) for hit in hits} == {("s0", 0), ("s0", 1), ("s0", 2)}
     assert ("s1", 0) in {
-        (hit.candidate.session, hit.candidate.seq) for hit in by_both(talk, "pets", [0.5, 0.05, 0.1, 0.12, 0.11, 0.2])
+        (hit.candidate.session, hit.candidate.seq)
+        for hit in rank_hybrid(talk, "pets", [0.5, 0.05, 0.1, 0.12, 0.11, 0.2])
     }
 
 
 @given(talks, asked, st.data())
-def test_a_floor_takes_hits_away_and_changes_no_other(talk: list[list[str]], text: str, data: st.DataObject) -> None:
-    """Neither scores nor order of what stays; all that words find stays; without one nothing goes."""
+def test_a_floor_only_removes_hits(talk: list[list[str]], text: str, data: st.DataObject) -> None:
+    """Scores and order of the others stay the same, and every keyword hit stays."""
     count = sum(map(len, talk))
     near = data.draw(st.lists(st.floats(-1, 1), min_size=count, max_size=count))
     floor = data.draw(st.floats(0.01, 1))
-    every, some = by_both(talk, text, near, 0.0), by_both(talk, text, near, floor)
+    every, some = rank_hybrid(talk, text, near, 0.0), rank_hybrid(talk, text, near, floor)
     kept = {(hit.candidate.source, hit.candidate.place) for hit in some}
     assert some == [hit for hit in every if (hit.candidate.source, hit.candidate.place) in kept]
     assert kept >= {(hit.candidate.source, hit.candidate.place) for hit in every if hit.parts.keyword}
@@ -481,38 +476,38 @@ def test_a_floor_takes_hits_away_and_changes_no_other(talk: list[list[str]], tex
         assert all(hit.parts.keyword for hit in some)
 
 
-def answered(talk: Sequence[Sequence[str]], text: str, near: Sequence[float], floor: float = FLOOR) -> bool:
-    """Whether the hits of a question answer it surely."""
+def has_answer_among(talk: Sequence[Sequence[str]], text: str, near: Sequence[float], floor: float = FLOOR) -> bool:
+    """Return True if the hits of a question answer it with confidence."""
     question, everything = parse_question(text, now=NOW), documents(talk)
     similar = [Similar(one, share) for one, share in zip(everything, near, strict=True)]
-    ranking = Ranking(question, looked_up(question, everything), similar, WHOLE, floor)
+    ranking = Ranking(question, look_up_candidates(question, everything), similar, WHOLE, floor)
     return ranking.has_answer(ranking.list_hits())
 
 
-def test_a_word_in_common_is_no_answer_where_nothing_is_near() -> None:
-    """One message has to hold a third of the question itself, or one has to be near."""
+def test_one_shared_word_is_not_an_answer_without_similarity() -> None:
+    """A message must contain a third of the question's terms or be similar to it."""
     talk = [["the sister came by bicycle"], ["lake"]]
     question = "Which sister of the admiral inherited the lighthouse and sold its furniture?"
-    assert not answered(talk, question, [0.2, 0.1])
-    assert answered(talk, question, [0.3, 0.1])
-    assert answered(talk, "Which sister inherited the bicycle?", [0.2, 0.1])
-    assert answered(talk, question, [0.2, 0.1], floor=0.0)
+    assert not has_answer_among(talk, question, [0.2, 0.1])
+    assert has_answer_among(talk, question, [0.3, 0.1])
+    assert has_answer_among(talk, "Which sister inherited the bicycle?", [0.2, 0.1])
+    assert has_answer_among(talk, question, [0.2, 0.1], floor=0.0)
 
 
-def test_words_of_neighbours_together_are_no_answer() -> None:
-    """Each holds one of many words: so does any talk that is long enough."""
+def test_words_spread_over_neighbours_are_not_an_answer() -> None:
+    """Any talk that is long enough contains each of the words somewhere."""
     talk = [["the sister came", "an admiral", "one lighthouse", "some furniture"]]
     question = "Which sister of the admiral inherited the lighthouse and sold its precious wooden furniture?"
-    assert not answered(talk, question, [0.2, 0.1, 0.0, 0.0])
+    assert not has_answer_among(talk, question, [0.2, 0.1, 0.0, 0.0])
 
 
-def test_what_was_left_out_answers_nothing() -> None:
-    """What is near may be in the prompt already: the rest has to stand for itself."""
+def test_omitted_hits_do_not_count_as_the_answer() -> None:
+    """The similar message may be in the prompt already, so the remaining hits must answer on their own."""
     question, everything = parse_question("pets", now=NOW), documents([["animals"], ["lake"], ["sister"]])
     similar = [Similar(one, share) for one, share in zip(everything, (0.9, 0.25, 0.1), strict=True)]
-    ranking = Ranking(question, looked_up(question, everything), similar, WHOLE, FLOOR)
+    ranking = Ranking(question, look_up_candidates(question, everything), similar, WHOLE, FLOOR)
     hits = ranking.list_hits()
-    assert sessions_in(hits) == {"s0", "s1"}
+    assert collect_sessions(hits) == {"s0", "s1"}
     assert ranking.has_answer(hits)
     assert not ranking.has_answer([hit for hit in hits if hit.candidate.session == "s1"])
     assert not ranking.has_answer([])
@@ -521,19 +516,19 @@ def test_what_was_left_out_answers_nothing() -> None:
     assert not alone.has_answer([hit for hit in alone.list_hits() if hit.candidate.session == "s1"])
 
 
-def test_without_vectors_words_are_enough() -> None:
-    """By keyword alone, or while nothing is embedded yet."""
+def test_keyword_hits_are_enough_without_vectors() -> None:
+    """In keyword mode, or while nothing is embedded yet."""
     question, everything = (
         parse_question("Which sister of the admiral sold the lighthouse?", now=NOW),
         documents([["sister"]]),
     )
     nothing: tuple[list[Similar] | None, ...] = (None, [])
     for similar in nothing:
-        ranking = Ranking(question, looked_up(question, everything), similar, WHOLE, FLOOR)
+        ranking = Ranking(question, look_up_candidates(question, everything), similar, WHOLE, FLOOR)
         assert ranking.has_answer(ranking.list_hits())
 
 
-def test_alone_a_neighbour_that_is_near_says_nothing() -> None:
+def test_standalone_documents_ignore_similar_neighbours() -> None:
     """Memories, say: what stands beside one has nothing to do with it."""
     similar = [Similar(one, share) for one, share in zip(documents([["animals", "lake"]]), (0.5, 0.1), strict=True)]
     weights = msgspec.structs.replace(ALONE, lowered=0.0)
@@ -541,13 +536,13 @@ def test_alone_a_neighbour_that_is_near_says_nothing() -> None:
     assert [hit.candidate.place for hit in hits] == [0]
 
 
-def test_a_hit_says_how_near_it_is_itself() -> None:
-    hits = by_both([["dog"], ["lake"], ["sister"]], "dog", [0.5, 0.25, 0.1])
+def test_a_hit_reports_its_own_similarity() -> None:
+    hits = rank_hybrid([["dog"], ["lake"], ["sister"]], "dog", [0.5, 0.25, 0.1])
     assert {hit.candidate.session: hit.parts.similarity for hit in hits} == {"s0": 0.5, "s1": 0.25}
 
 
-def lowest(count: int) -> float:
-    """The least similarity that is found where so many turns are equally near."""
+def find_lowest_similarity(count: int) -> float:
+    """Return the lowest similarity that is still found among `count` equally similar turns."""
     question, everything = parse_question("pets", now=NOW), documents([["lake"]] * count)
     shares = [share / 100 for share in range(1, 40)]
     found = [
@@ -559,7 +554,9 @@ def lowest(count: int) -> float:
     return found[0]
 
 
-def test_the_floor_is_lower_where_little_was_said() -> None:
-    """The nearest of few is not near by chance; among `few` and more the floor is as it was given, and never higher."""
-    one, ten, hundred, few, more = [lowest(count) for count in (1, 10, 100, WEIGHTS.few, 3 * WEIGHTS.few)]
+def test_the_floor_is_lower_for_small_corpora() -> None:
+    """The most similar of few is not similar by chance; from `few` turns on the configured floor applies."""
+    one, ten, hundred, few, more = [
+        find_lowest_similarity(count) for count in (1, 10, 100, WEIGHTS.few, 3 * WEIGHTS.few)
+    ]
     assert 0.05 < one < ten < hundred < few == more == FLOOR

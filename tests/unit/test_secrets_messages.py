@@ -1,4 +1,4 @@
-"""Secrets in messages: which texts are looked at, what is refused, and what a store writes in the end."""
+"""Secrets in messages: which texts are scanned, what is rejected, and what a store writes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ EVERYWHERE = Message(
 )
 
 
-def test_every_text_of_a_message_is_looked_at() -> None:
+def test_every_text_of_a_message_is_scanned() -> None:
     guard = Guard(BUILT_IN)
     sweep = guard.sweep()
     told = sweep.clean_message(EVERYWHERE, "messages[3]")
@@ -57,7 +57,7 @@ def test_every_text_of_a_message_is_looked_at() -> None:
     assert guard.sweep().clean_message(told, "m") is told
 
 
-def test_ids_and_media_are_not_looked_at() -> None:
+def test_ids_and_media_are_not_scanned() -> None:
     picture = "data:image/png;base64," + "AKIA" + "A" * 16 + "A" * 300
     sound = "AKIA" + "A" * 400
     message = Message(
@@ -73,12 +73,12 @@ def test_ids_and_media_are_not_looked_at() -> None:
         assert Guard(BUILT_IN).sweep().clean_message(one, "m") is one
 
 
-def test_a_hit_across_parts_is_none() -> None:
+def test_a_secret_split_over_parts_is_not_detected() -> None:
     message = Message(role="user", content=(Part("text", KEY[:15]), Part("text", KEY[15:])))
     assert Guard(BUILT_IN).mask_messages([message]) == (message,)
 
 
-def test_what_was_sent_can_be_refused_and_what_was_said_cannot() -> None:
+def test_block_rejects_requests_and_redacts_replies_and_results() -> None:
     guard = Guard(watch=make_redactor(everything=CREDENTIALS), action="block")
     for role in ("user", "system", "developer"):
         with pytest.raises(SecretBlocked) as caught:
@@ -96,20 +96,20 @@ def test_what_was_sent_can_be_refused_and_what_was_said_cannot() -> None:
     assert guard.counts == {("anthropic_key", "block"): 3}
 
 
-def test_a_refusal_names_five_places_and_how_many_more() -> None:
+def test_a_rejection_names_five_places_and_the_number_of_others() -> None:
     guard = Guard(watch=make_redactor(), action="block")
     with pytest.raises(SecretBlocked, match=r"messages\[4\].content \(rule anthropic_key\) and 2 more: remove it"):
         guard.mask_messages([Message(role="user", content=KEY)] * 7)
 
 
-def test_redaction_comes_first_and_the_guard_sees_what_is_left() -> None:
+def test_redaction_runs_before_the_guard() -> None:
     guard = Guard(make_redactor(rules=["anthropic_key"]), make_redactor(), "block")
     assert guard.mask_messages([Message(role="user", content=KEY)])[0].content == GONE
     with pytest.raises(SecretBlocked, match="rule home_path"):
         guard.mask_messages([Message(role="user", content=f"{KEY} /home/ada")])
 
 
-def test_warning_changes_nothing() -> None:
+def test_warn_does_not_change_messages() -> None:
     guard = Guard(watch=make_redactor(), action="warn")
     sweep = guard.sweep()
     message = Message(role="user", content=f"{KEY} {KEY}", extra={"x": KEY})
@@ -118,7 +118,7 @@ def test_warning_changes_nothing() -> None:
     assert guard.mask_text(f"oh {KEY}") == f"oh {GONE}"
 
 
-def test_errors_are_told_without_what_they_quote() -> None:
+def test_secrets_in_error_messages_are_masked() -> None:
     guard = Guard(BUILT_IN)
     with pytest.raises(InvalidRequest) as caught, guard.mask_errors():
         raise InvalidRequest(f"role is {KEY!r}", param=f"messages[0].{KEY}")
@@ -128,7 +128,7 @@ def test_errors_are_told_without_what_they_quote() -> None:
 
 @given(planted(), st.sampled_from(["user", "assistant"]))
 @settings(max_examples=examples(100))
-def test_redacted_messages_compare_as_the_ones_they_come_from(plant: tuple[str, str, str, str], role: str) -> None:
+def test_messages_with_equal_text_stay_equal_after_redaction(plant: tuple[str, str, str, str], role: str) -> None:
     _, before, secret, behind = plant
     guard = Guard(BUILT_IN)
     one, other = (
@@ -149,12 +149,12 @@ def test_redacted_messages_compare_as_the_ones_they_come_from(plant: tuple[str, 
 PAGE = (Path(__file__).parents[2] / "docs" / "secrets.md").read_text(encoding="utf-8")
 
 
-def test_the_page_names_every_rule() -> None:
+def test_docs_page_names_every_rule() -> None:
     assert [rule for rule in RULES if f"`{rule}`" not in PAGE] == []
 
 
 @pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
-def test_the_examples_of_the_page_load(text: str) -> None:
+def test_docs_page_examples_load(text: str) -> None:
     found = load(text, env={})
     guard = make_guard(found.redaction, found.secret_guard)
     assert guard is not None
@@ -173,7 +173,7 @@ class Given:
     on_secret: Any = "redact"
 
 
-def test_settings_make_what_they_say() -> None:
+def test_settings_create_the_configured_redactor_and_guard() -> None:
     assert make_redactor_for(None) is None
     assert make_guard(None, None) is None
     redactor = make_redactor_for(Given())
@@ -182,15 +182,15 @@ def test_settings_make_what_they_say() -> None:
     both = make_guard(Given(), Given())
     assert both is not None
     assert (both.action, both.redaction is None, both.watch is None) == ("redact", False, False)
-    # A directory's name is no credential: the guard does not look for it unless told.
+    # A directory name is not a credential, so the guard ignores it unless configured.
     assert both.mask_messages([Message(role="user", content=f"/home/ada {KEY}")])[0].content == f"/home/ada {GONE}"
 
 
-# -- what a store writes --------------------------------------------------------------------
+# -- stored bytes --------------------------------------------------------------------
 
 
-def hiding(place: int, text: str) -> Message:
-    """A message with a text in one of eight places, and one that has nothing to hide in the others."""
+def make_message_with(place: int, text: str) -> Message:
+    """Return a message with `text` in one of eight places and harmless text in the others."""
     fields = [text if at == place else "nothing to hide" for at in range(8)]
     arguments = json.dumps({"a": fields[2], fields[3]: [1]}, ensure_ascii=False)
     return Message(
@@ -204,28 +204,28 @@ def hiding(place: int, text: str) -> Message:
 
 @given(planted(), st.integers(0, 7))
 @settings(max_examples=examples(400))
-def test_no_byte_that_is_stored_tells_a_planted_secret(plant: tuple[str, str, str, str], place: int) -> None:
+def test_stored_bytes_contain_no_planted_secret(plant: tuple[str, str, str, str], place: int) -> None:
     rule, before, secret, behind = plant
-    around = encode_payload(hiding(place, f"{before} {behind} [REDACTED:{rule}]"))
+    around = encode_payload(make_message_with(place, f"{before} {behind} [REDACTED:{rule}]"))
     assume(secret.encode() not in around)  # "111" may be a word as well
     said = before + secret + behind
-    [told] = Guard(BUILT_IN).mask_messages([hiding(place, said)])
+    [told] = Guard(BUILT_IN).mask_messages([make_message_with(place, said)])
     once, twice = (secret.replace("\\", "\\" * deep).replace("\n", "\\" * (deep - 1) + "n") for deep in (2, 4))
     stored = encode_payload(told)
     assert not [form for form in (secret, once, twice) if form.encode() in stored]
-    # And where it stood is all that changed.
-    assert told == hiding(place, BUILT_IN.redacted(said))
+    # Nothing else has changed.
+    assert told == make_message_with(place, BUILT_IN.redacted(said))
 
 
-def checked(text: str, tmp_path: Path) -> Any:
+def check_text(text: str, tmp_path: Path) -> Any:
     file = tmp_path / "holdfast.yaml"
     file.write_text(text)
     return check_config(str(file), {})
 
 
-def test_the_check_shows_what_holds_and_no_pattern(tmp_path: Path) -> None:
+def test_check_config_shows_settings_without_patterns(tmp_path: Path) -> None:
     text = "secret_guard: {on_secret: warn, rules: jwt, patterns: [{regex: my-own-secret, label: mine}]}"
-    report = checked(text, tmp_path)
+    report = check_text(text, tmp_path)
     shown = report.data["config"]["secret_guard"]
     assert (shown["on_secret"], shown["rules"], shown["patterns"]) == (
         "warn",
@@ -236,7 +236,7 @@ def test_the_check_shows_what_holds_and_no_pattern(tmp_path: Path) -> None:
     assert (report.exit_code, report.data["warnings"]) == (0, [])
 
 
-def test_the_check_tells_every_mistake_at_its_place(tmp_path: Path) -> None:
+def test_check_config_reports_every_mistake_with_its_line(tmp_path: Path) -> None:
     text = """
 redaction:
   extra_patterns:
@@ -246,7 +246,7 @@ secret_guard:
   on_secret: refuse
   rules: [jwt, no_such]
 """
-    report = checked(text, tmp_path)
+    report = check_text(text, tmp_path)
     place = f"{tmp_path}/holdfast.yaml"
     *others, last = report.data["problems"]
     assert last.startswith(f"{place}:8: secret_guard.rules: unknown rule 'no_such'; known: ")
@@ -256,49 +256,49 @@ secret_guard:
         f"{place}:5: redaction.extra_patterns[1].regex: matches the empty string; a match must have at least one character",
         f"{place}:7: secret_guard.on_secret: expected one of block, redact, warn, got 'refuse'",
     ]
-    [problem] = checked("secret_guard: {rules: [jwt, aws_acces_key]}", tmp_path).data["problems"]
+    [problem] = check_text("secret_guard: {rules: [jwt, aws_acces_key]}", tmp_path).data["problems"]
     assert problem == f"{place}:1: secret_guard.rules: unknown rule 'aws_acces_key'; did you mean 'aws_access_key'?"
     many = json.dumps([{"regex": "x", "label": "x"}] * 101)
-    [problem] = checked(f"redaction: {{patterns: {many}}}", tmp_path).data["problems"]
+    [problem] = check_text(f"redaction: {{patterns: {many}}}", tmp_path).data["problems"]
     assert problem == f"{place}:1: redaction.patterns: 101 are too many; at most 100 are allowed"
 
 
-def test_the_check_warns_of_rules_that_do_nothing(tmp_path: Path) -> None:
-    report = checked("redaction: {patterns: [{regex: x, label: x}]}", tmp_path)
+def test_check_config_warns_of_rules_without_effect(tmp_path: Path) -> None:
+    report = check_text("redaction: {patterns: [{regex: x, label: x}]}", tmp_path)
     assert report.exit_code == 0
     [warning] = report.data["warnings"]
     assert warning.endswith("redaction.patterns: redaction is disabled; set `redaction.enabled: true`")
 
 
-def test_the_check_tells_of_a_library_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_config_reports_a_missing_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.config.check.is_library_installed", lambda: False)
-    assert checked("redaction: {enabled: true, use_builtins: false}", tmp_path).exit_code == 0
-    assert checked("secret_guard: {enabled: false}", tmp_path).exit_code == 0
-    report = checked("secret_guard: {}", tmp_path)
+    assert check_text("redaction: {enabled: true, use_builtins: false}", tmp_path).exit_code == 0
+    assert check_text("secret_guard: {enabled: false}", tmp_path).exit_code == 0
+    report = check_text("secret_guard: {}", tmp_path)
     assert report.exit_code == 1
     assert report.data["problems"][0].endswith(
         "secret_guard: the built-in rules need the extra 'secrets' of holdfast-memory; from a clone: pip install '.[secrets]'"
     )
 
 
-def test_the_check_tells_of_rules_that_there_are_not_with_all_else_that_is_wrong(tmp_path: Path) -> None:
-    """In a list of entries that need keys as well, and wherever the names stand."""
+def test_check_config_reports_unknown_rules_with_all_other_problems(tmp_path: Path) -> None:
+    """Also in a list of entries with required keys, and in every list of rule names."""
     wrong = "{enabled: true, rules: [openai_keys], patterns: [{regex: '(', label: x}]}"
-    report = checked(f"redaction: {wrong}", tmp_path)
+    report = check_text(f"redaction: {wrong}", tmp_path)
     assert report.exit_code == 1
     broken, unknown = sorted(report.data["problems"])
     assert unknown.endswith(":1: redaction.rules: unknown rule 'openai_keys'; did you mean 'openai_key'?")
     assert ":1: redaction.patterns[0].regex: is not a valid regular expression" in broken
-    report = checked("secret_guard: {exclude_rules: [nope]}", tmp_path)
+    report = check_text("secret_guard: {exclude_rules: [nope]}", tmp_path)
     assert [problem.partition(":1: ")[2][:32] for problem in report.data["problems"]] == [
         "secret_guard.exclude_rules: unkn"
     ]
 
 
-def test_the_check_tells_that_the_sdk_of_mcp_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_check_config_reports_a_missing_mcp_sdk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.config.check.find_spec", lambda _: None)
-    assert checked("", tmp_path).exit_code == 0
-    report = checked("mcp_servers: {clock: {command: x}}", tmp_path)
+    assert check_text("", tmp_path).exit_code == 0
+    report = check_text("mcp_servers: {clock: {command: x}}", tmp_path)
     assert report.exit_code == 1
     assert report.data["problems"][0].endswith(
         ":1: mcp_servers: an MCP server needs the extra 'mcp' of holdfast-memory; from a clone: pip install '.[mcp]'"

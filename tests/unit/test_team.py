@@ -1,4 +1,4 @@
-"""Who of some agents may hand the conversation over to whom, who takes it up again, and which relations there cannot be."""
+"""Teams of agents: allowed transfers, the agent of the next turn, and invalid relations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from holdfast.tools.context import Call, State, ToolContext
 from holdfast.tools.tool import ToolLimits, Toolset
 
 
-def agents(**fields: dict[str, Any]) -> dict[str, Agent]:
+def make_agents(**fields: dict[str, Any]) -> dict[str, Agent]:
     return {name: Agent(name=name, **own) for name, own in fields.items()}
 
 
-FIRM = agents(
+FIRM = make_agents(
     boss={"sub_agents": ("desk", "lab", "line")},
     desk={"sub_agents": ("clerk",)},
     clerk={},
@@ -39,11 +39,11 @@ ALONE = {
 }
 
 
-def reached(team: Team[Agent], name: str) -> list[str]:
+def list_reachable_names(team: Team[Agent], name: str) -> list[str]:
     return [one.name for one in team.list_reachable(name)]
 
 
-# -- who reaches whom ----------------------------------------------------------------
+# -- reachable agents ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -59,35 +59,35 @@ def reached(team: Team[Agent], name: str) -> list[str]:
         ("check", []),
     ],
 )
-def test_an_agent_reaches_those_below_it_the_one_above_and_the_others_there(name: str, to: list[str]) -> None:
-    assert reached(Team("boss", FIRM), name) == to
+def test_an_agent_reaches_its_sub_agents_its_parent_and_its_peers(name: str, to: list[str]) -> None:
+    assert list_reachable_names(Team("boss", FIRM), name) == to
 
 
-def test_what_an_agent_may_not_is_left_out() -> None:
+def test_disallowed_transfers_are_left_out() -> None:
     team = Team("boss", ALONE)
-    assert (reached(team, "lab"), reached(team, "clerk")) == (["desk", "line"], [])
+    assert (list_reachable_names(team, "lab"), list_reachable_names(team, "clerk")) == (["desk", "line"], [])
 
 
-def test_a_team_is_what_stands_below_its_root() -> None:
+def test_a_team_contains_only_agents_below_its_root() -> None:
     team = Team("desk", FIRM)
     assert ("clerk" in team, "boss" in team, len(team)) == (True, False, 2)
-    assert reached(team, "desk") == ["clerk"]
+    assert list_reachable_names(team, "desk") == ["clerk"]
     with pytest.raises(KeyError):
         team["boss"]
 
 
-def test_those_above_are_told_from_the_root_down() -> None:
+def test_ancestors_are_listed_from_the_root_down() -> None:
     team = Team("boss", FIRM)
     assert [one.name for one in team.list_ancestors("typist")] == ["boss", "line", "draft"]
     assert team.list_ancestors("boss") == ()
 
 
-def test_names_of_nobody_are_passed_over() -> None:
-    team = Team("a", agents(a={"sub_agents": ("nobody", "b")}, b={}))
-    assert (reached(team, "a"), reached(team, "b")) == (["b"], ["a"])
+def test_unknown_agent_names_are_ignored() -> None:
+    team = Team("a", make_agents(a={"sub_agents": ("nobody", "b")}, b={}))
+    assert (list_reachable_names(team, "a"), list_reachable_names(team, "b")) == (["b"], ["a"])
 
 
-# -- who takes the conversation up again ---------------------------------------------
+# -- the agent of the next turn ---------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -102,19 +102,19 @@ def test_names_of_nobody_are_passed_over() -> None:
         ("x", "boss"),
     ],
 )
-def test_who_spoke_last_answers_next_unless_it_is_part_of_a_workflow(spoke: str, answers: str) -> None:
+def test_last_agent_answers_next_unless_it_is_a_workflow_step(spoke: str, answers: str) -> None:
     assert Team("boss", FIRM).resolve_next(spoke) == answers
 
 
-def test_an_agent_that_cannot_hand_the_conversation_back_does_not_keep_it() -> None:
-    """Nor does one whose way back to the root leads through such a one."""
+def test_an_agent_that_cannot_transfer_back_does_not_keep_the_conversation() -> None:
+    """Nor does an agent whose path to the root leads through such an agent."""
     team = Team("boss", ALONE)
     assert (team.resolve_next("lab"), team.resolve_next("clerk"), team.resolve_next("desk")) == ("boss", "boss", "desk")
     shut = {**FIRM, "desk": Agent(name="desk", sub_agents=("clerk",), transfer_to_parent=False)}
     assert Team("boss", shut).resolve_next("clerk") == "boss"
 
 
-def test_it_takes_over_all_the_same_what_it_was_handed() -> None:
+def test_an_agent_that_cannot_transfer_back_still_accepts_a_handover() -> None:
     team = Team("boss", ALONE)
     assert (team.resolve_handover("lab"), team.resolve_handover("line"), team.resolve_handover("draft")) == (
         "lab",
@@ -127,52 +127,56 @@ def test_it_takes_over_all_the_same_what_it_was_handed() -> None:
     ("spoke", "answers"),
     [("boss", "boss"), ("clerk", "clerk"), ("lab", "lab"), ("line", "line"), ("typist", "line"), ("x", "boss")],
 )
-def test_a_turn_that_is_not_over_stays_with_whoever_has_it(spoke: str, answers: str) -> None:
-    """Whether it may keep the conversation or not; of parts of a workflow the workflow has it."""
+def test_an_unfinished_turn_stays_with_its_agent(spoke: str, answers: str) -> None:
+    """Even an agent that may not keep the conversation; the turn of a step belongs to its workflow."""
     assert Team("boss", ALONE).resolve_interrupted(spoke) == answers
 
 
-def test_who_is_named_keeps_to_those_below_it() -> None:
+def test_a_named_agent_limits_the_conversation_to_its_sub_agents() -> None:
     team = Team("boss", FIRM, named="desk")
     assert [team.resolve_next(name) for name in ("clerk", "desk", "lab", "boss")] == ["clerk", "desk", "desk", "desk"]
     assert team.resolve_handover("lab") == "desk"
-    assert reached(team, "desk") == ["clerk", "boss", "lab", "line"]
+    assert list_reachable_names(team, "desk") == ["clerk", "boss", "lab", "line"]
 
 
-# -- relations that cannot be ----------------------------------------------------------
+# -- invalid relations ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("key", [*BELOW, CALLED])
-def test_nobody_stands_below_itself(key: str) -> None:
-    (wrong,) = find_wrong_relations(agents(a={key: ("a",)}))
+def test_an_agent_below_itself_is_reported(key: str) -> None:
+    (wrong,) = find_wrong_relations(make_agents(a={key: ("a",)}))
     assert (wrong.agent, wrong.key) == ("a", key)
     assert "a -> a" in wrong.message
 
 
-def test_a_circle_is_told_once_whatever_it_is_made_of() -> None:
+def test_a_cycle_over_several_keys_is_reported_once() -> None:
     found = find_wrong_relations(
-        agents(a={"sub_agents": ("b",)}, b={"agent_tools": ("c",)}, c={"parallel": ("a",)}, d={"sub_agents": ("a",)})
+        make_agents(
+            a={"sub_agents": ("b",)}, b={"agent_tools": ("c",)}, c={"parallel": ("a",)}, d={"sub_agents": ("a",)}
+        )
     )
     assert [(one.agent, one.key) for one in found] == [("c", "parallel")]
     assert "a -> b -> c -> a" in found[0].message
 
 
-def test_every_circle_is_told() -> None:
-    found = find_wrong_relations(agents(a={"sub_agents": ("b", "a")}, b={"sub_agents": ("a",)}, c={"sequence": ("c",)}))
+def test_every_cycle_is_reported() -> None:
+    found = find_wrong_relations(
+        make_agents(a={"sub_agents": ("b", "a")}, b={"sub_agents": ("a",)}, c={"sequence": ("c",)})
+    )
     assert [(one.agent, one.key) for one in found] == [("b", "sub_agents"), ("a", "sub_agents"), ("c", "sequence")]
 
 
-def test_an_agent_stands_once_below_a_root() -> None:
+def test_an_agent_twice_below_a_root_is_reported() -> None:
     found = find_wrong_relations(
-        agents(a={"sub_agents": ("b", "c")}, b={"sub_agents": ("d",)}, c={"sub_agents": ("d",)}, d={})
+        make_agents(a={"sub_agents": ("b", "c")}, b={"sub_agents": ("d",)}, c={"sub_agents": ("d",)}, d={})
     )
     assert [(one.agent, one.key) for one in found] == [("c", "sub_agents")]
     assert "under 'b'" in found[0].message
-    assert find_wrong_relations(agents(a={"sequence": ("b", "b")}, b={}))[0].agent == "a"
+    assert find_wrong_relations(make_agents(a={"sequence": ("b", "b")}, b={}))[0].agent == "a"
 
 
-def test_two_roots_may_share_an_agent_and_anybody_may_call_it() -> None:
-    shared = agents(
+def test_two_roots_may_share_an_agent_and_call_the_same_tool_agent() -> None:
+    shared = make_agents(
         a={"sub_agents": ("x",)}, b={"sub_agents": ("x",), "agent_tools": ("y",)}, x={"agent_tools": ("y",)}, y={}
     )
     assert find_wrong_relations(shared) == []
@@ -185,11 +189,11 @@ REFERENCES = st.fixed_dictionaries(
 
 
 @given(st.fixed_dictionaries(dict.fromkeys(NAMES, REFERENCES)))
-def test_what_is_not_refused_is_trees(fields: dict[str, dict[str, Any]]) -> None:
-    """Where nothing is wrong each agent below a root has one way to it; where something is, following it never ends, or doubles."""
-    made = agents(**fields)
-    ways = {name: _ways(made, name, (), BELOW) for name in made}
-    called = {name: _ways(made, name, (), (*BELOW, CALLED)) for name in made}
+def test_accepted_relations_form_trees(fields: dict[str, dict[str, Any]]) -> None:
+    """Each agent has one path to its root unless a cycle or a duplicate is reported."""
+    made = make_agents(**fields)
+    ways = {name: _list_descendants(made, name, (), BELOW) for name in made}
+    called = {name: _list_descendants(made, name, (), (*BELOW, CALLED)) for name in made}
     endless = any(found is None for found in called.values())
     doubled = any(found is not None and len(found) != len(set(found)) for found in ways.values())
     assert bool(find_wrong_relations(made)) == (endless or doubled)
@@ -202,13 +206,15 @@ def test_what_is_not_refused_is_trees(fields: dict[str, dict[str, Any]]) -> None
                 assert team.resolve_next(one) in {one, name}
 
 
-def _ways(made: dict[str, Agent], name: str, path: tuple[str, ...], keys: tuple[str, ...]) -> list[str] | None:
-    """All that is found below an agent, as often as it is; None where that has no end."""
+def _list_descendants(
+    made: dict[str, Agent], name: str, path: tuple[str, ...], keys: tuple[str, ...]
+) -> list[str] | None:
+    """List all agents below an agent with repetitions, or None if there is a cycle."""
     if name in path:
         return None
     found: list[str] = []
     for other in [one for key in keys for one in getattr(made[name], key) if one in made]:
-        below = _ways(made, other, (*path, name), keys)
+        below = _list_descendants(made, other, (*path, name), keys)
         if below is None:
             return None
         found += [other, *below]
@@ -218,16 +224,16 @@ def _ways(made: dict[str, Agent], name: str, path: tuple[str, ...], keys: tuple[
 # -- in a roster ---------------------------------------------------------------------
 
 
-def test_a_roster_refuses_what_cannot_be() -> None:
+def test_a_roster_rejects_invalid_agents() -> None:
     with pytest.raises(InvalidRequest, match="agent 'a': sub_agents: 'a' refers back to itself"):
-        Roster(agents=agents(a={"sub_agents": ("a",)}))
+        Roster(agents=make_agents(a={"sub_agents": ("a",)}))
     with pytest.raises(InvalidRequest, match="belongs to a single turn"):
-        Roster(agents=agents(a={"state": {"temp:x": 1}}))
+        Roster(agents=make_agents(a={"state": {"temp:x": 1}}))
     with pytest.raises(InvalidRequest, match="256"):
-        Roster(agents=agents(a={"output_key": "k" * (STATE_KEY_BYTES + 1)}))
+        Roster(agents=make_agents(a={"output_key": "k" * (STATE_KEY_BYTES + 1)}))
 
 
-def test_a_voice_knows_its_place_in_the_team_of_the_session() -> None:
+def test_a_responder_knows_its_position_in_the_team() -> None:
     roster = Roster(agents=FIRM)
     alone, placed = roster.find_responder(agent="desk"), roster.find_responder(agent="desk", root="boss")
     assert [one.name for one in placed.above] == ["boss"]
@@ -243,7 +249,7 @@ def test_a_voice_knows_its_place_in_the_team_of_the_session() -> None:
     assert roster.find_responder(agent="boss", root="gone").team is not None
 
 
-def test_who_reaches_nobody_has_no_tool_for_it() -> None:
+def test_an_agent_without_reachable_agents_has_no_transfer_tool() -> None:
     roster = Roster(agents=FIRM)
     for name in ("clerk", "line"):
         assert TRANSFER not in roster.find_responder(agent=name).tools.tools
@@ -254,22 +260,22 @@ def test_who_reaches_nobody_has_no_tool_for_it() -> None:
 # -- the tool ------------------------------------------------------------------------
 
 
-def context(called: list[str]) -> ToolContext:
+def make_context(called: list[str]) -> ToolContext:
     async def transfer(name: str) -> None:
         called.append(name)
 
-    state: State = None  # type: ignore[assignment]  # the tool looks at none
+    state: State = None  # type: ignore[assignment]  # unused by the tool
     return ToolContext(
         session_id="s",
         user_id="u",
         agent="a",
         state=state,
-        artifacts=None,  # type: ignore[arg-type]  # nor at these
+        artifacts=None,  # type: ignore[arg-type]  # unused as well
         call=Call(transfer=transfer),
     )
 
 
-def test_the_tool_says_who_there_is_and_what_for() -> None:
+def test_the_transfer_tool_describes_the_reachable_agents() -> None:
     tool = make_transfer_tool([Agent(name="b", description="Knows\n  the   sea."), Agent(name="c")])
     assert tool.description.endswith("\n- b: Knows the sea.\n- c")
     long = make_transfer_tool([Agent(name="b", description="x" * 5000)])
@@ -285,17 +291,17 @@ def test_the_tool_says_who_there_is_and_what_for() -> None:
         ({"agent_name": "b", "message": 1}, "message must be a text"),
     ],
 )
-def test_wrong_arguments_are_told_with_the_right_ones(arguments: dict[str, Any], why: str) -> None:
+def test_invalid_arguments_are_rejected_with_the_possible_values(arguments: dict[str, Any], why: str) -> None:
     called: list[str] = []
     tool = make_transfer_tool([Agent(name="b"), Agent(name="c")])
     with pytest.raises(InvalidRequest, match=why):
-        asyncio.run(_run(tool.call(context(called), arguments)))
+        asyncio.run(_run(tool.call(make_context(called), arguments)))
     assert called == []
 
 
-def test_a_right_one_is_noted() -> None:
+def test_a_transfer_is_recorded() -> None:
     called: list[str] = []
-    given_to = context(called)
+    given_to = make_context(called)
     assert (
         asyncio.run(_run(make_transfer_tool([Agent(name="b")]).call(given_to, {"agent_name": "b", "message": "hurry"})))
         == "b takes over"
