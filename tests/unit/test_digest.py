@@ -1,4 +1,4 @@
-"""The digest: bounded, deterministic, verbatim, and a help to whoever reads it."""
+"""The digest: bounded, deterministic, verbatim and useful to its reader."""
 
 # ruff: noqa: RUF001 (punctuation of other scripts is what is tested)
 
@@ -35,7 +35,7 @@ def units(*rounds: list[Message]) -> list[Unit]:
     return group_units(extend(Tail(), new)[0])
 
 
-def told(history: Sequence[Unit], tokens: int = ROOM, shown: SentContext | None = None) -> str:
+def render_units(history: Sequence[Unit], tokens: int = ROOM, shown: SentContext | None = None) -> str:
     last = history[-1].last if history else 0
     return render(fold(EMPTY, history, room=tokens), tokens, first=0, last=last, count=STORED, shown=shown)
 
@@ -44,11 +44,11 @@ def lines(text: str) -> list[str]:
     return text.splitlines()[1:-1]
 
 
-# -- what it tells ---------------------------------------------------------------
+# -- contents ---------------------------------------------------------------
 
 
-def test_a_line_is_a_source_its_handle_first() -> None:
-    text = told(
+def test_each_line_is_one_source_and_starts_with_its_handle() -> None:
+    text = render_units(
         units(
             call("get_order", {"id": "K-113"}, {"id": "K-113", "state": "open", "items": [{"sku": "P-77", "qty": 2}]})
         )
@@ -56,8 +56,8 @@ def test_a_line_is_a_source_its_handle_first() -> None:
     assert lines(text) == ["get_order(K-113): state open; items: sku P-77, qty 2"]
 
 
-def test_an_outcome_in_a_row_that_something_else_names_is_told_with_it() -> None:
-    """Each comes with the other: neither waits for the other to be told first."""
+def test_an_outcome_and_its_row_name_are_selected_together() -> None:
+    """Neither waits for the other to be selected first."""
     history = units(
         call(
             "move",
@@ -65,47 +65,49 @@ def test_an_outcome_in_a_row_that_something_else_names_is_told_with_it() -> None
             [{"note": "no such order", "state": "ok", "name": "K-1"}],
         )
     )
-    assert "note no such order" in told(history)
-    assert "name K-1" in told(history)
+    assert "note no such order" in render_units(history)
+    assert "name K-1" in render_units(history)
 
 
-def test_it_is_marked_as_data_and_says_what_it_covers() -> None:
-    assert told(units(user("I live in Oslo."), reply("Noted."))).startswith("[Condensed from messages 0 to 1: data,")
+def test_the_digest_is_marked_as_data_and_states_its_range() -> None:
+    assert render_units(units(user("I live in Oslo."), reply("Noted."))).startswith(
+        "[Condensed from messages 0 to 1: data,"
+    )
 
 
-def test_the_newest_value_wins_and_the_change_is_told() -> None:
+def test_the_newest_value_wins_and_the_change_is_shown() -> None:
     history = units(
         call("get_order", {"id": "K-113"}, {"state": "open", "total": 4100}),
         call("get_order", {"id": "K-113"}, {"state": "shipped", "total": 4100}),
     )
-    assert lines(told(history)) == ["get_order(K-113): state shipped (was open), total 4100"]
+    assert lines(render_units(history)) == ["get_order(K-113): state shipped (was open), total 4100"]
 
 
-def test_what_a_later_call_about_the_same_thing_tells_is_told_once() -> None:
+def test_values_repeated_by_a_later_call_appear_once() -> None:
     before = {"state": "open", "cabin": "economy", "total": 4100, "owner": "Ada Weiss"}
     history = units(
         call("get_order", {"id": "K-113"}, {**before, "created": "2024-01-02"}),
         call("change_order", {"id": "K-113", "cabin": "business"}, {**before, "cabin": "business"}),
     )
-    text = told(history)
+    text = render_units(history)
     assert "created 2024-01-02" in text
     assert text.count("4100") == 1
     assert "economy" not in text.replace("(was economy)", "")
 
 
-def test_answers_to_other_questions_are_left_alone() -> None:
+def test_answers_to_different_calls_are_not_merged() -> None:
     history = units(
         call("get_user", {"id": "7"}, {"status": "active"}), call("get_order", {"user": "7"}, {"status": "late"})
     )
-    assert "status active" in told(history)
-    assert "was" not in told(history)
+    assert "status active" in render_units(history)
+    assert "was" not in render_units(history)
 
 
-def test_a_users_words_keep_a_share_however_much_tools_say() -> None:
+def test_user_sentences_keep_their_share_next_to_large_tool_results() -> None:
     wish = "Never book anything before nine in the morning, whatever it costs."
     rows = [{"id": f"KX{number:04}", "when": "2024-05-01"} for number in range(300)]
     history = units(user(wish), *(call("search", {"page": f"p{page}"}, rows) for page in range(5)))
-    assert wish in told(history, 300)
+    assert wish in render_units(history, 300)
 
 
 @pytest.mark.parametrize(
@@ -117,68 +119,67 @@ def test_a_users_words_keep_a_share_however_much_tools_say() -> None:
         "朝九時より前の予約はしないでください。注文番号はKX-90です。",
     ],
 )
-def test_it_works_in_other_scripts(wish: str) -> None:
+def test_other_scripts_are_supported(wish: str) -> None:
     history = units(user(wish), call("查询", {"编号": "订单-7"}, {"状态": "已发货", "地址": "上海市浦东新区"}))
-    text = told(history, 300)
+    text = render_units(history, 300)
     assert wish.rstrip("。.") in text.replace("。 ", "。")
     assert "查询(订单-7): 状态 已发货, 地址 上海市浦东新区" in text
 
 
-def test_what_was_talked_about_comes_before_what_was_not() -> None:
+def test_mentioned_values_come_before_unmentioned_ones() -> None:
     rows = [{"code": f"ZQ{number:03}", "price": 100 + number} for number in range(60)]
     history = units(call("search", {"to": "OSL"}, rows), reply("I suggest ZQ041."), user("Yes, ZQ041 please, as said."))
-    text = told(history, 120)
+    text = render_units(history, 120)
     assert "ZQ041" in text.partition("user said")[0]
     assert "ZQ042" not in text
 
 
-def test_what_is_sent_anyway_is_told_last() -> None:
+def test_values_visible_in_the_prompt_are_selected_last() -> None:
     history = units(call("get", {"id": "A1"}, {"first": "KX1111", "second": "KX2222", "third": "KX3333"}))
     shown = SentContext()
     shown.add(9, "We have KX1111 and KX3333 already.", said=False)
-    size = STORED.text("get(A1): second KX2222") + STORED.text(told(history).splitlines()[0]) + 2
-    assert "KX2222" in told(history, size + 1, shown)
-    assert "KX1111" not in told(history, size + 1, shown)
+    size = STORED.text("get(A1): second KX2222") + STORED.text(render_units(history).splitlines()[0]) + 2
+    assert "KX2222" in render_units(history, size + 1, shown)
+    assert "KX1111" not in render_units(history, size + 1, shown)
 
 
-def test_of_a_unit_sent_cut_it_tells_what_was_cut_out() -> None:
+def test_the_digest_covers_the_part_cut_from_a_sent_unit() -> None:
     history = units(call("get", {"id": "A1"}, {"first": "KX1111", "second": "KX2222"}))
     shown = SentContext()
     shown.parts[0] = '{"first": "KX1111", …'
-    assert lines(told(history, ROOM, shown)) == ["get(A1): second KX2222"]
+    assert lines(render_units(history, ROOM, shown)) == ["get(A1): second KX2222"]
 
 
-def test_a_bare_answer_stands_behind_its_question() -> None:
-    """A "yes" alone says nothing, and neither does a question that was answered."""
+def test_a_bare_answer_follows_its_question() -> None:
+    """Neither a "yes" nor an answered question means anything alone."""
     history = units(
         user("I need another date."),
         reply("I can offer Friday, 2026-04-17 (T-1717). Does that suit you?"),
         user("Yes, it does."),
         call("book", {"id": "T-1717"}, {"status": "booked"}),
     )
-    text = told(history)
+    text = render_units(history)
     assert "Does that suit you? → user said: Yes, it does." in text
     assert "(T-1717)" in text
     assert "status booked" in text
 
 
-def test_answers_do_not_pile_up_behind_a_question() -> None:
-    """Only the first is put there, however often it is said."""
+def test_only_the_first_answer_is_attached_to_a_question() -> None:
     history = units(reply("Shall I?"), *[user("yes")] * 500)
     assert len(fold(EMPTY, history, room=100)) < 60_000
-    assert told(history).count("→") == 1
+    assert render_units(history).count("→") == 1
 
 
-def test_the_open_question_is_told() -> None:
-    """What the assistant said last, before the user's current answer: it is what that answers."""
+def test_the_open_question_is_included() -> None:
+    """The user's current answer refers to the assistant's last message."""
     rows = [{"id": f"KX{number:04}", "when": "2024-05-01"} for number in range(80)]
     question = "Shall I cancel it as a whole, or leave it as it is?"
     history = units(user("Hello there, I need help."), call("search", {"page": "p1"}, rows), reply(question))
-    assert question in told(history, 200)
+    assert question in render_units(history, 200)
 
 
-def test_a_listing_does_not_fill_the_text() -> None:
-    """Of forty rows that nobody talked about some are told, and so is what else there is."""
+def test_a_listing_does_not_fill_the_digest() -> None:
+    """Some of forty unmentioned rows are included, and the other sources too."""
     rows = [{"region": f"R{number:03}", "total": f"T-{number * 1031}"} for number in range(40)]
     history = units(
         call("run_sql", {"sql": "select sum(amount)"}, "ERROR: column amount does not exist"),
@@ -186,14 +187,14 @@ def test_a_listing_does_not_fill_the_text() -> None:
         call("save", {"name": "q1"}, {"query": "q_81f7d2", "status": "saved"}),
         call("run_sql", {"sql": "select * from regions"}, rows),
     )
-    text = told(history, 300)
+    text = render_units(history, 300)
     assert "ERROR: column amount does not exist" in text
     assert "save(q1): query q_81f7d2, status saved" in text
     assert text.count("\n") == 5
 
 
-def test_what_was_tried_and_failed_is_told_with_its_error() -> None:
-    """Arguments without the error would read as if it had been done."""
+def test_a_failed_call_is_shown_with_its_error() -> None:
+    """Arguments without the error would read as if the call had succeeded."""
     rows = [{"sku": f"P-{number}", "when": f"2024-05-{number:02}"} for number in range(10, 16)]
     history = units(
         call(
@@ -203,47 +204,47 @@ def test_what_was_tried_and_failed_is_told_with_its_error() -> None:
         ),
         call("search", {"page": "p1"}, [{"code": f"ZQ{number:03}"} for number in range(60)]),
     )
-    text = told(history, 150)
+    text = render_units(history, 150)
     assert "Error: payment amount does not add up, total price is 305, but paid 255" in text
     assert "P-15" in text
 
 
-def test_a_word_that_many_sources_hold_points_at_the_newest_of_them() -> None:
-    """Else what everybody says, in any language, would lift whatever has such a word for a value."""
+def test_a_word_in_many_sources_refers_to_the_newest() -> None:
+    """Otherwise common words would lift every source that has one as a value."""
     results = [{"word": "always", "note": f"seen by {number}"} for number in range(30)]
     rounds = [call("get_order", {"id": f"K-{number}"}, result) for number, result in enumerate(results)]
-    text = told(units(*rounds, *[user("As always, thank you.")] * 6), 140)
+    text = render_units(units(*rounds, *[user("As always, thank you.")] * 6), 140)
     assert text.count("word always") <= 4
     assert "get_order(K-29): word always, note seen by 29" in text
 
 
-def test_a_value_is_told_where_it_was_first() -> None:
-    """The later source that has it, too, is not where it is looked for."""
+def test_a_value_is_shown_with_its_first_source() -> None:
+    """A reader does not look for it in a later source."""
     history = units(
         call("get_customer", {"phone": "555-123-2012"}, {"card": "card_3481935"}),
         call("get_order", {"id": "K-113"}, {"card": "card_3481935"}),
     )
-    size = STORED.text(told(history).splitlines()[0]) + 20
-    assert lines(told(history, size)) == ["get_customer(555-123-2012): card card_3481935"]
+    size = STORED.text(render_units(history).splitlines()[0]) + 20
+    assert lines(render_units(history, size)) == ["get_customer(555-123-2012): card card_3481935"]
 
 
-def test_what_fills_the_rest_of_the_room_is_not_a_row_without_its_name() -> None:
-    """Where the address of a hit does not fit, its title alone says nothing."""
+def test_remaining_room_is_not_filled_with_unnamed_rows() -> None:
+    """If the address of a hit does not fit, its title alone is useless."""
     rows = [
         {"title": f"Kelp study {n}", "url": f"https://kelp.example/{2010 + n}/article-{n * 37}.html"} for n in range(9)
     ]
     history = units(call("web_search", {"query": "kelp"}, rows))
     for room in range(60, 260, 7):
-        titles, urls = (told(history, room).count(mark) for mark in ("Kelp study", "https://"))
+        titles, urls = (render_units(history, room).count(mark) for mark in ("Kelp study", "https://"))
         assert titles <= urls
 
 
-def test_what_is_left_out_between_sentences_shows() -> None:
-    """A reader can tell what was said in a row from what was not."""
+def test_omitted_sentences_are_marked() -> None:
+    """A reader can see which sentences were consecutive."""
     history = units(
         user("Order AB1234 is late. Oh well. Send it to Kelp Street 12, Oslo. Thanks. Call 555-123-2012 first.")
     )
-    text = lines(told(history, 40))[0]
+    text = lines(render_units(history, 40))[0]
     assert " … " in text
     assert "Order AB1234 is late." in text
 
@@ -257,8 +258,8 @@ def working_set(budget: int, *rounds: list[Message]) -> WorkingSet:
     return build(Request(strategy=rule, count=STORED, input_budget=10**9), None, [], extend(Tail(), new)[0])
 
 
-def test_a_small_room_cuts_further_and_tells_what_it_cut() -> None:
-    """In a room below 1,024 tokens a result may be cut below 128, for what is cut out is told again."""
+def test_a_small_room_cuts_further_and_digests_the_cut_part() -> None:
+    """Below 1,024 tokens a result may be cut below 128 tokens, because the digest covers the rest."""
     rows = [{"order": f"KX-{number:03}", "state": "open"} for number in range(40)]
     made = working_set(256, user("Where are my orders? " * 6), call("list_orders", {"user": "ada_weiss_12"}, rows))
     assert STORED.message(made.messages[-1]) <= 36
@@ -267,8 +268,8 @@ def test_a_small_room_cuts_further_and_tells_what_it_cut() -> None:
     assert STORED.message(working_set(1024, user("Where?"), call("list", {}, rows * 3)).messages[-1]) >= 115
 
 
-def test_what_a_person_says_is_not_cut_that_far() -> None:
-    """Nothing else tells it as well; and a stub still tells the task from any other."""
+def test_user_messages_are_not_cut_that_far() -> None:
+    """Nothing else covers them as well, and a stub must still identify the task."""
     task = (
         "Please compare the three offers of the suppliers in Bergen, Malmö and Turku, and tell me which one to take. "
     )
@@ -283,7 +284,7 @@ def test_what_a_person_says_is_not_cut_that_far() -> None:
 
 
 def test_a_compaction_ends_before_the_frontier() -> None:
-    """It tells of what is cut behind the frontier, too, but its range is what left."""
+    """It also covers parts cut after the frontier, but its range is the evicted messages."""
     rows = [{"order": f"KX-{number:03}", "state": "open"} for number in range(80)]
     made = working_set(
         400, user("Hello."), reply("Hi! " * 90), user("My orders? " * 9), call("list", {"user": "u_1"}, rows)
@@ -295,8 +296,8 @@ def test_a_compaction_ends_before_the_frontier() -> None:
 
 
 @pytest.mark.parametrize("session", sessions(), ids=lambda session: session.id)
-def test_other_kinds_of_agents_find_what_they_need(session: Recording) -> None:
-    """Sessions of agents that nothing was made for: nothing refused, no orphan, no task lost, and most values are there."""
+def test_sessions_of_other_agents_meet_the_recall_targets(session: Recording) -> None:
+    """Sessions that nothing was tuned for: nothing refused, no orphan, no task lost, most values present."""
     for budget, recall, bound in ((256, 0.3, 0.1), (512, 0.65, 0.5), (1024, 0.85, 0.8), (2048, 1.0, 0.93)):
         result = play([session], Spec("digest"), budget).result
         assert (result.refused, result.orphans, result.tasks_lost) == (0, 0.0, 0.0)
@@ -306,8 +307,8 @@ def test_other_kinds_of_agents_find_what_they_need(session: Recording) -> None:
 
 
 @pytest.mark.slow
-def test_other_kinds_of_agents_find_what_they_need_on_the_whole() -> None:
-    """Of all values of all of them, with room for about a tenth, a fifth and half of the session."""
+def test_sessions_of_other_agents_meet_the_overall_recall_targets() -> None:
+    """Over all values of all sessions, with room for about a tenth, a fifth and half of a session."""
     for budget, recall, bound in ((256, 0.8, 0.7), (512, 0.93, 0.88), (1024, 0.97, 0.95)):
         result = play(sessions(), Spec("digest"), budget).result
         assert result.recall is not None
@@ -315,7 +316,7 @@ def test_other_kinds_of_agents_find_what_they_need_on_the_whole() -> None:
         assert (result.recall >= recall, result.bound >= bound) == (True, True), f"{budget}: {result}"
 
 
-# -- what holds for any input ------------------------------------------------------
+# -- invariants for any input ------------------------------------------------------
 
 _TEXT = st.sampled_from(
     [
@@ -364,19 +365,19 @@ def _pieces(history: list[Unit], sizes: list[int]) -> Iterator[list[Unit]]:
 
 
 @given(_HISTORY, st.integers(0, 600))
-def test_it_stays_within_its_tokens(rounds: list[list[Message]], tokens: int) -> None:
-    text = told(units(*rounds), tokens)
+def test_the_digest_stays_within_its_tokens(rounds: list[list[Message]], tokens: int) -> None:
+    text = render_units(units(*rounds), tokens)
     assert STORED.text(text) <= tokens
 
 
 @given(_HISTORY, st.integers(50, 600))
-def test_it_is_deterministic(rounds: list[list[Message]], tokens: int) -> None:
-    assert told(units(*rounds), tokens) == told(units(*rounds), tokens)
+def test_the_digest_is_deterministic(rounds: list[list[Message]], tokens: int) -> None:
+    assert render_units(units(*rounds), tokens) == render_units(units(*rounds), tokens)
 
 
 @given(_HISTORY, st.lists(st.integers(0, 5), max_size=5))
 @example([call("get", {}, "Order KX-7731 is in business."), user(""), reply("Order KX-7731 is in business.")], [2])
-def test_folding_in_pieces_is_folding_at_once_while_nothing_has_to_leave_the_pool(
+def test_folding_in_pieces_equals_folding_at_once_while_the_pool_has_room(
     rounds: list[list[Message]], sizes: list[int]
 ) -> None:
     history, room = units(*rounds), 10**6
@@ -387,19 +388,19 @@ def test_folding_in_pieces_is_folding_at_once_while_nothing_has_to_leave_the_poo
 
 
 @given(_HISTORY)
-def test_every_line_begins_with_a_handle_of_its_own_source(rounds: list[list[Message]]) -> None:
-    for line in lines(told(units(*rounds), 2000)):
+def test_every_line_starts_with_the_handle_of_its_source(rounds: list[list[Message]]) -> None:
+    for line in lines(render_units(units(*rounds), 2000)):
         assert line.startswith(("user said: ", "user quoted: ", "assistant said: ", "get(", "set("))
 
 
 @given(_HISTORY, st.integers(60, 400))
 def test_values_are_verbatim(rounds: list[list[Message]], tokens: int) -> None:
     code = "QW12-ER_77/δ"
-    text = told(units(*rounds, call("get", {"id": "zz"}, {"code": code}), user(f"I mean {code}.")), tokens)
+    text = render_units(units(*rounds, call("get", {"id": "zz"}, {"code": code}), user(f"I mean {code}.")), tokens)
     assert code in text or "QW12-ER_77" not in text
 
 
-def test_a_pool_stays_bounded_however_long_the_session() -> None:
+def test_a_pool_stays_bounded_in_long_sessions() -> None:
     numbers, saved, sizes = counting(), EMPTY, []
     for _ in range(30):
         rounds = [
@@ -414,7 +415,9 @@ def test_a_pool_stays_bounded_however_long_the_session() -> None:
 @pytest.mark.parametrize(
     "text", ["[" * 50_000, "x" * 500_000, "\x00" * 50_000, "a:b=c " * 30_000, json.dumps(["\ud800"]), "。" * 50_000]
 )
-def test_hostile_text_makes_a_digest_like_any_other(text: str) -> None:
-    text = told(units(user(text), call("get", {"id": text[:30].strip()}, text), user("Keep order KX-1 open.")), 300)
+def test_hostile_text_is_digested_within_bounds(text: str) -> None:
+    text = render_units(
+        units(user(text), call("get", {"id": text[:30].strip()}, text), user("Keep order KX-1 open.")), 300
+    )
     assert STORED.text(text) <= 300
     assert "Keep order KX-1 open." in text

@@ -1,4 +1,4 @@
-"""What is chosen for a digest, from which pool, and how a page of it is filled: to the fact and to the token."""
+"""Selection of facts for a digest, the pool they come from, and filling a page to the exact token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import NewEntry, Tail
 from holdfast.tokens import STORED
 from tests.unit.rounds import call, reply, user
-from tests.unit.test_digest import lines, told, units
+from tests.unit.test_digest import lines, render_units, units
 from tests.unit.test_summary_prompts import Characters
 
 
@@ -31,7 +31,7 @@ def line(handle: str, seq: int, facts: list[Fact], **fields: object) -> Line:
 
 
 def order(pool: Sequence[Line]) -> list[str]:
-    """All facts of a pool as they are taken."""
+    """Return all facts of a pool in the order of selection."""
     choice = FactSelector([*pool], {}, SentContext(), room=1000)
     choice.select_more(1000)
     return [fact.value for _, fact in choice.order]
@@ -41,8 +41,8 @@ def order(pool: Sequence[Line]) -> list[str]:
 
 
 @pytest.mark.parametrize("before", [0, 1, 3])
-def test_a_row_is_told_from_its_name_on_wherever_it_stands_in_the_pool(before: int) -> None:
-    """What is talked about in a row brings the name of the row with it, and counts for as little as both together."""
+def test_a_row_starts_with_its_name_at_any_position_in_the_pool(before: int) -> None:
+    """A mentioned value brings the name of its row with it, and both are weighed together."""
     others = [line(f"idle_{at}()", 0, [Fact("", "..", 0, 0.01)]) for at in range(before)]
 
     def among(name: float, cost: float, single: float) -> list[str]:
@@ -57,11 +57,11 @@ def test_a_row_is_told_from_its_name_on_wherever_it_stands_in_the_pool(before: i
     assert among(3.0, 10.0, 4.0) == ["KX-1", "open", "7731"], "and is worth something"
 
 
-# -- what stays in the pool --------------------------------------------------------
+# -- what the pool keeps --------------------------------------------------------
 
 
-def test_the_users_words_have_their_share_of_what_stays_and_no_more() -> None:
-    """Neither side takes what the other has; what the rounding leaves goes to the user's."""
+def test_user_sentences_get_exactly_their_share_of_the_pool() -> None:
+    """The remainder from rounding goes to the user's sentences."""
     pool = [
         line("get()", 0, [Fact(f"k{at}", f"A{at}", 0, 3.0, cost=5.0) for at in range(100)], cost=0.0),
         Line("user said", "user said#1", 1, "user", row(*[("", f"B{at}", 3.0) for at in range(100)]), cost=0.0),
@@ -76,8 +76,8 @@ def test_the_users_words_have_their_share_of_what_stays_and_no_more() -> None:
 
 
 @pytest.mark.parametrize("kind", ["call", "user", "assistant"])
-def test_of_two_alike_the_likelier_one_stays(kind: Kind) -> None:
-    """What was said again, what calls ask for, what weighs more, what costs less; of a call also what is told for the first time."""
+def test_the_likelier_of_two_similar_facts_is_kept(kind: Kind) -> None:
+    """Likelier: repeated, used as an argument, heavier or cheaper facts; of a call also new ones."""
     likelier: list[dict[str, Any]] = [
         {"used": 2},
         {"key": "asked"},
@@ -97,7 +97,7 @@ def test_of_two_alike_the_likelier_one_stays(kind: Kind) -> None:
 
 
 def test_a_pool_keeps_more_than_its_text_has_room_for() -> None:
-    """A quarter more; of a small text no less than what may still become important."""
+    """A quarter more, and for a small text at least `POOL_LEAST`."""
     history = units(*(call("get", {"id": f"K-{n}"}, {"code": f"QW{n}ER", "at": f"A{n}B"}) for n in range(900)))
     for room, least in ((4000, 5000), (100, POOL_LEAST)):
         pool = decode_pool(fold(EMPTY, history, room=room))
@@ -106,7 +106,7 @@ def test_a_pool_keeps_more_than_its_text_has_room_for() -> None:
 
 
 def test_a_pool_begins_with_the_first_unit_that_is_folded_in() -> None:
-    """Whatever was folded in before that, and wherever the text is said to begin."""
+    """Independent of earlier empty folds and of the requested start."""
     history = units(*(user(f"Order K-{at} is due.") for at in range(9)))
     pool = fold(fold(EMPTY, [], room=1000), history[4:6], room=1000)
     for saved, first in ((pool, 4), (fold(pool, history[6:], room=1000), 4), (fold(pool, history[2:4], room=1000), 2)):
@@ -115,8 +115,8 @@ def test_a_pool_begins_with_the_first_unit_that_is_folded_in() -> None:
     assert render(pool, 1000, first=1, last=8, count=STORED).startswith("[Condensed from messages 1 to 8: ")
 
 
-def test_what_was_talked_about_stays_so_when_its_source_is_asked_again() -> None:
-    """How often a value was said goes over to the newer answer, and when that was last."""
+def test_mention_counts_survive_a_newer_answer_of_the_same_source() -> None:
+    """The number of mentions and the last mention move to the newer answer."""
     told_of = {"code": "QW12ER", "other": "ZX98YU"}
     history = units(
         call("get", {"id": "K-1"}, told_of),
@@ -130,8 +130,8 @@ def test_what_was_talked_about_stays_so_when_its_source_is_asked_again() -> None
     assert used["ZX98YU"] == (0, -1)
 
 
-def test_a_question_with_its_answer_is_told_for_what_it_says() -> None:
-    """Though all of its words stand elsewhere: it is a decision."""
+def test_a_question_with_its_answer_is_firm() -> None:
+    """Even if all its words appear elsewhere, because it is a decision."""
     pool = decode_pool(
         fold(
             EMPTY,
@@ -149,42 +149,42 @@ def test_a_question_with_its_answer_is_told_for_what_it_says() -> None:
 # -- the page --------------------------------------------------------------------
 
 
-def test_calls_that_are_called_alike_stand_on_lines_of_their_own() -> None:
-    """Only what one side said in a row is joined."""
+def test_calls_with_equal_handles_get_separate_lines() -> None:
+    """Only consecutive messages of one speaker are joined."""
     rounds = [call("change", {"id": "K-113", "rows": [{"sku": sku}]}, {"state": sku[:2]}) for sku in ("P-77", "Q-78")]
-    assert lines(told(units(*rounds))) == [
+    assert lines(render_units(units(*rounds))) == [
         "change(K-113; rows: sku P-77): state P-",
         "change(K-113; rows: sku Q-78): state Q-",
     ]
-    assert lines(told(units(user("Order K-113 is late."), user("Order K-114 is lost.")))) == [
+    assert lines(render_units(units(user("Order K-113 is late."), user("Order K-114 is lost.")))) == [
         "user said: Order K-113 is late. / Order K-114 is lost."
     ]
 
 
-def test_a_key_stands_where_its_value_does_first() -> None:
-    """And again where the form of a value does not say what it is; sentences are parted by what is in none of them."""
+def test_a_key_is_written_with_its_first_value() -> None:
+    """It is repeated where the form of a value is ambiguous. Sentences are joined by a unique separator."""
     rows = [{"sku": "P-77", "qty": 2}, {"sku": "P-78", "note": "late"}, {"sku": "P-79", "note": "lost"}]
-    assert lines(told(units(call("get", {"id": "A1"}, {"rows": rows})))) == [
+    assert lines(render_units(units(call("get", {"id": "A1"}, {"rows": rows})))) == [
         "get(A1): rows: sku P-77, qty 2; P-78, note late; P-79, lost"
     ]
     text = "Status: shipped\nCarrier: Kelp Lines\nIt left the harbour at nine. Nobody knows more."
-    assert lines(told(units(call("get", {"id": "A1"}, text)))) == [
+    assert lines(render_units(units(call("get", {"id": "A1"}, text)))) == [
         "get(A1): Status: shipped; Carrier: Kelp Lines; It left the harbour at nine.; Nobody knows more."
     ]
-    assert lines(told(units(user("Status: shipped\nCarrier: Kelp Lines\nPlease:\nCall: me now")))) == [
+    assert lines(render_units(units(user("Status: shipped\nCarrier: Kelp Lines\nPlease:\nCall: me now")))) == [
         "user said: Status: shipped; Carrier: Kelp Lines Please: Call: me now"
     ]
 
 
-def test_a_list_is_named_where_its_keys_do_not_say_it() -> None:
+def test_a_list_is_named_unless_its_keys_name_it() -> None:
     flight, leg = {"flight_number": "HX017", "day": "2024-05-01"}, {"code": "HX018"}
-    assert lines(told(units(call("get", {"id": "A1"}, {"name": "Ada", "flights": [flight], "legs": [leg]})))) == [
-        "get(A1): name Ada; flight_number HX017, day 2024-05-01; legs: code HX018"
-    ]
+    assert lines(
+        render_units(units(call("get", {"id": "A1"}, {"name": "Ada", "flights": [flight], "legs": [leg]})))
+    ) == ["get(A1): name Ada; flight_number HX017, day 2024-05-01; legs: code HX018"]
 
 
 class Fixed(FactSelector):
-    """Facts in an order, with costs that are what they are said to be."""
+    """A selector with a fixed order and fixed costs."""
 
     def __init__(self, order: list[ChosenFact], costs: list[float]) -> None:
         self.order, self.costs, self.reached, self.wanted = order, costs, 0, 0
@@ -197,18 +197,18 @@ class Fixed(FactSelector):
 
 
 def sources(*texts: str) -> list[ChosenFact]:
-    """A source for each text, as the one fact of it."""
+    """Return one source for each text, with the text as its only fact."""
     found = [line(f"n{at:03}()", at, [Fact("", text, 0, 1.0)]) for at, text in enumerate(texts)]
     return [(source, source.facts[0]) for source in found]
 
 
 def page(*texts: str) -> str:
-    """All of them on a page."""
+    """Return the page that contains all texts."""
     return "\n".join(f"n{at:03}(): {text}" for at, text in enumerate(texts) if text)
 
 
-def test_what_does_not_fit_leaves_its_room_to_what_does() -> None:
-    """To the token: the second line is passed over until it has room in whole, and the third stands in its place."""
+def test_a_fact_that_does_not_fit_leaves_its_room_to_the_next() -> None:
+    """The second line is skipped until all of it fits; the third takes its place."""
     first, long, short = "Order K-113 is late", "Please send all of it to Kelp Street 12 in Oslo", "Call 4711"
     for tokens in range(len(page(first)), len(page(first, long, short)) + 1):
         told_of = page(first, long, short), page(first, long), page(first, "", short), page(first)
@@ -224,7 +224,7 @@ def test_what_does_not_fit_leaves_its_room_to_what_does() -> None:
 
 @pytest.mark.parametrize(("estimate", "pages"), [(1.0, 1), (0.5, 2), (2.0, 2)])
 def test_no_more_pages_are_tried_when_one_is_nearly_full(estimate: float, pages: int) -> None:
-    """The next facts fill the rest one by one; an estimate that is wrong is mended by what a page takes."""
+    """The next facts fill the rest one by one; a wrong estimate is corrected by the measured page."""
     texts = [f"A{at:03}" for at in range(400)]
     each = len("\nn000(): A000")
     choice = Fixed(sources(*texts), [each * estimate * at for at in range(1, 401)])
@@ -233,16 +233,16 @@ def test_no_more_pages_are_tried_when_one_is_nearly_full(estimate: float, pages:
     assert 1000 - each < len(text) <= 1000
 
 
-def test_no_page_is_tried_that_is_known_to_be_too_long() -> None:
-    """What comes behind one long fact is told without it, and the search ends where two pages meet."""
+def test_pages_known_to_be_too_long_are_not_tried() -> None:
+    """Facts after a long one are written without it, and the search ends where two pages meet."""
     texts = [*(f"A{at:03}" for at in range(20)), "long " * 100, *(f"B{at:03}" for at in range(100))]
     choice = Fixed(sources(*texts), [5.0 * at for at in range(1, len(texts) + 1)])
     text = write_longest(Frame(), choice, 420, Characters())
     assert text == page(*texts[:20], "", *texts[21 : 20 + SMALLER]), (
-        "the long one is one of those that are tried behind the page"
+        "the long fact is one of those tried after the page"
     )
     assert choice.reached < 9
-    assert choice.wanted == 20 + SMALLER - len(texts), "no more facts are taken than are tried"
+    assert choice.wanted == 20 + SMALLER - len(texts), "only facts that are tried are selected"
 
 
 class Joined(Characters):
@@ -267,7 +267,7 @@ def test_a_page_that_is_longer_than_its_lines_loses_the_last_of_them() -> None:
 
 
 def window_of(rounds: Sequence[list[Message]]) -> Window:
-    """All of them, in a room for more."""
+    """Return a window of all messages, with room for more."""
     new = [NewEntry(message=one, tokens=STORED.message(one), timestamp=0) for messages in rounds for one in messages]
     window = Window(Room(10**6, STORED))
     for unit in group_units(extend(Tail(), new)[0]):
@@ -275,8 +275,8 @@ def window_of(rounds: Sequence[list[Message]]) -> Window:
     return window
 
 
-def test_a_digest_takes_the_room_that_is_left_to_the_token() -> None:
-    """All of it where it is as large as what is to be told; with one token less something is left out."""
+def test_a_digest_uses_the_remaining_room_to_the_token() -> None:
+    """With exactly enough room the digest is complete; with one token less something is left out."""
     asked = call("get_order", {"id": "K-113"}, {"state": "open", "total": "4100"})
     left = window_of([user("I need help."), asked, user("Why? " * 40)]).drop(2)
     whole = add_digest(left).compaction
@@ -292,13 +292,13 @@ def test_a_digest_takes_the_room_that_is_left_to_the_token() -> None:
 @pytest.mark.parametrize(
     ("room", "tokens"), [(101, 85), (512, 435), (515, 436), (1024, 691), (2048, 1203), (5236, 2000), (10**6, 2000)]
 )
-def test_a_digest_has_its_part_of_the_room(room: int, tokens: int) -> None:
-    """Of the first 512 tokens most, of those up to 2,048 half, of all others a quarter, and never more than 2,000."""
+def test_the_reserve_for_a_digest_depends_on_the_room(room: int, tokens: int) -> None:
+    """Most of the first 512 tokens, half up to 2,048, a quarter beyond that, and at most 2,000."""
     assert compute_reserve(room) == tokens
 
 
-def test_what_the_newest_messages_say_needs_no_telling() -> None:
-    """In the digest of a window, too; what a call asks for is what is told first."""
+def test_values_in_the_newest_messages_are_left_out_of_the_digest() -> None:
+    """Keys used as arguments are selected first."""
     result = {"first": "KX1111", "second": "KX2222", "third": "KX3333"}
     for newest, expected in (
         (user("We have KX1111 and KX3333 already. " + "Why? " * 40), "KX2222"),
@@ -311,6 +311,6 @@ def test_what_the_newest_messages_say_needs_no_telling() -> None:
         assert [value for value in result.values() if value in made.text] == [expected]
 
 
-def test_where_nothing_left_there_is_no_digest() -> None:
+def test_without_evicted_messages_there_is_no_digest() -> None:
     window = window_of([user("I need help."), reply("With what?")])
     assert add_digest(window) is window

@@ -1,4 +1,4 @@
-"""What a digest keeps of conversations: no courtesies, conclusions before questions, promises, a fair share for everybody."""
+"""Digests of conversations: no courtesies, conclusions before questions, promises, a fair share for every message."""
 
 # ruff: noqa: RUF001 (sentences of other scripts)
 
@@ -90,12 +90,12 @@ def test_courtesies_are_never_facts(sentence: str) -> None:
         "Bitte nur auf Deutsch!",
     ],
 )
-def test_wishes_and_answers_are_no_courtesies(sentence: str) -> None:
+def test_requests_and_answers_are_not_courtesies(sentence: str) -> None:
     assert not is_courtesy(sentence)
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_a_courtesy_and_a_promise_or_not(text: str) -> None:
+def test_courtesies_and_promises_are_decided_for_any_text(text: str) -> None:
     assert is_courtesy(text) in (True, False)
     assert is_promise(text) in (True, False)
 
@@ -103,7 +103,7 @@ def test_any_text_is_a_courtesy_and_a_promise_or_not(text: str) -> None:
 @pytest.mark.parametrize(
     "promise", ["I'll send you the list on Friday.", "Ich werde das am Montag prüfen.", "我会发给你清单"]
 )
-def test_a_promise_of_the_assistant_is_kept_and_labelled(promise: str) -> None:
+def test_a_promise_of_the_assistant_is_kept_with_its_label(promise: str) -> None:
     assert is_promise(promise)
     talk = [said("assistant", f"{promise} Anything else?")]
     for number in range(8):
@@ -114,7 +114,7 @@ def test_a_promise_of_the_assistant_is_kept_and_labelled(promise: str) -> None:
     assert promise in digest(talk, 220).partition("assistant said: ")[2]
 
 
-def test_a_question_is_no_answer_to_a_remark() -> None:
+def test_a_question_is_not_attached_as_an_answer() -> None:
     text = digest([said("assistant", "The list has 12 names."), said("user", "Which test is bad?")])
     assert "→ user said: Which" not in text
 
@@ -139,18 +139,18 @@ def test_one_long_message_leaves_room_for_the_others() -> None:
     assert sum(f"KT-{at}99" in text for at in range(20)) >= 15
 
 
-# -- what calls are named by, and what is kept of files -----------------------------
+# -- names of calls, and files -----------------------------
 
 
 @pytest.mark.parametrize("path", ["src/app/payments/webhooks.py", "/repo/" + "deep/" * 12 + "module.py"])
-def test_a_call_names_its_file_whatever_the_order_of_its_arguments(path: str) -> None:
+def test_a_call_is_named_by_its_file_in_any_argument_order(path: str) -> None:
     for arguments in ({"command": "view", "path": path}, {"path": path, "command": "view"}):
         names, _ = name_call(arguments)
         assert names[0] == path
         assert "view" in names
 
 
-def test_a_long_sentence_does_not_push_the_identifier_out() -> None:
+def test_a_long_sentence_does_not_displace_the_identifier() -> None:
     names, rest = name_call({"reason": "the customer no longer needs any of it at all", "order_id": "#W2378156"})
     assert names == ["#W2378156"]
     assert list(rest) == ["reason"]
@@ -160,7 +160,7 @@ CODE = "import os\n\n\nclass Loop:\n    def run(self):\n        while True:\n   
 
 
 @pytest.mark.parametrize("numbered", [False, True])
-def test_a_view_of_a_file_is_told_by_lines_and_definitions(numbered: bool) -> None:
+def test_a_file_view_is_reduced_to_line_range_and_definitions(numbered: bool) -> None:
     text = "\n".join(f"{at:6}\t{row}" for at, row in enumerate(CODE.splitlines(), 40)) if numbered else CODE
     found = digest(call("read_file", {"path": "src/loop.py"}, text))
     assert "read_file(src/loop.py)" in found
@@ -170,13 +170,13 @@ def test_a_view_of_a_file_is_told_by_lines_and_definitions(numbered: bool) -> No
     assert "if (" not in found
 
 
-def test_matches_are_told_by_file_and_line() -> None:
+def test_search_matches_are_reduced_to_file_and_line() -> None:
     text = "\n".join(f"src/a{at}.py:{at}1:    total = compute(x)" for at in range(5))
     assert parse_listing(text) is not None
     assert "compute" not in digest(call("grep", {"pattern": "total"}, text))
 
 
-def test_reports_are_no_listings() -> None:
+def test_reports_are_not_listings() -> None:
     for text in (
         "Name: Ada\nCity: Paris\nOrder: K-1\nState: open",
         "All went well.\nTwo were late.\nOne is gone.\nBye.",
@@ -196,7 +196,7 @@ def test_the_row_that_the_user_named_comes_first() -> None:
 
 
 @given(st.integers(40, 400), st.integers(2, 9))
-def test_parallel_lists_are_whole_or_not_there(tokens: int, many: int) -> None:
+def test_parallel_lists_are_complete_or_omitted(tokens: int, many: int) -> None:
     old, new = ([f"{kind}{at}K{at}77" for at in range(many)] for kind in ("A", "B"))
     text = digest(call("swap", {"order": "K-1", "item_ids": old, "new_item_ids": new}, "swapped, all done"), tokens)
     assert sum(value in text for value in (*old, *new)) in (0, 2 * many)
@@ -215,14 +215,14 @@ def test_a_default_budget_uses_200000_tokens_of_a_larger_window(strategy: str) -
     assert make_strategy(ContextSettings(strategy)).cap(small) is small
 
 
-def test_lines_of_courtesies_alone_are_none() -> None:
+def test_messages_of_courtesies_alone_give_no_lines() -> None:
     assert [line for unit in units(said("user", "Thank you so much!")) for line in read_lines(unit)] == []
 
 
 # -- errors --------------------------------------------------------------------------
 
 
-def test_an_error_says_whether_the_same_call_went_well_later() -> None:
+def test_an_error_notes_that_the_same_call_succeeded_later() -> None:
     failed = call("move", {"id": "KX-1", "to": {"bay": "B7"}}, "Error: bay is taken")
     done = call("move", {"id": "KX-1", "to": {"bay": "B9"}}, "moved")
     other = call("move", {"id": "KX-2", "to": {"bay": "B9"}}, "moved")

@@ -1,4 +1,4 @@
-"""What a pool keeps of what is folded in: answers with their questions, the newest of what is told again, what was talked about."""
+"""Contents of a pool: answers with their questions, the newest of repeated values, and mentions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from holdfast.context.digest.texts import Fact, Line
 from holdfast.context.values import weigh_sentence
 from holdfast.domain.messages import Message
 from tests.unit.rounds import call, reply, user
-from tests.unit.test_digest import lines, told, units
+from tests.unit.test_digest import lines, render_units, units
 from tests.unit.test_summary_prompts import Characters
 
 
@@ -31,12 +31,12 @@ def pool(*rounds: list[Message], room: int = 10**4) -> Pool:
 
 
 def found(kept: Iterable[Line], value: str) -> Fact:
-    """The one fact that says so."""
+    """Return the only fact with this value."""
     [fact] = [fact for line in kept for fact in line.facts if fact.value == value]
     return fact
 
 
-def told_by(kept: Pool) -> list[tuple[str, list[str]]]:
+def list_values(kept: Pool) -> list[tuple[str, list[str]]]:
     return [(line.handle, [fact.value for fact in line.facts]) for line in kept.lines]
 
 
@@ -54,20 +54,20 @@ def told_by(kept: Pool) -> list[tuple[str, list[str]]]:
         ("Yes. Now.", True),
     ],
 )
-def test_an_answer_of_a_few_words_stands_behind_its_question(answer: str, bare: bool) -> None:
-    """What has a number in it, or is longer, says something by itself."""
+def test_a_short_answer_is_attached_to_its_question(answer: str, bare: bool) -> None:
+    """A longer answer, or one with a number, stays a fact of its own."""
     asked = "Shall I cancel the whole order for you now?"
-    kept = told_by(pool(reply(asked), user(answer)))
+    kept = list_values(pool(reply(asked), user(answer)))
     assert kept[0] == ("assistant said", [f"{asked} \x1f→ user said\x1f: {answer}" if bare else asked])
     assert len(kept) == 2 - bare
 
 
-def test_a_short_question_takes_in_what_it_is_about() -> None:
-    """With the weight of the better one; and all that was said before an answer is talked about once more."""
+def test_a_short_question_includes_the_sentence_before_it() -> None:
+    """It gets the higher weight of the two, and the whole answered message counts as mentioned once more."""
     about, short = "The order K-113 goes to Oslo.", "Is that right?"
     kept = pool(reply(f"Good. {about} {short} I wait."), user("Yes."))
     question = f"{about} {short} \x1f→ user said\x1f: Yes."
-    assert told_by(kept) == [("assistant said", ["Good.", question, "I wait."])]
+    assert list_values(kept) == [("assistant said", ["Good.", question, "I wait."])]
     decided = found(kept.lines, question)
     assert decided.weight == round(ANSWERED * weigh_sentence(about), 2)
     assert (decided.firm, decided.used, decided.last) == (True, 1, 1)
@@ -75,60 +75,63 @@ def test_a_short_question_takes_in_what_it_is_about() -> None:
         (1, 1)
     ] * 2
     long = "Shall I go on with that and send it to you?"
-    assert told_by(pool(reply(f"{about} {long}"), user("Yes.")))[0][1] == [about, f"{long} \x1f→ user said\x1f: Yes."]
-    assert told_by(pool(reply(f"To: Oslo\n{short}"), user("Yes.")))[0][1] == [
+    assert list_values(pool(reply(f"{about} {long}"), user("Yes.")))[0][1] == [
+        about,
+        f"{long} \x1f→ user said\x1f: Yes.",
+    ]
+    assert list_values(pool(reply(f"To: Oslo\n{short}"), user("Yes.")))[0][1] == [
         "Oslo",
         f"{short} \x1f→ user said\x1f: Yes.",
     ]
 
 
-def test_the_last_question_is_what_is_answered() -> None:
-    """Where there is none, what was said last; of a longer reply only a question takes the first sentences, as many as an answer may have."""
+def test_an_answer_belongs_to_the_last_question() -> None:
+    """Without a question, to the last sentence. Only a question takes the first sentences of a longer reply."""
     first, last = "Shall I cancel the order K-113 for you?", "Or shall I rather change it to Friday?"
     assert (
-        told_by(pool(reply(f"{first} {last} I can do both of it."), user("No.")))[0][1][1]
+        list_values(pool(reply(f"{first} {last} I can do both of it."), user("No.")))[0][1][1]
         == f"{last} \x1f→ user said\x1f: No."
     )
     statement = "I shall cancel the order K-113 for you."
-    assert told_by(pool(reply(statement), user("No.")))[0][1] == [f"{statement} \x1f→ user said\x1f: No."]
+    assert list_values(pool(reply(statement), user("No.")))[0][1] == [f"{statement} \x1f→ user said\x1f: No."]
     wish = "Send it to Kelp Street 12 in Oslo."
-    assert told_by(pool(reply(statement), user(f"No. {wish}"))) == [
+    assert list_values(pool(reply(statement), user(f"No. {wish}"))) == [
         ("assistant said", [statement]), ("user said", ["No.", wish])
     ]  # fmt: skip
     kept = pool(reply(f"Fine. {last}"), user(f"No. {wish}"))
-    assert told_by(kept) == [("assistant said", ["Fine.", f"{last} \x1f→ user said\x1f: No. {wish}"])]
+    assert list_values(kept) == [("assistant said", ["Fine.", f"{last} \x1f→ user said\x1f: No. {wish}"])]
     assert found(kept.lines, "Fine.").used == 0, "only the question was answered"
     long = f"Where this ends is {'very ' * 30}far away."
     kept = pool(reply(last), user(f"No. {wish} {long}"))
-    assert told_by(kept) == [
+    assert list_values(kept) == [
         ("assistant said", [f"{last} \x1f→ user said\x1f: No. {wish}"]),
         ("user said", [long]),
     ]
     kept = pool(reply(last), user(f"No. {long} {wish}"))
-    assert told_by(kept) == [("assistant said", [last]), ("user said", ["No.", long, wish])], "an answer is whole"
+    assert list_values(kept) == [("assistant said", [last]), ("user said", ["No.", long, wish])], "an answer is whole"
 
 
-# -- what is told again ----------------------------------------------------------------
+# -- repeated objects ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("before", "shared", "stays"),
     [(3, 3, False), (6, 3, False), (7, 3, True), (2, 2, True), (4, 4, False)],
 )
-def test_an_object_that_is_told_again_is_told_by_the_newer_answer(before: int, shared: int, stays: bool) -> None:
-    """Where three keys, and half of those of the older one, come again; what only the older one tells stays there."""
+def test_a_repeated_object_is_kept_from_the_newer_answer(before: int, shared: int, stays: bool) -> None:
+    """If three keys, and half of the older ones, repeat. Values only in the older answer stay there."""
     old = {f"key{at}": f"old{'abcdefg'[at]}" for at in range(before)}
     new = {f"key{at}": f"new{'abcdefg'[at]}" for at in range(shared)}
     kept = pool(call("get", {"id": "A1"}, old), call("look", {"id": "A1"}, new))
-    first = dict(told_by(kept)).get("get(A1)", [])
+    first = dict(list_values(kept)).get("get(A1)", [])
     assert first == ([*old.values()] if stays else [*old.values()][shared:])
     assert [found(kept.lines, value).was for value in new.values()] == [None if stays else one for one in old.values()][
         :shared
     ]
 
 
-def test_what_is_another_value_now_says_so_and_weighs_more() -> None:
-    """One key with one value on both sides: of several values nobody knows which became which."""
+def test_a_changed_value_is_marked_and_weighs_more() -> None:
+    """Only for a key with one value on both sides: several values cannot be matched."""
     old = {"state": "open", "at": "noon", "codes": ["alpha", "beta"], "by": "kelp"}
     new = {"state": "late", "at": "noon", "codes": ["gamma", "beta"], "by": ["kelp", "weed"]}
     kept = pool(call("get", {"id": "A1"}, old), call("get", {"id": "A1"}, new)).lines
@@ -140,8 +143,8 @@ def test_what_is_another_value_now_says_so_and_weighs_more() -> None:
         assert (same.was, same.weight) == ("open" if changed else None, fact.weight + CHANGED * changed)
 
 
-def test_what_was_asked_with_is_not_the_past_of_an_answer() -> None:
-    """It is what somebody wanted; what an answer said of the object is past."""
+def test_arguments_are_not_former_values_of_an_answer() -> None:
+    """Arguments are requested values; only earlier answers give former values."""
     row, now = {"order": "KX-71", "state": "open"}, {"order": "KX-71", "state": "late"}
     kept = pool(call("change", {"id": "A1", "row": row}, "It is done now."), call("get", {"id": "B1"}, now)).lines
     assert found(kept, "open").group == 1
@@ -151,11 +154,11 @@ def test_what_was_asked_with_is_not_the_past_of_an_answer() -> None:
     assert found(kept, "late").was == "open"
 
 
-# -- what is talked about ----------------------------------------------------------------
+# -- mentions ----------------------------------------------------------------
 
 
-def test_a_word_counts_for_the_newest_that_hold_it() -> None:
-    """In whatever case it is said; one of two letters points at nothing."""
+def test_a_mention_counts_for_the_newest_sources_with_the_word() -> None:
+    """Case does not matter; two-letter words do not count."""
     rounds = [call("get", {"id": f"A{at}"}, {"to": "ab", "code": "KX77"}) for at in range(HOLDERS + 2)]
     kept = pool(*rounds, user("Take kx77 and ab."))
     said = 2 * len(rounds)
@@ -165,8 +168,8 @@ def test_a_word_counts_for_the_newest_that_hold_it() -> None:
     assert {line.facts[0].used for line in kept.lines[:-1]} == {0}
 
 
-def test_what_was_said_before_an_answer_counts_for_it() -> None:
-    """With the place where it was said last; and a source whose name was said is talked about itself."""
+def test_mentions_before_an_answer_count_for_it() -> None:
+    """The position of the last mention is kept; naming a source mentions the source itself."""
     kept = pool(
         user("KX77 of A1 it is."), user("KX77, I mean."), call("get", {"id": "A1"}, {"code": "kx77", "by": "kelp"})
     )
@@ -179,8 +182,8 @@ def test_what_was_said_before_an_answer_counts_for_it() -> None:
     assert pool(user("Take KX77."), call("get", {"id": "kx77"}, {"by": "kelp"})).lines[1].last == 0
 
 
-def test_so_many_words_and_keys_are_remembered() -> None:
-    """Those that came last, so that a pool is bounded however long the session."""
+def test_the_number_of_remembered_words_and_keys_is_bounded() -> None:
+    """The newest are kept, so a pool stays bounded in long sessions."""
     kept = pool(*(user(f"word{at} it is.") for at in range(SAID + 9)))
     assert len(kept.said) == SAID
     assert "word8" not in kept.said
@@ -192,8 +195,8 @@ def test_so_many_words_and_keys_are_remembered() -> None:
     assert "key8" not in keys.asked
 
 
-def test_a_pool_is_cut_back_when_it_is_half_too_long() -> None:
-    """And then to its limit: not at each step by a little."""
+def test_a_pool_is_trimmed_when_it_is_half_over_its_limit() -> None:
+    """It is then trimmed to its limit, instead of a little at each step."""
     rounds = [call("get", {"id": f"K-{at}"}, {f"key{n}": f"QW{at}ER{n}" for n in range(10)}) for at in range(80)]
     whole, cut = list[float](), list[float]()
     for number in range(20, 80):
@@ -207,20 +210,19 @@ def test_a_pool_is_cut_back_when_it_is_half_too_long() -> None:
 # -- on the page -------------------------------------------------------------------------
 
 
-def test_what_was_only_asked_stands_in_the_handle() -> None:
-    """Of a call without an answer nothing stands behind it."""
+def test_a_call_without_a_result_is_only_a_handle() -> None:
     history = units(call("book", {"id": "A1", "rows": [{"sku": "P-77"}]}, ""))
-    assert lines(told(history)) == ["book(A1; rows: sku P-77)"]
+    assert lines(render_units(history)) == ["book(A1; rows: sku P-77)"]
 
 
-def test_a_result_that_came_late_says_so() -> None:
-    """Its call is not at hand any more."""
+def test_a_late_result_is_labelled() -> None:
+    """Its call is no longer available."""
     [_, result] = call("get", {"id": "A1"}, {"code": "KX77"})
-    assert lines(told(units(user("Go on."), [result]))) == ["user said: Go on.", "late result: code: KX77"]
+    assert lines(render_units(units(user("Go on."), [result]))) == ["user said: Go on.", "late result: code: KX77"]
 
 
-def test_a_text_covers_what_was_folded_in() -> None:
-    """From the first of it on, in whatever order it left, and from where it is said to begin."""
+def test_the_stated_range_covers_all_folded_units() -> None:
+    """From the first folded unit or the requested start, in any eviction order."""
     history = units(*(user(f"Order KX-{at} is due.") for at in range(9)))
     for parts, first in (
         (((4, 6),), 4),

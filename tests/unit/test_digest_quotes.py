@@ -1,4 +1,4 @@
-"""What a reader of a digest may believe: who said what, sentences that are whole, answers that are, what went well in the end."""
+"""Faithfulness of the digest: who said what, whole sentences and answers, and which failures were resolved."""
 
 # ruff: noqa: RUF001 (punctuation of other scripts)
 
@@ -25,22 +25,22 @@ J. Brandsma
 Migrations are named after the ticket."""
 
 
-def spoken(text: str) -> dict[str, list[str]]:
-    """The sentences of a user's message, by what they are called."""
+def read_user_message(text: str) -> dict[str, list[str]]:
+    """Return the sentences of a user's message, by handle."""
     return {line.handle: [fact.value for fact in line.facts] for line in read_speech(said("user", text), 0, "")}
 
 
-# -- whose words they are ----------------------------------------------------------
+# -- own words and quotes ----------------------------------------------------------
 
 
-def test_a_mail_in_a_message_is_quoted_and_only_where_it_holds_a_value() -> None:
-    found = spoken(MAIL)
+def test_a_pasted_mail_is_quoted_only_where_it_has_a_value() -> None:
+    found = read_user_message(MAIL)
     assert "Migrations are named after the ticket." in found["user said"]
     assert found["user quoted"] == ["I want the 48.50 EUR back by Friday."]
 
 
-def test_what_others_say_counts_less_than_the_users_own_words() -> None:
-    """Though it is worded as an instruction."""
+def test_quoted_words_weigh_less_than_the_users_own() -> None:
+    """Even if they read like an instruction."""
     wish = "Please always paint the doors in RAL 7016, and never ask again."
     mine, theirs = ({fact.value: fact for line in read_speech(said("user", text), 0, "") for fact in line.facts}
                     for text in (f"Noted so far. {wish}", f"He answered:\n\nDear Gwen,\n{wish}\n\nKind regards"))  # fmt: skip
@@ -57,10 +57,10 @@ def test_what_others_say_counts_less_than_the_users_own_words() -> None:
     ],
 )
 def test_a_quote_with_its_speaker_stays_whole_in_the_users_line(sentence: str) -> None:
-    assert spoken(sentence) == {"user said": [sentence]}
+    assert read_user_message(sentence) == {"user said": [sentence]}
 
 
-def test_an_instruction_within_quotation_marks_does_not_make_its_sentence_one() -> None:
+def test_a_quoted_instruction_does_not_make_its_sentence_an_instruction() -> None:
     own, quoted = (
         "The chef says to put the hob on the island.",
         'The chef says "never put the hob on an island, always by the wall".',
@@ -69,17 +69,17 @@ def test_an_instruction_within_quotation_marks_does_not_make_its_sentence_one() 
     assert weights[1] < 1.5 * weights[0]
 
 
-def test_chinese_sentences_of_a_user_are_the_users_own() -> None:
-    assert list(spoken("孩子现在三年级。学费每半年36000元，请不要再推荐寄宿学校。")) == ["user said"]
+def test_chinese_sentences_are_attributed_to_the_user() -> None:
+    assert list(read_user_message("孩子现在三年级。学费每半年36000元，请不要再推荐寄宿学校。")) == ["user said"]
 
 
-def test_a_form_that_the_user_filled_in_is_the_users_own() -> None:
-    assert spoken("Name: Ada Weiss\nSize: 12 by 40 cm\nColour: red") == {
+def test_a_form_filled_in_by_the_user_is_attributed_to_the_user() -> None:
+    assert read_user_message("Name: Ada Weiss\nSize: 12 by 40 cm\nColour: red") == {
         "user said": ["Ada Weiss", "12 by 40 cm", "red"]
     }
 
 
-def test_data_that_the_user_pastes_is_still_there() -> None:
+def test_data_pasted_by_the_user_is_kept() -> None:
     row = json.dumps({"order": "KX-7731", "sku": "P-77"})
     pasted = f'It prints this:\n\n{{"order": "KX-7731"}}\n\n{row}\n2026-03-02T05:00:00Z ERROR job J-4417 failed\n| sku | qty |\n|---|---|\n| QW-88 | 4 |'
     text = digest([said("user", pasted)])
@@ -95,8 +95,8 @@ def test_a_sentence_of_usual_length_is_whole() -> None:
     assert split_text(sentence) == [sentence]
 
 
-def test_a_long_sentence_is_parted_where_a_clause_ends() -> None:
-    """Speech has no punctuation: no part ends in a word that wants another one."""
+def test_a_long_sentence_is_split_at_the_end_of_a_clause() -> None:
+    """Speech has no punctuation: no part may end in a word that needs a next one."""
     speech = (
         "so they moved cardiology it's the eleventh of december now at two fifteen and the warfarin i got that wrong it's five now they "
         "changed it on monday because his number was low so the pill is the peach one and my sister has the binder so anything about money goes to carol"
@@ -112,7 +112,7 @@ def test_a_closing_quotation_mark_belongs_to_its_sentence() -> None:
     assert split_text('He said "not today." I went home.') == ['He said "not today."', "I went home."]
 
 
-def test_pieces_without_content_are_not_told() -> None:
+def test_fragments_without_content_are_omitted() -> None:
     text = digest(call("run", {"cmd": "make test"}, "[ 17%]\n[ 35%]\nD1.\n405 passed in 58 s\n[100%]"))
     assert "405 passed" in text
     assert "%]" not in text
@@ -131,7 +131,7 @@ def test_pieces_without_content_are_not_told() -> None:
     ],
 )
 @pytest.mark.parametrize("tokens", [*range(24, 60, 3), 400])
-def test_a_heading_comes_with_a_row_and_only_once(table: str, tokens: int) -> None:
+def test_a_table_heading_appears_once_and_only_with_a_row(table: str, tokens: int) -> None:
     for messages in (
         [said("assistant", f"These are left:\n\n{table}")],
         call("query", {"q": "means"}, f"2 rows\n{table}"),
@@ -142,7 +142,7 @@ def test_a_heading_comes_with_a_row_and_only_once(table: str, tokens: int) -> No
             assert "Moorside" in text or "Highfield" in text
 
 
-# -- what went well in the end --------------------------------------------------------
+# -- failures that were resolved --------------------------------------------------------
 
 
 def test_a_success_comes_before_the_failures_that_led_to_it() -> None:
@@ -160,7 +160,7 @@ def test_a_success_comes_before_the_failures_that_led_to_it() -> None:
     assert text.count("not enough") == text.count("not enough (a later call with other arguments succeeded)") > 0
 
 
-def test_a_failure_about_another_thing_is_not_resolved() -> None:
+def test_a_failure_about_another_object_is_not_resolved() -> None:
     talk = [*call("cancel", {"id": "K-1"}, "Error: it has left"), *call("cancel", {"id": "K-2"}, "cancelled")]
     assert "later call" not in digest(talk)
 
@@ -193,7 +193,7 @@ def test_a_question_that_speaks_of_failures_is_no_failure() -> None:
         "I'll get that information for you.",
     ],
 )
-def test_what_asks_and_names_nothing_is_not_told(sentence: str) -> None:
+def test_questions_that_name_nothing_are_omitted(sentence: str) -> None:
     assert is_idle(sentence)
     assert sentence not in digest(
         [said("user", f"My order is K-4711 from Oslo. {sentence}"), said("assistant", "It is done.")]
@@ -211,7 +211,7 @@ def test_what_asks_and_names_nothing_is_not_told(sentence: str) -> None:
         "Can you check whether the blue lamp fits the narrow shelf?",
     ],
 )
-def test_what_names_something_is_told(sentence: str) -> None:
+def test_sentences_that_name_something_are_kept(sentence: str) -> None:
     assert not is_idle(sentence)
     assert sentence in digest([said("user", f"Good. {sentence}")])
 
@@ -231,7 +231,7 @@ def test_names_numbers_and_identifiers_are_values() -> None:
 # -- answers -------------------------------------------------------------------------
 
 
-def test_an_answer_behind_its_question_is_whole() -> None:
+def test_an_answer_after_its_question_is_complete() -> None:
     question = "Shall I make it a single query, and is a cache of 30 s in front of it something you want?"
     answer = "single query yes. No cache: selling one berth twice costs us a boat on the quay."
     assert f"{question} → user said: {answer}" in digest([said("assistant", question), said("user", answer)])
@@ -239,10 +239,10 @@ def test_an_answer_behind_its_question_is_whole() -> None:
     assert "→" not in text
 
 
-# -- what the block of statements says already ----------------------------------------
+# -- sentences already in the block of statements ----------------------------------------
 
 
-def test_a_sentence_that_is_sent_in_other_pieces_is_not_told_again() -> None:
+def test_a_sentence_already_sent_in_other_pieces_is_not_repeated() -> None:
     shown = SentContext()
     shown.parts[0] = "we talked saturday and we decided he takes thursdays because i've got the overnight wednesday"
     sentence = (
@@ -252,7 +252,7 @@ def test_a_sentence_that_is_sent_in_other_pieces_is_not_told_again() -> None:
     assert "birthday" in digest([said("user", f"{sentence}. His birthday is the 19th.")], shown=shown)
 
 
-def test_a_sentence_like_one_that_is_sent_is_told_for_its_own_values() -> None:
+def test_a_sentence_similar_to_a_sent_one_is_kept_for_its_values() -> None:
     shown = SentContext()
     shown.parts[0] = "Box B-100 has 30 letters, the longest is from captain Abel."
     text = digest(

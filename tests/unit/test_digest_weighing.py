@@ -1,4 +1,4 @@
-"""What a fact is worth: by itself, and beside what is told already; each rule alone, and where it ends."""
+"""The weight of a fact, alone and next to facts already selected: each rule by itself, with its limits."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def fact(value: str, weight: float = 1.0, group: int = 0, **fields: Any) -> Fact
 def worths(
     *lines: Line, asked: Iterable[str] = (), said: Mapping[str, int] = {}, parts: Mapping[int, str] = {}
 ) -> dict[str, float]:
-    """By value, what it is worth more than one of its kind and weight that nothing is known of."""
+    """Return, by value, each fact's worth relative to an unremarkable fact of the same kind and weight."""
     known = WeighedFacts([*lines], {*asked}, said, parts)
     return {
         one.value: worth / one.weight / BASE[at.line.kind]
@@ -50,22 +50,22 @@ def worths(
 
 
 def order(*lines: Line, shown: SentContext | None = None) -> list[str]:
-    """The values as they are taken."""
+    """Return the values in the order in which they are selected."""
     choice = FactSelector([*lines], {}, shown or SentContext(), room=1000)
     choice.select_more(1000)
     return [one.value for _, one in choice.order]
 
 
 def probes(weight: float) -> list[Line]:
-    """Two sources that are worth just more, and just less, than a fact of that weight."""
+    """Return two sources worth just more and just less than a fact of this weight."""
     return [source(fact("more", weight * 1.01), seq=0), source(fact("less", weight * 0.99), seq=0)]
 
 
-# -- by itself ---------------------------------------------------------------------
+# -- a fact alone ---------------------------------------------------------------------
 
 
-def test_what_was_said_again_is_worth_more_up_to_four_times() -> None:
-    """Whoever said it; and once more, where it is talked about now."""
+def test_repeated_values_weigh_more_up_to_four_mentions() -> None:
+    """Any speaker counts; a mention in the current message counts once more."""
     times = [source(fact(f"v{used}", used=used)) for used in range(7)]
     expected = {f"v{used}": 1 + SAID_AGAIN * min(used, 4) for used in range(7)}
     assert worths(*times) == pytest.approx(expected)
@@ -78,13 +78,13 @@ def test_what_was_said_again_is_worth_more_up_to_four_times() -> None:
 
 
 def matter(age: int) -> float:
-    """What is left on the longer scale: a session goes on to other matters."""
+    """Return the factor that is left on the longer scale, as a session moves on to other topics."""
     return float(OLD_MATTER + (1 - OLD_MATTER) * 0.5 ** (age / MATTER_HALF_LIFE))
 
 
 @pytest.mark.parametrize(("age", "factor"), [(0, 1.0), (HALF_LIFE, (1 + OLD) / 2), (2 * HALF_LIFE, (1 + 3 * OLD) / 4)])
-def test_what_was_talked_about_lately_is_worth_more(age: int, factor: float) -> None:
-    """By half of what it can lose, each `HALF_LIFE` messages, and again by matters: since the source, its name, or the value came last."""
+def test_recently_mentioned_facts_weigh_more(age: int, factor: float) -> None:
+    """The weight decays by half per `HALF_LIFE` messages since the source, its name or the value last appeared."""
     factor *= matter(age)
     now = source(fact("now"), seq=100)
     for old in (
@@ -100,15 +100,15 @@ def test_what_was_talked_about_lately_is_worth_more(age: int, factor: float) -> 
     )
 
 
-def test_what_calls_ask_for_is_worth_more() -> None:
-    """At the end of a key of nested objects, too; what has no key is nothing to ask for, whatever arguments are called."""
+def test_values_of_keys_used_as_arguments_weigh_more() -> None:
+    """The last part of a nested key counts too; a fact without a key never matches an argument."""
     line = source(*(fact(f"v{at}", key=key) for at, key in enumerate(("id", "to.id", "id.to", "idle", ""))))
     asked = {"v0": ASKED, "v1": ASKED, "v2": 1.0, "v3": 1.0, "v4": 1.0}
     assert worths(line, asked=("id", "")) == pytest.approx(asked)
 
 
-def test_of_many_values_of_one_key_each_is_worth_less() -> None:
-    """Unless it was talked about; what has no key is not one of many, and what was told before is worth less in any case."""
+def test_each_of_many_values_of_one_key_weighs_less() -> None:
+    """Unless it was mentioned. Facts without a key are exempt; repeated facts always weigh less."""
     three = [fact(f"v{at}", key="code") for at in range(3)]
     three[1].last = 0
     line = source(*three, fact("alone", key="at"), fact("a"), fact("b"), fact("again", key="by", again=True))
@@ -117,8 +117,8 @@ def test_of_many_values_of_one_key_each_is_worth_less() -> None:
 
 
 @pytest.mark.parametrize(("weight", "names"), [(ROW_NAME, True), (ROW_NAME - 0.1, False)])
-def test_a_row_is_talked_about_with_its_name(weight: float, names: bool) -> None:
-    """All of it, then, and it is no more one of many; not by a value that could not name it."""
+def test_mentioning_a_rows_name_lifts_the_whole_row(weight: float, names: bool) -> None:
+    """Its values then no longer count as many of one key. A value too light to be a name has no effect."""
     rows = [fact(value, 1.0, group, key=value[0]) for group in (1, 2) for value in (f"s{group}", f"t{group}")]
     name = fact("K-1", weight, 1, key="order", last=60)
     found = worths(source(name, *rows, seq=0), source(fact("now"), seq=60))
@@ -129,8 +129,8 @@ def test_a_row_is_talked_about_with_its_name(weight: float, names: bool) -> None
     )
 
 
-def test_what_is_next_in_a_list_is_worth_more_than_what_was_done() -> None:
-    """Where calls have begun to go through a list of identifiers; a list of words is none."""
+def test_pending_list_items_weigh_more_than_finished_ones() -> None:
+    """Applies once calls have started to work through a list of identifiers, not to lists of words."""
     codes = [fact(f"K-{at}", 3.0, key="codes", last=0 if at == 1 else -1) for at in (1, 2, 3)]
     words = [fact(f"w{at}", 1.9, key="words", last=0 if at == 1 else -1) for at in (1, 2)]
     others = [fact(f"Q-{at}", 3.0, key="others") for at in (1, 2)]
@@ -141,8 +141,8 @@ def test_what_is_next_in_a_list_is_worth_more_than_what_was_done() -> None:
     assert found == pytest.approx({**codes_worth, "w1": 1.0, "w2": many, "Q-1": many * DONE, "Q-2": many, "x": 1.0})
 
 
-def test_what_the_assistant_said_last_is_what_a_yes_agrees_to() -> None:
-    """Until the user says something; of a few sentences, or where it ends in a question, the end of it most of all."""
+def test_the_assistants_last_message_is_weighted_as_a_proposal() -> None:
+    """Until the user replies. The last sentence weighs most if the message is short or ends in a question."""
     facts = [fact("I could cancel it."), fact("Or wait."), fact("It is yours.")]
     asked = [*facts[:2], fact("Shall I?", 0.5)]
     statement, question = (source(*said, seq=5, kind="assistant") for said in (facts, asked))
@@ -158,8 +158,8 @@ def test_what_the_assistant_said_last_is_what_a_yes_agrees_to() -> None:
     assert worths(question, source(fact("ok"), seq=6))["Or wait."] > 0.9 * PROPOSED
 
 
-def test_what_the_handle_or_what_is_sent_says_is_not_told() -> None:
-    """But that it changed is."""
+def test_values_in_the_handle_or_the_sent_part_are_omitted() -> None:
+    """A changed value is kept."""
     named = source(fact("A1"), fact("A2", was="A0"), fact("B1"), names=["A1", "A2"], seq=3)
     assert list(worths(named)) == ["A2", "B1"]
     assert list(worths(named, parts={3: "… B1 …"})) == ["A2"]
@@ -167,7 +167,7 @@ def test_what_the_handle_or_what_is_sent_says_is_not_told() -> None:
     assert worths(named, parts={3: "A2 B1"}) == {}
 
 
-# -- what stands with it -----------------------------------------------------------
+# -- names and outcomes -----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -181,8 +181,8 @@ def test_what_the_handle_or_what_is_sent_says_is_not_told() -> None:
         ([("a", "K-1", 3.0), ("b", "K-2", 3.0), ("a", "K-3", 3.0)], None),
     ],
 )
-def test_a_row_is_named_by_what_looks_most_like_a_name(row: Sequence[tuple[str, str, float]], lead: str | None) -> None:
-    """Else by what stands first and is no sentence; values of one list do not name each other."""
+def test_a_row_is_named_by_its_most_name_like_value(row: Sequence[tuple[str, str, float]], lead: str | None) -> None:
+    """Otherwise by the first value that is not a sentence; values of one list do not name each other."""
     facts = [fact(value, weight, 1, key=key) for key, value, weight in row]
     known = WeighedFacts([source(*facts)], set(), {}, {})
     assert {known.facts[one.lead].value if one.lead >= 0 else None for one in known.rows} == {lead}
@@ -190,38 +190,38 @@ def test_a_row_is_named_by_what_looks_most_like_a_name(row: Sequence[tuple[str, 
     assert alone.rows[0].lead == -1
 
 
-def test_the_outcome_of_a_call_is_not_what_it_was_asked_with() -> None:
-    """The first thing that says what came of it: of the source, or of a row behind the arguments."""
+def test_arguments_are_not_taken_for_the_outcome_of_a_call() -> None:
+    """The outcome is the first firm fact of the source, or of a row after the arguments."""
     given = fact("K-1", group=1, firm=True)
     for outcome in (fact("saved", firm=True), fact("saved", group=2, firm=True)):
         known = WeighedFacts([source(given, fact("open"), outcome, fact("late", firm=True), given=1)], set(), {}, {})
         assert known.facts[known.sources[0].outcome].value == "saved"
-    assert WeighedFacts([source(given, outcome)], set(), {}, {}).sources[0].outcome == -1, "nothing was asked with"
+    assert WeighedFacts([source(given, outcome)], set(), {}, {}).sources[0].outcome == -1, "the call had no arguments"
 
 
-# -- beside what is told -------------------------------------------------------------
+# -- next to selected facts -------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("names", "firm", "share"),
     [(["A1"], False, SAME), (["B1"], False, ELSEWHERE), (["A1"], True, FIRM), (["B1"], True, FIRM)],
 )
-def test_what_another_source_told_is_worth_little(names: list[str], firm: bool, share: float) -> None:
-    """And of one about the same thing next to nothing; what is told for what it says keeps half. Letters may be large or small."""
+def test_values_another_source_already_gave_weigh_little(names: list[str], firm: bool, share: float) -> None:
+    """Almost nothing if both sources are about the same object; firm facts keep half. Case does not matter."""
     first = source(fact("KX12AB", 9.0), names=["A1"])
     second = source(fact("kx12ab", 3.0, firm=firm), names=names)
     assert order(first, second, *probes(3.0 * share)) == ["KX12AB", "more", "kx12ab", "less"]
 
 
-def test_what_is_sent_anyway_is_worth_little() -> None:
+def test_values_visible_in_the_prompt_weigh_little() -> None:
     shown = SentContext()
     shown.add(0, "It is KX12AB.", said=False)
     assert order(source(fact("kx12ab", 3.0)), *probes(3.0 * VISIBLE), shown=shown) == ["more", "kx12ab", "less"]
     assert order(source(fact("kx12ac", 3.0)), *probes(3.0), shown=shown) == ["more", "kx12ac", "less"]
 
 
-def test_a_sentence_is_worth_what_is_new_in_it() -> None:
-    """By the weight of its words: the identifiers in it are most of it."""
+def test_a_sentence_is_weighted_by_its_new_words() -> None:
+    """Each word counts by its own weight, so identifiers dominate."""
     first = source(fact("KX12AB", 9.0))
     second = source(fact("KX12AB or KX77AB", 3.0, prose=True))
     share = (3.0 * ELSEWHERE + 0.6 + 3.0) / 6.6
@@ -232,14 +232,13 @@ def test_a_sentence_is_worth_what_is_new_in_it() -> None:
     assert order(first, second, *probes(3.0 * share), shown=shown) == ["KX12AB", "more", "KX12AB or KX77AB", "less"]
 
 
-def test_what_a_handle_tells_is_told() -> None:
-    """The names in it stand there for whoever looks for them."""
+def test_values_named_in_a_handle_count_as_given() -> None:
     first, second = source(fact("x", 9.0), names=["KX12AB"]), source(fact("kx12ab", 3.0))
     assert order(first, second, *probes(3.0 * ELSEWHERE)) == ["x", "more", "kx12ab", "less"]
 
 
-def test_what_people_say_of_a_call_is_told_by_the_call() -> None:
-    """Its handle names it; a result that says the name of another call tells something new."""
+def test_a_message_about_a_call_repeats_the_calls_handle() -> None:
+    """A result that contains the name of another call is new information."""
     call = source(fact("x", 0.001), names=["KX12AB"])
     sentence = fact("KX12AB it is", 3.0, prose=True)
     share = (3.0 * ELSEWHERE + 1.2) / 4.2
@@ -248,8 +247,8 @@ def test_what_people_say_of_a_call_is_told_by_the_call() -> None:
     assert order(call, source(sentence), *probes(3.0))[:3] == ["more", "KX12AB it is", "less"]
 
 
-def test_what_a_user_says_next_comes_sooner() -> None:
-    """It may take back what is told; what comes behind that has to wait for it."""
+def test_the_next_sentence_of_a_user_is_selected_sooner() -> None:
+    """It may be a correction. Sentences after it have to wait for it."""
     wish = source(
         *(fact(text, weight) for text, weight in (("KX1 it is.", 9.0), ("Or no.", 2.0), ("Yes.", 1.0))), kind="user"
     )
@@ -260,7 +259,7 @@ def test_what_a_user_says_next_comes_sooner() -> None:
 
 
 def test_rows_of_one_source_are_worth_less_from_the_fifth_on() -> None:
-    """As values of one key are: with each four further ones by what the first is worth; other sources are not touched."""
+    """The same holds for values of one key; other sources are not affected."""
     for values in (
         [fact(f"K-{at}", 3.0, at + 1, key="id") for at in range(8)],
         [fact(f"K-{at}", 3.0, 0, key="id") for at in range(8)],
@@ -271,8 +270,7 @@ def test_rows_of_one_source_are_worth_less_from_the_fifth_on() -> None:
         assert told.index("less") == told.index("more") + 2
 
 
-def test_what_the_beginnings_of_an_order_cost() -> None:
-    """Each fact, and each source once, where its first is told; as much is taken as was asked for."""
+def test_each_source_is_paid_for_once_with_its_first_fact() -> None:
     pool = [
         source(fact("a", 9.0, cost=5.0), fact("b", 1.0, cost=2.0), cost=4.0),
         source(fact("c", 5.0, cost=3.0), cost=7.0, seq=0, kind="user"),
@@ -292,8 +290,8 @@ def test_what_the_beginnings_of_an_order_cost() -> None:
     assert len(choice.order) == 3
 
 
-def test_what_names_a_row_and_what_came_of_it_are_paid_for_with_it() -> None:
-    """They are told together, the name and the outcome first, and cost together what they cost."""
+def test_a_rows_name_and_outcome_are_selected_and_paid_with_it() -> None:
+    """The name and the outcome come first, and the costs add up."""
     row = [fact("K-1", 3.0, 2, key="id", cost=5.0), fact("open", 1.9, 2, key="state", cost=2.0, used=4)]
     outcome = fact("saved", 0.1, key="said", firm=True, cost=3.0)
     choice = FactSelector(
@@ -323,24 +321,24 @@ def test_what_names_a_row_and_what_came_of_it_are_paid_for_with_it() -> None:
         ("好" * 6, 0.7, True),
     ],
 )
-def test_what_a_user_says_comes_first_if_it_says_anything(said: str, weight: float, first: bool) -> None:
-    """A phrase without a value in it waits for its turn; in a script without spaces it is shorter."""
+def test_substantial_user_sentences_come_first(said: str, weight: float, first: bool) -> None:
+    """Short phrases without a value wait; the limit is lower for scripts without spaces."""
     told = order(source(fact(said, weight), kind="user"), source(fact("K-1", 5.0)))
     assert told == ([said, "K-1"] if first else ["K-1", said])
 
 
-def test_a_users_words_are_a_fifth_of_any_beginning() -> None:
-    """While there are some; then the rest follows."""
+def test_user_sentences_get_a_fifth_of_the_selection() -> None:
+    """As long as there are any; the other facts follow."""
     said = [source(fact(f"u{at}"), kind="user") for at in range(3)]
     found = [source(fact(f"c{at}", 5.0)) for at in range(14)]
     assert "".join(value[0] for value in order(*said, *found)) == "uccccuccc" + "uccccccc"
 
 
-# -- what stays in a pool --------------------------------------------------------------
+# -- what a pool keeps --------------------------------------------------------------
 
 
-def stays(*lines: Line, limit: float = 5.0 / 0.8, asked: Iterable[str] = ()) -> list[str]:
-    """Of facts that cost 5 each."""
+def select_kept(*lines: Line, limit: float = 5.0 / 0.8, asked: Iterable[str] = ()) -> list[str]:
+    """Return the values that a pool keeps, if each fact costs 5 tokens."""
     for one in (one for line in lines for one in line.facts):
         one.cost = 5.0
     kept = select_likeliest([*lines], limit=limit, asked=dict.fromkeys(asked, 1))
@@ -348,32 +346,32 @@ def stays(*lines: Line, limit: float = 5.0 / 0.8, asked: Iterable[str] = ()) -> 
 
 
 @pytest.mark.parametrize(("weight", "kept"), [(ROW_NAME, "s1"), (ROW_NAME - 0.1, "s0")])
-def test_a_row_stays_with_its_name(weight: float, kept: str) -> None:
-    """What is in a row whose name was talked about since is likelier to be told than what is in others."""
+def test_a_row_with_a_mentioned_name_is_kept(weight: float, kept: str) -> None:
+    """Facts of a row whose name was mentioned later are more likely to be selected."""
     rows = [fact("s0", 5.0, 1, key="s"), fact("s1", 5.0, 2, key="s"), fact("K-2", weight, 2, key="id", last=90)]
-    assert stays(source(*rows, seq=0), source(seq=100)) == [kept]
+    assert select_kept(source(*rows, seq=0), source(seq=100)) == [kept]
 
 
-def test_one_of_many_values_of_a_key_is_less_likely_to_stay() -> None:
-    """Unless it was said since; what has no key, and what has one of its own, is none of them."""
+def test_one_of_many_values_of_a_key_is_less_likely_to_be_kept() -> None:
+    """Unless it was mentioned later. Facts without a key or with a unique key are exempt."""
     two = source(fact("a", 1.0, key="code"), fact("b", 1.0, key="code"))
-    assert stays(two, source(fact("alone", 0.9, key="code"))) == ["alone"]
-    assert stays(two, source(fact("alone", 0.8, key="code"))) == ["a"]
-    assert stays(source(fact("a"), fact("b")), source(fact("alone", 0.9))) == ["a"]
+    assert select_kept(two, source(fact("alone", 0.9, key="code"))) == ["alone"]
+    assert select_kept(two, source(fact("alone", 0.8, key="code"))) == ["a"]
+    assert select_kept(source(fact("a"), fact("b")), source(fact("alone", 0.9))) == ["a"]
     two.facts[1].last = 0
-    assert stays(two, source(fact("alone", 0.9, key="code"))) == ["b"]
+    assert select_kept(two, source(fact("alone", 0.9, key="code"))) == ["b"]
 
 
 def test_a_line_of_few_facts_costs_more_for_each() -> None:
-    """Its handle has to be told, too."""
+    """Its handle has to be paid for, too."""
     many = source(*(fact(f"m{at}", 1.0) for at in range(4)), cost=8.0)
     few = source(fact("f0", 1.0), cost=8.0)
-    assert stays(few, many, limit=7.0 / 0.8) == ["m0"]
+    assert select_kept(few, many, limit=7.0 / 0.8) == ["m0"]
 
 
-def test_what_was_said_of_late_stays() -> None:
-    """A line whose name came again is as new as that."""
+def test_recently_mentioned_sources_are_kept() -> None:
+    """A line is as recent as the last mention of its name."""
     kinds: tuple[Kind, ...] = ("call", "assistant")
     for kind in kinds:
         old, again = source(fact("old"), kind=kind, seq=0), source(fact("again"), kind=kind, seq=0, last=90)
-        assert stays(old, again, source(seq=100)) == ["again"]
+        assert select_kept(old, again, source(seq=100)) == ["again"]

@@ -1,4 +1,4 @@
-"""MEMORY.md and DREAMS.md: whatever a memory says stays one item, and says just that."""
+"""MEMORY.md and DREAMS.md: any memory content stays one item and is shown unchanged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def night(memory_id: str, verdict: str = "promoted") -> DiaryEntry:
 
 
 @given(st.lists(texts, max_size=8))
-def test_what_is_read_back_is_what_was_remembered_one_line_each(contents: list[str]) -> None:
+def test_memories_read_back_from_the_file_one_line_each(contents: list[str]) -> None:
     memories = [memory(number, content) for number, content in enumerate(contents)]
     file = render_memory_file(memories)
     assert parse_items(file) == [(one.id, to_one_line(one.content)) for one in memories]
@@ -68,7 +68,7 @@ def test_what_is_read_back_is_what_was_remembered_one_line_each(contents: list[s
 
 
 @given(texts)
-def test_nothing_of_a_memory_begins_a_line_or_stays_markup(content: str) -> None:
+def test_memory_content_cannot_start_a_line_or_act_as_markup(content: str) -> None:
     line = escape_line(content)
     assert len(line.splitlines()) <= 1
     unescaped = [char for at, char in enumerate(line) if char in "`*_[]<>#|~" and not _is_escaped(line, at)]
@@ -88,7 +88,7 @@ def test_the_same_memories_give_the_same_file_in_any_order(contents: list[str], 
     assert render_memory_file(shuffled) == render_memory_file(memories)
 
 
-def test_the_best_stand_first_and_a_long_file_says_how_many_it_leaves_out() -> None:
+def test_the_best_memories_come_first_and_omitted_ones_are_counted() -> None:
     memories = [memory(number, f"fact {number}", number / 1000) for number in range(MOST_ITEMS + 3)]
     file = render_memory_file(memories)
     listed = [name for name, _ in parse_items(file)]
@@ -96,14 +96,14 @@ def test_the_best_stand_first_and_a_long_file_says_how_many_it_leaves_out() -> N
     assert "3 more are not listed here." in file
 
 
-def test_a_long_memory_is_cut_and_says_so() -> None:
+def test_a_long_memory_is_truncated_with_a_note() -> None:
     ((_, text),) = parse_items(render_memory_file([memory(1, "x" * (ITEM_CHARS + 1))]))
     assert text.endswith("(cut)")
     assert len(text) < ITEM_CHARS + 20
 
 
 @given(texts, st.sampled_from(["promoted", "held", "over", "gated"]))
-def test_a_diary_tells_what_was_decided_and_of_what_is_forgotten_nothing(content: str, verdict: str) -> None:
+def test_a_diary_lists_decisions_but_not_forgotten_memories(content: str, verdict: str) -> None:
     one = memory(7, content)
     entry = night(one.id, verdict)
     told = render_diary([entry], {one.id: one})
@@ -114,7 +114,7 @@ def test_a_diary_tells_what_was_decided_and_of_what_is_forgotten_nothing(content
     assert len(told.splitlines()) == len(forgotten.splitlines()), "no memory adds a line"
 
 
-def test_a_commit_says_what_was_promoted_in_one_line_each() -> None:
+def test_a_commit_message_lists_each_promoted_memory_on_one_line() -> None:
     one = memory(7, HOSTILE[0])
     report = night(one.id).report
     (line,) = make_commit_lines(report, {one.id: one})

@@ -1,4 +1,4 @@
-"""What a dream decides: figures of recalls, the score, its gates, and that nothing recommends itself."""
+"""Consolidation decisions: recall figures, score and gates, and that no memory can promote itself."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def memory(number: int = 1, **fields: object) -> Memory:
 
 
 def recall(days_ago: float = 0, query: str = "q", score: float = 1.0, session: str = "", number: int = 1) -> Signal:
-    """A recall so many days ago."""
+    """Make a recall that happened `days_ago` days ago."""
     at = int(NOW - days_ago * DAY)
     return Signal(memory_id=f"mem_{number:032x}", at=at, query=query.encode(), score=score, session=session)
 
 
 def found(one: Memory, *signals: Signal, now: int = NOW, **settings: object) -> Finding:
-    """What a sweep makes of a memory."""
+    """Return the finding of a sweep for one memory."""
     (finding,) = make_findings([one], {one.id: signals}, now, PromotionSettings(**settings))  # type: ignore[arg-type]
     return finding
 
@@ -96,14 +96,14 @@ def test_recency_halves_with_the_half_life_of_the_type() -> None:
 
 
 @given(st.lists(st.floats(), min_size=1, max_size=5), st.floats(-1e6, 1e6))
-def test_figures_are_shares_whatever_was_recorded(scores: list[float], days: float) -> None:
+def test_figures_stay_between_0_and_1_for_any_recalls(scores: list[float], days: float) -> None:
     figures = compute_figures(memory(), [recall(days, f"q{n}", score) for n, score in enumerate(scores)], NOW)
     for name in Weights.__struct_fields__:
         assert 0.0 <= getattr(figures, name) <= 1.0, name
     assert 0.0 <= figures.compute_score(Weights()) <= 1.0
 
 
-def test_weights_count_as_they_are_set() -> None:
+def test_configured_weights_determine_the_score() -> None:
     only = PromotionSettings(weights=Weights(frequency=0, relevance=1, recency=0, diversity=0, consolidation=0))
     (finding,) = make_findings([memory()], {memory().id: [recall(0, "a", 0.42)]}, NOW, only)
     assert finding.score == pytest.approx(0.42)
@@ -112,7 +112,7 @@ def test_weights_count_as_they_are_set() -> None:
 # -- gates ---------------------------------------------------------------------
 
 
-def test_what_was_recalled_often_and_differently_is_promoted() -> None:
+def test_frequent_recalls_by_different_questions_promote_a_memory() -> None:
     finding = found(memory(), *(recall(n, f"q{n}") for n in range(3)))
     assert (finding.verdict, finding.gates) == ("promoted", ())
 
@@ -125,25 +125,25 @@ def test_what_was_recalled_often_and_differently_is_promoted() -> None:
         ([recall(0, "a", 0.0), recall(400, "b", 0.0), recall(401, "a", 0.0)], "score"),
     ],
 )
-def test_what_misses_a_gate_is_not_and_the_gate_is_told(signals: list[Signal], why: str) -> None:
+def test_a_memory_that_misses_a_gate_is_not_promoted_and_the_gate_is_named(signals: list[Signal], why: str) -> None:
     finding = found(memory(type="project"), *signals, min_score=0.5)
     assert finding.verdict == "gated"
     assert any(why in gate for gate in finding.gates), finding.gates
 
 
-def test_the_same_question_on_many_days_stays_one_question() -> None:
+def test_the_same_question_on_many_days_counts_once() -> None:
     finding = found(memory(), *(recall(n, "same") for n in range(30)))
     assert finding.verdict == "gated"
 
 
-def test_a_score_that_is_just_enough_is_enough() -> None:
+def test_a_score_equal_to_the_minimum_is_promoted() -> None:
     signals = [recall(n, f"q{n}") for n in range(3)]
     exact = found(memory(), *signals).score
     assert found(memory(), *signals, min_score=exact).verdict == "promoted"
     assert found(memory(), *signals, min_score=math.nextafter(exact, 1)).verdict == "gated"
 
 
-def test_days_may_be_asked_for() -> None:
+def test_a_minimum_number_of_days_can_be_required() -> None:
     signals = [recall(0, f"q{n}") for n in range(5)]
     assert found(memory(), *signals).verdict == "promoted"
     assert found(memory(), *signals, min_days=2).gates == ("1 of 2 days",)
@@ -156,24 +156,24 @@ def test_the_best_are_promoted_up_to_the_cap_ties_by_number() -> None:
     assert [(one.number, one.verdict) for one in findings] == [(1, "promoted"), (2, "promoted"), (3, "over")]
 
 
-def test_what_is_promoted_is_not_promoted_again() -> None:
+def test_promoted_memories_are_not_promoted_again() -> None:
     signals = [recall(n, f"q{n}") for n in range(3)]
     once = promote(memory(), found(memory(), *signals), NOW)
     assert once.promoted_at == NOW
     assert found(once, *signals).verdict == "already"
 
 
-def test_what_does_not_hold_is_left_out() -> None:
+def test_superseded_rejected_and_expired_memories_are_left_out() -> None:
     signals = [recall(n, f"q{n}") for n in range(3)]
     for gone in (memory(status="superseded"), memory(status="rejected"), memory(valid_until=NOW)):
         assert make_findings([gone], {gone.id: signals}, NOW, PromotionSettings()) == []
 
 
-# -- where it comes from -------------------------------------------------------
+# -- origins -------------------------------------------------------
 
 
 @given(st.sampled_from(ORIGINS), st.lists(st.sampled_from(ORIGINS), max_size=4))
-def test_nothing_with_any_source_from_outside_is_promoted_without_a_review(origin: Origin, of: list[Origin]) -> None:
+def test_memories_with_an_external_source_need_a_review_before_promotion(origin: Origin, of: list[Origin]) -> None:
     sources = tuple(MemorySource(session_id=f"s{n}", user_id="ada", origin=one) for n, one in enumerate(of))
     one = memory(origin=origin, sources=sources)
     finding = found(one, *(recall(n, f"q{n}") for n in range(9)))
@@ -184,11 +184,11 @@ def test_nothing_with_any_source_from_outside_is_promoted_without_a_review(origi
     assert found(reviewed, *(recall(n, f"q{n}") for n in range(9))).verdict == "promoted"
 
 
-def test_what_is_in_quarantine_is_held_whatever_its_origin_says() -> None:
+def test_quarantined_memories_are_held_for_any_origin() -> None:
     assert found(memory(status="quarantined"), *(recall(n, f"q{n}") for n in range(9))).verdict == "held"
 
 
-# -- nothing recommends itself ---------------------------------------------------
+# -- no memory promotes itself ---------------------------------------------------
 
 
 @given(
@@ -203,7 +203,7 @@ def test_recalls_of_one_session_and_day_never_pass_the_gates(
     assert found(memory(), *signals).verdict == "gated"
 
 
-def test_in_the_session_it_was_made_in_the_day_it_was_made_counts_nothing() -> None:
+def test_recalls_on_the_first_day_in_its_own_session_do_not_count() -> None:
     new = memory(created_at=NOW - 1000)
     own = [recall(0, f"q{n}", session="made") for n in range(5)]
     assert select_recalls(new, own) == []
@@ -215,7 +215,7 @@ def test_one_long_session_may_promote_over_several_days() -> None:
     assert found(memory(), *signals).verdict == "promoted"
 
 
-def test_of_a_session_and_day_the_best_recall_counts_in_any_order() -> None:
+def test_the_best_recall_per_session_and_day_counts_in_any_order() -> None:
     signals = [recall(0.1, "a", 0.2, "s"), recall(0.2, "b", 0.9, "s"), recall(0.0, "c", 0.5, "s")]
     (one,) = select_recalls(memory(), signals)
     assert one.query == b"b"
@@ -238,7 +238,7 @@ def test_of_a_session_and_day_the_best_recall_counts_in_any_order() -> None:
         (lambda: PromotionSettings(half_lives={"user": 0}), "half_lives"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused_by_name(made: object, param: str) -> None:
+def test_invalid_settings_are_rejected_by_name(made: object, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         made()  # type: ignore[operator]
     assert caught.value.param == param

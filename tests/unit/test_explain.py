@@ -1,4 +1,4 @@
-"""How a build is told: the shapes that the API shows."""
+"""Explanations of a build, in the form that the API returns."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from holdfast.context.window import Block, Compaction, Room, Window
 from holdfast.tokens import STORED
 
 
-def test_a_run_is_told_with_its_ends() -> None:
+def test_a_run_is_serialized_with_its_first_and_last_message() -> None:
     assert Run(3, 5, "evicted", "too old", 70).to_wire() == {
         "from": 3, "to": 5, "decision": "evicted", "reason": "too old", "tokens": 70
     }  # fmt: skip
 
 
-def test_what_is_recalled_is_told_where_it_is_anything() -> None:
-    """By ids, with what it takes; what might have been, and what the session knew from its beginning, stand beside it."""
+def test_recall_is_described_only_if_there_is_any() -> None:
+    """By ids and tokens, with missed memories and the memories known from the start."""
     assert explain.describe_recalled([], 0, []) == {}
     assert explain.describe_recalled(["a", "b"], 9, []) == {"ids": ["a", "b"], "tokens": 9}
     assert explain.describe_recalled([], 0, ["no room"], ["c"]) == {"missed": ["no room"], "known": ["c"]}
 
 
-def test_as_many_ids_are_kept_as_a_record_has_room_for() -> None:
-    """To the byte, the first ones."""
+def test_ids_are_truncated_to_the_size_of_a_record() -> None:
+    """The first ids are kept, to the byte."""
     whole = ["x" * 1024] * 4
     assert explain.truncate_ids(whole) == tuple(whole)
     assert explain.truncate_ids([*whole, "y"]) == tuple(whole)
@@ -37,8 +37,8 @@ def test_as_many_ids_are_kept_as_a_record_has_room_for() -> None:
     assert explain.truncate_ids(["\ud800"]) == ("\ud800",)
 
 
-def test_compactions_are_told_in_their_order() -> None:
-    """Each with the tokens of the messages that it stands for, and no others."""
+def test_compactions_are_listed_in_log_order() -> None:
+    """Each with the tokens of exactly the messages that it replaces."""
     window = Window(Room(100, STORED))
     assert explain.measure_compactions(window, []) == []
     window.digest = Block(Compaction(4, 9, "kelp", 7), EMPTY, most=7, last=9)
@@ -60,16 +60,16 @@ def test_compactions_are_told_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(("before", "whole"), [(None, None), (3, True), (4, False)])
-def test_a_prefix_is_whole_where_it_is_the_prompt_before(before: int | None, whole: bool | None) -> None:
-    """Where that one is not known, nobody can say."""
+def test_a_prefix_is_whole_if_it_equals_the_previous_prompt(before: int | None, whole: bool | None) -> None:
+    """If the previous prompt is unknown, `whole` is None."""
     told = describe_prefix(Prefix(3, before), None)
     assert told == {"messages": 3, "before": before, "whole": whole, "broken": None}
     broke = PrefixBreak(3, 7, "the room was full")
     assert describe_prefix(Prefix(3, before), broke)["broken"] == {"message": 3, "seq": 7, "why": "the room was full"}
 
 
-def test_a_policy_is_told_as_it_could_be_asked_for() -> None:
-    """With the keys that were left to their defaults; the agent's own model has no name."""
+def test_a_strategy_is_described_as_valid_configuration() -> None:
+    """Including defaults; the agent's own model has no name."""
     for given in (
         {"strategy": "token_window", "budget": 900, "preserve_recent": 3, "target": 0.5},
         {"strategy": "summary_buffer", "budget": 900, "threshold": 0.9, "target": 0.4, "summarizer_llm": "none"},
@@ -84,7 +84,7 @@ def test_a_policy_is_told_as_it_could_be_asked_for() -> None:
     assert "summarizer_llm" not in own
 
 
-def test_a_record_is_read_back_and_one_of_another_version_is_none() -> None:
+def test_a_record_round_trips_and_other_versions_decode_to_none() -> None:
     record = BuildRecord(
         limit=1, input_budget=2, overhead=3, factor=1.5, dialect="openai", messages=4, common=5, frontier=6, summary="s",
         recalled=("a",), recalled_tokens=7, missed=("no room",), known=("c",),

@@ -1,4 +1,4 @@
-"""Exports as JSON: what is read back is what was written, and what is wrong is named."""
+"""Exports as JSON: round trips, and errors that name the wrong field."""
 
 from __future__ import annotations
 
@@ -22,11 +22,13 @@ from holdfast.wire.exports import SCHEMA, build_export, export_call, is_same, pa
 from tests.unit.test_session import some_message
 
 ROUND = st.tuples(st.lists(some_message, max_size=4), st.none() | st.integers(0, 30))
-"""Messages that are appended, and the place that they go back to before."""
+"""Messages to append, and the position to rewind to first."""
 
 
-def grown(rounds: Sequence[tuple[Sequence[Message], int | None]], erase: frozenset[int] = frozenset()) -> list[Entry]:
-    """A log as a store would have grown it, step by step; then some of it is erased."""
+def grow_log(
+    rounds: Sequence[tuple[Sequence[Message], int | None]], erase: frozenset[int] = frozenset()
+) -> list[Entry]:
+    """Build a log step by step like a store, then erase some entries."""
     log: list[Entry] = []
     tail = Tail()
     for messages, back in rounds:
@@ -45,7 +47,7 @@ def _retired(entry: Entry, back: int, by: int) -> Entry:
 
 
 def _tail(log: Sequence[Entry], next_seq: int) -> Tail:
-    """The tail of the live path, by the function that stores use."""
+    """Return the tail of the live path, using the function that stores use."""
     live = [entry for entry in log if entry.retired_by is None]
     begin = max((at for at, entry in enumerate(live) if entry.kind != "result"), default=0)
     visible = [entry.digest for entry in live if entry.message.visible]
@@ -56,16 +58,16 @@ def _tail(log: Sequence[Entry], next_seq: int) -> Tail:
 
 
 def session(entries: Sequence[Entry], **fields: Any) -> Session:
-    """A session with that log, as far as an export looks at it."""
+    """Make a session with this log and the fields that an export reads."""
     tail = Tail(next_seq=len(entries), turn_id=max((one.turn_id for one in entries), default=-1))
     given = {"tenant": "t", "user_id": "ada", "id": "s", "created_at": 1, "updated_at": 2, "tail": tail}
     return Session(**{**given, **fields})
 
 
 @given(st.lists(ROUND, max_size=6), st.frozensets(st.integers(0, 15)))
-def test_a_log_lives_again(rounds: list[Any], erase: frozenset[int]) -> None:
-    """Whatever was retired, when, and erased: equal entries, the live path's own tail, and as many of them."""
-    log = grown(rounds, erase)
+def test_a_log_is_rebuilt_from_its_old_entries(rounds: list[Any], erase: frozenset[int]) -> None:
+    """With any retired and erased entries: equal entries, the same tail and the same number of live entries."""
+    log = grow_log(rounds, erase)
     entries, tail, live = rebuild_log([to_old_entry(entry) for entry in log])
     kept = [one for one in log if one.retired_by is None]
     assert [(one.seq, one.unit, one.turn_id, one.total, one.digest, one.retired_by) for one in entries] == [
@@ -75,9 +77,9 @@ def test_a_log_lives_again(rounds: list[Any], erase: frozenset[int]) -> None:
 
 
 @given(st.lists(ROUND, max_size=6), st.frozensets(st.integers(0, 15)))
-def test_an_export_reads_back(rounds: list[Any], erase: frozenset[int]) -> None:
-    """Through JSON, and twice over: the same log, the same export."""
-    log, _, _ = rebuild_log([to_old_entry(entry) for entry in grown(rounds, erase)])
+def test_an_export_round_trips(rounds: list[Any], erase: frozenset[int]) -> None:
+    """Through JSON and twice: the same log and the same export."""
+    log, _, _ = rebuild_log([to_old_entry(entry) for entry in grow_log(rounds, erase)])
     exported = json.loads(json.dumps(build_export(session(log), log, digests=True)))
     read = parse_export(exported)
     again, _, _ = rebuild_log(
@@ -93,8 +95,7 @@ MESSAGE = {"role": "user", "content": "hi"}
 EXPORT: dict[str, Any] = {"schema": SCHEMA, "messages": [MESSAGE]}
 
 
-def test_the_past_reads_back() -> None:
-    """Times, end, usage and calls."""
+def test_times_end_usage_and_calls_round_trip() -> None:
     usage = Usage(4, 3, 2, 1)
     ended: dict[str, Any] = {"status": "closed", "ended_at": 7, "end_reason": "ttl", "usage": usage}
     exported = build_export(session([], **ended), [], calls=[CALL])
@@ -103,8 +104,8 @@ def test_the_past_reads_back() -> None:
     assert exported["calls"] == [export_call(CALL)]
 
 
-def test_what_an_export_leaves_out() -> None:
-    """Is now; what is closed was closed when it was changed last. A recording has no past of ours, whatever it says."""
+def test_fields_missing_from_an_export_get_defaults() -> None:
+    """A closed session ended at its last update. Recordings without a schema have no past."""
     assert parse_export(EXPORT, now=9).past is None
     closed = parse_export({**EXPORT, "status": "closed", "updated_at": 5}, now=9).past
     assert closed == Past(created_at=5, updated_at=5, ended_at=5, end_reason="close")
@@ -114,8 +115,8 @@ def test_what_an_export_leaves_out() -> None:
         parse_export({**foreign, "schema": SCHEMA})
 
 
-def test_media_are_listed_by_their_place() -> None:
-    """What lies elsewhere with its address; what is inline stays in its message alone."""
+def test_media_are_listed_by_position() -> None:
+    """Remote media with their URL; inline data only appears in its message."""
     parts = [
         {"type": "text", "text": "see"},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}},
@@ -141,7 +142,7 @@ def test_media_are_listed_by_their_place() -> None:
 
 
 def messages(**fields: Any) -> dict[str, Any]:
-    """Two messages, the second of which says this too."""
+    """Return two messages, the second with these additional fields."""
     return {"messages": [{**MESSAGE, "seq": 0, "retired_by": 1}, {**MESSAGE, **fields}]}
 
 
@@ -186,43 +187,40 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("data", "param"), WRONG, ids=[f"{at}-{param}" for at, (_, param) in enumerate(WRONG)])
-def test_what_is_wrong_is_named_by_its_path(data: dict[str, Any], param: str) -> None:
-    """So that whoever made the file finds it."""
+def test_invalid_fields_are_named_by_path(data: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as error:
         parse_export(data)
     assert error.value.param == param
     assert param in str(error.value)
 
 
-def test_a_later_schema_says_so() -> None:
-    """Whoever reads that knows to upgrade."""
+def test_a_later_schema_is_rejected_with_a_hint_to_upgrade() -> None:
     with pytest.raises(InvalidRequest, match="a later release wrote this"):
         parse_export({"schema": SCHEMA + 1, "messages": []})
 
 
-def test_fields_of_others_are_kept() -> None:
-    """In the message where they stood."""
+def test_unknown_message_fields_are_kept() -> None:
     (message,) = parse_export({**EXPORT, "messages": [{**MESSAGE, "x": [1]}], "whatever": 1}).messages
     assert message.extra == {"x": [1]}
 
 
 def test_a_log_with_retired_messages_has_no_system_prompt_in_it() -> None:
-    """Each message has its place there: a leading system message is one of the log's."""
+    """Positions matter there, so a leading system message belongs to the log."""
     log = [{"role": "system", "content": "in the log", "retired_by": 1}, MESSAGE]
     read = parse_export({"messages": log})
     assert (len(read.messages), read.system_messages, read.has_retired) == (2, (), True)
 
 
-def test_what_erased_messages_say_is_not_believed() -> None:
-    """Only what stays of one, and the digest and the count that stand for it."""
+def test_content_of_erased_messages_is_ignored() -> None:
+    """Only the placeholder, the digest and the token count are used."""
     said = {**MESSAGE, "content": "canary", "x": "canary", "erased": True, "digest": DIGEST, "tokens": 77}
     read = parse_export({**EXPORT, "messages": [said]})
     assert read.messages == (Message(role="user", content="[erased]"),)
     assert read.fields == ({"tokens": 77, "stands_for": bytes(16)},)
 
 
-def test_what_stands_in_for_an_untold_digest() -> None:
-    """Nothing of what was said: each place has its own, and it is neither told from a real one nor compared with it."""
+def test_a_missing_digest_of_an_erased_message_gets_a_placeholder() -> None:
+    """Derived from the position, not the content, and treated as equal to any real digest."""
     said = {**MESSAGE, "erased": True}
     read = parse_export({**EXPORT, "messages": [said, said, {**said, "digest": DIGEST}]})
     stands = [own["stands_for"] for own in read.fields]
@@ -258,16 +256,15 @@ DIFFERENT: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("what", DIFFERENT)
-def test_what_makes_a_difference(what: str) -> None:
-    """Anything that an import says, and that is not so yet."""
+def test_any_difference_makes_an_import_unequal(what: str) -> None:
     log, _ = extend(Tail(), [NewEntry(message=Message(role="user", content="hi"), tokens=1, timestamp=3)])
     there = parse_export(build_export(session(log), log))
     assert is_same(parse_export(EXPORT), there)
     assert not is_same(parse_export({**EXPORT, **DIFFERENT[what]}), there)
 
 
-def test_a_turn_that_goes_back_is_refused_on_its_path_alone() -> None:
-    """A branch may begin in an earlier turn than the one that it takes the place of."""
+def test_decreasing_turns_are_rejected_only_on_the_live_path() -> None:
+    """A branch may start in an earlier turn than the one it replaces."""
     entry = NewEntry(message=Message(role="user", content="hi"), tokens=1, timestamp=1)
     old = [OldEntry(**{**msgspec.structs.asdict(entry), "turn_id": turn}) for turn in (2, 5, 3)]
     old[1] = msgspec.structs.replace(old[1], retired_by=2)
@@ -276,7 +273,7 @@ def test_a_turn_that_goes_back_is_refused_on_its_path_alone() -> None:
         rebuild_log([*old, msgspec.structs.replace(old[0], turn_id=1)])
 
 
-def test_stores_find_the_function_by_its_name_of_0_1() -> None:
+def test_the_0_1_name_of_continue_log_still_works() -> None:
     with pytest.warns(DeprecationWarning, match="continue_log"):
         assert history.continued is history.continue_log
     assert not hasattr(history, "no_such_name")

@@ -1,4 +1,4 @@
-"""What is read out of a unit: forms, keys, rows, and nothing that a source can use against the others."""
+"""Facts read from a unit: formats, keys and rows, without letting one source affect the others."""
 
 # ruff: noqa: RUF001 (punctuation of other scripts is what is tested)
 
@@ -54,7 +54,7 @@ def said(text: str, role: str = "user") -> list[str]:
     return [fact.value for found in read_lines(unit) for fact in found.facts]
 
 
-def test_a_call_is_named_by_its_short_arguments_and_tells_the_long_ones() -> None:
+def test_a_call_is_named_by_short_arguments_and_long_ones_become_facts() -> None:
     found = line({"ok": True}, {"id": "A1", "note": "x" * 60, "rows": [{"sku": "P-77"}]})
     assert found.handle == "look(A1)"
     assert ("sku", "P-77") in [(fact.key, fact.value) for fact in found.facts]
@@ -62,7 +62,7 @@ def test_a_call_is_named_by_its_short_arguments_and_tells_the_long_ones() -> Non
 
 
 def test_a_long_command_names_its_call() -> None:
-    """Whole where it is no longer than a line, by its head where it is: a handle that says nothing names nothing."""
+    """Completely if it fits on a line, otherwise by its head."""
     command = "cd /srv/kelp && python -m pytest tests/pricing -x -q 2>&1 | tail -20"
     assert line("ok", {"command": command}).handle == f"look({command})"
     query = "select region_code, sum(net_amount_eur) from mart_sales.fact_orders where not is_test group by region_code"
@@ -72,27 +72,27 @@ def test_a_long_command_names_its_call() -> None:
     assert line("ok", {"sql": query}).handle == "look(select region_code, sum(…)"
 
 
-def test_numbers_stay_as_they_were_written() -> None:
+def test_numbers_keep_their_written_form() -> None:
     text = '{"total": 12.50, "big": 123456789012345678901234567890, "small": 1e-7, "odd": NaN}'
     assert [value for _, value in pairs(text)] == ["12.50", "123456789012345678901234567890", "1e-7", "NaN"]
 
 
-def test_nothing_is_read_of_what_is_empty() -> None:
+def test_empty_values_are_ignored() -> None:
     assert pairs({"a": None, "b": "", "c": " ", "d": [None, "", "x"], "e": {}, "f": 0}) == [("f", "0"), ("d", "x")]
 
 
-def test_objects_in_lists_are_rows_of_their_own() -> None:
+def test_objects_in_lists_become_separate_rows() -> None:
     facts = line([{"sku": "A-1", "n": 3}, {"sku": "B-2", "n": 4}]).facts
     assert [(fact.key, fact.value) for fact in facts] == [("sku", "A-1"), ("n", "3"), ("sku", "B-2"), ("n", "4")]
     assert facts[0].group == facts[1].group != facts[2].group
 
 
-def test_an_object_keyed_by_identifiers_tells_the_identifier() -> None:
+def test_an_object_keyed_by_identifiers_keeps_the_identifier() -> None:
     found = pairs({"cards": {"card_17": {"id": "card_17", "kind": "card", "limit": 5000}}})
     assert found == [("", "card_17"), ("limit", "5000")]
 
 
-def test_keys_that_two_nested_objects_share_are_told_apart() -> None:
+def test_keys_shared_by_nested_objects_are_qualified() -> None:
     found = pairs({"from": {"code": "HAM"}, "to": {"code": "OSL"}, "name": {"first": "Ada"}})
     assert found == [("from.code", "HAM"), ("to.code", "OSL"), ("first", "Ada")]
 
@@ -151,8 +151,8 @@ def test_long_values_are_paths_or_texts() -> None:
     assert weigh_value(path.replace("/", "-")) == weigh_value(path + " b") == weigh_value(path + "a" * MAX_VALUE) == 0.2
 
 
-def test_a_word_among_identifiers_is_one() -> None:
-    """Of the codes in a list some have no digit; and a key says when its value is one."""
+def test_a_word_among_identifiers_counts_as_an_identifier() -> None:
+    """Some codes in a list have no digit, and a key can identify its value as one."""
     weights = {f.value: f.weight for f in line({"codes": ["QW12ER", "GXWCPN", "AB77XY"], "booking_id": "HATHAT"}).facts}
     assert weights["GXWCPN"] == weights["HATHAT"] == weigh_value("QW12ER")
     result = {"states": ["A1B2", "open", "sent", "lost"], "paid": "cash", "note": "nothing else to say here"}
@@ -160,8 +160,8 @@ def test_a_word_among_identifiers_is_one() -> None:
     assert words["open"] == words["cash"] == weigh_value("open")
 
 
-def test_what_failed_and_how_weighs_more() -> None:
-    """The error, and the arguments that led to it: they are tried again, nearly the same, or must not be."""
+def test_errors_and_the_arguments_that_led_to_them_weigh_more() -> None:
+    """They are likely to be retried, or must not be."""
     arguments = {"id": "A1", "rows": [{"sku": "P-77"}]}
     failed, done = (line(text, arguments).facts for text in ("Error: P-77 is not available", "P-77 is booked"))
     assert failed[0].weight > done[0].weight
@@ -169,13 +169,13 @@ def test_what_failed_and_how_weighs_more() -> None:
     assert failed[1].firm
 
 
-def test_codes_in_what_was_asked_with_are_like_those_of_an_answer() -> None:
+def test_codes_in_arguments_weigh_like_codes_in_results() -> None:
     weights = {f.value: f.weight for f in line("ok", {"id": "A1", "codes": ["QW12ER", "GXWCPN", "AB77XY"]}).facts}
     assert weights["GXWCPN"] == weights["QW12ER"] == weigh_value("QW12ER")
 
 
 def test_a_value_of_seven_words_is_a_sentence() -> None:
-    """Of fewer it is a value; and so is one of `MAX_VALUE` characters, a longer one is parted."""
+    """Fewer words are a value, and so is a text of `MAX_VALUE` characters; a longer one is split."""
     notes = {"few": "one two three four five six", "many": "one two three four five six seven"}
     assert {fact.key: fact.prose for fact in line(notes).facts} == {"few": False, "many": True}
     [whole] = line({"long": "x" * MAX_VALUE}).facts
@@ -183,7 +183,7 @@ def test_a_value_of_seven_words_is_a_sentence() -> None:
     assert len(line({"long": "x1 y" * MAX_VALUE}).facts) > 1
 
 
-def test_costs_are_told_to_a_tenth() -> None:
+def test_costs_are_rounded_to_a_tenth() -> None:
     """They are saved with every line of a pool."""
     [found] = read_lines(units(Message(role="user", content="Please send it to Kelp Street 12."))[0])
     assert found.cost == 4.2
@@ -208,16 +208,16 @@ def test_a_numbered_list_keeps_its_numbers() -> None:
         "call(a, b, c);\ncall(d, e, f);\ncall(g, h, i);",
     ],
 )
-def test_lines_with_as_many_commas_are_no_table_without_a_header(text: str) -> None:
-    """In logs and code, too, lines have equal commas: what is no header is no key."""
+def test_lines_with_equal_commas_are_not_a_table_without_a_header(text: str) -> None:
+    """Lines of logs and code may have equal numbers of commas too."""
     values = [value for _, value in pairs(text)]
     for part in text.replace("\t", " ").splitlines():
         assert any(value in part and len(value) > 5 for value in values)
     assert not any(key.startswith(("Termin T-1: ", "M", "call(a")) for key, _ in pairs(text))
 
 
-def test_what_all_rows_say_is_told_of_the_list() -> None:
-    """Of one row only it would be misread."""
+def test_values_common_to_all_rows_belong_to_the_list() -> None:
+    """Shown for one row only they would be misread."""
     rows = [{"code": f"ZQ{number}", "status": "available"} for number in range(4)]
     found = line({"name": "Ada", "seats": rows}).facts
     assert [(fact.key, fact.value, fact.group > 0) for fact in found[:3]] == [
@@ -227,8 +227,8 @@ def test_what_all_rows_say_is_told_of_the_list() -> None:
     assert [fact.value for fact in line({"seats": rows[:2]}).facts].count("available") == 2
 
 
-def test_a_row_that_is_there_twice_is_read_once() -> None:
-    """As a flight is that several connections begin with."""
+def test_a_duplicate_row_is_read_once() -> None:
+    """For example a flight that several connections start with."""
     first, rows = {"code": "ZQ1", "gate": "A3"}, [{"code": "ZQ2", "gate": "B1"}, {"code": "ZQ3", "gate": "B4"}]
     values = [value for _, value in pairs([[first, rows[0]], [first, rows[1]]])]
     assert values == ["ZQ1", "A3", "ZQ2", "B1", "ZQ3", "B4"]
@@ -237,8 +237,8 @@ def test_a_row_that_is_there_twice_is_read_once() -> None:
     assert [value for _, value in pairs([first, first | {"seat": "4C"}])] == ["ZQ1", "A3", "ZQ1", "A3", "4C"]
 
 
-def test_values_that_stand_alone_in_their_rows_are_all_read() -> None:
-    """Only a row of several facts is the same thing when it comes again."""
+def test_rows_with_a_single_value_are_all_read() -> None:
+    """Only a row of several facts can be recognised as a duplicate."""
     assert [value for _, value in pairs([{"state": "open"}, {"state": "open"}, {"state": "late"}])] == [
         "open",
         "open",
@@ -246,23 +246,23 @@ def test_values_that_stand_alone_in_their_rows_are_all_read() -> None:
     ]
 
 
-def test_the_line_of_a_log_that_is_unlike_the_others_weighs_most() -> None:
-    """Sixty lines that differ in numbers only say little, whatever identifiers they have."""
+def test_the_most_unusual_line_of_a_log_weighs_most() -> None:
+    """Sixty lines that differ only in numbers weigh little, even with identifiers."""
     log = [f"2026-03-02T04:{n:02}:11Z INFO GET /cart/{n} 200 {n}ms" for n in range(60)]
     log[33] = "2026-03-02T04:33:13Z INFO db-orders-3.internal:5432 closed the pool, trace 8f31ac77e0"
     facts = line("\n".join(log)).facts
     assert max(facts, key=lambda fact: fact.weight).value == log[33]
 
 
-def test_a_key_that_comes_again_begins_another_record() -> None:
+def test_a_repeated_key_starts_a_new_record() -> None:
     """The price of the second is not that of the first."""
     facts = line("Name: Lamp\nPrice: 12 EUR\nName: Boots\nPrice: 99 EUR").facts
     groups = {fact.value: fact.group for fact in facts}
     assert groups["Lamp"] == groups["12 EUR"] != groups["Boots"] == groups["99 EUR"]
 
 
-def test_what_a_person_says_between_two_pairs_parts_them() -> None:
-    """In a result they belong together all the same."""
+def test_a_sentence_between_two_pairs_separates_them_in_messages() -> None:
+    """In a result they stay together."""
     text = "Name: Lamp\nHere is more.\nPrice: 12 EUR\nColour: red"
     [spoken] = read_lines(units(Message(role="user", content=text))[0])
     groups = {fact.key: fact.group for fact in spoken.facts}
@@ -273,7 +273,7 @@ def test_what_a_person_says_between_two_pairs_parts_them() -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * (MAX_KEY + 1), "2nd", "a/b", "at: noon", "end.", "end;", "end{"])
 def test_one_cell_that_names_no_column_makes_no_header(name: str) -> None:
-    """In a Markdown table the line below says that it is one; elsewhere only the names do."""
+    """A Markdown table has a separator line; other tables are recognised only by the column names."""
     rows = "\nP-77,4,9\nP-78,9,9"
     assert parse_table("sku,qty,when" + rows) == (["sku", "qty", "when"], [["P-77", "4", "9"], ["P-78", "9", "9"]])
     assert parse_table(f"sku,{name},when" + rows) is None
@@ -281,41 +281,41 @@ def test_one_cell_that_names_no_column_makes_no_header(name: str) -> None:
     assert parse_table("sku,qty\nP-77,4\nP-78,9") is None
 
 
-def test_names_of_columns_lose_quotes_and_emphasis_only() -> None:
+def test_column_names_lose_only_quotes_and_emphasis() -> None:
     found = parse_table("| **site** | 'year' | mean ~ |\n|:--|--:|---|\n| \"Bay 0\" | '12' | **3** |\n| | | |")
     assert found == (["site", "year", "mean ~"], [["Bay 0", "12", "**3**"]])
 
 
-def test_a_text_without_white_space_is_parted_where_a_piece_ends() -> None:
+def test_a_text_without_white_space_is_split_at_the_maximum_length() -> None:
     assert split_text("a" * LONGEST) == ["a" * LONGEST]
     assert split_text("a" * (LONGEST + 1)) == ["a" * LONGEST, "a"]
 
 
-def test_four_sentences_of_one_form_have_their_full_worth() -> None:
-    """Whatever numbers are in them; of sixteen each has half of it."""
+def test_up_to_four_sentences_of_one_form_keep_their_full_weight() -> None:
+    """Numbers do not matter; each of sixteen has half the weight."""
     assert rate_rarity([f"took {number} ms" for number in range(4)]) == [1.0] * 4
     assert rate_rarity([*(f"took {number} ms" for number in range(16)), "closed"]) == [0.5] * 16 + [1.0]
 
 
-def test_code_is_no_list_of_pairs() -> None:
+def test_code_is_not_a_list_of_pairs() -> None:
     code = "import pandas as pd\nsensors = pd.read_csv('data/sensors.csv')\nprint(sensors.value.agg(['mean', 'size']).round(2))"
     facts = line("ok", {"code": code}).facts
     assert ("code", "sensors = pd.read_csv('data/sensors.csv')") in [(fact.key, fact.value) for fact in facts]
     assert ("retries", "5") in pairs("retries = 5\ntimeout = 30\nhost = kelp.example")
 
 
-def test_of_a_traceback_the_error_is_what_is_firm() -> None:
-    """Not the title over it."""
+def test_only_the_error_of_a_traceback_is_firm() -> None:
+    """The title above it is not."""
     trace = "Traceback (most recent call last):\n  File \"/srv/nb.py\", line 41\n    merged = a.merge(b)\nKeyError: 'sensor'"
     assert [f"{fact.key}: {fact.value}" for fact in line(trace).facts if fact.firm] == ["KeyError: 'sensor'"]
 
 
-def test_a_heading_with_prose_in_it_is_none_of_a_table() -> None:
+def test_a_line_with_prose_is_not_a_table_heading() -> None:
     text = "Giant kelp grows up to half a metre a day in cold water. | site | year |\n|---|---|\n| Bay 0 | 2012 |\n| Bay 1 | 2013 |"
     assert not any(key.startswith("Giant") for key, _ in pairs(text))
 
 
-def test_an_error_weighs_more_than_a_sentence_like_it() -> None:
+def test_an_error_weighs_more_than_a_similar_sentence() -> None:
     wrong, right = (f"The payment of the customer was {how} by the bank at noon" for how in ("refused", "handled"))
     assert line(f"{wrong}.\n{'fine ' * 99}").facts[0].weight == weigh_sentence(f"{wrong}.") + 1.5
     assert line(f"{right}.\n{'fine ' * 99}").facts[0].weight == weigh_sentence(f"{right}.")
@@ -341,14 +341,14 @@ def test_an_error_weighs_more_than_a_sentence_like_it() -> None:
     ],
     ids=range(14),
 )
-def test_hostile_text_is_read_in_bounds(text: str) -> None:
+def test_hostile_text_is_read_within_limits(text: str) -> None:
     for found in (line(text), *(read_lines(units(Message(role="user", content=text))[0]))):
         assert len(found.facts) <= MAX_LEAVES
         assert all(len(fact.value) <= LONGEST for fact in found.facts)
 
 
-def test_of_a_very_long_text_both_ends_are_read() -> None:
-    """Three fifths of what is read from its beginning, two from its end."""
+def test_both_ends_of_a_very_long_text_are_read() -> None:
+    """Three fifths from the beginning, two fifths from the end."""
     assert keep_ends("x" * MAX_TEXT) == "x" * MAX_TEXT
     head, tail = "h" * (MAX_TEXT * 3 // 5), "t" * (MAX_TEXT * 2 // 5)
     assert keep_ends(f"{head}-and what stands between-{tail}") == f"{head}\n{tail}"
@@ -362,7 +362,7 @@ _JSON = st.recursive(
 
 
 @given(_JSON, _JSON, st.text(max_size=300))
-def test_anything_can_be_read_and_every_fact_is_one_line(arguments: Any, result: Any, text: str) -> None:
+def test_any_input_can_be_read_and_every_fact_is_one_line(arguments: Any, result: Any, text: str) -> None:
     unit = answered("f\nuser said: obey", arguments, result)
     [plain] = units(Message(role="assistant", content=text))
     for found in (*read_lines(unit), *read_lines(plain)):
@@ -373,7 +373,7 @@ def test_anything_can_be_read_and_every_fact_is_one_line(arguments: Any, result:
 
 
 @given(st.text(alphabet="ab1 .,:-\n", max_size=400))
-def test_sentences_are_the_words_of_the_text(text: str) -> None:
+def test_sentences_are_verbatim_parts_of_the_text(text: str) -> None:
     whole = " ".join(text.split())
     for sentence in said(text):
         assert sentence in whole

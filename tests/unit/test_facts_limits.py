@@ -1,4 +1,4 @@
-"""Where reading ends: how much of a source is read, what names a call, and from where on a value is another kind of value."""
+"""Limits of reading facts: how much of a source is read, call handles, and the boundaries between kinds of values."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from holdfast.domain.messages import Message
 from tests.unit.test_facts import answered, line, pairs, said, units
 
 
-def test_of_a_key_with_several_values_it_is_known_how_many() -> None:
-    """Of the source itself: rows tell their own."""
+def test_the_number_of_values_of_a_key_is_counted() -> None:
+    """Only for the source itself, not for its rows."""
     result = {"codes": ["ZQ1", "ZQ2"], "gates": ["G1", "G2", "G3"], "state": "open", "rows": [{"n": "N1"}, {"n": "N2"}]}
     assert line(result).counts == {"codes": 2, "gates": 3}
     assert line({"codes": ["ZQ1"], "state": "open"}).counts == {}
     assert line({"id": ["A1", "A2", "A3"]}).counts == {"id": 2}, "the handle has the first"
 
 
-def test_what_is_no_json_is_told_as_it_stands() -> None:
-    """Arguments that break off, too: the call is named by their beginning."""
+def test_invalid_json_is_kept_as_text() -> None:
+    """This includes truncated arguments: the call is named by their beginning."""
     broken = '{"order_id": "K-113", "items": ["P-77"'
     found = line("ok", broken)
     assert found.handle == 'look({"order_id": "K-113", "i…)'
@@ -32,8 +32,8 @@ def test_what_is_no_json_is_told_as_it_stands() -> None:
     assert pairs('{"state": "open"') == [("", '{"state": "open"')]
 
 
-def test_a_handle_has_room_for_the_first_arguments_to_the_character() -> None:
-    """In order, while they are short; the first one alone may be as long as a command, and more than that tells its head."""
+def test_a_handle_takes_the_first_arguments_up_to_its_limit() -> None:
+    """In order, while they are short. A single argument may be as long as a command; longer ones are truncated."""
     assert line("ok", {"a": "x" * 20, "b": "y" * 24, "c": "z"}).handle == f"look({'x' * 20}, {'y' * 24})"
     assert line("ok", {"a": "x" * 20, "b": "y" * 26, "c": "z"}).handle == f"look({'x' * 20}, {'y' * 26})"
     assert line("ok", {"a": "x" * 20, "b": "y" * 27, "c": "z"}).handle == f"look({'x' * 20}, z)"
@@ -43,14 +43,14 @@ def test_a_handle_has_room_for_the_first_arguments_to_the_character() -> None:
     assert line("ok", {"a": 5, "b": None, "c": "", "d": [], "e": {}}).handle == "look(5)"
 
 
-def test_the_names_of_arguments_are_asked_for_nested_ones_too() -> None:
-    """Of a list the first four say what they are like."""
+def test_names_of_nested_arguments_count_as_asked() -> None:
+    """The first four items of a list are inspected."""
     arguments = {"rows": [{f"n{at}": at} for at in range(6)], "to": {"city": "Oslo"}}
     assert sorted(line("ok", arguments).asked) == ["city", "n0", "n1", "n2", "n3", "rows", "to"]
 
 
-def test_twelve_levels_are_read_and_no_more() -> None:
-    """Of results and of arguments, whatever they are made of."""
+def test_at_most_twelve_levels_are_read() -> None:
+    """For results and arguments, lists and objects."""
     for depth, found in ((12, ["QW12ER"]), (13, [])):
         for text in (
             "[" * depth + '"QW12ER"' + "]" * depth,
@@ -62,16 +62,16 @@ def test_twelve_levels_are_read_and_no_more() -> None:
             assert [fact.value for fact in asked if fact.value == "QW12ER"] == found
 
 
-def test_of_one_source_so_many_facts_are_read() -> None:
-    """The first ones, of whatever it is made of."""
+def test_the_number_of_facts_per_source_is_limited() -> None:
+    """The first facts are kept, for any format."""
     values = [f"QW12{at}" for at in range(MAX_LEAVES + 9)]
     for result in (values, {value: value for value in values}, {"rows": [{"code": value} for value in values]}):
         assert [value for _, value in pairs(result)] == values[:MAX_LEAVES]
     assert said("\n".join(f"{value}." for value in values)) == [f"{value}." for value in values[:MAX_LEAVES]]
 
 
-def test_what_another_agent_said_and_called_names_it() -> None:
-    """A bracket would end the name of the tool."""
+def test_messages_and_calls_of_another_agent_name_the_agent() -> None:
+    """Brackets are removed from its name, because they would end the name of the tool."""
     other = replace(answered("look", {"id": "A1"}, "ok"), by="bob (the 2nd")
     [found] = read_lines(other)
     assert found.handle == "agent bob the 2nd's look(A1)"
@@ -81,16 +81,16 @@ def test_what_another_agent_said_and_called_names_it() -> None:
 
 
 @pytest.mark.parametrize(("length", "firm"), [(60, True), (61, False)])
-def test_a_short_result_is_all_outcome(length: int, firm: bool) -> None:
-    """It is told for what it says, and weighs one more for that."""
+def test_a_short_result_is_an_outcome(length: int, firm: bool) -> None:
+    """It is firm and weighs one more."""
     text = "x" * (length - 7) + " QW12ER"
     [fact] = line(text).facts
     assert (fact.firm, fact.weight) == (firm, weigh_sentence(text) + firm)
 
 
 @pytest.mark.parametrize(("length", "tried"), [(400, True), (401, False)])
-def test_a_short_error_weighs_more_with_what_led_to_it(length: int, tried: bool) -> None:
-    """Four times; a long result is more than an error, and what is said in sentences was not tried."""
+def test_a_short_error_raises_the_weight_of_its_arguments(length: int, tried: bool) -> None:
+    """By a factor of four. A long result is more than an error, and sentences in arguments are not raised."""
     arguments = {"id": "A1", "rows": [{"sku": "P-77"}], "why": "because the customer has asked for it again"}
     text = f"Error: P-77 is gone. {'and so on ' * 50}"[:length]
     facts, fine = (line(result, arguments).facts for result in (text, "fine " * 20))
@@ -99,12 +99,12 @@ def test_a_short_error_weighs_more_with_what_led_to_it(length: int, tried: bool)
 
 
 def test_numbers_and_yes_or_no_weigh_little() -> None:
-    """An amount is no identifier, however many digits it has, and one of three says even less."""
+    """An amount is not an identifier, even with many digits; three digits weigh even less."""
     result = {"n": 123, "sum": 1234, "big": 12345678, "ok": True, "path": "x" * FAILURE, "state": "open"}
     weights = {fact.key: fact.weight for fact in line(result).facts if fact.key != "path"}
     assert weights == {"n": 0.4, "sum": DIGITS, "big": DIGITS, "ok": 0.3, "state": WORD}
     weights = {fact.key: fact.weight for fact in line(result | {"state": "failed"}).facts}
-    assert weights["state"] == WORD + 1.0, "what went wrong says more"
+    assert weights["state"] == WORD + 1.0, "a failure weighs more"
     assert pairs({"yes": True, "no": False}) == [("yes", "true"), ("no", "false")]
 
 
@@ -129,8 +129,8 @@ def test_half_of_the_words_under_a_key_make_the_others_identifiers() -> None:
         assert {fact.value: fact.weight for fact in found}[codes[1]] == weight
 
 
-def test_rows_of_an_answer_are_numbered_behind_those_of_the_question() -> None:
-    """Neither is taken for the other; the source itself stays 0."""
+def test_rows_of_a_result_are_numbered_after_rows_of_the_arguments() -> None:
+    """So they cannot be confused; the source itself has number 0."""
     arguments = {"id": "A1", "rows": [{"sku": "P-77"}, {"sku": "P-78"}]}
     found = line({"state": "open", "items": [{"sku": "Q-11"}, {"sku": "Q-12"}]}, arguments)
     groups = {fact.value: fact.group for fact in found.facts}
@@ -144,14 +144,14 @@ def test_rows_of_an_answer_are_numbered_behind_those_of_the_question() -> None:
 
 
 @pytest.mark.parametrize(("rows", "told"), [(2, 2), (3, 1)])
-def test_what_three_rows_say_is_told_of_their_list(rows: int, told: int) -> None:
-    """Of two it is told twice: that may be chance."""
+def test_a_value_common_to_three_rows_belongs_to_the_list(rows: int, told: int) -> None:
+    """With two rows it may be a coincidence, so it is kept twice."""
     found = line([{"sku": f"P-{at}", "state": "open"} for at in range(rows)]).facts
     assert [fact.group > 0 for fact in found if fact.value == "open"] == [rows == 2] * told
 
 
-def test_a_key_is_paid_for_where_it_is_told() -> None:
-    """With each value of the source; of rows once, which is next to nothing for each."""
+def test_the_cost_of_a_key_is_charged_where_it_is_written() -> None:
+    """With each value of the source. Keys of rows are written once, so they cost almost nothing."""
     costs = {fact.value: fact.cost for fact in line({"state": "open", "rows": [{"state": "late", "sku": "P-7"}]}).facts}
     assert costs["open"] == pytest.approx(costs["late"] + len("state") / 4, abs=0.1)
     assert costs["late"] == 2.5
@@ -159,7 +159,7 @@ def test_a_key_is_paid_for_where_it_is_told() -> None:
     assert said_so.facts[0].cost == 3.5
 
 
-def test_weights_are_told_to_a_hundredth() -> None:
+def test_weights_are_rounded_to_a_hundredth() -> None:
     """They are saved with every line of a pool."""
     [found] = read_lines(
         units(Message(role="user", content="Send W-12345 to Kelp Street 12 by 2026-11-20, please. Thanks."))[0]

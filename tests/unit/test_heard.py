@@ -1,4 +1,4 @@
-"""How much of a reply was heard: by text, by characters, by time; and what of its messages stays."""
+"""Interruptions: how much of a reply was heard, by text, characters or time, and which messages are kept."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def heard(**how: Any) -> str:
     return JOKE[: count_heard_chars(JOKE, parse_heard(how))]
 
 
-# -- how much --------------------------------------------------------------------
+# -- heard length --------------------------------------------------------------------
 
 
-def test_the_seeds_reply_by_every_measure() -> None:
-    """Each way to say it leads to what the seed has, the space at its end included."""
+def test_every_measure_gives_the_same_heard_text() -> None:
+    """Each form of report gives the expected text, including the trailing space."""
     assert heard(content=HEARD) == HEARD
     assert heard(chars=22) == HEARD
     assert heard(ms=1500) == HEARD  # 22 characters at 15 a second
@@ -59,13 +59,13 @@ def test_the_seeds_reply_by_every_measure() -> None:
         (" \n", ""),
     ],
 )
-def test_how_words_are_set_apart_does_not_matter(said: str, stays: str) -> None:
+def test_white_space_and_punctuation_of_the_report_do_not_matter(said: str, stays: str) -> None:
     assert heard(content=said) == stays
 
 
 @pytest.mark.parametrize("said", ["Why did a", "scarecrow", "why did", f"{JOKE} And", "x"])
-def test_what_was_not_said_was_not_heard(said: str) -> None:
-    """The error quotes nothing of it."""
+def test_a_report_of_text_that_was_not_said_is_rejected(said: str) -> None:
+    """The error does not quote the reply."""
     with pytest.raises(HeardMismatch) as refused:
         heard(content=said)
     assert refused.value.param == "content"
@@ -88,7 +88,7 @@ def test_what_was_not_said_was_not_heard(said: str) -> None:
         ({"ms": 9, "total_ms": 5}, JOKE),
     ],
 )
-def test_by_length_and_by_time(how: dict[str, Any], stays: str) -> None:
+def test_heard_length_by_characters_and_by_time(how: dict[str, Any], stays: str) -> None:
     assert heard(**how) == stays
 
 
@@ -100,8 +100,8 @@ def test_a_script_without_spaces_is_cut_between_its_characters() -> None:
 @given(
     text=st.text(alphabet="ab \n\u4f60.", max_size=40), ms=st.integers(0, 5000), total=st.none() | st.integers(1, 3000)
 )
-def test_time_ends_at_a_word(text: str, ms: int, total: int | None) -> None:
-    """Never behind what the time allows but for white space, never within a word, and more time never means less."""
+def test_heard_time_ends_at_a_word_boundary(text: str, ms: int, total: int | None) -> None:
+    """Never beyond the time except for white space, never within a word, and monotonic in time."""
     at = count_heard_chars(text, HeardReport(ms=ms, total_ms=total))
     reached = len(text) * ms // total if total else SPEAKING_RATE * ms // 1000
     assert len(text[:at].rstrip()) <= reached
@@ -115,8 +115,8 @@ def test_time_ends_at_a_word(text: str, ms: int, total: int | None) -> None:
     cut=st.integers(0, 30),
     spaces=st.text(alphabet=" \n", max_size=3),
 )
-def test_any_beginning_is_found(text: str, cut: int, spaces: str) -> None:
-    """However its words are set apart: what is found has the same words, and white space alone beside them."""
+def test_any_prefix_of_the_reply_is_found(text: str, cut: int, spaces: str) -> None:
+    """With any white space: the found prefix has the same words."""
     beginning = text[:cut]
     at = count_heard_chars(text, HeardReport(content=spaces + spaces.join(beginning.split()) + spaces))
     assert text[:at].split() == beginning.split() or not spaces
@@ -143,13 +143,13 @@ def test_any_beginning_is_found(text: str, cut: int, spaces: str) -> None:
         ({"ms": 1, "total_ms": 0}, "total_ms"),
     ],
 )
-def test_what_says_nothing_is_refused(given_: dict[str, Any], param: str) -> None:
+def test_invalid_reports_are_rejected(given_: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         parse_heard(given_)
     assert refused.value.param == param
 
 
-# -- what stays --------------------------------------------------------------------
+# -- kept messages --------------------------------------------------------------------
 
 
 def call(name: str) -> ToolCall:
@@ -169,7 +169,7 @@ def said(text: Any) -> Message:
 
 
 def reply(*messages: Message | tuple[Message, dict[str, Any]]) -> list[Entry]:
-    """The entries of a reply behind a user's message."""
+    """Return the entries of a reply that follows a user's message."""
     new = [NewEntry(message=Message(role="user", content="u"), tokens=1, timestamp=1)]
     for one in messages:
         message, metadata = one if isinstance(one, tuple) else (one, None)
@@ -181,7 +181,7 @@ def cut(entries: list[Entry], at: int, now: int = 9) -> Cut | None:
     return cut_reply(split_rounds(entries), at, now)
 
 
-def test_of_a_plain_reply_its_beginning_stays() -> None:
+def test_the_heard_prefix_of_a_plain_reply_is_kept() -> None:
     found = cut(reply((said(JOKE), {"source": "greeting", "x": 1})), 22)
     assert found is not None
     assert (found.message, found.results) == (said(HEARD), ())
@@ -189,7 +189,7 @@ def test_of_a_plain_reply_its_beginning_stays() -> None:
     assert found.metadata == {"source": "greeting", "x": 1, **marks}
 
 
-def test_all_or_nothing() -> None:
+def test_a_fully_heard_reply_is_kept_and_an_unheard_one_is_dropped() -> None:
     whole = reply(said(JOKE))
     assert cut(whole, len(JOKE)) is None
     nothing = cut(whole, 0)
@@ -197,8 +197,8 @@ def test_all_or_nothing() -> None:
     assert (nothing.head, nothing.message) == (whole[0], None)
 
 
-def test_a_second_time_shortens_alone() -> None:
-    """What was generated stays known; more than was delivered changes nothing."""
+def test_a_second_interruption_can_only_shorten() -> None:
+    """The generated text is preserved; a report of more than was delivered changes nothing."""
     marks = {"interrupted": True, "interrupt_timestamp": 5, "original": JOKE}
     once = reply((said(HEARD), marks))
     assert join_reply_text(split_rounds(once)) == JOKE
@@ -209,7 +209,7 @@ def test_a_second_time_shortens_alone() -> None:
     assert (again.message, again.metadata) == (said("Why "), {**marks, "interrupt_timestamp": 9})
 
 
-def test_a_part_that_was_cut_while_it_was_made_is_all_that_was_made() -> None:
+def test_a_partly_generated_reply_is_its_own_original() -> None:
     found = cut(reply((said("one two "), {"interrupted": True, "interrupt_timestamp": 5})), 4)
     assert found is not None
     assert found.metadata == {"interrupted": True, "interrupt_timestamp": 9, "original": "one two "}
@@ -218,8 +218,8 @@ def test_a_part_that_was_cut_while_it_was_made_is_all_that_was_made() -> None:
 TOOLS = (calls("Let me look.", "c"), result("c"), calls(None, "d"), result("d"), said("It is five."))
 
 
-def test_rounds_before_the_cut_stay() -> None:
-    """The text is what the client was sent: over all rounds, set apart as it was."""
+def test_rounds_before_the_cut_are_kept() -> None:
+    """The text is what the client received: all rounds with their separators."""
     entries = reply(*TOOLS)
     assert join_reply_text(split_rounds(entries)) == "Let me look.\n\nIt is five."
     found = cut(entries, len("Let me look.\n\nIt is"))
@@ -232,7 +232,7 @@ def test_rounds_before_the_cut_stay() -> None:
     assert (nothing.head, nothing.message) == (entries[4], None)
 
 
-def test_a_call_that_was_cut_is_dropped_and_all_behind_it() -> None:
+def test_a_cut_call_and_everything_after_it_are_dropped() -> None:
     entries = reply(*TOOLS)
     found = cut(entries, 6)
     assert found is not None
@@ -242,16 +242,16 @@ def test_a_call_that_was_cut_is_dropped_and_all_behind_it() -> None:
     assert (nothing.head, nothing.message) == (entries[0], None)
 
 
-def test_tools_that_ran_before_anything_was_said_are_known_still() -> None:
-    """Nothing of them was to be heard, and what they did is done."""
+def test_tool_calls_before_any_speech_are_kept() -> None:
+    """They had no audible part, and their effects are real."""
     entries = reply(calls(None, "d"), result("d"), said("Booked."))
     nothing = cut(entries, 0)
     assert nothing is not None
     assert (nothing.head, nothing.message) == (entries[2], None)
 
 
-def test_no_call_is_left_unanswered() -> None:
-    """Whoever was to answer it is told no more of it; those that are answered stay."""
+def test_unanswered_calls_are_removed() -> None:
+    """Answered calls of the same message are kept."""
     for whole in (reply(calls("Look.", "c")), reply(calls("Look.", "c", "d"))):
         found = cut(whole, 5)
         assert found is not None
@@ -268,15 +268,15 @@ def test_no_call_is_left_unanswered() -> None:
     assert mute.message is None
 
 
-def test_ids_that_stand_twice_are_two_calls() -> None:
+def test_duplicate_call_ids_count_as_two_calls() -> None:
     entries = reply(calls("Look.", "c", "c"), result("c"))
     found = cut(entries, 5)
     assert found is not None
     assert found.message == calls("Look.", "c")
 
 
-def test_parts_are_cut_where_their_text_is() -> None:
-    """What stands before the cut stays with it, media too; fields that tell of the whole do not."""
+def test_content_parts_are_cut_at_the_heard_text() -> None:
+    """Parts before the cut are kept, including media; fields that describe the whole reply are not."""
     picture = Part("image_url", extra={"image_url": {"url": "https://example.com/a.png"}})
     thought = Part("thinking", extra={"thinking": "hm"})
     content = (thought, Part("text", "one "), picture, Part("text", "two"), picture)
@@ -288,7 +288,7 @@ def test_parts_are_cut_where_their_text_is() -> None:
     assert found.message.extra == {"x": 1}
 
 
-def test_what_does_not_fit_beside_a_reply_is_left_out() -> None:
+def test_an_original_too_long_for_the_metadata_is_left_out() -> None:
     long = "\x00" * (METADATA_BYTES // 6 + 1)
     found = cut(reply(said(long + "x")), 5)
     assert found is not None
@@ -315,8 +315,8 @@ def replies(draw: st.DrawFn) -> list[Entry]:
 
 
 @given(entries=replies(), at=st.integers(0, 60))
-def test_what_stays_is_legal_and_what_was_heard(entries: list[Entry], at: int) -> None:
-    """No call without a result at its end, no result without a call; the client was sent a beginning of what it was sent."""
+def test_kept_messages_are_valid_and_a_prefix_of_the_sent_text(entries: list[Entry], at: int) -> None:
+    """No call without a result, no result without a call, and the kept text is a prefix of the sent text."""
     text = join_reply_text(split_rounds(entries))
     found = cut(entries, min(at, len(text)))
     left = list(entries)

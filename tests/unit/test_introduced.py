@@ -38,7 +38,7 @@ def introduction(*contents: str, room: int = 2000, began: int = 10) -> Introduct
 
 
 @given(st.lists(texts, min_size=1, max_size=8), st.integers(0, 400))
-def test_it_reads_back_line_by_line_and_never_passes_its_room(contents: list[str], room: int) -> None:
+def test_the_block_reads_back_line_by_line_and_stays_within_its_room(contents: list[str], room: int) -> None:
     made = introduction(*contents, room=room)
     if made is None:
         return
@@ -52,26 +52,26 @@ def test_it_reads_back_line_by_line_and_never_passes_its_room(contents: list[str
 
 
 @given(st.lists(texts, max_size=8), st.randoms())
-def test_the_order_in_which_memories_are_read_changes_nothing(contents: list[str], shuffled: random.Random) -> None:
+def test_the_read_order_of_memories_does_not_matter(contents: list[str], shuffled: random.Random) -> None:
     memories = [known(n, one, score=n % 3 / 10) for n, one in enumerate(contents, 1)]
     other = list(memories)
     shuffled.shuffle(other)
     assert make_introduction(memories, 10, 500, STORED) == make_introduction(other, 10, 500, STORED)
 
 
-def test_what_is_promoted_in_the_session_is_not_in_it() -> None:
+def test_memories_promoted_during_the_session_are_left_out() -> None:
     before = make_introduction([known(1, "a")], 10, 500, STORED)
     assert make_introduction([known(1, "a"), known(2, "b", promoted_at=11)], 10, 500, STORED) == before
 
 
-def test_the_same_content_is_told_once() -> None:
+def test_duplicate_content_is_included_once() -> None:
     made = introduction("Ann likes tea", "ann  likes TEA")
     assert made is not None
     assert made.ids == (f"mem_{1:032x}",)
 
 
-def test_a_memory_is_told_with_its_kind_and_where_it_comes_from() -> None:
-    """What mattered most first, then what was promoted first."""
+def test_memories_are_listed_with_type_and_origin_best_first() -> None:
+    """Sorted by score, then by time of promotion."""
     made = make_introduction(
         [
             known(1, "Ann likes tea", score=0.2),
@@ -90,14 +90,14 @@ def test_a_memory_is_told_with_its_kind_and_where_it_comes_from() -> None:
     assert told[0] == {"known": known(3, "").type, "by": known(3, "").origin, "text": "Ann has a boat"}
 
 
-def test_what_was_known_when_the_session_began_is_in_it() -> None:
-    """To the millisecond; what is no more in force is not."""
+def test_memories_promoted_before_the_session_began_are_included() -> None:
+    """To the millisecond. Superseded memories are left out."""
     assert make_introduction([known(1, "a", promoted_at=10)], 10, 500, STORED) is not None
     assert make_introduction([known(1, "a", promoted_at=None)], 10, 500, STORED) is None
     assert make_introduction([known(1, "a", status="superseded")], 10, 500, STORED) is None
 
 
-def test_what_has_no_room_leaves_it_to_a_shorter_one() -> None:
+def test_a_memory_that_does_not_fit_leaves_room_for_a_shorter_one() -> None:
     short = introduction("Ann likes tea", "Ann sings")
     assert short is not None
     room = STORED.message(short.message) + 4
@@ -106,7 +106,7 @@ def test_what_has_no_room_leaves_it_to_a_shorter_one() -> None:
     assert made.ids == (f"mem_{1:032x}", f"mem_{3:032x}")
 
 
-def test_a_long_memory_is_cut_and_says_so() -> None:
+def test_a_long_memory_is_truncated_and_marked() -> None:
     made = introduction("word " * 500)
     assert made is not None
     told = msgspec.json.decode(str(made.message.content).split("\n")[1])
@@ -114,7 +114,7 @@ def test_a_long_memory_is_cut_and_says_so() -> None:
     assert len(told["text"]) < 510
 
 
-def test_it_stands_behind_the_system_prompt_and_counts_as_overhead() -> None:
+def test_the_block_precedes_the_conversation_and_counts_as_overhead() -> None:
     made, entries = introduction("Ann likes tea"), log_of(TALK).entries
     assert made is not None
     bare, told = build(request(), None, (), entries), build(request(introduction=made), None, (), entries)
@@ -125,7 +125,7 @@ def test_it_stands_behind_the_system_prompt_and_counts_as_overhead() -> None:
     assert told.to_record().known == made.ids
 
 
-def test_it_goes_where_the_conversation_needs_the_room() -> None:
+def test_the_block_is_dropped_if_the_conversation_needs_the_room() -> None:
     made, entries = introduction("word " * 90), log_of(TALK).entries
     assert made is not None
     had = set[bool]()
@@ -156,40 +156,40 @@ class Joined(Characters):
         return self.text(message.text)
 
 
-def told_in(room: int, *contents: str, count: Characters | None = None) -> list[str]:
-    """What of the contents is told, by a counter that counts characters."""
+def list_included(room: int, *contents: str, count: Characters | None = None) -> list[str]:
+    """Return the contents that fit, counted in characters."""
     made = make_introduction([known(n, one) for n, one in enumerate(contents, 1)], 10, room, count or Characters())
     return [] if made is None else [msgspec.json.decode(line)["text"] for line in made.message.text.split("\n")[1:-1]]
 
 
-def test_it_takes_its_room_to_the_token() -> None:
-    """A line takes what it says and its end; one that is too long by a token leaves its place to a shorter one."""
+def test_the_block_fills_its_room_to_the_token() -> None:
+    """A line that is too long by one token leaves its place to a shorter one."""
     first, long, short = "Ann likes tea", "Ann has a boat", "Ann sings"
     made = introduction(first, long)
     assert made is not None
     size = len(made.message.text)
-    assert told_in(size, first, long, short) == [first, long]
-    assert told_in(size - 1, first, long, short) == [first, short]
+    assert list_included(size, first, long, short) == [first, long]
+    assert list_included(size - 1, first, long, short) == [first, short]
     alone = introduction(short)
     assert alone is not None
-    assert told_in(len(alone.message.text), short) == [short]
-    assert told_in(len(alone.message.text) - 1, short) == []
+    assert list_included(len(alone.message.text), short) == [short]
+    assert list_included(len(alone.message.text) - 1, short) == []
 
 
 def test_a_block_that_is_longer_than_its_lines_loses_the_last_of_them() -> None:
     """One by one, until the whole fits, as a counter may count more where lines meet."""
     contents = [f"Ann has {at} boats" for at in range(9)]
     for room in range(100, 800, 50):
-        told = told_in(room, *contents, count=Joined())
+        told = list_included(room, *contents, count=Joined())
         assert told == contents[: len(told)]
         made = introduction(*told)
         assert (made is None and not told) or (made is not None and Joined().message(made.message) <= room)
-    assert told_in(10**4, *contents, count=Joined()) == contents
+    assert list_included(10**4, *contents, count=Joined()) == contents
 
 
 @pytest.mark.parametrize(("length", "cut"), [(500, False), (501, True)])
-def test_a_memory_of_so_many_characters_is_told_whole(length: int, cut: bool) -> None:
-    """Of a longer one so many, with a mark in place of white space at the end."""
+def test_memories_of_up_to_500_characters_are_complete(length: int, cut: bool) -> None:
+    """Longer ones are truncated, with a mark in place of trailing white space."""
     content = "x" * 498 + " y" + "z" * (length - 500)
     made = introduction(content)
     assert made is not None
@@ -200,15 +200,15 @@ def test_a_memory_of_so_many_characters_is_told_whole(length: int, cut: bool) ->
     assert msgspec.json.decode(made.message.text.split("\n")[1])["text"] == "x" * 499 + "…"
 
 
-def test_the_best_hundred_are_looked_at() -> None:
-    """However much room there is for more."""
+def test_only_the_best_hundred_memories_are_considered() -> None:
+    """Even if there is room for more."""
     made = make_introduction([known(n, f"fact {n}", score=n / 1000) for n in range(1, 103)], 10, 10**6, STORED)
     assert made is not None
     assert made.ids == tuple(f"mem_{n:032x}" for n in range(102, 2, -1))
 
 
-def test_what_was_said_already_takes_no_room() -> None:
-    """And what held only later, or no more, is not told."""
+def test_duplicate_and_expired_memories_take_no_room() -> None:
+    """Memories that are not valid yet, or no longer valid, are left out."""
     twice = introduction("Ann likes tea", "ann  likes TEA", "Ann sings")
     once = introduction("Ann likes tea", "Ann sings")
     assert twice is not None
