@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.context.recalled import PromptContent, Recall, RecalledItem, make_block
-from tests.unit.test_recalled import blocked, item
+from tests.unit.test_recalled import item, make_block_of
 from tests.unit.test_summary_prompts import Characters
 
 NOTHING = PromptContent((), ())
@@ -21,7 +21,7 @@ def told(room: int, *items: RecalledItem, budget: int = 10**6) -> list[str]:
 def test_a_block_that_a_call_had_stays_while_it_has_room() -> None:
     """To the token; with one less it becomes smaller, and never larger by what was found since."""
     first, second = item("Kelp is due on Friday, in Oslo."), item("The boat is at the harbour.", id="s#2")
-    earlier = blocked(first, second)
+    earlier = make_block_of(first, second)
     assert earlier is not None
     size = len(earlier.message.text)
     recall = Recall(items=(first, second), block=earlier, budgets={"conversation": 10**6})
@@ -37,7 +37,7 @@ def test_a_block_takes_its_room_to_the_token() -> None:
     """Each item its line and the end of it; of what is too long the beginning is told."""
     texts = ["Kelp is due on Friday, in Oslo.", "The boat is at the harbour of Malmö."]
     items = [item(text, id=f"s#{at}") for at, text in enumerate(texts)]
-    whole = blocked(*items)
+    whole = make_block_of(*items)
     assert whole is not None
     size = len(whole.message.text)
     assert told(size, *items) == texts
@@ -59,7 +59,7 @@ def test_an_item_of_its_kind_alone_has_the_whole_budget() -> None:
 @pytest.mark.parametrize("text", ["Kelp \ud800 is due on Friday", "\udfff" * 30])
 def test_what_cannot_be_encoded_is_told_once_all_the_same(text: str) -> None:
     """Halves of characters come from truncated text; they are written as escapes."""
-    made = blocked(item(text), item(f" {text.upper()} ", id="s#2"))
+    made = make_block_of(item(text), item(f" {text.upper()} ", id="s#2"))
     assert made is not None
     assert made.ids == ("s#1",)
     assert "\\ud" in made.message.text
@@ -75,4 +75,4 @@ def test_what_is_in_the_prompt_is_not_recalled() -> None:
         ("x" * 15, 3, PromptContent((3,), []), False),
         ("x" * 15, 3, PromptContent((4,), []), True),
     ):
-        assert (blocked(item(text, seq=seq), held=held) is not None) == told
+        assert (make_block_of(item(text, seq=seq), held=held) is not None) == told

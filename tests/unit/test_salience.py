@@ -1,4 +1,4 @@
-"""What leaves first: by callers' numbers to the letter, else by what the text itself shows, in any language and shape."""
+"""Eviction by importance: callers' numbers apply strictly, otherwise the text decides, in any language and format."""
 
 # ruff: noqa: RUF001 (punctuation of other scripts)
 
@@ -38,7 +38,7 @@ from tests.unit.strategies import Event, events, log_of, tame_events
     ("room", "share"), [(0, 1.0), (2048, 1.0), (3584, 0.8325), (5120, 0.665), (8192, 0.33), (200_000, 0.33)]
 )
 def test_a_large_room_is_emptied_further_than_a_small_one(room: int, share: float) -> None:
-    """A prompt that is too small to be cached gains nothing by standing still."""
+    """A prompt that is too small to be cached gains nothing by staying unchanged."""
     assert salience.compute_target(room) == pytest.approx(share)
 
 
@@ -54,14 +54,14 @@ def window_of(entries: Sequence[Entry], room: int = 10**9) -> Window:
     return window
 
 
-def rated(*rounds: list[Message]) -> list[float]:
-    """The importance of each round: one unit each."""
+def rate_rounds(*rounds: list[Message]) -> list[float]:
+    """Return the importance of each round, with one unit per round."""
     units = group_units(entries_of(*rounds))
     assert len(units) == len(rounds)
     return salience.rate_units(units)
 
 
-def left_out(window: Window, goal: int) -> list[Unit]:
+def choose_evicted(window: Window, goal: int) -> list[Unit]:
     kept = salience.choose_within(window, goal)
     free = [unit for unit in (*window.head, *window.units[:-1]) if not window.is_protected(unit)]
     return [unit for unit in free if unit.first not in kept]
@@ -74,42 +74,42 @@ PROSE = " ".join(f"The {n}th kelp forest off the coast grows in cold water, and 
 NOW = user("And now?")
 
 
-# -- what callers said ---------------------------------------------------------------
+# -- importance set by callers ---------------------------------------------------------------
 
 
-def test_what_a_caller_said_decides_and_the_highest_of_a_unit_counts() -> None:
+def test_the_highest_caller_importance_of_a_unit_applies() -> None:
     entries = entries_of(user("Hello."), call("get", {}, ROWS), NOW)
     entries[1] = replace(entries[1], importance=0.2)
     entries[2] = replace(entries[2], importance=0.7)
     assert salience.rate_units(group_units(entries))[1] == 0.7
 
 
-def test_the_least_important_leave_first_ties_by_age() -> None:
+def test_the_least_important_are_evicted_first_and_ties_oldest_first() -> None:
     entries = entries_of(*(user(f"message {number}") for number in range(8)))
     numbers = [None, 0.5, 0.1, 0.9, 0.1, 0.5, 0.1, None]
     entries = [replace(entry, importance=number) for entry, number in zip(entries, numbers, strict=True)]
     window = window_of(entries)
     size = window.measure_unit(window.units[1])
     for gone, expected in enumerate(([], [2], [2, 4], [2, 4, 6], [1, 2, 4, 6], [1, 2, 4, 5, 6])):
-        assert [unit.first for unit in left_out(window, window.tokens - gone * size)] == expected
+        assert [unit.first for unit in choose_evicted(window, window.tokens - gone * size)] == expected
 
 
-def test_a_unit_leaves_for_a_token_that_is_too_much() -> None:
-    """And none while all have room to the token."""
+def test_a_unit_is_evicted_for_one_token_over_the_goal() -> None:
+    """None is evicted if everything fits exactly."""
     window = window_of(entries_of(*(user(f"message {number}") for number in range(4))))
-    assert left_out(window, window.tokens) == []
-    assert [unit.first for unit in left_out(window, window.tokens - 1)] == [1]
+    assert choose_evicted(window, window.tokens) == []
+    assert [unit.first for unit in choose_evicted(window, window.tokens - 1)] == [1]
 
 
 @given(tame_events | events, st.integers(0, 3000), st.randoms(use_true_random=False))
-def test_callers_numbers_hold_strictly(history: list[Event], goal: int, chance: Random) -> None:
-    """Of units that callers rated none leaves before a less important one, whatever their sizes; nor an older one of equals."""
+def test_caller_importance_is_applied_strictly(history: list[Event], goal: int, chance: Random) -> None:
+    """No rated unit is evicted before a less important one of any size, or before an older equal one."""
     numbers = [None, 0.0, 0.1, 0.4, 0.9, 1.0]
     entries = [replace(entry, importance=chance.choice(numbers)) for entry in log_of(history).entries]
     if not entries:
         return
     window = window_of(entries)
-    gone = {unit.first for unit in left_out(window, goal)}
+    gone = {unit.first for unit in choose_evicted(window, goal)}
     free = [unit for unit in window.units[:-1] if not window.is_protected(unit)]
     given_numbers = {
         unit.first: max((e.importance for e in unit.entries if e.importance is not None), default=None) for unit in free
@@ -121,20 +121,20 @@ def test_callers_numbers_hold_strictly(history: list[Event], goal: int, chance: 
 
 
 @given(tame_events | events, st.integers(0, 3000))
-def test_no_more_leave_than_have_to(history: list[Event], goal: int) -> None:
-    """What stays fits, unless nothing else can leave; and the last that left had to."""
+def test_no_more_units_are_evicted_than_necessary(history: list[Event], goal: int) -> None:
+    """The rest fits unless nothing else can be evicted, and no evicted unit would still fit."""
     entries = log_of(history).entries
     if not entries:
         return
     window = window_of(entries)
-    gone = left_out(window, goal)
+    gone = choose_evicted(window, goal)
     free = [unit for unit in window.units[:-1] if not window.is_protected(unit)]
     over = window.tokens - goal - sum(map(window.measure_unit, gone))
     assert over <= 0 or len(gone) == len(free)
     assert not gone or over + max(map(window.measure_unit, gone)) > 0
 
 
-# -- what the text shows -------------------------------------------------------------
+# -- importance from the text -------------------------------------------------------------
 
 
 @given(events)
@@ -164,38 +164,42 @@ def test_signals_are_numbers_from_0_to_1_and_only_rise(history: list[Event]) -> 
     ],
 )
 @pytest.mark.parametrize("bulk", [ROWS, LOG, CODE, PROSE], ids=["rows", "log", "code", "prose"])
-def test_what_the_user_wants_outlives_bulk(wish: str, bulk: Any) -> None:
-    _, wanted, listed, _ = rated(user("Hi, I need some help."), user(wish), call("list", {"page": "p1"}, bulk), NOW)
+def test_user_wishes_rank_above_bulk_results(wish: str, bulk: Any) -> None:
+    _, wanted, listed, _ = rate_rounds(
+        user("Hi, I need some help."), user(wish), call("list", {"page": "p1"}, bulk), NOW
+    )
     assert wanted > listed
 
 
 @pytest.mark.parametrize("thanks", ["You're welcome! Is there anything else?", "很高兴为您服务！", "Gern geschehen!"])
-def test_what_the_user_wants_outlives_politeness(thanks: str) -> None:
-    _, wish, polite, _ = rated(user("Hi."), user("Send it to 4 Harbour Lane, not to the office."), reply(thanks), NOW)
+def test_user_wishes_rank_above_courtesies(thanks: str) -> None:
+    _, wish, polite, _ = rate_rounds(
+        user("Hi."), user("Send it to 4 Harbour Lane, not to the office."), reply(thanks), NOW
+    )
     assert wish > polite
 
 
-def test_what_was_used_again_outlives_what_was_not() -> None:
-    """Once nobody else says it: until then it is there twice."""
+def test_reused_values_outlive_unused_ones() -> None:
+    """The reply that repeats the value is evicted first, since it has the lowest importance."""
     found = [call("find", {"name": name}, {"id": f"{name}_71{at}", "tier": "gold"}) for at, name in enumerate("abcd")]
     entries = entries_of(user("Compare them."), *found, reply("Customer b_711 looks right, I think."), NOW)
     entries[-2] = replace(entries[-2], importance=0.0)
     window = window_of(entries)
-    gone = left_out(window, window.tokens - 3 * window.measure_unit(window.units[1]))
+    gone = choose_evicted(window, window.tokens - 3 * window.measure_unit(window.units[1]))
     assert [unit.first for unit in gone] == [1, 5, 7, 9]
 
 
-def test_what_stands_under_a_name_that_calls_ask_for_outlives_what_does_not() -> None:
+def test_values_whose_keys_are_call_arguments_rank_higher() -> None:
     order = call("get_order", {"order_id": "K-113"}, {"payment_id": "pay_8812x", "shipper_ref": "Z"})
     other = call("get_order", {"order_id": "K-114"}, {"warehouse_id": "wh_8812x", "shipper_ref": "Y"})
     pay = call("pay", {"payment_id": "pay_0000y"}, "ok")
-    _, asked_for, not_asked_for, _, _ = rated(user("Go."), order, other, pay, NOW)
+    _, asked_for, not_asked_for, _, _ = rate_rounds(user("Go."), order, other, pay, NOW)
     assert asked_for > not_asked_for
 
 
-def test_what_failed_outlives_what_went_well() -> None:
+def test_failed_calls_rank_above_successful_ones() -> None:
     arguments = {"id": "A1B2", "amount": "255"}
-    _, failed, fine, _ = rated(
+    _, failed, fine, _ = rate_rounds(
         user("Go."),
         call("book", arguments, "Error: the payment does not add up to 305"),
         call("book", {"id": "C3D4", "amount": "305"}, "Done: the payment adds up to the 305"),
@@ -204,27 +208,27 @@ def test_what_failed_outlives_what_went_well() -> None:
     assert failed > fine
 
 
-def test_what_only_one_unit_says_outlives_what_others_say_too() -> None:
+def test_unique_values_rank_above_repeated_ones() -> None:
     once = call("get", {"id": "K-113"}, {"code": "AB1234", "when": "2024-05-17"})
     twice = call("get", {"id": "K-114"}, {"code": "CD5678", "when": "2024-05-18"})
     again = reply("K-114 is CD5678, and that is on 2024-05-18.")
-    _, alone, said_again, _, _ = rated(user("Go."), once, twice, again, NOW)
+    _, alone, said_again, _, _ = rate_rounds(user("Go."), once, twice, again, NOW)
     assert alone > said_again
 
 
-def test_of_two_that_say_the_same_one_stays() -> None:
-    """What is said twice matters little; once the older one has left, the other one matters."""
+def test_one_of_two_units_with_the_same_values_stays() -> None:
+    """Repeated values matter little; once the older unit is evicted, the other one matters more."""
     same = {"code": "AB1234", "when": "2024-05-17", "seat": "14C", "fare": "QX7788"}
     rounds = [user("Go."), call("get", {"id": "K"}, same), call("get", {"id": "K"}, same)]
     window = window_of(entries_of(*rounds, *[reply("It is a nice day, and nobody minds.")] * 12, NOW))
-    gone = {unit.first for unit in left_out(window, 150)}
+    gone = {unit.first for unit in choose_evicted(window, 150)}
     assert 1 in gone
     assert 3 not in gone
 
 
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 2, 1), (2, 1, 3), (1, 3, 2)])
-def test_the_last_of_those_that_say_the_same_matters_the_more(order: tuple[int, int, int]) -> None:
-    """Whoever leaves before it; while two are left nothing changes for either."""
+def test_the_last_unit_with_a_value_becomes_more_important(order: tuple[int, int, int]) -> None:
+    """In any order of eviction; nothing changes while two of them are left."""
     same = {"code": "AB1234", "when": "2024-05-17", "seat": "14C", "fare": "QX7788"}
     rounds = [user("Go."), *[call("get", {"id": f"K-{at}"}, same) for at in range(3)], NOW]
     signals = Signals(group_units(entries_of(*rounds)))
@@ -239,9 +243,9 @@ def test_the_last_of_those_that_say_the_same_matters_the_more(order: tuple[int, 
     ]
 
 
-def test_of_alike_units_the_newer_one_matters_more() -> None:
+def test_newer_units_rank_above_older_similar_ones() -> None:
     found = [call("find", {"name": f"n{at}"}, {"id": f"K-71{at}", "tier": "gold"}) for at in range(12)]
-    _, *units, _ = rated(user("Go."), *found, NOW)
+    _, *units, _ = rate_rounds(user("Go."), *found, NOW)
     assert units == sorted(units)
 
 
@@ -249,17 +253,17 @@ def test_of_alike_units_the_newer_one_matters_more() -> None:
 def test_one_huge_unit_does_not_crowd_out_many_small_ones(bulk: Any) -> None:
     small = [call("get", {"id": f"K-11{at}"}, {"state": "open", "owner": f"u_{at}{at}77"}) for at in range(8)]
     window = window_of(entries_of(user("Go."), *small[:4], call("list", {}, bulk), *small[4:], NOW))
-    (gone,) = left_out(window, window.tokens - 100)
+    (gone,) = choose_evicted(window, window.tokens - 100)
     assert gone.entries[1].tokens > 500
 
 
-def test_an_ok_weighs_little_however_short() -> None:
-    _, okay, record, _ = rated(user("Go."), reply("ok"), call("get", {"id": "K-1"}, {"code": "AB1234"}), NOW)
+def test_a_short_acknowledgement_ranks_low() -> None:
+    _, okay, record, _ = rate_rounds(user("Go."), reply("ok"), call("get", {"id": "K-1"}, {"code": "AB1234"}), NOW)
     assert okay < record
 
 
 @pytest.mark.slow
-def test_it_does_not_depend_on_the_seed_of_hashes() -> None:
+def test_importance_does_not_depend_on_the_hash_seed() -> None:
     script = "from tests.unit.agent_sessions import sessions\nfrom tests.unit.test_salience import importances_of\n"
     script += "print([importances_of(session.messages) for session in sessions()])"
     told = set()
@@ -290,7 +294,7 @@ def importances_of(messages: Sequence[Message]) -> list[float]:
     ],
 )
 def test_hostile_text_is_rated_like_any_other(text: str) -> None:
-    numbers = rated(
+    numbers = rate_rounds(
         user(text), call("get", {text[:30]: text}, text), call("get", {"id": "K-1"}, {"code": "AB1234"}), NOW
     )
     assert all(0 <= number < 1 for number in numbers)
@@ -299,12 +303,12 @@ def test_hostile_text_is_rated_like_any_other(text: str) -> None:
 # -- in a working set ------------------------------------------------------------------
 
 
-def working_set(budget: int, *rounds: list[Message]) -> WorkingSet:
+def build_working_set(budget: int, *rounds: list[Message]) -> WorkingSet:
     rule = make_strategy(ContextSettings("salience", {"budget": budget}))
     return build(Request(strategy=rule, count=STORED, input_budget=10**9), None, [], entries_of(*rounds))
 
 
-def test_small_rooms_are_emptied_little_and_large_ones_by_two_thirds() -> None:
+def test_small_rooms_stay_full_and_large_ones_are_emptied_by_two_thirds() -> None:
     rooms = (256, 1024, 2048, 4096, 8192, 16_384, 10**6)
     targets = [salience.compute_target(room) for room in rooms]
     assert targets == sorted(targets, reverse=True)
@@ -312,15 +316,15 @@ def test_small_rooms_are_emptied_little_and_large_ones_by_two_thirds() -> None:
     assert targets[-1] == pytest.approx(0.33)
 
 
-def test_what_is_important_is_sent_from_before_the_frontier() -> None:
+def test_important_messages_from_before_the_frontier_are_sent() -> None:
     rounds = [call("list", {"page": f"p{page}"}, ROWS[page : page + 20]) for page in range(20)]
-    made = working_set(2000, user("Go."), user("Remember: the ticket is KELP-4417."), *rounds, NOW)
+    made = build_working_set(2000, user("Go."), user("Remember: the ticket is KELP-4417."), *rounds, NOW)
     assert any("KELP-4417" in message.text for message in made.messages)
     assert made.messages[0].text == "Go."
 
 
-def test_beside_one_long_result_there_is_room_for_what_is_important() -> None:
-    """What must stay and does not fit is cut to a part of the room, not to all of it."""
+def test_a_long_result_leaves_room_for_important_messages() -> None:
+    """A protected message that does not fit is cut to a part of the room, not to all of it."""
     entries = entries_of(user("Go."), *[call("get", {"id": f"K-11{at}"}, {"owner": f"u_{at}77"}) for at in range(9)])
     entries = entries_of(*[[entry.message] for entry in entries], call("list", {"page": "p1"}, ROWS))
     window = window_of(entries, 512)
@@ -330,8 +334,8 @@ def test_beside_one_long_result_there_is_room_for_what_is_important() -> None:
     assert len(salience.choose_within(shorter, 512)) > 4
 
 
-def test_other_kinds_of_agents_find_what_they_need_on_the_whole() -> None:
-    """Sessions of agents that nothing was made for: nothing refused, no orphan, no task lost, and most values are there."""
+def test_recall_is_high_for_other_kinds_of_agents() -> None:
+    """Nothing was tuned for these sessions: nothing is rejected, orphaned or lost, and most values are found."""
     for budget, recall in ((512, 0.68), (1024, 0.78), (2048, 0.95)):
         result = play(sessions(), Spec("salience"), budget).result
         assert (result.refused, result.orphans, result.tasks_lost) == (0, 0.0, 0.0)
@@ -339,12 +343,12 @@ def test_other_kinds_of_agents_find_what_they_need_on_the_whole() -> None:
         assert result.recall >= recall, f"{budget}: {result}"
 
 
-def test_what_comes_back_takes_no_more_than_is_free() -> None:
-    """Where the last that left was long, those that left before it come back, but only while there is room for them."""
+def test_units_that_come_back_fit_the_free_room() -> None:
+    """If the last evicted unit was long, earlier ones come back while there is room for them."""
     said = [reply(f"The {at}th boat is at the harbour. " * (9 if at % 4 == 0 else 1 + at % 3)) for at in range(1, 13)]
     window = window_of(entries_of(user("Hello."), *said, NOW))
     sizes = {unit.first: window.measure_unit(unit) for unit in window.units}
     for goal in range(20, sum(sizes.values()), 5):
-        out = {unit.first for unit in left_out(window, goal)}
+        out = {unit.first for unit in choose_evicted(window, goal)}
         rest = sum(size for first, size in sizes.items() if first not in out)
         assert rest <= goal or len(out) == len(said)
