@@ -1,4 +1,4 @@
-"""Secrets in texts: every rule's secret goes, to the last character, and nothing else; in time that grows with the text."""
+"""Secrets in texts: every rule removes its secret completely and nothing else, in linear time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def chars(alphabet: str, low: int, high: int | None = None) -> st.SearchStrategy
 
 
 def after(head: str, *parts: st.SearchStrategy[str], tail: str = "") -> st.SearchStrategy[tuple[str, str, str]]:
-    """What stands before a secret, the secret, and what stands behind it."""
+    """Return a strategy for the text before a secret, the secret, and the text after it."""
     return st.tuples(st.just(head), st.tuples(*parts).map("".join), st.just(tail))
 
 
@@ -123,20 +123,20 @@ SECRETS: dict[str, st.SearchStrategy[tuple[str, str, str]]] = {
     "telegram_bot_token": after("", chars(DIGITS, 8, 10), st.just(":"), chars(ALNUM, 35)),
     "twilio_key": after("", st.sampled_from(["AC", "SK"]), chars(HEX, 32)),
 }
-"""For every rule its secrets, with what may stand around them."""
+"""The secrets of each rule, with the text that may surround them."""
 
 PROSE = st.text(st.sampled_from("abc déf, 日本. \n\t😀 (it) 12"), max_size=60)
 
 
 @st.composite
 def planted(draw: st.DrawFn) -> tuple[str, str, str, str]:
-    """A rule, what stands before a secret of it, the secret, and what stands behind."""
+    """Draw a rule, the text before one of its secrets, the secret, and the text after it."""
     rule = draw(st.sampled_from(sorted(SECRETS)))
     head, secret, tail = draw(SECRETS[rule])
     return rule, f"{draw(PROSE)} {head}", secret, f"{tail} {draw(PROSE)}"
 
 
-def test_every_rule_has_its_secrets() -> None:
+def test_every_rule_has_example_secrets() -> None:
     assert sorted(SECRETS) == sorted(RULES)
     assert sorted((*CREDENTIALS, *PRIVATE)) == sorted(RULES)
     assert {"bearer_jwt", "anthropic_key", "openai_key", "aws_access_key", "hex_token_64", "home_path"} <= {*RULES}
@@ -147,7 +147,7 @@ def test_every_rule_has_its_secrets() -> None:
 
 @given(planted())
 @settings(max_examples=examples(600))
-def test_a_planted_secret_goes_and_nothing_else_does(plant: tuple[str, str, str, str]) -> None:
+def test_only_the_planted_secret_is_redacted(plant: tuple[str, str, str, str]) -> None:
     rule, before, secret, behind = plant
     assume(secret not in f"{before} {behind} [REDACTED:{rule}]")  # "111" may be a word as well
     told = BUILT_IN.redacted(before + secret + behind)
@@ -162,7 +162,7 @@ def test_a_planted_secret_goes_and_nothing_else_does(plant: tuple[str, str, str,
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_alone_names_what_it_found(rule: str) -> None:
+def test_each_rule_labels_its_own_secrets(rule: str) -> None:
     alone = make_redactor(rules=[rule])
 
     @given(SECRETS[rule])
@@ -180,7 +180,7 @@ def test_a_rule_alone_names_what_it_found(rule: str) -> None:
 
 @given(st.lists(planted(), min_size=2, max_size=5), st.sampled_from(["", " ", "\n", ";", '"', "-"]))
 @settings(max_examples=examples(200))
-def test_of_many_secrets_close_together_none_stays(plants: list[tuple[str, str, str, str]], between: str) -> None:
+def test_adjacent_secrets_are_all_redacted(plants: list[tuple[str, str, str, str]], between: str) -> None:
     text = between.join(before + secret + behind for _, before, secret, behind in plants)
     told = BUILT_IN.redacted(text)
     assert not [secret for _, _, secret, _ in plants if secret in told]
@@ -200,18 +200,18 @@ ORDINARY = [
 
 
 @pytest.mark.parametrize("text", ORDINARY)
-def test_ordinary_text_stays(text: str) -> None:
+def test_ordinary_text_is_unchanged(text: str) -> None:
     assert BUILT_IN.find(text) == []
     assert BUILT_IN.redacted(text) is text
 
 
 @given(st.text(max_size=300))
-def test_any_text_comes_out_redacted_once_and_for_all(text: str) -> None:
+def test_redaction_is_idempotent(text: str) -> None:
     told = BUILT_IN.redacted(text)
     assert BUILT_IN.redacted(told) == told
 
 
-def test_what_stands_around_a_secret_stays_readable() -> None:
+def test_text_around_a_secret_stays_readable() -> None:
     redact = BUILT_IN.redacted
     assert redact("postgres://ada:s3cr3t@db/x") == "postgres://ada:[REDACTED:basic_auth]@db/x"
     assert redact('AWS_SECRET_ACCESS_KEY="' + "aB3/" * 10 + '"') == 'AWS_SECRET_ACCESS_KEY="[REDACTED:aws_secret_key]"'
@@ -220,7 +220,7 @@ def test_what_stands_around_a_secret_stays_readable() -> None:
     assert redact("file:///home/ada/x") == "file://[REDACTED:home_path]/x"
 
 
-def test_hits_that_overlap_are_one() -> None:
+def test_overlapping_hits_are_merged() -> None:
     key = "sk-ant-" + "a1" * 30
     mine = make_redactor(rules=["anthropic_key"], patterns=[Pattern(r"key \S{10}", "mine"), Pattern("a1$", "end")])
     assert mine.find(f"key {key}") == [Hit("mine", 0, len(key) + 4)]
@@ -234,7 +234,7 @@ def test_hits_are_counted_by_label() -> None:
     assert redactor.hits == {"home_path": 2, "aws_access_key": 1}
 
 
-def test_a_key_that_is_cut_off_goes_as_far_as_it_is_there() -> None:
+def test_an_incomplete_private_key_is_redacted_to_its_end() -> None:
     body = "\n".join(["-----BEGIN RSA PRIVATE KEY-----", *["A1b2" * 16] * 3, "Cd3"])
     assert BUILT_IN.redacted(f"{body}\n\nand so on") == "[REDACTED:private_key]\n\nand so on"
     assert (
@@ -244,7 +244,7 @@ def test_a_key_that_is_cut_off_goes_as_far_as_it_is_there() -> None:
     assert BUILT_IN.redacted(putty) == "[REDACTED:private_key]\nend"
 
 
-def test_a_secret_cannot_hide_behind_what_is_left_alone() -> None:
+def test_secrets_next_to_markers_and_data_urls_are_redacted() -> None:
     key = "sk-ant-" + "a1" * 30
     for text in (
         f"[REDACTED:{key}]",
@@ -269,7 +269,7 @@ JSON = st.recursive(
 
 @given(JSON, planted(), st.booleans(), st.booleans(), st.booleans())
 @settings(max_examples=examples(300))
-def test_json_stays_json_without_its_secrets(
+def test_redacted_json_stays_valid(
     value: Any, plant: tuple[str, str, str, str], as_key: bool, escaped: bool, spaced: bool
 ) -> None:
     _, before, secret, behind = plant
@@ -291,7 +291,7 @@ def test_json_without_a_secret_is_the_same_object(value: Any) -> None:
     assert BUILT_IN.redacted_value(value) is value
 
 
-def test_json_changes_nowhere_else() -> None:
+def test_the_rest_of_redacted_json_is_byte_identical() -> None:
     key = "sk-ant-" + "a1" * 30
     text = '{ "n": 1.10, "big": 12345678901234567890123, "\\u00e9": "\\/",\n "k": "\\n' + key + '"}'
     assert BUILT_IN.redacted_json(text) == text.replace(key, "[REDACTED:anthropic_key]")
@@ -299,7 +299,7 @@ def test_json_changes_nowhere_else() -> None:
     assert BUILT_IN.redacted_json('{"half": "\\ud83d ' + key + '"}') == '{"half": "\\ud83d [REDACTED:anthropic_key]"}'
 
 
-def test_a_name_may_give_a_value_away() -> None:
+def test_key_names_identify_secret_values() -> None:
     secret = "aB3/" * 10
     value = {"aws_secret_access_key": secret, "n": ["x"]}
     told = {"aws_secret_access_key": "[REDACTED:aws_secret_key]", "n": ["x"]}
@@ -311,7 +311,7 @@ def test_a_name_may_give_a_value_away() -> None:
     assert mine.redacted_value({"password": "[REDACTED:password]"}) == {"password": "[REDACTED:password]"}
 
 
-def test_numbers_and_keys_may_be_secrets() -> None:
+def test_numbers_and_keys_are_redacted() -> None:
     cards = make_redactor(rules=[], patterns=[Pattern(r"\b4\d{15}\b", "card")])
     assert cards.redacted_value({"card": 4111111111111111, "n": 41}) == {"card": "[REDACTED:card]", "n": 41}
     assert cards.redacted_json('{"card":4111111111111111,"n":41}') == '{"card":"[REDACTED:card]","n":41}'
@@ -322,7 +322,7 @@ def test_numbers_and_keys_may_be_secrets() -> None:
     assert cards.redacted_value(told) is told
 
 
-# -- patterns of the user's own ----------------------------------------------------------
+# -- custom patterns ----------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -339,21 +339,21 @@ def test_numbers_and_keys_may_be_secrets() -> None:
         ("a", "jwt", "label"),
     ],
 )
-def test_a_pattern_that_cannot_be_used_is_refused_by_its_index(pattern: str, label: str, field: str) -> None:
+def test_an_invalid_pattern_is_rejected_with_its_index(pattern: str, label: str, field: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         make_redactor(rules=[], patterns=[Pattern("fine", "fine"), Pattern(pattern, label)])
     assert caught.value.param == f"patterns[1].{field}"
     assert str(caught.value).startswith(f"patterns[1].{field}: ")
 
 
-def test_a_pattern_that_takes_too_long_is_refused_at_once() -> None:
+def test_a_slow_pattern_is_rejected() -> None:
     slow = r"(?:0+0+)+(?:0+0+)+1\b"
     [(field, message)] = own_patterns.find_problems(slow, "slow")
     assert field == "regex"
     assert "took more than 0.5 s on 1001 characters" in message
 
 
-def test_of_a_pattern_that_is_stopped_all_of_the_text_counts_as_a_hit() -> None:
+def test_a_pattern_timeout_redacts_the_whole_text() -> None:
     class Stuck:
         groupindex: ClassVar[dict[str, int]] = {}
 
@@ -364,19 +364,19 @@ def test_of_a_pattern_that_is_stopped_all_of_the_text_counts_as_a_hit() -> None:
     assert list(own_patterns.find_matches(Stuck(), "some text")) == [(0, 9)]
 
 
-def test_a_search_can_be_stopped() -> None:
+def test_a_search_can_time_out() -> None:
     with pytest.raises(TimeoutError):
         regex.compile(r"(?:0+0+)+(?:0+0+)+1\b").search("0" * 5_000, timeout=0.05)
 
 
-def test_a_rule_that_there_is_not_is_refused_with_the_nearest() -> None:
+def test_an_unknown_rule_is_rejected_with_a_suggestion() -> None:
     with pytest.raises(InvalidRequest, match=r"unknown rule 'openai-keys'; did you mean 'openai_key'\?"):
         make_redactor(rules=["openai-keys"])
     with pytest.raises(InvalidRequest, match=r"exclude_rules: unknown rule 'qq'; known: anthropic_key, "):
         make_redactor(exclude_rules=["qq"])
 
 
-def test_which_rules_hold() -> None:
+def test_rules_can_be_selected_and_excluded() -> None:
     text = "/home/ada AKIA" + "A" * 16
     assert make_redactor(rules=["home_path"]).redacted(text) == "[REDACTED:home_path] AKIA" + "A" * 16
     assert make_redactor(exclude_rules=["home_path"]).redacted(text) == "/home/ada [REDACTED:aws_access_key]"
@@ -384,7 +384,7 @@ def test_which_rules_hold() -> None:
     assert make_redactor(everything=CREDENTIALS).redacted(text) == "/home/ada [REDACTED:aws_access_key]"
 
 
-def test_without_the_library_only_own_patterns_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_custom_patterns_work_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise ModuleNotFoundError(name)
 
@@ -407,7 +407,7 @@ LEFT_OUT = {
 }
 
 
-def test_nothing_of_the_library_is_passed_over_unseen() -> None:
+def test_every_library_detector_is_used_or_listed_as_left_out() -> None:
     import detect_secrets.plugins as library
     from detect_secrets.plugins.base import BasePlugin
 
@@ -451,14 +451,14 @@ HEADS = {
     "telegram_bot_token": ["12345678:"],
     "twilio_key": ["SK"],
 }
-"""What the patterns begin with, where it is not in their signs."""
+"""Beginnings of the patterns that are not in their `signs`."""
 TAILS = ["", "a", "0", " ", "-", ".", "a1-", "\\n", "_=", "f" * 70 + " "]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", rule_table.load_builtin_rules(RULES), ids=lambda rule: rule.id)
-def test_no_text_takes_long(rule: rule_table.Rule) -> None:
-    """Texts made to be slow take a moment; with what grows with the square of a text this would not end."""
+def test_every_rule_takes_linear_time(rule: rule_table.Rule) -> None:
+    """The texts are adversarial; a quadratic pattern would not finish on them."""
     for head in (*rule.signs, *HEADS.get(rule.id, ("z",))):
         for tail in TAILS:
             again, filler = head + tail, tail or "a"

@@ -1,4 +1,4 @@
-"""What a key's prefix says, what may be written to the state, and what a change makes of what stands."""
+"""Session state: key prefixes, limits on values, and applying changes."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ deltas = st.dictionaries(keys, changes, max_size=6)
 
 
 @given(keys)
-def test_a_key_is_its_scope_and_a_name(key: str) -> None:
+def test_a_key_consists_of_scope_and_name(key: str) -> None:
     scope = get_scope(key)
     assert add_prefix({remove_prefix(key): 1}, scope) == {key: 1}
     assert (scope == "session") == (remove_prefix(key) == key)
@@ -57,7 +57,7 @@ def test_a_key_is_its_scope_and_a_name(key: str) -> None:
 
 
 @given(deltas)
-def test_changes_are_split_by_scope_and_put_together_again(delta: dict[str, Any]) -> None:
+def test_changes_split_by_scope_can_be_joined_again(delta: dict[str, Any]) -> None:
     parts = split_by_scope(delta)
     assert {key: change for scope, part in parts.items() for key, change in add_prefix(part, scope).items()} == delta
     assert all(parts.values())
@@ -66,7 +66,7 @@ def test_changes_are_split_by_scope_and_put_together_again(delta: dict[str, Any]
 
 
 @given(keys)
-def test_keys_that_can_be_are_taken(key: str) -> None:
+def test_valid_keys_are_accepted(key: str) -> None:
     if remove_prefix(key):
         check_key(key)
 
@@ -74,14 +74,14 @@ def test_keys_that_can_be_are_taken(key: str) -> None:
 @pytest.mark.parametrize(
     "key", ["", "user:", "app:", "temp:", "a\0b", "user:\0", "\ud800", "app:\udfff", None, 1, b"k"]
 )
-def test_keys_that_cannot_be_are_refused(key: Any) -> None:
+def test_invalid_keys_are_rejected(key: Any) -> None:
     with pytest.raises(InvalidRequest) as refused:
         check_key(key)
     assert refused.value.param == "state"
 
 
 @pytest.mark.parametrize("prefix", ["", "user:", "app:", "temp:"])
-def test_a_keys_length_does_not_count_its_prefix(prefix: str) -> None:
+def test_the_key_limit_does_not_count_the_prefix(prefix: str) -> None:
     check_key(prefix + "k" * STATE_KEY_BYTES)
     check_key(prefix + "ü" * (STATE_KEY_BYTES // 2))
     for key in ("k" * (STATE_KEY_BYTES + 1), "ü" * (STATE_KEY_BYTES // 2) + "k"):
@@ -93,20 +93,20 @@ def test_a_keys_length_does_not_count_its_prefix(prefix: str) -> None:
 
 
 @given(values, st.none() | values)
-def test_a_value_takes_the_place_of_what_stands(value: Any, old: Any) -> None:
+def test_a_value_replaces_the_old_one(value: Any, old: Any) -> None:
     check_delta({"k": value})
     assert apply_change("k", old, value) == value
 
 
 @given(st.none() | numbers, numbers)
-def test_an_increment_adds(old: Any, by: float) -> None:
+def test_an_increment_adds_to_the_old_value(old: Any, by: float) -> None:
     check_delta({"k": Increment(by)})
     assert apply_change("k", old, Increment(by)) == (0 if old is None else old) + by
 
 
 @given(st.lists(numbers, max_size=6), st.randoms())
 def test_increments_add_up_in_any_order(parts: list[float], random: Any) -> None:
-    """Numbers as these, which floats hold exactly."""
+    """This applies to numbers that floats represent exactly."""
     shuffled = random.sample(parts, len(parts))
     sums = []
     for some in (parts, shuffled):
@@ -118,39 +118,39 @@ def test_increments_add_up_in_any_order(parts: list[float], random: Any) -> None
 
 
 @given(st.none() | st.lists(values, max_size=3), st.lists(values, max_size=3))
-def test_an_extension_adds_to_the_end(old: list[Any] | None, items: list[Any]) -> None:
+def test_an_extension_appends_to_the_list(old: list[Any] | None, items: list[Any]) -> None:
     kept = None if old is None else list(old)
     assert apply_change("k", old, Extend(tuple(items))) == [*(old or []), *items]
     assert old == kept
 
 
 @pytest.mark.parametrize("old", [True, False, "1", [1], {}, 2**53, -(2**53), 2**70, float("1e300")])
-def test_what_is_no_number_is_not_added_to(old: Any) -> None:
+def test_incrementing_a_value_that_is_not_a_number_is_rejected(old: Any) -> None:
     with pytest.raises(InvalidRequest, match="'n'"):
         apply_change("n", old, Increment())
 
 
 @pytest.mark.parametrize("by", [True, "1", None, math.nan, math.inf, -math.inf, 10**400, MOST_NUMBER])
-def test_what_is_no_number_is_not_added(by: Any) -> None:
+def test_increments_that_are_not_numbers_are_rejected(by: Any) -> None:
     with pytest.raises(InvalidRequest, match="'n'"):
         check_delta({"n": Increment(by)})
 
 
 @pytest.mark.parametrize(("old", "by"), [(MOST_NUMBER - 1, 1), (1 - MOST_NUMBER, -1), (MOST_NUMBER - 2, 2.0)])
-def test_a_sum_that_is_not_exact_is_refused(old: int, by: float) -> None:
+def test_an_inexact_sum_is_rejected(old: int, by: float) -> None:
     with pytest.raises(InvalidRequest, match="not exact"):
         apply_change("n", old, Increment(by))
     assert abs(apply_change("n", old, Increment(-by))) < MOST_NUMBER
 
 
 @pytest.mark.parametrize("old", [True, 0, "", {}, {"a": []}])
-def test_what_is_no_list_is_not_extended(old: Any) -> None:
+def test_extending_a_value_that_is_not_a_list_is_rejected(old: Any) -> None:
     with pytest.raises(InvalidRequest, match="'l'"):
         apply_change("l", old, Extend((1,)))
 
 
 @pytest.mark.parametrize("value", [object(), {1, object()}, "\ud800", {"k": "\udfff"}, [object()], {(1, 2): 3}])
-def test_what_is_no_json_is_refused(value: Any) -> None:
+def test_values_that_are_not_json_are_rejected(value: Any) -> None:
     for change in (value, Extend((value,))):
         with pytest.raises(InvalidRequest) as refused:
             check_delta({"fine": 1, "user:k": change})
@@ -158,28 +158,28 @@ def test_what_is_no_json_is_refused(value: Any) -> None:
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_number_that_json_has_not_is_no_deletion(value: float) -> None:
+def test_nan_and_infinity_are_rejected_instead_of_deleting(value: float) -> None:
     with pytest.raises(InvalidRequest, match="no JSON form"):
         check_delta({"k": value})
 
 
 @pytest.mark.parametrize("old", ["hunter2", ["hunter2"], {"hunter2": 1}, 2**60])
-def test_errors_do_not_quote_what_stands(old: Any) -> None:
-    """They are results of tools, and lines of logs."""
+def test_errors_do_not_quote_stored_values(old: Any) -> None:
+    """Errors appear in tool results and logs."""
     with pytest.raises(InvalidRequest, match="'temp:n'") as refused:
         apply_change("temp:n", old, Increment())
     assert not any(said in str(refused.value) for said in ("hunter2", str(2**60)))
 
 
 @pytest.mark.parametrize("by", ["1", None, True, [1], {"a": 1}, math.nan])
-def test_increments_are_not_added_up_before_they_are_looked_at(by: Any) -> None:
+def test_increments_are_validated_before_they_are_combined(by: Any) -> None:
     for both in ((Increment(by), Increment(1)), (Increment(1), Increment(by))):
         with pytest.raises(InvalidRequest, match="by "):
             combine_changes("n", *both)
 
 
-def test_depth_is_no_crash() -> None:
-    """Neither where a value is checked, nor where two are compared."""
+def test_deeply_nested_values_are_rejected_without_a_crash() -> None:
+    """Both when a value is checked and when two are compared."""
     deep: Any = []
     for _ in range(100_000):
         deep = [deep]
@@ -200,7 +200,7 @@ def test_depth_is_no_crash() -> None:
     assert not is_same_json(less, [less])
 
 
-def test_values_are_limited() -> None:
+def test_value_size_and_key_count_are_limited() -> None:
     check_delta({"k": "x" * (STATE_VALUE_BYTES - 2)})
     with pytest.raises(TooLarge, match="at most 262,144"):
         check_delta({"k": "x" * (STATE_VALUE_BYTES - 1)})
@@ -215,7 +215,7 @@ def test_values_are_limited() -> None:
 
 
 @given(st.dictionaries(keys, values.filter(lambda value: value is not None), max_size=5), deltas)
-def test_changes_are_of_the_keys_that_they_name(state: dict[str, Any], delta: dict[str, Any]) -> None:
+def test_a_change_affects_only_its_keys(state: dict[str, Any], delta: dict[str, Any]) -> None:
     before = json.dumps(state)
     try:
         after = apply_delta(state, delta)
@@ -232,7 +232,7 @@ def test_changes_are_of_the_keys_that_they_name(state: dict[str, Any], delta: di
 
 
 @given(st.dictionaries(texts, values.filter(lambda value: value is not None), max_size=6))
-def test_weights_add_up_to_the_json_of_all(state: dict[str, Any]) -> None:
+def test_weights_add_up_to_the_size_of_the_whole_json(state: dict[str, Any]) -> None:
     whole = len(encode_value("all", state))
     assert (
         sum(compute_weight(key, encode_value(key, value)) for key, value in state.items()) + (1 if state else 2)
@@ -240,8 +240,8 @@ def test_weights_add_up_to_the_json_of_all(state: dict[str, Any]) -> None:
     )
 
 
-def test_a_sessions_own_state_has_limits() -> None:
-    """What is another scope's does not count; a state that is over them already may shrink."""
+def test_session_state_is_limited() -> None:
+    """Other scopes do not count; a state that already exceeds the limits may shrink."""
     full = {str(at): 0 for at in range(STATE_KEYS)}
     assert merge_delta(full, {"user:more": 1, "app:more": 1, "temp:more": 1}) == full
     assert len(merge_delta(full, {"0": None, "more": 1})) == STATE_KEYS
@@ -254,7 +254,7 @@ def test_a_sessions_own_state_has_limits() -> None:
         merge_delta({}, many)
 
 
-def test_room_says_whose() -> None:
+def test_size_errors_name_the_owner_of_the_state() -> None:
     check_room("user", keys=STATE_KEYS, size=STATE_BYTES, grown=True)
     check_room("user", keys=STATE_KEYS + 1, size=1, grown=False)
     with pytest.raises(TooLarge, match="state of the user"):
@@ -264,8 +264,8 @@ def test_room_says_whose() -> None:
     check_room("app", keys=1, size=STATE_BYTES + 1, grown=False, larger=False)
 
 
-def test_a_state_of_which_nothing_changes_is_the_same_object() -> None:
-    """Then it is neither written nor counted anew, however large it is."""
+def test_an_unchanged_state_is_the_same_object() -> None:
+    """So a large state is neither written nor measured again."""
     state = {"a": 1}
     assert merge_delta(state, {"user:a": 2, "app:a": Increment()}) is state
 
@@ -274,35 +274,35 @@ def test_a_state_of_which_nothing_changes_is_the_same_object() -> None:
 
 
 @given(values)
-def test_a_value_is_the_same_as_it_comes_back(value: Any) -> None:
+def test_a_value_equals_its_decoded_json(value: Any) -> None:
     assert is_same_json(value, json.loads(json.dumps(value)))
     assert is_same_json(value, json.loads(encode_value("k", value)))
 
 
 @given(values, values)
-def test_values_are_the_same_when_their_json_is(one: Any, other: Any) -> None:
+def test_values_are_equal_if_their_json_is(one: Any, other: Any) -> None:
     def plain(value: Any) -> str:
-        return json.dumps(_whole(value), sort_keys=True)
+        return json.dumps(_normalize_numbers(value), sort_keys=True)
 
     assert is_same_json(one, other) == is_same_json(other, one) == (plain(one) == plain(other))
 
 
-def _whole(value: Any) -> Any:
+def _normalize_numbers(value: Any) -> Any:
     if isinstance(value, float):
         return int(value) if value == int(value) else value
     if isinstance(value, list):
-        return [_whole(item) for item in value]
-    return {key: _whole(item) for key, item in value.items()} if isinstance(value, dict) else value
+        return [_normalize_numbers(item) for item in value]
+    return {key: _normalize_numbers(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 @pytest.mark.parametrize(
     ("one", "other"), [(1, True), (0, False), (0, None), ("1", 1), ([], None), ({}, []), ({"a": None}, {})]
 )
-def test_what_only_looks_the_same(one: Any, other: Any) -> None:
+def test_similar_looking_values_differ(one: Any, other: Any) -> None:
     assert not is_same_json(one, other)
 
 
-def test_numbers_are_compared_by_what_they_are() -> None:
+def test_numbers_are_compared_by_value() -> None:
     assert is_same_json(1, 1.0)
     assert is_same_json({"a": [1.0, {"b": 2}]}, {"a": (1, {"b": 2.0})})
     assert not is_same_json(1, 1.5)

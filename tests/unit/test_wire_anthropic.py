@@ -1,4 +1,4 @@
-"""Anthropic's messages: a working set in their shape, and the way back."""
+"""The Anthropic Messages format: parsing requests and building them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ SERVED: list[Json] = [
 
 @st.composite
 def conversations(draw: st.DrawFn) -> list[Json]:
-    """Legal `messages` of a request, in the form in which they are sent: blocks, results and reasoning first, calls last."""
+    """Draw valid `messages` of a request in the form that is sent: results and reasoning first, calls last."""
     told: list[Json] = []
     open_calls: list[str] = []
     for turn in range(draw(st.integers(1, 4))):
@@ -101,7 +101,7 @@ def _marks(value: Any) -> int:
 
 @given(conversations())
 def test_a_round_trip_loses_nothing(messages: list[Json]) -> None:
-    """Every block leaves as it came, also after it was stored and as OpenAI has it; what came is left alone."""
+    """Every block is sent unchanged, also after storage and conversion; the input is not modified."""
     before = copy.deepcopy(messages)
     made = parse_messages(messages)
     assert messages == before
@@ -114,8 +114,8 @@ def test_a_round_trip_loses_nothing(messages: list[Json]) -> None:
     assert build_request(again)["messages"][: len(messages)] == sent, "what is legal is not adapted"
 
 
-def test_strings_are_taken_too() -> None:
-    """As content of a message, of a result, and as system prompt."""
+def test_strings_are_accepted_as_content() -> None:
+    """In messages, results and the system prompt."""
     call = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     made = parse_messages(
         [
@@ -151,21 +151,19 @@ def test_strings_are_taken_too() -> None:
         ([{"role": "user", "content": [{"type": "tool_result"}]}], "messages[0].content[0]"),
     ],
 )
-def test_what_is_no_message_is_refused_with_its_place(messages: Any, param: str) -> None:
-    """The error says where, and what would be right."""
+def test_invalid_messages_are_rejected_with_their_position(messages: Any, param: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
         parse_messages(messages)
     assert str(caught.value.param).startswith(param)
 
 
 @given(st.recursive(values, lambda inner: st.fixed_dictionaries({"role": st.just("user") | inner, "content": inner})))
-def test_anything_is_messages_or_an_error(data: Any) -> None:
-    """No JSON makes it fail in any other way."""
-    assert attempted(data).startswith("messages[0]")
+def test_any_json_is_parsed_or_rejected(data: Any) -> None:
+    assert parse_or_get_error(data).startswith("messages[0]")
 
 
-def attempted(data: Any) -> str:
-    """The error for `data`; its place alone when it is a message."""
+def parse_or_get_error(data: Any) -> str:
+    """Return the error for `data`, or only its position if it is a message."""
     try:
         parse_messages([data])
     except InvalidMessage as exc:
@@ -173,18 +171,18 @@ def attempted(data: Any) -> str:
     return "messages[0]"
 
 
-# -- out ------------------------------------------------------------------------------
+# -- building requests ------------------------------------------------------------------------------
 
 
 def sent(*messages: Json) -> Json:
-    """What is sent for Chat Completions messages."""
+    """Build the request for Chat Completions messages."""
     made = [parse_message(message) for message in messages]
     front = [message for message in made[:1] if message.role == "system"]
     return build_request([*front, *adapt_messages(made[len(front) :], "anthropic")])
 
 
 def test_a_tool_round() -> None:
-    """System apart; parallel results in one message, before what the user says next."""
+    """The system prompt is separate; parallel results share one message with the user's next text."""
     calls = [{"id": name, "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}} for name in "ab"]
     request = sent(
         {"role": "system", "content": "Sys."},
@@ -238,16 +236,16 @@ def test_a_tool_round() -> None:
         ({"refusal": "no", "annotations": [], "reasoning_content": None}, []),
     ],
 )
-def test_reasoning_goes_back_in_front(extra: Json, blocks: list[Json]) -> None:
-    """Signed by Anthropic: as it was; otherwise its words, marked; what only another vendor can read stays behind."""
+def test_reasoning_is_sent_before_the_text(extra: Json, blocks: list[Json]) -> None:
+    """Signed reasoning is unchanged, other text is marked, and other vendors' encrypted reasoning is left out."""
     request = sent({"role": "user", "content": "hi"}, {"role": "assistant", "content": "ok", **extra})
     content = request["messages"][1]["content"]
     assert content[: len(blocks)] == blocks
     assert content[len(blocks)] == {"type": "text", "text": "ok"}
 
 
-def test_reasoning_inside_the_content_keeps_its_place() -> None:
-    """Interleaved reasoning stays between the texts; reasoning behind a text comes first, where it must."""
+def test_interleaved_reasoning_keeps_its_position() -> None:
+    """Reasoning between texts stays there; content that begins with a text gets its reasoning first, as required."""
     thinking = {"type": "thinking", "thinking": "hm", "signature": "s"}
     text = {"type": "text", "text": "ok"}
     for given_, expected in (
@@ -291,8 +289,7 @@ def test_reasoning_inside_the_content_keeps_its_place() -> None:
         ),
     ],
 )
-def test_images_and_documents(part: Json, block: Json) -> None:
-    """Data URLs become data, links stay links."""
+def test_images_and_documents_are_converted(part: Json, block: Json) -> None:
     assert sent({"role": "user", "content": [part]})["messages"][0]["content"] == [block]
 
 
@@ -306,15 +303,14 @@ def test_images_and_documents(part: Json, block: Json) -> None:
         {"type": "video_url", "video_url": {"url": "https://example.com/a.mp4"}},
     ],
 )
-def test_what_anthropic_does_not_take_is_named(part: Json) -> None:
-    """Nothing is left out silently."""
+def test_unsupported_parts_are_replaced_by_a_note(part: Json) -> None:
     block = sent({"role": "user", "content": [part]})["messages"][0]["content"][0]
     assert block["type"] == "text"
     assert f"a part of type {part['type']} is left out" in block["text"]
 
 
-def test_an_assistants_image_is_named() -> None:
-    """Only users send images."""
+def test_an_assistant_image_is_replaced_by_a_note() -> None:
+    """Anthropic accepts images in user messages only."""
     image = Part("image_url", extra={"image_url": {"url": "data:image/png;base64,AAAA"}})
     told = adapt_messages(
         [Message(role="user", content="hi"), Message(role="assistant", content=(image,))], "anthropic"
@@ -322,8 +318,8 @@ def test_an_assistants_image_is_named() -> None:
     assert "left out" in build_request(told)["messages"][1]["content"][0]["text"]
 
 
-def test_of_more_than_four_cache_marks_those_in_front_and_in_what_is_new_stay() -> None:
-    """Then the last ones of older messages, which a log keeps from other requests; the API refuses a fifth."""
+def test_at_most_four_cache_marks_are_kept_first_in_system_and_new_messages() -> None:
+    """The last marks of older messages fill the rest; the API rejects a fifth."""
     texts_ = [{"type": "text", "text": str(at), **MARK} for at in range(3)]
     call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     request = sent(
@@ -339,7 +335,7 @@ def test_of_more_than_four_cache_marks_those_in_front_and_in_what_is_new_stay() 
     assert _marks(request["messages"][2]) == 2
 
 
-# -- blocks that Chat Completions have no place for -------------------------------------
+# -- blocks without a Chat Completions form -------------------------------------
 
 SEARCH: list[Json] = [
     {"type": "thinking", "thinking": "hm", "signature": "s"},
@@ -351,8 +347,8 @@ SEARCH: list[Json] = [
 ]
 
 
-def replied(content: str, blocks: Any, **extra: Any) -> list[Json]:
-    """The assistant's blocks in a request whose log has a reply with `blocks` beside its content."""
+def build_reply_blocks(content: str, blocks: Any, **extra: Any) -> list[Json]:
+    """Return the assistant's blocks in a request whose log has a reply with `blocks` and content."""
     if isinstance(blocks, list):
         blocks = [{**block, "index": at} if isinstance(block, dict) else block for at, block in enumerate(blocks)]
     message = {"role": "assistant", "content": content, "content_blocks": blocks, **extra}
@@ -360,29 +356,28 @@ def replied(content: str, blocks: Any, **extra: Any) -> list[Json]:
     return [block for one in told if one["role"] == "assistant" for block in one["content"]]
 
 
-def test_a_replys_own_blocks_go_back_as_they_came() -> None:
-    """In their order, and once: not its text and its reasoning a second time."""
+def test_blocks_of_a_reply_are_sent_back_unchanged() -> None:
+    """They keep their order, and text and reasoning are not repeated."""
     thinking_ = {"thinking_blocks": [SEARCH[0], SEARCH[4]], "reasoning_content": "hmso"}
-    assert replied("Searching. Kelp.", SEARCH, **thinking_) == SEARCH
+    assert build_reply_blocks("Searching. Kelp.", SEARCH, **thinking_) == SEARCH
 
 
-def test_blocks_that_no_longer_say_what_the_content_says_stay_behind() -> None:
-    """An interrupted or edited reply is what its content says."""
-    assert replied("Searching.", SEARCH) == [{"type": "text", "text": "Searching."}]
+def test_blocks_that_differ_from_the_content_are_dropped() -> None:
+    """The content of an interrupted or edited reply takes precedence."""
+    assert build_reply_blocks("Searching.", SEARCH) == [{"type": "text", "text": "Searching."}]
 
 
-def test_a_server_tool_that_was_cut_off_leaves_no_half_pair() -> None:
+def test_incomplete_server_tool_pairs_are_dropped() -> None:
     """The API refuses a call without its result, and a result without its call."""
-    assert replied("Searching. ", SEARCH[:3]) == SEARCH[:2]
-    assert replied("Searching. ", [SEARCH[1], SEARCH[3]]) == [SEARCH[1]]
+    assert build_reply_blocks("Searching. ", SEARCH[:3]) == SEARCH[:2]
+    assert build_reply_blocks("Searching. ", [SEARCH[1], SEARCH[3]]) == [SEARCH[1]]
 
 
 @pytest.mark.parametrize(
     "blocks", [None, "x", 5, [], [5, None], [{}], [{"type": "text"}], [{"type": 5, "text": "Kelp."}]]
 )
-def test_what_is_no_list_of_blocks_is_passed_over(blocks: Any) -> None:
-    """A log holds what came."""
-    assert replied("Kelp.", blocks)[-1] == {"type": "text", "text": "Kelp."}
+def test_malformed_content_blocks_are_ignored(blocks: Any) -> None:
+    assert build_reply_blocks("Kelp.", blocks)[-1] == {"type": "text", "text": "Kelp."}
 
 
 @pytest.mark.parametrize(
@@ -394,13 +389,13 @@ def test_what_is_no_list_of_blocks_is_passed_over(blocks: Any) -> None:
         ("Kelp.", [{"type": "text", "text": "Kelp."}, {"type": "web_search_tool_result", "tool_use_id": {"a": 1}}]),
     ],
 )
-def test_blocks_of_a_clients_own_making_break_no_call(content: str, blocks: Any) -> None:
-    """What a client puts into a field of ours is in the log for good: every later call is made of it."""
-    assert replied(content, blocks) == [{"type": "text", "text": content}]
+def test_malformed_blocks_of_a_client_do_not_break_calls(content: str, blocks: Any) -> None:
+    """They stay in the log, so every later call would fail."""
+    assert build_reply_blocks(content, blocks) == [{"type": "text", "text": content}]
 
 
-def test_names_of_users_are_told_and_fields_of_others_left() -> None:
-    """A name is a text of its own; fields that the API does not know would be refused."""
+def test_user_names_become_text_and_unknown_fields_are_dropped() -> None:
+    """The API rejects unknown fields."""
     user = {"role": "user", "name": "ada", "content": [{"type": "text", "text": "hi", "foo": 1}], "bar": 2}
     assert sent(user)["messages"] == [
         {"role": "user", "content": [{"type": "text", "text": "ada:"}, {"type": "text", "text": "hi"}]}
@@ -410,8 +405,8 @@ def test_names_of_users_are_told_and_fields_of_others_left() -> None:
 # -- tools ------------------------------------------------------------------------------
 
 
-def test_tools() -> None:
-    """OpenAI's functions become tools with a schema; Anthropic's own stay."""
+def test_tools_are_converted() -> None:
+    """OpenAI functions become tools with a schema; Anthropic tools are unchanged."""
     schema = {"type": "object", "properties": {"q": {"type": "string"}}}
     own = {"type": "web_search_20250305", "name": "web_search"}
     function = {"name": "find", "description": "Finds.", "parameters": schema, "strict": True}
@@ -438,32 +433,31 @@ def test_tools() -> None:
         {"type": "function", "function": {"name": "a b"}},
     ],
 )
-def test_what_is_no_tool_is_refused(tool: Json) -> None:
-    """With its place: a renamed tool could not be found again."""
+def test_invalid_tools_are_rejected(tool: Json) -> None:
+    """A renamed tool could not be matched again, so the error names the position."""
     with pytest.raises(InvalidRequest) as caught:
         convert_tools([tool])
     assert str(caught.value.param).startswith("tools[0]")
 
 
-def told(role: str, *blocks: Json) -> list[list[Json]]:
-    """The contents that Anthropic is sent of a conversation of one message and a word before it."""
+def build_contents(role: str, *blocks: Json) -> list[list[Json]]:
+    """Return the contents sent to Anthropic for a greeting and one message."""
     given_ = [{"role": "user", "content": "Hi"}, {"role": role, "content": [*blocks]}]
     request = build_request(adapt_messages(parse_messages(given_), "anthropic"), cache=None)
     assert rules.check_prompt(request) == []
     return [message["content"] for message in request["messages"]]
 
 
-def test_half_of_what_a_server_tool_did_stays_behind() -> None:
-    """Of a reply that ended on its way: the API refuses a call without its result, and a result without its call."""
+def test_incomplete_server_tools_of_an_aborted_reply_are_dropped() -> None:
+    """The API rejects a call without a result or a result without a call."""
     asked, found = SERVED
     text = {"type": "text", "text": "Let me see."}
-    assert told("assistant", text, asked)[1] == [text]
-    assert told("assistant", found, text)[1] == [text]
-    assert told("assistant", text, *SERVED)[1] == [text, *SERVED]
+    assert build_contents("assistant", text, asked)[1] == [text]
+    assert build_contents("assistant", found, text)[1] == [text]
+    assert build_contents("assistant", text, *SERVED)[1] == [text, *SERVED]
 
 
-def test_blocks_stand_where_the_api_takes_them() -> None:
-    """In another role's message they are told as text, not refused."""
+def test_blocks_in_roles_that_do_not_allow_them_become_text() -> None:
     use = {"type": "tool_use", "id": "a", "name": "f", "input": {}, "toolset_name": "browser"}
     found: list[Json] = [{"type": "tool_reference", "tool_name": "g"}, {"type": "browser_state", "tabs": []}]
     result = {"type": "tool_result", "tool_use_id": "a", "content": found, "toolset_name": "browser"}
@@ -481,14 +475,14 @@ def test_blocks_stand_where_the_api_takes_them() -> None:
     assert request["messages"] == messages
     assert rules.check_prompt(request) == []
     for block in (*found, *SERVED):
-        assert [one["type"] for one in told("user", block)[0]] == ["text", "text"]
+        assert [one["type"] for one in build_contents("user", block)[0]] == ["text", "text"]
     search = {"type": "search_result", "source": "s", "title": "t", "content": []}
-    assert [one["type"] for one in told("assistant", search)[1]] == ["text"]
+    assert [one["type"] for one in build_contents("assistant", search)[1]] == ["text"]
 
 
 @pytest.mark.parametrize("given_", [[1], "x", 5, None, {"a": 1}])
-def test_an_input_is_taken_as_the_client_has_it(given_: Any) -> None:
-    """Models write arguments that are no object, and a client that reads a stream has them so: the call is known again."""
+def test_tool_inputs_that_are_not_objects_are_accepted(given_: Any) -> None:
+    """Models write such arguments and clients resend them, so the call must still match."""
     use = {"type": "tool_use", "id": "a", "name": "f", "input": given_}
     (made,) = parse_messages([{"role": "assistant", "content": [use]}])
     function = {"name": "f", "arguments": json.dumps(given_)}
