@@ -1,4 +1,4 @@
-"""`max_history_turns`: a strategy that sees the newest messages only, beside the task, pins and the current message."""
+"""`max_history_turns`: the strategy sees only the newest messages, the task, pins and the current message."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from tests.unit.strategies import UNLIMITED, Log, events, log_of, requests
 _SOMETIMES = st.sampled_from([True, False, False])
 
 
-def buffered(request: Request, history: int) -> Request:
-    """The request of a strategy that sees `history` messages."""
+def limit_history(request: Request, history: int) -> Request:
+    """Return the request with a strategy that sees `history` messages."""
     return msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, history=history))
 
 
 def seen(request: Request, entries: Sequence[Entry], history: int) -> list[Entry]:
-    """What a strategy is to see, worked out from the log: whole units with one of the last messages, and what must stay."""
+    """Return the entries that a strategy should see: units with one of the last messages, and required ones."""
     entries = visible_of(request, entries)
     newest = {entry.seq for entry in entries[-history:]}
     anchor = anchor_of(entries) if request.strategy.anchored else None
@@ -44,15 +44,15 @@ def seen(request: Request, entries: Sequence[Entry], history: int) -> list[Entry
     return kept
 
 
-def outcome(build_: object) -> object:
-    """What can be compared: the messages that are sent, or what a refusal says."""
+def get_outcome(build_: object) -> object:
+    """Return the comparable part of a build: the sent messages, or the error text."""
     if isinstance(build_, WorkingSet):
         return build_.messages, build_.hash, build_.tokens
     return str(build_)
 
 
-def attempted(request: Request, entries: Sequence[Entry]) -> WorkingSet | BudgetTooSmall:
-    """From the whole log at once."""
+def try_build(request: Request, entries: Sequence[Entry]) -> WorkingSet | BudgetTooSmall:
+    """Build from the whole log at once; return the error if it fails."""
     try:
         return build(request, None, [], entries)
     except BudgetTooSmall as refused:
@@ -61,21 +61,21 @@ def attempted(request: Request, entries: Sequence[Entry]) -> WorkingSet | Budget
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @given(data=st.data())
-def test_it_is_what_a_log_of_nothing_else_would_give(name: str, data: st.DataObject) -> None:
-    """For every strategy: the bytes that are sent do not depend on what has left, and all of the log has a decision."""
+def test_the_prompt_equals_that_of_a_log_with_only_the_visible_messages(name: str, data: st.DataObject) -> None:
+    """For every strategy: hidden messages do not affect the prompt, and every entry has a decision."""
     request, history = data.draw(requests(name)), data.draw(st.integers(1, 12))
     entries = log_of(data.draw(events)).entries
     assume(entries)
     visible = seen(request, entries, history)
     event(f"{len(visible) < len(entries)}")
-    made = attempted(buffered(request, history), entries)
-    assert outcome(made) == outcome(attempted(request, visible))
+    made = try_build(limit_history(request, history), entries)
+    assert get_outcome(made) == get_outcome(try_build(request, visible))
     if isinstance(made, WorkingSet):
-        check_told(made, entries, visible)
+        check_decisions(made, entries, visible)
 
 
-def check_told(made: WorkingSet, entries: Sequence[Entry], visible: Sequence[Entry]) -> None:
-    """Each live entry has one decision with the log's tokens, and what is not to be seen says why."""
+def check_decisions(made: WorkingSet, entries: Sequence[Entry], visible: Sequence[Entry]) -> None:
+    """Check that each live entry has one decision with its tokens, and hidden entries have a reason."""
     live, left = [entry.seq for entry in entries], {e.seq for e in entries} - {e.seq for e in visible}
     told: list[int] = []
     for run in made.list_decisions():
@@ -92,9 +92,9 @@ def check_told(made: WorkingSet, entries: Sequence[Entry], visible: Sequence[Ent
 @pytest.mark.parametrize("name", STRATEGIES)
 @given(data=st.data())
 @settings(max_examples=examples(40))
-def test_warm_cold_and_saved_are_the_same(name: str, data: st.DataObject) -> None:
-    """A view that is carried on message by message, one that is read from where it was saved, and one from the whole log."""
-    request = buffered(data.draw(requests(name)), data.draw(st.integers(1, 12)))
+def test_warm_cold_and_saved_views_give_equal_prompts(name: str, data: st.DataObject) -> None:
+    """A view extended message by message, one restored from a saved state, and one from the whole log."""
+    request = limit_history(data.draw(requests(name)), data.draw(st.integers(1, 12)))
     entries = log_of(data.draw(events)).entries
     assume(entries)
     warm, saved = None, None
@@ -104,13 +104,13 @@ def test_warm_cold_and_saved_are_the_same(name: str, data: st.DataObject) -> Non
             warm.extend(log[-1:])
         if not (number == len(entries) or data.draw(_SOMETIMES)):
             continue  # a turn brings several messages
-        whole = attempted(request, log)
+        whole = try_build(request, log)
         if warm is None:
             warm = whole.view if isinstance(whole, WorkingSet) else None
         else:
-            assert outcome(_on(request, warm)) == outcome(whole)
+            assert get_outcome(_on(request, warm)) == get_outcome(whole)
         if saved is not None:
-            assert outcome(_from(request, saved, log)) == outcome(whole)
+            assert get_outcome(_from(request, saved, log)) == get_outcome(whole)
         if isinstance(whole, WorkingSet) and (saved is None or data.draw(st.booleans())):
             saved = encode_state(whole.state)
 
@@ -141,13 +141,13 @@ def _numbered(count: int) -> list[Entry]:
 
 
 @pytest.mark.parametrize("name", ["digest", "clear_tool_results", "summary_buffer"])
-def test_a_digest_does_not_tell_what_has_left(name: str) -> None:
-    """Not even what it told while that was to be seen."""
+def test_a_digest_does_not_contain_messages_outside_the_history(name: str) -> None:
+    """Not even values it contained while they were visible."""
     plain = Request(
         strategy=make_strategy(ContextSettings(name, {"budget": 260})), count=STORED, input_budget=UNLIMITED
     )
     entries = _numbered(60)
-    request, told = buffered(plain, 20), set[str]()
+    request, told = limit_history(plain, 20), set[str]()
     view = build(request, None, [], entries[:1]).view
     for number in range(1, 61):
         if number > 1:
@@ -160,10 +160,9 @@ def test_a_digest_does_not_tell_what_has_left(name: str) -> None:
     assert told, "there was a digest"
 
 
-def test_the_reason_is_told() -> None:
-    """In the decisions, the short form and the strategy."""
+def test_decisions_name_the_history_limit_as_reason() -> None:
     rule = make_strategy(ContextSettings("none"))
-    request = buffered(Request(strategy=rule, count=STORED, input_budget=UNLIMITED), 4)
+    request = limit_history(Request(strategy=rule, count=STORED, input_budget=UNLIMITED), 4)
     entries = _numbered(10)
     built = build(request, None, [], entries)
     runs = [(run.first, run.last, run.decision, run.reason) for run in built.list_decisions()]
@@ -184,7 +183,7 @@ def test_the_reason_is_told() -> None:
 
 
 def test_a_unit_is_not_cut() -> None:
-    """Calls whose last result is the newest message stay, with all of their results; the one before goes whole."""
+    """Calls whose last result is the newest message are kept with all results; the earlier unit is evicted."""
     log = Log()
     log.append(Message(role="user", content="go"))
     for number in range(2):
@@ -192,7 +191,7 @@ def test_a_unit_is_not_cut() -> None:
         log.append(Message(role="assistant", content=None, tool_calls=calls))
         for call in calls:
             log.append(Message(role="tool", content=f"{call.id} is done", tool_call_id=call.id))
-    request = buffered(
+    request = limit_history(
         Request(strategy=make_strategy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED), 1
     )
     built = build(request, None, [], log.entries)
@@ -201,30 +200,30 @@ def test_a_unit_is_not_cut() -> None:
 
 
 @pytest.mark.parametrize("name", ["salience", "buffer_window"])
-def test_importances_that_come_later_count_from_the_next_build_on(name: str) -> None:
-    """A view that is in memory gives what one from the log with these numbers gives, and goes on from there."""
+def test_later_importances_apply_from_the_next_build(name: str) -> None:
+    """A rated view in memory equals one built from the rated log, also after more messages."""
     entries = _numbered(40)
     numbers = dict.fromkeys(range(21, 40, 4), 0.9)
     rated = [msgspec.structs.replace(entry, importance=numbers.get(entry.seq)) for entry in entries]
     options = {} if name == "buffer_window" else {"budget": 260}
     plain = Request(strategy=make_strategy(ContextSettings(name, options)), count=STORED, input_budget=UNLIMITED)
-    request = buffered(plain, 30)
+    request = limit_history(plain, 30)
     view = build(request, None, [], entries[:39]).view
     view.rate(numbers)
-    assert outcome(build_from_view(request, view)) == outcome(attempted(request, rated[:39]))
+    assert get_outcome(build_from_view(request, view)) == get_outcome(try_build(request, rated[:39]))
     view.extend(entries[39:])
     view.rate(numbers)
-    assert outcome(build_from_view(request, view)) == outcome(attempted(request, rated))
-    assert (name == "salience") == (outcome(attempted(request, entries)) != outcome(attempted(request, rated)))
+    assert get_outcome(build_from_view(request, view)) == get_outcome(try_build(request, rated))
+    assert (name == "salience") == (get_outcome(try_build(request, entries)) != get_outcome(try_build(request, rated)))
 
 
-def test_the_importance_of_the_newest_message_stays_when_its_unit_grows() -> None:
-    """Calls were rated before their result came."""
+def test_the_importance_of_the_newest_message_survives_growth_of_its_unit() -> None:
+    """The calls are rated before their result arrives."""
     log = Log()
     log.append(Message(role="user", content="go"))
     log.append(Message(role="assistant", content=None, tool_calls=(ToolCall("c", "look_up", "{}"),)))
     log.append(Message(role="tool", content="done", tool_call_id="c"))
-    request = buffered(
+    request = limit_history(
         Request(strategy=make_strategy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED), 9
     )
     view = build(request, None, [], log.entries[:2]).view
@@ -233,18 +232,18 @@ def test_the_importance_of_the_newest_message_stays_when_its_unit_grows() -> Non
     assert [entry.importance for entry in build_from_view(request, view).window.units[-1].entries] == [0.9, None]
 
 
-def test_no_summary_is_laid_over_what_has_left() -> None:
-    request = buffered(
+def test_no_summary_is_applied_to_messages_outside_the_history() -> None:
+    request = limit_history(
         Request(strategy=make_strategy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED), 4
     )
     built = build(request, None, [], _numbered(10))
-    before = outcome(built)
+    before = get_outcome(built)
     assert built.view.apply_summary(Compaction(0, 5, "They spoke.", 9, "summary")) is False
-    assert outcome(build_from_view(request, built.view)) == before
+    assert get_outcome(build_from_view(request, built.view)) == before
 
 
-def test_a_view_says_how_much_it_holds_and_whether_a_build_of_it_is_long() -> None:
-    """A buffer goes over all that it sees; another view only over what is new, however much there is."""
+def test_a_view_lists_its_entries_and_knows_if_builds_are_slow() -> None:
+    """A limited history is processed completely on each build; other views only process new entries."""
     rule = make_strategy(ContextSettings("none"))
     plain = Request(strategy=rule, count=STORED, input_budget=UNLIMITED)
     entries = _numbered(300)
@@ -252,6 +251,6 @@ def test_a_view_says_how_much_it_holds_and_whether_a_build_of_it_is_long() -> No
     assert whole.list_entries() == entries
     assert not whole.is_slow
     for history, long in ((200, False), (201, True)):
-        view = build(buffered(plain, history), None, [], entries).view
+        view = build(limit_history(plain, history), None, [], entries).view
         assert view.list_entries() == [entries[0], *entries[-history:]]
         assert view.is_slow == long

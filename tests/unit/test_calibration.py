@@ -1,4 +1,4 @@
-"""What a provider's own counts teach, and that it is enough: sessions against providers that count otherwise."""
+"""Calibration from provider counts, and sessions against providers that count differently."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from holdfast.tokens import STORED
 AT = 1_700_000_000_000
 
 
-def taught(*pairs: tuple[int, int]) -> Calibration:
+def calibrate(*pairs: tuple[int, int]) -> Calibration:
     calibration = Calibration()
     for at, (counted, reported) in enumerate(pairs):
         calibration = calibration.add_pair(Pair(AT + at, counted, reported))
@@ -49,58 +49,58 @@ def llm(model: str = "claude-sonnet-4-5", *, window: int | None = None) -> Llm:
 # -- the ratio --------------------------------------------------------------------
 
 
-def test_nothing_learned_changes_nothing() -> None:
+def test_an_empty_calibration_changes_nothing() -> None:
     assert Calibration().measure(exact=False) == Measure() == Calibration().measure(exact=True)
     assert Measure().scale == 1.0
     assert llm().compute_budget() == llm().compute_budget(learned=Learned()) == Budget(200_000)
 
 
 @given(st.lists(st.tuples(st.integers(1_000, 300_000), st.floats(0.5, 1.01)), max_size=40))
-def test_an_exact_count_that_agrees_stays_at_exactly_one(pairs: list[tuple[int, float]]) -> None:
-    measure = taught(*((counted, int(counted * ratio)) for counted, ratio in pairs)).measure(exact=True)
+def test_an_exact_count_that_agrees_keeps_a_ratio_of_one(pairs: list[tuple[int, float]]) -> None:
+    measure = calibrate(*((counted, int(counted * ratio)) for counted, ratio in pairs)).measure(exact=True)
     assert (measure.ratio, measure.margin, measure.scale) == (1.0, 0.0, 1.0)
 
 
-def test_an_exact_count_is_doubted_when_the_provider_adds_more_than_a_hidden_prompt() -> None:
-    assert taught((100_000, 101_400)).measure(exact=True).scale == 1.0
-    assert taught((100_000, 120_000)).measure(exact=True).ratio == 1.2
+def test_an_exact_count_is_corrected_beyond_the_size_of_a_hidden_prompt() -> None:
+    assert calibrate((100_000, 101_400)).measure(exact=True).scale == 1.0
+    assert calibrate((100_000, 120_000)).measure(exact=True).ratio == 1.2
 
 
 def test_a_ratio_rises_at_once_and_falls_slowly() -> None:
     calm = [(50_000, 45_000)] * 5
-    calibration = taught(*calm, (50_000, 60_000))
+    calibration = calibrate(*calm, (50_000, 60_000))
     assert calibration.measure(exact=False).ratio == 1.2
     for at in range(6):
         calibration = calibration.add_pair(Pair(AT + 100 + at, 50_000, 45_000 + at))
     assert calibration.measure(exact=False).ratio < 1.0
 
 
-def test_one_odd_prompt_among_many_is_passed_over_but_a_refusal_is_not() -> None:
-    calm = taught(*((50_000, 50_000 + at) for at in range(20)))
+def test_one_outlier_is_ignored_unless_it_was_a_refusal() -> None:
+    calm = calibrate(*((50_000, 50_000 + at) for at in range(20)))
     assert calm.add_pair(Pair(AT + 90, 50_000, 110_000)).measure(exact=False).ratio < 1.01
     assert calm.add_pair(Pair(AT + 90, 50_000, 110_000, refused=True)).measure(exact=False).ratio == 2.2
 
 
 @pytest.mark.parametrize("pair", [(999, 999), (0, 0), (5_000, 0), (5_000, 2_000), (5_000, 80_001), (5_000, -1)])
-def test_nonsense_teaches_nothing(pair: tuple[int, int]) -> None:
-    assert taught(pair) == Calibration()
+def test_implausible_pairs_are_ignored(pair: tuple[int, int]) -> None:
+    assert calibrate(pair) == Calibration()
 
 
-def test_a_ratio_far_from_ours_counts_after_three_replies_in_a_row_agree() -> None:
+def test_an_extreme_ratio_counts_after_three_agreeing_replies() -> None:
     """A provider's tokenizer drifts to 4.7 times our count, as the Bansal document describes."""
     drifted = [(20_000, 94_000), (20_100, 94_500), (20_200, 95_000)]
-    assert taught((20_000, 20_000), *drifted[:2]).measure(exact=False).ratio == 1.0
-    assert taught((20_000, 20_000), *drifted).measure(exact=False).ratio == pytest.approx(4.7, abs=0.02)
-    assert taught(*drifted, (20_300, 96_000)).measure(exact=True).ratio == pytest.approx(4.73, abs=0.02)
+    assert calibrate((20_000, 20_000), *drifted[:2]).measure(exact=False).ratio == 1.0
+    assert calibrate((20_000, 20_000), *drifted).measure(exact=False).ratio == pytest.approx(4.7, abs=0.02)
+    assert calibrate(*drifted, (20_300, 96_000)).measure(exact=True).ratio == pytest.approx(4.73, abs=0.02)
 
 
-def test_ratios_far_from_ours_that_differ_or_are_apart_do_not_count() -> None:
+def test_extreme_ratios_that_disagree_or_are_not_consecutive_are_ignored() -> None:
     plain, high = (20_000, 20_000), (20_000, 94_000)
-    assert taught((20_000, 60_000), (20_100, 94_000), (20_000, 150_000)).measure(exact=False) == Measure()
-    assert taught(high, plain, high, plain, high).measure(exact=False).ratio == 1.0
+    assert calibrate((20_000, 60_000), (20_100, 94_000), (20_000, 150_000)).measure(exact=False) == Measure()
+    assert calibrate(high, plain, high, plain, high).measure(exact=False).ratio == 1.0
 
 
-def test_a_refusal_confirms_a_ratio_far_from_ours() -> None:
+def test_a_refusal_confirms_an_extreme_ratio() -> None:
     budget = llm(window=100_000).compute_budget(4_096)
     named = Learned().record_refusal(30_000, budget, limit=100_000, requested=141_000, at=AT)
     assert named.calibration.measure(exact=False).ratio == 4.7
@@ -109,14 +109,14 @@ def test_a_refusal_confirms_a_ratio_far_from_ours() -> None:
     assert heard.record_refusal(30_000, budget, at=AT + 1).calibration.measure(exact=False).ratio == 4.7
 
 
-def test_small_prompts_say_nothing_of_large_ones() -> None:
-    assert taught((1_500, 3_000), (90_000, 90_000)).measure(exact=False).ratio == 1.0
+def test_small_prompts_do_not_affect_the_ratio_of_large_ones() -> None:
+    assert calibrate((1_500, 3_000), (90_000, 90_000)).measure(exact=False).ratio == 1.0
 
 
 def test_the_margin_shrinks_with_every_agreement_and_grows_with_the_spread() -> None:
-    one = taught((50_000, 50_000)).measure(exact=False)
-    many = taught(*((50_000, 50_000 - at) for at in range(25))).measure(exact=False)
-    wide = taught(*((50_000, 40_000 + 1_000 * at) for at in range(10))).measure(exact=False)
+    one = calibrate((50_000, 50_000)).measure(exact=False)
+    many = calibrate(*((50_000, 50_000 - at) for at in range(25))).measure(exact=False)
+    wide = calibrate(*((50_000, 40_000 + 1_000 * at) for at in range(10))).measure(exact=False)
     assert one.margin == 0.05
     assert many.margin < 0.02 < wide.margin <= 0.25
 
@@ -134,7 +134,7 @@ calibrations = st.lists(pairs, max_size=60).map(
 
 
 @given(calibrations, calibrations)
-def test_merging_knows_no_order_and_no_twice(one: Calibration, other: Calibration) -> None:
+def test_merging_is_commutative_and_idempotent(one: Calibration, other: Calibration) -> None:
     both = one.merge(other) if other.pairs else one
     assert both == (other.merge(one) if one.pairs else other)
     assert both.merge(both) == both
@@ -150,26 +150,30 @@ def test_a_scale_is_coarse_and_never_below_ratio_and_margin(calibration: Calibra
         assert whole - 1e-6 <= measure.scale <= whole + 0.02 + 1e-6
 
 
-# -- what is told -------------------------------------------------------------------
+# -- reported counts -------------------------------------------------------------------
 
 
-def told(model: Llm, tokens: int, learned: Learned, provider: int | None = None) -> MeasuredCount:
+def describe_count(model: Llm, tokens: int, learned: Learned, provider: int | None = None) -> MeasuredCount:
     return model.measure(learned).describe(tokens, margin=model.counter.margin, provider=provider)
 
 
-def test_a_count_says_how_it_came_about() -> None:
-    none, some = Learned(), Learned(calibration=taught((50_000, 40_000)))
-    assert told(llm("gpt-4o"), 1_000, none) == MeasuredCount(1_000, "exact", 0.0)
-    assert told(llm("gpt-4o"), 1_000, some) == MeasuredCount(1_000, "exact", 0.0)
-    assert told(llm(), 1_250, none) == MeasuredCount(1_000, "estimate", 0.25)
-    assert told(llm(), 1_250, some) == MeasuredCount(1_000, "calibrated", 0.05)
-    assert told(llm(), 1_250, some, provider=1_017).to_wire() == {"tokens": 1_017, "how": "provider", "margin": 0.0}
+def test_a_count_reports_its_method_and_margin() -> None:
+    none, some = Learned(), Learned(calibration=calibrate((50_000, 40_000)))
+    assert describe_count(llm("gpt-4o"), 1_000, none) == MeasuredCount(1_000, "exact", 0.0)
+    assert describe_count(llm("gpt-4o"), 1_000, some) == MeasuredCount(1_000, "exact", 0.0)
+    assert describe_count(llm(), 1_250, none) == MeasuredCount(1_000, "estimate", 0.25)
+    assert describe_count(llm(), 1_250, some) == MeasuredCount(1_000, "calibrated", 0.05)
+    assert describe_count(llm(), 1_250, some, provider=1_017).to_wire() == {
+        "tokens": 1_017,
+        "how": "provider",
+        "margin": 0.0,
+    }
 
 
 # -- windows --------------------------------------------------------------------------
 
 
-def test_a_window_that_an_error_named_is_remembered() -> None:
+def test_a_window_named_by_an_error_is_remembered() -> None:
     budget = llm("who-knows").compute_budget()
     learned = Learned().record_refusal(20_000, budget, limit=8_192, requested=19_000, at=AT)
     assert learned.window == 8_192
@@ -185,7 +189,7 @@ def test_a_window_that_turned_out_larger_is_forgotten() -> None:
     assert Learned(window=8_192, window_at=AT).merge(learned).window is None
 
 
-def test_a_refusal_without_a_word_steps_down_by_a_tenth_and_is_remembered() -> None:
+def test_a_refusal_without_numbers_lowers_the_budget_by_a_tenth() -> None:
     model, learned, inputs = llm("gpt-4o"), Learned(), [llm("gpt-4o").compute_budget().counted]
     for _ in range(3):
         learned = learned.record_refusal(inputs[-1], model.compute_budget(learned=learned), at=AT)
@@ -197,7 +201,7 @@ def test_a_refusal_without_a_word_steps_down_by_a_tenth_and_is_remembered() -> N
     assert learned.record_usage(82_000, 82_000, at=AT + 8 * 86_400_000).ceiling is None
 
 
-def test_a_refusal_that_the_new_window_explains_steps_nothing_else_down() -> None:
+def test_a_refusal_explained_by_the_new_window_lowers_nothing_else() -> None:
     budget = llm("gpt-4o").compute_budget()
     learned = Learned().record_refusal(100_000, budget, limit=65_536, at=AT)
     assert learned.ceiling is None
@@ -205,7 +209,7 @@ def test_a_refusal_that_the_new_window_explains_steps_nothing_else_down() -> Non
 
 
 @given(st.integers(1, 400_000), st.none() | st.integers(256, 400_000), st.none() | st.integers(1, 400_000))
-def test_a_refused_prompt_is_never_built_again_as_it_was(
+def test_a_refused_prompt_is_never_built_again_unchanged(
     counted: int, limit: int | None, requested: int | None
 ) -> None:
     model = llm()
@@ -221,22 +225,22 @@ def test_a_refused_prompt_is_never_built_again_as_it_was(
         assert after.counted * requested / counted <= known
 
 
-def test_what_is_stored_by_another_version_is_nothing() -> None:
+def test_data_stored_by_another_version_is_ignored() -> None:
     assert decode_learned(b'{"calibration": 7}') == Learned()
     assert decode_learned(b"") == Learned()
 
 
-def test_tools_are_what_tool_headroom_is_for() -> None:
+def test_tool_headroom_is_reserved_only_with_tools() -> None:
     assert llm().compute_budget(tools=True).input == 185_664
     assert llm().compute_budget(tools=False).input == 185_664 + 8_192
     assert llm().compute_budget(1_000, tools=False).max_reply_tokens == 1_000
 
 
-# -- sessions against providers that count otherwise --------------------------------------
+# -- sessions against providers that count differently --------------------------------------
 
 
 class Provider(NamedTuple):
-    """Counts `ratio` times what we count, give or take `noise`; refuses what does not fit its window."""
+    """Counts `ratio` times our count, plus or minus `noise`, and refuses prompts larger than its window."""
 
     ratio: float
     window: int
@@ -249,18 +253,18 @@ class Provider(NamedTuple):
         return round(counted * self.ratio * self.random.uniform(1 - self.noise, 1 + self.noise))
 
 
-class Played(NamedTuple):
-    """What became of one session."""
+class PlayResult(NamedTuple):
+    """The result of one session."""
 
     refusals: list[int]
-    """Of each turn that had any."""
+    """Refusals of each turn that had any."""
     learned: Learned
     lost: int
     """Turns that were never answered."""
 
 
-def play(provider: Provider, learned: Learned, *, live: int, turns: int, tools: bool) -> Played:
-    """A session whose window is folded to a third when it is full, pins excepted; `live` tokens are there at the start."""
+def play(provider: Provider, learned: Learned, *, live: int, turns: int, tools: bool) -> PlayResult:
+    """Play a session that starts with `live` tokens and is compacted to a third, except pins, when full."""
     model = llm(window=provider.window)
     pinned, reply, refusals, lost = provider.window // 40, 4_096, list[int](), 0
     live = max(live, pinned)
@@ -282,7 +286,7 @@ def play(provider: Provider, learned: Learned, *, live: int, turns: int, tools: 
         else:
             lost += 1
         refusals += [refused] if refused else []
-    return Played(refusals, learned, lost)
+    return PlayResult(refusals, learned, lost)
 
 
 RATIOS = [0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3]
@@ -292,7 +296,7 @@ RATIOS = [0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3]
 @pytest.mark.parametrize("full", [False, True], ids=["growing", "imported"])
 @pytest.mark.parametrize("window", [16_384, 200_000, 1_000_000])
 @pytest.mark.parametrize("ratio", RATIOS)
-def test_at_most_one_overflow_a_session_then_none(ratio: float, window: int, full: bool, tools: bool) -> None:
+def test_a_provider_causes_at_most_one_overflow(ratio: float, window: int, full: bool, tools: bool) -> None:
     for seed in range(6):
         provider = Provider(ratio, window, 0.02, names=True, random=random.Random(seed))
         learned = Learned()
@@ -305,7 +309,7 @@ def test_at_most_one_overflow_a_session_then_none(ratio: float, window: int, ful
 
 
 @pytest.mark.parametrize("ratio", RATIOS)
-def test_a_provider_that_names_nothing_is_met_in_one_turn_and_then_known(ratio: float) -> None:
+def test_a_provider_without_numbers_in_errors_is_learned_in_one_turn(ratio: float) -> None:
     for seed in range(6):
         provider = Provider(ratio, 200_000, 0.02, names=False, random=random.Random(seed))
         first = play(provider, Learned(), live=10**7, turns=150, tools=True)
@@ -318,7 +322,7 @@ def test_a_provider_that_names_nothing_is_met_in_one_turn_and_then_known(ratio: 
 @pytest.mark.slow
 @pytest.mark.parametrize("names", [True, False], ids=["names", "silent"])
 @pytest.mark.parametrize("ratio", [2.6, 4.7, 9.0])
-def test_a_provider_that_counts_far_more_is_met_and_then_known(ratio: float, names: bool) -> None:
+def test_a_provider_that_counts_far_more_is_learned(ratio: float, names: bool) -> None:
     for seed in range(6):
         provider = Provider(ratio, 200_000, 0.02, names=names, random=random.Random(seed))
         first = play(provider, Learned(), live=0, turns=300, tools=True)
@@ -347,7 +351,7 @@ def test_room_is_not_wasted_once_the_count_is_known(ratio: float) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("ratio", [0.7, 1.0, 1.3])
 @pytest.mark.parametrize("named", [True, False])
-def test_working_sets_keep_their_pins_whatever_the_provider_counts(ratio: float, named: bool) -> None:
+def test_working_sets_keep_pins_for_any_provider_ratio(ratio: float, named: bool) -> None:
     model, learned, refusals, window = llm(window=16_384), Learned(), list[int](), 16_384
     rng = random.Random(7)
     texts = [" ".join(rng.choices(["ship", "order", "A-17", "Straße", "42", "{}"], k=300)) for _ in range(120)]

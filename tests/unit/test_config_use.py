@@ -1,4 +1,4 @@
-"""What a configuration comes to: the models, the store, the address; what `config check` says, and what is never shown."""
+"""Effective configuration: models, store and address, the output of `config check`, and masked secrets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def load(text: str, **env: str) -> Config:
 # -- defaults --------------------------------------------------------------------
 
 
-def test_with_no_file_there_is_sqlite_beside_you_and_the_offline_model() -> None:
+def test_without_a_file_sqlite_and_the_offline_model_are_used() -> None:
     found = config.load_default({})
     upstream = config.resolve_llm(found)
     assert config.resolve_store_url(found) == "sqlite:///holdfast.db"
@@ -50,11 +50,11 @@ def test_with_no_file_there_is_sqlite_beside_you_and_the_offline_model() -> None
 
 
 @pytest.mark.parametrize("text", ["", "\n# nothing\n", "---\n", "~", "agents:\nllms:\ngateway:\n  port:\n"])
-def test_nothing_said_is_the_default(text: str) -> None:
+def test_empty_documents_give_the_defaults(text: str) -> None:
     assert config.describe(load(text)) == config.describe(config.load_default({}))
 
 
-def test_the_environment_names_the_upstream() -> None:
+def test_environment_variables_select_the_upstream() -> None:
     found = config.load_default({"OPENAI_API_KEY": f" {SECRET}\n", "OPENAI_BASE_URL": "http://127.0.0.1:1/v1/"})
     upstream = config.resolve_llm(found)
     assert (upstream.provider, upstream.base_url, upstream.api_key) == ("openai", "http://127.0.0.1:1/v1", SECRET)
@@ -63,8 +63,8 @@ def test_the_environment_names_the_upstream() -> None:
     assert config.resolve_llm(config.load_default({"OPENAI_API_KEY": "", "OPENAI_BASE_URL": " "})).provider == "offline"
 
 
-def test_the_environment_names_anthropic_where_it_names_no_other() -> None:
-    """OpenAI's variables go first."""
+def test_anthropic_variables_are_used_without_openai_variables() -> None:
+    """OpenAI's variables have priority."""
     found = config.resolve_llm(config.load_default({"ANTHROPIC_API_KEY": f" {SECRET}\n"}))
     assert (found.provider, found.model, found.origin) == ("anthropic", "claude-haiku-4-5", "environment")
     assert (found.base_url, found.api_key) == ("https://api.anthropic.com/v1", SECRET)
@@ -76,8 +76,8 @@ def test_the_environment_names_anthropic_where_it_names_no_other() -> None:
         config.load_default({"ANTHROPIC_BASE_URL": "localhost"})
 
 
-def test_entries_of_anthropic_have_its_environment_and_no_other() -> None:
-    """Neither key goes to the other's address, nor to one that somebody wrote down."""
+def test_anthropic_entries_use_only_anthropic_variables() -> None:
+    """A key is sent neither to the other provider nor to a configured `base_url`."""
     text = (
         "llms: {c: {provider: anthropic}, d: {provider: anthropic, base_url: 'https://r.example'}, o: {model: gpt-4o}}"
     )
@@ -92,7 +92,7 @@ def test_entries_of_anthropic_have_its_environment_and_no_other() -> None:
     assert config.resolve_llm(load("llms: {default: {provider: anthropic}}")).model == "claude-haiku-4-5"
 
 
-def test_who_counts_is_said_for_each_model() -> None:
+def test_the_token_counter_is_set_per_model() -> None:
     found = load(
         "llms: {a: {model: claude-x, count: provider}, b: {model: gpt-4o}, c: {provider: offline, count: provider}}"
     )
@@ -101,7 +101,7 @@ def test_who_counts_is_said_for_each_model() -> None:
         load("llms: {a: {count: guess}}")
 
 
-def test_an_environment_that_cannot_be_is_refused() -> None:
+def test_invalid_environment_variables_are_rejected() -> None:
     with pytest.raises(ConfigError) as caught:
         config.load_default({"OPENAI_BASE_URL": "localhost:1234", "OPENAI_API_KEY": "a\nb"})
     first, second = caught.value.problems
@@ -124,7 +124,7 @@ agents:
 """
 
 
-def test_which_model_answers() -> None:
+def test_agents_resolve_to_their_model() -> None:
     found = load(MODELS, OPENAI_API_KEY="k2")
     fast = config.resolve_llm(found, "assistant")
     assert (fast.name, fast.origin, fast.model, fast.api_key) == ("assistant", "llms.fast", "gpt-4o-mini", "k2")
@@ -140,7 +140,7 @@ def test_which_model_answers() -> None:
         assert default.timeout == found.gateway.upstream_timeout
 
 
-def test_an_unknown_name_is_a_model_where_the_default_is() -> None:
+def test_an_unknown_name_is_a_model_at_the_default_upstream() -> None:
     found = config.resolve_llm(load(MODELS), "writer")
     assert (found.model, found.base_url, found.api_key) == ("gpt-5", "https://a.example/v1", "k1")
     assert (found.context_window, found.params) == (None, {})
@@ -148,7 +148,7 @@ def test_an_unknown_name_is_a_model_where_the_default_is() -> None:
     assert config.resolve_llm(config.load_default({}), "gpt-5").provider == "offline"
 
 
-def test_the_key_of_the_environment_goes_nowhere_else() -> None:
+def test_the_environment_key_is_not_sent_to_a_configured_url() -> None:
     found = load("llms: {a: {base_url: 'https://elsewhere.example/v1'}}", OPENAI_API_KEY=SECRET)
     assert config.resolve_llm(found, "a").api_key is None
 
@@ -206,7 +206,7 @@ def test_store_urls(text: str, url: str) -> None:
         ),
     ],
 )
-def test_a_store_that_is_not_there_is_a_warning_and_then_an_error(text: str, message: str) -> None:
+def test_a_missing_database_is_a_warning_and_then_an_error(text: str, message: str) -> None:
     found = load(text)
     assert any(message in warning for warning in config.list_warnings(found))
     with pytest.raises(ConfigError, match=re.escape(message)):
@@ -216,7 +216,7 @@ def test_a_store_that_is_not_there_is_a_warning_and_then_an_error(text: str, mes
 # -- flags, environment, file ---------------------------------------------------------
 
 
-def test_flags_win_over_the_environment_over_the_file(tmp_path: Path) -> None:
+def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text("gateway: {host: 127.0.0.3, port: 3}\ndatabases: {main: {driver: sqlite, path: three.db}}\n")
     env = {"HOLDFAST_CONFIG": str(file)}
@@ -227,7 +227,7 @@ def test_flags_win_over_the_environment_over_the_file(tmp_path: Path) -> None:
     assert config.load_settings(flags, env)[2:] == ("127.0.0.1", 0, "sqlite:///one.db")
 
 
-def test_the_file_beside_you_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_in_the_working_directory_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert config.load_settings({}, {}).file is None
     (tmp_path / "holdfast.yaml").write_text("gateway: {port: 5}\n")
@@ -243,7 +243,7 @@ def test_the_model_flag_names_an_llm_or_a_model(tmp_path: Path) -> None:
         assert config.resolve_llm(found, "assistant").model == "gpt-4o-mini"
 
 
-def test_mistakes_of_file_and_environment_come_together(tmp_path: Path) -> None:
+def test_problems_of_file_and_environment_are_reported_together(tmp_path: Path) -> None:
     file = tmp_path / "own.yaml"
     file.write_text("gatway: {}\n")
     with pytest.raises(ConfigError) as caught:
@@ -264,7 +264,7 @@ def test_not_loopback(host: str) -> None:
     assert not is_loopback(host)
 
 
-# -- warnings, and the whole shown ---------------------------------------------------------
+# -- warnings and output ---------------------------------------------------------
 
 LATER = """
 storage:
@@ -291,7 +291,7 @@ telemetry: {headers: sk-not-to-be-seen}
 """
 
 
-def test_keys_of_later_versions_load_and_are_told() -> None:
+def test_keys_of_later_versions_load_with_a_warning() -> None:
     warnings = config.list_warnings(load(LATER, KEY="k"))
     not_used = {line.split(": ")[1] for line in warnings if line.endswith("not used yet by this version")}
     assert not_used == {pattern.replace("*", "coordinator.v1") for pattern in NOT_USED_YET}
@@ -330,7 +330,7 @@ def test_secrets_are_never_shown(tmp_path: Path) -> None:
     assert report.data["store"] == "postgresql://:***@h:5432/d?***"
 
 
-def test_what_is_described_loads_and_means_the_same() -> None:
+def test_a_described_configuration_loads_with_the_same_meaning() -> None:
     shown = config.describe(load(MODELS))
     again = load(yaml.safe_dump(shown, sort_keys=False).replace("'***'", "k1"))
     assert config.describe(again) == shown
@@ -344,8 +344,8 @@ def test_what_is_described_loads_and_means_the_same() -> None:
         ("{gateway: {host: 0.0.0.0}, auth: {required: false}}", "gateway.host"),
     ],
 )
-def test_what_serve_refuses_is_not_ok(tmp_path: Path, text: str, place: str) -> None:
-    """It loads, and the check says where it is not for this version, and ends with 1."""
+def test_config_check_fails_for_what_serve_rejects(tmp_path: Path, text: str, place: str) -> None:
+    """The file loads; the check names the place and exits with 1."""
     file = tmp_path / "holdfast.yaml"
     file.write_text(text)
     report = config.check_config(str(file), {})
@@ -369,24 +369,26 @@ def test_config_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (report.exit_code, report.text) == (2, "none.yaml: cannot be read: No such file or directory")
 
 
-# -- blocks people have written for other systems ------------------------------------------
+# -- blocks written for other systems ------------------------------------------
 
 
 @pytest.mark.parametrize("text", BLOCKS)
-def test_blocks_load_as_they_stand(text: str) -> None:
+def test_blocks_of_other_systems_load_unchanged(text: str) -> None:
     found = load(text, **ENV)
     assert config.resolve_store_url(found)
     assert config.resolve_llm(found, "assistant").model
     for warning in config.list_warnings(found):
-        told = "not used yet|not available yet|used as a model's name|no built-in tool 'text_editor'|keeps it on disk"
-        assert re.search(told, warning), warning
+        expected = (
+            "not used yet|not available yet|used as a model's name|no built-in tool 'text_editor'|keeps it on disk"
+        )
+        assert re.search(expected, warning), warning
 
 
-def test_an_agent_with_nothing_after_its_name_is_one() -> None:
+def test_an_agent_without_settings_is_valid() -> None:
     assert load("agents:\n  a:\n  b: {}\n").agents == {"a": Agent(), "b": Agent()}
 
 
-def test_agents_build_on_the_context_of_the_top_level() -> None:
+def test_agents_inherit_the_top_level_context() -> None:
     found = load("""
 agents:
   same:
@@ -405,7 +407,7 @@ context: {strategy: token_window, budget: 4000, preserve_recent: 2}
     assert config.resolve_context(found, "other") == ContextSettings("buffer_window", {"window_size": 3})
 
 
-# -- the page about it ----------------------------------------------------------------------
+# -- the documentation page ----------------------------------------------------------------------
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("configuration.md", "configuration-sections.md", "configuration-aliases.md", "configuration-keys.md")
@@ -432,26 +434,25 @@ USED = (
 
 
 def test_the_page_has_the_table_of_all_keys() -> None:
-    """As the model has them: `python scripts/config_keys.py` writes it."""
+    """`python scripts/config_keys.py` generates it."""
     assert f"scripts/config_keys.py -->\n\n{format_table()}\n<!-- keys: end -->" in PAGE
 
 
-def test_every_key_is_told() -> None:
-    """What it means, in words."""
+def test_every_key_has_a_description() -> None:
     assert [row.key for row in list_rows() if not row.about.endswith((".", "`"))] == []
 
 
-def test_the_page_tells_the_keys_that_are_used() -> None:
-    """Beside the table, where their sections say what they are for. (Of strategies' keys: tests/unit/test_replay_specs.py.)"""
+def test_the_page_describes_every_key_in_use() -> None:
+    """In its sections, not only in the table. (Keys of strategies: tests/unit/test_replay_specs.py.)"""
     page = PAGE.partition("<!-- keys: made")[0]
     keys = {key for model in (*USED, *GUARDING) for key in get_fields(model)}
-    keys -= {"storage"}  # told by its parts
+    keys -= {"storage"}  # described by its parts
     assert {key for key in keys if not re.search(rf"`[^`]*\b{key}\b[^`]*`", page)} == set()
 
 
 @pytest.mark.parametrize("kind", ["ignored", "aliases"])
-def test_the_page_tells_other_systems_keys(kind: str) -> None:
-    """Every one that loads."""
+def test_the_page_lists_keys_of_other_systems(kind: str) -> None:
+    """Every key that loads is listed."""
     page = PAGE.partition("# Keys of other systems")[2].partition("## Not used yet")[0]
     found: list[Mapping[str, object]] = [
         (model.ALIASES if kind == "aliases" else model.IGNORED) for model in (*USED, *GUARDING)
@@ -461,7 +462,7 @@ def test_the_page_tells_other_systems_keys(kind: str) -> None:
 
 
 @pytest.mark.parametrize("text", re.findall(r"^```yaml\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE))
-def test_the_examples_of_the_page_load_without_a_warning(text: str) -> None:
+def test_examples_on_the_page_load_without_warnings(text: str) -> None:
     assert config.list_warnings(load(text, OPENAI_API_KEY="k")) == []
 
 
@@ -478,7 +479,7 @@ CAPPED = "short_term: {max_sessions: 100}"
         ("short_term: {session_ttl: 1h}", False),
     ],
 )
-def test_a_cap_that_does_not_bound_the_disk_is_a_warning(text: str, warns: bool) -> None:
+def test_a_session_cap_without_retention_is_a_warning(text: str, warns: bool) -> None:
     found = [line for line in config.list_warnings(load(text)) if "max_sessions" in line]
     assert bool(found) is warns
     assert all("storage.sessions.retention" in line for line in found)
