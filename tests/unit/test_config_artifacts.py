@@ -1,4 +1,4 @@
-"""`storage.artifacts`: what it means, what is wrong with it, and what of it is shown."""
+"""`storage.artifacts`: settings, rejected values and masked keys."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from holdfast.errors import ConfigError
 from holdfast.limits import ARTIFACT_BYTES
 
 
-def _found(text: str) -> ArtifactSettings:
+def _load_settings(text: str) -> ArtifactSettings:
     return config.load(f"storage: {{artifacts: {text}}}", env={}).storage.artifacts
 
 
-def test_nothing_said_is_the_default() -> None:
-    assert _found("{}") == ArtifactSettings()
-    assert _found("{}").max_bytes == ARTIFACT_BYTES
+def test_an_empty_section_gives_the_defaults() -> None:
+    assert _load_settings("{}") == ArtifactSettings()
+    assert _load_settings("{}").max_bytes == ARTIFACT_BYTES
 
 
-def test_what_is_said_arrives() -> None:
+def test_configured_values_are_used() -> None:
     text = "{bucket: b, prefix: p, endpoint: 'http://e', region: r, access_key: a, secret_key: s, max_bytes: 1MiB, types: [image/*]}"
-    assert _found(text) == ArtifactSettings(
+    assert _load_settings(text) == ArtifactSettings(
         bucket="b",
         prefix="p",
         endpoint="http://e",
@@ -50,14 +50,14 @@ def test_what_is_said_arrives() -> None:
         ("{buckt: b}", "buckt"),
     ],
 )
-def test_mistakes_are_told_with_their_place(text: str, key: str) -> None:
+def test_problems_name_the_key(text: str, key: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        _found(text)
+        _load_settings(text)
     assert [line.split(": ")[1] for line in caught.value.problems] == [f"storage.artifacts.{key}"]
 
 
-def test_no_key_is_shown() -> None:
-    settings = _found("{bucket: b, access_key: A-SEEN-NOWHERE, secret_key: S-SEEN-NOWHERE}")
+def test_access_keys_are_masked() -> None:
+    settings = _load_settings("{bucket: b, access_key: A-SEEN-NOWHERE, secret_key: S-SEEN-NOWHERE}")
     loaded = config.load(
         "storage: {artifacts: {bucket: b, access_key: A-SEEN-NOWHERE, secret_key: S-SEEN-NOWHERE}}", env={}
     )

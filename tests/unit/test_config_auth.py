@@ -15,8 +15,8 @@ def auth(text: str) -> Auth:
     return load(f"auth: {text}", env={}).auth
 
 
-def test_nothing_said() -> None:
-    """A key is asked for as soon as there is one, and may be used as often as anybody likes."""
+def test_defaults() -> None:
+    """Keys are required once one exists, without a rate limit."""
     found = load("", env={}).auth
     assert (found.required, found.rate, found.burst, found.jwt, found.kind) == (None, 0, 0, None, "keys")
 
@@ -31,12 +31,12 @@ def test_nothing_said() -> None:
         ("{rate: 60, burst: 5}", "keys"),
     ],
 )
-def test_when_somebody_is_asked(text: str, kind: str) -> None:
+def test_when_credentials_are_required(text: str, kind: str) -> None:
     assert auth(text).kind == kind
 
 
-def test_tokens() -> None:
-    """One audience may stand without a list; only ways to sign that keep the key with the issuer are there."""
+def test_jwt_settings() -> None:
+    """A single audience needs no list; only asymmetric algorithms are supported."""
     found = auth(f"{{jwt: {{{JWT}, jwks_url: 'https://i/keys', algorithms: [PS256], leeway: 1m}}}}").jwt
     assert found is not None
     assert (found.audience, found.algorithms, found.leeway) == (("a",), ("PS256",), 60.0)
@@ -60,12 +60,11 @@ def test_tokens() -> None:
         ("audience: a, jwks_file: f", "issuer: missing"),
     ],
 )
-def test_mistakes(text: str, place: str) -> None:
-    with pytest.raises(ConfigError) as told:
+def test_invalid_jwt_settings_are_rejected(text: str, place: str) -> None:
+    with pytest.raises(ConfigError) as caught:
         auth(f"{{jwt: {{{text}}}}}")
-    assert place in str(told.value)
+    assert place in str(caught.value)
 
 
-def test_loopback_needs_no_encryption() -> None:
-    """An issuer beside the server may be asked in the clear."""
+def test_a_loopback_issuer_may_use_http() -> None:
     assert auth(f"{{jwt: {{{JWT}, jwks_url: 'http://127.0.0.1:9/keys'}}}}").jwt

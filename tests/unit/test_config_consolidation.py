@@ -1,4 +1,4 @@
-"""The key `dreaming`: what it comes to, what stands in for what it leaves out, and what is refused."""
+"""The key `dreaming`: settings, defaults and rejected values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def settings(text: str) -> ConsolidationSettings:
     return build_consolidation_settings(found.consolidation, build_memory_settings(found).half_lives)
 
 
-def test_without_it_all_is_as_the_library_has_it() -> None:
+def test_without_the_key_library_defaults_apply() -> None:
     made = settings("")
     plain = ConsolidationSettings()
     assert (made.enabled, made.interval, made.signals_kept, made.inject_budget) == (True, DAY, 180 * DAY, 800)
@@ -26,7 +26,7 @@ def test_without_it_all_is_as_the_library_has_it() -> None:
         assert getattr(made.decides, name) == getattr(PromotionSettings(), name), name
 
 
-def test_what_it_says_counts() -> None:
+def test_configured_values_are_used() -> None:
     made = settings(
         "dreaming: {enabled: false, interval: 6h, min_days: 2, min_score: 0.5, weights: {relevance: 1}, inject_budget: 0}"
     )
@@ -38,7 +38,7 @@ def test_what_it_says_counts() -> None:
 def test_half_lives_are_those_of_memories() -> None:
     made = settings("storage: {memory: {half_life: {project: 7d, user: 0}}}")
     assert made.decides.half_lives["project"] == 7
-    assert 0 < made.decides.half_lives["user"] < 1e-3, "only what is new counts"
+    assert 0 < made.decides.half_lives["user"] < 1e-3, "only new recalls count"
     assert "episodic" not in made.decides.half_lives or made.decides.half_lives["episodic"] == HALF_LIVES["episodic"]
 
 
@@ -56,12 +56,12 @@ def test_half_lives_are_those_of_memories() -> None:
         "{weights: {recencey: 0.1}}",
     ],
 )
-def test_what_cannot_be_is_refused(text: str) -> None:
+def test_invalid_values_are_rejected(text: str) -> None:
     with pytest.raises(ConfigError):
         settings(f"dreaming: {text}")
 
 
-def test_a_model_is_named_as_that_of_an_agent_is() -> None:
+def test_a_model_is_named_like_the_model_of_an_agent() -> None:
     assert settings("").model is None
     assert settings("llms: {tidy: {provider: offline}}\ndreaming: {model: tidy}").model == "tidy"
     with pytest.raises(ConfigError):

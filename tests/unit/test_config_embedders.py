@@ -1,4 +1,4 @@
-"""`embedders`: what an entry means, where a key goes, and what is a mistake."""
+"""`embedders`: entries, where API keys are sent, and rejected values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def settings(text: str, name: str = "e", **env: str) -> EmbedderSettings:
     return resolve_embedder(config.load(text, env=env), name)
 
 
-def test_openais_address_and_key_come_from_the_environment() -> None:
+def test_openai_url_and_key_come_from_the_environment() -> None:
     found = settings("embedders: {e: {}}", OPENAI_API_KEY="k", OPENAI_BASE_URL="http://proxy/v1/")
     assert (found.base_url, found.api_key, found.name) == ("http://proxy/v1", "k", "openai/text-embedding-3-small")
     assert settings("embedders: {e: {}}").base_url == OPENAI
@@ -33,13 +33,13 @@ def test_openais_address_and_key_come_from_the_environment() -> None:
         "{provider: local}",
     ],
 )
-def test_a_key_of_the_environment_goes_nowhere_else(entry: str) -> None:
+def test_the_environment_key_is_used_only_for_openai(entry: str) -> None:
     found = settings(f"embedders: {{e: {entry}}}", OPENAI_API_KEY="k", OPENAI_BASE_URL="http://proxy/v1")
     assert found.api_key is None
     assert "proxy" not in found.base_url
 
 
-def test_each_key_means_what_it_says() -> None:
+def test_every_key_is_applied() -> None:
     text = """
 embedders:
   e:
@@ -75,7 +75,9 @@ embedders:
         passage_prefix="passage: ",
         context=True,
     )
-    assert found.name == "vllm/BAAI/bge-m3+prefix-f8a2e22f+context", "another server's size is checked, not asked for"
+    assert found.name == "vllm/BAAI/bge-m3+prefix-f8a2e22f+context", (
+        "the dimension of another server is checked, not requested"
+    )
     assert "secret" not in repr(found)
     assert settings("embedders: {e: {provider: ollama, model: m}}").base_url == "http://127.0.0.1:11434/v1"
 
@@ -90,7 +92,7 @@ def test_default_and_main_need_no_entry(embedder: str, env: dict[str, str], name
     assert settings(f"embedders: {{{embedder}: {{model: mine}}}}", embedder).model == "mine"
 
 
-def test_a_name_that_is_none_is_told_with_those_that_are() -> None:
+def test_an_unknown_name_is_rejected_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="no embedder 'x'; known: e, default, main"):
         settings("embedders: {e: {}}", "x")
 
@@ -122,7 +124,7 @@ def test_a_name_that_is_none_is_told_with_those_that_are() -> None:
         ("{dimension: 3, dimensions: 3}", "dimension"),
     ],
 )
-def test_what_cannot_be_is_a_mistake(entry: str, said: str) -> None:
+def test_invalid_entries_are_rejected(entry: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         config.load(f"embedders: {{e: {entry}}}", env={})
     assert any(said in problem and "embedders.e" in problem for problem in caught.value.problems)
@@ -139,14 +141,14 @@ def test_what_cannot_be_is_a_mistake(entry: str, said: str) -> None:
         ("{model: all-MiniLM-L6-v2, min_similarity: 0.25}", 0.25),
     ],
 )
-def test_only_of_the_local_one_it_is_known_what_is_near(entry: str, floor: float) -> None:
+def test_only_local_models_have_a_default_similarity_floor(entry: str, floor: float) -> None:
     assert embedder_of(settings(f"embedders: {{e: {entry}}}")).min_similarity == floor
 
 
 @pytest.mark.parametrize(
     "entry", ["{provider: local}", "{provider: local, model: all-MiniLM-L6-v2, dimension: 384, path: w}"]
 )
-def test_the_local_one_is_nowhere(entry: str) -> None:
+def test_the_local_provider_has_no_url_and_no_key(entry: str) -> None:
     found: dict[str, Any] = {"base_url": "", "api_key": None, "model": "all-MiniLM-L6-v2"}
     given = settings(f"embedders: {{e: {entry}}}", OPENAI_API_KEY="k")
     assert {key: getattr(given, key) for key in found} == found
@@ -162,6 +164,6 @@ def test_the_local_one_is_nowhere(entry: str) -> None:
     ],
 )
 def test_a_model_with_context_has_another_name(entry: str, name: str) -> None:
-    """So an index that was made without it is embedded again."""
+    """So an index built without context is embedded again."""
     given = settings(f"embedders: {{e: {entry}}}")
     assert (given.name, embedder_of(given).name) == (name, name)

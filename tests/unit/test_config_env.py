@@ -1,4 +1,4 @@
-"""What the environment and `.env` say of a configuration: which wins, what is no key, and every mistake of all of it at once."""
+"""Configuration from the environment and `.env`: priorities, unknown keys, and all problems reported at once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECRET = "sk-not-to-be-seen"
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Files are looked for where nothing is."""
+    """Change to an empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -42,8 +42,7 @@ def problems(text: str = "", **env: str) -> list[str]:
 # -- HOLDFAST_… ------------------------------------------------------------------
 
 
-def test_every_kind_of_value() -> None:
-    """As its key's type has it."""
+def test_variables_are_converted_to_the_type_of_their_key() -> None:
     found = load(
         "agents: {a: {tools: [x]}}\nllms: {Fast-1: {model: x, timeout: 60s, params: {seed: 1}}}",
         HOLDFAST_PRESET="mistralrs",
@@ -115,34 +114,34 @@ def test_every_kind_of_value() -> None:
         ("HOLDFAST_AUTH__RATE", "-1", "auth.rate: expected an integer from 0"),
     ],
 )
-def test_what_is_no_key_is_a_mistake(name: str, value: str, message: str) -> None:
-    """That names the variable, and the nearest."""
+def test_unknown_and_invalid_variables_are_rejected(name: str, value: str, message: str) -> None:
+    """The message names the variable and the nearest match."""
     [problem] = problems("llms: {fast: {model: x}}", **{name: value})
     assert problem.startswith(f"{name}: ")
     assert message in problem
 
 
-def test_what_is_somebody_elses_is_left_alone() -> None:
-    """Of the tests, of the commands, of whoever starts containers."""
+def test_unrelated_holdfast_variables_are_ignored() -> None:
+    """Variables of the tests, the commands and container runtimes."""
     names = ("CONFIG", "HOST", "KEY", "PORT", "STORE", "TEST_DATA", "SERVICE_HOST", "PORT_8377_TCP_ADDR", "MYSQL_PORT")
     assert config.describe(load(**{f"HOLDFAST_{name}": "x" for name in names})) == config.describe(load())
 
 
-def test_two_names_of_one_key_are_a_mistake() -> None:
-    """One of them would win, and nobody knows which."""
+def test_two_variables_for_one_key_are_rejected() -> None:
+    """Otherwise one of them would win unpredictably."""
     found = problems(HOLDFAST_LLMS__A__VENDOR="openai", HOLDFAST_LLMS__A__PROVIDER="openai")
     assert found == ["HOLDFAST_LLMS__A__VENDOR: the same as HOLDFAST_LLMS__A__PROVIDER; remove one of the two"]
 
 
-def test_secrets_are_in_no_message() -> None:
-    """Neither are those that stand in the wrong place of their section."""
+def test_secrets_do_not_appear_in_messages() -> None:
+    """This includes secrets with invalid characters."""
     found = problems(HOLDFAST_LLMS__A__HEADERS__X=f"{SECRET}\n", HOLDFAST_DATABASES__A__URL=SECRET)
     assert SECRET not in "\n".join(found)
 
 
 @given(st.sampled_from(sorted(get_fields(Gateway))), st.text(alphabet=st.characters(exclude_categories=["Cs"])))
 def test_a_value_is_the_same_from_the_file_and_from_the_environment(key: str, value: str) -> None:
-    """As text that the type reads, or a mistake in both."""
+    """Both accept the value or both reject it."""
     if not isinstance(
         unwrap_type(get_fields(Gateway)[key].type)[0], inspect.StrType | inspect.IntType | inspect.FloatType
     ):
@@ -159,8 +158,8 @@ def test_a_value_is_the_same_from_the_file_and_from_the_environment(key: str, va
     assert outcomes[0] == outcomes[1] or value == ""
 
 
-def test_the_environment_wins_over_the_file_and_flags_over_it(here: Path) -> None:
-    """The short names over the long ones."""
+def test_flags_override_the_environment_which_overrides_the_file(here: Path) -> None:
+    """Short variable names override long ones."""
     (here / "holdfast.yaml").write_text("gateway: {port: 1, keep_alive: 1s}\n")
     env = {"HOLDFAST_GATEWAY__PORT": "2", "HOLDFAST_GATEWAY__KEEP_ALIVE": "2s"}
     found = config.load_settings({}, env)
@@ -189,34 +188,34 @@ def test_the_environment_wins_over_the_file_and_flags_over_it(here: Path) -> Non
         ("A=1\nA=2", "2"),
     ],
 )
-def test_lines_of_dotenv(line: str, value: str) -> None:
+def test_dotenv_lines_are_parsed(line: str, value: str) -> None:
     found, mistakes = parse_dotenv(f"# first\n\n{line}\nB=b\n".replace("\r\n", "\n"))
     assert ({name: text for name, (_, text) in found.items()}, mistakes) == ({"A": value, "B": "b"}, [])
 
 
 @pytest.mark.parametrize("line", ["A={}'", 'A={}"x', "A=x{}#", "{}A", "A{}"])
-def test_a_line_is_read_in_time(line: str) -> None:
-    """However many spaces stand in it: its length is what it costs."""
+def test_a_dotenv_line_is_parsed_in_linear_time(line: str) -> None:
+    """Also with many spaces."""
     began = time.process_time()
     parse_dotenv(line.format(" " * (DOTENV_BYTES - 4)))
-    assert time.process_time() - began < 5, "by squares it was minutes"
+    assert time.process_time() - began < 5, "quadratic parsing took minutes"
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"], exclude_characters="'\r")))
-def test_what_is_in_single_quotes_is_itself(value: str) -> None:
+def test_single_quoted_values_are_literal(value: str) -> None:
     assert parse_dotenv(f"A='{value}'\nB=1")[0]["A"] == (1, value)
 
 
 @given(st.text(alphabet="AB=#'\" \n\\$x", max_size=40))
-def test_any_dotenv_is_read_or_told(text: str) -> None:
-    """Each line is a variable's, a mistake's, or nothing; none is lost."""
+def test_every_dotenv_line_is_parsed_or_reported(text: str) -> None:
+    """Reported line numbers exist in the file."""
     found, mistakes = parse_dotenv(text)
     lines = text.count("\n") + 1
     assert all(1 <= line <= lines for line, _ in [*found.values(), *mistakes])
 
 
-def test_dotenv_stands_under_the_environment_and_beside_the_file_wins(here: Path, tmp_path: Path) -> None:
-    """Beside the file before where the process runs; nothing is put into the process's environment."""
+def test_the_environment_overrides_dotenv_files(here: Path, tmp_path: Path) -> None:
+    """The `.env` next to the file overrides that of the working directory; the environment is not modified."""
     beside = tmp_path / "etc"
     beside.mkdir()
     (here / ".env").write_text(f"A=here\nB=here\nC=here\nHOLDFAST_CONFIG={beside}/own.yaml\nHOLDFAST_HOST=127.0.0.7\n")
@@ -230,8 +229,8 @@ def test_dotenv_stands_under_the_environment_and_beside_the_file_wins(here: Path
     assert config.load_file(beside / "own.yaml", env).agents["a"].instruction == "process beside here"
 
 
-def test_a_folder_of_that_name_is_none(here: Path) -> None:
-    """As some keep their virtual environment in one."""
+def test_a_folder_named_dotenv_is_ignored(here: Path) -> None:
+    """Some people keep a virtual environment in a folder `.env`."""
     (here / ".env").mkdir()
     assert load_variables({"A": "1"}, (here,)) == {"A": "1"}
 
@@ -245,7 +244,7 @@ def test_a_folder_of_that_name_is_none(here: Path) -> None:
         (b"#" * (1 << 17), ".env: larger than 64 KiB"),
     ],
 )
-def test_mistakes_of_dotenv(here: Path, data: bytes, message: str) -> None:
+def test_invalid_dotenv_files_are_rejected(here: Path, data: bytes, message: str) -> None:
     (here / ".env").write_bytes(data)
     with pytest.raises(ConfigError) as caught:
         config.load_settings({}, {})
@@ -272,7 +271,7 @@ auth: {required: false}
 """
 
 
-def test_all_mistakes_are_told_at_once(here: Path) -> None:
+def test_all_problems_are_reported_at_once(here: Path) -> None:
     """Of the text, of values, of keys together, of references, of the store, of `.env`, of variables: what is mended is
     mended, and nothing new comes up behind it."""
     (here / ".env").write_text("what\n")

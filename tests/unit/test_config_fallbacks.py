@@ -1,4 +1,4 @@
-"""Models that stand in for another, as a configuration names them: what `holdfast config check` says, and what comes of it."""
+"""Fallback models in the configuration: warnings of `holdfast config check` and the resulting clients."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from holdfast.models import LimitedModel, OpenAIModel
 PLACE = "base_url: 'http://127.0.0.1:9/v1', model: gpt-4o"
 
 
-def told(text: str) -> list[str]:
+def list_fallback_warnings(text: str) -> list[str]:
     return [line.partition(": ")[2] for line in list_warnings(config.load(text, env={})) if "fallbacks" in line]
 
 
-def test_names_that_are_there_are_right() -> None:
+def test_known_names_give_no_warning() -> None:
     """Two may name each other; a well-known model needs no entry."""
     text = f"llms: {{a: {{{PLACE}, fallbacks: [b, gpt-4o-mini, offline]}}, b: {{{PLACE}, fallbacks: a}}, default: {{{PLACE}}}}}"
-    assert told(text) == []
+    assert list_fallback_warnings(text) == []
 
 
 @pytest.mark.parametrize(
@@ -33,31 +33,31 @@ def test_names_that_are_there_are_right() -> None:
         ("[fast, fast]", "'fast' is listed before: it is called once"),
     ],
 )
-def test_what_will_not_be_asked_is_warned_of(fallbacks: str, said: str) -> None:
+def test_fallbacks_that_will_not_be_called_give_a_warning(fallbacks: str, said: str) -> None:
     more = "" if "default" in fallbacks else f", default: {{{PLACE}}}"
     text = f"llms: {{a: {{{PLACE}, fallbacks: {fallbacks}}}, fast: {{{PLACE}}}{more}}}"
     if not more:
         text = f"llms: {{a: {{{PLACE}, fallbacks: {fallbacks}}}}}"
-    assert told(text) == [f"llms.a.fallbacks: {said}"]
+    assert list_fallback_warnings(text) == [f"llms.a.fallbacks: {said}"]
 
 
-def test_with_passthrough_another_place_is_warned_of() -> None:
-    """A client's key is not handed on to it; to another model at the same place it is."""
+def test_passthrough_warns_about_fallbacks_at_another_url() -> None:
+    """The client's key is not forwarded there, but it is to another model at the same URL."""
     elsewhere = "base_url: 'http://127.0.0.1:8/v1', model: gpt-4o"
     text = f"llms: {{a: {{{PLACE}, fallbacks: [b, c]}}, b: {{{PLACE}}}, c: {{{elsewhere}}}, default: {{{PLACE}}}}}"
-    assert told(text) == []
-    (warning,) = told(f"{text}\ngateway: {{upstream_auth: passthrough}}")
+    assert list_fallback_warnings(text) == []
+    (warning,) = list_fallback_warnings(f"{text}\ngateway: {{upstream_auth: passthrough}}")
     assert warning.startswith("llms.a.fallbacks: 'c' has another address")
 
 
-def test_more_than_there_may_be_are_a_mistake() -> None:
+def test_too_many_fallbacks_are_rejected() -> None:
     names = ", ".join(f"m{n}" for n in range(FALLBACKS + 1))
     with pytest.raises(ConfigError, match=f"fallbacks: at most {FALLBACKS}, got {FALLBACKS + 1}"):
         config.load(f"llms: {{a: {{{PLACE}, fallbacks: [{names}]}}}}", env={})
 
 
-def test_all_names_of_an_entry_have_one_client_and_one_limit() -> None:
-    """`default`, its own name and a model's name at its place are one upstream."""
+def test_all_names_of_an_entry_share_one_client_and_one_limit() -> None:
+    """`default`, the entry's name and a model name at its URL are one upstream."""
     text = f"llms: {{a: {{{PLACE}, max_requests: 2}}}}\nagents: {{x: {{llm: gpt-4.1}}, y: {{llm: a}}}}"
     roster = build_roster(config.load(text, env={}))
     clients = {id(llm.client) for llm in roster.llms.values()}
@@ -67,12 +67,12 @@ def test_all_names_of_an_entry_have_one_client_and_one_limit() -> None:
     assert [upstream.name for _, upstream in roster.upstreams] == ["a"]
 
 
-def test_an_upstream_is_called_as_its_entry_is() -> None:
+def test_an_upstream_is_named_after_its_entry() -> None:
     text = f"llms: {{default: {{{PLACE}, fallbacks: [qwen3, b]}}, b: {{{PLACE}}}}}"
     assert [upstream.name for _, upstream in build_roster(config.load(text, env={})).upstreams] == ["default", "b"]
 
 
-def test_without_a_limit_nothing_is_in_between() -> None:
+def test_without_a_limit_the_client_is_not_wrapped() -> None:
     roster = build_roster(config.load(f"llms: {{a: {{{PLACE}, timeout: {{total: 7s}}}}}}", env={}))
     client = roster.find_llm("a").client
     assert isinstance(client, OpenAIModel)

@@ -1,4 +1,4 @@
-"""Files that were written for other systems mean here what they say there, and messages speak of them as they are spelt."""
+"""Configuration written for other systems keeps its meaning, and messages use its spelling."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def load(text: str) -> Config:
         ("redaction: {extra_patterns: [{regex: x, label: y}]}", "redaction: {patterns: [{regex: x, label: y}]}"),
     ],
 )  # fmt: skip
-def test_theirs_is_ours(theirs: str, ours: str) -> None:
+def test_keys_of_other_systems_equal_ours(theirs: str, ours: str) -> None:
     assert config.describe(load(theirs)) == config.describe(load(ours))
     assert config.resolve_store_url(load(theirs)) == config.resolve_store_url(load(ours))
 
 
-def test_working_memory_is_context() -> None:
-    """By its own names of keys."""
+def test_working_memory_is_an_alias_of_context() -> None:
+    """With its own key names."""
     text = (
         "agents: {a: {working_memory: {type: summary_buffer, max_tokens: 4000, summary_threshold: 0.8, target: 0.5}}}"
     )
@@ -62,14 +62,14 @@ def test_working_memory_is_context() -> None:
         ("{required: true, rate: 5}", "always", False),
     ],
 )
-def test_who_may_come_in(auth: str, kind: str, *, jwt: bool) -> None:
-    """`server.auth`, and ours in its place."""
+def test_auth_of_other_systems_maps_to_ours(auth: str, kind: str, *, jwt: bool) -> None:
+    """`server.auth`, also with our own keys."""
     found = load(f"server: {{auth: {auth}}}").auth
     assert (found.kind, isinstance(found.jwt, Jwt)) == (kind, jwt)
 
 
-def test_what_means_nothing_here_is_told_and_does_nothing() -> None:
-    """Once each, with its line, and why."""
+def test_ignored_keys_are_reported_and_have_no_effect() -> None:
+    """Once each, with the line and the reason."""
     text = (
         "name: x\nversion: 2\nrate_limiting: {enabled: true, limits: []}\n"
         "server:\n  tasks: {backend: sql}\n  auth: {enabled: true, jwks_url: 'https://i/k', issuer: i, audience: a, excluded_paths: [/x]}\n"
@@ -111,12 +111,12 @@ def test_what_means_nothing_here_is_told_and_does_nothing() -> None:
         ("server: {auth: {enabled: maybe}}", "server.auth.enabled: expected true or false"),
     ],
 )
-def test_mistakes_are_told_as_they_are_spelt(text: str, message: str) -> None:
+def test_problems_use_the_spelling_of_the_file(text: str, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(text)
     assert any(message in problem for problem in caught.value.problems), caught.value.problems
 
 
 @pytest.mark.parametrize("text", SPELT)
-def test_blocks_in_their_own_spelling_load(text: str) -> None:
+def test_blocks_in_foreign_spelling_load(text: str) -> None:
     assert config.resolve_store_url(load(text))
