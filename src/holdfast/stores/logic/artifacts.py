@@ -94,7 +94,7 @@ def _locate_scope(tenant: str, scope: Scope, identity: str | None = None) -> Ste
 
 
 def _read_name(place: Row, name: str) -> Steps[KnownName]:
-    """Return the row of a name, or of another name that folds to the same; an empty one if the name is free."""
+    """Return the row of a name, or of another name with the same folded form; an empty row if the name is free."""
     rows = yield Query("artifact_name_get", (*place, fold_name(name)))
     return KnownName(decode_text(rows[0][0]), *rows[0][1:]) if rows else KnownName()
 
@@ -146,7 +146,7 @@ def _find_blobs_in_use(tenant: str, blobs: Sequence[str]) -> Steps[frozenset[str
 def _add_artifact(
     tenant: str, scope: Scope, new: NewArtifact, expect: int | None, room: int | None, *, identity: str | None
 ) -> Steps[Artifact]:
-    # Before the session is looked up: an attempt with an unknown outcome is run again and may have succeeded.
+    # Checked before the session exists: an attempt with an unknown outcome may have succeeded and is run again.
     done = yield Query("artifact_of_blob", (tenant, new.blob))
     if done:
         return decode_artifact(done[0])
@@ -164,7 +164,7 @@ def _add_artifact(
 
 
 def _find_earlier_attempt(place: Row, known: KnownName, new: NewArtifact, expect: int) -> Steps[Artifact]:
-    """Return the one version after `expect` if it already holds this content. Raises `StaleArtifact` otherwise."""
+    """Return the only version after `expect` if it has the same content, as after a retry. Raises `StaleArtifact` otherwise."""
     if known.newest > expect:
         rows = yield Query("artifact_versions", (*place, fold_name(new.name), expect, 2))
         found = decode_artifact(rows[0])

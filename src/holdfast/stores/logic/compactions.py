@@ -21,19 +21,19 @@ _IN_USE = ("live", "superseded")
 
 
 def forget_views(pk: int, version: int) -> Steps[None]:
-    """Drop a session's views, and make those stale that are being built right now from what has just changed."""
+    """Drop a session's saved views. Views that are being built right now become stale, so they will not be saved."""
     yield Query("views_delete", (pk,))
     yield Query("views_stale", (pk, version))
 
 
 def save_views(pk: int, write: Append, views_from: int, laid: Sequence[StoredCompaction]) -> Steps[None]:
-    """Save the views that are still valid. A write of views alone also trims those that were saved longest ago.
+    """Save the views that are still valid. A write that contains only views also evicts the ones that were saved the longest ago.
 
     Args:
         pk: the session.
-        write: has the views by key.
+        write: the write, with its views by key.
         views_from: views built at an earlier version than this are out of date.
-        laid: the compactions of the same write. A view includes its own compaction, so it is not saved if that was dead on arrival.
+        laid: the compactions of the same write. A view includes its own compaction, so it is not saved if that one is dead.
     """
     fates = {one.view: one.status for one in laid if one.status != "failed"}
     rows = [
@@ -51,7 +51,7 @@ def save_views(pk: int, write: Append, views_from: int, laid: Sequence[StoredCom
     ]
     if rows:
         yield Many("view_put", rows)
-        if not (write.entries or write.calls or write.compactions):  # trimming would slow down a turn's write
+        if not (write.entries or write.calls or write.compactions):  # evicting views would slow down a turn's write
             yield Query("views_trim", (pk, VIEWS_KEPT))
 
 
@@ -64,7 +64,7 @@ def _compute_known_version(view: SavedView, fate: str | None) -> int:
 
 
 def record_compactions(pk: int, new: Sequence[NewCompaction], version: int) -> Steps[tuple[StoredCompaction, ...]]:
-    """Record the compactions of a write, after everything else that it changes in the log.
+    """Record the compactions of a write, after all its other changes of the log.
 
     Args:
         pk: the session.
@@ -99,7 +99,7 @@ def _record_compaction(
 def _is_current(pk: int, new: NewCompaction) -> Steps[bool]:
     """Return True if neither the log nor the view has changed since `new` was made.
 
-    Retiring removes the end of a log, so if the last entry of the range is still live, the whole range is.
+    Only the end of a log can be retired, so the whole range is live if its last entry is.
     """
     if not (yield Query("entry_is_live", (pk, new.last))):
         return False
@@ -127,7 +127,7 @@ def drop_compaction(tenant: str, ref: SessionRef, id_: int, timestamp: int) -> S
 
 
 def update_after_retirement(pk: int, before: int, version: int) -> Steps[None]:
-    """Update compactions and views after the live path was cut before `before`."""
+    """Update compactions and views after the live entries from `before` on were retired."""
     yield Query("compactions_retire", (pk, before))
     yield Query("compactions_revive", (pk,))
     yield from forget_views(pk, version)
@@ -140,7 +140,7 @@ def update_after_erasure(pk: int, seq: int, version: int, shift: int) -> Steps[N
         pk: the session.
         seq: the entry.
         version: the session's version after the write.
-        shift: how much the live path's running totals changed from the entry on.
+        shift: change of the running totals of the live path from the entry on.
     """
     if shift:
         yield Query("compactions_shift", (pk, seq, shift))

@@ -85,12 +85,12 @@ class Handle:
         return await self.database.write(steps, scrub=scrub, queue=queue)
 
     def _list_shared_queues(self, scope: Scope, delta: Mapping[str, Change]) -> Sequence[Hashable]:
-        """Return the queues of the other scopes that changes of a session's state reach."""
+        """Return the queues of the shared scopes that changes of a session's state affect."""
         return [(self.tenant, user_id) for user_id in state.list_reached_scopes(scope.user_id, delta)]
 
 
 def add_session(error: StoreCorrupt, scope: Scope | None) -> StoreCorrupt:
-    """Return the error with the session that it is about, unless it already names one or is about no session."""
+    """Return the error with its session added, unless it already names one or does not concern a session."""
     if not isinstance(scope, SessionRef) or error.session_id is not None:
         return error
     return error.with_session(scope.user_id, scope.id)

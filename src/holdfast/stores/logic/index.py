@@ -172,7 +172,7 @@ class LogicIndex:
             await self.database.close()
 
     async def _sweep(self) -> None:
-        """Delete what hidden spaces contain, in parts, so that other writes get in between."""
+        """Delete the contents of hidden spaces in parts, so that other writes can run in between."""
         while await self._write(partial(index_writes.sweep, self.tenant), scrub=True):
             pass
 

@@ -46,15 +46,15 @@ from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Query, Row, Rows, Steps
 
 AT_ONCE: Final = 8
-"""Posting lists that one statement reads."""
+"""Number of posting lists that one statement reads."""
 NARROW: Final = 2000
-"""If filters leave no more documents than this, they may be read one by one, since posting lists are those of the whole space."""
+"""If no more documents than this pass the filters, they may be read one by one: posting lists cover the whole space."""
 COSTLIER: Final = 2
-"""Rows of posting lists that can be read in the time that reading one document takes."""
+"""Number of rows of posting lists that can be read in the time it takes to read one document."""
 FILTERED: Final = 4 * POSTINGS
-"""Rows of posting lists that are checked against filters, approximately; those of the rarest term are all checked."""
+"""Approximate number of rows of posting lists that are checked against filters. Those of the rarest term are all checked."""
 _AHEAD: Final = 16
-"""Spaces whose sources one statement lists."""
+"""Number of spaces whose sources one statement lists."""
 _decode_ids: Final = msgspec.json.Decoder(list[int]).decode
 _NOBODY: Final = "none"
 """A word that no document has: all words begin with a channel's letter and contain an underscore."""
@@ -81,7 +81,7 @@ class LookupScope(NamedTuple):
 
     @property
     def prefix(self) -> Row:
-        """The parameters that come before those of a filter."""
+        """The parameters that precede those of a filter."""
         return self.space, self.channel
 
 
@@ -177,7 +177,7 @@ def read_candidates(place: LookupScope, ids: Sequence[int], count: TermCounter, 
 
 
 def _is_narrow(place: LookupScope, filters: Filters, postings: int) -> Steps[bool]:
-    """Return True if filters leave so few documents that reading all of them costs less than reading all `postings`."""
+    """Return True if so few documents pass the filters that reading all of them costs less than reading all `postings`."""
     most = min(NARROW, postings // COSTLIER)
     if place.named is not None:
         return place.size <= most
@@ -193,7 +193,7 @@ def _is_narrow(place: LookupScope, filters: Filters, postings: int) -> Steps[boo
 def _read_postings(
     place: LookupScope, frequencies: Mapping[str, int], *, filtered: bool
 ) -> Steps[dict[str, Collection[int]]]:
-    """Return ids of documents by term, from the rarest term on, until there are `POSTINGS`; in a small space, all of them."""
+    """Return ids of documents by term, the rarest term first, up to `POSTINGS` ids in total; in a small space, all of them."""
     terms = sorted(frequencies, key=lambda term: (frequencies[term], term))
     prefix = make_prefix(place.space, place.channel)
     words = {term: prefix + to_key(term) for term in terms}
@@ -223,14 +223,14 @@ def _read_whole_lists(words: Mapping[str, str]) -> Steps[dict[str, Collection[in
         for at, id_ in rows:
             if type(id_) is int:
                 lists[at].append(id_)
-            elif at < len(part):  # dialects for which that is faster return all ids of a word at once
+            elif at < len(part):  # some dialects return all ids of a word at once, because that is faster
                 lists[at] = _decode_ids(id_)
         found |= zip(part, lists, strict=True)
     return found
 
 
 def _read_common_terms(words: Mapping[str, str]) -> Steps[dict[str, Collection[int]]]:
-    """Return documents with the two rarest terms, and the newest with the rarest, for when even the rarest term is very common."""
+    """Return documents with both of the two rarest terms, and the newest with the rarest, if even that one is very common."""
     first, *others = words
     found: dict[str, Collection[int]] = {}
     rows = yield Query("index_postings_newest", (words[first], words[first], POSTINGS // 2))
@@ -266,7 +266,7 @@ def _choose_best(
 ) -> list[int]:
     """Return the ids of the candidates, in order.
 
-    If there are too many, those are chosen that match rare terms, or whose neighbours do: a turn next to the one with the answer.
+    If there are too many, prefer documents that match rare terms and their neighbours, such as the turn next to the answer.
     """
     scores: dict[int, float] = {}
     for term, ids in lists.items():
@@ -288,16 +288,16 @@ def _choose_best(
                 get_score(id_ - 2, 0.0) + get_score(id_ + 2, 0.0),
             )
             rated[id_] = rated[id_] + 0.5 * first + 0.25 * second
-    foremost.sort(reverse=True)  # of equal scores, the newest first
+    foremost.sort(reverse=True)  # the newest first among equal scores
     foremost.sort(key=rated.__getitem__, reverse=True)
     return sorted(foremost[:limit])
 
 
 def _choose_highest(scores: Mapping[int, float], most: int) -> list[int]:
-    """Return the `most` ids with the highest scores; of equal scores the newest."""
+    """Return the `most` ids with the highest scores; of equal scores, the newest ids."""
     if len(scores) <= most:
         return list(scores)
-    often = Counter(scores.values())  # one value for all that match the same terms
+    often = Counter(scores.values())  # all documents that match the same terms have the same score
     room, least = most, 0.0
     for least in sorted(often, reverse=True):
         if often[least] >= room:
@@ -329,7 +329,7 @@ def list_stored(tenant: str, space: Space, source_id: str, start: int, limit: in
 
 
 def read_at(tenant: str, space: Space, source_id: str, seqs: Sequence[int]) -> Steps[list[Candidate]]:
-    """Return a source's documents with these `seq`s, as candidates without counts."""
+    """Return a source's documents with these `seq` values, as candidates without counts."""
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source_id))
     wanted = sorted({seq for seq in seqs if 0 <= seq < ENDLESS})
@@ -340,7 +340,7 @@ def read_at(tenant: str, space: Space, source_id: str, seqs: Sequence[int]) -> S
 
 
 def read_near(tenant: str, lookup: Lookup, places: Sequence[tuple[int, int]]) -> Steps[list[Candidate]]:
-    """Return the documents at these places of a lookup's scope that pass its filter."""
+    """Return the documents at these places that are in a lookup's scope and pass its filter."""
     place = yield from resolve_scope(tenant, lookup)
     if place is None or place.is_empty:
         return []
@@ -379,7 +379,7 @@ def list_sources(
 
 
 def _list_sources_of_space(tenant: str, space: Space, after: str | None, limit: int) -> Steps[Rows]:
-    """Return the rows of a space's sources, all or those after one; an id may be empty."""
+    """Return the rows of a space's sources: all, or those after a given source. Ids may be empty."""
     row = yield from read_space(tenant, space)
     if row is None:
         return []
@@ -389,7 +389,7 @@ def _list_sources_of_space(tenant: str, space: Space, after: str | None, limit: 
 def _list_sources_of_tenant(tenant: str, after: tuple[Space, str] | None, limit: int) -> Steps[Rows]:
     """Return the rows of the sources after a place.
 
-    Those of its own space come first, then space by space, so that no space is read from its beginning twice.
+    First come the rest of the place's own space, then the later spaces one by one, so that no space is read twice.
     """
     found = list[Row]()
     place: tuple[str, str] = ("", "")  # the empty kind sorts first
@@ -447,5 +447,5 @@ _NEIGHBOURS: Final = tuple(step for step in range(-NEAR, NEAR + 1) if step)
 
 
 def list_neighbours(ids: Iterable[int]) -> list[int]:
-    """Return the ids around these that are in the same source and channel."""
+    """Return the ids next to these that are in the same source and channel."""
     return [id_ + step for id_ in ids for step in _NEIGHBOURS if (id_ + step) >> 24 == id_ >> 24]

@@ -1,4 +1,7 @@
-"""Convert documents of an index to rows and back: numbers for channels and places, words for the engine, a document's terms as one text."""
+"""Convert documents of an index to rows and back.
+
+Channels and places become numbers, terms become words for the full-text engine, and all terms of a document become one text.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Row
 
 CHANNELS: Final[tuple[Channel, ...]] = get_args(Channel)
-"""The channels; their position here is their number in the database."""
+"""The channels. The position of a channel here is its number in the database."""
 PLACES: Final = 1 << 24
-"""Number of places in a channel of a source."""
+"""Maximum number of places in a channel of a source."""
 _PLACE: Final = PLACES - 1
 SOURCES: Final = 1 << 38
-"""Number of sources in a database: the ids of documents have 63 bits."""
+"""Maximum number of sources in a database, since the ids of documents have 63 bits."""
 GONE: Final = "gone"
 """The kind of a space that is being deleted."""
 _LETTERS: Final = "tx"
@@ -66,13 +69,13 @@ def make_words(prefix: str, keys: Iterable[str]) -> str:
 TermCounter = Callable[[str], dict[str, int]]
 """Counts terms in a text that `pack_terms` made."""
 SOUGHT: Final = 16
-"""Up to this many terms, each one is searched for in a long text; otherwise terms are compared with the set of its words."""
+"""Up to this many terms are searched for in a long text one by one. More terms are compared with the set of its words."""
 LONG: Final = 10
-"""A text is long if it has this many characters per term."""
+"""A text is long if it has at least this many characters per term."""
 
 
 def make_counter(terms: Iterable[str]) -> TermCounter:
-    """Return a function that counts how often each of `terms` occurs in a text; it leaves out those that do not occur."""
+    """Return a function that counts how often each of `terms` occurs in a text. Its result omits terms that do not occur."""
     names = {to_key(term): term for term in terms}
     if not names:
         return lambda _: {}

@@ -26,7 +26,7 @@ from holdfast.stores.logic.rows import ENDLESS, decode_text, encode_array
 from holdfast.stores.logic.steps import Many, Query, Steps
 
 SCANNED: Final = 1024
-"""Vectors that are read at once if the engine cannot compare them."""
+"""Number of vectors that are read at once if the engine cannot compare them."""
 NUMBER_BYTES: Final = 4
 
 
@@ -54,7 +54,7 @@ def list_pending(tenant: str, model: str, space: Space | None, limit: int) -> St
 def put_vectors(
     tenant: str, space: Space, source: Source, model: str, vectors: Sequence[Vectored], *, compress: bool
 ) -> Steps[int]:
-    """Store vectors; return how many were stored. With `compress` those of a model that is new here are stored as float16 for good."""
+    """Store vectors; return how many were stored. With `compress`, all vectors of a model that is new here become float16."""
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source.id))
     if known is None or known.progress.identity != source.identity or not vectors:
@@ -84,7 +84,7 @@ def put_vectors(
 
 
 def _read_digests_before(source: int, ids: Iterable[int]) -> Steps[dict[int, bytes]]:
-    """Return the digests of the documents at the places before these, by id."""
+    """Return, by id, the digest of the document at the place before each of these."""
     rows = yield Query("index_documents_at", (source, encode_array(()), encode_array(sorted(id_ - 1 for id_ in ids))))
     return {stored.id: stored.digest for stored in map(decode_document, rows)}
 
@@ -117,7 +117,7 @@ def read_vectors(tenant: str, model: str, digests: Sequence[bytes], space: Space
 
 
 def drop_vectors(tenant: str, keep: str | None) -> Steps[int]:
-    """Drop a part of the vectors of all models but `keep`; return how many were dropped, 0 if there are none left."""
+    """Delete some vectors of models other than `keep`; return how many were deleted, 0 if none are left."""
     models = yield from read_models(tenant)
     for name, (number, _) in models.items():
         if name in (NONE, keep):

@@ -28,9 +28,9 @@ from holdfast.stores.logic.rows import ENDLESS, encode_array
 from holdfast.stores.logic.steps import Many, Query, Row, Steps
 
 PART: Final = 1000
-"""Documents that are deleted per statement."""
+"""Number of documents that one statement deletes."""
 NONE: Final = ""
-"""Name of the model of documents that have no vector."""
+"""Name of the model that documents without a vector belong to."""
 
 
 class KnownSource(NamedTuple):
@@ -57,7 +57,7 @@ def read_source(space: int, source_id: str) -> Steps[KnownSource | None]:
 
 
 def read_models(tenant: str) -> Steps[dict[str, tuple[int, int]]]:
-    """Return number and dimensions of the tenant's models by name, including the nameless one once there is a document.
+    """Return number and dimensions of the tenant's models by name, including `NONE` once there is a document.
 
     Negative dimensions mean that the model's vectors are stored as float16.
     """
@@ -80,7 +80,7 @@ def get_or_create_model(tenant: str, name: str, dimensions: int = 0) -> Steps[in
 def write_batch(tenant: str, space: Space, batch: Batch) -> Steps[tuple[bool, bool]]:
     """Write a batch; return whether it was written, and whether it deleted documents.
 
-    It is not written if the source's progress is not the one that the batch expects.
+    The batch is not written if the source's progress differs from the one that the batch expects.
     """
     row = yield from read_space(tenant, space)
     if row is None:
@@ -107,7 +107,7 @@ def write_batch(tenant: str, space: Space, batch: Batch) -> Steps[tuple[bool, bo
 
 
 def _read_context_models(tenant: str, space: Space) -> Steps[frozenset[int]]:
-    """Return the numbers of the models whose vectors in a space depend on the previous document as well."""
+    """Return the numbers of the models whose vectors in a space also depend on the previous document."""
     models = yield from read_models(tenant)
     return frozenset(number for name, (number, _) in models.items() if has_context(name, space))
 
@@ -163,7 +163,7 @@ def _is_same(stored: StoredDocument | None, new: Document) -> bool:
 
 
 def _read_affected(known: KnownSource, put: Mapping[int, Document], drop: Sequence[int]) -> Steps[list[StoredDocument]]:
-    """Return the documents that are deleted or replaced, regardless of the source's progress."""
+    """Return the documents that the batch deletes or replaces, regardless of the source's progress."""
     seqs = {*(seq for seq in drop if 0 <= seq < ENDLESS), *(one.seq for one in put.values())}
     if not (known.documents and seqs):
         return []
@@ -172,14 +172,14 @@ def _read_affected(known: KnownSource, put: Mapping[int, Document], drop: Sequen
 
 
 def _find_changed(put: Mapping[int, Document], affected: Sequence[StoredDocument]) -> set[int]:
-    """Return the ids at which the document after the write differs from the one before it, or is missing."""
+    """Return the ids whose document the write adds, changes or deletes."""
     before = {stored.id: (stored.seq, stored.digest) for stored in affected}
     after = {id_: (one.seq, one.digest) for id_, one in put.items()}
     return {id_ for id_ in before.keys() | after.keys() if before.get(id_) != after.get(id_)}
 
 
 def _drop_vectors(source: int, ids: set[int], context: frozenset[int], none: int) -> Steps[None]:
-    """Drop vectors that depend on the previous document as well.
+    """Delete vectors that also depend on the previous document.
 
     Args:
         source: the source's number.
@@ -200,9 +200,9 @@ def _read_kept_vectors(
     context: frozenset[int],
     changed: set[int],
 ) -> Steps[dict[int, tuple[int, bytes]]]:
-    """Return model and vector, by new id, for those of `put` whose content is unchanged but whose place is not.
+    """Return model and vector, by new id, of the documents in `put` that only moved to another place.
 
-    A vector that depends on the previous document stays only at its place, and after the same document.
+    A vector that depends on the previous document is kept only if the place and the previous document are unchanged.
     """
     before = {
         (stored.seq, stored.digest): stored for stored in affected if stored.id not in same and stored.model is not None
@@ -297,7 +297,7 @@ def _delete_source(space: int, source: int) -> Steps[int]:
 
 
 def drop_source(tenant: str, space: Space, source_id: str, identity: str | None) -> Steps[int]:
-    """Delete a source, with `identity` only if it has that one; return how many documents it had."""
+    """Delete a source; return how many documents it had. With `identity`, delete it only if it has that identity."""
     row = yield from read_space(tenant, space)
     known = None if row is None else (yield from read_source(row[0], source_id))
     if row is None or known is None or identity not in {None, known.progress.identity}:
@@ -315,7 +315,7 @@ def hide_space(tenant: str, space: Space) -> Steps[int]:
 
 
 def hide_spaces(tenant: str) -> Steps[bool]:
-    """Hide some spaces of a tenant; return False if there were none left."""
+    """Hide some spaces of a tenant; return False if none were left to hide."""
     rows = yield Query("index_spaces", (tenant, None, PART))
     visible = [row for row in rows if row[1] not in (GONE, GONE.encode())]
     for number, _, _ in visible:
@@ -340,7 +340,7 @@ def sweep(tenant: str) -> Steps[bool]:
 
 
 def _delete_part(space: int, source: int, room: int) -> Steps[int]:
-    """Delete at most `room` documents of a source, and the source itself once it is empty; return how many were deleted."""
+    """Delete at most `room` documents of a source, and the source once it is empty; return the number of deleted documents."""
     rows = yield Query("index_documents_first", (source, room))
     change = _SpaceChange(space)
     yield from _delete_documents([decode_document(row) for row in rows], change)

@@ -12,7 +12,7 @@ from holdfast.stores.logic.steps import Query, Steps
 
 
 def touch_session(tenant: str, ref: SessionRef, timestamp: int) -> Steps[None]:
-    """Record that a session is in use, without a write."""
+    """Record that a session was used without a write."""
     row = yield from read_session_row(tenant, ref)
     yield Query("session_used", (row[0], timestamp))
 

@@ -1,6 +1,6 @@
 """Steps that find digests in a user's logs, and read and write the origins of entries.
 
-Origins are stored with the session that is a copy, and are looked up by its source.
+Origins are stored with the session that is the copy, and are looked up by the session that it was copied from.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class MatchingMethods(Handle):
 def _find_sightings(
     tenant: str, user_id: str, marks: Sequence[bytes], *, alias: bool, session: SessionRef | None, limit: int
 ) -> Steps[tuple[Sighting, ...]]:
-    """Return the places of the last of `marks` that is in any log. Digests are compared too, since keys may collide."""
+    """Return the places of the last of `marks` that occurs in any log. Keys may collide, so digests are compared too."""
     pk = None
     if session is not None and marks:
         rows = yield Query("session_get", (tenant, session.id, session.user_id, session.withdrawn))

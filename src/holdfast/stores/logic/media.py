@@ -1,4 +1,4 @@
-"""Steps for media: contents that entries name, stored once per session and deleted with the last entry that names them."""
+"""Steps for media: contents that entries refer to, stored once per session and deleted with the last such entry."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_media(tenant: str, ref: SessionRef, hashes: Collection[bytes]) -> Steps
 def select_new_media(
     pk: int | None, new: Sequence[NewEntry], brought: Mapping[bytes, bytes]
 ) -> Steps[Collection[bytes]]:
-    """Return the hashes of the contents to store: those that an entry names and the session does not have yet.
+    """Return the hashes of the contents to store: those that an entry refers to and the session does not have yet.
 
     Args:
         pk: the session; None if it is about to be created.
@@ -31,7 +31,7 @@ def select_new_media(
         brought: the contents that come with them, by hash.
 
     Raises:
-        InvalidMessage: an entry names a content that is neither stored nor brought.
+        InvalidMessage: an entry refers to a content that is neither stored nor in `brought`.
     """
     named = {sha256 for entry in new for sha256 in list_media(entry)}
     if not named:
@@ -45,7 +45,7 @@ def select_new_media(
 def keep_media(
     pk: int, new: Sequence[NewEntry], written: Sequence[Entry], fresh: Collection[bytes], brought: Mapping[bytes, bytes]
 ) -> Steps[None]:
-    """Store contents, and record which entries name them.
+    """Store contents, and record which entries refer to them.
 
     Args:
         pk: the session.
@@ -66,7 +66,7 @@ def keep_media(
 
 
 def forget_media(pk: int, seq: int) -> Steps[None]:
-    """Remove an entry's references to contents; delete contents that no other entry names."""
+    """Remove an entry's references to contents; delete contents that no other entry refers to."""
     rows = yield Query("media_of", (pk, seq))
     if rows:
         yield Query("media_uses_drop", (pk, seq))

@@ -1,6 +1,6 @@
-"""Steps for memories: a row per owner, which writers lock one after the other, and rows for everything the owner has.
+"""Steps for memories: a row per owner, which one writer at a time can lock, and rows for all that belongs to the owner.
 
-A write first computes its plan and refuses what is invalid; after that, nothing can refuse it.
+A write first computes its plan, which fails if anything is invalid. After that, no step refuses the write.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class MemoryMethods(Handle):
         payloads = memory_checks.check_delta(owner, delta)
         memory_checks.check_change(timestamp, expect)
         steps = partial(_change_memories, self.tenant, owner, delta, payloads, timestamp=timestamp, expect=expect)
-        # A replaced memory must be removed from the disk too.
+        # The old content of a replaced memory must be removed from the disk too.
         scrub = bool(delta.forget) or any(memory.number for memory in delta.put)
         return await self._write_queued(steps, (self.tenant, owner), scrub=scrub)
 
@@ -123,7 +123,7 @@ _COUNTS: Final = 6
 
 
 class _Location(NamedTuple):
-    """Location of a memory: what the query `memories_named` returns after the id."""
+    """Location of a memory: the columns of `memories_named` after the id."""
 
     owner: Any
     number: int
@@ -141,7 +141,7 @@ class _WritePlan(NamedTuple):
     gone: Sequence[int]
     """Numbers of the memories that are forgotten."""
     here: Mapping[str, int]
-    """Numbers by id of the memories that the write names and that exist after it."""
+    """Numbers, by id, of the memories that the write refers to and that exist after it."""
 
 
 def _make_owner_key(tenant: str, owner: Owner) -> Row:
@@ -178,7 +178,7 @@ def _decode_memories(owner: Owner, rows: Rows) -> tuple[tuple[Memory, ...], tupl
 
 
 def _query_page(place: Row, query: MemoryQuery, limit: int) -> Query:
-    """Return the statement that reads no more than the query asks for."""
+    """Return the statement that reads only what the query asks for."""
     since = min(query.since or 0, ENDLESS)
     sign = -1 if query.descending else 1
     after = -ENDLESS if query.after is None else max(-ENDLESS, min(query.after * sign, ENDLESS))
@@ -239,7 +239,7 @@ def _change_memories(
 ) -> Steps[OwnedMemories]:
     """Change memories of an owner; `payloads` are the memories to put, as `check_delta` returns them."""
     owner_row = yield from _lock_owner(_make_owner_key(tenant, owner), expect, make=bool(delta.put or delta.diary))
-    if owner_row is None:  # the owner has nothing to forget, and nothing that a signal could refer to
+    if owner_row is None:  # without memories there is nothing to forget and nothing that a signal could refer to
         return OwnedMemories(0, ())
     plan = _plan_change(owner_row, delta, (yield from _locate_memories(tenant, delta)))
     yield from _put_memories(tenant, plan, delta.put, payloads)
@@ -266,7 +266,7 @@ def _change_memories(
 
 
 def _drop_memories(tenant: str, owner: Owner) -> Steps[int]:
-    """Delete an owner with all its memories, signals and diary entries. The tenant keeps the highest version or number used."""
+    """Delete an owner with its memories, signals and diary. The tenant's row keeps the highest version or number used."""
     owner_row = yield from _lock_owner(_make_owner_key(tenant, owner), None, make=False)
     if owner_row is None:
         return 0
@@ -285,11 +285,11 @@ def _lock_owner(place: Row, expect: int | None, *, make: bool) -> Steps[_OwnerRo
 
     Args:
         place: the owner's key.
-        expect: the version that the owner must be at; None: any.
+        expect: the version that the owner must have; None: any.
         make: create the row if there is none.
 
     Raises:
-        StaleMemories: the owner is at another version than `expect`.
+        StaleMemories: the owner has another version than `expect`.
     """
     rows = yield Query("memory_owner_get", place)
     if not rows and make and not expect:
@@ -303,7 +303,7 @@ def _lock_owner(place: Row, expect: int | None, *, make: bool) -> Steps[_OwnerRo
 
 
 def _locate_memories(tenant: str, delta: MemoryDelta) -> Steps[dict[str, _Location]]:
-    """Return where the memories are that a write names, by id."""
+    """Return the location, by id, of the memories that a write refers to."""
     named = (*(memory.id for memory in delta.put), *delta.forget, *(signal.memory_id for signal in delta.signals))
     ids = keep_possible_ids(named)
     rows = (yield Query("memories_named", (tenant, encode_array(ids)))) if ids else ()

@@ -1,4 +1,4 @@
-"""Helpers for databases behind a network, whatever their protocol: timeouts, queues, a cache, and the error for an unknown outcome."""
+"""Helpers for databases on a server, for any protocol: timeouts, queues, a cache, and the error for an unknown outcome."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from holdfast.errors import StoreError, StoreUnavailable
 
 T = TypeVar("T")
 PATIENCE: Final = 30.0
-"""Seconds that a job may wait for a connection, a statement for its reply, and a closing store for its jobs."""
+"""Seconds that a job waits for a connection, a statement for its reply, and a store that is closing for its jobs."""
 RECONNECTING: Final = 3.0
 """Seconds during which connecting to an unreachable server is retried."""
 NAME: Final = "the database"
-"""How errors refer to the database: its address is not shown to callers."""
+"""The name of the database in errors, which must not show its address to callers."""
 
 
 def check_loop(opened: asyncio.AbstractEventLoop) -> None:
-    """Refuse to run in another event loop than the one that opened the store, since its connections belong to that loop."""
+    """Raise if the current event loop is not the one that opened the store, since connections belong to their loop."""
     if asyncio.get_running_loop() is not opened:
         raise StoreError(f"{NAME} was opened in another event loop: open a store in each loop")
 
@@ -49,7 +49,7 @@ class Turnstile:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # the turn came at the same moment
+            if turn.done() and not turn.cancelled():  # the caller was cancelled just when its turn came
                 self.leave(key)
             raise
 
@@ -72,13 +72,13 @@ class SessionCache(Generic[T]):
 
     MOST: Final = 2048
     LARGEST: Final = 8192
-    """Bytes of a profile, above which a session is not cached."""
+    """A session whose profile has more bytes than this is not cached."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[Hashable, T] = OrderedDict()
 
     def take(self, key: Hashable) -> T | None:
-        """Return what is cached of a session, and remove it."""
+        """Remove a session from the cache and return it."""
         return self._known.pop(key, None)
 
     def clear(self) -> None:

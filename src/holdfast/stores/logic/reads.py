@@ -34,7 +34,7 @@ def read_session(tenant: str, ref: SessionRef) -> Steps[Session]:
 
 
 def find_session(tenant: str, session_id: str) -> Steps[Session]:
-    """Return the one session of that id among all users. Raises `SessionNotFound`, `AmbiguousSession`."""
+    """Return the only session with that id among all users. Raises `SessionNotFound`, `AmbiguousSession`."""
     rows = yield Query("session_find", (tenant, session_id))
     if not rows:
         raise SessionNotFound(session_id)
@@ -78,7 +78,7 @@ def read_entries(
 
 
 def read_window(tenant: str, ref: SessionRef, view: str | None) -> Steps[WindowRows]:
-    """Return everything that building a working set reads."""
+    """Return all data that is needed to build a working set."""
     row = yield from read_session_row(tenant, ref)
     session, pk = decode_intact_session(row), row[0]
     saved, compaction = (yield from _read_view(pk, view)) if view is not None else (None, None)
@@ -117,5 +117,5 @@ def list_calls(tenant: str, ref: SessionRef, limit: int, turn_id: int | None) ->
 
 
 def ping() -> Steps[None]:
-    """Run a statement that reaches the database."""
+    """Run a statement to check that the database can be reached."""
     yield Query("ping", ())

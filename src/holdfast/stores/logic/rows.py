@@ -1,4 +1,4 @@
-"""Convert rows to structs and back: the only module that knows the order of columns."""
+"""Convert rows to structs and back. No other module knows the order of columns."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from holdfast.stores.logic.steps import Row
 from holdfast.stores.matching import Sighting, make_key
 
 KINDS: tuple[Kind, ...] = ("system", "user", "assistant", "calls", "result")
-"""A kind's number in the database is its position here; statements rely on the last two."""
+"""A kind's number in the database is its position here. Statements depend on the numbers of the last two."""
 _NUMBER_OF = {kind: number for number, kind in enumerate(KINDS)}
 _FIRST_HIDDEN: Final = 3
 """The number of the first kind that clients do not see; see `Message.visible`."""
@@ -72,7 +72,7 @@ _DECODED: Final = (
     (26, "state", _decode_object),
     (27, "metadata", _decode_object),
 )
-"""Columns of `session_rows` that are decoded, by position. If one cannot be decoded, the session has the others."""
+"""Columns of `session_rows` that are decoded, by position. A session is returned even if one cannot be decoded."""
 _NAMES: Final = {1: "tenant", 2: "user_id", 3: "id", 4: "agent", 32: "withdrawn", 33: "identity", 34: "claim"}
 _TEXTS: Final = {**_NAMES, 8: "status", 30: "end_reason"}
 """Columns of `session_rows` that are text, by position."""
@@ -248,7 +248,7 @@ def _decode_entry(row: Row) -> Entry:
 
 
 def encode_entry(session: int, entry: Entry, payload: bytes, scope: bytes) -> Row:
-    """Return the parameters of `entry_insert`; `scope` is that of the session's user, see `holdfast.stores.matching`."""
+    """Return the parameters of `entry_insert`; `scope` identifies the session's user, see `holdfast.stores.matching`."""
     kind = _NUMBER_OF[get_kind(entry.message)]
     return (
         session,
@@ -284,12 +284,12 @@ def encode_metadata(metadata: Mapping[str, Any] | None) -> bytes | None:
 
 
 def encode_seqs(seqs: Sequence[int]) -> bytes | None:
-    """Return the entries that a view keeps as a column; NULL if there are none."""
+    """Encode the entries that a view keeps as a column; NULL if there are none."""
     return _encode(seqs) if seqs else None
 
 
 def encode_array(items: Iterable[Any]) -> str:
-    """Return places in a log, or keys, as one parameter, a JSON array, so that one statement can read any number of them."""
+    """Encode places in a log, or keys, as one parameter (a JSON array), so that one statement can read any number of them."""
     return _encode(list(items)).decode()
 
 

@@ -1,7 +1,7 @@
-"""Steps for state that sessions share: a row per scope, which writers lock one after the other, and a row per key.
+"""Steps for state that sessions share: a row per scope, which one writer at a time can lock, and a row per key.
 
-A write first computes its plan (`plan_changes`) and refuses what is invalid; after that, nothing can refuse it (`write_plans`).
-A scope is named by tenant and user; without a user it is the tenant's own.
+A write first computes its plan (`plan_changes`), which fails if anything is invalid. After that, `write_plans` refuses nothing.
+A scope is identified by tenant and user; without a user it is the tenant's own scope.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.stores.state import ScopedState
 
 _decode = msgspec.json.Decoder().decode
 _SHARED: Final[tuple[Scope, ...]] = ("user", "app")
-"""The order in which every writer locks the scopes' rows, after the session's, so that no two writers deadlock."""
+"""The order in which every writer locks the rows of scopes, after the session's row, so that writers do not deadlock."""
 
 
 class _ScopeRow(NamedTuple):
@@ -57,28 +57,28 @@ class ScopePlan(msgspec.Struct, frozen=True):
     """New values by key, as JSON."""
     gone: Sequence[str]
     after: Mapping[str, bytes]
-    """Values of all keys in `delta` after the change, written or not."""
+    """Values of all keys in `delta` after the change, including unchanged ones."""
 
     @property
     def version(self) -> int:
-        """The scope's version after the change; a change without effect is no write."""
+        """The scope's version after the change. A change without effect keeps the version."""
         before = self.before
-        floor = before.floor if self.place[1] else 0  # the tenant's own is never dropped with its name
+        floor = before.floor if self.place[1] else 0  # the tenant's own row is never deleted
         return (before.version or floor) + 1 if self.put or self.gone else before.version
 
 
 def make_scope_key(tenant: str, user_id: str | None) -> Row:
-    """Return the columns that name a scope; None is the tenant's own."""
+    """Return the columns that identify a scope; without a user, the tenant's own scope."""
     return tenant, user_id or ""
 
 
 def encode_names(names: Collection[str]) -> str:
-    """Return names as one parameter, in hexadecimal, so that no dialect's text rules apply to them."""
+    """Encode names as one hexadecimal parameter, so that no dialect's rules for text apply to them."""
     return encode_array(name.encode().hex() for name in names)
 
 
 def list_reached_scopes(user_id: str, delta: Mapping[str, Change]) -> list[str]:
-    """Return the owners of the scopes that changes of a user's session reach, in locking order; the empty one is the tenant."""
+    """Return the owners of the scopes that changes of a user's session affect, in locking order; the empty one is the tenant."""
     scopes = {get_scope(key) for key in delta}
     return [user_id if scope == "user" else "" for scope in _SHARED if scope in scopes]
 
@@ -89,7 +89,7 @@ def list_reached_scopes(user_id: str, delta: Mapping[str, Change]) -> list[str]:
 def read_state(
     tenant: str, user_id: str | None, names: Collection[str] | None, known: int | None
 ) -> Steps[ScopedState]:
-    """Return a scope's values. One statement reads them; for a version that the caller knows, it returns one small row."""
+    """Return a scope's values, read by one statement, which returns one small row if the caller already has this version."""
     asked = (*make_scope_key(tenant, user_id), -1 if known is None else known)
     if names is None:
         rows = yield Query("state_read", asked)
@@ -118,7 +118,7 @@ def plan_changes(tenant: str, user_id: str, delta: Mapping[str, Change] | None) 
 
     Raises:
         InvalidRequest: see `holdfast.domain.state.apply_change`.
-        TooLarge: a limit would be passed.
+        TooLarge: a limit would be exceeded.
     """
     if not delta:
         return ()
@@ -132,7 +132,7 @@ def plan_changes(tenant: str, user_id: str, delta: Mapping[str, Change] | None) 
 
 
 def write_plans(plans: Sequence[ScopePlan], timestamp: int) -> Steps[None]:
-    """Write what was planned; keys whose values stay the same are not written."""
+    """Write the planned changes, without keys whose values stay the same."""
     for plan in plans:
         if plan.put:
             yield Many("state_put", [(*plan.place, name, value) for name, value in plan.put.items()])
@@ -155,7 +155,7 @@ def change_state(
     """Change a scope; return its version and the values of the keys in `delta` afterwards.
 
     Raises:
-        StaleState: the scope is at another version than `expect`, or has other values than `values`.
+        StaleState: the scope has another version than `expect`, or other values than `values`.
     """
     scope: Scope = "app" if user_id is None else "user"
     place = make_scope_key(tenant, user_id)
@@ -171,7 +171,7 @@ def change_state(
 
 
 def drop_state(tenant: str, user_id: str | None) -> Steps[int]:
-    """Delete all keys of a scope; return how many there were. A user's row is deleted too; the tenant keeps its highest version."""
+    """Delete all keys of a scope; return how many there were. A user's row is deleted too; the tenant's row keeps its version."""
     place = make_scope_key(tenant, user_id)
     rows = yield Query("scope_get", place)
     scope_row = _ScopeRow(*rows[0]) if rows else _ScopeRow()

@@ -33,12 +33,12 @@ Steps = Generator[Query | Many, Rows, T]
 
 
 def do_nothing() -> Steps[None]:
-    """Yield no statement: for a write that only connects, or only scrubs what earlier writes removed from the files."""
+    """Yield no statement. Used for a write that only connects, or only scrubs data that earlier writes deleted."""
     yield from ()
 
 
 class Database(Protocol):
-    """Runs steps. It calls `steps` again for each attempt, since an attempt may have to be repeated."""
+    """Runs steps. If an attempt must be repeated, `steps` is called again."""
 
     def read(self, steps: Callable[[], Steps[T]], *, single: bool = False) -> Awaitable[T]:
         """Run the steps of a read on one snapshot, and return their result.
@@ -62,9 +62,9 @@ class Database(Protocol):
 
         Args:
             steps: creates the steps.
-            scrub: what the write removes is removed from the database files as well.
-            queue: writes of one queue lock the same row first. With a server they wait here instead of holding its locks.
-            later_queues: further queues whose rows the write locks later, in this order.
+            scrub: also remove deleted data from the database files.
+            queue: writes with the same queue lock the same row first. For a server, they wait in this process, not on its locks.
+            later_queues: other queues whose rows the write locks afterwards, in this order.
             light: the write depends only on the session's row at its version, and on an idempotency key.
         """
         ...

@@ -44,7 +44,7 @@ from holdfast.stores.state import ScopedState
 
 _media_of: Final = attrgetter("media")
 PING_BYTES: Final = 1 << 20
-"""Bytes that `ping` writes after a write failed: about a turn with a large message."""
+"""Bytes that `ping` writes after a failed write: about the size of a turn with a large message."""
 
 
 class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods):
@@ -134,7 +134,9 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
         steps = partial(
             writes.replace_session, self.tenant, new, entries, payloads, fresh=fresh, ending=ending, media=media
         )
-        return await self._write(steps, new.ref, scrub=not fresh)  # a session that replaces none removes nothing
+        return await self._write(
+            steps, new.ref, scrub=not fresh
+        )  # a session that does not replace another one removes nothing
 
     async def want(self, ref: SessionRef, holder: str) -> None:
         checks.check_ref(ref)
@@ -287,7 +289,7 @@ class LogicStore(ArtifactMethods, MemoryMethods, MatchingMethods, TenantMethods)
         await self._read(reads.ping, single=True)
         if self._closed:
             raise StoreClosed
-        # A disk that refused a turn may have room for a small write, so a small write would not show that turns can be stored.
+        # A full disk may still accept a small write, which would not prove that turns can be stored.
         room = PING_BYTES if self._writes.refused else 0
         await self.database.write(partial(writes.write_ping, room), scrub=False, queue=None, light=False)
         self._writes.refused = False

@@ -1,4 +1,4 @@
-"""Steps for what belongs to a tenant and to no session: leases, what was learned of models, and API keys."""
+"""Steps for data of a tenant that belong to no session: leases, calibration data of models, and API keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.stores.logic.rows import decode_key, decode_text, encode_key
 from holdfast.stores.logic.steps import Query, Steps
 
 _STALE: Final = 3_600_000
-"""Milliseconds after which an expired lease is deleted: a caller whose clock is ahead must not delete leases in use."""
+"""Milliseconds after which an expired lease is deleted, so that a caller whose clock is ahead does not delete leases in use."""
 
 
 class TenantMethods(Handle):
@@ -76,7 +76,7 @@ def _list_tenants(after: str, limit: int) -> Steps[Sequence[str]]:
 
 
 def _take_lease(tenant: str, name: str, holder: str, now: int, until: int) -> Steps[bool]:
-    """Take or renew a lease; return True if `holder` has it. One statement takes it if it is free, the next one reads the holder."""
+    """Acquire or renew a lease; return True if `holder` has it. One statement takes a free lease, the next reads the holder."""
     yield Query("lease_put", (tenant, name, holder, until, now))
     rows = yield Query("lease_get", (tenant, name))
     yield Query("leases_clean", (tenant, now - _STALE))

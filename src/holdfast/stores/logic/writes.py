@@ -1,6 +1,6 @@
 """Steps of each write. A store runs the steps of one write in one transaction, and rolls back a write that raises.
 
-Everything that can refuse a write comes before its first change, so that there is rarely anything to roll back.
+All checks that can refuse a write come before its first change, so a rollback is rarely needed.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def update_session(
 def remove_session(
     tenant: str, ref: SessionRef, *, expect: int | None, holding: int | None
 ) -> Steps[RemovalCounts | None]:
-    """Delete a session and all that belongs to it; return the counts of what there was, or None. Raises `StaleSession`, `Conflict`."""
+    """Delete a session and all its data; return counts, None if there was no session. Raises `StaleSession`, `Conflict`."""
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
         return None
@@ -154,7 +154,7 @@ def replace_session(
     ending: Ending | None,
     media: Mapping[bytes, bytes],
 ) -> Steps[Appended]:
-    """Install a whole session, in place of the one of the same name if there is one."""
+    """Store a whole session, and replace the session with the same name if there is one."""
     past = new.past or Past(created_at=new.timestamp, updated_at=new.timestamp)
     written, tail, live = rebuild_log(entries)
     fresh_media = yield from media_steps.select_new_media(None, entries, media)
@@ -209,7 +209,7 @@ def _write_past_times(pk: int, session: Session, past: Past) -> Steps[None]:
 def append_entries(  # noqa: C901, PLR0912 - one list of the steps of a write, in order
     tenant: str, ref: SessionRef, write: Append, payloads: Sequence[bytes]
 ) -> Steps[Appended]:
-    """Append to a log and save what comes with the entries. All refusals come first, then all changes, in one transaction."""
+    """Append to a log and save what comes with the entries. All checks come first, then all changes, in one transaction."""
     rows = yield Query("session_get", (tenant, ref.id, ref.user_id, ref.withdrawn))
     if not rows:
         raise SessionNotFound(ref.id)
@@ -271,7 +271,7 @@ def annotate_entry(
     refused_by: Mapping[str, str] | None,
     facts: Mapping[int, Choice] | None,
 ) -> Steps[Entry]:
-    """Set a caller's annotations of a live entry, and drop the session's views. Raises `EntryNotFound`."""
+    """Set the annotations of a live entry, and drop the session's views. Raises `EntryNotFound`."""
     row = yield from read_session_row(tenant, ref)
     pk, session = row[0], decode_intact_session(row)
     rows = yield Query("entry_live", (pk, seq))
@@ -303,7 +303,7 @@ def rate_entries(tenant: str, ref: SessionRef, importances: Mapping[int, float])
 
 
 def erase_entry(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> Steps[Entry]:
-    """Replace an entry's content, and update all totals that count it. Raises `EntryNotFound`."""
+    """Replace an entry's content, and update all totals that include it. Raises `EntryNotFound`."""
     row = yield from read_session_row(tenant, ref)
     pk, session = row[0], decode_intact_session(row)
     rows = (yield Query("entry_live", (pk, seq))) or (yield Query("entry_retired", (pk, seq)))
@@ -316,7 +316,7 @@ def erase_entry(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> S
     count = old.tokens if tokens is None else tokens
     shift = count - old.tokens
     yield Query("entry_erase_live" if live else "entry_erase_retired", (pk, seq, payload, count))
-    # Entries written while this one was on the live path count it: up to the entry that retired it.
+    # Entries that were written while this one was live include it in their totals, up to the entry that retired it.
     bounds = (pk, seq, ENDLESS if old.retired_by is None else old.retired_by, shift)
     if shift:
         yield Query("entries_shift_live", bounds)
@@ -329,10 +329,10 @@ def erase_entry(tenant: str, ref: SessionRef, seq: int, tokens: int | None) -> S
 
 
 def write_ping(room: int = 0) -> Steps[None]:
-    """Write a row and delete it, which a full disk refuses.
+    """Write a row and delete it, to check that the disk is not full.
 
     Args:
-        room: bytes to write at least, for a database that is a file.
+        room: minimum bytes to write, for a database that is a file.
     """
     yield Query("ping_put", ("x" * room,))
     yield Query("ping_delete", ())
@@ -356,7 +356,7 @@ def _find_replay(pk: int, session: Session, key: str, fingerprint: bytes) -> Ste
 
 
 def _rewind_tail(pk: int, tail: Tail, before: int) -> Steps[tuple[int, Tail]]:
-    """Return how many live entries are retired from `before` on, and the log's tail without them."""
+    """Return how many live entries are retired when retiring from `before` on, and the tail without them."""
     if tail.last_seq < before:
         return 0, tail
     retired = (yield Query("entries_count_from", (pk, before)))[0][0]
@@ -379,7 +379,7 @@ def _write_session(pk: int, before: Session, after: Session) -> Steps[None]:
 
 
 def _drop_aliases(written: Sequence[Entry]) -> tuple[Entry, ...]:
-    """Return entries as reads return them: without their alias."""
+    """Return entries without their aliases, as reads return them."""
     return tuple([entry if entry.alias is None else evolve(entry, alias=None) for entry in written])
 
 
