@@ -15,7 +15,7 @@ from holdfast.stores.url_options import check_options, parse_pool_size
 
 PREFIX: Final = "holdfast"
 POOL: Final = 4
-"""Most connections to each server, unless the URL has the option `pool`. One connection carries many commands at once."""
+"""Maximum number of connections to each server, unless the URL sets `pool`. A connection carries many commands at once."""
 PORT: Final = 6379
 OPTIONS: Final = ("allow_eviction", "pool", "prefix", "sslmode")
 SSL_MODES: Final = ("require", "verify-full")
@@ -34,7 +34,7 @@ class RedisAddress(msgspec.Struct, frozen=True):
     options: Mapping[str, str]
 
     def __repr__(self) -> str:
-        """Return the name, so that the password does not reach a log."""
+        """Return the name instead of the fields, so that no log contains the password."""
         return self.name
 
     @property
@@ -54,7 +54,7 @@ class RedisAddress(msgspec.Struct, frozen=True):
 
     @property
     def pool(self) -> int:
-        """Most connections to each server."""
+        """Maximum number of connections to each server."""
         return parse_pool_size(self.name, self.options, POOL)
 
     @property
@@ -104,7 +104,7 @@ def parse_address(url: str) -> RedisAddress:
 
 
 def format_legacy_name(prefix: str) -> str:
-    """Return the client name that Holdfast 0.1 uses. The client name of this release contains the layout."""
+    """Return the client name that Holdfast 0.1 uses. That of this release contains the layout number instead."""
     return f"holdfast:{prefix}"
 
 

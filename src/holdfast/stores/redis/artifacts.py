@@ -124,8 +124,8 @@ class ArtifactMethods(Handle):
 
 
 # -- commands and members --------------------------------------------------------
-# The member of a version consists of the folded name, the number, and the encoded version. That of a name consists of the folded
-# name and the encoded `KnownName`.
+# The member of a version consists of the folded name, the number, and the encoded version. The member of a name consists of the
+# folded name and the encoded `KnownName`.
 
 
 def make_versions_command(keys: ScopeKeys) -> Command:

@@ -1,4 +1,4 @@
-"""Compactions of a session: a hash by id. A write that may change one of them reads the whole hash."""
+"""Compactions of a session, in a hash by id. A write that may change one of them reads the whole hash."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class CompactionChanges:
         Args:
             tx: the write.
             new: compactions that the write records.
-            is_live: returns True or False if the write makes an entry live or retires it, None if it does not change that.
+            is_live: returns True if the write makes an entry live, False if it retires the entry, None if it does neither.
             needed: True if the write may change stored compactions.
         """
         changes = cls(tx, is_live)
@@ -96,16 +96,16 @@ class CompactionChanges:
     # -- changes of the log --------------------------------------------------------
 
     def retire(self, first: int) -> None:
-        """Invalidate the compactions of entries from `first` on, which are retired."""
+        """Invalidate the compactions that include entries from `first` on, which are being retired."""
         self.set_status("dead", [one.id for one in self._list_in_use() if one.last >= first])
         self.revive()
 
     def erase(self, seq: int, shift: int, version: int) -> None:
-        """Invalidate and clear the compactions of an erased entry.
+        """Invalidate and clear the compactions that include an erased entry.
 
         Args:
             seq: the erased entry.
-            shift: change of the running totals of the live path from there on.
+            shift: change of the running totals of the live path from the entry on.
             version: the session's version after the write.
         """
         for one in list(self.all.values()):

@@ -77,7 +77,7 @@ class Login(msgspec.Struct, frozen=True):
     """Client name, shown in the server's list of clients."""
 
     def __repr__(self) -> str:
-        """Return the client name, so that the password does not reach a log."""
+        """Return only the client name, so that no log contains the password."""
         return f"Login({self.name})"
 
     @property
@@ -183,7 +183,7 @@ class PipelinedConnection(asyncio.Protocol):
     # -- called by the event loop --------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's transport does not declare that it is one
+        self._transport = cast(asyncio.WriteTransport, transport)  # uvloop's transport does not declare this type
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -219,7 +219,7 @@ class PipelinedConnection(asyncio.Protocol):
         Raises:
             NotExecuted: the commands were not sent.
             OutcomeUnknown: the connection broke after they were sent and before the reply.
-            ErrorReply: the server replied to the last one with an error.
+            ErrorReply: the server replied to the last command with an error.
         """
         if self._cause is not None:
             raise NotExecuted(str(self._cause)) from self._cause
@@ -314,7 +314,7 @@ def flatten(commands: Sequence[Command], keys: dict[bytes, int]) -> list[Argumen
     """Convert commands to arguments of a script.
 
     Args:
-        commands: the second part of each is its key. Other arguments of type `Key` are keys too.
+        commands: the second part of each command is its key. Other arguments of type `Key` are keys too.
         keys: gets the index of each key, from 1. The arguments contain these indexes in place of the keys.
     """
     flat: list[Argument] = []

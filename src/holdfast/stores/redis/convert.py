@@ -35,9 +35,9 @@ LAYOUT: Final = 5
 DONE: Final = "1"
 UNFINISHED: Final = "converting"
 OLD: Final = b"old"
-"""Field in a place's hash of layouts that exists while the place still has keys of 0.1."""
+"""Field in the hash of layouts that exists as long as the place still has keys of 0.1."""
 FENCE: Final = b"converted to layout 5"
-"""A string in place of a sorted set that 0.1 checks before each write, so that writes of a running server of 0.1 fail."""
+"""A string that replaces a sorted set. Holdfast 0.1 checks this set before each write, so writes of a running 0.1 server fail."""
 PAGE: Final = 500
 
 
@@ -52,7 +52,7 @@ class Conversion(msgspec.Struct):
     kept: int = 0
     """Sessions that an earlier run had already converted."""
     removed: int = 0
-    """Keys of 0.1 that were deleted."""
+    """Number of deleted keys of 0.1."""
 
 
 class _OldRecord(msgspec.Struct, array_like=True, gc=False):
@@ -262,7 +262,7 @@ class _Converter:
         )
 
     async def _fence_old_servers(self) -> None:
-        """Make writes of servers of 0.1 fail that are not connected now and would reconnect without opening the place again."""
+        """Make writes fail on 0.1 servers that are disconnected now and would reconnect without opening the place again."""
         for name in await self._call(self._keys.tenants, b"ZRANGE", 0, -1):
             tenant = self._keys.tenant(name.decode())
             fenced = f"{tenant.base}:gone".encode()
@@ -277,7 +277,7 @@ class _Converter:
 
 
 def _make_old_key(head: bytes, name: bytes) -> bytes:
-    """Return another key of the session with this head key."""
+    """Return another old key of the session that has this head key."""
     base, _, place = head.rpartition(b":s:")
     return base + b":" + name + b":" + place
 

@@ -1,9 +1,9 @@
 """Run operations on Redis: a read sees one snapshot, a write is one script.
 
-A write works on what it read, or on what is remembered from the previous write. It commits with a script that does nothing unless
-the session's guard is still the one that was read. Every write sets a new guard that never existed before: the number of the user's
-write and a mark of the attempt. So an attempt is executed at most once, however late it arrives, and the guard shows afterwards
-whether it was. If another process has written since, only an idempotency key can show it; without one the outcome is unknown.
+A write uses what it read, or what this process remembers from its previous write. It commits with a script that does nothing
+unless the session's guard is still the one that was read. Every write sets a new, unique guard: the number of the user's write
+and a mark of the attempt. So an attempt is executed at most once, however late it arrives, and the guard shows afterwards whether it was
+executed. If another process has written since, only an idempotency key can show that; without one the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from holdfast.stores.redis.records import (
 
 T = TypeVar("T")
 MAX_ARGUMENTS: Final = 1000
-"""Most arguments of one command; a script accepts several thousand."""
+"""Maximum number of arguments of one command; a script accepts several thousand."""
 MOST_TENANTS: Final = 10_000
-"""Most tenants that a process remembers as listed."""
+"""Maximum number of tenants that a process remembers as listed."""
 _STALE: Final = -1
 """Reply of the commit script if the guard has changed."""
 _COMMIT = load_script("live", "news", "commit")
 _COMMIT_WITH_STATE = load_script("live", "news", "state", "commit")
-"""The commit script for writes that change state that sessions share."""
+"""The commit script for writes that also change shared state."""
 _FETCH = load_script("live", "fetch")
 _DISCARD = load_script("discard")
 _SCRIPTED: Final = (b"window", b"range", b"count", b"at", b"find_places", b"read_place", b"list_by_status")
@@ -64,7 +64,7 @@ _SORTED: Final = frozenset(
 )
 """Name parts of keys that are sorted sets; `log` is a list, all others are hashes."""
 Head = Sequence[Any]
-"""Guard, record and profile of what is guarded. The record is bytes if it was read, and decoded if it is remembered."""
+"""Guard, record and profile of the guarded data. The record is bytes if it was just read, and decoded if it is remembered."""
 
 
 class _Undecidable(Exception):  # not an error: an outcome
@@ -115,14 +115,14 @@ class Job:
         self.is_remembered = False
         """True if the head is remembered from the previous write, not read."""
         self.is_optimistic = True
-        """True to skip reads whose result the commit checks anyway, such as whether the idempotency key is new."""
+        """True to skip reads whose results the commit checks anyway, such as a check that the idempotency key is new."""
         self.committing = False
-        """True once something may have been written."""
+        """True as soon as something may have been written."""
         self.give_up = monotonic() + PATIENCE
         self.attempts: dict[bytes, tuple[Any, Sequence[News]]] = {}
-        """Result and news of attempts with an unknown outcome, by mark."""
+        """Results and news of the attempts with an unknown outcome, by mark."""
         self.seen: set[bytes | None] = set()
-        """The guards that these attempts read."""
+        """The guards that these attempts have read."""
 
     def reset(self) -> None:
         """Make the next attempt read everything again."""
@@ -133,7 +133,7 @@ class Transaction:
     """One attempt at an operation: what it has read and what it will write.
 
     Attributes:
-        keys: keys of what is guarded: a session, an owner of memories, or a user or tenant with artifacts or state.
+        keys: keys of the guarded data: a session, an owner of memories, or a user or tenant with artifacts or state.
         commands: the writes, in order. The first one fails if the server is full.
         checks: key, field and value of hash fields that must not have changed.
         news: changes for the tenant's indexes: kind, name, arguments.
@@ -153,7 +153,7 @@ class Transaction:
         self.marks: list[Argument] = []
         """Index entries of new log entries; see `matching`."""
         self.tenant: TenantKeys | None = None
-        """The tenant whose indexes a write without a guard changes."""
+        """The tenant whose indexes are changed by a write without a guard."""
         self.rounds = 0
         self.guard: bytes | None = None
         self.base: Record | None = None
@@ -196,7 +196,7 @@ class Transaction:
         return answers
 
     async def read_fields(self, key: bytes, names: Sequence[Argument]) -> dict[Any, bytes]:
-        """Return the existing ones of some fields of a hash, by name and in the order of `names`."""
+        """Return those fields of a hash that exist, by name and in the order of `names`."""
         values = [value for some in await self.read(*split_command(b"HMGET", key, names)) for value in some]
         return {name: value for name, value in zip(names, values, strict=True) if value is not None}
 
@@ -225,7 +225,7 @@ class Transaction:
         self.commands.append((name, key, *arguments))
 
     def check(self, key: bytes, field: Argument, value: bytes | None) -> None:
-        """Require that a field of a hash still has the value that was read; None means that it does not exist."""
+        """Require at commit that a field of a hash still has the value that was read; None means that it did not exist."""
         self.checks.append((key, field, value))
 
     def add_news(self, kind: bytes, name: bytes, *arguments: bytes | int) -> None:
@@ -257,7 +257,7 @@ class Transaction:
         self.save_session(session, profile=True)
 
     def _detach_moved(self) -> None:
-        """Complete the move of a withdrawn session, because a new one takes its old keys.
+        """Complete the move of a withdrawn session, because a new session takes over its old keys.
 
         The withdrawn session gets its own guard under its new keys.
         """
@@ -268,7 +268,7 @@ class Transaction:
         self._add_session_news(moved, self.record, b"-", b"w")
 
     def complete(self) -> bytes:
-        """Queue the writes that are done once per transaction, and return the encoded record; empty if it is unchanged."""
+        """Queue the writes that are made once per transaction; return the encoded record, empty if it is unchanged."""
         if not isinstance(self.keys, SessionKeys) or (self.record is self.base and not self.is_new):
             return b""
         record = b""
@@ -433,7 +433,7 @@ class Database:
         """Run `work`, commit, and return its result. The changes are as durable as the server is configured to be.
 
         Args:
-            keys: keys of what is guarded; None if `work` protects its changes with checks.
+            keys: keys of the guarded data; None if `work` protects its changes with checks.
             work: the operation. It is called again with a new transaction if another writer was faster.
             key: idempotency key of the operation.
         """

@@ -19,7 +19,7 @@ T = TypeVar("T")
 H = TypeVar("H", bound="Handle")
 _Work = Callable[[Transaction], Awaitable[T]]
 _KeysOf = Callable[["Handle", Any], ScopeKeys | None]
-"""Returns the keys of what a method guards, from the method's first argument."""
+"""Returns the keys of the data that a method guards, from the method's first argument."""
 
 
 class Handle:
@@ -33,7 +33,7 @@ class Handle:
         return self.database.keys.session(self.tenant, ref.user_id, ref.id, ref.withdrawn)
 
     def _make_scope_keys(self, user_id: str | None) -> ScopeKeys:
-        """Return the keys that a user's sessions share, or those that all sessions of the tenant share if `user_id` is None."""
+        """Return the keys that a user's sessions share, or if `user_id` is None, those that all the tenant's sessions share."""
         return self.database.keys.user(self.tenant, user_id or "")
 
     @property
@@ -53,7 +53,7 @@ class Handle:
             raise
 
     async def _tidy(self) -> TenantKeys:
-        """Bring the tenant's indexes up to date with what crashed processes wrote, and return the tenant's keys."""
+        """Update the tenant's indexes with the writes of crashed processes, and return the tenant's keys."""
         await self.database.tidy(self.tenant)
         return self._tenant_keys
 
@@ -98,7 +98,7 @@ def read_transaction(keys_of: _KeysOf = _resolve_no_keys) -> _Transactional:
     """Return a decorator for methods that read one snapshot.
 
     Args:
-        keys_of: returns the keys of what is read, from the method's first argument.
+        keys_of: returns the keys of the data to read, from the method's first argument.
     """
     return _Transactional(keys_of, write=False)
 
@@ -107,13 +107,13 @@ def write_transaction(keys_of: _KeysOf = _resolve_no_keys) -> _Transactional:
     """Return a decorator for methods that write. They are called again if another writer was faster.
 
     Args:
-        keys_of: returns the keys of what is guarded, from the method's first argument.
+        keys_of: returns the keys of the guarded data, from the method's first argument.
     """
     return _Transactional(keys_of, write=True)
 
 
 async def load_sessions(tx: Transaction, keys: Sequence[SessionKeys]) -> list[Session]:
-    """Return the existing ones of some sessions; another process may have deleted one a moment ago."""
+    """Return those of the sessions that exist; another process may have deleted some a moment ago."""
     heads = await tx.database.fetch([make_head_command(one) for one in keys])
     found = ((one, head) for one, head in zip(keys, heads, strict=True) if head[1] is not None)
     return [build_session(decode_record(one, record), profile) for one, (_, record, profile) in found]

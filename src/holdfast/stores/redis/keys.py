@@ -65,17 +65,17 @@ class ScopeKeys:
         self.tenant = tenant
         self.user_id = user_id
         self.tag = base
-        # The guarded hash: g is the guard; of a session r is the record, p the profile, i its number and identity.
+        # The guarded hash. Field g is the guard. For a session, r is the record, p the profile, and i its number and identity.
         self.head = self.key(letter + place)
         self.names = self.key("a" + place)  # names of artifacts, sorted
         self.versions = self.key("z" + place)  # versions of artifacts, sorted
         self.clock = self.key("u")  # a hash: n is the number of the user's last write
         self.recent = self.key("r")  # the user's sessions by `updated_at`
-        self.used = self.key("k")  # a hash: the artifact of the user that has a content
+        self.used = self.key("k")  # a hash: the user's artifact that uses a content, by the id of the content
         self.outbox = self.key("o")  # a hash: changes that must be delivered to the tenant's slot
         # A hash: ids of the user's sessions by number, without withdrawn ones; the empty field counts the numbers given so far.
         self.numbers = self.key("n")
-        # A hash: the origins of the entries of those of the user's sessions that share some.
+        # A hash: the origins of entries, for those sessions of the user that share entries with others.
         self.shared = self.key("h")
         # A hash: the state that the user's sessions share, JSON by key; the empty field has version, bytes and number of keys.
         self.state = self.key("y")
@@ -132,7 +132,7 @@ class OwnerKeys(ScopeKeys):
         self.bodies = self.key("mb" + place)  # a hash: encoded memories by number
         self.places = self.key(
             "mp" + place
-        )  # sorted: numbers after an empty status, and again after the memory's status
+        )  # sorted: each number twice, after an empty status and after the memory's status
         self.versions = self.key("mv" + place)  # numbers by version
         self.recalled = self.key("mr" + place)  # numbers of recalled memories, by time of the last recall
         self.signals = self.key("ms" + place)  # prefix of the keys of signals
@@ -164,7 +164,7 @@ class TenantKeys:
         self.expiring = self._key("expiring")  # active sessions by the time when their own ttl ends
         self.endings = self._key("endings")  # a hash: ends that hooks must be notified of
         self.due = self._key("due")  # these ends by the time when they are due
-        self.used = self._key("used")  # a hash: contents that an artifact has
+        self.used = self._key("used")  # a hash: contents that an artifact uses
         self.departed = self._key(
             "departed"
         )  # deleted members by time of deletion, so that late news do not add them again
@@ -231,7 +231,7 @@ class Keys:
 
 
 def extract_hash_tag(key: bytes) -> bytes:
-    """Return the part of a key that determines its slot in a cluster: the text in its braces, or the whole key."""
+    """Return the part of a key that determines its slot in a cluster: the text within braces, or the whole key."""
     begin = key.find(b"{")
     end = key.find(b"}", begin + 1)
     return key[begin + 1 : end] if begin >= 0 and end > begin + 1 else key

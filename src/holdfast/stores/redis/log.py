@@ -28,7 +28,7 @@ from holdfast.stores.redis.keys import SessionKeys
 from holdfast.stores.session_changes import advance_session, fill_unset, refuse_stale, resolve_claim
 
 LOOKBACK: Final = 16
-"""Entries that are read per round trip when searching from the end."""
+"""Number of entries that are read per round trip when searching from the end."""
 
 
 class LogMethods(Handle):
@@ -271,11 +271,11 @@ async def _append(tx: Transaction, *, write: Append, payloads: Sequence[bytes]) 
 
 
 def _is_live(seq: int, *, cut: int | None, start: int, stop: int) -> bool | None:
-    """Return whether an entry is live after a write, or None if the write does not change that.
+    """Return True if a write makes an entry live, False if it retires the entry, None if it does neither.
 
     Args:
         seq: the entry.
-        cut: the write retires live entries from here on; None if it retires none.
+        cut: the write retires live entries from this `seq` on; None if it retires none.
         start: the first entry that the write appends.
         stop: the end of the appended entries, exclusive.
     """
@@ -328,7 +328,7 @@ async def _rewind(tx: Transaction, tail: Tail, before: int | None) -> tuple[int,
 
 
 async def _find_last(tx: Transaction, page: Sequence[bytes], passed: Collection[int]) -> bytes | None:
-    """Return the last live entry that is of none of the kinds in `passed`; `page` has the last entries, newest first."""
+    """Return the last live entry whose kind is not in `passed`; `page` has the last entries, newest first."""
     while True:
         for data in page:
             if records.decode_entry_head(data)[1] not in passed:
@@ -368,7 +368,7 @@ def write_calls(tx: Transaction, calls: Sequence[ModelCall]) -> None:
 
 
 async def _save_views(tx: Transaction, write: Append, views_from: int, laid: Sequence[StoredCompaction]) -> None:
-    """Save the views that are still valid: built after the last change of the log, and aware of their live compaction."""
+    """Save the views that are still valid: built after the last change of the log, and with their live compaction included."""
     assert tx.record is not None
     fates = {one.view: one.status for one in laid if one.status != "failed"}
     saved: dict[bytes, bytes] = {}

@@ -1,8 +1,8 @@
 """Find digests in the logs of a user.
 
 Each user has a sorted set as the index of digests. A member consists of a session's number and a place in its log, and its score is
-the key of the digest of that entry. So the time of a look-up does not depend on what the set contains, and a session is removed by
-the prefix of its members.
+the key of the digest of that entry. So a look-up takes the same time whatever else the set contains, and a session can be removed
+by the prefix of its members.
 
 Each user also has a hash of the origins of entries: the ranges of a session as JSON, by name of the session.
 """
@@ -27,7 +27,7 @@ from holdfast.stores.redis.keys import ScopeKeys, decode_names
 from holdfast.stores.redis.records import HEAD_BYTES, decode_entry_head, decode_record
 
 USUAL: Final = 16
-"""Places of a digest that are read first; more follow only if they are needed."""
+"""Number of places of a digest that are read first; more are read only if needed."""
 _PLACE_BYTES: Final = 6
 _DROPPED_BITS: Final = 12
 """Bits that are dropped from a key of 64 bits. With one bit that marks aliases, the rest is an integer that a score holds exactly."""
@@ -137,7 +137,7 @@ class _Search(NamedTuple):
         if not found:
             return -1, [], False
         rank, members, ids = found
-        # A session that was deleted while the server's memory was full may have left members.
+        # If the server's memory was full when a session was deleted, some members may remain.
         places = [
             (_decode_seq(member), id_.decode()) for member, id_ in zip(members, ids, strict=True) if id_ is not None
         ]

@@ -18,7 +18,7 @@ from holdfast.stores.session_changes import list_media, refuse_missing_media
 
 _HASH_BYTES: Final = 32
 Uses = dict[bytes, tuple[int, int]]
-"""By SHA-256, the number of entries that refer to a content, and its size in bytes."""
+"""Number of entries that refer to a content, and its size in bytes, by SHA-256."""
 _decode_use = msgspec.msgpack.Decoder(tuple[int, int]).decode
 
 
@@ -74,7 +74,7 @@ async def read_uses(tx: Transaction, seq: int) -> Uses:
 
 
 def release_uses(tx: Transaction, seq: int, uses: Uses) -> None:
-    """Remove an entry's references and delete contents without any other; `uses` is the result of `read_uses`."""
+    """Remove an entry's references, and delete contents that have no other; `uses` is the result of `read_uses`."""
     if uses:
         tx.queue("HDEL", tx.keys.media_uses, seq)
     for sha256, (count, size) in uses.items():

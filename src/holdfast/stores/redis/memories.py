@@ -1,4 +1,7 @@
-"""Memories: those of an owner are stored together, guarded by the owner's head. The tenant has the owner of each id, and all owners.
+"""Memories of users, agents and tenants.
+
+The memories of one owner are stored together, guarded by the owner's head. The tenant's keys list all owners, and the owner of
+each memory id.
 
 A user's memories are in the user's slot; those of an agent and of the tenant are in the tenant's slot. If the tenant's slot is on
 another server, it gets new ids before the write, and deleted ones after it. So it may list memories that do not exist, and readers
@@ -99,7 +102,7 @@ class MemoryMethods(Handle):
         memory_checks.check_change(timestamp, expect)
         stored, floor = await _load_totals(tx, expect)
         if stored is None and not (delta.put or delta.diary):
-            # Without memories there is nothing to forget and nothing that was recalled.
+            # An owner without memories has nothing to forget, and nothing that was recalled.
             return OwnedMemories(0, ())
         totals = stored or _OwnerTotals()
         if stored is None:
@@ -278,7 +281,7 @@ async def _select(tx: Transaction, head: Command, query: MemoryQuery) -> tuple[b
 
 
 async def _read_rows(tx: Transaction, numbers: Sequence[int]) -> list[tuple[int, int, bytes]]:
-    """Return number, version and body of the existing ones of some memories."""
+    """Return number, version and body of those memories that exist."""
     if not numbers:
         return []
     parts = (*split_command(b"HMGET", tx.keys.metas, numbers), *split_command(b"HMGET", tx.keys.bodies, numbers))
@@ -306,7 +309,7 @@ async def _load_totals(tx: Transaction, expect: int | None = None) -> tuple[_Own
     """Return the owner's counters, None if nothing is stored, and the floor of its numbers and versions.
 
     Raises:
-        StaleMemories: the version is not `expect`.
+        StaleMemories: the owner has another version than `expect`.
     """
     stored, floor = await tx.read((b"HGET", tx.keys.head, b"m"), (b"HGET", tx.keys.head, b"f"))
     totals = None if stored is None else _OwnerTotals(*unpack_list(stored))
@@ -424,7 +427,7 @@ async def _forget_ids(tx: Transaction, ids: Sequence[str]) -> None:
 async def _add_signals(
     tx: Transaction, totals: _OwnerTotals, delta: MemoryDelta, own_numbers: Mapping[str, int]
 ) -> int:
-    """Write recalls of existing memories, and delete old ones and those over the limit; return the number of written ones."""
+    """Write recalls of existing memories; delete recalls that are old or over the limit. Return the number of written recalls."""
     keys, before = tx.keys, delta.signals_before
     if before is not None:
         (found,) = await tx.read((b"ZRANGE", keys.recalled, 0, -1))

@@ -39,9 +39,9 @@ from holdfast.stores.redis.connection import (
 from holdfast.stores.redis.keys import extract_hash_tag
 
 BUSY: Final = 64
-"""Number of commands without a reply from which another connection is opened."""
+"""If a connection has this many commands without a reply, another one is opened."""
 MOST_REDIRECTS: Final = 8
-"""Number of redirects that one command follows without a pause."""
+"""Number of redirects that a command follows before it pauses."""
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -71,7 +71,7 @@ class Nodes:
         self.is_cluster = address.is_cluster
         self.name = address.name
         self._login, self._seeds, self._size = address.login, address.endpoints, address.pool
-        # After a loss the server may have been replaced by one with other data, so nothing that is remembered can be trusted.
+        # After a lost connection the server may be another one with other data, so remembered heads cannot be trusted.
         self._forget_remembered = remembered.clear
         self._slots: list[Endpoint | None] = [None] * SLOTS if self.is_cluster else []
         self._connections: dict[Endpoint, list[PipelinedConnection]] = {}
@@ -255,7 +255,7 @@ class Nodes:
         for number in self._dead.pop(endpoint, ()):
             try:
                 await connection.call(("CLIENT", "KILL", "ID", number))
-            except ErrorReply:  # the connection has ended by itself, or this user may not kill it
+            except ErrorReply:  # the connection has already ended, or this user may not kill it
                 pass
         if self._closed:
             connection.kill(NotExecuted("the store is closed"))

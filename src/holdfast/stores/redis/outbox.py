@@ -1,8 +1,8 @@
 """Delivery of changes to a tenant's indexes in a cluster, where a user and the tenant may be on different servers.
 
 The script that writes for a user puts the changes of the tenant's indexes (news) into the user's outbox, with the number of the
-write. Then the news are applied to the indexes, which ignore news that are older than what they contain, and removed from the
-outbox. If a process crashes in between, the news stay in the outbox. Other processes find them, because the user is marked in the
+write. Then the news are applied to the indexes, which ignore news older than their contents, and are removed from the outbox.
+If a process crashes in between, the news stay in the outbox. Other processes find them, because the user is marked in the
 tenant's keys before the first write. The mark is removed only when the outbox is empty and has not been renewed for an hour.
 """
 
@@ -24,9 +24,9 @@ from holdfast.stores.redis.records import pack, unpack_list
 MARKED_SECONDS: Final = 600.0
 """Seconds for which a process does not mark a user again."""
 KEPT: Final = 3600
-"""Seconds for which a user stays marked at least."""
+"""Minimum seconds for which a user stays marked."""
 MOST: Final = 10_000
-"""Most users that a process remembers as marked."""
+"""Maximum number of users that a process remembers as marked."""
 TIDYING: Final = 300.0
 """Seconds between two checks for news that crashed processes left."""
 PAGE: Final = 200
@@ -74,7 +74,7 @@ class Outbox:
         """Deliver the news of a write to the tenant's indexes.
 
         The write is already committed, so this raises nothing. If the tenant's server cannot be reached, a background task delivers
-        the news later. Changes of the tenant's state wait for those that are already delayed.
+        the news later. Changes of the tenant's state wait until earlier, delayed changes are delivered.
         """
         changes = any(kind == _STATE for kind, *_ in news)
         before = self._waiting.get(scope.tenant) if changes else None

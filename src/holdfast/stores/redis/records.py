@@ -26,7 +26,7 @@ from holdfast.stores.log import SavedView
 from holdfast.stores.redis.keys import SessionKeys
 
 ENDLESS: Final = 2**62
-"""Used as the upper bound if there is none."""
+"""Upper bound that stands for "no limit"."""
 _LONGEST: Final = (1 << 63) - 1
 pack = msgspec.msgpack.Encoder().encode
 """Encode any value as MessagePack. Raises `OverflowError` for a number of more than 64 bits."""
@@ -55,7 +55,7 @@ def decode_object(default: dict[str, Any] | None, data: bytes | None) -> dict[st
 
 
 class Record(msgspec.Struct, array_like=True, gc=False):
-    """A session without its large fields, and other values that nearly every write changes. New fields are added at the end."""
+    """A session without its large fields, plus other values that nearly every write changes. New fields are added at the end."""
 
     session: Session
     compactions_from: int = 0
@@ -67,7 +67,7 @@ class Record(msgspec.Struct, array_like=True, gc=False):
     last_turn: int = 0
     """The highest turn of a recorded model call."""
     calls_mixed: bool = False
-    """True if a model call was recorded after one of a later turn."""
+    """True if calls are out of order: one was recorded after a call of a later turn."""
     artifacts: bool = False
     """True if the session may have artifacts."""
 
@@ -137,7 +137,7 @@ def build_session(record: Record, profile: bytes | None) -> Session:
 
 
 class _Entry(msgspec.Struct, array_like=True, gc=False):
-    """The part of an entry that follows its head."""
+    """The part of an encoded entry that follows its head."""
 
     turn_id: int
     unit_back: int
@@ -155,7 +155,7 @@ _HEAD: Final = struct.Struct(">QQB16s")
 HEAD_BYTES: Final = _HEAD.size
 """Size of an entry's head: `seq`, running total, kind, digest."""
 _RETIRED: Final = struct.Struct(">Q")
-"""Precedes a retired entry: the `seq` of the entry that retired it."""
+"""The prefix of a retired entry: the `seq` of the entry that retired it."""
 RETIRED_BYTES: Final = _RETIRED.size
 KINDS: Final[tuple[Kind, ...]] = ("system", "user", "assistant", "calls", "result")
 """A kind is stored as its index here."""

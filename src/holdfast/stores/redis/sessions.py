@@ -38,9 +38,9 @@ from holdfast.stores.session_changes import check_version, install_session, make
 from holdfast.stores.sessions import NewSession, SessionPage, SessionPatch
 
 PAGE: Final = 500
-"""Members that are read per round trip if some of them may not match."""
+"""Number of members that are read per round trip if some of them may not match."""
 SCANNED: Final = 5000
-"""Members that one run of a script visits, so that it does not block other clients for long."""
+"""Number of members that one run of a script checks, so that it does not block other clients for long."""
 
 
 def _resolve_new_keys(handle: Handle, new: NewSession) -> ScopeKeys:
@@ -298,7 +298,7 @@ def _encode_member(session: Session) -> bytes:
 
 
 def _compute_status(session: Session, now: int | None, idle_since: int | None) -> str:
-    """Return a session's status as shown in lists, where expired sessions are closed."""
+    """Return a session's status as shown in lists, where expired sessions appear as closed."""
     if session.status != "active":
         return session.status
     if session.ttl:

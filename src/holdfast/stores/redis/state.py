@@ -35,7 +35,7 @@ from holdfast.stores.state import ScopedState
 
 _SHARED: Final[tuple[Scope, ...]] = ("user", "app")
 _LIMITS: Final = (STATE_VALUE_BYTES, STATE_BYTES - 1, STATE_KEYS)
-"""Limits in the units of `state.lua`: the keys and values of a scope have one byte less than the whole as JSON."""
+"""Limits in the units of `state.lua`, where the keys and values of a scope count one byte less than its JSON object."""
 _ID_BYTES: Final = 12
 _decode = msgspec.json.Decoder().decode
 
@@ -106,7 +106,7 @@ class StateMethods(Handle):
         return totals.keys
 
     async def _load_scope_keys(self, user_id: str | None) -> ScopeKeys:
-        if user_id is None:  # changes of the tenant's state may still be in users' outboxes
+        if user_id is None:  # some changes of the tenant's state may still be in users' outboxes
             await self._tidy()
         return self._make_scope_keys(user_id)
 

@@ -86,7 +86,7 @@ class RedisStore(
                 nodes.name, LAYOUTS, {at: sum_ for at, sum_ in layouts.items() if sum_ != UNFINISHED}
             )
             await check_converted(nodes, keys, layouts)
-            if missing:  # with one command, because a place with only some of the layouts is one of 0.1
+            if missing:  # with one command, because a place with only some of the layouts counts as one of 0.1
                 noted = [part for layout in missing for part in (str(layout.number), layout.checksum)]
                 await nodes.call(keys.layout, (b"HSET", keys.layout, *noted))
         except BaseException:

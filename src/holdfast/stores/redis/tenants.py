@@ -152,7 +152,7 @@ class TenantMethods(Handle):
 
     @write_transaction()
     async def _change_key(self, tx: Transaction, key_id: str, name: str, timestamp: int, applies: Any) -> ApiKey | None:
-        """Set a time of an API key if `applies` returns True for the current one; return the key after the change."""
+        """Set a time field of an API key if `applies` returns True for the stored key; return the key after the change."""
         keys = self._tenant_keys
         (stored,) = await tx.read((b"HGET", keys.api_keys, key_id))
         if stored is None:
