@@ -53,7 +53,7 @@ contracts: .venv/.dev  ## check which packages import which
 shapes: .venv/.dev  ## check the sizes of functions and files
 	@$(BIN)/python scripts/shapes.py
 
-english: .venv/.dev  ## names, docstrings and pages that are not plain English
+english: .venv/.dev  ## check that names, docstrings and pages are in plain English
 	@$(BIN)/python scripts/english.py
 
 bench: .venv-bench/.bench  ## compare with peers (ARGS="--quick", ARGS="turn replay --json FILE")
