@@ -1,4 +1,4 @@
-"""Media taken out of messages and put back: byte for byte, whatever came; and what messages without their data still tell."""
+"""Taking media out of messages and restoring them byte for byte, and messages without their data."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def said(*parts: dict[str, Any], role: str = "user") -> Message:
     return parse_message({"role": role, "content": [{"type": "text", "text": "see"}, *parts]})
 
 
-def apart(message: Message) -> tuple[Message, dict[bytes, bytes]]:
+def take_out(message: Message) -> tuple[Message, dict[bytes, bytes]]:
     contents: dict[bytes, bytes] = {}
     (told,) = take_out_data([message], contents)
     return told, contents
@@ -50,7 +50,7 @@ wrapped = st.sampled_from(["\n", "\r\n", " "])
 
 @st.composite
 def texts(draw: st.DrawFn) -> str:
-    """Data as clients write them, well or badly; and what only looks like data."""
+    """Draw base64 data as clients write it, valid or not, and text that only looks like it."""
     content = draw(contents)
     text = b64(content)
     match draw(st.integers(0, 6)):
@@ -60,7 +60,7 @@ def texts(draw: st.DrawFn) -> str:
             text = text.rstrip("=")
         case 3:
             text = base64.urlsafe_b64encode(content).decode()
-        case 4:  # bits behind the end that nobody reads
+        case 4:  # unused bits after the end
             text = text[:-2] + "/" + "=" if text.endswith("=") and text[-2] != "=" else text + "!"
         case 5:
             text = draw(st.text(max_size=5)) + text + draw(st.text(max_size=5))
@@ -121,10 +121,10 @@ free = st.builds(lambda kind, fields: {**fields, "type": kind}, kinds, st.dictio
 
 @given(st.lists(shaped | free, max_size=4))
 @example([image_url(png(), detail="high"), image_url(png())])
-def test_what_comes_leaves_again(parts: list[dict[str, Any]]) -> None:
-    """The same bytes; the same digest, and the same tokens for every model, with the data and without them."""
+def test_extracted_media_can_be_restored(parts: list[dict[str, Any]]) -> None:
+    """Bytes, digest and token counts are the same with and without the data."""
     message = said(*parts)
-    told, kept = apart(message)
+    told, kept = take_out(message)
     back = restore_data(told, kept)
     assert back == message
     assert json.dumps(to_chat_message(back)) == json.dumps(to_chat_message(message))
@@ -138,8 +138,8 @@ def test_what_comes_leaves_again(parts: list[dict[str, Any]]) -> None:
 
 
 @given(st.lists(shaped | free, max_size=4))
-def test_before_secrets_are_looked_for_less_is_taken(parts: list[dict[str, Any]]) -> None:
-    """Of what a guard would read nothing: all that stays has its texts whole. The rest follows behind it."""
+def test_plain_text_stays_in_the_message_until_the_secret_scan(parts: list[dict[str, Any]]) -> None:
+    """Before the scan no text is taken out; the second pass takes out the rest."""
     message = said(*parts)
     first: dict[bytes, bytes] = {}
     (early,) = take_out_data([message], first, plain=False)
@@ -147,13 +147,13 @@ def test_before_secrets_are_looked_for_less_is_taken(parts: list[dict[str, Any]]
     assert restore_data(early, first) == message
     assert encode_canonical(early) == encode_canonical(message)
     (late,) = take_out_data([early], first)
-    assert late == apart(message)[0]
+    assert late == take_out(message)[0]
     assert restore_data(late, first) == message
 
 
-def test_data_are_gone_and_the_shape_stays() -> None:
-    """What stands there is what stood before the data, in the order of the fields."""
-    told, kept = apart(said(image_url(png(), detail="high")))
+def test_extraction_keeps_the_structure_of_the_part() -> None:
+    """The text before the data stays, and the fields keep their order."""
+    told, kept = take_out(said(image_url(png(), detail="high")))
     part = told.media[0]
     assert part.extra == {"image_url": {"url": "data:image/png;base64,", "detail": "high"}}
     (held,) = part.held
@@ -162,36 +162,36 @@ def test_data_are_gone_and_the_shape_stays() -> None:
     assert len(encode_payload(told)) < 500
 
 
-def test_the_same_picture_is_kept_once() -> None:
-    """In one message and in several, whichever part brings it."""
+def test_the_same_picture_is_stored_once() -> None:
+    """In one message and in several, in any kind of part."""
     kept: dict[bytes, bytes] = {}
     told = take_out_data([said(image_url(png()), image_url(png())), said(anthropic(png()))], kept)
     assert len(kept) == len(list_hashes(told)) == 1
 
 
-def test_short_data_stay_where_they_are() -> None:
+def test_short_data_stay_in_the_message() -> None:
     """A reference would take more room."""
     fits = b"\1" * (MEDIA_INLINE * 3 // 4 - 30)
     message = said(image_url(fits))
     assert take_out_data([message], {})[0] is message
 
 
-def test_nobody_can_write_a_reference() -> None:
-    """A field `held`, a mark, or what is stored: all of it is text of the client's, and stays so."""
-    told, kept = apart(said(image_url(png())))
+def test_clients_cannot_forge_a_reference() -> None:
+    """A field `held`, a mark or the stored form in a request is plain client data."""
+    told, kept = take_out(said(image_url(png())))
     stored = json.loads(encode_payload(told))["content"][1]
     for part in (stored, {**image_url(b""), "held": stored["held"]}, {"type": "image_url", **mark_part(told.media[0])}):
         message = said(part)
         assert not any(one.held for one in message.media)
-        assert restore_data(apart(message)[0], kept) == message
+        assert restore_data(take_out(message)[0], kept) == message
 
 
-# -- what is said ------------------------------------------------------------
+# -- digests ------------------------------------------------------------
 
 
 @given(contents.filter(bool), contents.filter(bool))
-def test_media_count_by_content_and_kind(content: bytes, other: bytes) -> None:
-    """Whichever part brings it, in whichever alphabet; other data, and another kind, say something else."""
+def test_media_digests_depend_on_content_and_kind(content: bytes, other: bytes) -> None:
+    """The part type and base64 alphabet do not matter; other data or another kind give another digest."""
     lines = "\n".join(b64(content)[at : at + 60] for at in range(0, len(b64(content)), 60))
     same = [
         image_url(content, detail="low"),
@@ -200,35 +200,35 @@ def test_media_count_by_content_and_kind(content: bytes, other: bytes) -> None:
         {"type": "image_url", "image_url": {"url": f"data:;base64,{base64.urlsafe_b64encode(content).decode()}"}},
         {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": lines}},
     ]
-    digests = {encode_canonical(each) for part in same for each in (said(part), apart(said(part))[0])}
+    digests = {encode_canonical(each) for part in same for each in (said(part), take_out(said(part))[0])}
     assert len(digests) == 1
     assert encode_canonical(said(anthropic(content, "document", "application/pdf"))) not in digests
     assert (encode_canonical(said(image_url(other))) in digests) == (other == content)
 
 
-def test_links_count_by_themselves() -> None:
-    """A link is another message than the picture, or than another link."""
+def test_link_digests_depend_on_the_url() -> None:
+    """A link differs from the picture and from another link."""
     links = [{"type": "image_url", "image_url": {"url": f"https://x.io/{name}.png"}} for name in "ab"]
     source = {"type": "image", "source": {"type": "url", "url": "https://x.io/a.png"}}
     assert encode_canonical(said(links[0])) == encode_canonical(said(source)) != encode_canonical(said(links[1]))
 
 
-def test_how_media_were_told_before() -> None:
-    """For logs of that time: only where it was told otherwise, and only of what stands there."""
+def test_former_media_digests_are_known() -> None:
+    """Older logs need them, but only if they differ and the data are in the message."""
     message = said(image_url(png()))
     (former,) = list_former_chains(b"", message)
     assert former != chain(b"", message)
-    assert not list_former_chains(b"", apart(message)[0])
+    assert not list_former_chains(b"", take_out(message)[0])
     assert not list_former_chains(b"", Message(role="user", content="x"))
     assert not list_former_chains(b"", said({"type": "thinking", "thinking": "x"}))
 
 
-# -- told without ------------------------------------------------------------
+# -- placeholders ------------------------------------------------------------
 
 
-def test_a_mark_tells_what_is_kept() -> None:
-    """And is no base64: nobody takes it for the data."""
-    told, kept = apart(said(image_url(png(size=30_952))))
+def test_a_mark_describes_the_stored_media() -> None:
+    """It is not valid base64, so it cannot be mistaken for the data."""
+    told, kept = take_out(said(image_url(png(size=30_952))))
     url = to_chat_message(told)["content"][1]["image_url"]["url"]
     (sha256,) = kept
     assert url == f"data:image/png;base64,[image/png, 640x480, 31 kB, sha256:{sha256.hex()}]"
@@ -255,9 +255,9 @@ PLACEHOLDERS = [
 
 
 @pytest.mark.parametrize(("part", "words"), PLACEHOLDERS, ids=[words[1:25] for _, words in PLACEHOLDERS])
-def test_who_cannot_see_is_told(part: dict[str, Any], words: str) -> None:
-    """In the prompt and in its counts, whether the data are at hand or not."""
-    for message in (said(part), apart(said(part))[0]):
+def test_text_only_models_get_a_placeholder(part: dict[str, Any], words: str) -> None:
+    """In the prompt and in token counts, with and without the data."""
+    for message in (said(part), take_out(said(part))[0]):
         blind = show_to_model(message, {"text"})
         assert blind.content == (Part("text", "see"), Part("text", words))
         assert restrict_counter(STORED, frozenset({"text"})).message(message) == STORED.message(blind)
@@ -269,8 +269,7 @@ def test_who_cannot_see_is_told(part: dict[str, Any], words: str) -> None:
 @pytest.mark.parametrize(
     ("count", "text"), [(0, "0 bytes"), (999, "999 bytes"), (1500, "1.5 kB"), (31_000, "31 kB"), (2 << 30, "2.1 GB")]
 )
-def test_sizes_are_readable(count: int, text: str) -> None:
-    """For people."""
+def test_sizes_are_formatted_for_people(count: int, text: str) -> None:
     assert format_bytes(count) == text
 
 
@@ -305,36 +304,35 @@ TRANSLATED = [
     ),
     ({"type": "input_text", "text": "x"}, {"type": "text", "text": "x"}),
 ]
-"""A part of another dialect, and what says the same."""
+"""A part of another dialect and its translation."""
 LEFT = [
     image_url(png(), detail="high"),
     {"type": "file", "file": {"file_id": "file-1"}},
     {"type": "input_file", "file_id": "file-1"},
     {"type": "document", "source": {"type": "url", "url": "https://x.io/a.pdf"}},
 ]
-"""Theirs already, or nothing they could say."""
+"""Parts that are in the format already or cannot be translated."""
 
 
 @pytest.mark.parametrize(
     ("part", "made"), TRANSLATED, ids=[one["type"] + str(at) for at, (one, _) in enumerate(TRANSLATED)]
 )
 def test_parts_of_other_dialects_are_translated(part: dict[str, Any], made: dict[str, Any]) -> None:
-    """They say the same, also by their digest, where they are media."""
+    """Media keep their digest."""
     message = convert_parts(said(part))
     assert to_chat_message(message)["content"][1] == made
     assert made["type"] == "text" or encode_canonical(message) == encode_canonical(said(part))
 
 
-def test_a_video_of_frames_is_told_in_words() -> None:
-    """Chat Completions have no such part."""
+def test_a_video_of_frames_is_described_in_text() -> None:
+    """Chat Completions has no such part."""
     part = {"type": "video", "fps": 1.0, "frames": [b64(png())]}
     expected = {"type": "text", "text": "[video: 1 frames: Chat Completions take no such video]"}
     assert to_chat_message(convert_parts(said(part)))["content"][1] == expected
 
 
 @pytest.mark.parametrize("part", LEFT, ids=[one["type"] + str(at) for at, one in enumerate(LEFT)])
-def test_what_is_theirs_or_cannot_be_said_is_left(part: dict[str, Any]) -> None:
-    """Nothing is lost."""
+def test_other_parts_are_unchanged(part: dict[str, Any]) -> None:
     assert to_chat_message(convert_parts(said(part)))["content"][1] == part
 
 
@@ -367,8 +365,10 @@ REFUSED: list[tuple[list[dict[str, Any]], type[Exception], str, str]] = [
 
 
 @pytest.mark.parametrize(("parts", "error", "param", "words"), REFUSED, ids=range(len(REFUSED)))
-def test_limits_and_broken_data(parts: list[dict[str, Any]], error: type[Exception], param: str, words: str) -> None:
-    """With the place, before anything is decoded."""
+def test_oversized_and_broken_media_are_rejected(
+    parts: list[dict[str, Any]], error: type[Exception], param: str, words: str
+) -> None:
+    """The error names the position and is raised before anything is decoded."""
     with pytest.raises(error) as refused:
         check_media({"messages": [{"role": "user", "content": parts}]}, SMALL)
     assert getattr(refused.value, "param", None) == param
@@ -390,8 +390,8 @@ GOOD: list[Any] = [
 
 
 @pytest.mark.parametrize("part", GOOD, ids=range(len(GOOD)))
-def test_what_is_taken(part: Any) -> None:
-    """Links, other alphabets, line breaks; and what is no medium is somebody else's affair."""
+def test_valid_media_are_accepted(part: Any) -> None:
+    """Links, other alphabets and line breaks are valid; other parts are not checked here."""
     check_media({"messages": [{"role": "user", "content": [part]}, 7, {"content": 7}], "system_messages": "x"}, SMALL)
 
 
@@ -403,15 +403,14 @@ json_values = st.recursive(
 
 
 @given(json_values, json_values, st.lists(shaped | free | json_values, max_size=3))
-def test_whatever_a_body_is_it_is_taken_or_refused(messages: Any, images: Any, parts: list[Any]) -> None:
-    """With an error of ours that says where, and nothing else."""
+def test_any_body_is_accepted_or_rejected_with_a_position(messages: Any, images: Any, parts: list[Any]) -> None:
     said_by_client = [{"role": "user", "content": parts}]
     for body in ({"messages": messages, "images": images}, {"messages": said_by_client, "videos": images}):
-        assert where_refused(body) != ""
+        assert find_rejected_field(body) != ""
 
 
-def where_refused(body: dict[str, Any]) -> str | None:
-    """None: it is taken."""
+def find_rejected_field(body: dict[str, Any]) -> str | None:
+    """Return the rejected field, or None if the body is accepted."""
     try:
         check_media(body, SMALL)
         restore_media(body)
@@ -420,8 +419,8 @@ def where_refused(body: dict[str, Any]) -> str | None:
     return None
 
 
-def test_the_size_of_a_message_is_without_its_media() -> None:
-    """These have a limit of their own; a text in a document is the message's."""
+def test_the_message_size_excludes_media() -> None:
+    """Media have their own limit; the text of a document counts for the message."""
     text = {"type": "document", "source": {"type": "text", "data": "words " * 100}}
     message: dict[str, Any] = {"role": "user", "content": [image_url(png()), text], "x": 1}
     bare = remove_data(message)
@@ -434,8 +433,8 @@ def test_the_size_of_a_message_is_without_its_media() -> None:
 # -- mistral.rs --------------------------------------------------------------
 
 
-def test_their_media_go_to_their_placeholders() -> None:
-    """In order; what was given is not changed."""
+def test_mistralrs_media_replace_their_placeholders() -> None:
+    """They are matched in order, and the input is not modified."""
     before = json.dumps(THEIRS)
     messages = restore_media(THEIRS)["messages"]
     assert messages[0]["content"][:2] == [image_url(png()), {"type": "video", **VIDEO}]
@@ -455,16 +454,16 @@ def test_their_media_go_to_their_placeholders() -> None:
         ({"videos": [{**VIDEO, "frames": ["?"]}]}, "videos[0].frames[0]", "could not be decoded"),
     ],
 )
-def test_media_and_placeholders_have_to_agree(change: dict[str, Any], param: str, words: str) -> None:
-    """Else it is said which do not."""
+def test_media_must_match_the_placeholders(change: dict[str, Any], param: str, words: str) -> None:
+    """The error names the list or item that does not match."""
     with pytest.raises(InvalidRequest) as refused:
         restore_media({**THEIRS, **change})
     assert refused.value.param == param
     assert words in str(refused.value)
 
 
-def test_what_has_nothing_beside_it_stays_as_it_is() -> None:
-    """Bare messages, and lists that only tell of what stands in their messages."""
+def test_bodies_without_separate_media_are_unchanged() -> None:
+    """Also bodies whose lists only describe parts of the messages."""
     for data in (
         {"messages": THEIRS["messages"]},
         {"messages": [], "images": [{"seq": 0}]},

@@ -1,4 +1,4 @@
-"""An upstream's bytes, read as events, chunks or refusals. No network."""
+"""Parsing an upstream's bytes as events, chunks or errors, without a network."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_events(data: bytes, places: list[int]) -> list[Event]:
     st.sampled_from([b"\n", b"\r\n", b"\r"]),
     st.lists(st.integers(0, 200)),
 )
-def test_events_are_the_same_wherever_the_bytes_are_split(texts: list[str], line_end: bytes, places: list[int]) -> None:
+def test_events_do_not_depend_on_where_bytes_are_split(texts: list[str], line_end: bytes, places: list[int]) -> None:
     lines = [b": comment", b"id: 7", b""]
     for text in texts:
         lines += [b"event: note", b"data: " + text.encode(), b"data:second", b"retry: 5", b""]
@@ -47,11 +47,11 @@ def test_events_are_the_same_wherever_the_bytes_are_split(texts: list[str], line
     assert found == [Event("note", text.encode() + b"\nsecond") for text in texts]
 
 
-def test_a_byte_order_mark_and_a_missing_last_line_do_no_harm() -> None:
+def test_a_byte_order_mark_and_a_missing_last_line_are_accepted() -> None:
     assert read_events(b"\xef\xbb\xbfdata: 1\n\n\n\ndata:\n\ndata: 2", [1, 2]) == [Event("", b"1"), Event("", b"2")]
 
 
-def test_an_event_over_the_limit_is_refused_whether_in_one_line_or_in_many() -> None:
+def test_an_event_over_the_limit_is_rejected_in_one_line_or_many() -> None:
     with pytest.raises(EventTooLong):
         EventReader(100).feed(b"data: " + b"x" * 100)
     reader = EventReader(100)
@@ -64,14 +64,14 @@ def test_an_event_over_the_limit_is_refused_whether_in_one_line_or_in_many() -> 
 # -- answers ----------------------------------------------------------------------
 
 
-def collected(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+def collect_chunks(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     collector = Collector()
     for chunk in chunks:
         collector.add(chunk)
     return collector.build_completion()
 
 
-def answer(data: bytes, step: int = 0) -> list[dict[str, Any]]:
+def read_answer(data: bytes, step: int = 0) -> list[dict[str, Any]]:
     reader = AnswerReader("http://model", ["sk-secret-key"], 10_000)
     chunks = []
     for at in range(0, len(data), step or max(1, len(data))):
@@ -87,23 +87,23 @@ GOOD = {
 LAST = {"id": "c", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]}
 
 
-def sse(*events: Any, end: bytes = b"data: [DONE]\n\n") -> bytes:
+def make_sse(*events: Any, end: bytes = b"data: [DONE]\n\n") -> bytes:
     return b"".join(b"data: " + json.dumps(e, ensure_ascii=False).encode() + b"\n\n" for e in events) + end
 
 
 @pytest.mark.parametrize("step", [0, 1, 2, 3, 7])
 @pytest.mark.parametrize("end", [b"data: [DONE]\n\n", b"data: [DONE]", b"data:[DONE]\r\r", b""])
-def test_chunks_come_out_as_they_were_sent(step: int, end: bytes) -> None:
-    assert answer(sse(GOOD, LAST, end=end), step) == [GOOD, LAST]
+def test_chunks_are_returned_unchanged(step: int, end: bytes) -> None:
+    assert read_answer(make_sse(GOOD, LAST, end=end), step) == [GOOD, LAST]
 
 
 @pytest.mark.parametrize("step", [0, 1, 5])
 def test_an_answer_in_one_json_object_becomes_chunks(step: int) -> None:
     message = {"role": "assistant", "content": "hi", "tool_calls": [{"id": "a", "function": {"name": "f"}}], "z": [1]}
     completion = {"id": "c", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}], "usage": {"u": 1}}
-    chunks = answer(b"\n " + json.dumps(completion).encode(), step)
+    chunks = read_answer(b"\n " + json.dumps(completion).encode(), step)
     assert chunks[0]["object"] == "chat.completion.chunk"
-    assert collected(chunks) == completion | {"object": "chat.completion"}
+    assert collect_chunks(chunks) == completion | {"object": "chat.completion"}
 
 
 @pytest.mark.parametrize(
@@ -111,16 +111,16 @@ def test_an_answer_in_one_json_object_becomes_chunks(step: int) -> None:
     [
         (b"", "empty"),
         (b"  \n", "empty"),
-        (sse(GOOD, end=b""), "middle"),
-        (sse(GOOD, end=b"data: {"), "invalid JSON"),
-        (sse(), "without an answer"),
-        (sse({"usage": {}}), "without an answer"),
+        (make_sse(GOOD, end=b""), "middle"),
+        (make_sse(GOOD, end=b"data: {"), "invalid JSON"),
+        (make_sse(), "without an answer"),
+        (make_sse({"usage": {}}), "without an answer"),
         (b": only a comment\n\n", "middle"),
         (b"<!doctype html><h1>Bad gateway</h1>", "HTML page"),
         (b"data: <html>\n\n", "invalid JSON"),
         (b'{"choices": []}', "no choices"),
         (b'{"choices": [', "invalid JSON"),
-        (sse({"choices": {"a": 1}}), "choices"),
+        (make_sse({"choices": {"a": 1}}), "choices"),
         (b"data: " + b"x" * 20_000, "too much"),
         (b"{" + b"x" * 20_000, "longer"),
         (b"\xff\xfe\x00", "middle"),
@@ -128,15 +128,15 @@ def test_an_answer_in_one_json_object_becomes_chunks(step: int) -> None:
     ],
 )
 @pytest.mark.parametrize("step", [0, 1])
-def test_what_is_no_answer_is_called_so(data: bytes, word: str, step: int) -> None:
+def test_invalid_answers_raise_a_protocol_error(data: bytes, word: str, step: int) -> None:
     with pytest.raises(ModelProtocolError, match=word):
-        answer(data, step)
+        read_answer(data, step)
 
 
 def test_an_error_in_mid_stream_comes_after_the_chunks_before_it() -> None:
     reader = AnswerReader("http://model", ["sk-secret-key"])
     error = {"message": "worker with sk-secret-key died", "type": "server_error"}
-    stream = reader.feed(sse(GOOD, {"error": error}))
+    stream = reader.feed(make_sse(GOOD, {"error": error}))
     assert next(stream) == GOOD
     with pytest.raises(ModelUnavailable) as caught:
         next(stream)
@@ -157,9 +157,9 @@ def test_an_error_in_mid_stream_comes_after_the_chunks_before_it() -> None:
         (b'{"object": "error", "message": "x", "code": 400, "error": {"code": 400}}', ModelRejected),
     ],
 )
-def test_errors_in_a_good_response_are_of_the_kind_that_fits(event: bytes, kind: type[ModelError]) -> None:
+def test_errors_in_successful_responses_get_the_matching_class(event: bytes, kind: type[ModelError]) -> None:
     with pytest.raises(ModelError) as caught:
-        answer(event)
+        read_answer(event)
     assert type(caught.value) is kind
 
 
@@ -176,16 +176,16 @@ streams = st.lists(bodies | st.sampled_from([b"[DONE]"]), max_size=4).map(
 
 
 @given(bodies | streams, st.integers(1, 70))
-def test_whatever_comes_is_an_answer_or_an_error_that_says_so(data: bytes, step: int) -> None:
+def test_any_bytes_give_an_answer_or_a_model_error(data: bytes, step: int) -> None:
     try:
-        chunks = answer(data, step)
+        chunks = read_answer(data, step)
     except ModelError:
         return
     assert chunks
-    assert collected(chunks)["choices"]
+    assert collect_chunks(chunks)["choices"]
 
 
-# -- refusals -----------------------------------------------------------------------
+# -- error responses -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -196,14 +196,14 @@ def test_whatever_comes_is_an_answer_or_an_error_that_says_so(data: bytes, step:
         *((status, ModelProtocolError) for status in (301, 302, 307, 308)),
     ],
 )
-def test_the_status_decides_the_kind(status: int, kind: type[ModelError]) -> None:
+def test_the_status_decides_the_error_class(status: int, kind: type[ModelError]) -> None:
     error = make_upstream_error(status, {"message": "m"}, where="http://model", headers={"retry-after": "7"})
     assert type(error) is kind
     assert error.status == status
     assert kind is ModelProtocolError or (error.retry_after, error.body) == (7, {"message": "m"})
 
 
-def test_the_upstreams_word_on_retrying_is_believed() -> None:
+def test_retry_hints_of_the_upstream_are_followed() -> None:
     busy = make_upstream_error(503, None, where="w")
     assert is_retryable(busy, {})
     assert not is_retryable(busy, {"x-should-retry": "false"})
@@ -228,7 +228,7 @@ def test_the_upstreams_word_on_retrying_is_believed() -> None:
         ({"retry-after": "Fri, 20 Nov 2020 10:00:09 GMT", "date": "Fri, 20 Nov 2026 10:00:00 GMT"}, 0),
     ],
 )
-def test_when_to_come_again_is_read_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
+def test_retry_after_is_parsed_in_every_form(headers: dict[str, str], seconds: float | None) -> None:
     assert parse_retry_after(headers) == seconds
 
 
@@ -251,6 +251,6 @@ def test_the_error_object_is_found_in_every_shape(data: Any, expected: Any) -> N
     assert find_error_object(data) == expected
 
 
-def test_secrets_are_blotted_out_but_words_stay() -> None:
+def test_secrets_are_redacted_and_short_words_stay() -> None:
     data = {"a": ["key sk-0123456789 is bad"], "sk-0123456789": "none"}
     assert scrub(data, ["sk-0123456789", "none"]) == {"a": ["key [redacted] is bad"], "[redacted]": "none"}

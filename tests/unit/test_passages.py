@@ -1,4 +1,4 @@
-"""Passages of a session: which sentences answer a question, and that a table stays bounded."""
+"""Passages of a session: finding the sentences that answer a question, and limits of the table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TALK = [
 ]
 
 
-def table(*lines: tuple[str, str]) -> PassageTable:
+def make_table(*lines: tuple[str, str]) -> PassageTable:
     made = PassageTable()
     for seq, (role, text) in enumerate(lines):
         made.add(seq, role, text)
@@ -31,46 +31,48 @@ def find(made: PassageTable, query: str, **given: object) -> list[Passage]:
     return made.search(parse_question(query, now=0, narrow=False), **given)  # type: ignore[arg-type]
 
 
-def shown(one: Passage) -> str:
+def get_text(one: Passage) -> str:
     return TALK[one.seq][1][one.start : one.stop]
 
 
-def test_the_sentence_that_answers_comes_first() -> None:
-    made = table(*TALK)
-    assert shown(find(made, "What does the mooring cost?")[0]).startswith("The boat is called Kittiwake")
-    assert shown(find(made, "When do the offers come?")[0]).endswith("by Friday.")
-    assert "周启拓" in shown(find(made, "孩子的大名是什么")[0])
+def test_the_answering_sentence_comes_first() -> None:
+    made = make_table(*TALK)
+    assert get_text(find(made, "What does the mooring cost?")[0]).startswith("The boat is called Kittiwake")
+    assert get_text(find(made, "When do the offers come?")[0]).endswith("by Friday.")
+    assert "周启拓" in get_text(find(made, "孩子的大名是什么")[0])
 
 
-def test_an_answer_is_found_by_its_question_and_brings_it_along() -> None:
-    made = table(*TALK)
+def test_an_answer_is_found_through_its_question_and_returned_with_it() -> None:
+    made = make_table(*TALK)
     (found,) = [one for one in find(made, "What budget did I give for the sails?") if one.seq == 2]
     finding = made.add_context(found)
     assert finding.question is not None
-    assert shown(finding.question) == "What is your budget for the new sails?"
+    assert get_text(finding.question) == "What is your budget for the new sails?"
 
 
-def test_a_short_sentence_brings_those_beside_it() -> None:
-    made = table(*TALK)
-    assert shown(made.add_context(find(made, "What does the mooring cost?")[0]).whole) == TALK[0][1]
+def test_a_short_sentence_is_returned_with_its_neighbours() -> None:
+    made = make_table(*TALK)
+    assert get_text(made.add_context(find(made, "What does the mooring cost?")[0]).whole) == TALK[0][1]
 
 
-def test_evidence_says_how_much_of_the_question_a_passage_holds() -> None:
-    made = table(*TALK)
+def test_covered_is_the_matched_share_of_the_question() -> None:
+    made = make_table(*TALK)
     (mooring,) = [
-        one for one in find(made, "What does the mooring cost?") if shown(one).startswith("The boat is called")
+        one for one in find(made, "What does the mooring cost?") if get_text(one).startswith("The boat is called")
     ]
     (partly,) = [
-        one for one in find(made, "the mooring, the tower and the abbey") if shown(one).startswith("The boat is called")
+        one
+        for one in find(made, "the mooring, the tower and the abbey")
+        if get_text(one).startswith("The boat is called")
     ]
     assert mooring.covered > 0.9
     assert partly.covered < 0.5
 
 
-def test_the_message_that_a_search_finds_first_brings_its_sentences() -> None:
-    """The words of the question are spread over one message; another one has two of them in one sentence."""
+def test_sentences_of_the_best_message_come_first() -> None:
+    """Even if its matches are spread and another message has two matches in one sentence."""
     spread = "We moored Kittiwake at Tarrow. The fee is high. It is paid in May. The steward is called Moss."
-    made = table(
+    made = make_table(
         ("user", spread),
         ("assistant", "I see."),
         ("user", "The fee for the car in May was a surprise."),
@@ -82,8 +84,8 @@ def test_the_message_that_a_search_finds_first_brings_its_sentences() -> None:
     assert find(made, question.text)[0].seq == 0
 
 
-def test_a_fragment_beside_the_answer_is_not_found_by_itself() -> None:
-    made = table(("user", "The gate code of the marina is 4711. QS-820."))
+def test_a_fragment_next_to_the_answer_is_not_a_separate_hit() -> None:
+    made = make_table(("user", "The gate code of the marina is 4711. QS-820."))
     assert [one.start for one in find(made, "What is the gate code?")] == [0]
 
 
@@ -107,29 +109,29 @@ def test_a_passage_comes_with_the_later_sentence_that_corrects_it() -> None:
     assert corrections[2] is corrections[3] is None
 
 
-def test_what_the_assistant_said_has_no_correction() -> None:
+def test_assistant_passages_have_no_correction() -> None:
     made = PassageTable(lambda _: True)
     made.add(0, "assistant", "The van is booked for 12 December.")
     made.add(1, "user", "The van is booked for 19 December.")
     assert all(made.add_context(one).newer is None for one in find(made, "When does the van come?"))
 
 
-def test_of_equal_passages_the_newest_comes_first() -> None:
-    made = table(*[("user", "The ferry leaves at nine.")] * 2)
+def test_the_newest_of_equal_passages_comes_first() -> None:
+    made = make_table(*[("user", "The ferry leaves at nine.")] * 2)
     assert [one.seq for one in find(made, "When does the ferry leave?")] == [1, 0]
 
 
-def test_a_word_that_nobody_said_finds_nothing() -> None:
-    assert find(table(*TALK), "xylophone") == []
+def test_unknown_words_find_nothing() -> None:
+    assert find(make_table(*TALK), "xylophone") == []
     assert find(PassageTable(), "mooring") == []
 
 
-def test_what_was_found_otherwise_counts_on_top() -> None:
-    made = table(*TALK)
+def test_boosts_are_added_to_the_score() -> None:
+    made = make_table(*TALK)
     assert find(made, "the month of the boat", boosts={3: 50.0})[0].seq == 3
 
 
-def test_a_table_keeps_the_newest_and_says_where_it_begins() -> None:
+def test_a_full_table_keeps_the_newest_and_reports_its_first_entry() -> None:
     made = PassageTable()
     for seq in range(MAX_PASSAGES + 10):
         made.add(seq, "user", f"Number {seq} of the list.")
@@ -140,13 +142,13 @@ def test_a_table_keeps_the_newest_and_says_where_it_begins() -> None:
     assert find(made, f"{MAX_PASSAGES + 9}")[0].seq == MAX_PASSAGES + 9
 
 
-def test_one_entry_takes_a_bounded_part_of_the_table() -> None:
-    assert len(table(("user", "It rains. " * 100_000))) <= ENTRY_PASSAGES
-    assert len(table(("user", "....." * 100_000))) <= ENTRY_PASSAGES
-    assert all(one.stop - one.start <= SENTENCE_CHARS for one in find(table(("user", "kelp " * 3000)), "kelp"))
+def test_the_passages_of_one_entry_are_limited() -> None:
+    assert len(make_table(("user", "It rains. " * 100_000))) <= ENTRY_PASSAGES
+    assert len(make_table(("user", "....." * 100_000))) <= ENTRY_PASSAGES
+    assert all(one.stop - one.start <= SENTENCE_CHARS for one in find(make_table(("user", "kelp " * 3000)), "kelp"))
 
 
-def test_quotes_between_chinese_words_are_no_words() -> None:
+def test_quotes_between_chinese_words_are_not_words() -> None:
     assert "中" in extract_terms("中’中").counts  # noqa: RUF001 - a quote
 
 
@@ -154,8 +156,8 @@ def test_quotes_between_chinese_words_are_no_words() -> None:
     lines=st.lists(st.tuples(st.sampled_from(["user", "assistant"]), st.text(max_size=200)), max_size=12),
     query=st.text(max_size=80),
 )
-def test_whatever_is_asked_passages_are_parts_of_entries(lines: list[tuple[str, str]], query: str) -> None:
-    made = table(*lines)
+def test_passages_are_parts_of_entries_for_any_question(lines: list[tuple[str, str]], query: str) -> None:
+    made = make_table(*lines)
     for one in find(made, query):
         assert one.evidence >= 0
         assert lines[one.seq][1][one.start : one.stop].strip()
@@ -163,8 +165,8 @@ def test_whatever_is_asked_passages_are_parts_of_entries(lines: list[tuple[str, 
         assert whole.start <= one.start < one.stop <= whole.stop <= len(lines[one.seq][1])
 
 
-def test_a_word_of_every_fifth_sentence_tells_none_apart() -> None:
-    """A search costs what rare words cost, however long the session is."""
+def test_words_of_every_fifth_sentence_are_ignored() -> None:
+    """So the cost of a search depends on rare words, not on the length of the session."""
     table = PassageTable()
     for seq in range(600):
         table.add(seq, "user", f"The parcel of customer {seq} was sent to the harbour.")

@@ -1,4 +1,4 @@
-"""When a summary is worth it, what it covers and how long it may be: by numbers that can be reckoned by hand."""
+"""When a summary is due, what it covers and how long it may be, with numbers checked by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.test_summary_prompts import Characters
 def window_of(
     sizes: Sequence[int], room: int = 1000, *, pinned: Sequence[int] = (), factor: float = 1.0, waiting: bool = False
 ) -> Window:
-    """Messages of so many tokens: the task, then replies; the last of them may be a call that waits for its result."""
+    """Make a window of a task and replies with these token sizes; the last may be an open call."""
     said = [Message(role="assistant" if at else "user", content="x") for at in range(len(sizes))]
     if waiting:
         said[-1] = said[-1].evolve(tool_calls=(ToolCall("c", "look", "{}"),))
@@ -36,48 +36,48 @@ def window_of(
     return window
 
 
-def planned(window: Window, *, forced: bool = False, **options: Any) -> Plan | None:
-    """At 85 % of the room, down to 70 %, unless that is said."""
+def plan(window: Window, *, forced: bool = False, **options: Any) -> Plan | None:
+    """Plan a summary at 85 % of the room, down to 70 %, unless `options` differ."""
     return plan_summary(
         window, make_strategy(parse({"strategy": "summary_buffer", "summarizer_llm": "fast", **options})), forced=forced
     )
 
 
-def certain(found: Plan | None) -> Plan:
+def require_plan(found: Plan | None) -> Plan:
     assert found is not None
     return found
 
 
-def pinned_but(size: int, room: int = 1000, factor: float = 1.0) -> Window:
-    """A window of 800 tokens that all must stay, and one message of `size` that may leave."""
+def make_pinned_window(size: int, room: int = 1000, factor: float = 1.0) -> Window:
+    """Make a window of 800 protected tokens and one message of `size` that can be evicted."""
     return window_of([50, *[70] * 10, size, 50], room, pinned=range(1, 11), factor=factor)
 
 
-def test_one_is_due_by_a_token() -> None:
-    assert planned(window_of([50] * 17)) is None
-    assert planned(window_of([51, *[50] * 16])) is not None
+def test_a_summary_is_due_one_token_over_the_threshold() -> None:
+    assert plan(window_of([50] * 17)) is None
+    assert plan(window_of([51, *[50] * 16])) is not None
 
 
-def test_so_much_leaves_that_the_rest_and_the_summary_take_the_target() -> None:
-    """700 of 1000, of which a fifth is the summary's: 560 stay, the task and ten messages of fifty."""
-    found = certain(planned(window_of([50] * 18)))
+def test_the_rest_and_the_summary_fit_the_target_exactly() -> None:
+    """The target is 700 of 1000 with a fifth for the summary: 560 stay, the task and ten messages of 50."""
+    found = require_plan(plan(window_of([50] * 18)))
     assert found.allowance == 140
     assert (found.last, found.total) == (7, 400)
     assert [unit.first for unit in found.units] == [1, 2, 3, 4, 5, 6, 7]
     assert [unit.first for unit in found.rest] == [0, *range(8, 18)]
     assert found.source_tokens == 350
-    assert certain(planned(window_of([60, *[50] * 17]))).last == 7, "560 to the token"
-    assert certain(planned(window_of([61, *[50] * 17]))).last == 8
-    assert certain(planned(window_of([250, *[50] * 17]))).last == 11
-    assert certain(planned(window_of([900, *[50] * 17]))).last == 11, "the task takes a quarter of the room at most"
+    assert require_plan(plan(window_of([60, *[50] * 17]))).last == 7, "560 to the token"
+    assert require_plan(plan(window_of([61, *[50] * 17]))).last == 8
+    assert require_plan(plan(window_of([250, *[50] * 17]))).last == 11
+    assert require_plan(plan(window_of([900, *[50] * 17]))).last == 11, "the task takes a quarter of the room at most"
 
 
 @pytest.mark.parametrize(("forced", "least"), [(False, 215), (True, 64)])
-def test_what_it_frees_is_worth_it_to_the_token(forced: bool, least: int) -> None:
-    """What it may take itself, and half of what lies between threshold and target; of one that is asked for, 64 tokens."""
-    found = certain(planned(pinned_but(least), forced=forced))
+def test_a_summary_must_free_a_minimum_of_tokens(forced: bool, least: int) -> None:
+    """Its allowance plus half the distance from threshold to target, or 64 tokens if forced."""
+    found = require_plan(plan(make_pinned_window(least), forced=forced))
     assert [unit.first for unit in found.units] == [11]
-    assert planned(pinned_but(least - 1), forced=forced) is None
+    assert plan(make_pinned_window(least - 1), forced=forced) is None
 
 
 @pytest.mark.parametrize(
@@ -91,24 +91,24 @@ def test_what_it_frees_is_worth_it_to_the_token(forced: bool, least: int) -> Non
         (29_200, 100_000, 1.0, 4000),  # what is enough for any
     ],
 )
-def test_a_summary_may_take_a_part_of_what_is_used(size: int, room: int, factor: float, allowance: int) -> None:
-    assert certain(planned(pinned_but(size, room, factor), forced=True)).allowance == allowance
+def test_allowance_of_a_summary(size: int, room: int, factor: float, allowance: int) -> None:
+    assert require_plan(plan(make_pinned_window(size, room, factor), forced=True)).allowance == allowance
 
 
-def test_a_unit_that_waits_for_results_stays_with_the_one_before_it() -> None:
-    """Else a view would begin with it."""
+def test_an_open_unit_keeps_the_unit_before_it() -> None:
+    """A view must not begin with an open unit."""
     sizes = [50, 150, 150, 150, 500]
-    assert certain(planned(window_of(sizes))).last == 3
-    assert certain(planned(window_of(sizes, waiting=True))).last == 2
+    assert require_plan(plan(window_of(sizes))).last == 3
+    assert require_plan(plan(window_of(sizes, waiting=True))).last == 2
 
 
-def test_what_stood_before_is_reckoned_to_what_is_freed_and_to_the_source() -> None:
-    """The earlier summary and the digest go with what leaves; and the gap between them is read again."""
+def test_earlier_summary_digest_and_gap_count_as_source() -> None:
+    """The new summary replaces the earlier summary and the digest, and the gap is read again."""
     entries = [unit.entries[0] for unit in window_of([50] * 18).units]
     window = window_of([50] * 18).drop(6)
     window.summary = Compaction(0, 2, "They spoke.", 30, "summary", total=entries[2].total)
     window = window.with_digest(Block(Compaction(3, 5, "Kelp.", 20), window.pool, most=20, last=5))
-    found = certain(planned(window, forced=True))
+    found = require_plan(plan(window, forced=True))
     assert found.earlier is window.summary
     assert found.digest is window.compaction
     assert (found.gap, found.gap_tokens) == ((3, 6), 150)
@@ -120,18 +120,18 @@ def test_what_stood_before_is_reckoned_to_what_is_freed_and_to_the_source() -> N
 @pytest.mark.parametrize(
     "text", ["W-12345", "1234567", "2026-11-20", "mei@kelp.example", "src/kelp/app", "C:\\\\kelp", "a/b2"]
 )
-def test_what_nobody_could_guess_is_missed_when_it_is_lost(text: str) -> None:
+def test_lost_identifiers_are_reported(text: str) -> None:
     assert find_lost([f"It is {text} now."], ["It is."]) == LostIdentifiers((text,), 1)
 
 
 @pytest.mark.parametrize("text", ["and/or", "order_id", "Kelp", "12", "either/or"])
-def test_a_word_is_no_loss(text: str) -> None:
+def test_lost_words_are_not_reported(text: str) -> None:
     assert find_lost([f"It is {text} now."], ["It is."]).count == 0
 
 
 @pytest.mark.parametrize(("allowance", "room"), [(0, 1), (79, 1), (80, 1), (81, 2), (100, 21)])
-def test_the_text_of_a_summary_has_what_its_label_leaves(allowance: int, room: int) -> None:
-    """And a token at least."""
+def test_the_summary_text_gets_the_allowance_minus_its_label(allowance: int, room: int) -> None:
+    """But at least one token."""
     size = Characters().message(
         Message(role="user", content=f"{LABEL.format(first=10, last=20, tag=' #qwertzui')}\n\n[end]")
     )

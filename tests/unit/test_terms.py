@@ -1,4 +1,4 @@
-"""What a text is found by: words and their forms, scripts without spaces, identifiers; and what a question looks up."""
+"""Search terms of texts and questions: word forms, scripts without spaces, and identifiers."""
 
 # ruff: noqa: RUF001 (characters of other widths are what some cases are about)
 
@@ -45,7 +45,7 @@ written = st.lists(
 
 
 def finds(question: str, text: str) -> bool:
-    """Whether a question looks up something that the text is found by."""
+    """Return True if the question and the text share a term."""
     return not set(parse_question(question, now=NOW).terms).isdisjoint(extract_terms(text).counts)
 
 
@@ -117,7 +117,7 @@ def test_scripts_without_spaces_are_searched_by_parts(question: str, text: str) 
     "script", ["हिन्दी में बात करें", "তুমি কেমন আছো", "هذا كتاب جديد", "שלום עולם טוב", "καλημέρα κόσμε", "ծանոթ բառ"]
 )
 def test_words_with_combining_signs_stay_whole(script: str) -> None:
-    """The signs that other scripts put on their letters are no letters to Python, but they end no word."""
+    """Python does not count combining marks as letters, but they do not end a word."""
     assert len(extract_terms(script).counts) <= len(script.split())
     assert extract_terms(script).counts
 
@@ -144,8 +144,8 @@ def test_words_with_combining_signs_stay_whole(script: str) -> None:
         "x" * 500 + "-1",
     ],
 )
-def test_identifiers_are_one_term_and_their_parts_others(code: str) -> None:
-    """The whole says most; who remembers a part of it finds it too."""
+def test_identifiers_are_found_whole_and_by_their_parts(code: str) -> None:
+    """The whole identifier has the highest weight."""
     text = f"it was {code}, I think"
     concept = max(parse_question(f"about {code}?", now=NOW).concepts, key=lambda one: one.variants[0][1])
     assert finds(code, text)
@@ -167,7 +167,7 @@ def test_identifiers_are_one_term_and_their_parts_others(code: str) -> None:
         ("١٢٣", "123"),
     ],
 )
-def test_one_identifier_written_in_two_ways(one: str, other: str) -> None:
+def test_spelling_variants_of_identifiers_match(one: str, other: str) -> None:
     assert finds(one, other)
     assert finds(other, one)
 
@@ -184,14 +184,14 @@ def test_a_part_of_an_identifier_finds_it() -> None:
     assert finds("name", "getUserName")
 
 
-def test_what_tells_nothing_is_no_term() -> None:
+def test_stop_words_and_symbols_are_not_terms() -> None:
     assert extract_terms("and the of it was to 🙂 👍🏽 … --- !!!").counts == {}
     assert extract_terms("").counts == {}
     assert set(extract_terms("IT for US").counts) == {"it", "us"}, "names in capitals are no stop words"
 
 
 @given(st.text(max_size=400))
-def test_terms_are_bounded_and_the_same_each_time(text: str) -> None:
+def test_terms_are_bounded_and_deterministic(text: str) -> None:
     terms = extract_terms(text)
     assert terms == extract_terms(text)
     assert all(0 < len(term) <= MAX_TERM and often > 0 for term, often in terms.counts.items())
@@ -201,13 +201,13 @@ def test_terms_are_bounded_and_the_same_each_time(text: str) -> None:
 
 
 @given(st.lists(st.sampled_from(["dog", "ORD-12345", "会議", "Bücher", "a@b.example"]), max_size=8))
-def test_more_of_a_text_takes_no_term_away(words: list[str]) -> None:
-    """Terms of a text and of more text behind it: those of the first are among them, as often at least."""
+def test_a_longer_text_keeps_the_terms_of_its_beginning(words: list[str]) -> None:
+    """Their counts do not decrease."""
     first, both = extract_terms(" ".join(words)), extract_terms(" ".join([*words, "and", "cats"]))
     assert all(both.counts.get(term, 0) >= often for term, often in first.counts.items())
 
 
-def test_endless_texts_are_bounded() -> None:
+def test_terms_of_very_long_texts_are_limited() -> None:
     many = extract_terms(" ".join(f"word{number}" for number in range(MAX_TERMS * 3)))
     assert len(many.counts) == MAX_TERMS
     long = extract_terms("head " + "x" * (2 * MAX_TEXT) + " tail")
@@ -218,17 +218,17 @@ def test_endless_texts_are_bounded() -> None:
 # -- languages -------------------------------------------------------------------
 
 
-def test_each_language_knows_itself() -> None:
+def test_each_language_is_detected_by_its_stop_words() -> None:
     for language in LANGUAGES:
         assert find_language(sorted(STOPS[language])[:60]) == language
 
 
-def test_a_text_without_a_sign_is_of_no_language() -> None:
+def test_a_text_without_stop_words_has_no_language() -> None:
     assert find_language(["zahnarzt", "12345"]) is None
     assert find_language([]) is None
 
 
-def test_of_equal_signs_english_goes_first() -> None:
+def test_english_wins_ties() -> None:
     assert find_language(["in", "zahnarzt"]) == ENGLISH
 
 
@@ -246,13 +246,13 @@ def test_of_equal_signs_english_goes_first() -> None:
         ("何時ですか？", 1.0, True),
     ],
 )
-def test_how_much_of_a_text_asks(text: str, share: float, ends: bool) -> None:
+def test_share_of_questions_in_a_text(text: str, share: float, ends: bool) -> None:
     traits = extract_terms(text).traits
     assert get_asked_share(traits) == share
     assert bool(traits & ASKS) is ends
 
 
-def test_times_numbers_and_whom_it_is_about() -> None:
+def test_traits_mark_times_numbers_and_the_second_person() -> None:
     assert extract_terms("I went there yesterday").traits & TIMED
     assert extract_terms("in 2019").traits & TIMED
     assert not extract_terms("the dog barks").traits & TIMED
@@ -265,17 +265,17 @@ def test_times_numbers_and_whom_it_is_about() -> None:
 # -- questions -------------------------------------------------------------------
 
 
-def test_words_about_the_conversation_are_not_looked_for() -> None:
+def test_words_about_the_conversation_are_not_searched() -> None:
     question = parse_question("Did I mention what the dentist said about my teeth?", now=NOW)
     assert [concept.word for concept in question.concepts] == ["dentist", "teeth"]
     assert question.role == "user"
 
 
-def test_where_nothing_else_is_asked_they_are() -> None:
+def test_words_about_the_conversation_are_searched_if_they_are_all() -> None:
     assert [concept.word for concept in parse_question("conversation", now=NOW).concepts] == ["conversation"]
 
 
-def test_words_swapped_in_speech_count_less_than_the_word_itself() -> None:
+def test_synonyms_count_less_than_the_word_itself() -> None:
     (concept,) = parse_question("photo", now=NOW).concepts
     weights = dict(concept.variants)
     assert concept.variants[0] == ("photo", 1.0)
@@ -285,13 +285,13 @@ def test_words_swapped_in_speech_count_less_than_the_word_itself() -> None:
 @pytest.mark.parametrize(
     "hostile", ['" OR 1=1 --', "NEAR(a b)", "a* AND NOT b", "%_%", "\x00\x01", "\ud800 half", "(((", "{}"]
 )
-def test_nothing_in_a_question_is_syntax(hostile: str) -> None:
+def test_query_syntax_has_no_effect(hostile: str) -> None:
     for term in parse_question(hostile, now=NOW).terms:
         assert not set(term) & set("\"'*()%;{}\x00")
 
 
 @given(st.text(max_size=300))
-def test_any_text_is_a_question(text: str) -> None:
+def test_any_text_can_be_parsed_as_a_question(text: str) -> None:
     question = parse_question(text, now=NOW)
     assert question == parse_question(text, now=NOW)
     assert all(
@@ -302,7 +302,7 @@ def test_any_text_is_a_question(text: str) -> None:
 # -- snippets --------------------------------------------------------------------
 
 
-def test_a_snippet_shows_where_the_words_stand() -> None:
+def test_a_snippet_highlights_the_matches() -> None:
     text = "blah " * 200 + "Then the order ORD-12345 arrived\n\n with the dogs in it. " + "blah " * 200
     snippet = make_snippet(text, parse_question("Which dog came with ORD-12345?", now=NOW), 80)
     assert [snippet.text[start:stop] for start, stop in snippet.highlights] == ["ORD-12345", "dogs"]
@@ -317,7 +317,7 @@ def test_a_short_text_is_shown_whole() -> None:
 
 
 @given(st.text(max_size=600), st.text(max_size=40), st.integers(0, 200))
-def test_snippets_of_any_text(text: str, question: str, width: int) -> None:
+def test_snippets_of_any_text_are_within_the_width(text: str, question: str, width: int) -> None:
     snippet = make_snippet(text, parse_question(question, now=NOW), width)
     assert len(snippet.text) <= max(width, 16) + 2 * len(CUT)
     last = 0
@@ -326,12 +326,12 @@ def test_snippets_of_any_text(text: str, question: str, width: int) -> None:
         last = stop
 
 
-# -- two ways to the same --------------------------------------------------------
+# -- consistency --------------------------------------------------------
 
 
 @given(written)
-def test_a_text_has_the_terms_of_its_tokens(text: str) -> None:
-    """Texts are cut without places, questions with them: a word that one had and the other had not would never be found."""
+def test_extracted_terms_equal_the_terms_of_the_tokens(text: str) -> None:
+    """Texts and questions are tokenized by different code, and a difference would make words unfindable."""
     words = [token.text for token in iter_tokens(normalize(text))]
     language = find_language(word.casefold() for word in words) or ENGLISH
     terms = [term for word in words for term in get_terms(word, language)]
@@ -345,16 +345,16 @@ def test_a_text_has_the_terms_of_its_tokens(text: str) -> None:
         st.sampled_from(sorted(set().union(*STOPS.values()))) | st.text(max_size=6).map(str.casefold), max_size=120
     )
 )
-def test_a_language_is_told_by_its_stop_words(words: list[str]) -> None:
-    """By the first 80 words; of equal ones English, then the others in their order."""
+def test_the_language_has_the_most_stop_words(words: list[str]) -> None:
+    """Among the first 80 words; ties go to English, then to the order of the list."""
     bare = [word.partition("'")[0].partition("-")[0] for word in words[:80]]
     hits = {language: sum(word in STOPS[language] for word in bare) for language in LANGUAGES}
     most = max(hits.values())
     assert find_language(words) == (next(one for one in LANGUAGES if hits[one] == most) if most else None)
 
 
-def test_threads_stem_at_once() -> None:
-    """Seen: a search while the index caught up was a 500, for both changed the word of one stemmer."""
+def test_stemming_is_thread_safe() -> None:
+    """Regression: a search during indexing failed because both threads shared one stemmer."""
     ends = ("", "ing", "ational", "fulness", "ization", "ement", "icate", "ously")
     words = [f"{start}{middle}{end}" for start in "bcdfgh" for middle in ("arel", "ovet", "umin") for end in ends]
     alone = [stem(f"{word}s", ENGLISH) for word in words]

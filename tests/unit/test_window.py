@@ -1,4 +1,4 @@
-"""The moves of a window, one at a time: what goes where, what is sent, and what each of them costs."""
+"""Operations of a window: positions of units, messages that are sent, and token counts."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def window_of(rounds: Sequence[list[Message]] = ROUNDS, pinned: Sequence[int] = 
     return window
 
 
-def places(window: Window) -> tuple[list[int], list[int], list[int]]:
-    """Of the head, of the rest, and of what left."""
+def get_positions(window: Window) -> tuple[list[int], list[int], list[int]]:
+    """Return the first `seq` of each unit in the head, the rest and the evicted units."""
     head, rest, left = ([unit.first for unit in units] for units in (window.head, window.units, window.left))
     return head, rest, left
 
@@ -46,34 +46,34 @@ def seqs(entries: Sequence[Entry | None]) -> list[int | None]:
     return [entry.seq if entry else None for entry in entries]
 
 
-def consistent(window: Window) -> bool:
-    """Whether what it reckons is what its messages take."""
+def is_consistent(window: Window) -> bool:
+    """Return True if the token count equals the sum over the messages."""
     return window.tokens == sum(map(STORED.message, window.list_messages()))
 
 
-def test_what_must_stay_moves_to_the_head_when_it_is_dropped() -> None:
-    """The newest unit stays, whatever the number; what stood in the head for nothing goes."""
+def test_dropped_protected_units_move_to_the_head() -> None:
+    """The newest unit always stays; unprotected units in the head are evicted."""
     window = window_of(pinned=[4])
-    assert places(window.drop(0)) == ([], [0, 1, 2, 3, 5, 6, 7], [])
-    assert places(window.drop(-1)) == places(window.drop(0))
-    assert places(window.drop(4)) == ([0, 3], [5, 6, 7], [1, 2])
-    assert places(window.drop(6)) == places(window.drop(99)) == ([0, 3, 6], [7], [1, 2, 5])
-    assert places(window.drop(4, keeping={2})) == ([0, 2, 3], [5, 6, 7], [1])
-    assert places(window.drop(4, keeping={2}).drop(1)) == ([0, 3], [6, 7], [1, 2, 5])
-    assert places(window.drop(4, keeping={2}).drop(1, keeping={2})) == ([0, 2, 3], [6, 7], [1, 5])
-    assert places(window.drop(2).drop(2)) == places(window.drop(4))
+    assert get_positions(window.drop(0)) == ([], [0, 1, 2, 3, 5, 6, 7], [])
+    assert get_positions(window.drop(-1)) == get_positions(window.drop(0))
+    assert get_positions(window.drop(4)) == ([0, 3], [5, 6, 7], [1, 2])
+    assert get_positions(window.drop(6)) == get_positions(window.drop(99)) == ([0, 3, 6], [7], [1, 2, 5])
+    assert get_positions(window.drop(4, keeping={2})) == ([0, 2, 3], [5, 6, 7], [1])
+    assert get_positions(window.drop(4, keeping={2}).drop(1)) == ([0, 3], [6, 7], [1, 2, 5])
+    assert get_positions(window.drop(4, keeping={2}).drop(1, keeping={2})) == ([0, 2, 3], [6, 7], [1, 5])
+    assert get_positions(window.drop(2).drop(2)) == get_positions(window.drop(4))
     for number in range(8):
-        assert consistent(window.drop(number))
+        assert is_consistent(window.drop(number))
 
 
-def test_a_task_is_an_ordinary_unit_where_it_is_not_anchored() -> None:
+def test_an_unanchored_task_is_an_ordinary_unit() -> None:
     window = window_of()
     window.anchored = False
-    assert places(window.drop(6)) == ([6], [7], [0, 1, 2, 3, 5])
+    assert get_positions(window.drop(6)) == ([6], [7], [0, 1, 2, 3, 5])
 
 
-def test_compactions_stand_before_the_current_message_and_behind_the_task() -> None:
-    """The summary first: it tells of what was before; and every message knows its entry."""
+def test_compactions_come_between_task_and_current_message() -> None:
+    """The summary comes first, because it covers older messages; every message has its entry."""
     window = window_of().drop(6).with_digest(Block(DIGEST, EMPTY, most=9, last=9))
     window.summary = SUMMARY
     said = ["task", SUMMARY.text, DIGEST.text, "now", "c"]
@@ -86,8 +86,8 @@ def test_compactions_stand_before_the_current_message_and_behind_the_task() -> N
     assert window.without_summary().find_current() == 2
 
 
-def test_the_current_message_is_found_where_it_stands() -> None:
-    """In the rest, before or behind the compactions in the head, or as the task itself; or there is none."""
+def test_find_current_in_every_position() -> None:
+    """In the rest, in the head before or after compactions, as the task, or missing."""
     assert window_of().find_current() == 6
     assert window_of().drop(5).find_current() == 1
     assert window_of(pinned=[1, 3]).drop(6).find_current() == 4, "calls with their results are several messages"
@@ -100,8 +100,8 @@ def test_the_current_message_is_found_where_it_stands() -> None:
     assert Window(Room(9, STORED)).find_current() is None
 
 
-def test_a_summary_takes_the_place_of_all_up_to_its_last_message() -> None:
-    """Whole units only: one whose last message it does not cover stays. The digest and an earlier summary go."""
+def test_a_summary_replaces_all_units_it_covers() -> None:
+    """Partly covered units stay; the digest and an earlier summary are removed."""
     window = window_of().drop(1).with_digest(Block(DIGEST, b"pool", most=9, last=9))
     window.summary = Compaction(0, 0, "Nothing yet.", 5, "summary")
     for last, rest in ((1, [2, 3, 5, 6, 7]), (3, [3, 5, 6, 7]), (4, [5, 6, 7]), (99, [7])):
@@ -112,13 +112,13 @@ def test_a_summary_takes_the_place_of_all_up_to_its_last_message() -> None:
     assert window.summary.last == 0, "moves return a new window"
 
 
-def test_what_is_cut_is_counted_as_it_is_sent_and_forgotten_when_it_leaves() -> None:
+def test_cuts_are_counted_as_sent_and_forgotten_on_eviction() -> None:
     long = window_of([user("task"), reply("well " * 300), call("get", {"id": "A1"}, "row " * 300), reply("b")])
     assert long.list_whole_seqs() == {0, 1, 2, 3, 4}
     cut = long.cut({1: 150, 3: 150})
     assert set(cut.cuts) == {1, 3}
     assert cut.list_whole_seqs() == {0, 2, 4}
-    assert consistent(cut)
+    assert is_consistent(cut)
     assert cut.tokens < long.tokens
     assert set(cut.drop(2).cuts) == {3}
     assert cut.drop(2).left[0].entries[0].message.text == "well " * 300
@@ -126,11 +126,11 @@ def test_what_is_cut_is_counted_as_it_is_sent_and_forgotten_when_it_leaves() -> 
     cleared = long.clear({3: Message(role="tool", content="gone", tool_call_id="c")})
     assert cleared.cuts[3].cleared
     assert cleared.list_whole_seqs() == {0, 1, 2, 4}
-    assert consistent(cleared)
+    assert is_consistent(cleared)
 
 
 def test_messages_longer_than_a_floor_can_be_cut() -> None:
-    """Oldest first; one that takes just that is short enough."""
+    """Oldest first; a message of exactly that size is short enough."""
     window = window_of([user("task"), reply("well " * 300), call("get", {"id": "A1"}, "row " * 200), reply("b")])
     sized = window.list_cuttable(window.units, 0)
     assert [seq for seq, _ in sized] == [0, 1, 2, 3, 4]
@@ -139,14 +139,14 @@ def test_messages_longer_than_a_floor_can_be_cut() -> None:
     assert window.list_cuttable(window.units, sizes[3] - 1) == [(1, sizes[1]), (3, sizes[3])]
     assert window.list_cuttable(window.units[2:]) == [(3, sizes[3])]
     least = window.shrink_to_minimum()
-    assert places(least)[:2] == ([0], [4])
+    assert get_positions(least)[:2] == ([0], [4])
     least = window_of([user("task " * 300), reply("well " * 300)]).shrink_to_minimum()
     assert least.tokens <= 2 * MIN_CUT
     assert set(least.cuts) == {0, 1}
 
 
-def test_a_copy_grows_by_itself() -> None:
-    """And so does a window whose messages were looked at before."""
+def test_a_copy_grows_independently() -> None:
+    """Also after the messages of the original have been read."""
     window = window_of()
     before, said = window.tokens, window.list_messages()
     grown = window.copy()
@@ -157,15 +157,15 @@ def test_a_copy_grows_by_itself() -> None:
     assert grown.current == unit.first != window.current
     window.grow(unit)
     assert window.list_messages() == grown.list_messages() == [*said, unit.entries[0].message]
-    assert consistent(window)
+    assert is_consistent(window)
     assert window.find_current() == grown.find_current() == len(said)
 
 
-def test_a_stub_is_made_of_the_task_and_of_nothing_else_in_the_head() -> None:
-    """In a quarter of the room; a pinned message before it stays, however long, and so does a task that is none."""
+def test_only_the_task_is_shortened_to_a_stub() -> None:
+    """To a quarter of the room; pinned messages and unanchored tasks stay whole."""
     long = [reply("well " * 300), user("task " * 300), reply("a"), reply("b")]
     window = window_of(long, pinned=[0], room=600).drop(2)
-    assert places(window)[0] == [0, 1]
+    assert get_positions(window)[0] == [0, 1]
     stubbed = with_stub(window, MIN_CUT)
     assert set(stubbed.cuts) == {1}
     assert stubbed.cuts[1].tokens <= 150
@@ -174,8 +174,8 @@ def test_a_stub_is_made_of_the_task_and_of_nothing_else_in_the_head() -> None:
     assert not with_stub(window, MIN_CUT).cuts
 
 
-def test_what_is_told_takes_its_stored_count_times_the_factor() -> None:
-    """As messages of the log do; what media take is the model's own count."""
+def test_overrides_are_counted_by_stored_tokens_times_the_factor() -> None:
+    """Like messages of the log; media use the model's own count."""
     [unit] = window_of([reply("a")]).units
     text, picture = (
         Part("text", "x" * 70),

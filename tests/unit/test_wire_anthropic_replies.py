@@ -1,4 +1,4 @@
-"""Replies in Anthropic's shape: whole and streamed the same, and what a client resends of them is what was said."""
+"""Replies in Anthropic's format: streamed and whole replies are equal, and resent ones match the stored ones."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ calls = st.builds(lambda name, given: {"type": "tool_use", "name": name, "input"
 
 @st.composite
 def contents(draw: st.DrawFn) -> list[Json]:
-    """The blocks of a reply as Anthropic gives them."""
+    """Draw the blocks of a reply of Anthropic."""
     found = [*draw(st.lists(thinking, max_size=2))]
     for piece in draw(st.lists(texts | cited | served | thinking, max_size=4)):
         found += piece if isinstance(piece, list) else [piece]
@@ -61,7 +61,7 @@ def contents(draw: st.DrawFn) -> list[Json]:
 
 
 def chunks_of(content: list[Json]) -> list[Json]:
-    """The chunks that Holdfast makes of a streamed reply of Anthropic's."""
+    """Convert a streamed reply of Anthropic to chunks."""
     message = {
         "id": "msg_1",
         "type": "message",
@@ -77,9 +77,9 @@ def chunks_of(content: list[Json]) -> list[Json]:
     return [chunk for event in _make_events(message) for chunk in reader.convert(event)]
 
 
-def accumulated(events: list[Json]) -> Json:
-    """What the official client makes of events."""
-    from anthropic.lib.streaming._messages import accumulate_event  # a second that collecting need not take
+def accumulate(events: list[Json]) -> Json:
+    """Collect events with the official client."""
+    from anthropic.lib.streaming._messages import accumulate_event  # imported late, because it takes a second
 
     snapshot: Any = None
     buffers: dict[int, bytes] = {}
@@ -89,16 +89,16 @@ def accumulated(events: list[Json]) -> Json:
     return told
 
 
-def streamed(chunks: list[Json]) -> Json:
+def stream_message(chunks: list[Json]) -> Json:
     telling = ReplyEvents()
     events = [event for chunk in chunks for event in telling.add(chunk)]
     events += telling.end()
     check_order(events)
-    return accumulated(events)
+    return accumulate(events)
 
 
 def check_order(events: list[Json]) -> None:
-    """One block after the other, by numbers that count up."""
+    """Check that blocks do not overlap and their indexes count up."""
     opened, count = None, 0
     for event in events[1:-2]:
         if event["type"] == "content_block_start":
@@ -111,15 +111,15 @@ def check_order(events: list[Json]) -> None:
     assert [event["type"] for event in events[-2:]] == ["message_delta", "message_stop"]
 
 
-def collected(chunks: list[Json]) -> Json:
+def collect_completion(chunks: list[Json]) -> Json:
     collector = Collector()
     for chunk in chunks:
         collector.add(chunk)
     return collector.build_completion()
 
 
-def joined(content: list[Json]) -> list[Json]:
-    """Blocks of text in a row as one: chunks do not say where one ends and the next begins, unless they are cited."""
+def join_texts(content: list[Json]) -> list[Json]:
+    """Join adjacent text blocks without citations, whose boundaries chunks do not contain."""
     found: list[Json] = []
     for block in content:
         if (
@@ -133,10 +133,10 @@ def joined(content: list[Json]) -> list[Json]:
     return found
 
 
-def as_streamed(content: list[Json]) -> list[Json]:
-    """Joined; with the first block that is more than Chat Completions can say, of text before it, the words of that too."""
+def expect_streamed(content: list[Json]) -> list[Json]:
+    """Join blocks as the stream does: the first cited block also contains the text before it."""
     found, known = list[Json](), False
-    for block in joined(bare(content)):
+    for block in join_texts(drop_empty_fields(content)):
         cited = bool(block.get("citations"))
         before = found.pop()["text"] if cited and not known and found and found[-1]["type"] == "text" else ""
         later = block["type"] in ("thinking", "redacted_thinking") and any(one["type"] == "text" for one in found)
@@ -145,30 +145,30 @@ def as_streamed(content: list[Json]) -> list[Json]:
     return found
 
 
-def bare(content: list[Json]) -> list[Json]:
+def drop_empty_fields(content: list[Json]) -> list[Json]:
     return [{name: value for name, value in block.items() if value not in ([], None)} for block in content]
 
 
 @given(contents())
-def test_a_reply_of_anthropics_is_told_as_it_came(content: list[Json]) -> None:
-    """Streamed and whole: reasoning, citations and server tools in their places."""
+def test_anthropic_replies_round_trip_streamed_and_whole(content: list[Json]) -> None:
+    """Reasoning, citations and server tools keep their positions."""
     chunks = chunks_of(content)
-    told = streamed(chunks)
-    whole = make_message(collected(chunks))
-    assert joined(told["content"]) == as_streamed(content)
-    assert joined(bare(whole["content"])) == joined(bare(content))
+    told = stream_message(chunks)
+    whole = make_message(collect_completion(chunks))
+    assert join_texts(told["content"]) == expect_streamed(content)
+    assert join_texts(drop_empty_fields(whole["content"])) == join_texts(drop_empty_fields(content))
     assert told["stop_reason"] == whole["stop_reason"]
     assert told["usage"]["output_tokens"] == 5
 
 
 @given(contents(), st.booleans())
-def test_what_a_client_resends_is_what_was_said(content: list[Json], by_stream: bool) -> None:
-    """By either client: the digest of what comes back is that of what was stored."""
+def test_a_resent_reply_has_the_digest_of_the_stored_one(content: list[Json], by_stream: bool) -> None:
+    """For Anthropic and Chat Completions clients."""
     chunks = chunks_of(content)
-    completion = collected(chunks)
+    completion = collect_completion(chunks)
     data = completion["choices"][0]["message"]
     stored = parse_message({**data, "role": "assistant"})
-    sent = streamed(chunks) if by_stream else make_message(completion)
+    sent = stream_message(chunks) if by_stream else make_message(completion)
     (again,) = parse_messages([{"role": "assistant", "content": sent["content"]}]) or (stored,)
     assert encode_canonical(again) == encode_canonical(stored)
     plain = {name: data[name] for name in ("role", "content", "tool_calls") if name in data}
@@ -176,18 +176,20 @@ def test_what_a_client_resends_is_what_was_said(content: list[Json], by_stream: 
 
 
 @given(contents(), st.booleans())
-def test_a_stored_reply_is_told_again_as_it_was(content: list[Json], by_word: bool) -> None:
-    """For a request that is answered a second time."""
-    first = collected(chunks_of(content))
+def test_a_stored_reply_is_replayed_unchanged(content: list[Json], by_word: bool) -> None:
+    """This answers a repeated request."""
+    first = collect_completion(chunks_of(content))
     again = {**first, "choices": [{**first["choices"][0]}]}
     stored = to_chat_message(parse_message({**first["choices"][0]["message"], "role": "assistant"}))
     again["choices"][0]["message"] = stored
-    assert joined(streamed(list(to_chunks(again)))["content"]) == joined(bare(make_message(first)["content"]))
+    assert join_texts(stream_message(list(to_chunks(again)))["content"]) == join_texts(
+        drop_empty_fields(make_message(first)["content"])
+    )
 
 
 @given(words, st.lists(st.tuples(st.sampled_from("fg"), inputs), max_size=3), st.booleans())
-def test_a_reply_of_another_model(text: str, asked: list[tuple[str, Json]], by_word: bool) -> None:
-    """Chat Completions in, whatever the size of their chunks."""
+def test_replies_of_other_models_are_converted(text: str, asked: list[tuple[str, Json]], by_word: bool) -> None:
+    """From Chat Completions chunks of any size."""
     function = [{"name": name, "arguments": json.dumps(given)} for name, given in asked]
     message: Json = {"role": "assistant", "content": text, "reasoning_content": "hm"}
     if function:
@@ -199,7 +201,7 @@ def test_a_reply_of_another_model(text: str, asked: list[tuple[str, Json]], by_w
         "model": "m",
         "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls" if function else "stop"}],
     }
-    told, whole = streamed(list(to_chunks(completion, by_word=by_word))), make_message(completion)
+    told, whole = stream_message(list(to_chunks(completion, by_word=by_word))), make_message(completion)
     assert told["content"] == whole["content"]
     assert [(b["name"], b["input"]) for b in whole["content"] if b["type"] == "tool_use"] == asked
     assert told["stop_reason"] == whole["stop_reason"] == ("tool_use" if function else "end_turn")
@@ -208,7 +210,7 @@ def test_a_reply_of_another_model(text: str, asked: list[tuple[str, Json]], by_w
 
 @st.composite
 def interleaved(draw: st.DrawFn) -> list[Json]:
-    """A stream whose calls, texts and reasoning come in any order, each by itself in its own."""
+    """Draw a stream with calls, texts and reasoning interleaved in any order."""
     queues: list[list[Json]] = []
     for at in range(draw(st.integers(0, 4))):
         given = json.dumps(
@@ -230,9 +232,9 @@ def interleaved(draw: st.DrawFn) -> list[Json]:
 
 
 @given(interleaved())
-def test_one_block_is_open_at_a_time_whatever_the_order_of_chunks(chunks: list[Json]) -> None:
-    """Pieces of parallel calls by turns, texts between them: nothing is lost, and no block grows once it is closed."""
-    told, said = streamed(chunks)["content"], collected(chunks)["choices"][0]["message"]
+def test_only_one_block_is_open_for_any_chunk_order(chunks: list[Json]) -> None:
+    """Nothing is lost and no closed block grows, even if parallel calls alternate with texts."""
+    told, said = stream_message(chunks)["content"], collect_completion(chunks)["choices"][0]["message"]
     for kind, name, field in (("text", "text", "content"), ("thinking", "thinking", "reasoning_content")):
         assert "".join(block[name] for block in told if block["type"] == kind) == (said.get(field) or "")
     uses = sorted((block["id"], block["name"], block["input"]) for block in told if block["type"] == "tool_use")
@@ -240,8 +242,8 @@ def test_one_block_is_open_at_a_time_whatever_the_order_of_chunks(chunks: list[J
     assert uses == [(name, one["name"], json.loads(one["arguments"] or "{}")) for name, one in functions]
 
 
-def test_calls_that_come_by_pieces() -> None:
-    """Providers that number all calls 0, leave numbers out, or ids, and say `stop`."""
+def test_fragmented_calls_of_lenient_providers_are_assembled() -> None:
+    """Some providers index all calls 0, omit indexes or ids, and finish with `stop`."""
 
     def delta(**call: Any) -> Json:
         return {"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": None}]}
@@ -254,7 +256,7 @@ def test_calls_that_come_by_pieces() -> None:
         delta(function={"arguments": '{"y":2}'}),
         {"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]},
     ]
-    told = streamed(chunks)
+    told = stream_message(chunks)
     assert [(block["id"], block["name"], block["input"]) for block in told["content"]] == [
         ("a", "f", {}),
         ("b", "f", {"x": 1}),
@@ -271,20 +273,20 @@ def test_calls_that_come_by_pieces() -> None:
         ({"finish_reason": "content_filter"}, "refusal"),
         ({"finish_reason": "stop", "native_finish_reason": "pause_turn"}, "pause_turn"),
         ({"finish_reason": "stop", "native_finish_reason": "stop_sequence", "stop_sequence": "END"}, "stop_sequence"),
-        # A round of tools that was ended here: what its model said holds no longer.
+        # Holdfast ended this tool round, so the model's own reason no longer applies.
         ({"finish_reason": "length", "native_finish_reason": "tool_use"}, "max_tokens"),
         ({"finish_reason": "eos", "native_finish_reason": "STOP"}, "end_turn"),
         ({}, "end_turn"),
     ],
 )
-def test_why_it_ended(choice: Json, reason: str) -> None:
+def test_stop_reasons(choice: Json, reason: str) -> None:
     told = make_message({"choices": [{"index": 0, "message": {"content": "x"}, **choice}]})
     assert told["stop_reason"] == reason
     assert told["stop_sequence"] == choice.get("stop_sequence")
 
 
 def test_usage() -> None:
-    """Cached tokens are no part of the input's; Anthropic's own numbers stay as they are; nothing known is nothing used."""
+    """Input tokens exclude cached ones, Anthropic's own numbers are unchanged, and unknown usage is zero."""
     cached = {"prompt_tokens": 100, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 64}}
     assert format_usage(cached) == {
         "input_tokens": 36,
@@ -307,8 +309,8 @@ def test_usage() -> None:
 
 
 @given(contents())
-def test_unspoken_parts_do_not_count(content: list[Json]) -> None:
-    """But did: digests of that time are known, and only those that differ."""
+def test_unspoken_parts_do_not_affect_the_digest(content: list[Json]) -> None:
+    """They once did, so the former digests are known where they differ."""
     said = [block for block in content if block["type"] != "tool_use"]
     message = parse_message({"role": "assistant", "content": said})
     spoken = parse_message({"role": "assistant", "content": [block for block in said if block["type"] == "text"]})
@@ -341,21 +343,21 @@ def test_unspoken_parts_do_not_count(content: list[Json]) -> None:
         ({"metadata": {"user_id": 1}}, "metadata.user_id"),
     ],
 )
-def test_what_a_field_must_be(body: Json, param: str) -> None:
+def test_invalid_fields_are_rejected_by_name(body: Json, param: str) -> None:
     with pytest.raises(InvalidRequest) as told:
         parse_fields(body)
     assert told.value.param == param
 
 
-def test_a_choice_among_no_tools_stays_behind() -> None:
-    """Where all tools were Anthropic's own."""
+def test_tool_choice_is_dropped_without_tools() -> None:
+    """This happens if all tools are Anthropic's own."""
     fields = parse_fields({"tools": [{"type": "bash_20250124", "name": "bash"}], "tool_choice": {"type": "any"}})
     assert fields["tool_choice"] == "required"
     assert convert_fields(fields, "gpt-4o") == {}
 
 
-def test_others_are_sent_no_null_but_beside_calls() -> None:
-    """They refuse a reply, and a result, without any content: a reply of thoughts alone says that something is left out."""
+def test_other_providers_get_null_content_only_with_calls() -> None:
+    """They reject replies and results without content, so a reasoning-only reply gets a note."""
     thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
     use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
     messages = parse_messages(
@@ -372,8 +374,8 @@ def test_others_are_sent_no_null_but_beside_calls() -> None:
     ]
 
 
-def test_what_others_cannot_read_is_named() -> None:
-    """In its place, and a search result in its own words."""
+def test_parts_that_only_anthropic_reads_get_a_note() -> None:
+    """Search results become their text."""
     found = {"type": "search_result", "title": "T", "source": "S", "content": [{"type": "text", "text": "words"}]}
     parts = [found, {"type": "container_upload", "file_id": "f"}, {"type": "text", "text": "x", "citations": []}]
     told = to_chat_message(drop_anthropic_fields(parse_message({"role": "user", "content": parts})))
@@ -413,7 +415,7 @@ special = st.sampled_from(
 
 
 @given(plain, special)
-def test_what_is_plain_goes_as_it_is(one: Json, other: Json) -> None:
+def test_plain_messages_are_sent_unchanged(one: Json, other: Json) -> None:
     message = parse_message(one)
     assert to_plain_prompt([message]) == [to_chat_message(message)] == [one]
     assert drop_anthropic_fields(convert_parts(message)) is message
@@ -422,8 +424,8 @@ def test_what_is_plain_goes_as_it_is(one: Json, other: Json) -> None:
 
 
 @given(contents())
-def test_words_are_told_the_short_way_as_the_long_one(content: list[Json]) -> None:
-    """What nearly all chunks are: a delta of the text that is open."""
+def test_the_fast_path_gives_the_same_text_deltas(content: list[Json]) -> None:
+    """Most chunks only append to the open text block."""
     short, long = ReplyEvents(), ReplyEvents()
     for chunk in chunks_of(content):
         events = long.add(chunk)
@@ -436,7 +438,7 @@ def test_words_are_told_the_short_way_as_the_long_one(content: list[Json]) -> No
 
 
 @pytest.mark.parametrize("blocks", [[{"text": "x"}], [{"type": ["text"]}], [5], 5])
-def test_blocks_of_another_upstreams_making_are_passed_over(blocks: Any) -> None:
-    """What it says in the field is not Anthropic's: its words are told all the same."""
+def test_content_blocks_of_other_upstreams_are_ignored(blocks: Any) -> None:
+    """The field is not in Anthropic's format, so only the text is used."""
     message = {"role": "assistant", "content": "Kelp.", "content_blocks": blocks}
     assert make_message({"choices": [{"message": message}]})["content"] == [{"type": "text", "text": "Kelp."}]

@@ -1,4 +1,4 @@
-"""Voice records: what a log tells as the history of a voice agent, and which fields of them are taken from outside."""
+"""Voice records: exporting a log as the history of a voice agent, and validating imported records."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ GOOD = {
     *(("user", source) for source in ("asr", "message", "command")),
     *(("assistant", source) for source in ("llm", "greeting", "llm_failure", "silence", "command")),
 }
-"""The matrix, as the seed's table has it."""
+"""The allowed pairs of role and source."""
 
 
-def entries(*messages: dict[str, Any]) -> Any:
-    """A log of such messages, read as the REST API reads them."""
+def make_entries(*messages: dict[str, Any]) -> Any:
+    """Make a log of messages parsed like those of the REST API."""
     new = [
         NewEntry(message=parse_message(one), tokens=1, **{"timestamp": 5, **parse_own_fields(one, f"messages[{at}]")})
         for at, one in enumerate(messages)
@@ -38,29 +38,29 @@ def entries(*messages: dict[str, Any]) -> Any:
     return extend(Tail(), new)[0]
 
 
-# -- the seed ------------------------------------------------------------------
+# -- recorded examples ------------------------------------------------------------------
 
 
-def test_the_seeds_records_come_back() -> None:
-    """Read as messages they are told as they were, in both forms."""
-    log = entries(*CONTENTS)
+def test_recorded_examples_round_trip() -> None:
+    """In both formats."""
+    log = make_entries(*CONTENTS)
     assert make_records(log) == CONTENTS
     assert make_plain_records(log) == PLAIN
 
 
-def test_the_seeds_records_are_an_import() -> None:
+def test_recorded_examples_can_be_imported() -> None:
     read = parse_export({"messages": CONTENTS})
     assert [own["metadata"] for own in read.fields] == [record["metadata"] for record in CONTENTS]
     assert [own["turn_id"] for own in read.fields] == [1, 2, 2, 3, 3, 4]
 
 
-# -- out -----------------------------------------------------------------------
+# -- export -----------------------------------------------------------------------
 
 
-def test_what_was_not_said_is_left_out() -> None:
-    """System messages, tools, and messages without words; what stands beside a call was said."""
+def test_unspoken_messages_are_left_out() -> None:
+    """System messages, tools and messages without text; the text of a message with a call was spoken."""
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
-    log = entries(
+    log = make_entries(
         {"role": "user", "content": "find it"},
         {"role": "assistant", "content": "Let me look.", "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c", "content": "found"},
@@ -84,10 +84,10 @@ def test_what_was_not_said_is_left_out() -> None:
     assert all(set(record) == {"role", "content", "turn_id", "timestamp", "metadata"} for record in make_records(log))
 
 
-def test_how_a_reply_was_interrupted_is_told_whole_or_not_at_all() -> None:
-    """One that was cut while it was made has said all there is; of one that was not, nothing is told."""
+def test_interruption_fields_are_exported_all_or_none() -> None:
+    """Of a reply cut during generation, the content is the original; uninterrupted replies have no such fields."""
     user = {"role": "user", "content": "a"}
-    log = entries(
+    log = make_entries(
         user,
         {"role": "assistant", "content": "on", "metadata": {"interrupted": True, "interrupt_timestamp": 7}},
         user,
@@ -102,33 +102,33 @@ def test_how_a_reply_was_interrupted_is_told_whole_or_not_at_all() -> None:
     ]
 
 
-def test_an_erased_message_is_told_as_one() -> None:
-    (entry,) = entries({"role": "assistant", "content": "secret", "metadata": {"source": "greeting"}})
+def test_an_erased_message_is_exported_as_erased() -> None:
+    (entry,) = make_entries({"role": "assistant", "content": "secret", "metadata": {"source": "greeting"}})
     import msgspec
 
     gone = msgspec.structs.replace(entry, message=erase_content(entry.message), metadata=None, erased=True)
     assert make_records([gone])[0]["content"] == "[erased]"
 
 
-def test_parts_are_told_as_text() -> None:
+def test_parts_are_exported_as_text() -> None:
     parts = (Part("text", "a "), Part("image_url", extra={"image_url": {}}), Part("text", "b"))
     log, _ = extend(Tail(), [NewEntry(message=Message(role="user", content=parts), tokens=1, timestamp=1)])
     assert make_plain_records(log) == [{"role": "user", "content": "a b"}]
 
 
-def test_calls_without_words_are_no_record() -> None:
+def test_calls_without_text_are_not_exported() -> None:
     message = Message(role="assistant", content="", tool_calls=(ToolCall("c", "f"),))
     log, _ = extend(Tail(), [NewEntry(message=message, tokens=1, timestamp=1)])
     assert make_records(log) == []
 
 
-# -- in ------------------------------------------------------------------------
+# -- import ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("source", ALL)
 @pytest.mark.parametrize("role", ROLES)
-def test_the_matrix(role: str, source: str) -> None:
-    """What the seed's table allows is taken; the rest is refused by name, with what would be right."""
+def test_allowed_sources_per_role(role: str, source: str) -> None:
+    """Other pairs are rejected with the field name and the allowed sources."""
     if (role, source) in GOOD:
         assert check_metadata(role, {"source": source}) == {"source": source}
         return
@@ -160,7 +160,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("role", "metadata", "field"), WRONG)
-def test_what_is_no_record_is_refused(role: str, metadata: dict[str, Any], field: str) -> None:
+def test_invalid_metadata_is_rejected_by_field(role: str, metadata: dict[str, Any], field: str) -> None:
     for where, place in (("", "metadata"), ("messages[3]", "messages[3].metadata")):
         with pytest.raises(InvalidMetadata) as refused:
             parse_own_fields({"role": role, "metadata": metadata}, where)
@@ -169,7 +169,7 @@ def test_what_is_no_record_is_refused(role: str, metadata: dict[str, Any], field
     assert isinstance(refused.value, InvalidMessage)
 
 
-def test_an_import_says_which_message() -> None:
+def test_import_errors_name_the_message() -> None:
     messages = [{"role": "user", "content": "a"}] * 3 + [
         {"role": "user", "content": "b", "metadata": {"source": "llm"}}
     ]
@@ -178,8 +178,8 @@ def test_an_import_says_which_message() -> None:
     assert refused.value.param == "messages[3].metadata.source"
 
 
-def test_what_is_good_is_kept() -> None:
-    """Fields of others, too; `interrupted: false` is not worth keeping."""
+def test_valid_metadata_is_kept() -> None:
+    """Unknown fields are kept as well; `interrupted: false` is dropped."""
     assert check_metadata("assistant", {**CUT, "x": [1]}) == {**CUT, "x": [1]}
     assert check_metadata("user", {"interrupted": False, "x": 1}) == {"x": 1}
     assert check_metadata("tool", {"x": 1}) == {"x": 1}
@@ -197,11 +197,11 @@ metadata = st.dictionaries(
 
 
 @given(role=st.sampled_from(ROLES), given_=metadata)
-def test_what_is_taken_is_told_and_taken_again(role: str, given_: dict[str, Any]) -> None:
-    """Either it is refused as no record, or what the history tells of it is a record that is taken again, and told the same."""
+def test_accepted_metadata_round_trips(role: str, given_: dict[str, Any]) -> None:
+    """Metadata is either rejected or exported as a record that can be imported again unchanged."""
     message = {"role": role, "content": "word", "metadata": given_, **({"tool_call_id": "c"} if role == "tool" else {})}
     try:
-        log = entries(message)
+        log = make_entries(message)
     except InvalidMetadata:
         return
     told = make_records(log)
@@ -210,11 +210,11 @@ def test_what_is_taken_is_told_and_taken_again(role: str, given_: dict[str, Any]
         assert (role, record["metadata"]["source"]) in GOOD
         cut = {"interrupted", "interrupt_timestamp", "original"} & set(record["metadata"])
         assert len(cut) in (0, 3)
-        assert make_records(entries(record))[0]["metadata"] == record["metadata"]
+        assert make_records(make_entries(record))[0]["metadata"] == record["metadata"]
 
 
-def test_the_seed_is_the_seed() -> None:
-    """The records of the tests are those of the document, where it is at hand."""
+def test_recorded_examples_equal_the_original_document() -> None:
+    """Runs only if the document is available."""
     found = list((Path(__file__).parents[3] / "shared" / "seeds").glob("003_*.txt"))
     if not found:
         pytest.skip("the seeds are not here")
