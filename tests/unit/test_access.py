@@ -1,4 +1,4 @@
-"""Keys as text and as what is kept of them; roles; upstream keys as users."""
+"""API keys and their stored form, roles, and users derived from upstream keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RANDOM = st.binary(min_size=ID_RANDOM + SECRET_RANDOM, max_size=ID_RANDOM + SECR
 NOW = 1_000
 
 
-def kept(key: bytes, **fields: object) -> ApiKey:
+def make_stored_key(key: bytes, **fields: object) -> ApiKey:
     made = create_key(key)
     known = {"id": made.id, "hash": made.hash, "tenant": "t", "created_at": 0, **fields}
     return msgspec.convert(known, ApiKey)
@@ -38,7 +38,7 @@ def kept(key: bytes, **fields: object) -> ApiKey:
 
 @given(RANDOM)
 def test_a_key_is_text_with_its_id_and_256_random_bits(random: bytes) -> None:
-    """It goes into a header, names its id, and only its SHA-256 is kept."""
+    """It fits into a header, contains its id, and only its SHA-256 is stored."""
     made = create_key(random)
     assert re.fullmatch(r"hf_[a-z2-7]{16}_[a-z2-7]{52}", made.text)
     assert is_key(made.text)
@@ -46,62 +46,61 @@ def test_a_key_is_text_with_its_id_and_256_random_bits(random: bytes) -> None:
     assert parse_key_id(made.text) == made.id
     assert made.hash == hash_key(made.text) == hashlib.sha256(made.text.encode()).digest()
     assert made.text not in repr(made)
-    assert is_valid_key(kept(random), made.text, NOW)
+    assert is_valid_key(make_stored_key(random), made.text, NOW)
 
 
 @given(RANDOM, RANDOM)
 def test_different_bits_are_different_keys(one: bytes, two: bytes) -> None:
-    """No two keys share text or hash; one does not open what the other does."""
+    """No two keys share text or hash, and neither is valid for the other."""
     same = one == two
     assert (create_key(one).text == create_key(two).text) is same
-    assert is_valid_key(kept(one), create_key(two).text, NOW) is same
+    assert is_valid_key(make_stored_key(one), create_key(two).text, NOW) is same
 
 
 @given(st.text(max_size=100))
-def test_any_other_text_is_no_key(text: str) -> None:
-    """Neither alone nor behind the beginning of one."""
+def test_any_other_text_is_not_a_key(text: str) -> None:
+    """Neither alone nor after the prefix of a key."""
     random = bytes(ID_RANDOM + SECRET_RANDOM)
     for shown in (text, "hf_" + text, create_key(random).text + (text or "x")):
         assert parse_key_id(shown) is None
 
 
-def test_too_few_random_bytes_make_no_key() -> None:
-    """A short secret would be guessed."""
+def test_too_few_random_bytes_are_rejected() -> None:
+    """A short secret could be guessed."""
     with pytest.raises(ValueError, match="42 random bytes"):
         create_key(b"x" * ID_RANDOM)
 
 
-def test_a_key_opens_until_it_expires_or_is_revoked() -> None:
-    """At the moment of its end it is over; revoked it is at once, whenever that was noted."""
+def test_a_key_is_valid_until_it_expires_or_is_revoked() -> None:
+    """It is invalid from the millisecond of expiry; a revoked key is invalid at once."""
     random = b"\1" * (ID_RANDOM + SECRET_RANDOM)
     text = create_key(random).text
-    assert is_valid_key(kept(random, expires_at=NOW + 1), text, NOW)
-    assert not is_valid_key(kept(random, expires_at=NOW), text, NOW)
-    assert not is_valid_key(kept(random, revoked_at=NOW + 1), text, NOW)
-    assert not is_valid_key(kept(random, id="another"), text, NOW)
+    assert is_valid_key(make_stored_key(random, expires_at=NOW + 1), text, NOW)
+    assert not is_valid_key(make_stored_key(random, expires_at=NOW), text, NOW)
+    assert not is_valid_key(make_stored_key(random, revoked_at=NOW + 1), text, NOW)
+    assert not is_valid_key(make_stored_key(random, id="another"), text, NOW)
 
 
 def test_roles_are_in_order() -> None:
-    """Each may what those before it may."""
+    """Each role includes the permissions of the lower ones."""
     may = {role: [other for other in ROLES if Principal(tenant="t", role=role).has_role(other)] for role in ROLES}
     assert may == {"read": ["read"], "write": ["read", "write"], "admin": ["read", "write", "admin"]}
 
 
-def test_a_principal_is_what_the_key_says() -> None:
-    """Nothing of the key is left out, and nothing but its id names it."""
-    key = kept(b"\2" * (ID_RANDOM + SECRET_RANDOM), user_id="ada", role="read", rate=5, max_body=7)
+def test_a_principal_has_the_settings_of_its_key() -> None:
+    """All settings are copied, and only the id identifies the key."""
+    key = make_stored_key(b"\2" * (ID_RANDOM + SECRET_RANDOM), user_id="ada", role="read", rate=5, max_body=7)
     assert to_principal(key) == Principal(tenant="t", user_id="ada", role="read", key_id=key.id, rate=5, max_body=7)
 
 
 @given(st.text(), st.text(), st.text(min_size=1), st.text(min_size=1))
 def test_an_upstream_key_is_one_user_of_one_tenant(tenant: str, other: str, token: str, another: str) -> None:
-    """Always the same one, never somebody else's, and the key cannot be read off it."""
+    """The user id is stable and unique, and does not reveal the key."""
     user = derive_upstream_user(tenant, token)
     assert user == derive_upstream_user(tenant, token)
     assert (user == derive_upstream_user(other, another)) is ((tenant, token) == (other, another))
     assert re.fullmatch(r"key_[0-9a-f]{32}", user)
 
 
-def test_what_is_handed_on_is_not_shown() -> None:
-    """Whoever prints a request prints no key."""
+def test_forwarded_headers_are_masked_in_repr() -> None:
     assert "sk-secret" not in repr(ForwardedHeaders(authorization="Bearer sk-secret"))

@@ -35,7 +35,7 @@ class Jobs:
 
 
 async def test_a_principal_cannot_occupy_all_threads() -> None:
-    """Another one's job begins while sixteen of the first one wait."""
+    """Another principal's job starts while sixteen jobs of the first one wait."""
     scheduler = CpuScheduler()
     jobs = Jobs(scheduler)
     tasks = [jobs.start(ADA, f"ada{at}") for at in range(16)]
@@ -62,7 +62,7 @@ async def test_the_keys_of_a_tenant_together_cannot_occupy_all_threads() -> None
 
 
 async def test_waiting_principals_take_turns() -> None:
-    """Whoever asked for many jobs first is not served before all others."""
+    """A principal that queued many jobs first does not delay all others."""
     scheduler = CpuScheduler(threads=1, of_tenant=1, of_principal=1)
     order: list[str] = []
     owners = [ADA] * 4 + [BO] * 2 + [Owner("third")]
@@ -70,7 +70,7 @@ async def test_waiting_principals_take_turns() -> None:
     assert order == ["t", "t", "other", "third", "t", "other", "t"]
 
 
-async def test_a_cancelled_job_gives_its_place_back() -> None:
+async def test_a_cancelled_job_releases_its_slot() -> None:
     scheduler = CpuScheduler(threads=1, of_tenant=1, of_principal=1)
     jobs = Jobs(scheduler)
     first, second = jobs.start(ADA, "first"), jobs.start(ADA, "second")
@@ -86,7 +86,7 @@ async def test_a_cancelled_job_gives_its_place_back() -> None:
 
 
 async def test_work_is_charged_to_the_principal_of_its_task() -> None:
-    """Also in tasks that it starts; outside of requests, to the library."""
+    """Also in tasks that it starts. Outside requests, work is charged to the library."""
     seen: list[Owner] = []
 
     def note() -> None:

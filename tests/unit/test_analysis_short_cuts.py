@@ -1,4 +1,4 @@
-"""What makes the analysis of long messages quick changes nothing of its results: each short cut beside the plain way."""
+"""Optimisations for long messages do not change results: each is compared with the plain implementation."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ texts = st.lists(st.builds(str.__add__, st.sampled_from(WORDS), marks), max_size
 
 
 @given(text=texts | texts.map(lambda one: one * 4))
-def test_reading_sentence_by_sentence_gives_what_the_whole_text_gives(text: str) -> None:
+def test_analysis_by_sentence_equals_analysis_of_the_whole_text(text: str) -> None:
     terms = extract_terms(text)
     chunks = split_chunks(text, choose_language(split_words(text))) if terms.length > MOST else []
     found, detail = analyse(text, AT)
@@ -89,7 +89,7 @@ def test_the_first_words_of_a_text_decide_its_language_and_every_term_is_bounded
     assert analyse(many, AT)[0] == extract_terms(many)
 
 
-def test_words_that_a_sentence_does_not_part_stay_one() -> None:
+def test_words_joined_across_a_sentence_end_stay_one_term() -> None:
     """A Chinese question mark becomes one that joins words."""
     text = "one？two " * 100  # noqa: RUF001
     assert "one?two" in extract_terms(text).counts
@@ -120,7 +120,7 @@ def test_sentences_end_where_the_plain_pattern_ends(text: str, start: int, stop:
         ("Dr.\nMoss", ["Dr.", "Moss"]),
     ],
 )
-def test_no_sentence_ends_at_an_abbreviation(text: str, sentences: list[str]) -> None:
+def test_sentences_do_not_end_at_abbreviations(text: str, sentences: list[str]) -> None:
     assert [text[start:stop] for start, stop in find_sentences(text)] == sentences
 
 
@@ -129,12 +129,12 @@ def sentence_of(text: str) -> Sentence:
 
 
 @given(text=texts)
-def test_every_sentence_that_may_name_a_time_is_looked_at(text: str) -> None:
+def test_every_sentence_that_may_name_a_time_is_considered(text: str) -> None:
     sentences = [sentence_of(text[start:stop]) for start, stop in find_sentences(text)]
     assert [*details.find_dated_sentences(text)] == [one for one in sentences if details.can_name_time(one)]
 
 
-def test_half_a_word_may_name_a_time() -> None:
+def test_a_word_cut_at_the_length_limit_may_name_a_time() -> None:
     text = "x" * (SENTENCE_CHARS - 4) + " mon" + "key"
     assert [*details.find_dated_sentences(text)] == [sentence_of(text[:SENTENCE_CHARS])]
 
@@ -148,13 +148,13 @@ def test_folding_a_text_keeps_each_character_in_its_place(text: str) -> None:
 @settings(max_examples=examples(20))
 @given(data=st.data())
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.text[:40])
-def test_a_rule_needs_no_word_that_its_pattern_does_not(rule: Rule, data: st.DataObject) -> None:
+def test_every_match_of_a_pattern_passes_the_word_filter(rule: Rule, data: st.DataObject) -> None:
     said = fold(data.draw(st.from_regex(rule.pattern)))
     if [*match_rule(rule, said, NOW)]:
         assert Rules([rule]).find(read_words(said)) == [rule]
 
 
-def test_a_turkish_i_is_no_error() -> None:
-    """A pattern that ignores case takes it for an i."""
+def test_a_turkish_i_is_matched_without_error() -> None:
+    """Patterns that ignore case match it as an i."""
     assert find_mentions("On frıday this week", AT)  # noqa: RUF001 - the letter
     assert find_mentions("By last FRİDAY, yesterday", AT)

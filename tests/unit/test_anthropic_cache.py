@@ -1,4 +1,4 @@
-"""Marks for Anthropic's prompt cache: what every call reads of what the call before wrote, as the cache is documented."""
+"""Cache marks for Anthropic: every call reads what the previous call wrote, according to the documentation."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ STRATEGIES = ("token_window", "digest", "none", "buffer_window", "clear_tool_res
 # -- sessions that grow -----------------------------------------------------------------
 
 rounds = st.integers(1, 3) | st.integers(20, 30)
-"""Calls in parallel: more than are looked back over, too."""
+"""Parallel calls, including more than the lookback of the cache."""
 turns = st.tuples(
     st.integers(1, 60), st.lists(rounds, max_size=3), st.sampled_from(["plain", "thinking", "twice", "none"])
 )
 
 
-def said(turn: tuple[int, list[int], str], number: int) -> Iterator[Message]:
-    """The messages of one turn; texts are made of their number, so that no two are alike."""
+def make_turn(turn: tuple[int, list[int], str], number: int) -> Iterator[Message]:
+    """Yield the messages of one turn; texts contain the turn's number, so they are unique."""
     words, tool_rounds, ending = turn
     yield Message(role="user", content=f"#{number} " + "harbour " * words)
     for at, calls in enumerate(tool_rounds):
@@ -59,14 +59,14 @@ def said(turn: tuple[int, list[int], str], number: int) -> Iterator[Message]:
         yield Message(role="assistant", content=f"and more {number}")
 
 
-def logged(messages: list[Message]) -> list[Entry]:
+def make_entries(messages: list[Message]) -> list[Entry]:
     new = [NewEntry(message=message, tokens=STORED.message(message), timestamp=0) for message in messages]
     return extend(Tail(), new)[0]
 
 
-def calls(request: Request, session: list[tuple[int, list[int], str]]) -> Iterator[WorkingSet]:
-    """What is built for each call of a session, carried on from call to call."""
-    entries = logged([message for number, turn in enumerate(session) for message in said(turn, number)])
+def build_calls(request: Request, session: list[tuple[int, list[int], str]]) -> Iterator[WorkingSet]:
+    """Yield the working set for each call of a session, each continuing the previous one."""
+    entries = make_entries([message for number, turn in enumerate(session) for message in make_turn(turn, number)])
     state: ViewState | None = None
     for until in range(1, len(entries) + 1):
         if entries[until - 1].message.role == "assistant" or (
@@ -88,30 +88,30 @@ def body_of(built: WorkingSet, **fields: Any) -> Json:
 
 
 def stable(built: WorkingSet) -> list[Message]:
-    """Of a prompt what the next one can begin with: without a word that the dialect wants at the end."""
+    """Return the part of a prompt that the next one can start with, without an added `[continue]`."""
     messages = list(built.messages)
     return messages[:-1] if messages[-1].role == "user" and messages[-1].content == "[continue]" else messages
 
 
-def spent(use: CacheUse) -> int:
-    """Tokens that are in the cache behind a call."""
+def count_cached(use: CacheUse) -> int:
+    """Return the number of tokens in the cache after a call."""
     return use.cache_read_input_tokens + use.cache_creation_input_tokens
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @settings(max_examples=examples(40))
 @given(session=st.lists(turns, min_size=1, max_size=8), budget=st.sampled_from([600, 1_500, 4_000]))
-def test_every_call_reads_all_that_the_call_before_wrote(
+def test_every_call_reads_everything_the_previous_call_wrote(
     name: str, session: list[tuple[int, list[int], str]], budget: int
 ) -> None:
-    """Unless the prompt before is no part of this one, because the frontier moved: then still what stands in front of both."""
+    """If the frontier moved, it still reads the common prefix."""
     options: Json = (
         {} if name == "none" else {"trigger": budget} if name == "clear_tool_results" else {"budget": budget}
     )
     rule = make_strategy(ContextSettings(name, options))
     request = Request(strategy=rule, count=STORED, input_budget=10**9, system=SYSTEM, tools=TOOLS, dialect="anthropic")
     cache, before, written = PromptCache(), None, 0
-    for built in calls(request, session):
+    for built in build_calls(request, session):
         body = build_body(body_of(built))
         assert check_request(body) == []
         use = cache.process(body)
@@ -119,16 +119,16 @@ def test_every_call_reads_all_that_the_call_before_wrote(
             assert use.cache_read_input_tokens >= written
         elif before is not None and built.messages[:2] == before.messages[:2]:
             task = {"role": "user", "content": body["messages"][0]["content"][:1]}
-            assert use.cache_read_input_tokens >= spent(PromptCache().process({**body, "messages": [task]}))
+            assert use.cache_read_input_tokens >= count_cached(PromptCache().process({**body, "messages": [task]}))
         assert use.input_tokens == 0 or built.messages[-1].content == "[continue]"
-        before, written = built, spent(use)
+        before, written = built, count_cached(use)
 
 
-# -- where marks stand ---------------------------------------------------------------------
+# -- positions of marks ---------------------------------------------------------------------
 
 
-def marked(body: Json) -> list[tuple[str, Any]]:
-    """What bears a mark, and the mark, in the order of the request."""
+def list_marks(body: Json) -> list[tuple[str, Any]]:
+    """Return the positions of all marks with the marks, in request order."""
     places: list[tuple[str, Json]] = [(f"tools.{at}", tool) for at, tool in enumerate(body.get("tools", ()))]
     places += [(f"system.{at}", block) for at, block in enumerate(body.get("system", ()))]
     for number, message in enumerate(body["messages"]):
@@ -140,56 +140,56 @@ def marked(body: Json) -> list[tuple[str, Any]]:
 
 
 def conversation(*contents: Any) -> list[Json]:
-    """User and assistant in turn, a system prompt before them."""
+    """Return alternating user and assistant messages after a system prompt."""
     told = [{"role": ("user", "assistant")[at % 2], "content": content} for at, content in enumerate(contents)]
     return [{"role": "system", "content": "Sys."}, *told]
 
 
-def test_four_marks_of_ours() -> None:
-    """Behind the system prompt, behind the task, at the end of the prompt before and of this one."""
+def test_four_marks_are_set_by_default() -> None:
+    """After the system prompt, the task, the previous prompt and this prompt."""
     body = build_body({"model": "m", "tools": TOOLS, "messages": conversation("task", "a", "b", "c", "d", "e", "f")})
-    assert marked(body) == [("system.0", MARK), ("0.0", MARK), ("4.0", MARK), ("6.0", MARK)]
+    assert list_marks(body) == [("system.0", MARK), ("0.0", MARK), ("4.0", MARK), ("6.0", MARK)]
 
 
 def test_without_a_system_prompt_the_last_tool_is_marked() -> None:
-    """One that is loaded later cannot be."""
+    """A tool with deferred loading cannot be marked."""
     later = {"name": "later", "input_schema": {"type": "object"}, "defer_loading": True}
     body = build_body({"model": "m", "tools": [*TOOLS, later], "messages": conversation("task")[1:]})
-    assert marked(body) == [("tools.0", MARK), ("0.0", MARK)]
+    assert list_marks(body) == [("tools.0", MARK), ("0.0", MARK)]
 
 
-def test_the_word_that_a_dialect_adds_at_the_end_is_not_written_to_the_cache() -> None:
-    """The next prompt has what was said instead."""
+def test_an_added_continue_message_is_not_cached() -> None:
+    """The next prompt has the real message in its place."""
     body = build_body({"model": "m", "messages": conversation("task", "said")})
     assert body["messages"][-1]["content"][0]["text"] == "[continue]"
-    assert marked(body)[-1][0] == "1.0"
+    assert list_marks(body)[-1][0] == "1.0"
 
 
 @pytest.mark.parametrize(("said_", "marks"), [(False, 0), (None, 3), (True, 3), ({}, 3)])
-def test_they_can_be_turned_off(said_: Any, marks: int) -> None:
-    """By `cache_control: false`, in the request or in the params of an llm; it does not travel."""
+def test_marks_can_be_disabled(said_: Any, marks: int) -> None:
+    """With `cache_control: false` in the request or in the params of an llm; the key is not forwarded."""
     body = build_body({"model": "m", "cache_control": said_, "messages": conversation("task", "a", "b")})
-    assert len(marked(body)) == marks
+    assert len(list_marks(body)) == marks
     assert "cache_control" not in body
 
 
-def test_turned_off_the_clients_own_stay() -> None:
+def test_marks_of_the_client_are_kept_if_ours_are_disabled() -> None:
     block = {"type": "text", "text": "task", "cache_control": MARK}
     body = build_body({"model": "m", "cache_control": False, "messages": conversation([block], "a", "b")})
-    assert marked(body) == [("0.0", MARK)]
+    assert list_marks(body) == [("0.0", MARK)]
 
 
-def test_a_request_says_how_long_they_last() -> None:
-    """Anthropic's top-level `cache_control` is what ours say."""
+def test_the_request_sets_the_lifetime_of_marks() -> None:
+    """Our marks copy Anthropic's top-level `cache_control`."""
     body = build_body({"model": "m", "cache_control": HOUR, "messages": conversation("task")})
-    assert marked(body) == [("system.0", HOUR), ("0.0", HOUR)]
+    assert list_marks(body) == [("system.0", HOUR), ("0.0", HOUR)]
 
 
-def test_a_mark_for_an_hour_is_not_behind_one_for_five_minutes() -> None:
-    """The API refuses that: those before it are for an hour, too."""
+def test_marks_before_a_one_hour_mark_last_one_hour_too() -> None:
+    """The API rejects a five-minute mark before a one-hour mark."""
     block = {"type": "text", "text": "e", "cache_control": HOUR}
     body = build_body({"model": "m", "messages": conversation("task", "a", "b", "c", [block])})
-    assert [mark for _, mark in marked(body)] == [HOUR] * 4
+    assert [mark for _, mark in list_marks(body)] == [HOUR] * 4
     assert check_request(body) == []
 
 
@@ -205,10 +205,10 @@ own = st.lists(st.booleans(), min_size=1, max_size=9)
 
 
 @given(own, st.booleans(), st.booleans(), st.sampled_from([MARK, HOUR]))
-def test_no_mark_of_the_clients_is_lost_while_there_are_four(
+def test_up_to_four_marks_of_the_client_are_kept(
     texts: list[bool], in_system: bool, in_tools: bool, mark: Json
 ) -> None:
-    """Wherever they stand in what is new, in tools and in the system prompt; never more than four in all."""
+    """In new messages, tools and the system prompt; never more than four in total."""
     text = [{"type": "text", "text": str(at), **({"cache_control": mark} if on else {})} for at, on in enumerate(texts)]
     system = {"type": "text", "text": "Sys.", **({"cache_control": mark} if in_system else {})}
     tool = {**TOOLS[0], **({"cache_control": mark} if in_tools else {})}
@@ -219,7 +219,7 @@ def test_no_mark_of_the_clients_is_lost_while_there_are_four(
     body = build_body(given_)
     assert given_ == before
     assert check_request(body) == []
-    places = [place for place, _ in marked(body)]
+    places = [place for place, _ in list_marks(body)]
     theirs = ["tools.0"] * in_tools + ["system.0"] * in_system + [f"2.{at}" for at, on in enumerate(texts) if on]
     assert [place for place in places if place in theirs] == theirs[-4:]
     assert len(places) == max(min(4, len(theirs)), len(places)) <= 4

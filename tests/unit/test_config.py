@@ -1,4 +1,4 @@
-"""Loading a configuration: durations, sizes and variables; and every mistake, once, with its line and its path."""
+"""Loading a configuration: durations, sizes, variables, and every problem once with its line and path."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def problems(text: str, **env: str) -> list[str]:
 
 
 @given(st.integers(0, 10**12))
-def test_every_duration_survives_being_written_down(milliseconds: int) -> None:
+def test_durations_round_trip(milliseconds: int) -> None:
     seconds = milliseconds / 1000
     assert parse_duration(format_duration(seconds)) == seconds
 
 
 @given(st.integers(0, 10**15))
-def test_every_size_survives_being_written_down(size: int) -> None:
+def test_sizes_round_trip(size: int) -> None:
     assert parse_size(format_size(size)) == size
 
 
@@ -74,7 +74,7 @@ def test_durations(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     "text", ["", "h", "1w", "30m1h", "1h1h", "-1s", "1 h", "1:30", "inf", "nan", "1e3", "٣s", "5M"]
 )
-def test_what_is_no_duration(text: str) -> None:
+def test_invalid_durations(text: str) -> None:
     assert parse_duration(text) is None
 
 
@@ -87,11 +87,11 @@ def test_sizes(text: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "MiB", "1M", "-1", "1.5MiB", "1TB", "1  MiB"])
-def test_what_is_no_size(text: str) -> None:
+def test_invalid_sizes(text: str) -> None:
     assert parse_size(text) is None
 
 
-# -- every mistake, with its place -------------------------------------------------
+# -- problems with their place -------------------------------------------------
 
 MISTAKES = """\
 llms:
@@ -131,7 +131,7 @@ gatway: {}
 """
 
 
-def test_every_mistake_is_told_once_with_its_line_and_path() -> None:
+def test_every_mistake_is_reported_once_with_line_and_path() -> None:
     found = problems(MISTAKES)
     places = [tuple(line.split(": ")[:2]) for line in found]
     assert places == [
@@ -223,14 +223,14 @@ def test_every_mistake_is_told_once_with_its_line_and_path() -> None:
         ("short_term: {max_sessions: -1}", "expected an integer from 0"),
     ],
 )
-def test_one_mistake(text: str, message: str) -> None:
+def test_a_mistake_is_reported_with_an_explanation(text: str, message: str) -> None:
     found = problems(text)
     assert any(message in line for line in found), found
     assert all(line.startswith("holdfast.yaml") for line in found)
 
 
 @given(st.sampled_from(sorted(get_fields(Gateway))), st.data())
-def test_a_slip_of_the_pen_finds_the_nearest_key(key: str, data: st.DataObject) -> None:
+def test_a_typing_error_suggests_the_nearest_key(key: str, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(key) - 1))
     letter = data.draw(st.sampled_from(string.ascii_lowercase))
     slip = data.draw(
@@ -244,7 +244,7 @@ def test_a_slip_of_the_pen_finds_the_nearest_key(key: str, data: st.DataObject) 
 
 
 @given(st.text(string.ascii_lowercase + "_", min_size=1, max_size=20))
-def test_any_unknown_key_is_one_problem_that_names_a_known_one(key: str) -> None:
+def test_an_unknown_key_is_one_problem_naming_a_known_key(key: str) -> None:
     assume(key not in get_fields(Document) and key not in {"null", "true", "false"})
     [problem] = problems(f"{key}: 1")
     assert problem.startswith(f"holdfast.yaml:1: {key}: unknown key; ")
@@ -253,13 +253,13 @@ def test_any_unknown_key_is_one_problem_that_names_a_known_one(key: str) -> None
 
 
 @given(st.lists(st.sampled_from(["port: x", "hots: a", "max_body: []", "host: {}"]), unique=True, min_size=1))
-def test_as_many_problems_as_mistakes_each_in_its_line(mistakes: list[str]) -> None:
+def test_each_mistake_gives_one_problem_with_its_line(mistakes: list[str]) -> None:
     found = problems("gateway:\n" + "".join(f"  {mistake}\n" for mistake in mistakes))
     assert [int(line.split(":")[1]) for line in found] == list(range(2, 2 + len(mistakes)))
 
 
 @given(st.text(max_size=200))
-def test_no_text_gets_past_the_loader_but_a_configuration(text: str) -> None:
+def test_any_text_loads_or_raises_a_config_error(text: str) -> None:
     try:
         load(text)
     except ConfigError as error:
@@ -272,18 +272,18 @@ def test_no_text_gets_past_the_loader_but_a_configuration(text: str) -> None:
 # -- bounds ------------------------------------------------------------------------
 
 
-def test_a_few_lines_that_stand_for_billions_are_refused() -> None:
+def test_exponential_aliases_are_rejected() -> None:
     lines = ["a0: &a0 [x]"]
     lines += [f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 9)}]" for level in range(1, 12)]
     assert "more than 50,000 values" in problems("\n".join(lines))[0]
 
 
 @pytest.mark.parametrize("text", ["a: " + "[" * 100_000, "a: &a [*a]", "a: &a {b: *a}"])
-def test_endless_nesting_is_refused(text: str) -> None:
+def test_deep_nesting_is_rejected(text: str) -> None:
     assert "nested more than 32 deep" in problems(text)[0]
 
 
-def test_too_large_is_refused(tmp_path: Path) -> None:
+def test_files_that_are_too_large_are_rejected(tmp_path: Path) -> None:
     text = "# " + "x" * CONFIG_BYTES
     assert problems(text) == ["holdfast.yaml: larger than 1 MiB"]
     file = tmp_path / "big.yaml"
@@ -292,7 +292,7 @@ def test_too_large_is_refused(tmp_path: Path) -> None:
         config.load_file(file, {})
 
 
-def test_files_are_utf_8(tmp_path: Path) -> None:
+def test_files_must_be_utf_8(tmp_path: Path) -> None:
     file = tmp_path / "holdfast.yaml"
     file.write_bytes(b"\xef\xbb\xbfagents:\n  a: {instruction: \xc3\xa9}\n")
     assert config.load_file(file, {}).agents["a"].instruction == "é"
@@ -328,7 +328,7 @@ def test_variables(written: str, read: str) -> None:
 
 
 @pytest.mark.parametrize("written", ["${", "${}", "${1A}", "${A B}", "${A:-${B}}", "${A:+no}", "cost: ${price + 1}"])
-def test_what_is_no_variable(written: str) -> None:
+def test_invalid_variables_are_rejected(written: str) -> None:
     text = yaml.safe_dump({"agents": {"a": {"instruction": written}}})
     [problem] = problems(text, A="a", B="b")
     assert "agents.a.instruction" in problem
@@ -336,13 +336,13 @@ def test_what_is_no_variable(written: str) -> None:
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"])))
-def test_no_value_of_a_variable_is_ever_yaml(value: str) -> None:
+def test_values_of_variables_are_not_parsed_as_yaml(value: str) -> None:
     found = load("agents:\n  a: {instruction: '<${V}>'}\n", V=value)
     assert found.agents["a"].instruction == f"<{value}>"
     assert set(found.agents) == {"a"}
 
 
-def test_a_whole_variable_may_be_what_the_type_asks_for() -> None:
+def test_a_value_that_is_one_variable_is_converted_to_the_type() -> None:
     text = """
 gateway: {port: "${PORT}", shutdown_grace: "${GRACE:-1m}"}
 agents: {a: {search: {enabled: "${ON}"}, instruction: "${PORT}"}}
@@ -361,13 +361,13 @@ llms: {x: {base_url: "${NONE:-}", params: {seed: "${PORT}"}}}
     assert found.llms["x"].params == {"seed": 9000}
 
 
-def test_a_part_of_a_string_is_not_a_number() -> None:
+def test_a_variable_within_a_string_is_not_converted() -> None:
     assert problems("gateway: {port: '9${N}'}", N="000") == [
         "holdfast.yaml:1: gateway.port: expected an integer from 0 to 65535, got '9${N}'"
     ]
 
 
-def test_messages_never_show_what_a_variable_holds() -> None:
+def test_messages_never_show_values_of_variables() -> None:
     text = (
         "gateway: {port: '${S}'}\nllms: {a: {base_url: '${S}', api_key: ['${S}'], timeout: '${S}', provider: '${S}'}}"
     )
@@ -384,14 +384,14 @@ def test_messages_never_show_what_a_variable_holds() -> None:
         "strategy: none, clear_tool_results: {keep: '${S}'}",
     ],
 )
-def test_messages_about_strategies_do_not_either(keys: str) -> None:
+def test_messages_about_strategies_never_show_values_of_variables(keys: str) -> None:
     found = problems(f"context: {{{keys}}}", S=SECRET)
     assert found
     assert "${S}" in "\n".join(found)
     assert SECRET not in "\n".join(found)
 
 
-def test_a_variable_that_is_no_text_is_a_mistake() -> None:
+def test_variables_that_are_not_utf_8_are_rejected() -> None:
     assert problems("agents: {a: {instruction: '${S}'}}", S="\udcff") == [
         "holdfast.yaml:1: agents.a.instruction: contains bytes that are not UTF-8, or half of a surrogate pair"
     ]

@@ -324,8 +324,8 @@ def test_all_problems_are_reported_at_once(here: Path) -> None:
         ("llms: 5\nagents: {a: {llm: fast}}", "llms"),
     ],
 )
-def test_a_mistake_brings_no_others_with_it(here: Path, text: str, only: str) -> None:
-    """What follows from it alone is not told."""
+def test_a_mistake_causes_no_follow_up_problems(here: Path, text: str, only: str) -> None:
+    """Only the cause is reported."""
     (here / "holdfast.yaml").write_text(text)
     report = config.check_config(None, {})
     [problem] = report.data["problems"]

@@ -1,4 +1,4 @@
-"""The configuration of hooks: what is read, refused, warned of and hidden, and the hooks that come of it."""
+"""Configuration of hooks: settings, problems, warnings, masked secrets and the resulting hooks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def problems(text: str) -> list[str]:
     return raised.value.problems
 
 
-def test_hooks_come_of_it_transcripts_first() -> None:
+def test_hooks_are_built_with_transcripts_first() -> None:
     read = load(WHOLE)
     transcripts, first, second = build_hooks(read.hooks, read.redaction)
     assert isinstance(transcripts, Transcripts)
@@ -51,7 +51,7 @@ def test_hooks_come_of_it_transcripts_first() -> None:
     assert build_hooks(Hooks(), Redaction()) == []
 
 
-def test_transcripts_take_out_what_the_whole_does_unless_told_otherwise() -> None:
+def test_transcripts_use_the_global_redaction_unless_overridden() -> None:
     pattern = "redaction: {enabled: true, use_builtins: false, patterns: [{regex: b, label: b}]}"
     off = "hooks: {transcripts_dir: t, transcripts: {redaction: {enabled: false}}}"
     for text, redacts in ((f"{pattern}\nhooks: {{transcripts_dir: t}}", True), (f"{pattern}\n{off}", False)):
@@ -80,7 +80,7 @@ def test_transcripts_take_out_what_the_whole_does_unless_told_otherwise() -> Non
         ("transcript_dir: t", "transcript_dir", "did you mean 'transcripts_dir'?"),
     ],
 )
-def test_a_mistake_is_told_with_its_place(hooks: str, path: str, said: str) -> None:
+def test_problems_name_the_key(hooks: str, path: str, said: str) -> None:
     (problem,) = problems(f"hooks: {{{hooks}}}")
     assert f"hooks.{path}" in problem
     assert said in problem
@@ -97,7 +97,7 @@ def test_two_webhooks_with_one_url_need_names() -> None:
     assert "33 are too many; at most 32 are allowed" in problem
 
 
-def test_what_may_not_be_meant_is_warned_of() -> None:
+def test_suspicious_settings_give_a_warning() -> None:
     warnings = config.list_warnings(load(WHOLE))
     (warning,) = (line for line in warnings if "hooks" in line)
     assert "hooks.webhooks[0].url: http:// sends conversations unencrypted" in warning
@@ -105,7 +105,7 @@ def test_what_may_not_be_meant_is_warned_of() -> None:
     assert "hooks.transcripts: no transcripts are written" in warning
 
 
-def test_no_secret_is_shown() -> None:
+def test_secrets_are_masked() -> None:
     read = load(WHOLE)
     shown: Any = config.describe(read)["hooks"]
     assert "sk-hidden" not in f"{shown} {read!r} {read.hooks!r} {build_hooks(read.hooks, read.redaction)!r}"

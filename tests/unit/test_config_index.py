@@ -1,4 +1,4 @@
-"""Which index a configuration means: the blocks of the seeds as they stand, and what each of two sections says."""
+"""The configured index: blocks of other systems unchanged, and the two sections that configure it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ KEY = {"OPENAI_API_KEY": "sk-test"}
 
 
 def index(text: str, env: dict[str, str] = KEY) -> IndexSettings:
-    """The index that a configuration has."""
+    """Return the index settings of a configuration."""
     found = build_index_settings(config.load(text, env=env))
     assert found is not None
     return found
 
 
-def test_without_a_word_there_is_a_keyword_index() -> None:
+def test_the_default_is_a_keyword_index() -> None:
     assert index("") == IndexSettings()
     assert index("storage: {memory: {backend: keyword}}") == IndexSettings()
 
 
-def test_it_can_be_switched_off() -> None:
+def test_the_index_can_be_disabled() -> None:
     assert build_index_settings(config.load("storage: {index: {enabled: false}}", env={})) is None
 
 
@@ -34,7 +34,7 @@ def test_it_can_be_switched_off() -> None:
     "section", ["memory: {backend: vector, embedder: default}", "index: {type: vector, embedder: default}"]
 )
 @pytest.mark.parametrize("embedders", ["", "embedders: {default: {provider: openai, model: text-embedding-3-small}}"])
-def test_an_embedder_by_name_is_found_or_falls_back_to_what_the_environment_names(section: str, embedders: str) -> None:
+def test_a_missing_default_embedder_comes_from_the_environment(section: str, embedders: str) -> None:
     found = index(f"storage: {{{section}}}\n{embedders}")
     assert (found.mode, found.embedder.model) == ("vector", "text-embedding-3-small")
     assert found.embedder.api_key == "sk-test"
@@ -44,7 +44,7 @@ def test_without_a_key_in_the_environment_the_default_embedder_is_the_local_one(
     assert index("storage: {index: {type: hybrid, embedder: default}}", {}).embedder.provider == "local"
 
 
-def test_vectors_lie_where_the_seed_says() -> None:
+def test_vectors_are_stored_at_the_configured_chromem_path() -> None:
     found = index(
         """
         storage:
@@ -61,7 +61,7 @@ def test_vectors_lie_where_the_seed_says() -> None:
     assert (found.folder, found.compress, found.url) == (".hector/memory_vectors", True, None)
 
 
-def test_where_both_speak_the_index_wins_and_what_it_leaves_out_is_the_memories() -> None:
+def test_index_settings_override_those_of_memory() -> None:
     memory = "memory: {backend: vector, embedder: mine}"
     embedders = "embedders: {mine: {model: m1}, yours: {model: m2}}"
     found = index(f"storage: {{{memory}, index: {{type: keyword}}}}\n{embedders}")
@@ -72,7 +72,7 @@ def test_where_both_speak_the_index_wins_and_what_it_leaves_out_is_the_memories(
     assert (found.mode, found.embedder.model) == ("vector", "m1")
 
 
-def test_it_may_lie_in_a_database_of_its_own() -> None:
+def test_the_index_can_use_its_own_database() -> None:
     databases = "databases: {search: {driver: postgres, host: db, database: s}, fast: {driver: redis, host: r}}"
     assert index(f"storage: {{index: {{database: search}}}}\n{databases}").url == "postgresql://db:5432/s"
     for name, message in (("fast", "no full-text search"), ("none", "no database 'none'")):
@@ -88,18 +88,18 @@ def test_an_unknown_embedder_is_an_error_when_it_is_used() -> None:
 
 
 @pytest.mark.parametrize("given", [3, True, object(), ""])
-def test_an_index_of_a_program_is_settings_a_url_or_none(given: Any) -> None:
+def test_the_index_argument_must_be_settings_a_url_or_none(given: Any) -> None:
     with pytest.raises(InvalidRequest):
         parse_index_settings(given)
 
 
 @pytest.mark.parametrize("given", [{"mode": "magic"}, {"mode": "vector"}, {"url": "sqlite:///a.db", "folder": "b"}])
-def test_settings_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
+def test_invalid_settings_are_rejected(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest):
         IndexSettings(**given)
 
 
-def test_a_reranker_is_next_to_the_embedder() -> None:
+def test_a_reranker_is_configured_in_the_index_section() -> None:
     assert index("storage: {index: {type: keyword}}").rerank is None
     found = index(
         """
@@ -124,7 +124,7 @@ def test_a_reranker_is_next_to_the_embedder() -> None:
     assert (local.path, local.top, local.timeout, local.prompts) == ("models/reranker", 50, 1.0, False)
 
 
-def test_no_key_of_the_environment_goes_to_a_reranker() -> None:
+def test_the_environment_key_is_not_sent_to_a_reranker() -> None:
     assert index("storage: {index: {rerank: {base_url: 'http://x/v1', model: m}}}").rerank.api_key is None
 
 
@@ -145,7 +145,7 @@ def test_no_key_of_the_environment_goes_to_a_reranker() -> None:
         ("{path: m, prompt: true}", "prompt"),
     ],
 )
-def test_a_reranker_that_cannot_be_is_a_mistake_of_the_configuration(rerank: str, message: str) -> None:
+def test_invalid_rerankers_are_rejected(rerank: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         index(f"storage: {{index: {{rerank: {rerank}}}}}")
 

@@ -1,4 +1,4 @@
-"""The JSON Schema says what the loader says, as far as types go: of every block there is, and of wrong ones."""
+"""The JSON Schema agrees with the loader about types, for every known block and for wrong ones."""
 
 from __future__ import annotations
 
@@ -35,20 +35,20 @@ EXAMPLES = [
 ENV = {"DB_HOST": "h", "DB_USER": "u", "DB_PASSWORD": "p", "OPENAI_API_KEY": "k"}
 
 
-def mistakes(text: str) -> list[str]:
+def list_schema_errors(text: str) -> list[str]:
     return [error.json_path for error in VALIDATOR.iter_errors(yaml.safe_load(text) or {})]
 
 
-def test_it_is_a_schema() -> None:
-    """Of the dialect that it names."""
+def test_the_schema_is_valid() -> None:
+    """In the dialect that it names."""
     Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["$schema"].endswith("2020-12/schema")
 
 
 @pytest.mark.parametrize("text", [*BLOCKS, *SPELT, *EXAMPLES])
-def test_what_loads_is_valid(text: str) -> None:
-    """Every block that people have written, and every example of the documentation."""
-    assert mistakes(text) == []
+def test_blocks_that_load_are_valid(text: str) -> None:
+    """Every collected block and every example in the documentation."""
+    assert list_schema_errors(text) == []
 
 
 @pytest.mark.parametrize(
@@ -77,36 +77,33 @@ def test_what_loads_is_valid(text: str) -> None:
         "databases: {a: {driver: oracle}}",
     ],
 )
-def test_what_does_not_load_is_not_valid(text: str) -> None:
-    """Both find it, in the same place."""
+def test_blocks_that_do_not_load_are_invalid(text: str) -> None:
     with pytest.raises(ConfigError):
         config.load(text, env={})
-    assert mistakes(text)
+    assert list_schema_errors(text)
 
 
 @given(st.sampled_from(sorted(get_fields(Gateway))), st.sampled_from(["${X}", "${X:-1}", "${X:?set it}"]))
-def test_any_value_may_be_a_variable(key: str, variable: str) -> None:
-    """What it stands for is not known in an editor."""
+def test_any_value_can_be_a_variable(key: str, variable: str) -> None:
+    """An editor does not know its value."""
     if key != "upstream_timeout":
-        assert mistakes(yaml.safe_dump({"gateway": {key: variable}})) == []
+        assert list_schema_errors(yaml.safe_dump({"gateway": {key: variable}})) == []
 
 
 @given(st.floats(0, 10**9), st.integers(0, 10**12))
-def test_durations_and_sizes_as_they_are_shown(seconds: float, size: int) -> None:
-    """The patterns take what the loader takes and writes."""
+def test_formatted_durations_and_sizes_match_the_patterns(seconds: float, size: int) -> None:
     assert re.search(DURATION, format_duration(round(seconds, 3)))
     assert re.search(SIZE, format_size(size))
 
 
 @given(st.text("0123456789dhmsMiBkK. ", max_size=8))
-def test_the_patterns_are_the_loader(text: str) -> None:
-    """Neither takes what the other does not."""
+def test_the_patterns_accept_what_the_loader_accepts(text: str) -> None:
     assert bool(re.search(DURATION, text)) == (parse_duration(text) is not None)
     assert bool(re.search(SIZE, text)) == (parse_size(text) is not None)
 
 
 def test_keys_are_described() -> None:
-    """An editor shows what a key is, as its owner has written it."""
+    """Editors show the descriptions of the settings classes."""
     gateway = SCHEMA["$defs"]["Gateway"]["properties"]
     assert gateway["queue_timeout"]["description"] == "Maximum seconds that a request waits for its session's turn."
     assert set(gateway["session_queue"]["anyOf"][0]["enum"]) == {"queue", "reject", "interrupt", None}
@@ -115,8 +112,7 @@ def test_keys_are_described() -> None:
     )
 
 
-def test_every_key_is_in_it() -> None:
-    """That the model has."""
+def test_the_schema_contains_every_key() -> None:
     options = {key for strategy in STRATEGIES.values() for key in strategy.keys}
     keys = [
         key
@@ -133,14 +129,13 @@ def test_every_key_is_in_it() -> None:
 
 
 def inner(node: Any) -> Any:
-    """The schema itself, where only its name is given."""
+    """Resolve a reference to its schema."""
     if "anyOf" in node:
         node = node["anyOf"][0]
     return SCHEMA["$defs"][node["$ref"].rpartition("/")[2]] if "$ref" in node else node
 
 
-def test_the_command_prints_it() -> None:
-    """As JSON."""
+def test_the_command_prints_the_schema() -> None:
     found = CliRunner().invoke(commands, ["config", "schema"])
     assert found.exit_code == 0
     assert json.loads(found.stdout) == SCHEMA

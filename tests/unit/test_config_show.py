@@ -1,4 +1,4 @@
-"""`config show`: every value that holds, where each comes from, and no secret."""
+"""`config show`: every effective value with its source, and no secrets."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ VALUES = {
 
 @pytest.fixture
 def env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The file and its `.env`, and what the environment says."""
+    """Write the file and its `.env`; return the environment."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "own.yaml").write_text(FILE)
     (tmp_path / ".env").write_text(f"PASSWORD={SECRET}\nHOLDFAST_GATEWAY__KEEP_ALIVE=3s\n")
@@ -89,8 +89,8 @@ def test_every_value_has_its_source(env: dict[str, str]) -> None:
     assert all("  # " in line for line in lines)
 
 
-def test_the_store(env: dict[str, str]) -> None:
-    """From the file, or by the variable and the flag that win over it."""
+def test_the_store_is_shown_with_its_source(env: dict[str, str]) -> None:
+    """From the file, or from the variable that overrides it."""
     Path("own.yaml").write_text(FILE.replace("preset: mistralrs", ""))
     _, data = config.show_config(None, env)
     assert data[1] == {
@@ -102,8 +102,7 @@ def test_the_store(env: dict[str, str]) -> None:
     assert data[1] == {"key": "store", "value": "sqlite:///x.db", "source": "HOLDFAST_STORE"}
 
 
-def test_what_is_shown_is_what_the_model_has(env: dict[str, str]) -> None:
-    """Each key that is not empty."""
+def test_every_key_with_a_default_is_shown(env: dict[str, str]) -> None:
     _, data = config.show_config(None, {})
     keys = {value["key"] for value in data}
     has_default = {row.key for row in list_rows() if row.default not in ("", "needed") and "NAME" not in row.key}
@@ -119,8 +118,8 @@ def test_what_is_shown_is_what_the_model_has(env: dict[str, str]) -> None:
     )
 
 
-def test_the_command(env: dict[str, str]) -> None:
-    """As text and as JSON; mistakes end it with 2 as they do for every command."""
+def test_the_command_prints_text_and_json(env: dict[str, str]) -> None:
+    """Problems make it fail like every command."""
     runner = CliRunner(env=env)
     shown = runner.invoke(commands, ["config", "show", "--json"])
     assert shown.exit_code == 0

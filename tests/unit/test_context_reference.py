@@ -1,4 +1,4 @@
-"""The strategies against a slow and obvious builder, unit for unit, on histories in which nothing is long enough to be cut."""
+"""Strategies compared with a slow and simple reference, on histories without messages long enough to cut."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from tests.unit.context_units import GONE
 from tests.unit.strategies import UNLIMITED, Event, log_of, tame_events
 
 
-def built(strategy: str, options: dict[str, object], entries: list[Entry]) -> WorkingSet | None:
-    """The working set, or None where it is refused."""
+def try_build(strategy: str, options: dict[str, object], entries: list[Entry]) -> WorkingSet | None:
+    """Return the working set, or None if it does not fit."""
     rule = make_strategy(ContextSettings(strategy, {key: value for key, value in options.items() if value is not None}))
     try:
         return build(Request(strategy=rule, count=STORED, input_budget=UNLIMITED), None, [], entries)
@@ -31,8 +31,8 @@ def built(strategy: str, options: dict[str, object], entries: list[Entry]) -> Wo
         return None
 
 
-def agree(made: WorkingSet | None, kept: reference.Kept, budget: int | None, entries: list[Entry]) -> None:
-    """The same units are sent, or both say that they do not fit."""
+def check_equal(made: WorkingSet | None, kept: reference.Kept, budget: int | None, entries: list[Entry]) -> None:
+    """Check that both send the same units, or both do not fit."""
     assert all(entry.tokens <= 128 for entry in entries), "nothing in these histories can be cut"
     if budget is not None and kept.tokens > budget:
         event("refused")
@@ -53,32 +53,37 @@ def agree(made: WorkingSet | None, kept: reference.Kept, budget: int | None, ent
     st.integers(0, 9),
     st.floats(0.05, 0.95),
 )
-def test_token_window(history: list[Event], budget: int, preserve_recent: int, target: float) -> None:
-    """`token_window` moves its frontier when and as far as the reference does."""
+def test_token_window_matches_the_reference(
+    history: list[Event], budget: int, preserve_recent: int, target: float
+) -> None:
     entries = log_of(history).entries
-    # A task over a quarter of the room would be cut where it is over 128 tokens, which none is.
+    # No task is over 128 tokens, so none is cut.
     options: dict[str, object] = {"budget": budget, "preserve_recent": preserve_recent, "target": target}
     kept = reference.token_window(entries, budget=budget, preserve_recent=preserve_recent, target=target)
-    agree(built("token_window", options, entries), kept, budget, entries)
+    check_equal(try_build("token_window", options, entries), kept, budget, entries)
 
 
 @pytest.mark.parametrize("strategy", ["head_tail", "buffer_window"])
 @given(tame_events, st.integers(1, 12), st.none() | st.integers(50, 1000))
-def test_count_windows(strategy: str, history: list[Event], window_size: int, budget: int | None) -> None:
-    """`head_tail` and `buffer_window` keep the reference's messages, and shrink to a budget as it does."""
+def test_count_windows_match_the_reference(
+    strategy: str, history: list[Event], window_size: int, budget: int | None
+) -> None:
+    """`head_tail` and `buffer_window` keep the same messages and shrink to a budget in the same way."""
     entries = log_of(history).entries
     assume(entries)
     kept = reference.count_window(entries, window_size=window_size, budget=budget, anchored=strategy == "head_tail")
-    agree(built(strategy, {"window_size": window_size, "budget": budget}, entries), kept, budget, entries)
+    check_equal(try_build(strategy, {"window_size": window_size, "budget": budget}, entries), kept, budget, entries)
 
 
 @settings(max_examples=examples(200))
 @given(tame_events, st.integers(100, 1500), st.floats(0.05, 0.95), st.randoms(use_true_random=False))
-def test_salience(history: list[Event], budget: int, target: float, chance: Random) -> None:
-    """What callers rated leaves least important first, the oldest of equals first."""
+def test_salience_matches_the_reference(history: list[Event], budget: int, target: float, chance: Random) -> None:
+    """Messages rated by callers are evicted least important first, oldest first among equals."""
     entries = [replace(entry, importance=chance.choice([0.0, 0.2, 0.2, 0.7, 1.0])) for entry in log_of(history).entries]
     kept = reference.salience(entries, budget=budget, target=target)
-    agree(built("salience", {"budget": budget, "target": target, "facts": False}, entries), kept, budget, entries)
+    check_equal(
+        try_build("salience", {"budget": budget, "target": target, "facts": False}, entries), kept, budget, entries
+    )
 
 
 @given(
@@ -87,15 +92,17 @@ def test_salience(history: list[Event], budget: int, target: float, chance: Rand
     st.integers(0, 6),
     st.integers(0, 500),
 )
-def test_clearing(rounds: list[tuple[int, int]], trigger: int, keep: int, clear_at_least: int) -> None:
-    """Results leave in batches, past the trigger, and the newest stay."""
+def test_clearing_matches_the_reference(
+    rounds: list[tuple[int, int]], trigger: int, keep: int, clear_at_least: int
+) -> None:
+    """Results are cleared in batches after the trigger, and the newest are kept."""
     history = [Event("user", 5)]
     for calls, size in rounds:
         ids = tuple((f"c{at}", 3) for at in range(calls))
         history.append(Event("round", 1, ids, tuple((call_id, size) for call_id, _ in ids), "json"))
     entries = log_of(history).entries
     rule = {"trigger": trigger, "keep": keep, "clear_at_least": clear_at_least}
-    made = built("none", {"clear_tool_results": rule}, entries)
+    made = try_build("none", {"clear_tool_results": rule}, entries)
     assert made is not None
     text = "[result of look_up cleared: 66 tokens, message 22 of the log]"  # numbers under 1,000 are one token each
     marker = STORED.message(Message(role="tool", content=text, tool_call_id="c0"))
@@ -105,14 +112,14 @@ def test_clearing(rounds: list[tuple[int, int]], trigger: int, keep: int, clear_
     assert told == gone
 
 
-def test_the_reference_by_hand() -> None:
-    """The reference itself, on a log small enough to do in one's head."""
+def test_the_reference_on_a_small_log() -> None:
+    """The log is small enough to check by hand."""
     entries = log_of([Event(role, 1) for role in ("user", "assistant", "user", "assistant", "user")]).entries
     sizes = [entry.tokens for entry in entries]
     everything = sum(sizes)
     kept = reference.token_window(entries, budget=everything, preserve_recent=1, target=0.5)
     assert kept.seqs == [0, 1, 2, 3, 4]
-    # One token too many: the frontier moves until what is left takes half of the room; the task stays before it.
+    # One token too many: the frontier moves until the rest takes half of the room; the task stays before it.
     kept = reference.token_window(entries, budget=everything - 1, preserve_recent=1, target=0.5)
     assert sum(sizes[3:]) <= (everything - 1) // 2 < sum(sizes[2:])
     assert kept.seqs == [0, 3, 4]

@@ -40,7 +40,7 @@ HALF = settings(max_examples=settings().max_examples // 2)
 
 
 class View:
-    """A view as a store keeps it: its saved bytes, and the rows that they ask for."""
+    """A view as stored: its saved bytes and the rows that they need."""
 
     def __init__(self, request: Request) -> None:
         self.request = request
@@ -57,8 +57,8 @@ class View:
         return built
 
 
-def attempted(view: View, entries: Sequence[Entry]) -> WorkingSet | BudgetTooSmall:
-    """The working set of a log, or the refusal."""
+def try_build(view: View, entries: Sequence[Entry]) -> WorkingSet | BudgetTooSmall:
+    """Return the working set of a log, or the error."""
     try:
         return view.build(entries)
     except BudgetTooSmall as refused:
@@ -71,10 +71,10 @@ def attempted(view: View, entries: Sequence[Entry]) -> WorkingSet | BudgetTooSma
 @pytest.mark.parametrize("name", STRATEGIES)
 @given(data=st.data())
 def test_rules_hold(name: str, data: st.DataObject) -> None:
-    """Every working set satisfies rules 1 to 4 and 6, or is refused with what is needed."""
+    """Every working set satisfies rules 1 to 4 and 6, or the error states the needed tokens."""
     request, entries = data.draw(requests(name)), log_of(data.draw(events)).entries
     assume(entries)
-    made = attempted(View(request), entries)
+    made = try_build(View(request), entries)
     event(f"{name}: {type(made).__name__}")
     if isinstance(made, BudgetTooSmall):
         check_refusal(request, made, entries)
@@ -85,9 +85,9 @@ def test_rules_hold(name: str, data: st.DataObject) -> None:
 @settings(max_examples=examples(10))
 @given(request=requests("head_tail", "token_window", "digest"), turn=long_turns())
 def test_rules_hold_in_a_turn_of_hundreds_of_rounds(request: Request, turn: list[Event]) -> None:
-    """In a long agent turn the older rounds go, the task and the newest round stay."""
+    """In a long agent turn older rounds are evicted; the task and the newest round are kept."""
     entries = log_of(turn).entries
-    made = attempted(View(request), entries)
+    made = try_build(View(request), entries)
     if isinstance(made, BudgetTooSmall):
         check_refusal(request, made, entries)
     else:
@@ -95,16 +95,16 @@ def test_rules_hold_in_a_turn_of_hundreds_of_rounds(request: Request, turn: list
 
 
 @given(request=requests(), room=st.integers(1, 200), history=events)
-def test_what_is_needed_is_enough(request: Request, room: int, history: list[Event]) -> None:
-    """With the budget that a refusal asks for, the same build succeeds.
+def test_the_budget_named_by_an_error_is_enough(request: Request, room: int, history: list[Event]) -> None:
+    """With the budget that the error names, the same build succeeds.
 
-    But for a few tokens a message: one that was cut on the way to 130 tokens, say, cannot be cut again to 126.
+    Except for a few tokens per message: one that was cut to 130 tokens cannot be cut again to 126.
     """
     entries = log_of(history).entries
     assume(entries)
     rule, overhead = msgspec.structs.replace(request.strategy, budget=None), request.count_overhead()
     request = msgspec.structs.replace(request, strategy=rule, input_budget=overhead + room)
-    made = attempted(View(request), entries)
+    made = try_build(View(request), entries)
     event(f"{type(made).__name__}")
     if isinstance(made, BudgetTooSmall):
         check_refusal(request, made, entries)
@@ -113,7 +113,7 @@ def test_what_is_needed_is_enough(request: Request, room: int, history: list[Eve
 
 
 def test_an_empty_log_builds() -> None:
-    """Without a message the working set is the system prompt."""
+    """Without messages the working set is only the system prompt."""
     request = Request(strategy=make_strategy(ContextSettings()), count=STORED, input_budget=1000)
     built = build(request, None, [], [])
     assert (built.messages, built.tokens, built.list_decisions()) == ((), 0, [])
@@ -123,10 +123,10 @@ def test_an_empty_log_builds() -> None:
 @pytest.mark.parametrize("name", ["summary_buffer", "digest", "token_window", "salience"])
 @given(data=st.data())
 def test_rules_hold_with_summaries(name: str, data: st.DataObject) -> None:
-    """A model's summary, laid anywhere over the log, stands behind the task; what must stay does, and it all fits."""
+    """A summary of any range follows the task; required messages are kept and everything fits."""
     request, entries = data.draw(requests(name)), log_of(data.draw(events)).entries
     assume(entries)
-    made = summarized(request, entries, data.draw(st.lists(st.integers(0, len(entries) - 1), max_size=2)))
+    made = build_with_summaries(request, entries, data.draw(st.lists(st.integers(0, len(entries) - 1), max_size=2)))
     if isinstance(made, BudgetTooSmall):
         check_refusal(request, made, entries)
         return
@@ -134,8 +134,10 @@ def test_rules_hold_with_summaries(name: str, data: st.DataObject) -> None:
     check_rules(request, made, entries)
 
 
-def summarized(request: Request, entries: Sequence[Entry], places: Sequence[int]) -> WorkingSet | BudgetTooSmall:
-    """The working set of a log over whose beginning summaries were laid, each behind the unit at one of `places`."""
+def build_with_summaries(
+    request: Request, entries: Sequence[Entry], places: Sequence[int]
+) -> WorkingSet | BudgetTooSmall:
+    """Build a working set with summaries that end at the units before `places`."""
     try:
         carried = FoldedView(
             request.strategy, request.make_room(request.compute_limit(request.count_overhead())), None, (), ()
@@ -163,7 +165,7 @@ def summarized(request: Request, entries: Sequence[Entry], places: Sequence[int]
 @HALF
 @given(data=st.data())
 def test_folding_in_pieces_gives_the_same_bytes(name: str, data: st.DataObject) -> None:
-    """A view saved and carried on at any points ends in the bytes of one worked out at once, and so does its state."""
+    """A view saved and continued at any points gives the bytes and the state of one built at once."""
     request, history = data.draw(requests(name)), data.draw(events)
     stops = data.draw(st.sets(st.integers(0, 60)))
     view, retired = View(request), False
@@ -173,9 +175,9 @@ def test_folding_in_pieces_gives_the_same_bytes(name: str, data: st.DataObject) 
             view.saved = None  # a store forgets views when entries are retired
             retired = True
         if at in stops and log.entries:
-            attempted(view, log.entries)
+            try_build(view, log.entries)
     assume(log.entries)
-    carried, once = attempted(view, log.entries), attempted(View(request), log.entries)
+    carried, once = try_build(view, log.entries), try_build(View(request), log.entries)
     if isinstance(carried, BudgetTooSmall) or isinstance(once, BudgetTooSmall):
         assert str(carried) == str(once)
         return
@@ -188,8 +190,8 @@ def test_folding_in_pieces_gives_the_same_bytes(name: str, data: st.DataObject) 
 
 
 @pytest.mark.parametrize("name", ["token_window", "digest"])
-def test_a_long_turn_carried_on_from_call_to_call(name: str) -> None:
-    """Each call of a turn that outgrows its window has the bytes of a view made anew, digest and current message in place."""
+def test_a_long_turn_continued_call_by_call_equals_a_fresh_build(name: str) -> None:
+    """Also when the turn outgrows its window, with digest and current message in place."""
     rounds = [Event("round", 3, (("c", 3),), (("c", 60),), "json")] * 25
     history = [Event("user", 5), Event("assistant", 5), Event("user", 6), *rounds]
     request = Request(
@@ -205,8 +207,8 @@ def test_a_long_turn_carried_on_from_call_to_call(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["token_window", "digest"])
-def test_looking_changes_nothing(name: str) -> None:
-    """A build at any point, also where no model would be called, leaves what later builds send as it was."""
+def test_a_preview_does_not_change_later_builds(name: str) -> None:
+    """A build at any point, even where no model would be called, does not change later prompts."""
     turn = [
         Event("user", 10),
         Event("round", 1, (("a", 9), ("b", 9)), (("b", 30), ("a", 30)), "json"),
@@ -229,16 +231,16 @@ def test_looking_changes_nothing(name: str) -> None:
 
 
 class Sent(NamedTuple):
-    """What rule 5 is about, at one call."""
+    """The state at one call that rule 5 compares."""
 
     conversation: list[Message]
     saved: ViewState
     moved: tuple[object, ...]
-    """Frontier, compaction, head and cuts of what was sent: what may change earlier bytes."""
+    """Frontier, compaction, head and cuts of the prompt: the only causes of changed earlier bytes."""
 
 
 def calls_of(request: Request, history: Sequence[Event]) -> list[Sent]:
-    """The working sets of a session's calls, each carried on from the one before; the last branch of it."""
+    """Return the working sets of the calls of a session's last branch, each continuing the one before."""
     view, sent = View(request), list[Sent]()
     for log in logs(list(history)):
         if not log.entries or log.entries[-1].seq != log.tail.next_seq - 1:
@@ -246,7 +248,7 @@ def calls_of(request: Request, history: Sequence[Event]) -> list[Sent]:
             continue
         if not called(request, log.entries):
             continue
-        built = attempted(view, log.entries)
+        built = try_build(view, log.entries)
         if isinstance(built, BudgetTooSmall):
             continue
         window = built.window
@@ -259,7 +261,7 @@ def calls_of(request: Request, history: Sequence[Event]) -> list[Sent]:
 @HALF
 @given(data=st.data())
 def test_the_prefix_is_stable(name: str, data: st.DataObject) -> None:
-    """While nothing moves, a call's prompt begins with the one before; the frontier only goes forward."""
+    """While nothing moves, each prompt starts with the previous one; the frontier only advances."""
     sent = calls_of(data.draw(requests(name)), data.draw(events))
     for before, after in pairwise(sent):
         assert after.saved.frontier >= before.saved.frontier
@@ -272,10 +274,12 @@ def test_the_prefix_is_stable(name: str, data: st.DataObject) -> None:
 @pytest.mark.parametrize("name", ["token_window", "digest"])
 @HALF
 @given(data=st.data())
-def test_counts_that_are_exact_send_what_is_saved(name: str, data: st.DataObject) -> None:
-    """With stored counts that are the model's own, no window is made smaller for one call: prefixes move by steps only."""
+def test_exact_counts_send_the_saved_view(name: str, data: st.DataObject) -> None:
+    """If stored counts equal the model's, no window shrinks for a single call: prefixes move only in steps."""
     request = msgspec.structs.replace(data.draw(requests(name, dialects=("openai",))), count=STORED)
     for call in calls_of(request, data.draw(events)):
         state = call.saved
         assert call.moved[:3] == (state.frontier, state.compaction, state.cuts)
-        assert all(seq in state.keep or seq >= state.frontier for seq in state.cuts), "no cut is kept of what left"
+        assert all(seq in state.keep or seq >= state.frontier for seq in state.cuts), (
+            "no cut of an evicted message is kept"
+        )

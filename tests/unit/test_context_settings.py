@@ -1,4 +1,4 @@
-"""What may be said of a strategy: every right setting is taken, and a wrong one is refused with what would be right."""
+"""Settings of strategies: valid ones are accepted, wrong ones are rejected with the allowed values."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_every_strategy_takes_its_own_defaults(strategy: str) -> None:
 @given(
     st.sampled_from(sorted(STRATEGIES)), st.dictionaries(st.text(max_size=12), st.none() | st.booleans() | st.floats())
 )
-def test_settings_are_right_or_refused_never_anything_else(strategy: str, options: dict[str, Any]) -> None:
+def test_any_settings_are_accepted_or_rejected(strategy: str, options: dict[str, Any]) -> None:
     try:
         found = settings.parse({**options, "strategy": strategy})
     except InvalidRequest as error:
@@ -36,7 +36,7 @@ def test_settings_are_right_or_refused_never_anything_else(strategy: str, option
     assert at.startswith("context")
 
 
-def test_all_mistakes_of_a_request_come_together() -> None:
+def test_all_problems_of_a_request_are_reported_together() -> None:
     with pytest.raises(InvalidRequest) as caught:
         settings.parse({"strategy": "token_window", "budget": 0, "target": 1.0, "preserve_resent": 3}, where="")
     assert caught.value.param == "budget"
@@ -58,12 +58,12 @@ def test_all_mistakes_of_a_request_come_together() -> None:
         ("clear_tool_results", 3, "expected a mapping with its keys, true or false, got 3"),
     ],
 )
-def test_what_would_be_right_is_said(key: str, wrong: object, right: str) -> None:
+def test_problems_name_the_allowed_values(key: str, wrong: object, right: str) -> None:
     with pytest.raises(InvalidRequest, match=f"{key}: {right}"):
         settings.parse({"strategy": "summary_buffer", key: wrong})
 
 
-def test_what_would_be_right_is_said_of_lists_and_flags() -> None:
+def test_problems_of_lists_and_flags_name_the_allowed_values() -> None:
     for key, wrong, right in (
         ("exclude_tools", "look", "a list of strings"),
         ("exclude_tools", ["look", 3], "a list of strings"),
@@ -99,7 +99,7 @@ def test_a_watermark_is_below_one(key: str, value: object) -> None:
         ),
     ],
 )
-def test_a_mistake_says_what_would_be_right(given: dict[str, Any], said: str) -> None:
+def test_the_message_of_a_problem_is_exact(given: dict[str, Any], said: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         settings.parse(given, where="")
     assert str(caught.value) == said
@@ -119,13 +119,13 @@ def test_results_are_cleared_before_any_other_strategy(given: object) -> None:
         ("yes", "context.clear_tool_results: expected a mapping with its keys, true or false, got 'yes'"),
     ],
 )
-def test_a_mistake_below_a_composition_is_told_by_its_path(given: object, said: str) -> None:
+def test_a_problem_below_a_composition_names_its_path(given: object, said: str) -> None:
     with pytest.raises(InvalidRequest, match=re.escape(said)):
         settings.parse({"clear_tool_results": given})
 
 
-def test_what_is_right_is_handed_back_beside_what_is_wrong() -> None:
-    """A composition with a mistake below it is not taken, nor what does not go together."""
+def test_valid_keys_are_returned_together_with_the_problems() -> None:
+    """Compositions with a problem below them and keys that contradict each other are left out."""
     given = {"strategy": "token_window", "budget": 500, "clear_tool_results": {"kep": 3}}
     found, problems = settings.examine(given)
     assert found == ContextSettings("token_window", {"budget": 500})
@@ -139,8 +139,8 @@ def test_what_is_right_is_handed_back_beside_what_is_wrong() -> None:
 
 
 @pytest.mark.parametrize(("length", "said"), [(58, "'" + "x" * 58 + "'"), (59, "'" + "x" * 56 + "…")])
-def test_a_long_value_is_told_by_its_beginning(length: int, said: str) -> None:
-    """Of at most 60 characters whole."""
+def test_a_long_value_is_truncated_in_messages(length: int, said: str) -> None:
+    """Values of up to 60 characters are shown completely."""
     with pytest.raises(InvalidRequest, match=f"got {said}$"):
         settings.parse({"strategy": "token_window", "budget": "x" * length})
 
@@ -149,8 +149,8 @@ def test_a_long_value_is_told_by_its_beginning(length: int, said: str) -> None:
     ("value", "said"),
     [({"a": 1}, "a mapping"), ([1], "a list with 1 in it"), (["a"], "a list"), ([[True]], "a list"), (True, "true")],
 )
-def test_what_was_given_is_told_by_its_kind(value: object, said: str) -> None:
-    """A mapping and a list may be of any length."""
+def test_messages_describe_collections_by_their_kind(value: object, said: str) -> None:
+    """Mappings and lists can have any length."""
     with pytest.raises(InvalidRequest, match=f"got {said}$"):
         settings.parse({"strategy": "token_window", "budget": value})
 
