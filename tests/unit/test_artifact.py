@@ -1,4 +1,4 @@
-"""What an artifact may be called, and what its content is: the rules that need no store."""
+"""Rules for names and types of artifacts that need no store."""
 
 from __future__ import annotations
 
@@ -74,8 +74,8 @@ BAD_NAMES = [
 
 
 @pytest.mark.parametrize("name", BAD_NAMES)
-def test_tricks_with_names_are_refused(name: str) -> None:
-    """With what would be right, in a message that can be printed."""
+def test_dangerous_names_are_rejected(name: str) -> None:
+    """The message names the allowed characters and is printable."""
     with pytest.raises(InvalidRequest, match="letters, digits") as caught:
         check_name(name)
     assert caught.value.param == "name"
@@ -98,13 +98,13 @@ def test_tricks_with_names_are_refused(name: str) -> None:
         "com10",
     ],
 )
-def test_names_that_are_fine(name: str) -> None:
+def test_valid_names_are_accepted(name: str) -> None:
     assert check_name(name) == name
 
 
 @given(st.text(max_size=30))
-def test_a_name_is_refused_or_harmless(name: str) -> None:
-    """Whatever it is: what passes is no path, on no system, and keeps its form."""
+def test_accepted_names_are_harmless(name: str) -> None:
+    """An accepted name is not a path on any system and is normalized."""
     try:
         found = check_name(name)
     except InvalidRequest:
@@ -118,8 +118,8 @@ def test_a_name_is_refused_or_harmless(name: str) -> None:
 
 
 @given(st.text("aA\u00e9\u00c9e\u0301sS\u00df\u017f\u0130i\u0131I", min_size=1, max_size=6))
-def test_names_that_fold_to_the_same_are_those_of_other_case(name: str) -> None:
-    """Upper, lower and title case, and both forms of Unicode, are one."""
+def test_folded_names_ignore_case_and_unicode_form(name: str) -> None:
+    """Upper, lower and title case and both Unicode forms are equal."""
     for form in ("NFC", "NFD"):
         assert fold_name(unicodedata.normalize(form, name)) == fold_name(name)
     assert fold_name(name.casefold()) == fold_name(name)
@@ -149,8 +149,8 @@ def test_names_that_fold_to_the_same_are_those_of_other_case(name: str) -> None:
         ("a", b"RIFF\n\0\0\0WEBPVP8 ", "image/webp", "image/webp"),
     ],
 )  # fmt: skip
-def test_the_type_of_a_content(name: str, head: bytes, declared: str | None, found: str) -> None:
-    """What is said, else what the name says, unless the content says otherwise."""
+def test_the_type_is_declared_or_detected(name: str, head: bytes, declared: str | None, found: str) -> None:
+    """The declared type, or else the type of the name unless the content contradicts it."""
     assert detect_type(name, head, declared) == found
 
 
@@ -158,7 +158,7 @@ def test_the_type_of_a_content(name: str, head: bytes, declared: str | None, fou
     "value",
     ["", "text", "text/", "/plain", "text/pl ain", "text/plain\r\nx: y", "text/plain; a", "é/x", "a/" + "b" * 255],
 )
-def test_what_is_no_type_is_refused(value: str) -> None:
+def test_invalid_types_are_rejected(value: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         check_type(value)
     assert caught.value.param == "mime_type"

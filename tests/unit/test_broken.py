@@ -1,4 +1,4 @@
-"""Why a prompt does not begin with the one before it, in the words that `explain` has for it."""
+"""Reasons, as shown by `explain`, explain_break a prompt does not start with the previous prompt."""
 
 from __future__ import annotations
 
@@ -30,18 +30,20 @@ def window() -> Window:
     return made
 
 
-def mark(**other: Any) -> PromptSnapshot:
-    """Of a prompt with one system message."""
+def make_snapshot(**other: Any) -> PromptSnapshot:
+    """Make a snapshot of a prompt with one system message."""
     return PromptSnapshot.from_window(window(), 1, None)._replace(**other)
 
 
-def why(prefix: Prefix, before: PromptSnapshot | None, now: PromptSnapshot, **options: Any) -> PrefixBreak | None:
+def explain_break(
+    prefix: Prefix, before: PromptSnapshot | None, now: PromptSnapshot, **options: Any
+) -> PrefixBreak | None:
     made = make_strategy(ContextSettings("token_window", options)) if "window_size" not in options else None
     return find_break(prefix, before, now, window(), made or make_strategy(ContextSettings("head_tail", options)))
 
 
-@pytest.mark.parametrize(
-    ("before", "now", "told"),
+@pytest.make_snapshot.parametrize(
+    ("before", "now", "reason"),
     [
         ({"system": 3}, {}, "the system prompt changed"),
         ({}, {"summary": SUMMARY}, "a summary was added"),
@@ -57,38 +59,38 @@ def why(prefix: Prefix, before: PromptSnapshot | None, now: PromptSnapshot, **op
         ({"recalled": 4}, {"recalled": 2}, "the recalled text changed: it belongs to one turn only"),
     ],
 )
-def test_why_it_broke(before: dict[str, Any], now: dict[str, Any], told: str) -> None:
-    found = why(Prefix(2, 5), mark(**before), mark(**now))
+def test_the_reason_for_a_broken_prefix_is_given(before: dict[str, Any], now: dict[str, Any], reason: str) -> None:
+    found = explain_break(Prefix(2, 5), make_snapshot(**before), make_snapshot(**now))
     assert found is not None
-    assert found.why == told
+    assert found.explain_break == reason
 
 
-def test_a_window_of_messages_moves_with_each() -> None:
-    found = why(Prefix(2, 5), mark(frontier=0), mark(frontier=1), window_size=3)
+def test_a_message_window_moves_with_each_message() -> None:
+    found = explain_break(Prefix(2, 5), make_snapshot(frontier=0), make_snapshot(frontier=1), window_size=3)
     assert found is not None
-    assert found.why == "the frontier moved from 0 to 1: newer messages took the place of older ones"
+    assert found.explain_break == "the frontier moved from 0 to 1: newer messages took the place of older ones"
 
 
-@pytest.mark.parametrize(
+@pytest.make_snapshot.parametrize(
     ("messages", "recalled", "seq"),
     [
-        (1, None, 0),  # behind the system message
+        (1, None, 0),  # after the system message
         (4, None, 3),
         (5, None, None),  # the end
         (0, None, None),  # the system message
         (3, 4, 2),
-        (4, 4, None),  # what is recalled is no entry
+        (4, 4, None),  # recalled text is not an entry
         (5, 4, 3),
     ],
 )
-def test_which_entry_broke_it(messages: int, recalled: int | None, seq: int | None) -> None:
-    found = why(Prefix(messages, 9), mark(), mark(recalled=recalled))
+def test_the_entry_that_broke_the_prefix_is_named(messages: int, recalled: int | None, seq: int | None) -> None:
+    found = explain_break(Prefix(messages, 9), make_snapshot(), make_snapshot(recalled=recalled))
     assert found is not None
     assert (found.message, found.seq) == (messages, seq)
 
 
-def test_nothing_broke() -> None:
-    """The whole prompt before is there; or nobody knows what it was."""
-    assert why(Prefix(3, 3), mark(), mark()) is None
-    assert why(Prefix(3, None), mark(), mark()) is None
-    assert why(Prefix(3, 5), None, mark()) is None
+def test_an_intact_or_unknown_prefix_gives_no_reason() -> None:
+    """The previous prompt is a complete prefix, or it is unknown."""
+    assert explain_break(Prefix(3, 3), make_snapshot(), make_snapshot()) is None
+    assert explain_break(Prefix(3, None), make_snapshot(), make_snapshot()) is None
+    assert explain_break(Prefix(3, 5), None, make_snapshot()) is None

@@ -1,4 +1,4 @@
-"""How many tokens a working set may have: the blueprint's formula, known windows, and steps down."""
+"""The token budget of a working set: the formula, known context windows, and reductions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.domain.budget import UNKNOWN_WINDOW, Budget, ModelWindow, describe
 from holdfast.errors import InvalidRequest
 
 
-def test_the_formula_of_the_blueprint() -> None:
+def test_the_budget_formula() -> None:
     budget = Budget(200_000, 4_096, 2_048, 8_192)
     assert budget.input == 185_664
     assert Budget(200_000) == budget
@@ -33,13 +33,13 @@ def test_small_windows_stay_usable(window: int, tokens: int) -> None:
     assert Budget(window).input == tokens
 
 
-def test_given_headrooms_are_taken_as_they_are() -> None:
+def test_configured_headrooms_are_used_unchanged() -> None:
     budget = Budget(8_192, 4_096, 0, 0)
     assert (budget.max_reply_tokens, budget.safety_headroom, budget.tool_result_headroom) == (4_096, 0, 0)
     assert budget.input == 4_096
 
 
-def test_nothing_left_is_refused_with_the_numbers() -> None:
+def test_a_budget_without_input_is_rejected_with_the_numbers() -> None:
     with pytest.raises(InvalidRequest, match=r"8192 - 8000 - 512 - 1024 = -1344") as caught:
         Budget(8_192, max_reply_tokens=8_000)
     assert caught.value.param == "context_window"
@@ -55,7 +55,7 @@ def test_nothing_left_is_refused_with_the_numbers() -> None:
         ({"context_window": 8_192, "safety_headroom": "1"}, "safety_headroom"),
     ],
 )
-def test_figures_are_whole_and_not_negative(figures: dict[str, Any], param: str) -> None:
+def test_figures_must_be_non_negative_integers(figures: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         Budget(**figures)
     assert caught.value.param == param
@@ -67,7 +67,7 @@ def test_a_budget_is_frozen() -> None:
 
 
 @given(st.integers(1, 5_000_000))
-def test_a_step_down_takes_a_tenth_off_the_input_and_leaves_the_headrooms(window: int) -> None:
+def test_a_step_down_reduces_the_input_by_a_tenth_and_keeps_headrooms(window: int) -> None:
     budget = Budget(window)
     smaller = budget.cap_input(step_down(budget.input))
     assert smaller.input == max(1, budget.input * 90 // 100)
@@ -76,13 +76,13 @@ def test_a_step_down_takes_a_tenth_off_the_input_and_leaves_the_headrooms(window
 
 
 @given(st.integers(100, 5_000_000), st.integers(1, 5_000_000))
-def test_a_cap_is_taken_off_the_window(window: int, cap: int) -> None:
+def test_a_cap_reduces_the_window(window: int, cap: int) -> None:
     budget = Budget(window, scale=1.5)
     assert budget.cap_input(cap).input == min(cap, budget.input)
     assert (budget.cap_input(cap).scale, budget.cap_input(cap).safety_headroom) == (1.5, budget.safety_headroom)
 
 
-def test_a_calibration_changes_what_is_counted_and_nothing_else() -> None:
+def test_a_calibration_changes_only_the_counted_budget() -> None:
     budget = Budget(200_000, scale=1.1)
     assert (budget.input, budget.counted) == (185_664, 168_785)
     assert Budget(200_000).counted == 185_664
@@ -101,7 +101,7 @@ def test_a_calibration_changes_what_is_counted_and_nothing_else() -> None:
         ("gpt-5", None, 200_000, 200_000),
     ],
 )
-def test_a_learned_window_comes_before_the_table_and_never_raises_the_configuration(
+def test_a_learned_window_overrides_the_table_but_not_the_configuration(
     model: str, configured: int | None, learned: int, window: int
 ) -> None:
     budget = Budget.for_model(model, context_window=configured, learned_window=learned)
@@ -186,7 +186,7 @@ def test_providers_and_case_do_not_matter(model: str, prefix: str, upper: bool) 
         ("gpt-4o,2024-08-06", 128_000),
     ],
 )
-def test_a_suffix_changes_the_window_only_where_it_names_one(model: str, window: int) -> None:
+def test_a_suffix_changes_the_window_only_if_it_names_one(model: str, window: int) -> None:
     assert certain(window_of(model)).context_window == window
 
 
@@ -201,14 +201,14 @@ def test_the_configured_window_wins() -> None:
 
 
 @given(st.one_of(st.none(), st.integers(1, 128_000)))
-def test_a_limit_on_the_prompt_itself_is_kept_whatever_the_reply(max_tokens: int | None) -> None:
+def test_an_input_limit_holds_for_any_reply_size(max_tokens: int | None) -> None:
     budget = Budget.for_model("gpt-5", max_reply_tokens=max_tokens)
     assert budget.input <= 272_000
     assert budget.input + budget.safety_headroom + budget.tool_result_headroom <= 272_000
 
 
 @given(st.text(max_size=30), st.integers(1, 10_000_000), st.integers(0, 200_000))
-def test_for_model_refuses_or_fits(model: str, window: int, reply: int) -> None:
+def test_budgets_for_any_model_fit_the_window(model: str, window: int, reply: int) -> None:
     assume(window > reply * 4)
     budget = Budget.for_model(model, context_window=window, max_reply_tokens=reply)
     assert 0 < budget.input < window or reply == 0

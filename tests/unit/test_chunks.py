@@ -1,4 +1,4 @@
-"""Chunks of long messages, and what an index keeps of them."""
+"""Chunks of long messages, and the details that an index stores of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_word_is_in_a_chunk_and_chunks_end_with_sentences(text: str) -> No
 
 
 @given(hostile)
-def test_no_text_breaks_the_details(text: str) -> None:
+def test_details_of_any_text_can_be_read_back(text: str) -> None:
     chunks = split_chunks(text, "english")
     detail = write_detail(chunks, ())
     assert detail.isascii()
@@ -48,8 +48,8 @@ def test_no_text_breaks_the_details(text: str) -> None:
     assert find_chunks(detail, "nowhere") == []
 
 
-def test_two_neighbouring_sentences_are_in_one_chunk() -> None:
-    """What they say together is found together, wherever the text is split."""
+def test_neighbouring_sentences_share_a_chunk() -> None:
+    """So facts spread over two sentences are found at any split."""
     text = " ".join(f"The {first} met the {second} at pier number {at}." for at, (first, second) in enumerate(zip(WORDS * 9, (WORDS * 9)[1:], strict=False)))  # fmt: skip
     chunks = split_chunks(text, "english")
     assert len(chunks) > 3
@@ -57,7 +57,7 @@ def test_two_neighbouring_sentences_are_in_one_chunk() -> None:
         assert other.start < one.stop, "the last sentence of one is the first of the next"
 
 
-def test_code_blocks_and_paragraphs_are_where_chunks_end() -> None:
+def test_chunks_end_at_code_blocks_and_paragraphs() -> None:
     prose = "The harbour master wrote down each boat that came in with the tide that evening, and its anchor. " * 5
     text = f"{prose}\n\n```python\n" + "\n".join(f"engine_{at} = Ferry(gale={at})" for at in range(30)) + "\n```\n"
     chunks = split_chunks(text, "english")
@@ -71,14 +71,14 @@ def test_a_heading_begins_a_chunk(gap: str) -> None:
     assert any(text.startswith("## Ferries", chunk.start) for chunk in split_chunks(text, "english"))
 
 
-def test_details_that_are_too_long_leave_the_chunks_out() -> None:
+def test_details_that_are_too_long_omit_the_chunks() -> None:
     text = " ".join(f"word{at}x stands here." for at in range(12_000))
     detail = analyse(text, 0)[1]
     assert len(detail) <= MAX_DETAIL
     assert read_chunks(detail) == []
 
 
-def test_a_very_long_text_has_its_first_and_last_chunks() -> None:
+def test_a_very_long_text_keeps_its_first_and_last_chunks() -> None:
     text = "".join(f"Buoy number {at} is painted red and white.\n" for at in range(MAX_TEXT // 20))
     chunks = split_chunks(text, "english")
     assert len(chunks) <= MAX_CHUNKS

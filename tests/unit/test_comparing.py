@@ -37,7 +37,7 @@ def test_differences_overall_and_by_sample() -> None:
     assert len(compare(samples[:1], {m: o[:4] for m, o in outcomes.items()}, "bm25", "keyword", [1])) == 1
 
 
-def test_intervals_are_those_of_the_normal_approximation_and_the_same_each_time() -> None:
+def test_intervals_are_deterministic_and_match_the_normal_approximation() -> None:
     rows = [(1.0,), (0.0,), (0.0,), (-1.0,)] * 100  # a standard error of sqrt(0.5 / 400)
     (found,) = resample(rows)
     assert found == resample(rows)[0]

@@ -1,4 +1,4 @@
-"""Corrections: a later statement replaces the earlier one that it is about, and no other."""
+"""Corrections: a later statement replaces only the earlier one that it is about."""
 
 # ruff: noqa: RUF001 (punctuation of other scripts)
 
@@ -12,7 +12,7 @@ from holdfast.domain.fact_choices import Choice
 
 
 def state(*said: str, choices: dict[int, Choice] | None = None) -> list[Statement]:
-    """The statements of messages; each message is a remark and then one of `said`."""
+    """Return the statements of messages that each consist of a remark and one of `said`."""
     found: list[Statement] = []
     for seq, text in enumerate(said):
         made = find_statements(
@@ -43,7 +43,7 @@ OTHERS = (
         ("面谈是十二月九号下午。", "面谈改到十一号下午了，不是九号。"),
     ],
 )
-def test_a_changed_value_is_linked_to_what_it_replaces(before: str, after: str) -> None:
+def test_a_changed_value_is_linked_to_the_replaced_one(before: str, after: str) -> None:
     first, *_, last = statements = state(before, *OTHERS, after)
     assert find_corrections(statements) == {first.position: last}
 
@@ -57,7 +57,7 @@ def test_a_changed_value_is_linked_to_what_it_replaces(before: str, after: str) 
         ("The light from the garden is lovely.", "The fence of the garden was moved."),
     ],
 )
-def test_what_merely_shares_a_word_stays_as_it_was_said(before: str, after: str) -> None:
+def test_statements_that_only_share_a_word_are_not_corrections(before: str, after: str) -> None:
     assert find_corrections([*state(before, *OTHERS), *find_statements(f"A remark.\n{after}", 9)]) == {}
 
 
@@ -66,7 +66,7 @@ def test_a_question_corrects_nothing() -> None:
     assert find_corrections([*state("The van is booked for 12 December."), *asked]) == {}
 
 
-def test_a_later_statement_replaces_the_one_that_it_has_most_in_common_with() -> None:
+def test_a_correction_replaces_the_most_similar_statement() -> None:
     statements = state(
         "The first lorry comes on 3 May.", "The second lorry comes on 9 May.", "The second lorry was moved to 11 May."
     )

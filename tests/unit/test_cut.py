@@ -1,4 +1,4 @@
-"""Cutting one message: to the character, with a counter that counts characters."""
+"""Cutting one message exactly, with a counter that counts characters."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from holdfast.domain.messages import Message, Part, ToolCall
 from tests.unit.test_summary_prompts import Characters
 
 LONG = " ".join(f"{at:03}" for at in range(500))
-"""No two places of it read alike."""
+"""A text in which every position is unique."""
 IMAGE = Part("image_url", extra={"image_url": {"url": "https://kelp.example/a.png"}})
 MARK = re.compile(r"\n\[… (\d+) of (\d+) characters cut, (.+?) …\]\n")
 
 
 class Letters(Characters):
-    """Of arguments and other fields, too; an image counts for a hundred."""
+    """Counts characters of texts, arguments and other fields; an image counts as 100."""
 
     def message(self, message: Message) -> int:
         said = len(message.text) + sum(len(call.arguments) for call in message.tool_calls)
@@ -40,7 +40,7 @@ def calling(arguments: Any) -> Message:
 
 
 def is_cut_of(text: str, whole: str, where: str = "message 7 of the session") -> bool:
-    """Whether it is the head of a text, two thirds of what is kept, and its tail, with the truth between them."""
+    """Check that `text` is a head (two thirds), a correct mark and a tail of `whole`."""
     mark = MARK.search(text)
     assert mark is not None
     head, tail = text[: mark.start()], text[mark.end() :]
@@ -52,15 +52,15 @@ def is_cut_of(text: str, whole: str, where: str = "message 7 of the session") ->
 
 
 @pytest.mark.parametrize("tokens", [100, 300, 1000, 1900])
-def test_a_text_keeps_its_head_and_its_tail_and_says_what_is_missing(tokens: int) -> None:
-    """It takes what it may, or nearly."""
+def test_a_cut_text_keeps_head_and_tail_and_counts_the_cut(tokens: int) -> None:
+    """It uses nearly all allowed tokens."""
     text = made(reply(LONG), tokens).text
     assert is_cut_of(text, LONG)
     assert 0.97 * tokens <= len(text) <= tokens
 
 
-def test_what_fits_stays_as_it_is() -> None:
-    """To the token; and so does what a mark would make longer, though it is too long."""
+def test_messages_that_fit_are_unchanged() -> None:
+    """To the token. A message that a mark would lengthen is also unchanged."""
     message = reply(LONG)
     assert made(message, len(LONG)) is message
     assert made(message, len(LONG) - 1) != message
@@ -73,8 +73,8 @@ def test_what_fits_stays_as_it_is() -> None:
         )
 
 
-def test_what_a_person_says_is_not_cut_below_its_floor() -> None:
-    """48 tokens, whatever was asked for; of what anybody else says less is left."""
+def test_user_messages_are_not_cut_below_their_floor() -> None:
+    """At least 48 tokens are kept; other roles can be cut further."""
 
     class Words(Characters):
         def message(self, message: Message) -> int:
@@ -94,8 +94,8 @@ def test_what_a_person_says_is_not_cut_below_its_floor() -> None:
     assert cut(short, 12, seq=7, count=Words()) is short
 
 
-def test_a_result_says_how_it_is_loaded_back() -> None:
-    """Where it can be; what was said cannot."""
+def test_a_cut_result_names_the_call_that_loads_it() -> None:
+    """Only if loading is available; replies cannot be loaded."""
     tool = Message(role="tool", content=LONG, tool_call_id="c")
     assert is_cut_of(made(tool, 300).text, LONG)
     loaded = made(tool, 300, loads=True).text
@@ -103,8 +103,8 @@ def test_a_result_says_how_it_is_loaded_back() -> None:
     assert is_cut_of(made(reply(LONG), 300, loads=True).text, LONG)
 
 
-def test_arguments_are_cut_where_a_string_is_long() -> None:
-    """One of more than 200 characters; what is no longer stays, in arguments that stay JSON without white space."""
+def test_long_strings_in_arguments_are_cut() -> None:
+    """Strings of more than 200 characters; the arguments stay compact JSON."""
     arguments = {"short": "s" * 200, "long": "l" * 201, "text": LONG, "list": [LONG, 1], "n": 12}
     whole = calling(arguments)
     [call] = made(whole, 1200).tool_calls
@@ -119,14 +119,14 @@ def test_arguments_are_cut_where_a_string_is_long() -> None:
 
 
 @pytest.mark.parametrize(("size", "stays"), [(110, True), (111, False)])
-def test_short_arguments_stay(size: int, stays: bool) -> None:
-    """Their cut would be about as long."""
+def test_short_arguments_are_kept(size: int, stays: bool) -> None:
+    """Cut arguments would be about as long."""
     whole = calling("x" * size)
     assert (made(whole, 5) == whole) == stays
 
 
-def test_arguments_that_are_no_json_become_an_object_with_their_text() -> None:
-    """And so do those with nothing long in them, where nothing else is enough; arguments are JSON for whoever reads them."""
+def test_arguments_that_are_not_json_become_an_object_with_their_text() -> None:
+    """Also arguments without long strings, if nothing else is enough, so arguments are always JSON."""
     for arguments in (LONG, json.dumps({f"k{at}": at for at in range(400)})):
         [call] = made(calling(arguments), 400).tool_calls
         found = json.loads(call.arguments)
@@ -136,8 +136,8 @@ def test_arguments_that_are_no_json_become_an_object_with_their_text() -> None:
         assert len(call.arguments) <= 400
 
 
-def test_media_are_left_out_only_where_texts_alone_are_not_enough() -> None:
-    """And say what they were and where they are."""
+def test_media_are_removed_only_if_cutting_text_is_not_enough() -> None:
+    """A note names their type and message."""
     whole = reply((Part("text", LONG), IMAGE))
     kept = made(whole, 300)
     assert kept.media == (IMAGE,)
@@ -150,8 +150,8 @@ def test_media_are_left_out_only_where_texts_alone_are_not_enough() -> None:
     assert second == Part("text", "[a part of type image_url is left out here; it is in message 7 of the session]")
 
 
-def test_long_fields_are_left_out_and_named() -> None:
-    """In the order of the alphabet, behind whatever else the message says; a field of 200 characters stays."""
+def test_long_fields_are_removed_and_named() -> None:
+    """In alphabetical order after the content; a field of 200 characters is kept."""
     extra = {"thoughts": "t" * 201, "reasoning": "r" * 900, "mood": "m" * 200}
     note = "[left out here: reasoning, thoughts; the whole is message 7 of the session]"
     said = Part("text", "Hello.")
@@ -164,8 +164,7 @@ def test_long_fields_are_left_out_and_named() -> None:
     assert "left out here:" not in media.text, "there is nothing to name"
 
 
-def test_where_nothing_fits_it_is_as_small_as_it_gets() -> None:
-    """The smallest that any way of cutting makes."""
+def test_if_nothing_fits_the_smallest_cut_is_returned() -> None:
     text = made(reply(LONG), 5).text
     assert text == f"\n[… {len(LONG)} of {len(LONG)} characters cut, message 7 of the session …]\n"
     picture = reply((Part("text", "Look."), Part("audio", extra={"data": "a"})))
@@ -176,8 +175,8 @@ def test_where_nothing_fits_it_is_as_small_as_it_gets() -> None:
 # -- a task --------------------------------------------------------------------------
 
 
-def test_a_stub_is_marked_and_keeps_enough_to_tell_the_task_by() -> None:
-    """66 characters, in however little room."""
+def test_a_stub_is_marked_and_still_identifies_the_task() -> None:
+    """It keeps at least 66 characters."""
     task = Message(role="user", content=LONG)
     found = {tokens: make_stub(task, tokens, seq=0, count=Letters()).text for tokens in (10, 100, 400)}
     for text in found.values():
@@ -205,5 +204,5 @@ def test_a_stub_keeps_media_while_they_fit() -> None:
 
 @pytest.mark.parametrize(("room", "floor"), [(1, 32), (263, 32), (264, 33), (1023, 127), (1024, 128), (9999, 128)])
 def test_a_small_room_cuts_further(room: int, floor: int) -> None:
-    """To an eighth of it, and never below 32 tokens; a large one no further than to 128."""
+    """To an eighth of the room, at least 32 and at most 128 tokens."""
     assert compute_cut_floor(room) == floor

@@ -1,4 +1,4 @@
-"""Cutting a message counts about as much text as it keeps, however long the message is."""
+"""Cutting counts about as much text as it keeps, even for very long messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Counted:
 @pytest.mark.parametrize("cutting", [cut, make_stub])
 @pytest.mark.parametrize("tokens", [128, 2_000, 16_000])
 def test_cutting_a_long_message_counts_it_once(cutting: object, tokens: int) -> None:
-    """Seen: eight messages of 1 MB of `a` took 60 s, most of it to count halves and quarters of them."""
+    """Regression: eight messages of 1 MB of `a` took 60 s, mostly to count halves and quarters of them."""
     count, message = Counted(), Message(role="tool", content="a" * 8 * MIB, tool_call_id="c")
     shorter = cutting(message, tokens, seq=1, count=count)  # type: ignore[operator]
     assert 0.9 * tokens <= count.message(shorter) <= tokens

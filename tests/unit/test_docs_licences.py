@@ -1,4 +1,4 @@
-"""docs/licences.md: everything that is installed has its row, and nothing has a licence that a user could not accept unasked."""
+"""docs/licences.md: every dependency has a row, and all licences are known and acceptable."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ ACCEPTED = re.compile(
 )
 
 
-def direct() -> set[str]:
-    """What pyproject.toml asks for, with any extra that users install."""
+def list_dependencies() -> set[str]:
+    """Return the dependencies in pyproject.toml, including the extras for users."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = {name: asked for name, asked in project["optional-dependencies"].items() if name not in {"all", "testing"}}
     lines = [*project["dependencies"], *(line for asked in extras.values() for line in asked)]
@@ -30,11 +30,11 @@ def direct() -> set[str]:
 
 
 def test_each_dependency_has_a_row() -> None:
-    assert direct() <= set(ROWS), "python scripts/licences.py writes the page"
+    assert list_dependencies() <= set(ROWS), "python scripts/licences.py writes the page"
 
 
 def test_each_licence_is_a_known_one() -> None:
-    """A new one is for somebody to read first."""
+    """A new licence has to be reviewed first."""
     unknown = {
         name: said
         for name, said in ROWS.items()

@@ -1,4 +1,4 @@
-"""Troubleshooting quotes what Holdfast really says: each message of its two pages is in the code, and each code is an error's."""
+"""The two troubleshooting pages quote only messages that exist in the code."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ ROOT = Path(__file__).parents[2]
 PAGES = ("troubleshooting.md", "troubleshooting-errors.md")
 PAGE = "\n".join((ROOT / "docs" / name).read_text(encoding="utf-8") for name in PAGES)
 GAP = "\0"
-"""Where a message has something of the case in it."""
+"""Placeholder for the variable parts of a message."""
 SHORT = re.compile(r"^[a-z]+$")
-"""Names of findings and the like, not messages."""
+"""Matches names of findings, which are not messages."""
 
 
-def said(node: ast.expr) -> str:
-    """A text as it is written, with a gap where something is put in."""
+def extract_string(node: ast.expr) -> str:
+    """Return a string expression as text, with a gap for each inserted value."""
     if isinstance(node, ast.JoinedStr):
-        return "".join(said(one) for one in node.values)
+        return "".join(extract_string(one) for one in node.values)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else GAP
 
 
 @cache
-def texts() -> tuple[str, ...]:
-    """Every text of the product's code, but for its documentation."""
+def list_texts() -> tuple[str, ...]:
+    """Return every string of the package except docstrings."""
     found: list[str] = []
     for path in sorted((ROOT / "src" / "holdfast").rglob("*.py")):
         nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         documentation = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
         found += [
-            said(node)
+            extract_string(node)
             for node in nodes
             if isinstance(node, ast.JoinedStr | ast.Constant) and id(node) not in documentation
         ]
     return tuple(text.replace("%s", GAP).replace("%r", GAP) for text in found)
 
 
-def quotes() -> Iterator[str]:
-    """What the page quotes: the code in the cells of its tables that say what one sees."""
+def list_quotes() -> Iterator[str]:
+    """Yield the quoted messages: code in the table cells that describe symptoms."""
     for row in re.findall(r"^\| (?!---)(.+) \|$", PAGE, re.MULTILINE):
         cells = row.split(" | ")
         seen = cells[1] if SHORT.match(cells[0].strip("`")) and cells[0].startswith("`") else cells[0]
@@ -51,28 +51,28 @@ def quotes() -> Iterator[str]:
                 yield quote
 
 
-def stands(quote: str) -> bool:
-    """Whether some text has the pieces of a quote, in their order, with gaps where the quote has them."""
+def is_in_code(quote: str) -> bool:
+    """Return True if a string of the code contains the pieces of the quote in order."""
     pieces = [re.escape(piece.strip()) for piece in quote.split("…") if piece.strip()]
     pattern = re.compile(r".*?".join(pieces), re.DOTALL)
-    return any(pattern.search(text) for text in texts())
+    return any(pattern.search(text) for text in list_texts())
 
 
 SHAPES = re.compile(r'^["{]|^(?:session_id|session_ttl)$')
-"""Pieces of JSON and names of fields, which are no messages."""
-QUOTES = sorted({quote for quote in quotes() if not SHAPES.match(quote)})
+"""Matches pieces of JSON and field names, which are not messages."""
+QUOTES = sorted({quote for quote in list_quotes() if not SHAPES.match(quote)})
 
 
-def test_there_are_messages_to_look_for() -> None:
-    """The tables are found, all of them; what is made up is not."""
+def test_quoted_messages_are_found() -> None:
+    """All tables are read, and invented messages are not found in the code."""
     assert len(QUOTES) > 70
     for known in ("store_unavailable", "the API key is not valid", "rejects the key", "a response was cut off: …"):
         assert known in QUOTES
-    assert not stands("the API key is not quite valid")
-    assert not stands("several users have … a session with nothing")
+    assert not is_in_code("the API key is not quite valid")
+    assert not is_in_code("several users have … a session with nothing")
 
 
 @pytest.mark.parametrize("quote", QUOTES)
-def test_a_quoted_message_is_said(quote: str) -> None:
-    """Word for word, but for what differs from case to case."""
-    assert stands(quote)
+def test_a_quoted_message_exists_in_the_code(quote: str) -> None:
+    """Verbatim except for variable parts."""
+    assert is_in_code(quote)

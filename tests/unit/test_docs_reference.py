@@ -49,7 +49,7 @@ def rest_pages() -> dict[str, str]:
     return rest.make_pages()
 
 
-def test_every_route_is_there(rest_pages: dict[str, str]) -> None:
+def test_every_route_is_documented(rest_pages: dict[str, str]) -> None:
     """The page has the routes that the app answers, and no others."""
     routed = {
         route.path
@@ -81,7 +81,7 @@ def test_a_route_is_described_completely(document: dict[str, Any], rest_pages: d
     assert (parameters > 100, bodies > 20) == (True, True)
 
 
-def test_every_object_is_there(document: dict[str, Any], rest_pages: dict[str, str]) -> None:
+def test_every_object_is_documented(document: dict[str, Any], rest_pages: dict[str, str]) -> None:
     """Each object has all of its fields and an anchor."""
     page = rest_pages[rest.OBJECTS]
     described, schemas = sections(page), document["components"]["schemas"]
@@ -108,7 +108,7 @@ def list_commands(command: click.Command, path: str) -> Iterator[tuple[str, clic
                 yield from list_commands(one, f"{path} {name}")
 
 
-def test_every_command_and_option_is_there() -> None:
+def test_every_command_and_option_is_documented() -> None:
     """Each option is below the heading of its command, with its help text."""
     (page,) = command_pages.make_pages().values()
     described = sections(page)
@@ -147,7 +147,7 @@ def list_public_packages() -> Iterator[str]:
             yield ".".join(path.parent.relative_to(SOURCE).parts)
 
 
-def test_every_package_is_there() -> None:
+def test_every_package_is_documented() -> None:
     """Each package has a page and an entry in the index, including the packages that most users import."""
     wanted = set(list_public_packages())
     assert {"holdfast", "holdfast.errors", "holdfast.secrets", "holdfast.stores", "holdfast.testing"} <= wanted
@@ -158,7 +158,7 @@ def test_every_package_is_there() -> None:
 
 
 @pytest.mark.parametrize("package", sorted(list_public_packages()))
-def test_every_public_name_is_there(package: str) -> None:
+def test_every_public_name_is_documented(package: str) -> None:
     """Each name is described on the package's page, or linked to the page that describes it."""
     pages, homes = python_api.make_pages(), python_api.find_homes()
     page = pages[f"{python_api.FOLDER}/{package}.rst"]

@@ -1,4 +1,4 @@
-"""The error tree: drawn as it is, every class raised, documented, and with a code of its own."""
+"""The error tree: its diagram is correct, and every class is raised, documented and has a unique code."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SOURCE = Path(errors.__file__).parents[1]
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 CLASSES = [getattr(errors, name) for name in errors.__all__]
 BASES = {errors.HoldfastError, errors.UsageError, errors.NotFound, errors.ModelError}
-"""Nobody raises them: they are there to be caught."""
+"""Base classes that are only caught, never raised."""
 
 
-def drawn() -> dict[str, str]:
-    """Each class of the drawing, and the one it hangs from."""
+def read_diagram() -> dict[str, str]:
+    """Return each class of the diagram with its parent."""
     above, found = ["HoldfastError"], {}
     for line in (errors.__doc__ or "").splitlines():
         if place := re.match(r"((?:│   |    )*)[├└]── (\w+)", line):
@@ -29,8 +29,8 @@ def drawn() -> dict[str, str]:
     return found
 
 
-def named() -> set[str]:
-    """Names that stand in the source outside of `errors`, but where they are imported, caught or asked for."""
+def find_used_names() -> set[str]:
+    """Return names used in the source outside `errors`, except in imports, handlers and checks."""
     found: set[str] = set()
     for path in SOURCE.rglob("*.py"):
         if path.parent.name == "errors":
@@ -47,13 +47,12 @@ def named() -> set[str]:
     return found
 
 
-def test_the_drawing_is_the_tree() -> None:
-    """Every class, where it belongs, and no other."""
-    assert drawn() == {one.__name__: one.__bases__[0].__name__ for one in CLASSES if one is not HoldfastError}
+def test_the_diagram_matches_the_tree() -> None:
+    assert read_diagram() == {one.__name__: one.__bases__[0].__name__ for one in CLASSES if one is not HoldfastError}
 
 
 def test_every_class_is_public() -> None:
-    """What is below the base anywhere in `errors` is in its list."""
+    """Every subclass of the base in `errors` is in `__all__`."""
     below, found = [HoldfastError], set[type[HoldfastError]]()
     while below:
         one = below.pop()
@@ -64,12 +63,12 @@ def test_every_class_is_public() -> None:
 
 
 def test_every_class_is_raised_somewhere() -> None:
-    """But for those that are only caught."""
-    assert {one.__name__ for one in CLASSES if one not in BASES} <= named()
+    """Except for base classes."""
+    assert {one.__name__ for one in CLASSES if one not in BASES} <= find_used_names()
 
 
-def test_every_code_is_one_classes_alone() -> None:
-    """A program that reads it knows what happened."""
+def test_every_class_has_its_own_code() -> None:
+    """A program can identify the error by its code."""
     codes = [one.code for one in CLASSES]
     assert len(set(codes)) == len(codes)
     assert all(re.fullmatch(r"[a-z_]+", code) for code in codes)
@@ -77,7 +76,7 @@ def test_every_code_is_one_classes_alone() -> None:
 
 @pytest.mark.parametrize("one", [one for one in CLASSES if one is not HoldfastError], ids=lambda one: one.__name__)
 def test_every_class_is_documented(one: type[HoldfastError]) -> None:
-    """With what it is, its code and its status."""
+    """With its base class, code and status."""
     status = f" {one.http_status} " if one.http_status else " "
     row = f"| `{one.__name__}` | `{one.__bases__[0].__name__}` | `{one.code}` |{status}| "
     assert row in PAGE.read_text(encoding="utf-8")

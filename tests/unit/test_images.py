@@ -1,4 +1,4 @@
-"""What pictures cost: sizes read from headers, and the providers' own examples."""
+"""Token costs of images: sizes read from headers, and the providers' published examples."""
 
 from __future__ import annotations
 
@@ -83,13 +83,13 @@ def test_the_size_is_read_from_the_header(make: Any, width: int, height: int) ->
 
 
 @pytest.mark.parametrize("kind", [0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xCF])
-def test_a_jpeg_is_read_behind_its_exif_whatever_its_kind(kind: int) -> None:
+def test_the_size_of_any_kind_of_jpeg_is_read_after_exif_data(kind: int) -> None:
     assert read_size(data_url(jpeg(4_032, 3_024, exif=9, kind=kind), "jpeg")) == (4_032, 3_024)
 
 
 def test_only_the_header_is_read() -> None:
-    broken_behind = data_url(png(640, 480))[:80] + "!" * 10_000_000
-    assert read_size(broken_behind) == (640, 480)
+    broken_after_header = data_url(png(640, 480))[:80] + "!" * 10_000_000
+    assert read_size(broken_after_header) == (640, 480)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_broken_header_has_no_size(data: str) -> None:
 
 
 @given(st.sampled_from(FORMATS), st.binary(max_size=60), st.integers(0, 60))
-def test_no_header_is_broken_enough_to_raise(make: Any, noise: bytes, at: int) -> None:
+def test_broken_headers_never_raise(make: Any, noise: bytes, at: int) -> None:
     data = make(100, 100)
     read_size(data_url(data[:at] + noise + data[at + len(noise) :]))
     read_size(noise.decode("latin-1"))
@@ -160,7 +160,7 @@ def test_no_header_is_broken_enough_to_raise(make: Any, noise: bytes, at: int) -
         ("gemini-3-pro-preview", (4_032, 3_024), "auto", 1_120),
     ],
 )
-def test_the_published_formulas(model: str, size: tuple[int, int], detail: str, tokens: int) -> None:
+def test_costs_match_the_published_formulas(model: str, size: tuple[int, int], detail: str, tokens: int) -> None:
     assert find_pricing(model).count_tokens(Picture(Size(*size), detail)) == tokens
 
 
@@ -182,7 +182,7 @@ def test_no_size_costs_more_than_the_unknown_one(pricing: Any, width: int, heigh
 
 
 @given(sides, sides)
-def test_patches_never_pass_their_most(width: int, height: int) -> None:
+def test_patches_never_exceed_their_maximum(width: int, height: int) -> None:
     assert 1 <= Patches(1.0).count_tokens(Picture(Size(width, height))) <= 1_536
 
 
@@ -205,7 +205,7 @@ def test_crops_cover_the_picture(width: int, height: int) -> None:
         ("gemini-2.0-flash", "gemini-2.5-pro"),
     ],
 )
-def test_families(model: str, like: str) -> None:
+def test_models_of_a_family_share_the_pricing(model: str, like: str) -> None:
     assert find_pricing(model) is find_pricing(like)
 
 
@@ -226,7 +226,7 @@ URL = data_url(png(1_024, 1_024))
         ({"file_id": "file-1"}, Picture(None)),
     ],
 )
-def test_every_shape_of_an_image_part(fields: dict[str, Any], picture: Picture) -> None:
+def test_every_form_of_image_part_is_parsed(fields: dict[str, Any], picture: Picture) -> None:
     assert parse_picture(fields) == picture
 
 

@@ -1,4 +1,4 @@
-"""What an index keeps of a document as one text: how often terms stand there, whichever way they are looked for."""
+"""The text that an index stores for a document: term counts, for both lookup methods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_terms_are_counted_in_short_and_long_texts(terms: dict[str, int], detail
     }
 
 
-def test_many_and_few_terms_are_counted_alike_in_a_long_text() -> None:
+def test_both_lookup_methods_give_equal_counts_in_a_long_text() -> None:
     terms = {f"word{number}": number % 3 + 1 for number in range(500)}
     text = pack_terms(terms, ";3c.0,2a.1; word1@0.1 word500@1 ")
     assert len(text) > LONG * SOUGHT

@@ -1,4 +1,4 @@
-"""No message, page or script tells anybody to install `holdfast`: the package index has an unrelated project of that name."""
+"""No message, page or script says to install `holdfast`, because an unrelated project has that name on the package index."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STRANGER = re.compile(r"(?<![\w./@-])holdfast(?=\[|[=<>~!]=|['\"\s]|$)")
 FOLDERS = ("src", "docs", "examples", "scripts", "tests", "benchmarks", "requirements")
 
 
-def wrong_advice(text: str) -> list[str]:
+def find_wrong_advice(text: str) -> list[str]:
     """Return the arguments of install commands that name the distribution `holdfast`, and any extra of that name."""
     found = [one[1] or one[2] or "" for one in INSTALLS.finditer(text)]
     return [one.strip() for one in found if STRANGER.search(one)] + re.findall(r"(?<![\w-])holdfast\[\w+\]", text)
@@ -37,18 +37,18 @@ def wrong_advice(text: str) -> list[str]:
         "needs holdfast[redis]",
     ],
 )
-def test_advice_that_leads_to_strangers_is_seen(text: str) -> None:
-    assert wrong_advice(text)
+def test_install_commands_of_the_unrelated_project_are_found(text: str) -> None:
+    assert find_wrong_advice(text)
 
 
 @pytest.mark.parametrize(
     "text", ["pip install '.[postgres]'", "pip install 'holdfast-memory[s3]'", "pip install . && holdfast serve"]
 )
-def test_other_advice_is_none(text: str) -> None:
-    assert not wrong_advice(text.partition("&&")[0])
+def test_correct_install_commands_are_accepted(text: str) -> None:
+    assert not find_wrong_advice(text.partition("&&")[0])
 
 
-def test_no_file_gives_such_advice() -> None:
+def test_no_file_names_the_unrelated_project() -> None:
     paths = [path for path in ROOT.iterdir() if path.is_file() and path.suffix in {".md", ".toml", ""}]
     paths += [path for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.is_file()]
     texts = {
@@ -58,7 +58,7 @@ def test_no_file_gives_such_advice() -> None:
         and path.name != Path(__file__).name
     }
     assert {"README.md", "docs/storage.md", "src/holdfast/errors/caller.py", "Dockerfile"} <= set(texts)
-    assert {name: found for name, text in texts.items() if (found := wrong_advice(text))} == {}
+    assert {name: found for name, text in texts.items() if (found := find_wrong_advice(text))} == {}
 
 
 def test_every_error_gives_one_hint() -> None:
@@ -68,7 +68,7 @@ def test_every_error_gives_one_hint() -> None:
 
 @pytest.mark.parametrize("installed", [True, False])
 def test_setup_removes_the_former_distribution_first(tmp_path: Path, installed: bool) -> None:
-    """Both have a package `holdfast`: removed afterwards, the old one would take files of the new one along."""
+    """Both contain a package `holdfast`, so removing the old one later would delete files of the new one."""
     calls, site = tmp_path / "calls", tmp_path / "site"
     old = site / "holdfast-0.1.0.dist-info"
     (old if installed else site).mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""When two memories say the same, when one replaces the other's value, and when neither."""
+"""Similarity of memories: equal content, replaced values, and neither."""
 
 from __future__ import annotations
 
@@ -59,49 +59,49 @@ BOTH_HOLD = [
 
 
 @pytest.mark.parametrize(("text", "other"), SAME)
-def test_the_same_in_other_letters_is_the_same(text: str, other: str) -> None:
+def test_rephrased_memories_are_equal(text: str, other: str) -> None:
     assert is_same(text, other)
     assert is_same(other, text)
 
 
 @pytest.mark.parametrize(("text", "other"), APART)
-def test_a_number_a_negation_or_a_name_makes_it_another(text: str, other: str) -> None:
+def test_numbers_negations_and_names_make_memories_different(text: str, other: str) -> None:
     assert not is_same(text, other)
     assert not is_same(other, text)
 
 
 @pytest.mark.parametrize(("old", "new"), NEW_VALUES)
-def test_a_new_value_of_just_the_same_replaces_the_old_one(old: str, new: str) -> None:
+def test_a_new_value_for_the_same_subject_replaces_the_old_one(old: str, new: str) -> None:
     assert is_newer_value(new, old)
     assert not is_same(new, old)
 
 
 @pytest.mark.parametrize(("old", "new"), BOTH_HOLD)
-def test_what_may_hold_beside_it_stays(old: str, new: str) -> None:
+def test_values_that_can_both_be_true_are_kept(old: str, new: str) -> None:
     assert not is_newer_value(new, old)
     assert not is_newer_value(old, new)
 
 
-def test_my_value_is_not_another_speakers() -> None:
+def test_first_person_values_of_other_speakers_are_not_replaced() -> None:
     assert not is_newer_value("My name is Bob", "My name is Ada", personal=False)
     assert is_newer_value("My name is Bob", "My name is Ada")
 
 
 @given(st.text(max_size=80))
-def test_a_text_is_like_itself_and_states_nothing_new(text: str) -> None:
+def test_a_text_equals_itself_and_has_no_newer_value(text: str) -> None:
     assert is_same(text, text)
     assert compute_similarity(text, text) in (0.0, 1.0)
     assert not is_newer_value(text, text)
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_likeness_is_a_share_and_mutual(text: str, other: str) -> None:
+def test_similarity_is_between_0_and_1_and_symmetric(text: str, other: str) -> None:
     assert 0.0 <= compute_similarity(text, other) <= 1.0
     assert compute_similarity(text, other) == compute_similarity(other, text)
     assert is_same(text, other) == is_same(other, text)
 
 
 @given(st.text(max_size=300))
-def test_no_text_is_too_odd_to_be_read_as_a_fact(text: str) -> None:
+def test_any_text_can_be_parsed_as_a_fact_or_none(text: str) -> None:
     found = parse_fact(text)
     assert found is None or (found.subject and found.value)

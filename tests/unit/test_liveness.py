@@ -1,4 +1,4 @@
-"""Which holders are known to be dead: those whose process has ended on this host, and no others."""
+"""Only holders whose process has ended on this host are known to be dead."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_killed_process_is_dead_and_a_running_one_is_not() -> None:
         process.kill()
         assert is_dead(process.holder)
         assert not is_alive(process.holder)
-        assert is_dead(f"{process.holder}-7"), "claims number what they hold"
+        assert is_dead(f"{process.holder}-7"), "claims append a number to the holder"
 
 
 def test_this_process_is_not_dead() -> None:
@@ -29,10 +29,10 @@ def test_this_process_is_not_dead() -> None:
     assert first != second
     assert first.split(".")[:2] == second.split(".")[:2]
     assert not is_dead(first)
-    assert not is_alive(first), "it is asked of other processes: this one knows its own turns"
+    assert not is_alive(first), "only other processes are checked: this one knows its own turns"
 
 
-def test_a_forked_child_has_a_lock_of_its_own() -> None:
+def test_a_forked_child_has_its_own_lock() -> None:
     parent = make_holder()
     reading, writing = os.pipe()
     child = os.fork()
@@ -55,13 +55,13 @@ def test_a_forked_child_has_a_lock_of_its_own() -> None:
     "holder",
     ["", "6b0e5c6298fb4d978dbd45d5383e51fe-3", "move-1", f"{'0' * 16}.{'0' * 15}.x", "someone else's", "a.b.c", "\0"],
 )
-def test_names_of_other_hosts_and_versions_are_never_judged(holder: str) -> None:
+def test_holders_of_other_hosts_and_versions_are_neither_alive_nor_dead(holder: str) -> None:
     assert not is_dead(holder)
     assert not is_alive(holder)
 
 
-def test_nothing_is_known_where_the_file_is_another_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Containers with a `/dev/shm` each, a file that was removed, and a kernel that was started again."""
+def test_holders_in_another_lock_file_are_not_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example containers with their own `/dev/shm`, a removed file, or a restarted kernel."""
     with other_process() as process:
         process.kill()
         elsewhere = ProcessLock(tmp_path / "holdfast")
@@ -71,9 +71,7 @@ def test_nothing_is_known_where_the_file_is_another_one(tmp_path: Path, monkeypa
     elsewhere.close()
 
 
-def test_the_same_file_after_a_restart_of_the_kernel_is_another_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_kernel_restart_changes_the_place_of_a_lock_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = ProcessLock(tmp_path / "holdfast")
     (tmp_path / "boot").write_text("another boot\n")
     monkeypatch.setattr(liveness, "_BOOT_ID", tmp_path / "boot")
@@ -85,7 +83,7 @@ def test_the_same_file_after_a_restart_of_the_kernel_is_another_place(
 
 
 @pytest.mark.parametrize("kind", ["readable by others", "a link", "a file"])
-def test_a_folder_that_others_might_have_made_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_folder_that_is_not_private_is_rejected(tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "holdfast"
     if kind == "readable by others":
         folder.mkdir()
@@ -99,9 +97,7 @@ def test_a_folder_that_others_might_have_made_is_refused(tmp_path: Path, kind: s
         ProcessLock(folder)
 
 
-def test_without_shared_memory_names_are_plain_and_nobody_is_judged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_shared_memory_no_holder_is_considered_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(liveness, "SHARED_MEMORY", tmp_path / "missing")
     monkeypatch.setattr(liveness, "_opened", False)
     monkeypatch.setattr(liveness, "_lock", None)

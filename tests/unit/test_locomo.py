@@ -1,4 +1,4 @@
-"""Sets for evaluation: LoCoMo's form with its slips, the plain form, and what is measured."""
+"""Evaluation sets: LoCoMo's format with its errors, the plain format, and the measures."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ def written(folder: Path, value: Any, name: str = "set.json") -> Path:
     return path
 
 
-# -- LoCoMo's form ---------------------------------------------------------------
+# -- LoCoMo's format ---------------------------------------------------------------
 
 
-def test_the_published_form_with_its_slips(tmp_path: Path) -> None:
+def test_the_published_format_with_its_errors_is_read(tmp_path: Path) -> None:
     dataset = read([written(tmp_path, [locomo()])])
     (sample,) = dataset.samples
-    assert sample.sessions == ("session_2", "session_10"), "in the order of their numbers; empty ones are none"
+    assert sample.sessions == ("session_2", "session_10"), "sorted by number, without empty sessions"
     assert [one.id for one in sample.turns] == ["D2:1", "D2:2", "D10:1"]
     assert [one.role for one in sample.turns] == ["assistant", "user", "user"]
     assert [query.evidence for query in sample.queries] == [(1,), (2, 0), (1, 2), (0, 1), (0,)]
@@ -129,23 +129,23 @@ def test_times_and_captions(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_no_set_is_refused_and_says_where(tmp_path: Path, value: Any, problem: str) -> None:
+def test_invalid_sets_are_rejected_with_the_place(tmp_path: Path, value: Any, problem: str) -> None:
     path = written(tmp_path, value)
     with pytest.raises(InvalidMessage, match=problem):
         read([path])
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_unreadable_files_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match="No such file"):
         read([tmp_path / "none.json"])
     with pytest.raises(InvalidRequest, match=r"no \.json or \.jsonl"):
         read([tmp_path])
 
 
-# -- the plain form --------------------------------------------------------------
+# -- the plain format --------------------------------------------------------------
 
 
-def test_the_plain_form_one_sample_a_line(tmp_path: Path) -> None:
+def test_the_plain_format_has_one_sample_per_line(tmp_path: Path) -> None:
     messages = [
         {"role": "user", "content": "Where is my order?", "timestamp": "2024-01-02T03:04:05Z"},
         {"role": "assistant", "content": "At the depot.", "id": "reply", "name": "Bot", "timestamp": 1_704_164_646_000},
@@ -210,8 +210,8 @@ def test_a_budget_ends_at_the_first_turn_that_does_not_fit() -> None:
 # -- running ---------------------------------------------------------------------
 
 
-async def test_what_is_found_on_conversations_it_was_tuned_on() -> None:
-    """The ranking is worth what the pages say, and no change takes that away unseen: half as much again as plain BM25."""
+async def test_ranking_beats_plain_bm25_on_the_tuning_conversations() -> None:
+    """The documented quality holds: well above plain BM25."""
     dataset = read([CONVERSATIONS / "dev"])
     evaluator = Evaluator(dataset, Direct(dataset))
     plain, keyword = [await evaluator.run(mode) for mode in ("bm25", "keyword")]
@@ -222,7 +222,7 @@ async def test_what_is_found_on_conversations_it_was_tuned_on() -> None:
 
 
 class Letters:
-    """An embedder for tests: a vector of which letters a text has.
+    """An embedder for tests: a vector of letter counts.
 
     Args:
         floor: its `min_similarity`.
@@ -261,7 +261,7 @@ async def test_all_modes_side_by_side(tmp_path: Path) -> None:
     assert asked == 4 * dataset.queries
 
 
-async def test_yesterday_is_seen_from_when_a_question_was_asked() -> None:
+async def test_relative_dates_refer_to_the_time_of_the_question() -> None:
     day = 86_400_000
     turns = tuple(Turn(str(at), at, "user", None, "about the dog", at * day) for at in range(9))
     sample = Sample(
@@ -273,8 +273,8 @@ async def test_yesterday_is_seen_from_when_a_question_was_asked() -> None:
         assert (await Evaluator(dataset, library).run("keyword", ks=[1])).turns == {"1": 1.0}
 
 
-async def test_the_library_finds_what_the_ranking_by_itself_finds() -> None:
-    """Import, index, lookup and paging lose nothing: every turn in the same rank, in every mode."""
+async def test_the_library_finds_the_same_turns_as_the_ranking_alone() -> None:
+    """Import, index, lookup and paging lose nothing: every turn has the same rank in every mode."""
     dataset, found = read([CONVERSATIONS / "dev" / "dev-2.json"]), {0.0: 0, 0.93: 0}
     for floor in found:
         direct = Direct(dataset, embedder=Letters(floor))
@@ -288,11 +288,11 @@ async def test_the_library_finds_what_the_ranking_by_itself_finds() -> None:
                     found[floor] += len(own.turns[:50])
                     assert list(through.turns[:50]) == list(own.turns[:50])
                     assert list(through.sessions[:5]) == list(own.sessions[:5])
-    assert found[0.93] < found[0.0], "the floor is looked at, too"
+    assert found[0.93] < found[0.0], "the similarity floor is applied"
 
 
-async def test_questions_about_results_of_tools_are_asked_by_words_in_every_mode() -> None:
-    """Results of tools have no vectors, and no other search finds them."""
+async def test_questions_about_tool_results_use_keywords_in_every_mode() -> None:
+    """Tool results have no vectors, so only keyword search finds them."""
     turns = (
         Turn("a", 0, "user", None, "Where is parcel QX-4417?", 0),
         Turn("b", 0, "assistant", None, "Let me see.", 1),
@@ -307,8 +307,8 @@ async def test_questions_about_results_of_tools_are_asked_by_words_in_every_mode
             assert figures.turns == {"1": 1.0}, mode
 
 
-async def test_questions_get_less_where_nobody_answers_them() -> None:
-    """Another conversation's are asked of the next one, the last one's of the first; what the prompt has of the evidence is counted."""
+async def test_unrelated_conversations_give_fewer_hits() -> None:
+    """Each conversation's questions are asked in the next one; evidence in the prompt is counted."""
     talks = {
         "ann": ["I paint lakes", "Which ones?", "The quiet lakes"],
         "bob": ["I ride trains", "How far?", "To Lyon"],
@@ -371,8 +371,8 @@ async def test_unanswerable_questions_need_no_other_conversation() -> None:
     assert unanswerable.found is None
 
 
-async def test_questions_asked_months_later_find_what_was_said() -> None:
-    """No session of an evaluation expires."""
+async def test_questions_asked_months_later_find_the_evidence() -> None:
+    """Sessions do not expire during an evaluation."""
     turns = (Turn("0", 0, "user", None, "I paint lakes", 86_400_000),)
     dataset = Dataset((Sample("s", ("s",), turns, (Query("Who paints lakes?", (0,), "fact", 90 * 86_400_000),)),))
     async with Library(dataset) as library:
