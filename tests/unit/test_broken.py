@@ -1,4 +1,4 @@
-"""Reasons, as shown by `explain`, explain_break a prompt does not start with the previous prompt."""
+"""Reasons, as shown by `explain`, why a prompt does not start with the previous prompt."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def explain_break(
     return find_break(prefix, before, now, window(), made or make_strategy(ContextSettings("head_tail", options)))
 
 
-@pytest.make_snapshot.parametrize(
+@pytest.mark.parametrize(
     ("before", "now", "reason"),
     [
         ({"system": 3}, {}, "the system prompt changed"),
@@ -62,16 +62,16 @@ def explain_break(
 def test_the_reason_for_a_broken_prefix_is_given(before: dict[str, Any], now: dict[str, Any], reason: str) -> None:
     found = explain_break(Prefix(2, 5), make_snapshot(**before), make_snapshot(**now))
     assert found is not None
-    assert found.explain_break == reason
+    assert found.why == reason
 
 
 def test_a_message_window_moves_with_each_message() -> None:
     found = explain_break(Prefix(2, 5), make_snapshot(frontier=0), make_snapshot(frontier=1), window_size=3)
     assert found is not None
-    assert found.explain_break == "the frontier moved from 0 to 1: newer messages took the place of older ones"
+    assert found.why == "the frontier moved from 0 to 1: newer messages took the place of older ones"
 
 
-@pytest.make_snapshot.parametrize(
+@pytest.mark.parametrize(
     ("messages", "recalled", "seq"),
     [
         (1, None, 0),  # after the system message

@@ -1,4 +1,4 @@
-"""Every working set is legal for its provider: random histories, policies and budgets against `dialect_rules`."""
+"""Every working set is valid for its provider: random histories, strategies and budgets against `dialect_rules`."""
 
 from __future__ import annotations
 
@@ -80,15 +80,15 @@ IDS: list[Callable[[str], str]] = [
 ]
 
 
-def _said(message: Message, parts: Sequence[Part], *, front: bool) -> Message:
-    """`message` with `parts` beside its words."""
+def _add_parts(message: Message, parts: Sequence[Part], *, front: bool) -> Message:
+    """Return `message` with `parts` before or after its text."""
     own = message.content if isinstance(message.content, tuple) else (Part("text", message.text),)
     return message.evolve(content=(*parts, *own) if front else (*own, *parts))
 
 
 @st.composite
 def clients(draw: DrawFn) -> Callable[[Sequence[Entry]], list[Entry]]:
-    """A client's ways: what it does to the messages of a plain log, each kind of message in its own way."""
+    """Draw a client: a function that changes the messages of a plain log, by kind of message."""
     parts = draw(st.lists(st.sampled_from(list(PARTS)), max_size=3))
     front, name = draw(st.booleans()), draw(st.sampled_from([None, "ada", " "]))
     reasons = draw(st.lists(st.sampled_from(list(REASONING)), max_size=2, unique=True))
@@ -109,11 +109,11 @@ def clients(draw: DrawFn) -> Callable[[Sequence[Entry]], list[Entry]]:
         if message.role == "assistant":
             extra = {key: value for reason in reasons for key, value in REASONING[reason].items()}
             thinking = Part("thinking", extra={"thinking": "thought inside", "signature": in_content})
-            message = _said(message, [] if in_content is None else [thinking], front=front)
+            message = _add_parts(message, [] if in_content is None else [thinking], front=front)
             return message.evolve(extra={**message.extra, **extra})
         if message.role == "tool":
             message = message.evolve(tool_call_id=ids(str(message.tool_call_id)), extra={"is_error": wrong})
-        return _said(message, [PARTS[part] for part in parts], front=front).evolve(name=name)
+        return _add_parts(message, [PARTS[part] for part in parts], front=front).evolve(name=name)
 
     def sent(entries: Sequence[Entry]) -> list[Entry]:
         log = Log()
@@ -126,8 +126,8 @@ def clients(draw: DrawFn) -> Callable[[Sequence[Entry]], list[Entry]]:
     return sent
 
 
-def legal_for_openai(message: Message) -> Message:
-    """`message` as a client must send it, so that OpenAI takes it: a log keeps what came, legal or not."""
+def make_valid_for_openai(message: Message) -> Message:
+    """Return `message` in a form that OpenAI accepts; a log also stores invalid messages."""
     content = message.content
     if isinstance(content, tuple):
         parts = tuple(part for part in content if part.text is not None or message.role == "user")
@@ -140,8 +140,8 @@ def legal_for_openai(message: Message) -> Message:
 # -- what is sent ------------------------------------------------------------------
 
 
-def wire(messages: Sequence[Message], dialect: Dialect) -> Json:
-    """The request's fields for a working set."""
+def to_request(messages: Sequence[Message], dialect: Dialect) -> Json:
+    """Return the request fields for a working set."""
     match dialect:
         case "anthropic":
             return anthropic.build_request(messages)
@@ -151,9 +151,9 @@ def wire(messages: Sequence[Message], dialect: Dialect) -> Json:
             return {"messages": [to_chat_message(message) for message in messages]}
 
 
-def violations(messages: Sequence[Message], dialect: Dialect) -> list[str]:
-    """What the provider would refuse it for."""
-    sent = wire(messages, dialect)
+def list_violations(messages: Sequence[Message], dialect: Dialect) -> list[str]:
+    """Return the reasons for which the provider would reject it."""
+    sent = to_request(messages, dialect)
     match dialect:
         case "anthropic":
             return dialect_rules.anthropic(sent)
@@ -164,26 +164,26 @@ def violations(messages: Sequence[Message], dialect: Dialect) -> list[str]:
 
 
 def turns(messages: Sequence[Message], dialect: Dialect) -> list[Json]:
-    """The turns of the conversation, without marks for a cache, which are no part of what it says."""
-    sent = wire(messages, dialect)
-    return [_unmarked(turn) for turn in sent["contents" if dialect == "gemini" else "messages"]]
+    """Return the turns of the conversation without cache marks."""
+    sent = to_request(messages, dialect)
+    return [_remove_marks(turn) for turn in sent["contents" if dialect == "gemini" else "messages"]]
 
 
-def _unmarked(value: Any) -> Any:
+def _remove_marks(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _unmarked(item) for key, item in value.items() if key != "cache_control"}
-    return [_unmarked(item) for item in value] if isinstance(value, list) else value
+        return {key: _remove_marks(item) for key, item in value.items() if key != "cache_control"}
+    return [_remove_marks(item) for item in value] if isinstance(value, list) else value
 
 
-def attempted(request: Request, entries: Sequence[Entry]) -> WorkingSet | None:
+def try_build(request: Request, entries: Sequence[Entry]) -> WorkingSet | None:
     try:
         return build(request, None, [], entries)
     except BudgetTooSmall:
         return None
 
 
-def everything(entries: Sequence[Entry], dialect: Dialect) -> tuple[Message, ...]:
-    """A whole log, as it is sent."""
+def send_all(entries: Sequence[Entry], dialect: Dialect) -> tuple[Message, ...]:
+    """Return a whole log as it is sent."""
     request = Request(
         strategy=make_strategy(ContextSettings("none")), count=STORED, input_budget=UNLIMITED, dialect=dialect
     )  # fmt: skip
@@ -195,27 +195,27 @@ def everything(entries: Sequence[Entry], dialect: Dialect) -> tuple[Message, ...
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @given(data=st.data())
-def test_working_sets_are_legal(name: str, data: st.DataObject) -> None:
-    """For Anthropic and Gemini, whatever clients and other providers put into the log."""
+def test_working_sets_are_valid(name: str, data: st.DataObject) -> None:
+    """For Anthropic and Gemini, with any messages of clients and other providers in the log."""
     request, history = data.draw(requests(name, dialects=FOREIGN)), data.draw(events)
     entries = data.draw(clients())(log_of(history).entries)
-    built = attempted(request, entries) if entries else None
+    built = try_build(request, entries) if entries else None
     event(f"{name}: {'built' if built else 'refused'}")
     if built is not None and visible_of(request, entries):
-        assert violations(built.messages, request.dialect) == []
+        assert list_violations(built.messages, request.dialect) == []
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @given(data=st.data())
-def test_what_came_legal_leaves_legal_for_openai(name: str, data: st.DataObject) -> None:
-    """OpenAI's messages leave as they came; what a strategy does to them makes none illegal."""
+def test_valid_openai_messages_stay_valid(name: str, data: st.DataObject) -> None:
+    """OpenAI messages are sent unchanged, and no strategy makes them invalid."""
     request = data.draw(requests(name, dialects=("openai",)))
     log = Log()
     for entry in log_of(data.draw(events)).entries:
-        log.append(legal_for_openai(entry.message), pinned=entry.pinned)
-    built = attempted(request, log.entries) if log.entries else None
+        log.append(make_valid_for_openai(entry.message), pinned=entry.pinned)
+    built = try_build(request, log.entries) if log.entries else None
     if built is not None and visible_of(request, log.entries):
-        assert violations(built.messages, "openai") == []
+        assert list_violations(built.messages, "openai") == []
 
 
 MUTE: list[tuple[Content, Json]] = [
@@ -229,7 +229,7 @@ MUTE: list[tuple[Content, Json]] = [
         REASONING["odd"],
     )
 ]
-"""Contents without a word, and what else is told with them."""
+"""Contents without text, with the extra fields of their messages."""
 
 
 @pytest.mark.parametrize("dialect", ["openai", *FOREIGN])
@@ -237,55 +237,55 @@ MUTE: list[tuple[Content, Json]] = [
 @settings(max_examples=examples(17))  # for each of many pairs
 @given(data=st.data())
 def test_no_message_without_content_is_sent(name: str, dialect: Dialect, data: st.DataObject) -> None:
-    """Whichever of a log's messages say nothing: null, missing, blank, only a refusal, only reasoning."""
+    """For null, missing and blank content, and content with only a refusal or reasoning."""
     request = data.draw(requests(name, dialects=(dialect,)))
     request = msgspec.structs.replace(request, system=(*request.system, Message(role="system", content=None)))
     log = Log()
     log.append(Message(role="user", content="Plan the trip."))
     for entry in log_of(data.draw(events)).entries:
-        message = legal_for_openai(entry.message)
+        message = make_valid_for_openai(entry.message)
         if data.draw(st.booleans()):
             content, extra = data.draw(st.sampled_from(MUTE))
             message = message.evolve(content=content, extra=extra if message.role == "assistant" else {})
         log.append(message, pinned=entry.pinned)
-    built = attempted(request, log.entries)
+    built = try_build(request, log.entries)
     event(f"{name}: {'built' if built else 'refused'}")
     if built is not None:
-        assert violations(built.messages, dialect) == []
+        assert list_violations(built.messages, dialect) == []
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @settings(max_examples=examples(50))
 @given(data=st.data())
-def test_a_prompt_without_refused_messages_is_legal(name: str, data: st.DataObject) -> None:
-    """Whichever messages a provider refused: calls, results, system messages, several at once. The current one stays."""
+def test_a_prompt_without_refused_messages_is_valid(name: str, data: st.DataObject) -> None:
+    """For any refused messages: calls, results, system messages, several at once. The current one is kept."""
     request = data.draw(requests(name))
     log = Log()
     for entry in log_of(data.draw(events)).entries:
-        log.append(legal_for_openai(entry.message), pinned=entry.pinned)
+        log.append(make_valid_for_openai(entry.message), pinned=entry.pinned)
     seqs = [entry.seq for entry in log.entries]
     refused = data.draw(st.sets(st.sampled_from(seqs), max_size=4)) if seqs else set()
     request = msgspec.structs.replace(request, upstream="main", without=dict.fromkeys(refused, "400"))
-    built = attempted(request, log.entries) if visible_of(request, log.entries) else None
+    built = try_build(request, log.entries) if visible_of(request, log.entries) else None
     event(f"{name}: {'built' if built else 'refused'}")
     if built is None:
         return
-    assert violations(built.messages, request.dialect) == []
+    assert list_violations(built.messages, request.dialect) == []
     assert built.window.current not in built.refused
     gone = {seq for seq in built.list_seqs() if seq is not None} & built.refused.keys()
     runs = [run for run in built.list_decisions() if run.decision == "refused"]
     told = {seq for seq in seqs if any(run.first <= seq <= run.last for run in runs)}
-    assert told == gone, "what is left out is explained"
+    assert told == gone, "omitted messages are explained"
 
 
 @pytest.mark.parametrize("dialect", FOREIGN)
 @given(history=events, client=clients())
-def test_nothing_is_lost(
+def test_no_text_is_lost(
     dialect: Dialect, history: list[Any], client: Callable[[Sequence[Entry]], list[Entry]]
 ) -> None:
-    """Every word of the adapted messages is in what is sent, arguments as objects."""
-    messages = everything(client(log_of(history).entries), dialect)
-    sent = wire(messages, dialect)
+    """The request contains every text of the adapted messages, and arguments as objects."""
+    messages = send_all(client(log_of(history).entries), dialect)
+    sent = to_request(messages, dialect)
     strings, objects = "\0".join(_strings(sent)), list(_objects(sent))
     for message in messages:
         for text in _texts(message):
@@ -297,7 +297,7 @@ def test_nothing_is_lost(
 
 
 def _texts(message: Message) -> Iterator[str]:
-    """What `message` says, in its content and outside of it."""
+    """Yield the texts of `message`, in its content and in other fields."""
     parts = message.content if isinstance(message.content, tuple) else (Part("text", message.text),)
     yield from (part.text for part in parts if part.text and part.text.strip())
     if message.role == "assistant":
@@ -322,59 +322,59 @@ def _objects(value: Any) -> Iterator[Json]:
 
 @pytest.mark.parametrize("dialect", FOREIGN)
 @given(history=events, client=clients())
-def test_a_longer_conversation_begins_with_the_shorter_one(
+def test_a_longer_conversation_starts_with_the_shorter_one(
     dialect: Dialect, history: list[Any], client: Callable[[Sequence[Entry]], list[Entry]]
 ) -> None:
-    """All turns but the last stay as they were, byte for byte: only the last one can be joined by what follows."""
+    """All turns except the last are unchanged, byte for byte; only the last can be merged with new messages."""
     entries = client(log_of(history).entries)
-    whole = turns(everything(entries, dialect), dialect)
+    whole = turns(send_all(entries, dialect), dialect)
     for until in range(1, len(entries)):
         if callable_behind([entry for entry in entries[:until] if has_content(entry.message)]):
-            before = turns(everything(entries[:until], dialect), dialect)[:-1]
+            before = turns(send_all(entries[:until], dialect), dialect)[:-1]
             assert msgspec.json.encode(whole[: len(before)]) == msgspec.json.encode(before)
 
 
 @settings(max_examples=settings().max_examples // 2)
 @given(request=requests(dialects=FOREIGN), history=events, client=clients())
-def test_what_is_sent_takes_no_more_than_was_counted(
+def test_the_request_takes_no_more_tokens_than_counted(
     request: Request, history: list[Any], client: Callable[[Sequence[Entry]], list[Entry]]
 ) -> None:
-    """The provider's shape has no word that the adapted messages did not have; and it is the same each time."""
+    """The provider's format adds no text to the adapted messages, and is deterministic."""
     entries = client(log_of(history).entries)
-    built = attempted(request, entries) if entries else None
+    built = try_build(request, entries) if entries else None
     if built is None:
         return
-    again = attempted(request, entries)
+    again = try_build(request, entries)
     assert again is not None
-    assert wire(again.messages, request.dialect) == wire(built.messages, request.dialect)
+    assert to_request(again.messages, request.dialect) == to_request(built.messages, request.dialect)
     assert again.hash == built.hash
     counted = sum(request.count.message(message) for message in built.messages[len(request.system) :])
     assert built.tokens + built.recalled_tokens == counted
-    assert _takes(turns(built.messages, request.dialect), request.count) <= counted + RESERVE
+    assert _count_turns(turns(built.messages, request.dialect), request.count) <= counted + RESERVE
 
 
-def _takes(sent: Sequence[Json], count: ModelCount) -> int:
-    """Tokens of turns in a provider's own shape, by the fixed amounts that hold for OpenAI's; media left out."""
+def _count_turns(sent: Sequence[Json], count: ModelCount) -> int:
+    """Return the tokens of turns in a provider's format, with OpenAI's fixed overheads and without media."""
     total = 0
     for turn in sent:
         total += 4
         for block in turn["parts" if "parts" in turn else "content"]:
-            total += _block_takes(block, count)
+            total += _count_block(block, count)
     return total
 
 
-def _block_takes(block: Json, count: ModelCount) -> int:
+def _count_block(block: Json, count: ModelCount) -> int:
     if "functionCall" in block or block.get("type") == "tool_use":
         call = block.get("functionCall", block)
         return count.text(call["name"]) + count.text(msgspec.json.encode(call.get("args", call.get("input"))).decode())
     if "functionResponse" in block:
         return count.text("".join(block["functionResponse"]["response"].values()))
     if block.get("type") == "tool_result":
-        return sum(_block_takes(inner, count) for inner in block.get("content", ()))
+        return sum(_count_block(inner, count) for inner in block.get("content", ()))
     return count.text(block.get("text", "")) + count.text(block.get("thinking", ""))
 
 
-# -- by hand -------------------------------------------------------------------------
+# -- examples -------------------------------------------------------------------------
 
 
 def user(text: str = "hi") -> Message:
@@ -388,8 +388,8 @@ def reply(text: str = "ok", **extra: Any) -> Message:
 SIGNED = [{"type": "thinking", "thinking": "hm", "signature": "sig"}]
 
 
-def test_a_reply_with_signed_reasoning_begins_a_turn_of_its_own() -> None:
-    """Behind another reply it would not stand first; two plain replies become one turn."""
+def test_a_reply_with_signed_reasoning_starts_its_own_turn() -> None:
+    """Reasoning must be first in a turn; two plain replies are merged into one turn."""
     told = adapt_messages([user(), reply("a"), reply("b"), reply("c", thinking_blocks=SIGNED), user()], "anthropic")
     sent = anthropic.build_request(told)["messages"]
     assert [[block["type"] for block in turn["content"]] for turn in sent] == [
@@ -403,8 +403,8 @@ def test_a_reply_with_signed_reasoning_begins_a_turn_of_its_own() -> None:
 
 @pytest.mark.parametrize("content", [None, "", " \n", (), UNSET, (Part("text", ""),)])
 @pytest.mark.parametrize("dialect", FOREIGN)
-def test_a_user_message_without_a_word_says_so(dialect: Dialect, content: Any) -> None:
-    """Providers refuse an empty one; an empty reply says nothing and leaves."""
+def test_an_empty_user_message_gets_a_placeholder(dialect: Dialect, content: Any) -> None:
+    """Providers reject empty messages; an empty reply is removed."""
     told = adapt_messages([Message(role="user", content=content), reply(""), user()], dialect)
     assert told[0].content == EMPTY
     assert len(turns(told, dialect)) == 1
@@ -425,15 +425,15 @@ def test_a_user_message_without_a_word_says_so(dialect: Dialect, content: Any) -
         ('{"a": 123456789012345678901234567890}', {"a": 123456789012345678901234567890}),
     ],
 )
-def test_arguments_are_an_object_with_everything_in_it(arguments: str, made: Json) -> None:
-    """What is no JSON object, or would lose something as one, is kept as text."""
+def test_arguments_become_an_object_without_loss(arguments: str, made: Json) -> None:
+    """Text that is not a JSON object, or would lose data as one, is kept as text."""
     assert parse_arguments(arguments) == made
     told = adapt_messages([user(), Message(role="assistant", tool_calls=(ToolCall("a", "f", arguments),))], "gemini")
     assert json.loads(told[1].tool_calls[0].arguments) == made
 
 
-def test_ids_are_plain_and_differ() -> None:
-    """In the characters that Anthropic takes; two that become alike are numbered, results follow."""
+def test_call_ids_are_plain_and_unique() -> None:
+    """In characters that Anthropic accepts. Ids that become equal are numbered, also in results."""
     calls = tuple(ToolCall(call_id, "f") for call_id in ("a.b", "a_b", "a:b", ""))
     results = [Message(role="tool", tool_call_id=call.id, content=call.id) for call in calls]
     told = adapt_messages([user(), Message(role="assistant", tool_calls=calls), *results], "anthropic")
@@ -443,8 +443,8 @@ def test_ids_are_plain_and_differ() -> None:
     ]  # fmt: skip
 
 
-def test_a_part_of_an_unknown_type_is_told_as_text() -> None:
-    """Nobody else knows it; its fields are all that can be said of it."""
+def test_a_part_of_an_unknown_type_becomes_text() -> None:
+    """The text contains its type and its fields."""
     told = adapt_messages([Message(role="user", content=(PARTS["unknown"],))], "gemini")
     assert told[0].text == '[a part of type hologram]\n{"angle":30,"of":"a kelp forest"}'
 
@@ -461,20 +461,22 @@ def _changed(base: Json, change: Callable[[Json], Any]) -> Json:
     return made
 
 
-def _legal(dialect: Dialect) -> Json:
+def _make_valid_request(dialect: Dialect) -> Json:
     call = Message(role="assistant", content="let me see", tool_calls=(ToolCall("c1", "f", '{"a":1}'),))
     result = Message(role="tool", tool_call_id="c1", content="found")
     thinking = reply("done", thinking_blocks=SIGNED)
     said = Message(role="user", content=(Part("text", "look"), IMAGE))
     talk = [said, call, result, thinking, user("thanks")]
-    return wire([Message(role="system", content="Sys."), *adapt_messages(talk, dialect)], dialect)
+    return to_request([Message(role="system", content="Sys."), *adapt_messages(talk, dialect)], dialect)
 
 
 @pytest.mark.parametrize("dialect", ["openai", "anthropic", "gemini"])
-def test_a_plain_conversation_is_legal(dialect: Dialect) -> None:
-    """The rules refuse nothing that providers take."""
+def test_a_plain_conversation_is_valid(dialect: Dialect) -> None:
+    """The rules accept everything that providers accept."""
     rules: Callable[[Any], list[str]] = getattr(dialect_rules, dialect)
-    assert rules(_legal(dialect)["messages"] if dialect == "openai" else _legal(dialect)) == []
+    assert (
+        rules(_make_valid_request(dialect)["messages"] if dialect == "openai" else _make_valid_request(dialect)) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -501,9 +503,9 @@ def test_a_plain_conversation_is_legal(dialect: Dialect) -> None:
         lambda sent: sent["system"].append({"type": "text", "text": ""}),
     ],
 )
-def test_anthropics_rules_see(change: Callable[[Json], Any]) -> None:
-    """Each kind of mistake, made in a legal request."""
-    assert dialect_rules.anthropic(_changed(_legal("anthropic"), change))
+def test_anthropic_rules_find_each_mistake(change: Callable[[Json], Any]) -> None:
+    """Each mistake is made in a valid request."""
+    assert dialect_rules.anthropic(_changed(_make_valid_request("anthropic"), change))
 
 
 @pytest.mark.parametrize(
@@ -529,9 +531,9 @@ def test_anthropics_rules_see(change: Callable[[Json], Any]) -> None:
         lambda sent: sent["systemInstruction"]["parts"].append({"inlineData": {}}),
     ],
 )
-def test_geminis_rules_see(change: Callable[[Json], Any]) -> None:
-    """Each kind of mistake, made in a legal request."""
-    assert dialect_rules.gemini(_changed(_legal("gemini"), change))
+def test_gemini_rules_find_each_mistake(change: Callable[[Json], Any]) -> None:
+    """Each mistake is made in a valid request."""
+    assert dialect_rules.gemini(_changed(_make_valid_request("gemini"), change))
 
 
 @pytest.mark.parametrize(
@@ -551,6 +553,6 @@ def test_geminis_rules_see(change: Callable[[Json], Any]) -> None:
         lambda sent: sent["messages"].__delitem__(slice(3, None)),
     ],
 )
-def test_openais_rules_see(change: Callable[[Json], Any]) -> None:
-    """Each kind of mistake, made in a legal request."""
-    assert dialect_rules.openai(_changed(_legal("openai"), change)["messages"])
+def test_openai_rules_find_each_mistake(change: Callable[[Json], Any]) -> None:
+    """Each mistake is made in a valid request."""
+    assert dialect_rules.openai(_changed(_make_valid_request("openai"), change)["messages"])

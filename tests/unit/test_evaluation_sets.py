@@ -43,7 +43,7 @@ def make_realtalk(**changes: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def test_realtalk_has_its_sessions_in_the_sample_itself(tmp_path: Path) -> None:
+def test_realtalk_samples_contain_their_sessions(tmp_path: Path) -> None:
     dataset = read([write(tmp_path, make_realtalk())])
     (sample,) = dataset.samples
     assert sample.sessions == ("session_1", "session_2")
@@ -129,7 +129,7 @@ def check_beam(sample: Sample) -> None:
     ],
     ids=["nested lists", "an object of batches", "a list of batches", "questions as JSON", "questions as Python"],
 )
-def test_forms_of_beam_rows_are_read_alike(tmp_path: Path, row: dict[str, Any]) -> None:
+def test_all_forms_of_beam_rows_give_the_same_sample(tmp_path: Path, row: dict[str, Any]) -> None:
     dataset = read([write(tmp_path, row)])
     check_beam(dataset.samples[0])
     assert dataset.samples[0].id == "7"
@@ -183,7 +183,7 @@ def test_bad_rows_are_refused_with_their_place(tmp_path: Path, row: dict[str, An
         read([write(tmp_path, [make_beam(), row])])
 
 
-def test_a_file_of_a_folder_that_is_no_json_is_named(tmp_path: Path) -> None:
+def test_a_file_with_invalid_json_in_a_folder_is_named(tmp_path: Path) -> None:
     write(tmp_path, "[", "one/chat.json")
     write(tmp_path, QUESTIONS, "one/probing_questions/probing_questions.json")
     with pytest.raises(InvalidMessage, match=r"one.chat\.json: invalid JSON"):
