@@ -1,4 +1,4 @@
-"""What a prompt has of a message: whole, in part or not, its own words in any block."""
+"""Presence of a message in a prompt: whole, in part or not at all, in any block."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from holdfast.tokens import STORED
 from tests.unit.strategies import Log, events, log_of, requests, team_events, team_requests
 
 
-def attempted(request: Request, entries: list[Entry]) -> WorkingSet:
+def build_or_skip(request: Request, entries: list[Entry]) -> WorkingSet:
     try:
         return build(request, None, (), entries)
     except BudgetTooSmall:
@@ -32,18 +32,18 @@ def attempted(request: Request, entries: list[Entry]) -> WorkingSet:
 
 
 def is_verbatim(sent: Message, said: Message) -> bool:
-    """Return True if a message that was sent says all that was said."""
+    """Return True if the sent message contains the whole original message."""
     calls = [call.arguments for call in sent.tool_calls] == [call.arguments for call in said.tool_calls]
     return said.text in sent.text and calls and sent.media == said.media and sent.extra == said.extra
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 @given(data=st.data())
-def test_a_message_is_whole_if_and_only_if_it_is_sent_verbatim(name: str, data: st.DataObject) -> None:
-    """And words of one that is there in part are in the prompt, character for character."""
+def test_a_message_is_whole_only_if_it_is_sent_verbatim(name: str, data: st.DataObject) -> None:
+    """Excerpts of partly present messages are in the prompt character by character."""
     request, entries = data.draw(requests(name, dialects=("openai",))), log_of(data.draw(events)).entries
     assume(entries)
-    built = attempted(request, entries)
+    built = build_or_skip(request, entries)
     contents = PromptContents(built)
     sent: dict[int | None, list[Message]] = {}
     for seq, message in zip(built.list_seqs(), built.messages, strict=True):
@@ -60,10 +60,10 @@ def test_a_message_is_whole_if_and_only_if_it_is_sent_verbatim(name: str, data: 
 
 
 @given(data=st.data())
-def test_words_are_in_the_prompt_in_every_dialect_and_team(data: st.DataObject) -> None:
+def test_excerpts_are_in_the_prompt_for_every_dialect_and_team(data: st.DataObject) -> None:
     request, entries = data.draw(team_requests()), log_of(data.draw(team_events)).entries
     assume(entries)
-    built = attempted(request, entries)
+    built = build_or_skip(request, entries)
     contents = PromptContents(built)
     for entry in entries:
         found = contents.find_presence(entry)
@@ -75,8 +75,10 @@ def test_words_are_in_the_prompt_in_every_dialect_and_team(data: st.DataObject) 
 # -- examples --------------------------------------------------------------------
 
 
-def talked(*texts: str, budget: int = 300, strategy: str = "digest", **more: Any) -> tuple[WorkingSet, list[Entry]]:
-    """A prompt of a log in which user and assistant alternate."""
+def build_prompt(
+    *texts: str, budget: int = 300, strategy: str = "digest", **more: Any
+) -> tuple[WorkingSet, list[Entry]]:
+    """Build the prompt of a log in which user and assistant alternate."""
     log = Log()
     for at, text in enumerate(texts):
         log.append(Message(role="assistant" if at % 2 else "user", content=text))
@@ -88,31 +90,31 @@ def talked(*texts: str, budget: int = 300, strategy: str = "digest", **more: Any
 FILLER = [f"Plan {at} names harbour {at * 7} and the boat number {at * 31}. " * 4 for at in range(20)]
 
 
-def test_sentences_of_a_message_that_left_are_found_in_the_digest() -> None:
-    built, entries = talked("Plan my trip.", "Yes.", "I get seasick <system> always. Thanks!", *FILLER)
+def test_sentences_of_an_evicted_message_are_found_in_the_digest() -> None:
+    built, entries = build_prompt("Plan my trip.", "Yes.", "I get seasick <system> always. Thanks!", *FILLER)
     found = PromptContents(built).find_presence(entries[2])
     assert (found.state, found.decision, found.block) == ("part", "compacted", None)
     assert [(one.block, one.words) for one in found.excerpts] == [("digest", "I get seasick (system) always.")]
 
 
-def test_a_cut_that_takes_nothing_away_leaves_the_message_whole() -> None:
-    """Its stored count may say more than it takes, and its calls then be written anew, as they were."""
-    built, entries = talked("Plan my trip.", "Yes.", "I get seasick.")
+def test_a_cut_that_removes_nothing_leaves_the_message_whole() -> None:
+    """This happens if the stored count is too high; calls are then rewritten unchanged."""
+    built, entries = build_prompt("Plan my trip.", "Yes.", "I get seasick.")
     built.window.cuts[1] = Cut(5, entries[1].message)
     found = PromptContents(built).find_presence(entries[1])
     assert (found.state, found.decision, found.reason) == ("whole", "kept", "short enough to be whole")
 
 
-def test_a_message_that_nothing_quotes_is_not_there() -> None:
-    built, entries = talked("Plan my trip.", "Yes.", "I get seasick.", *FILLER, strategy="token_window")
+def test_an_unquoted_evicted_message_is_absent() -> None:
+    built, entries = build_prompt("Plan my trip.", "Yes.", "I get seasick.", *FILLER, strategy="token_window")
     found = PromptContents(built).find_presence(entries[2])
     assert (found.state, found.decision, found.excerpts) == ("no", "evicted", ())
     assert found.reason == STRATEGIES["token_window"].left
 
 
-def test_of_a_cut_message_its_beginning_and_end_are_there() -> None:
+def test_the_beginning_and_end_of_a_cut_message_are_present() -> None:
     long = "It begins with kelp. " + "word " * 900 + "It ends at the harbour."
-    built, entries = talked("Plan my trip.", "Yes.", long, budget=400)
+    built, entries = build_prompt("Plan my trip.", "Yes.", long, budget=400)
     found = PromptContents(built).find_presence(entries[2])
     assert (found.state, found.decision, found.block) == ("part", "cut", "current")
     own = [one.words for one in found.excerpts if one.block == "current"]
@@ -120,9 +122,9 @@ def test_of_a_cut_message_its_beginning_and_end_are_there() -> None:
     assert own[1].endswith("It ends at the harbour.")
 
 
-def test_the_stub_of_a_task_counts_as_a_part_of_it() -> None:
+def test_a_task_stub_counts_as_part_of_the_task() -> None:
     task = "Sail around <|im_start|> the world. " * 200
-    built, entries = talked(task, *FILLER)
+    built, entries = build_prompt(task, *FILLER)
     found = PromptContents(built).find_presence(entries[0])
     assert (found.state, found.decision, found.block) == ("part", "cut", "task")
     assert found.excerpts[0].words.startswith("Sail around (|im_start|) the world.")
@@ -131,39 +133,39 @@ def test_the_stub_of_a_task_counts_as_a_part_of_it() -> None:
 @pytest.mark.parametrize(
     ("change", "decision"), [({"erased": True}, "erased"), ({"retired_by": 9}, "retired"), ({"seq": 999}, "later")]
 )
-def test_what_no_prompt_has_is_not_looked_for(change: dict[str, Any], decision: str) -> None:
-    """Whatever the prompt says: the words of an erased message are never shown."""
-    built, entries = talked("Plan my trip.", "Yes.", "I get seasick.")
+def test_erased_retired_and_later_messages_are_not_searched(change: dict[str, Any], decision: str) -> None:
+    """The words of an erased message must never be shown."""
+    built, entries = build_prompt("Plan my trip.", "Yes.", "I get seasick.")
     found = PromptContents(built).find_presence(msgspec.structs.replace(entries[2], **change))
     assert (found.state, found.decision, found.excerpts) == ("no", decision, ())
 
 
-def test_a_refused_message_is_not_there() -> None:
-    built, entries = talked("Plan my trip.", "Yes.", "I get seasick.", "No.", "Go on.", without={2: "too blue"})
+def test_a_rejected_message_is_absent() -> None:
+    built, entries = build_prompt("Plan my trip.", "Yes.", "I get seasick.", "No.", "Go on.", without={2: "too blue"})
     found = PromptContents(built).find_presence(entries[2])
     assert (found.state, found.decision, found.reason, found.excerpts) == ("no", "refused", "too blue", ())
 
 
-def test_a_compaction_of_any_kind_is_searched() -> None:
-    """A new kind needs no change: its name is the block's."""
-    built, entries = talked("Plan my trip.", "Yes.", "I get seasick.", *FILLER, strategy="token_window")
+def test_compactions_of_any_kind_are_searched() -> None:
+    """The kind is the name of the block, so a new kind needs no change."""
+    built, entries = build_prompt("Plan my trip.", "Yes.", "I get seasick.", *FILLER, strategy="token_window")
     built.window.summary = Compaction(0, 3, "[#x]\nI  get\nseasick.", 9, kind="facts")
     found = PromptContents(built).find_presence(entries[2])
     assert [(one.block, one.words) for one in found.excerpts] == [("facts", "I  get\nseasick.")]
 
 
-def test_recalled_words_are_found_by_their_place() -> None:
-    """With their escapes; and where they are not kept, it is said all the same."""
+def test_recalled_words_are_found_in_the_recall_block() -> None:
+    """Including escapes; recalled entries whose text is not stored are reported too."""
     item = RecalledItem(kind="conversation", id="s#2", seq=2, text='I get "seasick" [always].', at=0, author="user")
     recall = Recall(budgets={"conversation": 200}, items=(item,))
-    built, entries = talked("Plan my trip.", "Yes.", "I get it.", *FILLER, strategy="token_window", recall=recall)
+    built, entries = build_prompt("Plan my trip.", "Yes.", "I get it.", *FILLER, strategy="token_window", recall=recall)
     (one,) = PromptContents(built).find_presence(entries[2]).excerpts
     assert one.block == "recalled"
     assert one.words in built.messages[-2].text
     assert [e.words for e in PromptContents(built, recalled=[3]).find_presence(entries[3]).excerpts] == [""]
 
 
-def test_short_words_are_no_proof_but_identifiers_are() -> None:
+def test_identifiers_are_searched_and_short_words_are_not() -> None:
     message = Message(role="tool", content='{"id": "K-113", "state": "lost", "note": "It is gone. Sorry!"}')
     assert split_phrases(message) == ["K-113", "It is gone."]
     calls = (ToolCall("c", "find", '{"order": "#W4219", "n": 12345678}'),)
@@ -172,13 +174,13 @@ def test_short_words_are_no_proof_but_identifiers_are() -> None:
     assert split_phrases(Message(role="user", content=(Part("text", "{broken"), Part("text", " json, it is")))) != []
 
 
-def test_a_word_within_another_is_not_the_word() -> None:
-    built, entries = talked("Plan my trip.", "Yes.", "I like cats", *FILLER, strategy="token_window")
+def test_a_phrase_must_end_at_a_word_boundary() -> None:
+    built, entries = build_prompt("Plan my trip.", "Yes.", "I like cats", *FILLER, strategy="token_window")
     built.window.summary = Compaction(0, 3, "I like catsup", 9, kind="summary")
     assert PromptContents(built).find_presence(entries[2]).state == "no"
 
 
-def test_what_is_looked_for_is_bounded() -> None:
+def test_the_number_of_searched_phrases_is_limited() -> None:
     message = Message(role="user", content=" ".join(f"Sentence number {at}." for at in range(5_000)))
     found = split_phrases(message)
     assert len(found) == EXPLAIN_PHRASES

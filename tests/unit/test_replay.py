@@ -1,4 +1,4 @@
-"""Replay: what is read, what is looked for, and sums done by hand."""
+"""Replay: reading recordings, finding values, and results checked by hand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from holdfast.wire.transcripts import BadLine, Recording
 
 
 def asking(*arguments: str, ids: str = "abcdef") -> Message:
-    """An assistant message with calls of these arguments."""
+    """Make an assistant message with calls of these arguments."""
     calls = tuple(ToolCall(call_id, "look_up", text) for call_id, text in zip(ids, arguments, strict=False))
     return Message(role="assistant", tool_calls=calls)
 
@@ -59,7 +59,7 @@ def rounds(number: int, words: int = 40) -> Recording:
     return Recording("rounds", tuple(messages))
 
 
-# -- what is looked for ------------------------------------------------------------
+# -- finding values ------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -77,11 +77,11 @@ def rounds(number: int, words: int = 40) -> Recording:
     ],
 )
 def test_argument_values(arguments: str, values: list[str]) -> None:
-    """Strings of four characters and numbers of four digits, nested ones too, each once; nothing of what is no JSON."""
+    """Strings of four characters and numbers of four digits, also nested, each once; nothing from invalid JSON."""
     assert list_values(asking(arguments)) == values
 
 
-def test_values_of_all_calls() -> None:
+def test_values_of_all_calls_are_listed() -> None:
     """Parallel calls count together; a message without calls has none."""
     assert list_values(asking('{"a": "first"}', '{"a": "second"}')) == ["first", "second"]
     assert list_values(user("hello there")) == []
@@ -103,8 +103,8 @@ def test_values_of_all_calls() -> None:
         ([asking("{}"), user("x"), answer("a")], True),
     ],
 )
-def test_orphans(messages: list[Message], orphan: bool) -> None:
-    """Each call has its one result directly behind it, or there is an orphan."""
+def test_orphans_are_detected(messages: list[Message], orphan: bool) -> None:
+    """Each call must be followed directly by its only result."""
     assert has_orphan(messages) is orphan
 
 
@@ -124,23 +124,23 @@ def test_the_task_is_found_whole_or_as_a_stub() -> None:
 ONE = {"id": "s1", "messages": [{"role": "user", "content": "one"}]}
 
 
-def written(folder: Path, *lines: Any, name: str = "sessions.jsonl") -> Path:
-    """A JSONL file; a text is a line as it stands."""
+def write_jsonl(folder: Path, *lines: Any, name: str = "sessions.jsonl") -> Path:
+    """Write a JSONL file; strings are written unchanged."""
     path = folder / name
     texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
     path.write_text("\n".join(texts) + "\n", encoding="utf-8")
     return path
 
 
-def told(path: Path) -> list[tuple[str, list[str]]]:
-    """Ids and texts of a file's recordings."""
+def read_texts(path: Path) -> list[tuple[str, list[str]]]:
+    """Return ids and texts of a file's recordings."""
     found = read([path], skip_bad=False, on_bad=lambda bad: pytest.fail(str(bad)))
     return [(item.id, [message.text for message in item.messages]) for item in found]
 
 
-def test_shapes_of_files(tmp_path: Path) -> None:
-    """An object with messages, a bare list, or a message a line with its session, which are gathered in order."""
-    path = written(
+def test_file_formats(tmp_path: Path) -> None:
+    """Objects with messages, bare lists, and one message per line with its session."""
+    path = write_jsonl(
         tmp_path,
         ONE,
         "",
@@ -150,7 +150,7 @@ def test_shapes_of_files(tmp_path: Path) -> None:
         {"session_id": "b", "role": "assistant", "content": "b2"},
         {"session_id": "named", "messages": []},
     )
-    assert told(path) == [
+    assert read_texts(path) == [
         ("s1", ["one"]),
         (f"{path}:3", ["bare"]),
         ("named", []),
@@ -159,11 +159,10 @@ def test_shapes_of_files(tmp_path: Path) -> None:
     ]
 
 
-def test_a_line_end_of_windows_and_none_at_the_end(tmp_path: Path) -> None:
-    """Line ends are white space."""
+def test_crlf_and_a_missing_last_line_end_are_accepted(tmp_path: Path) -> None:
     path = tmp_path / "crlf.jsonl"
     path.write_bytes(json.dumps(ONE).encode() + b"\r\n" + json.dumps({**ONE, "id": "s2"}).encode())
-    assert [name for name, _ in told(path)] == ["s1", "s2"]
+    assert [name for name, _ in read_texts(path)] == ["s1", "s2"]
 
 
 BAD = [
@@ -180,37 +179,34 @@ BAD = [
 
 
 @pytest.mark.parametrize(("line", "problem"), BAD)
-def test_a_bad_line_is_named(tmp_path: Path, line: str, problem: str) -> None:
-    """By file and number, and what is wrong with it."""
-    path = written(tmp_path, ONE, line, ONE)
+def test_a_bad_line_is_reported_with_file_and_number(tmp_path: Path, line: str, problem: str) -> None:
+    path = write_jsonl(tmp_path, ONE, line, ONE)
     with pytest.raises(InvalidMessage) as caught:
-        told(path)
+        read_texts(path)
     assert str(caught.value).startswith(f"{path}:2: {problem}")
 
 
 def test_bad_lines_are_skipped_on_request(tmp_path: Path) -> None:
-    """With `skip_bad` the others are read, and each bad one is told."""
-    path = written(tmp_path, *(line for line, _ in BAD), ONE)
+    """With `skip_bad` the other lines are read and each bad one is reported."""
+    path = write_jsonl(tmp_path, *(line for line, _ in BAD), ONE)
     bad: list[BadLine] = []
     found = read([path], skip_bad=True, on_bad=bad.append)
     assert [item.id for item in found] == ["s1"]
     assert [(item.source, item.line) for item in bad] == [(str(path), at) for at in range(1, len(BAD) + 1)]
 
 
-def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """It is named."""
+def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"missing\.jsonl: No such file"):
-        told(tmp_path / "missing.jsonl")
+        read_texts(tmp_path / "missing.jsonl")
 
 
 def test_files_are_read_in_order(tmp_path: Path) -> None:
-    """Several files make one list."""
-    paths = [written(tmp_path, {**ONE, "id": name}, name=name) for name in ("b", "a")]
+    paths = [write_jsonl(tmp_path, {**ONE, "id": name}, name=name) for name in ("b", "a")]
     assert [item.id for item in read(paths, skip_bad=False, on_bad=lambda bad: None)] == ["b", "a"]
 
 
-def test_chained_sessions_are_one() -> None:
-    """All conversations in order, under the first one's system prompt."""
+def test_chained_sessions_form_one_recording() -> None:
+    """All conversations in order, with the system prompt of the first."""
     sessions = [
         Recording(name, (Message(role="system", content=f"be {name}"), user(f"{name}1"), user(f"{name}2")))
         for name in "ab"
@@ -220,7 +216,7 @@ def test_chained_sessions_are_one() -> None:
     assert chain_sessions([]) == []
 
 
-# -- sums by hand ---------------------------------------------------------------------
+# -- results checked by hand ---------------------------------------------------------------------
 
 RECORDED = Recording(
     "by hand",
@@ -237,8 +233,8 @@ RECORDED = Recording(
 )
 
 
-def test_everything_has_full_recall() -> None:
-    """With everything sent: three calls, four values that were said before, all there; cost by the tokens sent."""
+def test_sending_everything_has_full_recall() -> None:
+    """Three calls use four earlier values, which are all sent; the cost follows from the tokens."""
     result = play([RECORDED], Spec("none"), 10_000).result
     assert (result.calls, result.refused, result.recall) == (3, 0, 1.0)
     assert (result.orphans, result.tasks_lost) == (0.0, 0.0)
@@ -249,11 +245,11 @@ def test_everything_has_full_recall() -> None:
     assert (result.cached, result.cost_per_call) == (0.0, round(1.25 * sum(sent) / 3, 1))
 
 
-def test_recall_counts_what_left() -> None:
-    """With 24 messages of small talk before the last call, the last 20 messages no longer hold what it uses.
+def test_recall_counts_evicted_values() -> None:
+    """With 24 messages of small talk before the last call, the last 20 messages do not contain its values.
 
     The first two calls have their three values. The calls are made over 1, 3, 5, 7, … 27 and 30 messages; from 21 on
-    the task, which is the first, is gone: five of fifteen.
+    the task, which is the first, is evicted: five of fifteen.
     """
     small_talk = [Message(role="assistant", content="Well."), user("Hm.")] * 12
     longer = Recording("longer", (*RECORDED.messages[:6], *small_talk, *RECORDED.messages[6:]))
@@ -262,23 +258,22 @@ def test_recall_counts_what_left() -> None:
     assert (result.recall, result.tasks_lost) == (0.75, round(5 / 15, 4))
 
 
-def test_refusals_are_counted_and_lose_their_values() -> None:
-    """`none` under a small budget refuses the later calls: what they needed counts as not there."""
+def test_rejected_calls_are_counted_and_their_values_are_missing() -> None:
+    """`none` under a small budget rejects the later calls, so their values count as missing."""
     counts = [STORED.message(message) for message in RECORDED.messages]
     result = play([RECORDED], Spec("none"), sum(counts[1:4])).result
     assert (result.calls, result.refused) == (3, 1)
     assert result.recall == 0.75
 
 
-def test_progress_is_told_after_each_session() -> None:
-    """Once a session."""
+def test_progress_is_reported_after_each_session() -> None:
     told: list[int] = []
     play([RECORDED, RECORDED], Spec("token_window"), 500, on_session=lambda: told.append(1))
     assert told == [1, 1]
 
 
-def test_the_cached_share_is_that_of_the_common_prefix() -> None:
-    """A long first message is read from the cache at the second call, and costs a tenth."""
+def test_the_cached_share_is_the_common_prefix() -> None:
+    """The second call reads the long first message from the cache at a tenth of the price."""
     long = user("kelp " * 1500)
     recorded = Recording("long", (long, Message(role="assistant", content="ok"), user("go on"), asking("{}")))
     result = play([recorded], Spec("none"), 100_000).result
@@ -289,26 +284,26 @@ def test_the_cached_share_is_that_of_the_common_prefix() -> None:
     assert result.cost_per_call == round(cost / 2, 1)
 
 
-def test_an_unknown_strategy_is_refused() -> None:
-    """With the names that are known."""
+def test_an_unknown_strategy_is_rejected() -> None:
+    """The error lists the known names."""
     with pytest.raises(InvalidRequest, match="token_window"):
         Spec("tokenwindow").make_settings(500)
 
 
-# -- where values were said ----------------------------------------------------------
+# -- sources of values ----------------------------------------------------------
 
 
 @pytest.mark.parametrize("role", ["system", "developer"])
-def test_a_system_message_inside_the_conversation_says_nothing(role: Any) -> None:
-    """What only an instruction holds was never said, wherever the instruction stands."""
+def test_values_only_in_system_messages_do_not_count(role: Any) -> None:
+    """At any position in the conversation."""
     told = (user("Hello."), Message(role=role, content="Use code QX7781."), asking('{"code": "QX7781"}'))
     assert play([Recording("r", told)], Spec("none"), 10_000).result.recall is None
     said = (*told[:2], user("It is QX7781."), told[2])
     assert play([Recording("r", said)], Spec("none"), 10_000).result.recall == 1.0
 
 
-def test_a_value_is_bound_where_its_call_is_known() -> None:
-    """Found through a call, it needs that call's argument beside it; first said in conversation, it needs nothing."""
+def test_a_value_is_bound_if_its_call_is_in_the_prompt() -> None:
+    """A value from a tool result needs the argument of its call; a value from the conversation needs nothing."""
     messages = (
         user("Look."),
         asking('{"booking": "QX7781"}'),
@@ -323,7 +318,7 @@ def test_a_value_is_bound_where_its_call_is_known() -> None:
 
 
 def test_rows_of_sessions_add_up() -> None:
-    """The whole is the sum of the sessions, of which one has no value to judge and one no call."""
+    """Also with a session without values and one without calls."""
     talk = Recording("talk", (user("Hi"), Message(role="assistant", content="Hello")))
     played = play([RECORDED, talk, Recording("empty", ())], Spec("none"), 10_000)
     rows = played.list_rows()
@@ -341,35 +336,35 @@ def test_rows_of_sessions_add_up() -> None:
     )
 
 
-def tally(*, found: int, cost: float, used: int = 4, calls: int = 2, refused: int = 0) -> Tally:
-    """Sums of one session."""
+def make_tally(*, found: int, cost: float, used: int = 4, calls: int = 2, refused: int = 0) -> Tally:
+    """Make the sums of one session."""
     made = Tally()
     made.calls, made.refused, made.used, made.found, made.bound, made.cost = calls, refused, used, found, found, cost
     return made
 
 
 def played(*tallies: Tally) -> PlayResult:
-    """What a strategy did in these sessions."""
+    """Make the result of a strategy in these sessions."""
     return PlayResult(
         Tally.sum_up(tallies).make_result("s", 1), tuple((str(at), one) for at, one in enumerate(tallies))
     )
 
 
-def test_comparing_is_session_by_session() -> None:
-    """Better in one, worse in one, equal in one; the fourth has no value, the fifth was refused whole by one of them."""
+def test_strategies_are_compared_session_by_session() -> None:
+    """One better, one worse, one equal, one without values, and one that a strategy rejected completely."""
     a = played(
-        tally(found=1, cost=100),
-        tally(found=4, cost=100),
-        tally(found=2, cost=100),
-        tally(found=0, used=0, cost=100),
-        tally(found=2, cost=50),
+        make_tally(found=1, cost=100),
+        make_tally(found=4, cost=100),
+        make_tally(found=2, cost=100),
+        make_tally(found=0, used=0, cost=100),
+        make_tally(found=2, cost=50),
     )
     b = played(
-        tally(found=3, cost=200),
-        tally(found=3, cost=80),
-        tally(found=2, cost=100),
-        tally(found=0, used=0, cost=60),
-        tally(found=0, cost=0, refused=2),
+        make_tally(found=3, cost=200),
+        make_tally(found=3, cost=80),
+        make_tally(found=2, cost=100),
+        make_tally(found=0, used=0, cost=60),
+        make_tally(found=0, cost=0, refused=2),
     )
     told = compare(a, b)
     recall, cost = told.paired["recall"], told.paired["cost"]
@@ -381,19 +376,20 @@ def test_comparing_is_session_by_session() -> None:
     assert told.paired["bound"] == recall
 
 
-def test_comparing_without_anything_to_compare() -> None:
-    """No figure is no difference."""
-    told = compare(played(tally(found=0, used=0, cost=0, calls=0)), played(tally(found=0, used=0, cost=0, calls=0)))
+def test_comparing_without_values_gives_no_difference() -> None:
+    told = compare(
+        played(make_tally(found=0, used=0, cost=0, calls=0)), played(make_tally(found=0, used=0, cost=0, calls=0))
+    )
     assert told.difference["recall"] is None
     assert all(one.mean_difference is None for one in told.paired.values())
 
 
-# -- a picture --------------------------------------------------------------------------
+# -- plots --------------------------------------------------------------------------
 
 
 @pytest.mark.slow
-def test_a_picture_is_the_same_each_time() -> None:
-    """Byte for byte, and of the form that was asked for; names stand in it as they are."""
+def test_a_plot_is_deterministic() -> None:
+    """Byte for byte, in the requested format, with the names of the strategies."""
     results = [play([RECORDED], Spec(name), budget).result for name in ("none", "digest") for budget in (40, 99)]
     svg = plots.draw_plot(results, "svg")
     assert svg == plots.draw_plot(results, "svg")
@@ -404,13 +400,12 @@ def test_a_picture_is_the_same_each_time() -> None:
     assert png.startswith(b"\x89PNG")
 
 
-def test_a_picture_of_nothing() -> None:
-    """No calls, no values, no cost: an empty frame."""
+def test_an_empty_plot_can_be_drawn() -> None:
+    """Without calls, values and costs there is only a frame."""
     assert plots.draw_plot([Tally().make_result("$x_{1}$", 5)], "svg")
 
 
-def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the command that installs it."""
+def test_missing_matplotlib_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtra, match=r"extra 'plot' of holdfast-memory"):
         plots.require()

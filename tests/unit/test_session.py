@@ -1,4 +1,4 @@
-"""A log: how it grows, how it goes back, and how a transcript somebody sent relates to it."""
+"""A session's log: appending, rewinding, erasing, and reconciling requests with it."""
 
 from __future__ import annotations
 
@@ -31,32 +31,32 @@ from holdfast.domain.session import (
 
 
 def u(text: str) -> Message:
-    """What a user said."""
+    """Make a user message."""
     return Message(role="user", content=text)
 
 
 def a(text: str) -> Message:
-    """What the model said."""
+    """Make an assistant message."""
     return Message(role="assistant", content=text)
 
 
 def tc(*ids: str) -> Message:
-    """An assistant message with tool calls of those ids."""
+    """Make an assistant message with tool calls of these ids."""
     return Message(role="assistant", content=None, tool_calls=tuple(ToolCall(id_, "f", '{"a":1}') for id_ in ids))
 
 
 def t(id_: str, text: str = "seen") -> Message:
-    """What a tool answered to the call `id_`."""
+    """Make the result of the call `id_`."""
     return Message(role="tool", content=text, tool_call_id=id_)
 
 
 def new(messages: Sequence[Message]) -> list[NewEntry]:
-    """Entries about to be appended, ten tokens each."""
+    """Make new entries of ten tokens each."""
     return [NewEntry(message=message, tokens=10, timestamp=0) for message in messages]
 
 
 def log_of(*messages: Message) -> list[Entry]:
-    """The log of those messages."""
+    """Make the log of these messages."""
     return extend(Tail(), new(messages))[0]
 
 
@@ -69,11 +69,10 @@ some_message = st.one_of(
 some_log = st.lists(some_message, max_size=12)
 
 
-# -- growing -----------------------------------------------------------------
+# -- appending -----------------------------------------------------------------
 
 
-def test_kinds() -> None:
-    """What an entry is follows from its role and its calls."""
+def test_kind_follows_from_role_and_calls() -> None:
     messages = [Message(role="system"), u("x"), a("x"), tc("c"), t("c")]
     assert tuple(get_kind(message) for message in messages) == get_args(Kind)
     assert get_kind(Message(role="developer")) == "system"
@@ -104,7 +103,7 @@ UNITS = {
 
 @pytest.mark.parametrize("name", UNITS)
 def test_units_and_turns(name: str) -> None:
-    """Results belong to the calls they stand behind; a user message opens a turn."""
+    """Results belong to the unit of their calls; a user message opens a turn."""
     case = UNITS[name]
     entries = log_of(*case.messages)
     assert [entry.unit for entry in entries] == case.units
@@ -112,30 +111,29 @@ def test_units_and_turns(name: str) -> None:
 
 
 @given(some_log, st.integers(0, 12))
-def test_growing_bit_by_bit_is_growing_at_once(messages: list[Message], at: int) -> None:
-    """The tail is all that appending needs to know."""
+def test_appending_in_parts_equals_appending_at_once(messages: list[Message], at: int) -> None:
+    """Appending needs only the tail."""
     first, tail = extend(Tail(), new(messages[:at]))
     rest, end = extend(tail, new(messages[at:]))
     assert (first + rest, end) == extend(Tail(), new(messages))
 
 
 @given(some_log)
-def test_a_log_without_its_tool_messages_has_the_same_digests(messages: list[Message]) -> None:
-    """Clients do not resend tool messages, and still can be matched."""
+def test_tool_messages_do_not_affect_digests(messages: list[Message]) -> None:
+    """Clients that do not resend tool messages can still be matched."""
     visible = [entry.digest for entry in log_of(*messages) if entry.message.visible]
     assert [entry.digest for entry in log_of(*(message for message in messages if message.visible))] == visible
 
 
-def test_a_turn_may_be_named() -> None:
-    """An import says which turn it was; what follows goes on from there."""
+def test_a_turn_id_can_be_given() -> None:
+    """An import gives the turn id, and later turns continue from it."""
     named = NewEntry(message=u("x"), tokens=1, timestamp=0, turn_id=7)
     entries, tail = extend(Tail(), [named, *new([a("r"), u("next")])])
     assert [entry.turn_id for entry in entries] == [7, 7, 8]
     assert tail.turn_id == 8
 
 
-def test_what_is_worked_out_when_it_grows() -> None:
-    """Running totals, the task anchor, the chain up to the last visible message, and the calls without a result."""
+def test_appending_updates_totals_anchor_digest_and_open_calls() -> None:
     written = new([a("hello"), u("task"), u("more"), tc("x", "y", "x"), t("x"), t("elsewhere")])
     entries, tail = extend(Tail(next_seq=3, total=100), written)
     assert [(entry.seq, entry.total) for entry in entries] == [
@@ -159,8 +157,8 @@ def test_what_is_worked_out_when_it_grows() -> None:
     )
 
 
-def test_a_reply_is_found_again_as_the_client_has_it() -> None:
-    """An interrupted one by whatever part of it was heard, another one by its words, with what stood before them."""
+def test_aliases_match_replies_as_the_client_received_them() -> None:
+    """An interrupted reply matches by the part that was heard, other replies by preface and text."""
     entries, _ = extend(
         Tail(),
         [
@@ -174,18 +172,18 @@ def test_a_reply_is_found_again_as_the_client_has_it() -> None:
     assert no.alias == make_alias(yes.digest, a("no"), cut=True) != make_alias(yes.digest, a("no"))
 
 
-def test_what_the_client_was_sent_of_a_reply() -> None:
-    """The calls that were returned to it, and the texts that it read before; metadata of another shape is somebody else's."""
+def test_to_sent_message_returns_the_part_sent_to_the_client() -> None:
+    """It has the returned calls and the preface; metadata of another shape belongs to other applications."""
     calls = tc("x", "y", "z")
     assert [call.id for call in to_sent_message(calls, {"returned": [0, 2]}).tool_calls] == ["x", "z"]
-    somebody_elses: list[dict[str, Any]] = [
+    foreign: list[dict[str, Any]] = [
         {},
         {"returned": []},
         {"returned": "02"},
         {"preface": ""},
         {"preface": ["Oh "]},
     ]
-    for nothing in (None, *somebody_elses):
+    for nothing in (None, *foreign):
         assert to_sent_message(calls, nothing) == calls
         assert to_sent_message(a("yes"), nothing) == a("yes")
     assert to_sent_message(a("yes"), {"preface": "Oh "}) == a("Oh yes")
@@ -206,8 +204,8 @@ def test_what_the_client_was_sent_of_a_reply() -> None:
         (10, None, None, False),
     ],
 )
-def test_when_a_session_is_over(idle: int, own: int | None, setting: int | None, *, over: bool) -> None:
-    """Its own time counts before the server's; 0 and nothing are no end."""
+def test_session_expiry(idle: int, own: int | None, setting: int | None, *, over: bool) -> None:
+    """The session's own TTL has precedence; 0 and None mean no expiry."""
     session = Session(
         tenant="acme",
         user_id="ada",
@@ -222,13 +220,13 @@ def test_when_a_session_is_over(idle: int, own: int | None, setting: int | None,
     assert (session.tokens, session.turns) == (7, 3)
 
 
-def test_closed_sessions_are_over_no_more() -> None:
+def test_closed_sessions_do_not_expire() -> None:
     closed = Session(tenant="a", user_id="u", id="s", created_at=0, updated_at=0, status="closed", tail=Tail())
     assert closed.is_expired(100, 10) is False
 
 
-def test_where_a_session_and_its_end_are() -> None:
-    """A session that gave up its name is found by its ending's id, which a closed one does not need."""
+def test_refs_of_sessions_and_endings() -> None:
+    """A withdrawn session is found by the id of its ending; a closed session does not need that."""
     session = Session(tenant="a", user_id="u", id="s", created_at=0, updated_at=0, withdrawn="e", tail=Tail())
     assert session.ref == SessionRef("u", "s", "e")
     ending = Ending(id="e", user_id="u", session_id="s", withdrawn=True, reason="ttl", ended_at=0, due_at=0)
@@ -236,26 +234,25 @@ def test_where_a_session_and_its_end_are() -> None:
     assert msgspec.structs.replace(ending, withdrawn=False).ref == SessionRef("u", "s", "")
 
 
-def test_sessions_of_called_agents_are_known_by_their_ids() -> None:
+def test_child_sessions_are_recognized_by_their_ids() -> None:
     assert is_child(SessionRef("u", make_child_id("s")))
     assert not is_child(SessionRef("u", "s"))
     assert make_child_id("s").startswith("s")
 
 
-def test_usage_sums() -> None:
-    """Call by call."""
+def test_usage_is_summed_over_calls() -> None:
     call = ModelCall(model="m", timestamp=0, prompt_tokens=5, completion_tokens=2, cached_tokens=1)
     assert Usage().add(call).add(call) == Usage(2, 10, 4, 2)
 
 
-# -- going back --------------------------------------------------------------
+# -- rewinding --------------------------------------------------------------
 
 
 @given(some_log, st.integers(0, 12))
-@example([u("hi"), tc("x", "y"), t("x"), u("ho")], 3)  # a result of two is there
-@example([u("hi"), tc("x"), a("no"), t("x"), u("ho")], 4)  # one that came too late
-def test_going_back_is_as_never_having_gone_on(messages: list[Message], at: int) -> None:
-    """The tail after a rewind is the tail there was, but for the `seq` that is given next."""
+@example([u("hi"), tc("x", "y"), t("x"), u("ho")], 3)  # one of two results is present
+@example([u("hi"), tc("x"), a("no"), t("x"), u("ho")], 4)  # a result that arrived too late
+def test_rewinding_restores_the_earlier_tail(messages: list[Message], at: int) -> None:
+    """Only the next `seq` differs."""
     at = min(at, len(messages))
     entries, end = extend(Tail(), new(messages))
     kept, there = extend(Tail(), new(messages[:at]))
@@ -274,8 +271,8 @@ def _fields(tail: Tail) -> dict[str, Any]:
 
 
 @given(some_message)
-def test_an_erased_message_is_still_of_its_kind(message: Message) -> None:
-    """It keeps its place in its unit, and erasing it again changes nothing."""
+def test_an_erased_message_keeps_its_kind(message: Message) -> None:
+    """It stays in its unit, and erasing it again changes nothing."""
     gone = erase_content(message)
     assert get_kind(gone) == get_kind(message)
     assert gone.tool_call_id == message.tool_call_id
@@ -283,8 +280,8 @@ def test_an_erased_message_is_still_of_its_kind(message: Message) -> None:
     assert erase_content(gone) == gone
 
 
-def test_an_erased_message_says_nothing() -> None:
-    """Words, media, arguments, name and unknown fields are gone."""
+def test_an_erased_message_has_no_content() -> None:
+    """Text, media, arguments, name and unknown fields are removed."""
     call = ToolCall("c", "f", '{"secret":1}', extra={"secret": 1}, function_extra={"secret": 1})
     parts = (Part("text", "secret"), Part("image_url", extra={"secret": 1}))
     message = Message(role="assistant", content=parts, tool_calls=(call,), name="secret", extra={"secret": 1})
@@ -296,23 +293,23 @@ def test_an_erased_message_says_nothing() -> None:
 # -- reconcile: a delta ------------------------------------------------------
 
 
-def test_modes() -> None:
-    """Without an assistant message it is a delta; the request may decide otherwise."""
+def test_mode_is_detected_or_given() -> None:
+    """Messages without an assistant message are a delta, unless the request sets the mode."""
     assert detect_mode([u("x")], "auto") == detect_mode([t("x"), u("y")], "auto") == "delta"
     assert detect_mode([u("x"), a("y"), u("z")], "auto") == detect_mode([tc("x")], "auto") == "transcript"
     assert detect_mode([u("x")], "transcript") == "transcript"
     assert detect_mode([a("x")], "delta") == "delta"
 
 
-def test_a_delta_comes_after_the_log() -> None:
-    """Even where it equals an old message."""
+def test_a_delta_is_appended_to_the_log() -> None:
+    """Even if it equals an earlier message."""
     log = log_of(u("yes"), a("sure?"))
     assert reconcile_delta(log[-1:], [u("yes")]) == Plan("delta", (u("yes"),))
     assert reconcile_delta([], [u("yes")]) == Plan("new", (u("yes"),))
 
 
-def test_a_retried_delta_is_written_once() -> None:
-    """A log that ends in just these messages, unanswered, has them."""
+def test_a_retried_delta_is_stored_once() -> None:
+    """A delta that equals the unanswered end of the log is a retry."""
     log = log_of(u("q"), tc("x"), t("x"), u("and"))
     assert reconcile_delta(log[-2:], [t("x"), u("and ")]) == Plan("replayed")
     assert reconcile_delta(log[-1:], [u("and")]) == Plan("replayed")

@@ -1,4 +1,4 @@
-"""Statements in prompts: how they are found, what is counted, and that the prompts are those of real turns."""
+"""Statements in prompts: finding and counting them, in the prompts of real turns."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ def test_a_statement_is_found(value: str, topic: str, text: str) -> None:
         ("十一号", "面谈", "面谈在十二号"),
     ],
 )
-def test_what_only_looks_like_a_statement_is_not_found(value: str, topic: str, text: str) -> None:
+def test_similar_text_is_not_a_statement(value: str, topic: str, text: str) -> None:
     assert not Matcher([value], [topic]).is_with_topic(normalize(text))
 
 
 @given(st.integers(1000, 10**9), st.sampled_from([",", ".", "'", " ", "\u202f", "\u2019", "_"]))
-def test_a_number_is_found_however_thousands_are_separated(number: int, mark: str) -> None:
+def test_numbers_are_found_with_any_thousands_separator(number: int, mark: str) -> None:
     separated = f"{number:,}".replace(",", mark) if mark != "_" else str(number)
     for value in (f"{number:,}", str(number)):
         assert Matcher([value], ["price"]).is_with_topic(normalize(f"the price is {separated}."))
@@ -93,19 +93,19 @@ def test_a_number_is_found_however_thousands_are_separated(number: int, mark: st
 
 
 @given(st.text(min_size=1).filter(str.strip), st.text(), st.text())
-def test_any_phrase_is_found_between_spaces(phrase: str, before: str, after: str) -> None:
+def test_any_phrase_between_spaces_is_found(phrase: str, before: str, after: str) -> None:
     text = normalize(f"{before.replace(chr(92), '')} {phrase} {after.replace(chr(92), '')}")
     if "\n" not in normalize(phrase) and normalize(phrase).strip() and chr(92) not in phrase:
         assert Matcher([phrase], [phrase]).is_with_topic(text) or _touches_a_number(phrase)
 
 
 def _touches_a_number(phrase: str) -> bool:
-    """A number next to other digits is another number."""
+    """Return True for phrases with a digit at an end, since adjacent digits change the number."""
     return phrase.strip()[0].isdecimal() or phrase.strip()[-1].isdecimal()
 
 
 @pytest.mark.parametrize("path", sorted(LABELLED.rglob("*.json")), ids=lambda path: path.stem)
-def test_every_labelled_statement_is_found_where_it_was_said(path: Path) -> None:
+def test_every_labelled_statement_is_found_in_its_message(path: Path) -> None:
     (conversation,) = read_conversations([path])
     for statement in conversation.statements:
         said = normalize(conversation.messages[conversation.places[statement.id]].text)
@@ -116,7 +116,7 @@ def test_every_labelled_statement_is_found_where_it_was_said(path: Path) -> None
 # -- files -------------------------------------------------------------------------
 
 
-def statement(number: int, message: str, text: str, value: str, topic: str, **more: Any) -> dict[str, Any]:
+def make_statement(number: int, message: str, text: str, value: str, topic: str, **more: Any) -> dict[str, Any]:
     labels = {"value": [value], "topic": [topic], "cue": False, "kind": "number", "question": f"What of {topic}?"}
     return {"id": f"s{number}", "message": message, "text": text, **labels, **more}
 
@@ -136,27 +136,27 @@ SAID = [
 def labelled(**changes: Any) -> dict[str, Any]:
     messages = [{"id": f"m{at}", "role": role, "content": text} for at, (role, text) in enumerate(SAID)]
     statements = [
-        statement(1, "m0", "The rent may be 790.", "790", "rent"),
-        statement(2, "m0", "please use metric units", "metric", "units", kind="instruction", cue=True),
-        statement(3, "m8", "The rent may be 760 now.", "760", "rent", kind="correction", supersedes="s1"),
-        statement(4, "m9", "The flat by the river costs 745", "745", "river", kind="conclusion"),
-        statement(5, "m11", "Bye.", "bye", "bye", kind="promise"),
+        make_statement(1, "m0", "The rent may be 790.", "790", "rent"),
+        make_statement(2, "m0", "please use metric units", "metric", "units", kind="instruction", cue=True),
+        make_statement(3, "m8", "The rent may be 760 now.", "760", "rent", kind="correction", supersedes="s1"),
+        make_statement(4, "m9", "The flat by the river costs 745", "745", "river", kind="conclusion"),
+        make_statement(5, "m11", "Bye.", "bye", "bye", kind="promise"),
     ]
     return {"id": "talk", "kind": "chat", "messages": messages, "statements": statements, **changes}
 
 
-def written(folder: Path, value: Any, name: str = "talk.json") -> Path:
+def write_file(folder: Path, value: Any, name: str = "talk.json") -> Path:
     path = folder / name
     path.write_text(value if isinstance(value, str) else json.dumps(value))
     return path
 
 
-def conversation(folder: Path, **changes: Any) -> Conversation:
-    (found,) = read_conversations([written(folder, labelled(**changes))])
+def read_conversation(folder: Path, **changes: Any) -> Conversation:
+    (found,) = read_conversations([write_file(folder, labelled(**changes))])
     return found
 
 
-def changed(number: int, **changes: Any) -> dict[str, Any]:
+def change_statement(number: int, **changes: Any) -> dict[str, Any]:
     statements = labelled()["statements"]
     statements[number] = {**statements[number], **changes}
     return {"statements": statements}
@@ -171,29 +171,35 @@ def changed(number: int, **changes: Any) -> dict[str, Any]:
         (labelled(messages=[{"role": "alien", "content": "x"}]), "talk.json: messages[0]"),
         (labelled(messages=[{"id": "m0", "role": "user", "content": "x"}] * 2), "two messages have the same id"),
         (labelled(messages=[{"role": "system", "content": "x"}]), "there is no message with role user"),
-        (labelled(**changed(1, kind="wish")), "statement 's2': Invalid enum value 'wish' - at `$.statements[1].kind`"),
-        (labelled(**changed(1, value=[])), "statement 's2': Expected `array` of length >= 1"),
-        (labelled(**changed(1, cue="yes")), "statement 's2': Expected `bool`, got `str`"),
-        (labelled(**changed(1, message="m99")), "statement 's2': there is no message 'm99'"),
-        (labelled(**changed(1, text="use metres")), "statement 's2': text must be verbatim in message 'm0'"),
-        (labelled(**changed(1, value=["metres"])), "statement 's2': a value and a topic must be in one line"),
-        (labelled(**changed(1, id="s1")), "statement 's1': this id was used before"),
-        (labelled(**changed(2, supersedes="s9")), "statement 's3': supersedes must be the id of an earlier statement"),
-        (labelled(**changed(3, supersedes="s1")), "that no other one supersedes, not 's1'"),
+        (
+            labelled(**change_statement(1, kind="wish")),
+            "statement 's2': Invalid enum value 'wish' - at `$.statements[1].kind`",
+        ),
+        (labelled(**change_statement(1, value=[])), "statement 's2': Expected `array` of length >= 1"),
+        (labelled(**change_statement(1, cue="yes")), "statement 's2': Expected `bool`, got `str`"),
+        (labelled(**change_statement(1, message="m99")), "statement 's2': there is no message 'm99'"),
+        (labelled(**change_statement(1, text="use metres")), "statement 's2': text must be verbatim in message 'm0'"),
+        (labelled(**change_statement(1, value=["metres"])), "statement 's2': a value and a topic must be in one line"),
+        (labelled(**change_statement(1, id="s1")), "statement 's1': this id was used before"),
+        (
+            labelled(**change_statement(2, supersedes="s9")),
+            "statement 's3': supersedes must be the id of an earlier statement",
+        ),
+        (labelled(**change_statement(3, supersedes="s1")), "that no other one supersedes, not 's1'"),
     ],
 )
-def test_a_malformed_file_is_refused_by_name_with_what_is_right(tmp_path: Path, value: Any, says: str) -> None:
+def test_a_malformed_file_is_rejected_with_its_name_and_the_fix(tmp_path: Path, value: Any, says: str) -> None:
     with pytest.raises(InvalidMessage) as caught:
-        read_conversations([written(tmp_path, value)])
+        read_conversations([write_file(tmp_path, value)])
     assert says in str(caught.value)
     assert "talk.json" in str(caught.value)
 
 
-def test_a_folder_is_all_files_in_it_and_below(tmp_path: Path) -> None:
+def test_a_folder_is_read_recursively(tmp_path: Path) -> None:
     (tmp_path / "more").mkdir()
-    written(tmp_path, labelled(id="b"), "b.json")
-    written(tmp_path / "more", labelled(id="c"), "c.json")
-    written(tmp_path, "not read", "README.md")
+    write_file(tmp_path, labelled(id="b"), "b.json")
+    write_file(tmp_path / "more", labelled(id="c"), "c.json")
+    write_file(tmp_path, "not read", "README.md")
     assert [one.id for one in read_conversations([tmp_path])] == ["b", "c"]
     (tmp_path / "empty").mkdir()
     with pytest.raises(InvalidRequest, match=r"there is no \.json file in this folder"):
@@ -201,15 +207,15 @@ def test_a_folder_is_all_files_in_it_and_below(tmp_path: Path) -> None:
 
 
 def test_a_value_corrected_twice_has_both_corrections(tmp_path: Path) -> None:
-    again = [*labelled()["statements"][:4], statement(5, "m9", "costs 745", "745", "costs", supersedes="s3")]
-    found = conversation(tmp_path, statements=again).correctors
+    again = [*labelled()["statements"][:4], make_statement(5, "m9", "costs 745", "745", "costs", supersedes="s3")]
+    found = read_conversation(tmp_path, statements=again).correctors
     assert {old: [one.id for one in new] for old, new in found.items()} == {"s1": ["s3", "s5"], "s3": ["s5"]}
 
 
 # -- counting ----------------------------------------------------------------------
 
 
-def tally_of(conversation: Conversation, *lines: str, blocks: tuple[int, ...] = ()) -> Figures:
+def make_tally_figures(conversation: Conversation, *lines: str, blocks: tuple[int, ...] = ()) -> Figures:
     tally = Tally()
     messages = [Message(role="user", content=text) for text in (*lines, "What now?")]
     prompt = make_prompt(messages, len(lines), blocks)
@@ -219,8 +225,8 @@ def tally_of(conversation: Conversation, *lines: str, blocks: tuple[int, ...] = 
     return tally.make_figures("made up", 100)
 
 
-def test_present_needs_a_value_and_with_topic_a_topic_in_its_line(tmp_path: Path) -> None:
-    told = tally_of(conversation(tmp_path), "metric", "units", "the river\n745", "rent: 760")
+def test_present_needs_a_value_and_with_topic_also_a_topic_in_the_line(tmp_path: Path) -> None:
+    told = make_tally_figures(read_conversation(tmp_path), "metric", "units", "the river\n745", "rent: 760")
     assert (told.kinds["instruction"].present, told.kinds["instruction"].with_topic) == (1.0, 0.0)
     assert (told.kinds["conclusion"].present, told.kinds["conclusion"].with_topic) == (1.0, 0.0)
     assert (told.kinds["correction"].present, told.kinds["correction"].with_topic) == (1.0, 1.0)
@@ -228,9 +234,9 @@ def test_present_needs_a_value_and_with_topic_a_topic_in_its_line(tmp_path: Path
     assert told.all.with_topic == pytest.approx(1 / 3, abs=1e-4)  # the promise is said after the current message
 
 
-def test_what_a_correction_supersedes_counts_only_for_itself(tmp_path: Path) -> None:
-    talk = conversation(tmp_path)
-    alone, both, chance = (tally_of(talk, line) for line in ("rent: 790", "rent: 760 (was 790)", "790"))
+def test_superseded_statements_are_counted_separately(tmp_path: Path) -> None:
+    talk = read_conversation(tmp_path)
+    alone, both, chance = (make_tally_figures(talk, line) for line in ("rent: 790", "rent: 760 (was 790)", "790"))
     assert [one.kinds["superseded"].with_topic for one in (alone, both, chance)] == [1.0, 1.0, 0.0]
     assert [one.stale for one in (alone, both, chance)] == [1.0, 0.0, 0.0]
     assert [one.asked_stale for one in (alone, both, chance)] == [1.0, 0.0, 0.0]
@@ -238,25 +244,25 @@ def test_what_a_correction_supersedes_counts_only_for_itself(tmp_path: Path) -> 
     assert "number" not in alone.kinds
 
 
-def test_precision_is_of_blocks_alone(tmp_path: Path) -> None:
-    talk = conversation(tmp_path)
-    told = tally_of(talk, "metric units, and rent: 760", "the flat by the river: 745", blocks=(0,))
+def test_precision_is_measured_on_blocks_only(tmp_path: Path) -> None:
+    talk = read_conversation(tmp_path)
+    told = make_tally_figures(talk, "metric units, and rent: 760", "the flat by the river: 745", blocks=(0,))
     assert told.block_statements == 2
     assert told.per_100_tokens == pytest.approx(200 / told.block_tokens, abs=0.01)
-    assert tally_of(talk, "metric units").per_100_tokens is None
+    assert make_tally_figures(talk, "metric units").per_100_tokens is None
 
 
-def test_arguments_of_a_call_are_a_line() -> None:
+def test_call_arguments_count_as_one_line() -> None:
     call = ToolCall(id="c", name="book_flat", arguments='{"place": "river",\n "rent": 760}')
     prompt = make_prompt([Message(role="assistant", tool_calls=(call,)), Message(role="user", content="rent 1")], 1)
     assert Matcher(["760"], ["river"]).is_with_topic(prompt.text)
     assert not Matcher(["1"], ["rent"]).is_present(prompt.text)  # the current message does not count
 
 
-def test_a_refused_prompt_has_no_statement(tmp_path: Path) -> None:
+def test_a_rejected_prompt_has_no_statements(tmp_path: Path) -> None:
     tally = Tally()
     tally.count_prompt(None)
-    tally.add(conversation(tmp_path), None, {})
+    tally.add(read_conversation(tmp_path), None, {})
     told = tally.make_figures("none", 10)
     assert (told.prompts, told.refused, told.all.with_topic, told.all.asked, told.prompt_tokens) == (
         1,
@@ -274,24 +280,24 @@ def runs(*labels: str, budget: int) -> list[Run]:
     return [Run(label, budget, parse_spec(label).make_settings(budget)) for label in labels]
 
 
-async def test_everything_is_there_where_everything_is_sent(tmp_path: Path) -> None:
-    (told,) = await measure_statements([conversation(tmp_path)], runs("none", budget=1), asked=True)
+async def test_all_statements_are_present_if_everything_is_sent(tmp_path: Path) -> None:
+    (told,) = await measure_statements([read_conversation(tmp_path)], runs("none", budget=1), asked=True)
     assert (told.all.with_topic, told.all.present, told.all.asked) == (1.0, 1.0, 1.0)
     assert (told.stale, told.asked_stale, told.per_100_tokens, told.refused, told.late) == (0.0, 0.0, None, 0, 0)
     assert told.prompts == 1 + 5
     assert {one.statement: one.with_topic for one in told.findings}["s5"] is None
 
 
-async def test_a_window_has_what_was_said_last(tmp_path: Path) -> None:
+async def test_a_window_has_only_the_latest_statements(tmp_path: Path) -> None:
     seen = []
     (told,) = await measure_statements(
-        [conversation(tmp_path)],
+        [read_conversation(tmp_path)],
         runs("buffer_window:window_size=4", budget=2000),
         asked=True,
         on_prompt=lambda: seen.append(1),
     )
     found = {one.statement: (one.with_topic, one.asked) for one in told.findings}
-    # The question comes after two more messages: what was said fourth to last then is the correction no more.
+    # The question comes after two more messages, so the correction is no longer among the last four.
     assert found["s2"] == (False, False)
     assert found["s3"] == (True, False)
     assert found["s4"] == (True, True)
@@ -301,17 +307,17 @@ async def test_a_window_has_what_was_said_last(tmp_path: Path) -> None:
 
 
 async def test_a_budget_that_is_too_small_is_counted(tmp_path: Path) -> None:
-    (told,) = await measure_statements([conversation(tmp_path)], runs("digest", budget=1), asked=True)
+    (told,) = await measure_statements([read_conversation(tmp_path)], runs("digest", budget=1), asked=True)
     assert told.refused == told.prompts == 6
     assert told.all.with_topic == told.all.asked == 0.0
 
 
 @pytest.mark.parametrize("label", ["digest", "salience", "token_window", "head_tail", "clear_tool_results"])
-async def test_questions_get_the_prompt_of_a_session_that_really_goes_on(
+async def test_question_prompts_equal_those_of_a_continued_session(
     label: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("holdfast.engine.engine.derive_marker", lambda secret, identity: prompt_sessions.MARKER)
-    talk, (run,) = conversation(tmp_path), runs(label, budget=400)
+    talk, (run,) = read_conversation(tmp_path), runs(label, budget=400)
     questions = [one.question for one in talk.statements]
     async with prompts.open_conversation(talk, [run], lambda: None) as played:
         await played.build_prompts()
@@ -329,7 +335,7 @@ async def test_questions_get_the_prompt_of_a_session_that_really_goes_on(
                 assert prompts.to_prompt(turn.working_set) == prompt
 
 
-async def test_a_prompt_in_which_a_search_was_late_is_built_again_and_counted(
+async def test_a_prompt_with_a_late_search_is_rebuilt_and_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built, late = prompts.to_prompt, [True, True, False, False]
@@ -339,5 +345,5 @@ async def test_a_prompt_in_which_a_search_was_late_is_built_again_and_counted(
 
     monkeypatch.setattr(prompts, "to_prompt", make)
     monkeypatch.setattr(prompt_sessions, "is_late", lambda working_set: late.pop(0))
-    (told,) = await measure_statements([conversation(tmp_path)] * 2, runs("none", budget=1))
+    (told,) = await measure_statements([read_conversation(tmp_path)] * 2, runs("none", budget=1))
     assert (told.prompts, told.late, told.all.with_topic) == (2, 1, 1.0)

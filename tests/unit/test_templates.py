@@ -1,4 +1,4 @@
-"""Templates: what is a place and what is left alone, and that values never open one, whatever they hold."""
+"""Templates: placeholders, other text, and values that never create placeholders."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ PARTS = st.sampled_from(
 JAGGED = st.lists(
     PARTS | st.text(alphabet=st.characters(exclude_categories=("Co", "Cs")), max_size=3), max_size=12
 ).map("".join)
-"""Texts full of what means something in a template."""
+"""Texts full of template syntax."""
 VALUES: dict[str, Any] = {"a": "A", "user:a": "U", "app:a": "P", "temp:a": "T", "artifact.a": "F"}
 
 
-def rendered(text: str, values: dict[str, Any] | None = None) -> str:
+def render_text(text: str, values: dict[str, Any] | None = None) -> str:
     return parse_template(text).render(VALUES if values is None else values, agent="x")
 
 
-# -- places ----------------------------------------------------------------------------
+# -- placeholders ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -41,8 +41,8 @@ def rendered(text: str, values: dict[str, Any] | None = None) -> str:
         ('{"name": {a}}', '{"name": A}'),
     ],
 )
-def test_a_place_is_what_stands_under_its_name(text: str, told: str) -> None:
-    assert rendered(text) == told
+def test_placeholders_are_replaced_by_their_values(text: str, told: str) -> None:
+    assert render_text(text) == told
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_a_place_is_what_stands_under_its_name(text: str, told: str) -> None:
         "a } b { c",
     ],
 )
-def test_what_is_no_name_is_left_as_it_is(text: str) -> None:
-    assert rendered(text) == text
+def test_braces_without_a_valid_name_are_unchanged(text: str) -> None:
+    assert render_text(text) == text
     assert not parse_template(text).places
 
 
@@ -94,33 +94,33 @@ def test_what_is_no_name_is_left_as_it_is(text: str) -> None:
         ('{{ {"a": {"b": 1}}', '{ {"a": {"b": 1}}'),
     ],
 )
-def test_doubled_braces_stand_for_themselves(text: str, told: str) -> None:
-    assert rendered(text) == told
+def test_doubled_braces_are_literal(text: str, told: str) -> None:
+    assert render_text(text) == told
 
 
-def test_a_value_is_its_text_or_its_json() -> None:
+def test_values_are_rendered_as_text_or_json() -> None:
     values = {"t": "é {a}", "n": 2.5, "b": True, "l": [1, "x"], "o": {"k": None}, "z": 0, "e": ""}
-    assert rendered("{t}|{n}|{b}|{l}|{o}|{z}|{e}", values) == 'é {a}|2.5|true|[1,"x"]|{"k":null}|0|'
+    assert render_text("{t}|{n}|{b}|{l}|{o}|{z}|{e}", values) == 'é {a}|2.5|true|[1,"x"]|{"k":null}|0|'
 
 
-def test_names_of_any_script_and_of_artifacts_with_odd_names() -> None:
+def test_names_in_any_script_and_unusual_artifact_names() -> None:
     values = {"größe": "L", "user:名前": "Ada", "artifact.user:my plan (2).md": "walk", "artifact.é": "E"}
-    assert rendered("{größe} {user:名前} {artifact.user:my plan (2).md}", values) == "L Ada walk"
-    assert rendered("{artifact.e\u0301}", values) == "E", "a name means the same in both of its Unicode forms"
+    assert render_text("{größe} {user:名前} {artifact.user:my plan (2).md}", values) == "L Ada walk"
+    assert render_text("{artifact.e\u0301}", values) == "E", "a name means the same in both of its Unicode forms"
 
 
-def test_what_it_names_is_told_once_each_and_in_order() -> None:
+def test_names_are_listed_once_and_in_order() -> None:
     found = parse_template("{b} {user:a?} {artifact.p.md} {b?} {{c}} {artifact.p.md?}")
     assert found.keys == ("b", "user:a")
     assert found.artifacts == ("p.md",)
 
 
-# -- what is missing ---------------------------------------------------------------------
+# -- missing values ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["b", "user:b", "app:b", "temp:b", "artifact.b.md"])
 @pytest.mark.parametrize("values", [{}, {"b": None, "user:b": None}])
-def test_a_missing_one_is_named_with_its_agent(name: str, values: dict[str, Any]) -> None:
+def test_a_missing_value_is_reported_with_its_agent(name: str, values: dict[str, Any]) -> None:
     with pytest.raises(MissingState) as error:
         parse_template(f"so {{{name}}}").render(values, agent="helpful", what="global_instruction")
     assert (error.value.name, error.value.agent, error.value.code) == (name, "helpful", "missing_state")
@@ -129,7 +129,7 @@ def test_a_missing_one_is_named_with_its_agent(name: str, values: dict[str, Any]
     assert isinstance(error.value, InvalidRequest)
 
 
-def test_where_everything_may_be_missing_nothing_stands_there() -> None:
+def test_missing_values_are_empty_if_not_strict() -> None:
     assert parse_template("Hi {user:name}!{a}").render({"a": 1}, agent="x", strict=False) == "Hi !1"
 
 
@@ -138,8 +138,8 @@ def test_where_everything_may_be_missing_nothing_stands_there() -> None:
 
 @given(st.lists(JAGGED, min_size=5, max_size=5), JAGGED)
 @example(["{b}", "{{", "}", "{a", "user:a}"], "{a}{user:a}{{app:a}")
-def test_values_are_data_in_any_combination(values: list[str], text: str) -> None:
-    """Whatever they hold, and whatever they come to stand beside, it is as if something harmless had been put there."""
+def test_values_never_create_placeholders(values: list[str], text: str) -> None:
+    """Rendering gives the same text as inserting the values after rendering with harmless marks."""
     marks = {name: f"\ue000{at}\ue001" for at, name in enumerate(VALUES)}
     given_values = dict(zip(VALUES, values, strict=True))
     with_marks = parse_template(text).render(marks, agent="x", strict=False)
@@ -148,8 +148,8 @@ def test_values_are_data_in_any_combination(values: list[str], text: str) -> Non
 
 
 @given(JAGGED)
-def test_a_text_with_all_braces_doubled_says_itself(text: str) -> None:
-    assert rendered(text.replace("{", "{{").replace("}", "}}")) == text
+def test_a_text_with_doubled_braces_renders_to_itself(text: str) -> None:
+    assert render_text(text.replace("{", "{{").replace("}", "}}")) == text
 
 
 json_values = st.recursive(
@@ -160,21 +160,21 @@ json_values = st.recursive(
 
 
 @given(json_values, st.sampled_from([None, 1]))
-def test_json_is_left_as_it_is_byte_for_byte(value: Any, indent: int | None) -> None:
-    """Texts in it without braces, that is: where they have some, it is as for any text."""
-    text = json.dumps(_without_braces(value), indent=indent)
-    assert rendered(text) == text
+def test_json_is_unchanged(value: Any, indent: int | None) -> None:
+    """The strings have no braces, since these could be placeholders."""
+    text = json.dumps(_remove_braces(value), indent=indent)
+    assert render_text(text) == text
 
 
-def _without_braces(value: Any) -> Any:
+def _remove_braces(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("{", "").replace("}", "")
     if isinstance(value, dict):
-        return {key: _without_braces(one) for key, one in value.items()}
-    return [_without_braces(one) for one in value] if isinstance(value, list) else value
+        return {key: _remove_braces(one) for key, one in value.items()}
+    return [_remove_braces(one) for one in value] if isinstance(value, list) else value
 
 
 @given(JAGGED)
-def test_without_names_and_doubled_braces_every_byte_stays(text: str) -> None:
+def test_text_without_placeholders_is_unchanged(text: str) -> None:
     assume("{{" not in text and "}}" not in text and not parse_template(text).places)
-    assert rendered(text) == text
+    assert render_text(text) == text

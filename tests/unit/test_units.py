@@ -1,4 +1,4 @@
-"""Units on their own: what callers say of how much a message matters, and what is counted of one."""
+"""Units: importance set by callers, token counts, and cut messages."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def window_of(entries: Sequence[Entry], room: Room) -> Window:
     return window
 
 
-def test_an_importance_is_taken_in_where_there_is_none() -> None:
-    """By `seq`, of the messages that it was stored with; what a message has already stands."""
+def test_stored_importance_fills_missing_values() -> None:
+    """By `seq`; an importance that a message already has is kept."""
     calls, result = entries_of(call("get", {"id": "A1"}, "ok"))
     [unit] = group_units([calls, replace(result, importance=0.5)])
     rated = unit.with_importances({0: 0.9, 1: 0.1, 2: 0.7})
@@ -45,7 +45,7 @@ def test_an_importance_is_taken_in_where_there_is_none() -> None:
     assert [entry.importance for entry in unit.entries] == [None, 0.5]
 
 
-def test_a_unit_that_nothing_is_said_of_stays_itself() -> None:
+def test_a_unit_without_new_importance_is_the_same_object() -> None:
     calls, result = entries_of(call("get", {"id": "A1"}, "ok"))
     [unit] = group_units([replace(calls, importance=0.2), replace(result, importance=0.5)])
     assert unit.with_importances({}) is unit
@@ -53,8 +53,8 @@ def test_a_unit_that_nothing_is_said_of_stays_itself() -> None:
     assert unit.with_importances({0: 0.9, 1: 0.9}) is unit
 
 
-def test_a_picture_is_counted_by_the_model_and_a_text_by_what_is_stored() -> None:
-    """What a picture costs no factor on a stored count bounds; of a text that is a bound, and nothing is counted again."""
+def test_pictures_are_counted_by_the_model_and_texts_by_stored_counts() -> None:
+    """A factor on the stored count bounds the cost of a text, but not that of a picture."""
     picture = Message(role="user", content=(Part("text", "see"), Part("image_url", None, {"image_url": {"url": "u"}})))
     entries = entries_of([picture], reply("It is a harbour."), tokens=7)
     window = window_of(entries, Room(10**6, STORED, factor=1.5))
@@ -63,8 +63,8 @@ def test_a_picture_is_counted_by_the_model_and_a_text_by_what_is_stored() -> Non
     assert cut.measure_unit(cut.units[0]) == STORED.message(picture)
 
 
-def test_results_are_cut_before_what_was_said() -> None:
-    """Older texts stay whole while a younger result has enough to give."""
+def test_results_are_cut_before_texts() -> None:
+    """Older texts stay whole while cutting a newer result is enough."""
     entries = entries_of(user("Compare them. " * 100), call("get", {"id": "A1"}, "row " * 400), reply("Well. " * 100))
     window = window_of(entries, Room(10**6, STORED))
     assert set(squeeze(window, window.body - 100, 64, list_units).cuts) == {2}
@@ -72,8 +72,8 @@ def test_results_are_cut_before_what_was_said() -> None:
     assert not squeeze(window, window.body, 64, list_units).cuts
 
 
-def test_what_is_cut_says_where_the_whole_is() -> None:
-    """A result, how it is loaded, to a model that can; all else, and to every other model, its place in the session."""
+def test_cut_messages_say_where_the_whole_is() -> None:
+    """A result names the call that loads it if the model can; others name the position in the session."""
     rounds = [user("Go. " * 300), call("get", {"id": "A1"}, "row " * 300), reply("Well. " * 300)]
     for loads, whole in ((True, 'load_artifact("result-2")'), (False, "message 2 of the session")):
         window = window_of(entries_of(*rounds), Room(10**6, STORED, loads=loads)).cut({0: 150, 2: 150, 3: 150})
@@ -83,8 +83,8 @@ def test_what_is_cut_says_where_the_whole_is() -> None:
         assert "message 3 of the session" in texts[3]
 
 
-def test_a_stub_of_the_task_stands_for_no_entry() -> None:
-    """Another message that is cut does, and so does a task that was short enough after all, or is an ordinary message."""
+def test_a_task_stub_has_no_source_entry() -> None:
+    """Other cut messages have one, and so have short tasks and unanchored ones."""
     entries = entries_of(user("Compare them. " * 100), reply("Well. " * 100), user("And now?"))
     window = window_of(entries, Room(10**6, STORED))
     assert window.list_sources() == entries

@@ -1,4 +1,4 @@
-"""What a piece of text is worth by its form: each form, and what is next to it."""
+"""Weights of values by their form, at the limits of each form."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ from holdfast.context.values import (
         ("/a " + "x" * 64, 0.2),
     ],
 )
-def test_a_value_weighs_what_its_form_promises(value: str, weight: float) -> None:
+def test_value_weights_follow_their_form(value: str, weight: float) -> None:
     assert weigh_value(value) == weight
 
 
-def test_four_marks_make_a_path_and_no_other() -> None:
-    """Of a word without digits, and of one of nothing but digits."""
+def test_only_four_characters_make_a_path() -> None:
+    """In words without digits and in words of digits."""
     paths = {mark for mark in string.punctuation if weigh_value(f"kelp{mark}bed") == PATH}
     numbers = {mark for mark in string.punctuation if weigh_value(f"12{mark}34") == PATH}
     assert paths == numbers == set("@_/\\")
@@ -88,13 +88,13 @@ def test_four_marks_make_a_path_and_no_other() -> None:
         ("id", "1234", DIGITS),
     ],
 )
-def test_a_word_under_a_key_of_identifiers_is_one(key: str, value: str, weight: float) -> None:
-    """From four characters on; what weighs more by itself stays what it is."""
+def test_a_word_under_an_identifier_key_is_an_identifier(key: str, value: str, weight: float) -> None:
+    """From four characters on; other forms keep their weight."""
     assert weigh_keyed_value(key, value) == weight
 
 
-def test_a_sentence_is_worth_its_best_values() -> None:
-    """Each further one counts less, up to six; a title over what follows is worth next to nothing."""
+def test_sentence_weight_sums_the_best_values() -> None:
+    """Up to six values count, each less than the one before; a title has almost no weight."""
     assert weigh_sentence("W-12345") == round(IDENTIFIER / 1.5, 2)
     assert weigh_sentence("the W-12345") == round(IDENTIFIER / 1.5 + WORD / 3, 2) == weigh_sentence("W-12345 the")
     assert weigh_sentence("a b c d e f") == weigh_sentence("a b c d e f g") > weigh_sentence("a b c d e")
@@ -103,8 +103,8 @@ def test_a_sentence_is_worth_its_best_values() -> None:
     assert weigh_sentence("a b c d e f:") == weigh_sentence("a b c d e f")
 
 
-def test_three_characters_of_a_dense_script_are_about_a_word_more() -> None:
-    """From a run of four on: a shorter one is a word itself."""
+def test_three_characters_of_a_dense_script_count_as_a_word() -> None:
+    """From a run of four on; a shorter run is one word."""
     one, two = (round(sum(WORD / (1.5 * at) for at in range(1, count + 1)), 2) for count in (1, 2))
     assert DENSE_WORD == 3
     assert weigh_sentence("订单号") == one
@@ -112,8 +112,8 @@ def test_three_characters_of_a_dense_script_are_about_a_word_more() -> None:
     assert weigh_sentence("订单号已发货") > two
 
 
-def test_words_are_what_stands_between_white_space_and_punctuation() -> None:
-    """By the table of ASCII and by the pattern of other scripts alike; what is in a value stays in it."""
+def test_words_are_split_at_white_space_and_punctuation() -> None:
+    """The ASCII table and the pattern for other scripts agree, and punctuation inside values stays."""
     text = "(see order #W-12,x@y.z; /srv/kelp_bed. ~home~ 'ok'! 5% $4)"
     words = ["see", "order", "W-12", "x@y.z", "srv/kelp_bed", "home", "ok", "5%", "$4"]
     assert split_words(text) == words
@@ -122,15 +122,14 @@ def test_words_are_what_stands_between_white_space_and_punctuation() -> None:
     assert weigh_words("See W-12345") == (("see", NAME), ("w-12345", IDENTIFIER))
 
 
-def test_what_a_text_costs_goes_by_its_form() -> None:
-    """Words, an identifier, several of them, a script without spaces."""
+def test_token_estimates_depend_on_the_form() -> None:
     assert estimate_tokens("x" * 12) == 3.0
     assert estimate_tokens("x" * 11 + "1") == 5.0
     assert estimate_tokens("xxxxx 12345x") == 3.0
     assert estimate_tokens("号" * 9) == 5.0
 
 
-def test_a_label_is_one_line_of_forty_characters() -> None:
+def test_a_label_is_one_line_of_at_most_forty_characters() -> None:
     assert format_label(" total \n price ") == "total price"
     assert format_label("x" * MAX_KEY) == "x" * MAX_KEY
     assert format_label("x" * 10**6) == "x" * MAX_KEY
@@ -140,10 +139,10 @@ def test_a_label_is_one_line_of_forty_characters() -> None:
 @pytest.mark.parametrize(
     "text", ["Errors: 2", "it FAILED", "ValueError", "timed out", "not found", "ошибка", "请求失败"]
 )
-def test_what_went_wrong_is_known_by_its_words(text: str) -> None:
+def test_error_words_are_recognized(text: str) -> None:
     assert has_error(text)
 
 
 @pytest.mark.parametrize("text", ["fine", "unfailing", "failing is human", "in time", "timeline"])
-def test_words_that_only_look_like_it_are_no_error(text: str) -> None:
+def test_similar_words_are_not_errors(text: str) -> None:
     assert not has_error(text)
