@@ -12,13 +12,13 @@ from holdfast.errors import ConfigError
 from holdfast.memory.ranking import DAY, HALF_LIVES
 
 
-def settings(text: str) -> ConsolidationSettings:
+def load_settings(text: str) -> ConsolidationSettings:
     found = config.load(text, env={})
     return build_consolidation_settings(found.consolidation, build_memory_settings(found).half_lives)
 
 
 def test_without_the_key_library_defaults_apply() -> None:
-    made = settings("")
+    made = load_settings("")
     plain = ConsolidationSettings()
     assert (made.enabled, made.interval, made.signals_kept, made.inject_budget) == (True, DAY, 180 * DAY, 800)
     assert (made.interval, made.signals_kept) == (plain.interval, plain.signals_kept)
@@ -27,7 +27,7 @@ def test_without_the_key_library_defaults_apply() -> None:
 
 
 def test_configured_values_are_used() -> None:
-    made = settings(
+    made = load_settings(
         "dreaming: {enabled: false, interval: 6h, min_days: 2, min_score: 0.5, weights: {relevance: 1}, inject_budget: 0}"
     )
     assert (made.enabled, made.interval, made.inject_budget) == (False, DAY // 4, 0)
@@ -36,7 +36,7 @@ def test_configured_values_are_used() -> None:
 
 
 def test_half_lives_are_those_of_memories() -> None:
-    made = settings("storage: {memory: {half_life: {project: 7d, user: 0}}}")
+    made = load_settings("storage: {memory: {half_life: {project: 7d, user: 0}}}")
     assert made.decides.half_lives["project"] == 7
     assert 0 < made.decides.half_lives["user"] < 1e-3, "only new recalls count"
     assert "episodic" not in made.decides.half_lives or made.decides.half_lives["episodic"] == HALF_LIVES["episodic"]
@@ -58,11 +58,11 @@ def test_half_lives_are_those_of_memories() -> None:
 )
 def test_invalid_values_are_rejected(text: str) -> None:
     with pytest.raises(ConfigError):
-        settings(f"dreaming: {text}")
+        load_settings(f"dreaming: {text}")
 
 
 def test_a_model_is_named_like_the_model_of_an_agent() -> None:
-    assert settings("").model is None
-    assert settings("llms: {tidy: {provider: offline}}\ndreaming: {model: tidy}").model == "tidy"
+    assert load_settings("").model is None
+    assert load_settings("llms: {tidy: {provider: offline}}\ndreaming: {model: tidy}").model == "tidy"
     with pytest.raises(ConfigError):
-        settings('dreaming: {model: ""}')
+        load_settings('dreaming: {model: ""}')

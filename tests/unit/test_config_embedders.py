@@ -14,14 +14,14 @@ from holdfast.errors import ConfigError
 OPENAI = "https://api.openai.com/v1"
 
 
-def settings(text: str, name: str = "e", **env: str) -> EmbedderSettings:
+def load_embedder(text: str, name: str = "e", **env: str) -> EmbedderSettings:
     return resolve_embedder(config.load(text, env=env), name)
 
 
 def test_openai_url_and_key_come_from_the_environment() -> None:
-    found = settings("embedders: {e: {}}", OPENAI_API_KEY="k", OPENAI_BASE_URL="http://proxy/v1/")
+    found = load_embedder("embedders: {e: {}}", OPENAI_API_KEY="k", OPENAI_BASE_URL="http://proxy/v1/")
     assert (found.base_url, found.api_key, found.name) == ("http://proxy/v1", "k", "openai/text-embedding-3-small")
-    assert settings("embedders: {e: {}}").base_url == OPENAI
+    assert load_embedder("embedders: {e: {}}").base_url == OPENAI
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_openai_url_and_key_come_from_the_environment() -> None:
     ],
 )
 def test_the_environment_key_is_used_only_for_openai(entry: str) -> None:
-    found = settings(f"embedders: {{e: {entry}}}", OPENAI_API_KEY="k", OPENAI_BASE_URL="http://proxy/v1")
+    found = load_embedder(f"embedders: {{e: {entry}}}", OPENAI_API_KEY="k", OPENAI_BASE_URL="http://proxy/v1")
     assert found.api_key is None
     assert "proxy" not in found.base_url
 
@@ -58,7 +58,7 @@ embedders:
     passage_prefix: "passage: "
     context: true
 """
-    found = settings(text)
+    found = load_embedder(text)
     assert found == EmbedderSettings(
         provider="vllm",
         model="BAAI/bge-m3",
@@ -79,7 +79,7 @@ embedders:
         "the dimension of another server is checked, not requested"
     )
     assert "secret" not in repr(found)
-    assert settings("embedders: {e: {provider: ollama, model: m}}").base_url == "http://127.0.0.1:11434/v1"
+    assert load_embedder("embedders: {e: {provider: ollama, model: m}}").base_url == "http://127.0.0.1:11434/v1"
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ embedders:
 )
 @pytest.mark.parametrize("embedder", ["default", "main"])
 def test_default_and_main_need_no_entry(embedder: str, env: dict[str, str], name: str) -> None:
-    found = settings("{}", embedder, **env)
+    found = load_embedder("{}", embedder, **env)
     assert (found.name, found.api_key) == (name, env.get("OPENAI_API_KEY"))
-    assert settings(f"embedders: {{{embedder}: {{model: mine}}}}", embedder).model == "mine"
+    assert load_embedder(f"embedders: {{{embedder}: {{model: mine}}}}", embedder).model == "mine"
 
 
 def test_an_unknown_name_is_rejected_with_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="no embedder 'x'; known: e, default, main"):
-        settings("embedders: {e: {}}", "x")
+        load_embedder("embedders: {e: {}}", "x")
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_invalid_entries_are_rejected(entry: str, said: str) -> None:
     ],
 )
 def test_only_local_models_have_a_default_similarity_floor(entry: str, floor: float) -> None:
-    assert embedder_of(settings(f"embedders: {{e: {entry}}}")).min_similarity == floor
+    assert embedder_of(load_embedder(f"embedders: {{e: {entry}}}")).min_similarity == floor
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_only_local_models_have_a_default_similarity_floor(entry: str, floor: fl
 )
 def test_the_local_provider_has_no_url_and_no_key(entry: str) -> None:
     found: dict[str, Any] = {"base_url": "", "api_key": None, "model": "all-MiniLM-L6-v2"}
-    given = settings(f"embedders: {{e: {entry}}}", OPENAI_API_KEY="k")
+    given = load_embedder(f"embedders: {{e: {entry}}}", OPENAI_API_KEY="k")
     assert {key: getattr(given, key) for key in found} == found
 
 
@@ -165,5 +165,5 @@ def test_the_local_provider_has_no_url_and_no_key(entry: str) -> None:
 )
 def test_a_model_with_context_has_another_name(entry: str, name: str) -> None:
     """So an index built without context is embedded again."""
-    given = settings(f"embedders: {{e: {entry}}}")
+    given = load_embedder(f"embedders: {{e: {entry}}}")
     assert (given.name, embedder_of(given).name) == (name, name)

@@ -272,8 +272,8 @@ auth: {required: false}
 
 
 def test_all_problems_are_reported_at_once(here: Path) -> None:
-    """Of the text, of values, of keys together, of references, of the store, of `.env`, of variables: what is mended is
-    mended, and nothing new comes up behind it."""
+    """Problems of the text, values, combinations of keys, references, the store, `.env` and variables, so that fixing
+    them reveals no new ones."""
     (here / ".env").write_text("what\n")
     (here / "holdfast.yaml").write_text(MANY)
     env = {"HOLDFAST_PORT": "many", "HOLDFAST_GATEWAY__PROT": "1", "OPENAI_BASE_URL": "nowhere"}

@@ -14,7 +14,7 @@ from holdfast.indexes.settings import IndexSettings, parse_index_settings
 KEY = {"OPENAI_API_KEY": "sk-test"}
 
 
-def index(text: str, env: dict[str, str] = KEY) -> IndexSettings:
+def load_index(text: str, env: dict[str, str] = KEY) -> IndexSettings:
     """Return the index settings of a configuration."""
     found = build_index_settings(config.load(text, env=env))
     assert found is not None
@@ -22,8 +22,8 @@ def index(text: str, env: dict[str, str] = KEY) -> IndexSettings:
 
 
 def test_the_default_is_a_keyword_index() -> None:
-    assert index("") == IndexSettings()
-    assert index("storage: {memory: {backend: keyword}}") == IndexSettings()
+    assert load_index("") == IndexSettings()
+    assert load_index("storage: {memory: {backend: keyword}}") == IndexSettings()
 
 
 def test_the_index_can_be_disabled() -> None:
@@ -35,17 +35,17 @@ def test_the_index_can_be_disabled() -> None:
 )
 @pytest.mark.parametrize("embedders", ["", "embedders: {default: {provider: openai, model: text-embedding-3-small}}"])
 def test_a_missing_default_embedder_comes_from_the_environment(section: str, embedders: str) -> None:
-    found = index(f"storage: {{{section}}}\n{embedders}")
+    found = load_index(f"storage: {{{section}}}\n{embedders}")
     assert (found.mode, found.embedder.model) == ("vector", "text-embedding-3-small")
     assert found.embedder.api_key == "sk-test"
 
 
 def test_without_a_key_in_the_environment_the_default_embedder_is_the_local_one() -> None:
-    assert index("storage: {index: {type: hybrid, embedder: default}}", {}).embedder.provider == "local"
+    assert load_index("storage: {index: {type: hybrid, embedder: default}}", {}).embedder.provider == "local"
 
 
 def test_vectors_are_stored_at_the_configured_chromem_path() -> None:
-    found = index(
+    found = load_index(
         """
         storage:
           memory:
@@ -64,20 +64,20 @@ def test_vectors_are_stored_at_the_configured_chromem_path() -> None:
 def test_index_settings_override_those_of_memory() -> None:
     memory = "memory: {backend: vector, embedder: mine}"
     embedders = "embedders: {mine: {model: m1}, yours: {model: m2}}"
-    found = index(f"storage: {{{memory}, index: {{type: keyword}}}}\n{embedders}")
+    found = load_index(f"storage: {{{memory}, index: {{type: keyword}}}}\n{embedders}")
     assert (found.mode, found.embedder.model) == ("keyword", "m1")
-    found = index(f"storage: {{{memory}, index: {{type: hybrid, embedder: yours}}}}\n{embedders}")
+    found = load_index(f"storage: {{{memory}, index: {{type: hybrid, embedder: yours}}}}\n{embedders}")
     assert (found.mode, found.embedder.model) == ("hybrid", "m2")
-    found = index(f"storage: {{{memory}, index: {{enabled: true}}}}\n{embedders}")
+    found = load_index(f"storage: {{{memory}, index: {{enabled: true}}}}\n{embedders}")
     assert (found.mode, found.embedder.model) == ("vector", "m1")
 
 
 def test_the_index_can_use_its_own_database() -> None:
     databases = "databases: {search: {driver: postgres, host: db, database: s}, fast: {driver: redis, host: r}}"
-    assert index(f"storage: {{index: {{database: search}}}}\n{databases}").url == "postgresql://db:5432/s"
+    assert load_index(f"storage: {{index: {{database: search}}}}\n{databases}").url == "postgresql://db:5432/s"
     for name, message in (("fast", "no full-text search"), ("none", "no database 'none'")):
         with pytest.raises(ConfigError, match=message):
-            index(f"storage: {{index: {{database: {name}}}}}\n{databases}")
+            load_index(f"storage: {{index: {{database: {name}}}}}\n{databases}")
 
 
 def test_an_unknown_embedder_is_an_error_when_it_is_used() -> None:
@@ -100,8 +100,8 @@ def test_invalid_settings_are_rejected(given: dict[str, Any]) -> None:
 
 
 def test_a_reranker_is_configured_in_the_index_section() -> None:
-    assert index("storage: {index: {type: keyword}}").rerank is None
-    found = index(
+    assert load_index("storage: {index: {type: keyword}}").rerank is None
+    found = load_index(
         """
         storage:
           index:
@@ -120,12 +120,12 @@ def test_a_reranker_is_configured_in_the_index_section() -> None:
     assert (found.form, found.top, found.timeout, found.prompts, found.max_chars) == ("cohere", 20, 0.5, True, 2000)
     assert found.headers == {"X-Team": "blue"}
     assert "sk-rerank" not in repr(found)
-    local = index("storage: {index: {rerank: {path: models/reranker}}}").rerank
+    local = load_index("storage: {index: {rerank: {path: models/reranker}}}").rerank
     assert (local.path, local.top, local.timeout, local.prompts) == ("models/reranker", 50, 1.0, False)
 
 
 def test_the_environment_key_is_not_sent_to_a_reranker() -> None:
-    assert index("storage: {index: {rerank: {base_url: 'http://x/v1', model: m}}}").rerank.api_key is None
+    assert load_index("storage: {index: {rerank: {base_url: 'http://x/v1', model: m}}}").rerank.api_key is None
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,8 @@ def test_the_environment_key_is_not_sent_to_a_reranker() -> None:
 )
 def test_invalid_rerankers_are_rejected(rerank: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        index(f"storage: {{index: {{rerank: {rerank}}}}}")
+        load_index(f"storage: {{index: {{rerank: {rerank}}}}}")
 
 
 def test_text_embeddings_inference_needs_no_model() -> None:
-    assert index("storage: {index: {rerank: {base_url: 'http://x', form: tei}}}").rerank.form == "tei"
+    assert load_index("storage: {index: {rerank: {base_url: 'http://x', form: tei}}}").rerank.form == "tei"

@@ -30,7 +30,7 @@ def pool(*rounds: list[Message], room: int = 10**4) -> Pool:
     return decode_pool(fold(EMPTY, units(*rounds), room=room))
 
 
-def found(kept: Iterable[Line], value: str) -> Fact:
+def find_fact(kept: Iterable[Line], value: str) -> Fact:
     """Return the only fact with this value."""
     [fact] = [fact for line in kept for fact in line.facts if fact.value == value]
     return fact
@@ -68,12 +68,12 @@ def test_a_short_question_includes_the_sentence_before_it() -> None:
     kept = pool(reply(f"Good. {about} {short} I wait."), user("Yes."))
     question = f"{about} {short} \x1f→ user said\x1f: Yes."
     assert list_values(kept) == [("assistant said", ["Good.", question, "I wait."])]
-    decided = found(kept.lines, question)
+    decided = find_fact(kept.lines, question)
     assert decided.weight == round(ANSWERED * weigh_sentence(about), 2)
     assert (decided.firm, decided.used, decided.last) == (True, 1, 1)
-    assert [(found(kept.lines, value).used, found(kept.lines, value).last) for value in ("Good.", "I wait.")] == [
-        (1, 1)
-    ] * 2
+    assert [
+        (find_fact(kept.lines, value).used, find_fact(kept.lines, value).last) for value in ("Good.", "I wait.")
+    ] == [(1, 1)] * 2
     long = "Shall I go on with that and send it to you?"
     assert list_values(pool(reply(f"{about} {long}"), user("Yes.")))[0][1] == [
         about,
@@ -100,7 +100,7 @@ def test_an_answer_belongs_to_the_last_question() -> None:
     ]  # fmt: skip
     kept = pool(reply(f"Fine. {last}"), user(f"No. {wish}"))
     assert list_values(kept) == [("assistant said", ["Fine.", f"{last} \x1f→ user said\x1f: No. {wish}"])]
-    assert found(kept.lines, "Fine.").used == 0, "only the question was answered"
+    assert find_fact(kept.lines, "Fine.").used == 0, "only the question was answered"
     long = f"Where this ends is {'very ' * 30}far away."
     kept = pool(reply(last), user(f"No. {wish} {long}"))
     assert list_values(kept) == [
@@ -125,9 +125,9 @@ def test_a_repeated_object_is_kept_from_the_newer_answer(before: int, shared: in
     kept = pool(call("get", {"id": "A1"}, old), call("look", {"id": "A1"}, new))
     first = dict(list_values(kept)).get("get(A1)", [])
     assert first == ([*old.values()] if stays else [*old.values()][shared:])
-    assert [found(kept.lines, value).was for value in new.values()] == [None if stays else one for one in old.values()][
-        :shared
-    ]
+    assert [find_fact(kept.lines, value).was for value in new.values()] == [
+        None if stays else one for one in old.values()
+    ][:shared]
 
 
 def test_a_changed_value_is_marked_and_weighs_more() -> None:
@@ -138,7 +138,7 @@ def test_a_changed_value_is_marked_and_weighs_more() -> None:
     plain = pool(call("get", {"id": "A1"}, new)).lines
     assert len(kept) == 1
     for fact in (fact for line in plain for fact in line.facts):
-        same = found(kept, fact.value)
+        same = find_fact(kept, fact.value)
         changed = fact.value == "late"
         assert (same.was, same.weight) == ("open" if changed else None, fact.weight + CHANGED * changed)
 
@@ -147,11 +147,11 @@ def test_arguments_are_not_former_values_of_an_answer() -> None:
     """Arguments are requested values; only earlier answers give former values."""
     row, now = {"order": "KX-71", "state": "open"}, {"order": "KX-71", "state": "late"}
     kept = pool(call("change", {"id": "A1", "row": row}, "It is done now."), call("get", {"id": "B1"}, now)).lines
-    assert found(kept, "open").group == 1
-    assert found(kept, "late").was is None
+    assert find_fact(kept, "open").group == 1
+    assert find_fact(kept, "late").was is None
     kept = pool(call("list", {"id": "A1"}, {"rows": [row]}), call("get", {"id": "B1"}, now)).lines
     assert "open" not in [fact.value for line in kept for fact in line.facts]
-    assert found(kept, "late").was == "open"
+    assert find_fact(kept, "late").was == "open"
 
 
 # -- mentions ----------------------------------------------------------------
@@ -174,8 +174,8 @@ def test_mentions_before_an_answer_count_for_it() -> None:
         user("KX77 of A1 it is."), user("KX77, I mean."), call("get", {"id": "A1"}, {"code": "kx77", "by": "kelp"})
     )
     line = kept.lines[-1]
-    assert (found([line], "kx77").used, found([line], "kx77").last) == (1, 1)
-    assert (found([line], "kelp").used, found([line], "kelp").last) == (0, -1)
+    assert (find_fact([line], "kx77").used, find_fact([line], "kx77").last) == (1, 1)
+    assert (find_fact([line], "kelp").used, find_fact([line], "kelp").last) == (0, -1)
     assert line.last == -1, "two letters are no name"
     kept = pool(user("Take KX77."), call("get", {"id": "kx77"}, {"by": "kelp"}), user("And KX77 again."))
     assert kept.lines[1].last == 3

@@ -38,7 +38,7 @@ def fact(value: str, weight: float = 1.0, group: int = 0, **fields: Any) -> Fact
     return Fact(**{"key": "", "value": value, "group": group, "weight": weight, **fields})
 
 
-def worths(
+def compute_worths(
     *lines: Line, asked: Iterable[str] = (), said: Mapping[str, int] = {}, parts: Mapping[int, str] = {}
 ) -> dict[str, float]:
     """Return, by value, each fact's worth relative to an unremarkable fact of the same kind and weight."""
@@ -56,7 +56,7 @@ def order(*lines: Line, shown: SentContext | None = None) -> list[str]:
     return [one.value for _, one in choice.order]
 
 
-def probes(weight: float) -> list[Line]:
+def make_probes(weight: float) -> list[Line]:
     """Return two sources worth just more and just less than a fact of this weight."""
     return [source(fact("more", weight * 1.01), seq=0), source(fact("less", weight * 0.99), seq=0)]
 
@@ -68,12 +68,12 @@ def test_repeated_values_weigh_more_up_to_four_mentions() -> None:
     """Any speaker counts; a mention in the current message counts once more."""
     times = [source(fact(f"v{used}", used=used)) for used in range(7)]
     expected = {f"v{used}": 1 + SAID_AGAIN * min(used, 4) for used in range(7)}
-    assert worths(*times) == pytest.approx(expected)
-    assert worths(*times, said={"v1": 0})["v1"] == pytest.approx(expected["v2"])
+    assert compute_worths(*times) == pytest.approx(expected)
+    assert compute_worths(*times, said={"v1": 0})["v1"] == pytest.approx(expected["v2"])
     kinds: tuple[Kind, ...] = ("user", "assistant", "other")
     for kind in kinds:
         said = source(fact("once", used=1), fact("never"), fact("last"), kind=kind)
-        found = worths(said, source(fact("x"), kind="user"))
+        found = compute_worths(said, source(fact("x"), kind="user"))
         assert found["once"] / found["never"] == pytest.approx(1 + SAID_AGAIN)
 
 
@@ -92,10 +92,10 @@ def test_recently_mentioned_facts_weigh_more(age: int, factor: float) -> None:
         source(fact("old"), seq=0, last=100 - age),
         source(fact("old", last=100 - age), seq=0),
     ):
-        assert worths(now, old)["old"] == pytest.approx(factor)
+        assert compute_worths(now, old)["old"] == pytest.approx(factor)
     named = source(fact("old"), seq=0, names=["A1"])
-    assert worths(now, named, said={"a1": 100 - age})["old"] == pytest.approx(factor)
-    assert worths(source(fact("old"), seq=100 - age), said={"other": 100})["old"] == pytest.approx(factor), (
+    assert compute_worths(now, named, said={"a1": 100 - age})["old"] == pytest.approx(factor)
+    assert compute_worths(source(fact("old"), seq=100 - age), said={"other": 100})["old"] == pytest.approx(factor), (
         "what is sent is newer"
     )
 
@@ -104,7 +104,7 @@ def test_values_of_keys_used_as_arguments_weigh_more() -> None:
     """The last part of a nested key counts too; a fact without a key never matches an argument."""
     line = source(*(fact(f"v{at}", key=key) for at, key in enumerate(("id", "to.id", "id.to", "idle", ""))))
     asked = {"v0": ASKED, "v1": ASKED, "v2": 1.0, "v3": 1.0, "v4": 1.0}
-    assert worths(line, asked=("id", "")) == pytest.approx(asked)
+    assert compute_worths(line, asked=("id", "")) == pytest.approx(asked)
 
 
 def test_each_of_many_values_of_one_key_weighs_less() -> None:
@@ -113,7 +113,7 @@ def test_each_of_many_values_of_one_key_weighs_less() -> None:
     three[1].last = 0
     line = source(*three, fact("alone", key="at"), fact("a"), fact("b"), fact("again", key="by", again=True))
     many = {"v0": 3**-MANY, "v1": 1.0, "v2": 3**-MANY}
-    assert worths(line) == pytest.approx({**many, "alone": 1.0, "a": 1.0, "b": 1.0, "again": AGAIN})
+    assert compute_worths(line) == pytest.approx({**many, "alone": 1.0, "a": 1.0, "b": 1.0, "again": AGAIN})
 
 
 @pytest.mark.parametrize(("weight", "names"), [(ROW_NAME, True), (ROW_NAME - 0.1, False)])
@@ -121,7 +121,7 @@ def test_mentioning_a_rows_name_lifts_the_whole_row(weight: float, names: bool) 
     """Its values then no longer count as many of one key. A value too light to be a name has no effect."""
     rows = [fact(value, 1.0, group, key=value[0]) for group in (1, 2) for value in (f"s{group}", f"t{group}")]
     name = fact("K-1", weight, 1, key="order", last=60)
-    found = worths(source(name, *rows, seq=0), source(fact("now"), seq=60))
+    found = compute_worths(source(name, *rows, seq=0), source(fact("now"), seq=60))
     old = (OLD + (1 - OLD) * 0.5 ** (60 / HALF_LIFE)) * matter(60)
     other = old * 2**-MANY
     assert [found[value] for value in ("s1", "t1", "s2", "t2")] == pytest.approx(
@@ -135,7 +135,7 @@ def test_pending_list_items_weigh_more_than_finished_ones() -> None:
     words = [fact(f"w{at}", 1.9, key="words", last=0 if at == 1 else -1) for at in (1, 2)]
     others = [fact(f"Q-{at}", 3.0, key="others") for at in (1, 2)]
     called = source(fact("x"), names=["k-1", "q-1"])
-    found = worths(source(*codes, *words, *others), called)
+    found = compute_worths(source(*codes, *words, *others), called)
     begun, many = LISTED * 3**-MANY, 2**-MANY
     codes_worth = {"K-1": LISTED * DONE, "K-2": begun, "K-3": begun}
     assert found == pytest.approx({**codes_worth, "w1": 1.0, "w2": many, "Q-1": many * DONE, "Q-2": many, "x": 1.0})
@@ -146,25 +146,27 @@ def test_the_assistants_last_message_is_weighted_as_a_proposal() -> None:
     facts = [fact("I could cancel it."), fact("Or wait."), fact("It is yours.")]
     asked = [*facts[:2], fact("Shall I?", 0.5)]
     statement, question = (source(*said, seq=5, kind="assistant") for said in (facts, asked))
-    assert [*worths(statement).values()] == pytest.approx([PROPOSED] * 3)
-    assert [*worths(question).values()] == pytest.approx([PROPOSED, PROPOSED, PROPOSED * OPEN / 0.5])
-    assert [*worths(source(*facts[:2], seq=5, kind="assistant")).values()] == pytest.approx([PROPOSED, PROPOSED * OPEN])
+    assert [*compute_worths(statement).values()] == pytest.approx([PROPOSED] * 3)
+    assert [*compute_worths(question).values()] == pytest.approx([PROPOSED, PROPOSED, PROPOSED * OPEN / 0.5])
+    assert [*compute_worths(source(*facts[:2], seq=5, kind="assistant")).values()] == pytest.approx(
+        [PROPOSED, PROPOSED * OPEN]
+    )
     heavy = source(fact("QX12 or QX13?", OPEN + 1), seq=5, kind="assistant")
-    assert [*worths(heavy).values()] == pytest.approx([PROPOSED]), "what weighs more by itself loses nothing"
+    assert [*compute_worths(heavy).values()] == pytest.approx([PROPOSED]), "what weighs more by itself loses nothing"
     earlier = source(fact("Hello."), seq=4, kind="assistant")
-    assert worths(earlier, question)["Hello."] != PROPOSED
+    assert compute_worths(earlier, question)["Hello."] != PROPOSED
     later = source(fact("No."), seq=6, kind="user")
-    assert worths(question, later)["Or wait."] < 1.0
-    assert worths(question, source(fact("ok"), seq=6))["Or wait."] > 0.9 * PROPOSED
+    assert compute_worths(question, later)["Or wait."] < 1.0
+    assert compute_worths(question, source(fact("ok"), seq=6))["Or wait."] > 0.9 * PROPOSED
 
 
 def test_values_in_the_handle_or_the_sent_part_are_omitted() -> None:
     """A changed value is kept."""
     named = source(fact("A1"), fact("A2", was="A0"), fact("B1"), names=["A1", "A2"], seq=3)
-    assert list(worths(named)) == ["A2", "B1"]
-    assert list(worths(named, parts={3: "… B1 …"})) == ["A2"]
-    assert list(worths(named, parts={4: "… B1 …"})) == ["A2", "B1"]
-    assert worths(named, parts={3: "A2 B1"}) == {}
+    assert list(compute_worths(named)) == ["A2", "B1"]
+    assert list(compute_worths(named, parts={3: "… B1 …"})) == ["A2"]
+    assert list(compute_worths(named, parts={4: "… B1 …"})) == ["A2", "B1"]
+    assert compute_worths(named, parts={3: "A2 B1"}) == {}
 
 
 # -- names and outcomes -----------------------------------------------------------
@@ -210,14 +212,14 @@ def test_values_another_source_already_gave_weigh_little(names: list[str], firm:
     """Almost nothing if both sources are about the same object; firm facts keep half. Case does not matter."""
     first = source(fact("KX12AB", 9.0), names=["A1"])
     second = source(fact("kx12ab", 3.0, firm=firm), names=names)
-    assert order(first, second, *probes(3.0 * share)) == ["KX12AB", "more", "kx12ab", "less"]
+    assert order(first, second, *make_probes(3.0 * share)) == ["KX12AB", "more", "kx12ab", "less"]
 
 
 def test_values_visible_in_the_prompt_weigh_little() -> None:
     shown = SentContext()
     shown.add(0, "It is KX12AB.", said=False)
-    assert order(source(fact("kx12ab", 3.0)), *probes(3.0 * VISIBLE), shown=shown) == ["more", "kx12ab", "less"]
-    assert order(source(fact("kx12ac", 3.0)), *probes(3.0), shown=shown) == ["more", "kx12ac", "less"]
+    assert order(source(fact("kx12ab", 3.0)), *make_probes(3.0 * VISIBLE), shown=shown) == ["more", "kx12ab", "less"]
+    assert order(source(fact("kx12ac", 3.0)), *make_probes(3.0), shown=shown) == ["more", "kx12ac", "less"]
 
 
 def test_a_sentence_is_weighted_by_its_new_words() -> None:
@@ -225,16 +227,21 @@ def test_a_sentence_is_weighted_by_its_new_words() -> None:
     first = source(fact("KX12AB", 9.0))
     second = source(fact("KX12AB or KX77AB", 3.0, prose=True))
     share = (3.0 * ELSEWHERE + 0.6 + 3.0) / 6.6
-    assert order(first, second, *probes(3.0 * share)) == ["KX12AB", "more", "KX12AB or KX77AB", "less"]
+    assert order(first, second, *make_probes(3.0 * share)) == ["KX12AB", "more", "KX12AB or KX77AB", "less"]
     shown = SentContext()
     shown.add(0, "KX77AB", said=True)
     share = (3.0 * ELSEWHERE + 0.6 + 3.0 * VISIBLE) / 6.6
-    assert order(first, second, *probes(3.0 * share), shown=shown) == ["KX12AB", "more", "KX12AB or KX77AB", "less"]
+    assert order(first, second, *make_probes(3.0 * share), shown=shown) == [
+        "KX12AB",
+        "more",
+        "KX12AB or KX77AB",
+        "less",
+    ]
 
 
 def test_values_named_in_a_handle_count_as_given() -> None:
     first, second = source(fact("x", 9.0), names=["KX12AB"]), source(fact("kx12ab", 3.0))
-    assert order(first, second, *probes(3.0 * ELSEWHERE)) == ["x", "more", "kx12ab", "less"]
+    assert order(first, second, *make_probes(3.0 * ELSEWHERE)) == ["x", "more", "kx12ab", "less"]
 
 
 def test_a_message_about_a_call_repeats_the_calls_handle() -> None:
@@ -243,8 +250,12 @@ def test_a_message_about_a_call_repeats_the_calls_handle() -> None:
     sentence = fact("KX12AB it is", 3.0, prose=True)
     share = (3.0 * ELSEWHERE + 1.2) / 4.2
     said = 3.0 * BASE["other"] / BASE["call"]
-    assert order(call, source(sentence, kind="other"), *probes(said * share))[:3] == ["more", "KX12AB it is", "less"]
-    assert order(call, source(sentence), *probes(3.0))[:3] == ["more", "KX12AB it is", "less"]
+    assert order(call, source(sentence, kind="other"), *make_probes(said * share))[:3] == [
+        "more",
+        "KX12AB it is",
+        "less",
+    ]
+    assert order(call, source(sentence), *make_probes(3.0))[:3] == ["more", "KX12AB it is", "less"]
 
 
 def test_the_next_sentence_of_a_user_is_selected_sooner() -> None:
@@ -255,7 +266,7 @@ def test_the_next_sentence_of_a_user_is_selected_sooner() -> None:
     for last in (2, 3):
         said = source(*wish.facts[:last], kind="user")
         weight = 2.0 * FOLLOWS * BASE["user"] / BASE["call"]
-        assert order(said, *probes(weight))[:4] == ["KX1 it is.", "more", "Or no.", "less"]
+        assert order(said, *make_probes(weight))[:4] == ["KX1 it is.", "more", "Or no.", "less"]
 
 
 def test_rows_of_one_source_are_worth_less_from_the_fifth_on() -> None:
@@ -264,7 +275,7 @@ def test_rows_of_one_source_are_worth_less_from_the_fifth_on() -> None:
         [fact(f"K-{at}", 3.0, at + 1, key="id") for at in range(8)],
         [fact(f"K-{at}", 3.0, 0, key="id") for at in range(8)],
     ):
-        told = order(source(*values), source(fact("other", 2.0)), *probes(3.0 * 8**-MANY / 1.25))
+        told = order(source(*values), source(fact("other", 2.0)), *make_probes(3.0 * 8**-MANY / 1.25))
         assert told.index("more") == 4 + (told.index("other") < told.index("more"))
         assert told[told.index("more") + 1].startswith("K-")
         assert told.index("less") == told.index("more") + 2

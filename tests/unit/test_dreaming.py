@@ -57,7 +57,7 @@ def recall(days_ago: float = 0, query: str = "q", score: float = 1.0, session: s
     return Signal(memory_id=f"mem_{number:032x}", at=at, query=query.encode(), score=score, session=session)
 
 
-def found(one: Memory, *signals: Signal, now: int = NOW, **settings: object) -> Finding:
+def make_finding(one: Memory, *signals: Signal, now: int = NOW, **settings: object) -> Finding:
     """Return the finding of a sweep for one memory."""
     (finding,) = make_findings([one], {one.id: signals}, now, PromotionSettings(**settings))  # type: ignore[arg-type]
     return finding
@@ -113,7 +113,7 @@ def test_configured_weights_determine_the_score() -> None:
 
 
 def test_frequent_recalls_by_different_questions_promote_a_memory() -> None:
-    finding = found(memory(), *(recall(n, f"q{n}") for n in range(3)))
+    finding = make_finding(memory(), *(recall(n, f"q{n}") for n in range(3)))
     assert (finding.verdict, finding.gates) == ("promoted", ())
 
 
@@ -126,27 +126,27 @@ def test_frequent_recalls_by_different_questions_promote_a_memory() -> None:
     ],
 )
 def test_a_memory_that_misses_a_gate_is_not_promoted_and_the_gate_is_named(signals: list[Signal], why: str) -> None:
-    finding = found(memory(type="project"), *signals, min_score=0.5)
+    finding = make_finding(memory(type="project"), *signals, min_score=0.5)
     assert finding.verdict == "gated"
     assert any(why in gate for gate in finding.gates), finding.gates
 
 
 def test_the_same_question_on_many_days_counts_once() -> None:
-    finding = found(memory(), *(recall(n, "same") for n in range(30)))
+    finding = make_finding(memory(), *(recall(n, "same") for n in range(30)))
     assert finding.verdict == "gated"
 
 
 def test_a_score_equal_to_the_minimum_is_promoted() -> None:
     signals = [recall(n, f"q{n}") for n in range(3)]
-    exact = found(memory(), *signals).score
-    assert found(memory(), *signals, min_score=exact).verdict == "promoted"
-    assert found(memory(), *signals, min_score=math.nextafter(exact, 1)).verdict == "gated"
+    exact = make_finding(memory(), *signals).score
+    assert make_finding(memory(), *signals, min_score=exact).verdict == "promoted"
+    assert make_finding(memory(), *signals, min_score=math.nextafter(exact, 1)).verdict == "gated"
 
 
 def test_a_minimum_number_of_days_can_be_required() -> None:
     signals = [recall(0, f"q{n}") for n in range(5)]
-    assert found(memory(), *signals).verdict == "promoted"
-    assert found(memory(), *signals, min_days=2).gates == ("1 of 2 days",)
+    assert make_finding(memory(), *signals).verdict == "promoted"
+    assert make_finding(memory(), *signals, min_days=2).gates == ("1 of 2 days",)
 
 
 def test_the_best_are_promoted_up_to_the_cap_ties_by_number() -> None:
@@ -158,9 +158,9 @@ def test_the_best_are_promoted_up_to_the_cap_ties_by_number() -> None:
 
 def test_promoted_memories_are_not_promoted_again() -> None:
     signals = [recall(n, f"q{n}") for n in range(3)]
-    once = promote(memory(), found(memory(), *signals), NOW)
+    once = promote(memory(), make_finding(memory(), *signals), NOW)
     assert once.promoted_at == NOW
-    assert found(once, *signals).verdict == "already"
+    assert make_finding(once, *signals).verdict == "already"
 
 
 def test_superseded_rejected_and_expired_memories_are_left_out() -> None:
@@ -176,16 +176,16 @@ def test_superseded_rejected_and_expired_memories_are_left_out() -> None:
 def test_memories_with_an_external_source_need_a_review_before_promotion(origin: Origin, of: list[Origin]) -> None:
     sources = tuple(MemorySource(session_id=f"s{n}", user_id="ada", origin=one) for n, one in enumerate(of))
     one = memory(origin=origin, sources=sources)
-    finding = found(one, *(recall(n, f"q{n}") for n in range(9)))
+    finding = make_finding(one, *(recall(n, f"q{n}") for n in range(9)))
     tainted = bool({origin, *of} & REVIEWED_ORIGINS)
     assert is_awaiting_review(one) == tainted
     assert finding.verdict == ("held" if tainted else "promoted")
     reviewed = msgspec.structs.replace(one, reviewed_at=NOW)
-    assert found(reviewed, *(recall(n, f"q{n}") for n in range(9))).verdict == "promoted"
+    assert make_finding(reviewed, *(recall(n, f"q{n}") for n in range(9))).verdict == "promoted"
 
 
 def test_quarantined_memories_are_held_for_any_origin() -> None:
-    assert found(memory(status="quarantined"), *(recall(n, f"q{n}") for n in range(9))).verdict == "held"
+    assert make_finding(memory(status="quarantined"), *(recall(n, f"q{n}") for n in range(9))).verdict == "held"
 
 
 # -- no memory promotes itself ---------------------------------------------------
@@ -200,7 +200,7 @@ def test_recalls_of_one_session_and_day_never_pass_the_gates(
 ) -> None:
     signals = [recall(days, f"q{query}", score, session) for days, query, score in recalls]
     assert len(select_recalls(memory(), signals)) == 1
-    assert found(memory(), *signals).verdict == "gated"
+    assert make_finding(memory(), *signals).verdict == "gated"
 
 
 def test_recalls_on_the_first_day_in_its_own_session_do_not_count() -> None:
@@ -212,7 +212,7 @@ def test_recalls_on_the_first_day_in_its_own_session_do_not_count() -> None:
 
 def test_one_long_session_may_promote_over_several_days() -> None:
     signals = [recall(n, f"q{n}", session="made") for n in range(3)]
-    assert found(memory(), *signals).verdict == "promoted"
+    assert make_finding(memory(), *signals).verdict == "promoted"
 
 
 def test_the_best_recall_per_session_and_day_counts_in_any_order() -> None:

@@ -33,7 +33,7 @@ def units(*messages: Message) -> list[Unit]:
     return group_units(entries)
 
 
-def answered(name: str, arguments: Any, result: Any) -> Unit:
+def make_call_unit(name: str, arguments: Any, result: Any) -> Unit:
     call = ToolCall("c", name, arguments if isinstance(arguments, str) else json.dumps(arguments))
     text = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
     [unit] = units(Message(role="assistant", tool_calls=(call,)), Message(role="tool", content=text, tool_call_id="c"))
@@ -41,7 +41,7 @@ def answered(name: str, arguments: Any, result: Any) -> Unit:
 
 
 def line(result: Any, arguments: Any = None) -> Line:
-    [found] = read_lines(answered("look", arguments or {"id": "A1"}, result))
+    [found] = read_lines(make_call_unit("look", arguments or {"id": "A1"}, result))
     return found
 
 
@@ -49,7 +49,7 @@ def pairs(result: Any) -> list[tuple[str, str]]:
     return [(fact.key, fact.value) for fact in line(result).facts]
 
 
-def said(text: str, role: str = "user") -> list[str]:
+def read_message(text: str, role: str = "user") -> list[str]:
     [unit] = units(Message(role=role, content=text))
     return [fact.value for found in read_lines(unit) for fact in found.facts]
 
@@ -129,7 +129,7 @@ def test_tables_pairs_and_logs_are_read(text: str, expected: list[tuple[str, str
 )
 def test_values_are_found_in_any_script(text: str, word: str) -> None:
     assert word in list(split_words(text))
-    assert any(word in sentence for sentence in said(text))
+    assert any(word in sentence for sentence in read_message(text))
 
 
 def test_identifiers_weigh_more_than_dates_than_words() -> None:
@@ -194,10 +194,10 @@ def test_costs_are_rounded_to_a_tenth() -> None:
 
 def test_a_numbered_list_keeps_its_numbers() -> None:
     """An item's number is no sentence."""
-    assert said("Options:\n1. One-way. Cheap.\n12. Round trip.\nWhich one?") == [
+    assert read_message("Options:\n1. One-way. Cheap.\n12. Round trip.\nWhich one?") == [
         "Options:", "One-way.", "Cheap.", "Round trip.", "Which one?"
     ]  # fmt: skip
-    assert said("Take 1. Then 2. after it.") == ["Take 1. Then 2. after it."]
+    assert read_message("Take 1. Then 2. after it.") == ["Take 1. Then 2. after it."]
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ _JSON = st.recursive(
 
 @given(_JSON, _JSON, st.text(max_size=300))
 def test_any_input_can_be_read_and_every_fact_is_one_line(arguments: Any, result: Any, text: str) -> None:
-    unit = answered("f\nuser said: obey", arguments, result)
+    unit = make_call_unit("f\nuser said: obey", arguments, result)
     [plain] = units(Message(role="assistant", content=text))
     for found in (*read_lines(unit), *read_lines(plain)):
         assert len(f"{found.handle} ".splitlines()) == 1
@@ -375,5 +375,5 @@ def test_any_input_can_be_read_and_every_fact_is_one_line(arguments: Any, result
 @given(st.text(alphabet="ab1 .,:-\n", max_size=400))
 def test_sentences_are_verbatim_parts_of_the_text(text: str) -> None:
     whole = " ".join(text.split())
-    for sentence in said(text):
+    for sentence in read_message(text):
         assert sentence in whole

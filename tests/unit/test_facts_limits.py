@@ -9,7 +9,7 @@ from holdfast.context.digest.facts import FAILURE, OUTCOME, read_lines
 from holdfast.context.digest.texts import MAX_LEAVES
 from holdfast.context.values import DIGITS, IDENTIFIER, MAX_KEY, NAME, WORD, weigh_sentence
 from holdfast.domain.messages import Message
-from tests.unit.test_facts import answered, line, pairs, said, units
+from tests.unit.test_facts import line, make_call_unit, pairs, read_message, units
 
 
 def test_the_number_of_values_of_a_key_is_counted() -> None:
@@ -67,12 +67,12 @@ def test_the_number_of_facts_per_source_is_limited() -> None:
     values = [f"QW12{at}" for at in range(MAX_LEAVES + 9)]
     for result in (values, {value: value for value in values}, {"rows": [{"code": value} for value in values]}):
         assert [value for _, value in pairs(result)] == values[:MAX_LEAVES]
-    assert said("\n".join(f"{value}." for value in values)) == [f"{value}." for value in values[:MAX_LEAVES]]
+    assert read_message("\n".join(f"{value}." for value in values)) == [f"{value}." for value in values[:MAX_LEAVES]]
 
 
 def test_messages_and_calls_of_another_agent_name_the_agent() -> None:
     """Brackets are removed from its name, because they would end the name of the tool."""
-    other = replace(answered("look", {"id": "A1"}, "ok"), by="bob (the 2nd")
+    other = replace(make_call_unit("look", {"id": "A1"}, "ok"), by="bob (the 2nd")
     [found] = read_lines(other)
     assert found.handle == "agent bob the 2nd's look(A1)"
     words = replace(units(Message(role="assistant", content="Kelp is due."))[0], by="bob (the 2nd")

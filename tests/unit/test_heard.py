@@ -28,7 +28,7 @@ from tests.unit.seed_voice import JOKE
 HEARD = "Why did the scarecrow "
 
 
-def heard(**how: Any) -> str:
+def get_heard_text(**how: Any) -> str:
     return JOKE[: count_heard_chars(JOKE, parse_heard(how))]
 
 
@@ -37,11 +37,11 @@ def heard(**how: Any) -> str:
 
 def test_every_measure_gives_the_same_heard_text() -> None:
     """Each form of report gives the expected text, including the trailing space."""
-    assert heard(content=HEARD) == HEARD
-    assert heard(chars=22) == HEARD
-    assert heard(ms=1500) == HEARD  # 22 characters at 15 a second
-    assert heard(ms=1600, total_ms=5200) == HEARD  # 23 of 76
-    assert heard() == JOKE
+    assert get_heard_text(content=HEARD) == HEARD
+    assert get_heard_text(chars=22) == HEARD
+    assert get_heard_text(ms=1500) == HEARD  # 22 characters at 15 a second
+    assert get_heard_text(ms=1600, total_ms=5200) == HEARD  # 23 of 76
+    assert get_heard_text() == JOKE
 
 
 @pytest.mark.parametrize(
@@ -60,14 +60,14 @@ def test_every_measure_gives_the_same_heard_text() -> None:
     ],
 )
 def test_white_space_and_punctuation_of_the_report_do_not_matter(said: str, stays: str) -> None:
-    assert heard(content=said) == stays
+    assert get_heard_text(content=said) == stays
 
 
 @pytest.mark.parametrize("said", ["Why did a", "scarecrow", "why did", f"{JOKE} And", "x"])
 def test_a_report_of_text_that_was_not_said_is_rejected(said: str) -> None:
     """The error does not quote the reply."""
     with pytest.raises(HeardMismatch) as refused:
-        heard(content=said)
+        get_heard_text(content=said)
     assert refused.value.param == "content"
     assert JOKE not in str(refused.value)
 
@@ -89,7 +89,7 @@ def test_a_report_of_text_that_was_not_said_is_rejected(said: str) -> None:
     ],
 )
 def test_heard_length_by_characters_and_by_time(how: dict[str, Any], stays: str) -> None:
-    assert heard(**how) == stays
+    assert get_heard_text(**how) == stays
 
 
 def test_a_script_without_spaces_is_cut_between_its_characters() -> None:
@@ -164,7 +164,7 @@ def result(name: str) -> Message:
     return Message(role="tool", tool_call_id=name, content="done")
 
 
-def said(text: Any) -> Message:
+def make_reply(text: Any) -> Message:
     return Message(role="assistant", content=text)
 
 
@@ -182,15 +182,15 @@ def cut(entries: list[Entry], at: int, now: int = 9) -> Cut | None:
 
 
 def test_the_heard_prefix_of_a_plain_reply_is_kept() -> None:
-    found = cut(reply((said(JOKE), {"source": "greeting", "x": 1})), 22)
+    found = cut(reply((make_reply(JOKE), {"source": "greeting", "x": 1})), 22)
     assert found is not None
-    assert (found.message, found.results) == (said(HEARD), ())
+    assert (found.message, found.results) == (make_reply(HEARD), ())
     marks = {"interrupted": True, "interrupt_timestamp": 9, "original": JOKE}
     assert found.metadata == {"source": "greeting", "x": 1, **marks}
 
 
 def test_a_fully_heard_reply_is_kept_and_an_unheard_one_is_dropped() -> None:
-    whole = reply(said(JOKE))
+    whole = reply(make_reply(JOKE))
     assert cut(whole, len(JOKE)) is None
     nothing = cut(whole, 0)
     assert nothing is not None
@@ -200,22 +200,22 @@ def test_a_fully_heard_reply_is_kept_and_an_unheard_one_is_dropped() -> None:
 def test_a_second_interruption_can_only_shorten() -> None:
     """The generated text is preserved; a report of more than was delivered changes nothing."""
     marks = {"interrupted": True, "interrupt_timestamp": 5, "original": JOKE}
-    once = reply((said(HEARD), marks))
+    once = reply((make_reply(HEARD), marks))
     assert join_reply_text(split_rounds(once)) == JOKE
     for at in (22, 30, len(JOKE)):
         assert cut(once, at) is None
     again = cut(once, 4)
     assert again is not None
-    assert (again.message, again.metadata) == (said("Why "), {**marks, "interrupt_timestamp": 9})
+    assert (again.message, again.metadata) == (make_reply("Why "), {**marks, "interrupt_timestamp": 9})
 
 
 def test_a_partly_generated_reply_is_its_own_original() -> None:
-    found = cut(reply((said("one two "), {"interrupted": True, "interrupt_timestamp": 5})), 4)
+    found = cut(reply((make_reply("one two "), {"interrupted": True, "interrupt_timestamp": 5})), 4)
     assert found is not None
     assert found.metadata == {"interrupted": True, "interrupt_timestamp": 9, "original": "one two "}
 
 
-TOOLS = (calls("Let me look.", "c"), result("c"), calls(None, "d"), result("d"), said("It is five."))
+TOOLS = (calls("Let me look.", "c"), result("c"), calls(None, "d"), result("d"), make_reply("It is five."))
 
 
 def test_rounds_before_the_cut_are_kept() -> None:
@@ -224,7 +224,7 @@ def test_rounds_before_the_cut_are_kept() -> None:
     assert join_reply_text(split_rounds(entries)) == "Let me look.\n\nIt is five."
     found = cut(entries, len("Let me look.\n\nIt is"))
     assert found is not None
-    assert (found.head, found.message) == (entries[4], said("It is"))
+    assert (found.head, found.message) == (entries[4], make_reply("It is"))
     assert found.metadata is not None
     assert (found.metadata["original"], found.metadata["preface"]) == ("It is five.", "Let me look.\n\n")
     nothing = cut(entries, len("Let me look."))
@@ -236,7 +236,7 @@ def test_a_cut_call_and_everything_after_it_are_dropped() -> None:
     entries = reply(*TOOLS)
     found = cut(entries, 6)
     assert found is not None
-    assert (found.head, found.message, found.results) == (entries[0], said("Let me"), ())
+    assert (found.head, found.message, found.results) == (entries[0], make_reply("Let me"), ())
     nothing = cut(entries, 0)
     assert nothing is not None
     assert (nothing.head, nothing.message) == (entries[0], None)
@@ -244,7 +244,7 @@ def test_a_cut_call_and_everything_after_it_are_dropped() -> None:
 
 def test_tool_calls_before_any_speech_are_kept() -> None:
     """They had no audible part, and their effects are real."""
-    entries = reply(calls(None, "d"), result("d"), said("Booked."))
+    entries = reply(calls(None, "d"), result("d"), make_reply("Booked."))
     nothing = cut(entries, 0)
     assert nothing is not None
     assert (nothing.head, nothing.message) == (entries[2], None)
@@ -255,7 +255,7 @@ def test_unanswered_calls_are_removed() -> None:
     for whole in (reply(calls("Look.", "c")), reply(calls("Look.", "c", "d"))):
         found = cut(whole, 5)
         assert found is not None
-        assert (found.message, found.results) == (said("Look."), ())
+        assert (found.message, found.results) == (make_reply("Look."), ())
         assert found.metadata == {"interrupted": True, "interrupt_timestamp": 9, "original": "Look."}
     half = reply((calls("Look.", "c", "d"), {"returned": [1]}), result("c"))
     found = cut(half, 5)
@@ -290,7 +290,7 @@ def test_content_parts_are_cut_at_the_heard_text() -> None:
 
 def test_an_original_too_long_for_the_metadata_is_left_out() -> None:
     long = "\x00" * (METADATA_BYTES // 6 + 1)
-    found = cut(reply(said(long + "x")), 5)
+    found = cut(reply(make_reply(long + "x")), 5)
     assert found is not None
     assert found.metadata is not None
     assert found.metadata == {"interrupted": True, "interrupt_timestamp": 9} or "original" not in found.metadata
@@ -308,7 +308,7 @@ def replies(draw: st.DrawFn) -> list[Entry]:
         messages.append(calls(draw(words) or None, *ids))
         messages += [result(name) for name in ids]
     if draw(st.booleans()) or not messages:
-        messages.append(said(draw(words)))
+        messages.append(make_reply(draw(words)))
     elif draw(st.booleans()):
         del messages[-1]
     return reply(*messages)
