@@ -59,7 +59,7 @@ TARGETS: Final = (
     Target(
         "session",
         ("src/holdfast/domain/session.py", "src/holdfast/domain/log.py"),
-        ("tests/unit/test_session.py", "tests/unit/test_heard.py", "tests/service/test_fork.py"),
+        ("tests/unit/test_session.py", "tests/unit/test_interruption_reports.py", "tests/service/test_fork.py"),
     ),
     Target("stores", ("src/holdfast/stores/**/*.py",), _OF_STORES, left_out=_SERVERS),
     Target(
