@@ -1,4 +1,4 @@
-"""What every store promises of its connections, whatever it speaks: ends, callers that give up, drivers, stores that are forgotten."""
+"""Connections of every store: closed connections, cancelled callers, missing drivers, unclosed stores."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ class _Writers:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-async def test_connections_that_are_ended_all_the_time(any_server: Server, any_url: str, *, keyed: bool) -> None:
-    """What was acknowledged is there once. With a key everything is, in the end; without, what is unknown at most once."""
+async def test_writes_survive_frequently_closed_connections(any_server: Server, any_url: str, *, keyed: bool) -> None:
+    """Acknowledged writes are stored once; unknown ones exactly once with a key and at most once without."""
     store = await open_store(any_url, tenant="acme")
     await store.create(session())
     writers = _Writers(store, keyed=keyed)
@@ -96,8 +96,8 @@ async def test_connections_that_are_ended_all_the_time(any_server: Server, any_u
     await store.close()
 
 
-async def test_a_caller_that_gives_up_at_any_moment(any_url: str) -> None:
-    """The next one on the same connection gets its own answer."""
+async def test_a_cancelled_caller_does_not_disturb_the_next_one(any_url: str) -> None:
+    """The next caller on the same connection gets its own answer."""
     store = await open_store(f"{any_url}{'&' if '?' in any_url else '?'}pool=1", tenant="acme")
     refs = [SessionRef("u", f"s{at}") for at in range(40)]
     await asyncio.gather(*(store.create(session(ref, metadata={"is": ref.id})) for ref in refs))
@@ -113,8 +113,8 @@ async def test_a_caller_that_gives_up_at_any_moment(any_url: str) -> None:
     await store.close()
 
 
-async def test_another_event_loop_needs_a_store_of_its_own(any_url: str) -> None:
-    """`StoreError` says so, instead of a connection that waits for a loop that is not running."""
+async def test_a_store_cannot_be_used_from_another_event_loop(any_url: str) -> None:
+    """It raises `StoreError` instead of waiting for a loop that is not running."""
     store = await open_store(any_url, tenant="acme")
     with pytest.raises(StoreError, match="another event loop"):
         await anyio.to_thread.run_sync(asyncio.run, store.list())
@@ -130,10 +130,10 @@ async def test_another_event_loop_needs_a_store_of_its_own(any_url: str) -> None
         ("redis+cluster", "/0", "redis.nodes"),
     ],
 )
-async def test_a_server_that_is_not_there(
+async def test_an_unreachable_server_is_reported(
     scheme: str, path: str, patient: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`StoreUnavailable` says where it was looked for, and never the password."""
+    """`StoreUnavailable` names the address but never the password."""
     monkeypatch.setattr(f"holdfast.stores.{patient}.RECONNECTING", 0.1)
     with pytest.raises(StoreUnavailable, match=rf"127.0.0.1:1{path} cannot be reached") as caught:
         await open_store(f"{scheme}://ada:secret@127.0.0.1:1{path}", tenant="acme")
@@ -148,7 +148,7 @@ async def test_a_server_that_is_not_there(
         ("redis", "hiredis", "redis", ("redis.connection", "redis.address", "redis.store")),
     ],
 )
-async def test_a_driver_that_is_not_installed(
+async def test_a_missing_driver_is_reported(
     scheme: str, driver: str, extra: str, importers: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`MissingExtra` names what to install."""
@@ -160,8 +160,8 @@ async def test_a_driver_that_is_not_installed(
         await open_store(f"{scheme}://host/db", tenant="acme")
 
 
-async def test_a_forgotten_store_says_so_and_ends(url: str) -> None:
-    """`ResourceWarning`, and its threads and connections go."""
+async def test_an_unclosed_store_warns_and_is_closed(url: str) -> None:
+    """It emits `ResourceWarning`, and its threads and connections end."""
     store: Store | None = await open_store(url, tenant="acme")
     threads = store_threads()
     assert threads or not url.startswith("sqlite")

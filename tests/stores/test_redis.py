@@ -1,4 +1,4 @@
-"""What the Redis store promises besides the contract, on one server: connections, configuration, URLs and keys."""
+"""The Redis store on one server beyond the contract: connections, configuration, URLs and keys."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _names = st.text(max_size=6) | st.sampled_from(["\0", "\0\1", "\0\xff", "{}", "}
 
 
 @given(st.lists(st.tuples(_names, _names), min_size=2, unique=True))
-def test_no_two_names_share_a_key(names: list[tuple[str, str]]) -> None:
-    """Whatever bytes they have; and what stands in braces is never theirs."""
+def test_different_names_have_different_keys(names: list[tuple[str, str]]) -> None:
+    """For any bytes, and names never end up in the braces of a key."""
     keys = Keys("p")
     assert len({keys.session("t", *name, "").head for name in names}) == len(names)
     assert len({keys.user(*name).recent for name in names}) == len(names)
@@ -59,15 +59,15 @@ def test_no_two_names_share_a_key(names: list[tuple[str, str]]) -> None:
 
 
 @given(_names, _names, _names, _names)
-def test_members_sort_as_their_names_do(one: str, two: str, three: str, four: str) -> None:
-    """By bytes, name by name; and they tell the names."""
+def test_members_sort_like_their_names(one: str, two: str, three: str, four: str) -> None:
+    """They sort by bytes and can be decoded to the names."""
     first, second = encode_name(one) + encode_name(two), encode_name(three) + encode_name(four)
     assert (first < second) == ((one.encode(), two.encode()) < (three.encode(), four.encode()))
     assert decode_names(first) == [one, two]
 
 
 @given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
-def test_numbers_sort_as_they_are(one: int, two: int) -> None:
+def test_encoded_numbers_keep_their_order(one: int, two: int) -> None:
     assert (encode_number(one) < encode_number(two)) == (one < two)
     assert decode_number(encode_number(one) + b"rest") == one
 
@@ -77,10 +77,10 @@ def test_numbers_sort_as_they_are(one: int, two: int) -> None:
 
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("done", [False, True])
-async def test_a_connection_that_breaks_in_a_commit(
+async def test_a_commit_is_not_repeated_after_a_broken_connection(
     opening: Opening, redis_url: str, key: str | None, *, done: bool
 ) -> None:
-    """The guard tells whether it was done: it is answered, and never doubled."""
+    """The guard shows whether it was applied, so it is acknowledged and applied once."""
     async with Proxy(redis_url) as proxy:
         store = await opening(proxy.url)
         await store.create(session())
@@ -96,10 +96,10 @@ async def test_a_connection_that_breaks_in_a_commit(
 
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("done", [False, True])
-async def test_others_write_after_a_connection_broke_in_a_commit(
+async def test_a_broken_commit_is_unknown_after_writes_of_others(
     opening: Opening, redis_url: str, key: str | None, monkeypatch: pytest.MonkeyPatch, *, done: bool
 ) -> None:
-    """Then the guard tells nothing: the outcome is unknown, unless a key tells it."""
+    """The guard has changed, so only an idempotency key can tell the outcome."""
     async with Proxy(redis_url) as proxy:
         store, other = [await opening(url) for url in (proxy.url, redis_url)]
         await store.create(session())
@@ -130,10 +130,10 @@ async def test_others_write_after_a_connection_broke_in_a_commit(
 
 
 @pytest.mark.parametrize("done", [False, True])
-async def test_a_connection_that_breaks_when_a_session_is_made_or_deleted(
+async def test_broken_connections_while_creating_or_deleting_a_session(
     opening: Opening, redis_url: str, *, done: bool
 ) -> None:
-    """Made once; and a deletion that nobody can tell of is told so."""
+    """The session is created once, and an unknown deletion is reported as unknown."""
     async with Proxy(redis_url) as proxy:
         store = await opening(proxy.url)
         proxy.arm(b"EVAL", done=done)
@@ -147,8 +147,7 @@ async def test_a_connection_that_breaks_when_a_session_is_made_or_deleted(
         assert (await store.list()).sessions == ()
 
 
-async def test_scripts_that_the_server_forgot(opening: Opening, redis_url: str) -> None:
-    """It is told them again."""
+async def test_scripts_are_reloaded_after_a_flush(opening: Opening, redis_url: str) -> None:
     store = await opening(redis_url)
     client = opening.client(store)
     await store.create(session())
@@ -160,7 +159,7 @@ async def test_scripts_that_the_server_forgot(opening: Opening, redis_url: str) 
 
 
 async def test_many_openings_write_to_one_session(opening: Opening, redis_url: str) -> None:
-    """None is always beaten by the others: who was beaten often writes next."""
+    """No writer starves: one that lost often writes next."""
     stores = [await opening(redis_url) for _ in range(8)]
     await stores[0].create(session())
 
@@ -177,8 +176,8 @@ async def test_many_openings_write_to_one_session(opening: Opening, redis_url: s
 # -- what others do to the data --------------------------------------------------
 
 
-async def test_a_key_that_another_program_wrote_to(opening: Opening, redis_url: str) -> None:
-    """`StoreCorrupt`, and nothing of the write is there; other sessions go on, and a damaged one is named."""
+async def test_a_key_overwritten_by_another_program_is_corrupt(opening: Opening, redis_url: str) -> None:
+    """The write raises `StoreCorrupt` with the session and changes nothing; other sessions work."""
     store = await opening(redis_url)
     client = opening.client(store)
     other = SessionRef("ann", "s2")
@@ -200,8 +199,8 @@ async def test_a_key_that_another_program_wrote_to(opening: Opening, redis_url: 
     assert not (await store.get(other)).damaged
 
 
-async def test_a_newer_layout_is_refused(opening: Opening, redis_url: str) -> None:
-    """As a schema is; what is there stays as it is."""
+async def test_a_newer_layout_is_rejected(opening: Opening, redis_url: str) -> None:
+    """Like a newer schema; the data stay unchanged."""
     assert [step.applied for step in await read_schema(redis_url)] == [False] * LAYOUT
     store = await opening(redis_url)
     assert [(step.number, step.applied) for step in await read_schema(redis_url)] == [
@@ -213,8 +212,8 @@ async def test_a_newer_layout_is_refused(opening: Opening, redis_url: str) -> No
         await opening(redis_url)
 
 
-async def test_prefixes_do_not_meet(opening: Opening, redis_url: str) -> None:
-    """Two places on one server know nothing of each other."""
+async def test_prefixes_are_isolated(opening: Opening, redis_url: str) -> None:
+    """Two stores with different prefixes share a server."""
     one, two = await opening(redis_url), await opening(f"{redis_url}2")
     await one.create(session())
     assert (await two.list()).sessions == ()
@@ -230,8 +229,8 @@ async def test_prefixes_do_not_meet(opening: Opening, redis_url: str) -> None:
 # -- how the server is set up ----------------------------------------------------
 
 
-async def test_a_server_that_throws_data_away_is_refused(opening: Opening) -> None:
-    """Unless that is wanted; one that only throws away what expires has nothing of ours to throw away."""
+async def test_a_server_that_evicts_data_is_rejected(opening: Opening) -> None:
+    """Unless it is allowed; a policy that evicts only expiring keys is accepted."""
     with _private("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru") as server:
         with pytest.raises(StoreUnavailable, match=r"evicts data .* allkeys-lru.*allow_eviction=true"):
             await opening(server.url)
@@ -242,8 +241,8 @@ async def test_a_server_that_throws_data_away_is_refused(opening: Opening) -> No
         await opening(server.url)
 
 
-async def test_a_server_without_memory(opening: Opening) -> None:
-    """Writes are refused whole, reads and deletions go on, and writes when there is room again."""
+async def test_a_server_out_of_memory_rejects_writes(opening: Opening) -> None:
+    """Reads and deletions still work, and so do writes when there is memory again."""
     with _private("--maxmemory-policy", "noeviction") as server:
         store = await opening(server.url)
         client = opening.client(store)
@@ -267,8 +266,8 @@ async def test_a_server_without_memory(opening: Opening) -> None:
         assert (await store.append(REF, _says("z"))).version == 2
 
 
-async def test_a_server_that_becomes_a_replica(opening: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Writes are refused after a while, reads go on, and all does when it is a master again."""
+async def test_writes_fail_while_the_server_is_a_replica(opening: Opening, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads still work, and everything does when it is a master again."""
     monkeypatch.setattr("holdfast.stores.redis.nodes.RECONNECTING", 0.2)
     with _private() as server:
         store = await opening(server.url)
@@ -283,7 +282,7 @@ async def test_a_server_that_becomes_a_replica(opening: Opening, monkeypatch: py
 
 
 def test_a_store_works_in_the_loop_of_the_server(redis_url: str) -> None:
-    """`holdfast serve` runs on uvloop, whose transports are none of asyncio's classes."""
+    """`holdfast serve` runs on uvloop, whose transports are not asyncio classes."""
 
     async def work() -> list[str]:
         store = await open_store(redis_url, tenant="acme")
@@ -297,8 +296,8 @@ def test_a_store_works_in_the_loop_of_the_server(redis_url: str) -> None:
     assert uvloop.run(work()) == ["a"]
 
 
-async def test_a_server_with_a_password(opening: Opening) -> None:
-    """`StoreUnavailable` for who has none or another one; the password is never told."""
+async def test_a_wrong_password_is_reported_without_showing_it(opening: Opening) -> None:
+    """A missing or wrong password raises `StoreUnavailable`."""
     with _private("--requirepass", "very secret") as server:
         for login, says in (("", "requires a password"), (":wrong%20secret@", "the login failed")):
             url = server.url.replace("127", f"{login}127", 1)
@@ -310,8 +309,8 @@ async def test_a_server_with_a_password(opening: Opening) -> None:
         assert "secret" not in repr(store.database.nodes._login)
 
 
-async def test_a_user_with_few_rights(opening: Opening) -> None:
-    """Keys below the prefix, reading, writing and scripts are enough; without CONFIG the server's INFO says how it is set up."""
+async def test_a_user_with_minimal_rights_is_enough(opening: Opening) -> None:
+    """Keys below the prefix, reading, writing and scripts suffice; INFO replaces CONFIG."""
     acl = ["+@read", "+@write", "+@scripting", "+@connection", "+info", "+time"]
     with _private("--user", "app", "on", ">pw", "~holdfast:*", *acl) as server:
         store = await opening(server.url.replace("127", "app:pw@127", 1))
@@ -342,8 +341,8 @@ async def test_a_user_with_few_rights(opening: Opening) -> None:
         ("ada:secret@host/0?allow_eviction=perhaps", "allow_eviction must be"),
     ],
 )
-async def test_urls_that_are_none(scheme: str, rest: str, says: str) -> None:
-    """`InvalidRequest`, before anything is looked for; the password is not repeated."""
+async def test_invalid_urls_are_rejected(scheme: str, rest: str, says: str) -> None:
+    """`InvalidRequest` is raised before connecting and does not contain the password."""
     with pytest.raises(InvalidRequest, match=says) as caught:
         await open_store(f"{scheme}://{rest}", tenant="acme")
     assert "secret" not in str(caught.value)
@@ -357,6 +356,6 @@ async def test_urls_that_are_none(scheme: str, rest: str, says: str) -> None:
         ("redis://a/0?sslmode=require", "the scheme rediss://"),
     ],
 )
-async def test_urls_of_another_kind_of_server(url: str, says: str) -> None:
+async def test_urls_of_the_other_kind_of_server_are_rejected(url: str, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         await open_store(url, tenant="acme")

@@ -1,4 +1,4 @@
-"""What the Redis store promises on a cluster: one slot a user, an outbox that nothing is lost from, slots and nodes that move."""
+"""The Redis store on a cluster: one slot per user, a lossless outbox, and moving slots and nodes."""
 
 from __future__ import annotations
 
@@ -91,8 +91,8 @@ async def _furnished(store: Store, ref: SessionRef) -> None:
     await store.add_artifact(ref, new)
 
 
-async def test_all_that_is_a_users_is_in_one_slot(cluster_url: str, stores: list[RedisStore]) -> None:
-    """Sessions of the user, with whatever hangs on them: so a write is one script; the slot is the one that the server says."""
+async def test_all_data_of_a_user_are_in_one_slot(cluster_url: str, stores: list[RedisStore]) -> None:
+    """So a write is one script; the slot is the one that the server computes."""
     names = ("s1", "{}", "{a}b", "a\0", "é" * 200, "x" * ID_BYTES)
     server = reached("redis-cluster")
     assert isinstance(server, RedisCluster)
@@ -136,8 +136,8 @@ async def _outboxes(url: str) -> int:
     return sum([await anyio.to_thread.run_sync(server.size, key) for key in server.keys(url) if key.endswith(b":o")])
 
 
-async def test_a_write_is_told_before_it_is_acknowledged(cluster_url: str, stores: list[RedisStore]) -> None:
-    """Another opening sees it in its lists at once; the outbox is empty in the end."""
+async def test_a_write_is_in_the_lists_before_it_is_acknowledged(cluster_url: str, stores: list[RedisStore]) -> None:
+    """Another client lists it at once, and the outbox is empty at the end."""
     one, two = stores
     for at in range(20):
         ref = SessionRef(f"u{at}", "s")
@@ -150,10 +150,10 @@ async def test_a_write_is_told_before_it_is_acknowledged(cluster_url: str, store
 
 
 @pytest.mark.parametrize("what", ["append", "create", "delete", "end", "artifact"])
-async def test_a_process_that_dies_before_it_told(
+async def test_the_outbox_of_a_dead_process_is_delivered(
     what: str, cluster_url: str, stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever opens the place next finishes it, whichever way it was left; what was delivered before is not told again."""
+    """The next client to open the store delivers it from any state, and nothing is delivered twice."""
     one, two = stores
     for ref in (REF, BOB):
         await one.create(session(ref))
@@ -213,8 +213,8 @@ asyncio.run(main())
 """
 
 
-async def test_a_process_that_is_killed_before_it_told(cluster_url: str) -> None:
-    """The same with a real kill, at that very point."""
+async def test_the_outbox_of_a_killed_process_is_delivered(cluster_url: str) -> None:
+    """The same with a real kill at that point."""
     command = [sys.executable, "-c", _KILLED, cluster_url]
     done = await anyio.to_thread.run_sync(lambda: subprocess.run(command, capture_output=True, check=False))
     assert done.returncode == -9, done.stderr
@@ -226,8 +226,8 @@ async def test_a_process_that_is_killed_before_it_told(cluster_url: str) -> None
     assert await _outboxes(cluster_url) == 0
 
 
-async def test_news_that_come_late_change_nothing(stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Told twice, told in another order, told when the session is gone, or the end delivered: the newest counts."""
+async def test_late_outbox_messages_change_nothing(stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeated, reordered or after deletion of the session: the newest version wins."""
     (one, two), told = stores, []
     deliver = one.database.outbox.deliver
 
@@ -258,10 +258,10 @@ async def test_news_that_come_late_change_nothing(stores: list[RedisStore], monk
     assert await _listed(two) == [(REF, 3)]
 
 
-async def test_a_write_whose_answer_was_lost_is_told_as_well(
+async def test_a_write_with_a_lost_answer_is_delivered_to_the_indexes(
     cluster_url: str, stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The guard says that it was done: then the indexes have to know of it."""
+    """The guard shows that it was applied, so the indexes must be updated."""
     one, two = stores
     nodes = one.database.nodes
     run = nodes.run
@@ -286,10 +286,10 @@ async def test_a_write_whose_answer_was_lost_is_told_as_well(
     assert await _outboxes(cluster_url) == 0
 
 
-async def test_a_tenants_node_that_is_gone_for_a_moment(
+async def test_writes_are_delivered_when_the_tenants_node_is_back(
     stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The write stands and is acknowledged; it is told as soon as the node is back."""
+    """The write is acknowledged while the node is down."""
     one, two = stores
     await one.create(session())
     apply, failures = Outbox._apply, 2
@@ -307,10 +307,10 @@ async def test_a_tenants_node_that_is_gone_for_a_moment(
     assert await _listed(two) == [(REF, 9)]
 
 
-async def test_users_that_are_done_are_forgotten(
+async def test_users_with_an_empty_outbox_are_removed_from_the_list(
     cluster_url: str, stores: list[RedisStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The list of those whose outbox may hold something does not grow for ever."""
+    """So the list of pending outboxes does not grow forever."""
     (one, two), server = stores, reached("redis-cluster")
     assert isinstance(server, RedisCluster)
     for at in range(30):
@@ -359,8 +359,8 @@ async def cluster(cluster_nodes: list[PrivateRedis]) -> AsyncIterator[Cluster]:
 
 
 @pytest.mark.slow
-async def test_a_slot_that_moves_while_writers_run(cluster: Cluster) -> None:
-    """A user's sessions go from one node to another, key by key: every write is done once, in order."""
+async def test_writes_continue_while_a_slot_moves(cluster: Cluster) -> None:
+    """The keys of a user move one by one; every write is applied once and in order."""
     async with AsyncExitStack() as stack:
         stores = [await _opened(stack, cluster.url) for _ in range(2)]
         await stores[0].create(session())
@@ -416,8 +416,8 @@ _GONE = re.compile(
 
 
 @pytest.mark.slow
-async def test_a_node_that_restarts_while_writers_run(cluster: Cluster) -> None:
-    """What was acknowledged is there once; users of other nodes, and all of them afterwards, are served."""
+async def test_writes_survive_the_restart_of_a_node(cluster: Cluster) -> None:
+    """Acknowledged writes are stored once; users on other nodes are served throughout."""
     async with AsyncExitStack() as stack:
         store = await _opened(stack, cluster.url)
         refs = [SessionRef(f"u{number}", "s") for number in range(6)]
@@ -463,8 +463,8 @@ async def test_a_node_that_restarts_while_writers_run(cluster: Cluster) -> None:
             assert await verify(store, ref) == len(log)
 
 
-async def test_a_cluster_is_named_so(cluster: Cluster) -> None:
-    """A node of one is no server by itself; and a server by itself is no cluster."""
+async def test_the_url_must_match_cluster_or_single_server(cluster: Cluster) -> None:
+    """A cluster node is not a single server, and a single server is not a cluster."""
     with pytest.raises(StoreUnavailable, match=r"it belongs to a cluster: use redis\+cluster://"):
         await open_store(f"redis://127.0.0.1:{cluster.nodes[0].port}/0", tenant="acme")
     alone = reached("redis").base.partition("://")[2].partition("/")[0]

@@ -1,4 +1,4 @@
-"""Data of Holdfast 0.1 in Redis: refused until it is converted, the same afterwards, and lost at no time."""
+"""Data of Holdfast 0.1 in Redis: rejected until converted, then unchanged and never lost."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def _expected(name: str, tmp_path: Path) -> list[object]:
             pass
 
 
-async def test_converted_data_is_the_same(old_url: str, client: Any, tmp_path: Path) -> None:
+async def test_converted_data_are_unchanged(old_url: str, client: Any, tmp_path: Path) -> None:
     name = "redis-cluster" if "cluster" in old_url.partition("://")[0] else "redis"
     await _refused(old_url, r"data of Holdfast 0\.1 \(layout 4\).*holdfast migrate")
     before = _keys(client, old_url)
@@ -98,7 +98,7 @@ async def test_converted_data_is_the_same(old_url: str, client: Any, tmp_path: P
     assert await convert(old_url) == Conversion()
 
 
-async def test_converted_sessions_go_on(old_url: str) -> None:
+async def test_converted_sessions_can_be_continued(old_url: str) -> None:
     await convert(old_url)
     store = await open_store(old_url, tenant="acme")
     for ref in REFS:
@@ -141,7 +141,7 @@ async def test_old_keys_are_kept_on_request(old_url: str, client: Any) -> None:
 
 
 async def test_a_damaged_session_stays_damaged(old_url: str, client: Any) -> None:
-    """The others are converted; it is listed, and can be deleted."""
+    """The others are converted; the damaged one is listed and can be deleted."""
     (head, *_) = sorted(_keys(client, old_url, "{*}:s:*"))
     client.hset(head, "r", b"\xc1")
     assert (await convert(old_url)).damaged == 1
@@ -153,8 +153,8 @@ async def test_a_damaged_session_stays_damaged(old_url: str, client: Any) -> Non
     await store.close()
 
 
-async def test_servers_of_two_releases_do_not_meet(old_url: str, redis_url: str, client: Any) -> None:
-    """While one of 0.1 is connected nothing is converted or opened; afterwards 0.1 refuses the layout."""
+async def test_servers_of_two_releases_cannot_run_together(old_url: str, redis_url: str, client: Any) -> None:
+    """Nothing is converted or opened while 0.1 is connected; afterwards 0.1 rejects the layout."""
     name = f"holdfast:{prefix_of(old_url)}"
     nodes = client.get_primaries() if isinstance(client, redis.RedisCluster) else []  # type: ignore[no-untyped-call]
     one = nodes[0].redis_connection if nodes else client
@@ -179,7 +179,7 @@ def _address(client: Any) -> dict[str, Any]:
     return {"host": known["host"], "port": known["port"]}
 
 
-def test_the_command_converts(old_url: str) -> None:
+def test_the_migrate_command_converts_the_data(old_url: str) -> None:
     """`holdfast migrate`: with `--show` it only counts."""
     for options, says in (
         (["--show"], "to convert: 5 sessions"),

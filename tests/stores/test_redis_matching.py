@@ -1,4 +1,4 @@
-"""How Redis finds what was said, and what it keeps for that: numbers, marks, and places of an older release."""
+"""Digest lookup in Redis: scores, numbers of sessions, and positions written by an older release."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _bits = st.integers(-(2**63), 2**63 - 1)
 
 @given(_bits, _bits, st.booleans(), st.booleans())
 def test_scores_are_exact(one: int, two: int, alias: bool, other: bool) -> None:  # given
-    """As numbers with a fraction, which scores are; a digest never stands where an alias does."""
+    """Scores are floats that must stay exact; a digest never has the score of an alias."""
     first, second = compute_score(one, alias=alias), compute_score(two, alias=other)
     assert int(float(first)) == first
     assert (first == second) == (one >> 12 == two >> 12 and alias == other)
@@ -39,8 +39,8 @@ async def _keys(opening: Opening, store: RedisStore) -> set[str]:
     return {key.decode().removeprefix(f"{tag}:").partition(":")[0] for key in found}
 
 
-async def test_sessions_that_are_gone_leave_nothing(opening: Opening, redis_url: str) -> None:
-    """Neither by what they said, nor under their numbers, however they went; but for what expires by itself."""
+async def test_deleted_sessions_leave_no_lookup_keys(opening: Opening, redis_url: str) -> None:
+    """Neither digests nor numbers remain after any kind of deletion, except expiring keys."""
     store = await opening(redis_url)
     gone: dict[str, Any] = {"withdrawn": True, "reason": "delete", "ended_at": 9, "due_at": 9}
     clock = "u"
@@ -62,8 +62,8 @@ async def test_sessions_that_are_gone_leave_nothing(opening: Opening, redis_url:
         assert await _keys(opening, store) == {clock}
 
 
-async def test_places_of_one_session_among_many(opening: Opening, redis_url: str) -> None:
-    """A session's own are found among those of others that said the same, the newest first, wherever it stands among them."""
+async def test_positions_of_one_session_are_found_among_many(opening: Opening, redis_url: str) -> None:
+    """They are found newest first even if many sessions have the same messages."""
     store = await opening(redis_url)
     refs = [SessionRef("ann", f"s{at}") for at in range(21)]
     for at, ref in enumerate(refs):
@@ -77,8 +77,10 @@ async def test_places_of_one_session_among_many(opening: Opening, redis_url: str
             assert [(one.ref, one.seq) for one in found] == [(ref, seq) for seq in reversed(range(at % 4))][:limit]
 
 
-async def test_keys_that_meet_by_chance(opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What stands under a key that others have too is told apart by its digest."""
+async def test_digests_with_colliding_keys_are_distinguished(
+    opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries under a shared key are distinguished by their full digests."""
     monkeypatch.setattr("holdfast.stores.redis.matching._DROPPED_BITS", 64)
     store = await opening(redis_url)
     for ref in (REF, SessionRef("ann", "s2")):

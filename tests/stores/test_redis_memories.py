@@ -1,4 +1,4 @@
-"""Memories on Redis: where they lie, what is left of them, and a tenant's lists that may know of more than there is."""
+"""Memories on Redis: their slots, traces after deletion, and outdated entries in a tenant's lists."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def _traces(store: RedisStore) -> list[bytes]:
 
 
 async def test_a_forgotten_memory_leaves_no_trace(store: RedisStore) -> None:
-    """Nor does what it said before it was changed, nor what is dropped: its id neither."""
+    """This includes earlier contents, dropped memories and the id."""
     one, two = await put(store, memory(CANARY), memory(f"{CANARY} 2", tags=(CANARY,)))
     await recalled(store, signal(one, session=CANARY), signal(two, session=CANARY))
     assert await _traces(store)
@@ -65,8 +65,8 @@ async def test_a_forgotten_memory_leaves_no_trace(store: RedisStore) -> None:
     assert kept - {b"u", b"dirty"} == {b"mo"}
 
 
-async def test_a_dropped_owners_name_leaves_the_place(store: RedisStore) -> None:
-    """It is in no key and no value, nor are the user's values of shared state; what comes next goes on above what there was."""
+async def test_a_dropped_owners_name_is_removed_from_redis(store: RedisStore) -> None:
+    """It is in no key or value, nor are the user's shared values; later versions continue above the old ones."""
     ann = Owner("user", CANARY)
     made = await put(store, *(memory(str(at), ann) for at in range(3)), owner=ann)
     await store.change_state(CANARY, {"k": 1}, timestamp=1)
@@ -81,10 +81,10 @@ async def test_a_dropped_owners_name_leaves_the_place(store: RedisStore) -> None
     assert [owner for owner, _ in await store.memory_owners()] == [ann]
 
 
-async def test_an_owner_that_is_there_again_is_not_taken_off_the_list(
+async def test_a_recreated_owner_stays_listed(
     store: RedisStore, opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the list is told behind a drop, and somebody has written for the owner in between."""
+    """The list is updated after a drop, and another client has written for the owner in between."""
     other, database = await opening(redis_url), store.database
     await put(store, memory("1"))
     discard = database._discard
@@ -101,8 +101,8 @@ async def test_an_owner_that_is_there_again_is_not_taken_off_the_list(
     assert await other.memory_owners() == ()
 
 
-async def test_an_owners_memories_lie_together(store: RedisStore) -> None:
-    """A user's in the user's slot, an agent's and the tenant's own in the tenant's; and nothing of a session's."""
+async def test_memories_of_an_owner_share_a_slot(store: RedisStore) -> None:
+    """A user's are in the user's slot, those of agents and the tenant in the tenant's slot."""
     keys = store.database.keys
     for owner in (ANN, Owner("agent", "ann"), Owner("app")):
         before = set(await _held(store))
@@ -117,8 +117,8 @@ async def test_an_owners_memories_lie_together(store: RedisStore) -> None:
         assert tags == {extract_hash_tag(wanted)}
 
 
-async def test_what_a_dead_process_told_the_tenant_is_nothing(store: RedisStore) -> None:
-    """An owner without memories is not listed, an id without a memory not found; both are there when they are written."""
+async def test_index_entries_of_a_dead_process_are_ignored(store: RedisStore) -> None:
+    """Owners without memories are not listed and ids without a memory not found, until they are written."""
     nodes, keys = store.database.nodes, store.database.keys.tenant("acme")
     one, bob = memory("1"), Owner("user", "bob")
     for member in (b"agent\0\1a\0\1", b"user\0\1ann\0\1", b"user\0\1bob\0\1"):
@@ -136,8 +136,10 @@ async def test_what_a_dead_process_told_the_tenant_is_nothing(store: RedisStore)
     assert [owner for owner, _ in await store.memory_owners(limit=2)] == [ANN, bob]
 
 
-async def test_a_tenant_that_cannot_be_told_hinders_a_write(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a cluster, before it: so that no memory is there that nobody finds. What it need not know any more may wait."""
+async def test_a_write_fails_if_the_tenants_index_is_unavailable(
+    store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a cluster the index is written first, so every memory can be found; removals from it may wait."""
     nodes = store.database.nodes
     if not nodes.is_cluster:
         pytest.skip("one server is told with the write")
@@ -167,10 +169,10 @@ async def test_a_tenant_that_cannot_be_told_hinders_a_write(store: RedisStore, m
     assert await store.find_memory(one.id) == again
 
 
-async def test_what_went_does_not_take_away_what_came_meanwhile(
+async def test_a_delayed_removal_keeps_an_id_stored_again(
     store: RedisStore, opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An id that is put anew, between a write that forgets it and what the tenant is told of that, is found."""
+    """An id stored again between its deletion and the update of the tenant's index is found."""
     other, database = await opening(redis_url), store.database
     (one,) = await put(store, memory("1"))
     discard = database._discard

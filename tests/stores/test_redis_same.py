@@ -1,4 +1,4 @@
-"""Redis answers what SQLite answers: both are driven with the same operations, whatever they are."""
+"""Redis and SQLite give the same results for random operations."""
 
 from __future__ import annotations
 
@@ -363,8 +363,8 @@ def redis_url(request: pytest.FixtureRequest, tmp_path: Any) -> Any:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(st.lists(st.one_of(*_writes, *_writes, *_reads), min_size=5, max_size=40))
-async def test_the_same_operations_have_the_same_answers(redis_url: str, operations: list[Operation]) -> None:
-    """One after the other, on two openings by turns; then all that is there is the same, and verifies."""
+async def test_redis_and_sqlite_give_the_same_results(redis_url: str, operations: list[Operation]) -> None:
+    """Operations alternate between two clients; the final data are equal and verified."""
     tenant = f"t{next(_tenants)}"
     async with AsyncExitStack() as open_:
         expecting, *asked = [

@@ -1,4 +1,4 @@
-"""State that sessions share, on Redis: done by the commit's script on whatever stands there, and a tenant's exactly once."""
+"""Shared state on Redis: changed by the commit script, and applied exactly once for a tenant."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def _meanwhile(store: RedisStore, monkeypatch: pytest.MonkeyPatch, act: Callable
 # -- writers of one scope --------------------------------------------------------
 
 
-async def test_turns_of_many_sessions_do_not_wait_for_each_other(
+async def test_turns_of_many_sessions_do_not_conflict(
     opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From two openings: no commit has to be tried again because another session wrote to the same scopes, and nothing is lost."""
+    """With two clients no commit is retried because another session wrote to the scope, and nothing is lost."""
     stores, beaten = [await opening(redis_url) for _ in range(2)], 0
     run = Nodes.run
 
@@ -93,10 +93,10 @@ async def test_turns_of_many_sessions_do_not_wait_for_each_other(
     assert sorted(of_tenant.values["l"]) == sorted([*range(TURNS)] * WRITERS)
 
 
-async def test_a_turn_reads_no_more_of_a_large_scope_than_it_names(
+async def test_a_turn_reads_only_the_keys_it_names(
     opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One look at what it names, and one commit; without shared keys the commit alone. None carries the scope's other values."""
+    """One read and one commit, or only the commit without shared keys; no command has other values."""
     store = await opening(redis_url)
     await store.create(session())
     await store.change_state("ann", {f"k{at}": "x" * 50 for at in range(2000)}, timestamp=1)
@@ -118,10 +118,10 @@ async def test_a_turn_reads_no_more_of_a_large_scope_than_it_names(
 
 
 @pytest.mark.parametrize("scope", ["user", "app"])
-async def test_changes_of_a_scope_by_itself_are_done_once_each(
+async def test_direct_scope_changes_are_applied_once(
     opening: Opening, redis_url: str, scope: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They tell what came out, so they are tried again when others were faster; a lost answer is no second increment."""
+    """They return the result, so they are retried on conflict; a lost answer does not repeat an increment."""
     stores = [await opening(redis_url) for _ in range(3)]
     user_id = "ann" if scope == "user" else None
 
@@ -152,7 +152,7 @@ def _lose_answer(store: RedisStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nodes, "run", lost)
 
 
-async def test_a_turn_whose_answer_was_lost_changes_all_scopes_once(
+async def test_a_turn_with_a_lost_answer_changes_all_scopes_once(
     opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, other = [await opening(redis_url) for _ in range(2)]
@@ -177,7 +177,7 @@ async def test_a_turn_whose_answer_was_lost_changes_all_scopes_once(
         ({}, {f"k{at}": "x" * (STATE_BYTES // 4 - 60) for at in range(4)}, "x" * 300, TooLarge),
     ],
 )
-async def test_a_turn_that_cannot_be_done_any_more_is_refused_as_a_whole(
+async def test_a_turn_that_became_invalid_is_rejected_completely(
     opening: Opening,
     redis_url: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -186,7 +186,7 @@ async def test_a_turn_that_cannot_be_done_any_more_is_refused_as_a_whole(
     turn: Any,
     error: type[HoldfastError],
 ) -> None:
-    """What was read says that it can be; what stands there at the commit says no: then neither its entries are written."""
+    """The change was valid when read but not at the commit, so no entries are written either."""
     store, other = [await opening(redis_url) for _ in range(2)]
     await store.create(session())
     await store.change_state("ann", before, timestamp=1)
@@ -206,10 +206,10 @@ in_cluster = pytest.mark.parametrize("redis_url", ["redis-cluster"], indirect=Tr
 
 
 @in_cluster
-async def test_a_turn_of_a_process_that_died_is_delivered_once(
+async def test_a_turn_of_a_dead_process_is_delivered_once(
     opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By whoever opens the place next, before it answers; delivered again, before and after it left the outbox, changes nothing."""
+    """The next client delivers it before answering; delivering it again changes nothing."""
     one, told = await opening(redis_url), []
     await one.create(session())
 
@@ -233,10 +233,10 @@ async def test_a_turn_of_a_process_that_died_is_delivered_once(
 
 
 @in_cluster
-async def test_a_turn_is_delivered_by_two_at_once(
+async def test_concurrent_delivery_of_a_turn_applies_it_once(
     opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever is slow has it in hand still when it has left the outbox: that it was done is known for long enough."""
+    """The slower client still has the turn after it left the outbox; the record of its delivery lives long enough."""
     one, two = [await opening(redis_url) for _ in range(2)]
     await one.create(session())
     apply = Outbox._apply
@@ -258,10 +258,10 @@ async def test_a_turn_is_delivered_by_two_at_once(
 
 
 @in_cluster
-async def test_a_tenants_node_that_is_gone_for_a_moment(
+async def test_turns_are_delivered_when_the_tenants_node_is_back(
     opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The turn stands and is acknowledged; its changes come when the node is back, in the order in which they were made."""
+    """The turn is acknowledged, and its changes are applied in order when the node is back."""
     one, two = [await opening(redis_url) for _ in range(2)]
     await one.create(session())
     apply, attempts, back = Outbox._apply, 0, asyncio.Event()
@@ -287,10 +287,10 @@ async def test_a_tenants_node_that_is_gone_for_a_moment(
 
 @in_cluster
 @pytest.mark.parametrize(("meanwhile", "left"), [({"n": "text"}, "text"), ({"n": None}, 1), ({"n": 5}, 6)])
-async def test_a_tenants_value_changes_before_a_turn_is_delivered(
+async def test_a_tenant_value_may_change_before_delivery(
     opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch, meanwhile: dict[str, Any], left: object
 ) -> None:
-    """The turn was accepted, so it stands: what it adds to is there still, or was overwritten after it."""
+    """The accepted turn stays valid: its increment applies to the current value or is overwritten."""
     one, two = [await opening(redis_url) for _ in range(2)]
     await one.create(session())
     await one.change_state(None, {"n": 1}, timestamp=1)
@@ -299,10 +299,10 @@ async def test_a_tenants_value_changes_before_a_turn_is_delivered(
     assert (await two.state(None)).values == {"n": left, "other": 1}
 
 
-async def test_a_tenants_state_that_two_filled_at_once_is_emptied_bit_by_bit(
+async def test_an_oversized_tenant_state_can_only_shrink(
     opening: Opening, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where it lies apart it can come to have too much: nothing is added then, and what goes may be little."""
+    """Concurrent writes in a cluster can exceed the limit; then only reductions of any size are accepted."""
     store = await opening(redis_url)
     await store.create(session())
     large = "x" * (STATE_VALUE_BYTES - 2)
@@ -321,8 +321,8 @@ async def test_a_tenants_state_that_two_filled_at_once_is_emptied_bit_by_bit(
         assert await _value(store, None, name) is None
 
 
-async def test_another_programs_key_in_place_of_a_scope(opening: Opening, redis_url: str) -> None:
-    """It is told, and nothing of the turn is written."""
+async def test_a_foreign_key_in_place_of_a_scope_is_reported(opening: Opening, redis_url: str) -> None:
+    """Nothing of the turn is written."""
     store = await opening(redis_url)
     await store.create(session())
     await store.append(REF, _turn({}))

@@ -1,4 +1,4 @@
-"""What the stores on a database server promise besides the contract: connections that break, pools, and URLs."""
+"""Stores on database servers beyond the contract: broken connections, pools, and URLs."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def _with(url: str, option: str) -> str:
 @pytest.mark.parametrize("key", [None, "k"])
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("state", [None, {"k": 1}])
-async def test_a_connection_that_breaks_in_a_commit(
+async def test_a_commit_is_applied_once_after_a_broken_connection(
     server_url: str, key: str | None, state: dict[str, int] | None, *, done: bool
 ) -> None:
-    """What was not done is done again; what was done is never doubled, and told as unknown unless a key tells."""
+    """It is retried if it was not applied; otherwise the outcome is unknown unless a key tells it."""
     async with Proxy(server_url) as proxy:
         store = await open_store(proxy.url, tenant="acme")
         await store.create(session())
@@ -59,8 +59,8 @@ async def test_a_connection_that_breaks_in_a_commit(
 
 
 @pytest.mark.parametrize("done", [False, True])
-async def test_a_connection_that_breaks_in_a_longer_write(server_url: str, *, done: bool) -> None:
-    """The same where a transaction locks the session: an edit."""
+async def test_an_edit_is_applied_once_after_a_broken_connection(server_url: str, *, done: bool) -> None:
+    """The same for a transaction that locks the session."""
     async with Proxy(server_url) as proxy:
         store = await open_store(proxy.url, tenant="acme")
         await store.create(session())
@@ -78,8 +78,8 @@ async def test_a_connection_that_breaks_in_a_longer_write(server_url: str, *, do
 
 
 @pytest.mark.parametrize("done", [False, True])
-async def test_a_connection_that_breaks_in_a_change_of_shared_state(server_url: str, *, done: bool) -> None:
-    """With the entries of a session it counts once; by itself nothing tells whether it was done, and nothing is doubled."""
+async def test_shared_state_changes_are_not_doubled_after_a_broken_connection(server_url: str, *, done: bool) -> None:
+    """With entries it is applied once; alone its outcome is unknown, but it is never applied twice."""
     async with Proxy(server_url) as proxy:
         store = await open_store(proxy.url, tenant="acme")
         await store.create(session())
@@ -101,8 +101,8 @@ async def test_a_connection_that_breaks_in_a_change_of_shared_state(server_url: 
         await store.close()
 
 
-async def test_idle_connections_that_ended_are_replaced(server: Server, server_url: str) -> None:
-    """A server that was restarted meanwhile is nobody's trouble: reads and writes go on."""
+async def test_closed_idle_connections_are_replaced(server: Server, server_url: str) -> None:
+    """Reads and writes work after a restart of the server."""
     store = await open_store(server_url, tenant="acme")
     await store.create(session())
     await asyncio.gather(*(store.get(REF) for _ in range(8)))
@@ -119,8 +119,8 @@ async def test_idle_connections_that_ended_are_replaced(server: Server, server_u
 # -- pools and cancellation ----------------------------------------------------
 
 
-async def test_many_share_few_connections(server: Server, server_url: str) -> None:
-    """Two connections are enough for a hundred at once, and there are never more."""
+async def test_many_callers_share_few_connections(server: Server, server_url: str) -> None:
+    """Two connections serve a hundred concurrent callers, and no more are opened."""
     store = await open_store(_with(server_url, "pool=2"), tenant="acme")
     refs = [SessionRef("u", f"s{at}") for at in range(100)]
     await asyncio.gather(*(store.create(session(ref)) for ref in refs))
@@ -130,8 +130,8 @@ async def test_many_share_few_connections(server: Server, server_url: str) -> No
     await store.close()
 
 
-async def test_writers_who_wait_for_shared_state_hold_up_nobody_else(server_url: str) -> None:
-    """However many write to a user's state, and somebody holds it elsewhere: one connection waits, the others are free."""
+async def test_writers_waiting_for_shared_state_do_not_block_others(server_url: str) -> None:
+    """Only one connection waits for a locked user state, for any number of writers."""
     holder = await open_store(server_url, tenant="acme")
     store = await open_store(_with(server_url, "pool=2"), tenant="acme")
     refs = [SessionRef("ann", f"s{at}") for at in range(10)]
@@ -157,8 +157,8 @@ async def test_writers_who_wait_for_shared_state_hold_up_nobody_else(server_url:
         await one.close()
 
 
-async def test_the_library_on_a_server(server_url: str) -> None:
-    """Turns, state, what explains them and a second process, as on SQLite."""
+async def test_the_library_works_on_a_server(server_url: str) -> None:
+    """Turns, state, explanations and a second process work as on SQLite."""
     async with holdfast.open(server_url) as one, holdfast.open(server_url) as two:
         made = await one.session("support-42", user_id="ada")
         for at in range(3):
@@ -179,8 +179,8 @@ async def test_the_library_on_a_server(server_url: str) -> None:
 # -- sizes ---------------------------------------------------------------------
 
 
-async def test_a_message_of_the_largest_size(server: Server, server_url: str) -> None:
-    """Up to the limit; where the server takes no packets of that size, it is refused with the name of its setting."""
+async def test_messages_up_to_the_size_limit_are_stored(server: Server, server_url: str) -> None:
+    """If the server's packet limit is smaller, the error names that setting."""
     store = await open_store(server_url, tenant="acme")
     await store.create(session())
     text = "x" * (20 << 20)
@@ -210,22 +210,22 @@ async def test_a_message_of_the_largest_size(server: Server, server_url: str) ->
         ("ada:secret@host/db?sslmode=perhaps", "sslmode must be"),
     ],
 )
-async def test_urls_of_servers_that_are_none(scheme: str, rest: str, says: str) -> None:
-    """`InvalidRequest`, before anything is looked for; the password is not repeated."""
+async def test_invalid_server_urls_are_rejected(scheme: str, rest: str, says: str) -> None:
+    """`InvalidRequest` is raised before connecting and does not contain the password."""
     with pytest.raises(InvalidRequest, match=says) as caught:
         await open_store(f"{scheme}://{rest}", tenant="acme")
     assert "secret" not in str(caught.value)
 
 
-async def test_a_database_that_is_not_there(server: Server) -> None:
-    """`StoreUnavailable` says how to make it."""
+async def test_a_missing_database_is_reported(server: Server) -> None:
+    """`StoreUnavailable` says how to create it."""
     url = server.base.partition("?")[0].rpartition("/")[0] + "/holdfast_test_no_such_place"
     with pytest.raises(StoreUnavailable, match="the database does not exist"):
         await open_store(url, tenant="acme")
 
 
-async def test_damaged_rows_are_told(server: Server, server_url: str) -> None:
-    """JSON that is none any more is `StoreCorrupt`; other sessions go on."""
+async def test_damaged_rows_are_reported(server: Server, server_url: str) -> None:
+    """Invalid JSON raises `StoreCorrupt`; other sessions work."""
     store = await open_store(server_url, tenant="acme")
     await store.create(session())
     await store.append(REF, Append(entries=[user("a")], timestamp=2))

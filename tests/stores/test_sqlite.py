@@ -1,4 +1,4 @@
-"""What only the SQLite store promises: its file, whose that is, and what is told of one that cannot be read or written."""
+"""The SQLite store's own guarantees: its file, permissions, and errors of unreadable files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.stores.sqlite_kit import opened, opened_once, store_threads
 
 
 def test_urls_name_files() -> None:
-    """Three slashes are relative, four absolute; memory has two spellings."""
+    """Three slashes mean a relative path, four an absolute one; memory has two spellings."""
     assert parse_path("sqlite:///chat.db") == str(Path.cwd() / "chat.db")
     assert parse_path("sqlite:///data/chat.db") == str(Path.cwd() / "data/chat.db")
     assert parse_path("sqlite:////var/lib/chat.db") == "/var/lib/chat.db"
@@ -43,14 +43,14 @@ def test_urls_name_files() -> None:
         *("sqlite:///chat.db?mode=ro", "sqlite:///a\0b", "mongodb://x", "SQLITE:///chat.db", "sqlite3:///chat.db"),
     ],
 )
-async def test_urls_that_name_no_store_are_refused(url: str) -> None:
-    """`InvalidRequest` shows what is meant."""
+async def test_invalid_urls_are_rejected(url: str) -> None:
+    """`InvalidRequest` shows a valid form."""
     with pytest.raises(InvalidRequest, match="sqlite://"):
         await open_store(url, tenant="acme")
 
 
-async def test_an_opened_file_is_as_it_was_left(database: Path) -> None:
-    """Closing leaves one file; opening it again finds everything."""
+async def test_a_reopened_file_has_all_data(database: Path) -> None:
+    """Closing leaves a single file."""
     store = await opened(database)
     await store.create(session(state={"k": 1}))
     await store.append(REF, Append(entries=[user("a")], timestamp=2, views={"v": SavedView(0, b"v")}))
@@ -62,8 +62,8 @@ async def test_an_opened_file_is_as_it_was_left(database: Path) -> None:
     await store.close()
 
 
-async def test_many_openings_of_a_new_file_at_once(database: Path) -> None:
-    """The schema is made once, and all can write."""
+async def test_many_clients_can_create_the_file_concurrently(database: Path) -> None:
+    """The schema is created once, and all can write."""
     stores = await asyncio.gather(*(opened(database) for _ in range(8)))
     await stores[0].create(session())
     await asyncio.gather(*(store.append(REF, Append(entries=[user("a")], timestamp=2)) for store in stores))
@@ -102,8 +102,8 @@ def _edited_schema(database: Path) -> None:
         (_edited_schema, "migration 1 that differs"),
     ],
 )
-def test_files_that_are_refused(database: Path, spoil: object, says: str) -> None:
-    """`StoreUnavailable` says why, the file stays as it was, and no thread is left."""
+def test_foreign_and_newer_files_are_rejected(database: Path, spoil: object, says: str) -> None:
+    """`StoreUnavailable` gives the reason, the file is unchanged, and no thread is left."""
     spoil(database)  # type: ignore[operator]
     before = database.read_bytes() if database.is_file() else b""
     with pytest.raises(StoreUnavailable, match=says):
@@ -112,14 +112,14 @@ def test_files_that_are_refused(database: Path, spoil: object, says: str) -> Non
     assert store_threads() == []
 
 
-async def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    """`StoreUnavailable`; the store makes files, not folders."""
+async def test_a_missing_folder_is_reported(tmp_path: Path) -> None:
+    """The store creates files but not folders."""
     with pytest.raises(StoreUnavailable):
         await opened(tmp_path / "missing" / "holdfast.db")
 
 
-async def test_a_file_that_is_not_let_go_of(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Is waited for, though not for ever: then it is told who has it."""
+async def test_opening_a_locked_file_times_out(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the timeout the error says which process holds it."""
     await opened_once(database)
     monkeypatch.setattr("holdfast.stores.sqlite_connection.PATIENCE", 0.05)
     holder = apsw.Connection(str(database))
@@ -132,8 +132,8 @@ async def test_a_file_that_is_not_let_go_of(database: Path, monkeypatch: pytest.
     assert store_threads() == []
 
 
-def test_what_a_file_has_is_told_without_making_it(database: Path) -> None:
-    """Which changes of the schema, and what a commit waits for; another that holds it is waited for."""
+def test_inspecting_a_file_does_not_create_it(database: Path) -> None:
+    """It reports migrations and durability, and waits for a lock."""
     url = f"sqlite:///{database}"
     assert not any(step.applied for step in asyncio.run(read_schema(url)))
     assert not database.exists()
@@ -169,8 +169,8 @@ def rights(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.usefixtures("generous")
-async def test_new_files_are_their_owners_alone(tmp_path: Path) -> None:
-    """The store's and an index's, with what SQLite keeps beside them; also at the end of a link that leads nowhere yet."""
+async def test_new_files_are_private_to_their_owner(tmp_path: Path) -> None:
+    """Files of stores and indexes, SQLite's side files, and targets of dangling links."""
     store = await open_store(f"sqlite:///{tmp_path}/chat.db", tenant="acme")
     index = await open_index(f"sqlite:///{tmp_path}/chat.index.db", tenant="acme")
     await store.create(session())
@@ -187,8 +187,8 @@ async def test_new_files_are_their_owners_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("generous")
-async def test_a_file_that_is_there_keeps_its_rights(tmp_path: Path) -> None:
-    """Whoever shares one with a group has said so; what SQLite keeps beside it has the same."""
+async def test_an_existing_file_keeps_its_permissions(tmp_path: Path) -> None:
+    """The owner may have shared it with a group; SQLite's side files get the same permissions."""
     (tmp_path / "chat.db").touch(0o660)
     store = await open_store(f"sqlite:///{tmp_path}/chat.db", tenant="acme")
     await store.create(session())
@@ -215,14 +215,14 @@ async def test_a_file_that_is_there_keeps_its_rights(tmp_path: Path) -> None:
     ],
 )
 def test_errors_are_translated(foreign: Exception, ours: type[HoldfastError]) -> None:
-    """Each foreign error has its place in the tree, and stays the cause."""
+    """Each foreign error maps to a Holdfast error and stays its cause."""
     error = translate_error(foreign)
     assert type(error) is ours
     assert error.__cause__ is foreign
 
 
-async def test_a_file_that_another_holds_is_waited_for(database: Path) -> None:
-    """A write waits for the other's transaction, reads do not."""
+async def test_a_write_waits_for_a_locked_file(database: Path) -> None:
+    """Reads do not wait."""
     store = await opened(database)
     await store.create(session())
     other = apsw.Connection(str(database))
@@ -237,8 +237,8 @@ async def test_a_file_that_another_holds_is_waited_for(database: Path) -> None:
     await store.close()
 
 
-async def test_a_file_that_another_never_lets_go(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the end `StoreUnavailable`; all that waited are told, and the store goes on when the file is free."""
+async def test_writes_to_a_locked_file_time_out(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All waiting writes get `StoreUnavailable`, and the store works again when the file is free."""
     store = await opened(database)
     await store.create(session())
     other = apsw.Connection(str(database))
@@ -256,8 +256,8 @@ async def test_a_file_that_another_never_lets_go(database: Path, monkeypatch: py
     await store.close()
 
 
-async def test_a_commit_that_fails_fails_all_of_its_batch(database: Path) -> None:
-    """Nobody is told that a write is done before it is: the session stays as it was for all of them."""
+async def test_a_failed_commit_fails_its_whole_batch(database: Path) -> None:
+    """No write is acknowledged before the commit, so no session changes."""
     store = await opened(database)
     await store.create(session())
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -272,8 +272,8 @@ async def test_a_commit_that_fails_fails_all_of_its_batch(database: Path) -> Non
     await store.close()
 
 
-async def test_a_disk_that_is_full(database: Path) -> None:
-    """Writes fail with `StoreUnavailable`, reads go on, and with room again writes do too."""
+async def test_a_full_disk_rejects_writes(database: Path) -> None:
+    """Reads still work, and so do writes when there is space again."""
     store = await opened(database)
     await store.create(session())
     await store.append(REF, Append(entries=[user("a")], timestamp=2))
@@ -307,8 +307,8 @@ async def _write_much(database: Path) -> None:
     await store.close()
 
 
-def test_a_damaged_file_is_told_as_an_error_of_ours(database: Path) -> None:
-    """Reading it is `StoreCorrupt` or `StoreUnavailable`, never a foreign error."""
+def test_a_damaged_file_raises_a_store_error(database: Path) -> None:
+    """Reading raises `StoreCorrupt` or `StoreUnavailable`, never a foreign error."""
     asyncio.run(_write_much(database))
     whole = database.read_bytes()
     database.write_bytes(whole[:4096] + bytes(len(whole) - 4096))
@@ -319,8 +319,8 @@ def test_a_damaged_file_is_told_as_an_error_of_ours(database: Path) -> None:
 # -- loops -------------------------------------------------------------------
 
 
-async def test_a_caller_whose_loop_ended_is_nobodys_trouble(database: Path) -> None:
-    """A store serves any loop, and goes on when one of them is closed with an answer on its way."""
+async def test_a_closed_event_loop_does_not_affect_other_callers(database: Path) -> None:
+    """A store serves several loops and keeps working when one closes before its answer arrives."""
     store = await opened(database)
     await store.create(session())
 

@@ -1,4 +1,4 @@
-"""Schemas of every store: upgraded in place, once, whole or gone on with; those of later releases are refused."""
+"""Schema upgrades of every store: in place, once, atomic or resumable; newer schemas are rejected."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_a_schema_of_the_first_release_is_upgraded_in_place(
 async def test_processes_open_a_file_of_the_first_release_at_once(
     sql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of them upgrades it, all append, and nothing of what it held is lost."""
+    """One process upgrades it, all append, and no data are lost."""
 
     async def fill(store: Store) -> None:
         await store.create(session())
@@ -101,8 +101,8 @@ async def test_processes_open_a_file_of_the_first_release_at_once(
     await store.close()
 
 
-async def test_looking_at_a_schema_changes_nothing(sql_url: str) -> None:
-    """All is to be done where nothing is, also after looking; then nothing is."""
+async def test_inspecting_a_schema_changes_nothing(sql_url: str) -> None:
+    """An empty database needs all migrations, before and after inspection; an upgraded one needs none."""
     known = load_migrations(_dialect(sql_url))
     for _ in range(2):
         assert await read_schema(sql_url) == tuple(SchemaStep(one.number, one.name, applied=False) for one in known)
@@ -117,8 +117,8 @@ async def _refused(server: Server, url: str, spoil: str, says: str) -> None:
             await act(url)
 
 
-async def test_schemas_that_are_refused(server: Server, server_url: str) -> None:
-    """A newer one, and one that was edited, by whoever opens it or looks at it; nothing is changed."""
+async def test_newer_and_edited_schemas_are_rejected(server: Server, server_url: str) -> None:
+    """On opening and on inspection; nothing is changed."""
     await _close_after_opening(server_url)
     steps = ", -1" if server.name == "mysql" else ""
     newer = f"INSERT INTO holdfast_migrations VALUES (9999, 'future', ''{steps});"
@@ -132,8 +132,8 @@ async def test_schemas_that_are_refused(server: Server, server_url: str) -> None
     )
 
 
-async def test_an_old_release_refuses_a_newer_schema(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clearly, and a server that runs already goes on."""
+async def test_an_old_release_rejects_a_newer_schema(server_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message is clear, and a running server keeps working."""
     store = await opened(server_url)
     with monkeypatch.context() as then:
         know_only(then, 1)
@@ -146,7 +146,7 @@ async def test_an_old_release_refuses_a_newer_schema(server_url: str, monkeypatc
 
 
 async def test_tables_of_another_program_are_left_alone(server: Server, server_url: str) -> None:
-    """`StoreUnavailable`: its tables might have the names of ours."""
+    """`StoreUnavailable`, since its tables may have the same names."""
     if server.name == "postgres":
         schema = server_url.rpartition("schema=")[2]
         await anyio.to_thread.run_sync(server.ask, f'CREATE SCHEMA "{schema}"')
@@ -182,7 +182,7 @@ async def _found(store: Store) -> list[tuple[SessionRef, int]]:
 
 
 async def test_digests_of_the_first_release_are_found(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retired and erased ones too, batch by batch; there are no aliases of what was written then."""
+    """Including retired and erased entries, in batches; such entries have no aliases."""
     await made_by_the_first_release(sql_url, monkeypatch, _spoken)
     monkeypatch.setattr(mark_backfill, "BATCH", 3)
     store = await opened(sql_url)
@@ -194,8 +194,8 @@ async def test_digests_of_the_first_release_are_found(sql_url: str, monkeypatch:
     await store.close()
 
 
-async def test_digests_are_worked_out_once_all_are(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An upgrade that is interrupted in the middle of them goes on, or begins again."""
+async def test_an_interrupted_digest_upgrade_is_completed(sql_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It continues or starts again."""
     await made_by_the_first_release(sql_url, monkeypatch, _spoken)
     done = 0
 
@@ -228,10 +228,10 @@ def _broken(at: int) -> tuple[Migration, ...]:
 
 
 @pytest.mark.parametrize("at", [1, 4])
-async def test_an_interrupted_upgrade_of_postgres_did_nothing(
+async def test_an_interrupted_postgres_upgrade_is_rolled_back(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    """It is one transaction: then it is done from the beginning."""
+    """It is one transaction, so the next upgrade starts from the beginning."""
     with monkeypatch.context() as then:
         then.setattr("holdfast.stores.postgres.load_migrations", lambda dialect: _broken(at))
         with pytest.raises(StoreError):
@@ -242,10 +242,10 @@ async def test_an_interrupted_upgrade_of_postgres_did_nothing(
 
 @pytest.mark.parametrize("noted", [True, False])
 @pytest.mark.parametrize("at", [(0, 0), (0, 4), (1, 1), (1, 3)])
-async def test_an_interrupted_upgrade_of_mysql_goes_on(
+async def test_an_interrupted_mysql_upgrade_is_resumed(
     mysql_url: str, monkeypatch: pytest.MonkeyPatch, at: tuple[int, int], *, noted: bool
 ) -> None:
-    """Where it stood, also when a step was done and could not be written down any more."""
+    """Even if a step was done but not recorded."""
     number, step = at
     with monkeypatch.context() as then:
         begin = load_migrations("mysql")[number].sql[:80]

@@ -1,4 +1,4 @@
-"""All of something in pages: whole and once each, however the pages fall, and while others write."""
+"""Iterating over pages: complete and without duplicates, for any page size and during writes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def _walked(store: Store, **asked: Any) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("count", SIZES)
-async def test_each_tenant_comes_once(store: Store, count: int) -> None:
+async def test_each_tenant_is_listed_once(store: Store, count: int) -> None:
     """In order."""
     for at in range(count):
         await store.for_tenant(f"t{at}").create(session())
@@ -60,8 +60,8 @@ async def test_each_tenant_comes_once(store: Store, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", SIZES)
-async def test_each_owner_comes_once(store: Any, count: int) -> None:
-    """With when something was last written for it."""
+async def test_each_owner_is_listed_once(store: Any, count: int) -> None:
+    """With the time of its last write."""
     for at in range(count):
         owner = Owner("user", f"u{at}")
         await put(store, memory(owner=owner), owner=owner, timestamp=100 + at)
@@ -73,8 +73,8 @@ async def test_each_owner_comes_once(store: Any, count: int) -> None:
 
 
 @pytest.mark.parametrize("count", SIZES)
-async def test_sessions_come_in_pages(store: Store, count: int) -> None:
-    """The longest unchanged first, or last; no page is empty."""
+async def test_sessions_are_listed_in_pages(store: Store, count: int) -> None:
+    """Oldest or newest change first; no page is empty."""
     await _said(store, count)
     ids = [f"s{at}" for at in range(count)]
     for descending in (False, True):
@@ -83,8 +83,8 @@ async def test_sessions_come_in_pages(store: Store, count: int) -> None:
         assert await _walked(store, size=SMALL, descending=descending) == pages
 
 
-async def test_a_page_has_as_many_as_a_store_gives(store: Store) -> None:
-    """Unless it is told; and filters hold for all of them."""
+async def test_pages_have_the_stores_default_size(store: Store) -> None:
+    """Unless a size is given; filters apply to all pages."""
     await _said(store, PAGE + 1)
     assert [len(page) for page in await _walked(store)] == [PAGE, 1]
     await store.create(session(SessionRef("bob", "b"), timestamp=5))
@@ -93,10 +93,10 @@ async def test_a_page_has_as_many_as_a_store_gives(store: Store) -> None:
 
 @pytest.mark.parametrize("gone", [[2], [1, 2], [0, 1, 2]])
 @pytest.mark.parametrize("deleted", [False, True])
-async def test_none_is_missed_when_a_page_changes_behind_the_reader(
+async def test_no_session_is_missed_if_a_page_changes_during_reading(
     store: Store, gone: list[int], *, deleted: bool
 ) -> None:
-    """What was last of a page may be written to, or deleted, before the next is asked for; what was written to comes again."""
+    """The last session of a page may be changed or deleted before the next page; a changed one is listed again."""
     await _said(store, 3 * SMALL)
     seen, changed = list[str](), False
     list_ = store.list
@@ -119,8 +119,8 @@ async def test_none_is_missed_when_a_page_changes_behind_the_reader(
     assert seen == [f"s{at}" for at in range(3 * SMALL)] + again
 
 
-async def test_those_that_nobody_used_for_long(store: Store) -> None:
-    """Neither changed nor used: of one that ended counts the end, not who looked at it since. The moment itself is not later."""
+async def test_list_sessions_unused_since_a_time(store: Store) -> None:
+    """Neither changed nor read; of an ended session only the end counts. The limit itself is included."""
     await _said(store, 6)
     await store.touch(_ref(0), timestamp=41)
     await store.touch(_ref(1), timestamp=40)
@@ -131,16 +131,16 @@ async def test_those_that_nobody_used_for_long(store: Store) -> None:
     assert [one.id async for one in walk.iterate_unchanged_sessions(store, 40, user_id="bob")] == []
 
 
-async def test_of_one_moment_none_is_missed(store: Store) -> None:
-    """Where a page ends in its midst."""
+async def test_sessions_of_the_same_millisecond_are_all_listed(store: Store) -> None:
+    """Even if a page ends among them."""
     for at in range(PAGE + 1):
         await store.create(session(_ref(at), timestamp=10))
     assert len([one async for one in walk.iterate_unchanged_sessions(store, 10)]) == PAGE + 1
     assert [one async for one in walk.iterate_unchanged_sessions(store, 9)] == []
 
 
-async def test_no_page_is_read_behind_the_last_that_may_count(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many were used since."""
+async def test_no_page_is_read_after_the_last_possible_match(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For any number of sessions used since."""
     await _said(store, PAGE + SMALL)
     read = list[int]()
 
@@ -155,8 +155,8 @@ async def test_no_page_is_read_behind_the_last_that_may_count(store: Store, monk
     assert read == [PAGE]
 
 
-async def test_whether_a_session_is_as_it_was(store: Store) -> None:
-    """Neither written to, nor used, nor gone."""
+async def test_detecting_an_unchanged_session(store: Store) -> None:
+    """Neither written, nor read, nor deleted."""
     await _said(store, 1)
     read = await store.get(_ref(0))
     assert await walk.is_unchanged(store, read)
@@ -170,8 +170,8 @@ async def test_whether_a_session_is_as_it_was(store: Store) -> None:
     assert not await walk.is_unchanged(store, read)
 
 
-async def test_a_session_that_comes_again_is_known() -> None:
-    """Also where one's user and id together read like another's."""
+async def test_a_repeated_session_is_recognized() -> None:
+    """Even if user and id concatenate to the same text as another session's."""
     seen = walk.SessionDeduplicator()
     refs = [SessionRef("a", "bc"), SessionRef("ab", "c"), SessionRef("abc", "1"), SessionRef("1 a", "b")]
     assert [seen.add(ref) for ref in refs] == [True] * len(refs)
@@ -194,8 +194,8 @@ def _is(*texts: str) -> Any:
 
 
 @pytest.mark.parametrize("last", range(2 * SMALL + 1))
-async def test_a_log_to_an_entry(log: Store, last: int) -> None:
-    """Those before it, and it: forwards and backwards, wherever pages end."""
+async def test_reading_a_log_up_to_an_entry(log: Store, last: int) -> None:
+    """Inclusive, forwards and backwards, for any page boundaries."""
     found, end = await walk.read_entries_until(log, REF, _is(f"{last}"))
     assert end is not None
     assert [*seqs(tuple(found)), end.seq] == [*range(last + 1)]
@@ -207,8 +207,8 @@ async def test_a_log_to_an_entry(log: Store, last: int) -> None:
 @pytest.mark.parametrize(
     ("start", "stop"), [(0, None), (0, 3), (1, 4), (2, 2), (3, 2), (0, 6), (4, 7), (6, 7), (7, None)]
 )
-async def test_a_log_within_bounds(log: Store, start: int, stop: int | None) -> None:
-    """All of it, if none is the last; each is asked of once."""
+async def test_reading_a_log_within_bounds(log: Store, start: int, stop: int | None) -> None:
+    """The whole log without an end; each entry is read once."""
     asked = list[int]()
 
     def ends(entry: Entry) -> bool:
@@ -222,8 +222,8 @@ async def test_a_log_within_bounds(log: Store, start: int, stop: int | None) -> 
     assert (seqs(tuple(found)), end) == (wanted[::-1], None)
 
 
-async def test_of_a_log_only_some_are_wanted(log: Store) -> None:
-    """What is not kept still ends it; and the live path is what is read unless all is asked for."""
+async def test_reading_a_log_with_a_filter(log: Store) -> None:
+    """A filtered entry can still be the end; retired entries are read only on request."""
     found, end = await walk.read_entries_until(log, REF, _is("5"), keep=_is("1", "4", "6"))
     assert (seqs(tuple(found)), end and end.seq) == ([1, 4], 5)
     await log.append(REF, Append(retire_from=2, entries=[user("else")], timestamp=3))
@@ -233,8 +233,8 @@ async def test_of_a_log_only_some_are_wanted(log: Store) -> None:
     assert seqs(tuple(found)) == [*range(2 * SMALL + 2)]
 
 
-async def test_nothing_is_asked_of_a_store_behind_the_end(log: Store) -> None:
-    """A page that is not full is the last; nor where no entry can be."""
+async def test_nothing_is_read_after_the_end(log: Store) -> None:
+    """A page that is not full is the last, and empty ranges are not read."""
     asked = 0
     entries = log.entries
 
