@@ -1,8 +1,8 @@
-"""End sessions after their ttl, because there are too many, or on request; and a store that applies this to every read and write.
+"""End sessions: after their ttl, above the cap on active sessions, or on request. A store applies this to every read and write.
 
-A session is active until it has been idle for its ttl, until more sessions are active than allowed, or until it is ended on
-request. Expiry applies to every reader at once; the first process that notices it records the end. `ExpiringStore` shows expired
-sessions as closed, or not at all, and counts sessions that become active.
+A session is active until it has been idle for its ttl, until it is evicted because too many sessions are active, or until it is
+ended on request. An expired session looks ended to every reader at once; the first process that notices records the end.
+`ExpiringStore` shows expired sessions as closed, or not at all, and counts sessions that become active.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ _log = logging.getLogger("holdfast.life")
 LEAST_TOUCH: Final = 1_000
 """Minimum milliseconds between two records of use without a write."""
 TOUCHES: Final = 100
-"""Maximum records of use during a ttl: a session that is only read may end that fraction of its ttl early."""
+"""Maximum number of records of use during a ttl. A session that is only read may end early by ttl / `TOUCHES`."""
 _CANDIDATES: Final = 32
 _RECOUNTS: Final = 4
 _STALE: Final = 10_000
-"""Milliseconds after which active sessions are counted again before one is evicted, since other processes end some too."""
+"""Milliseconds after which active sessions are counted again before an eviction, since other processes end sessions too."""
 _RECOUNTED: Final = 60_000
-"""The same if the known count is within the cap, since other processes may have created some."""
+"""The same interval if the known count is within the cap: other processes may have created sessions."""
 _REMEMBERED: Final = 10_000
 
 
@@ -55,13 +55,13 @@ class SessionLifecycle:
     Attributes:
         settings: ttl, cap and retention.
         durable: True if a session that ends is closed; otherwise it is deleted.
-        ended: sessions that this process has ended, by reason, of all tenants.
+        ended: number of sessions of all tenants that this process has ended, by reason.
 
     Args:
         store: the tenant's store without expiry: an expired session is still active in it.
         settings: ttl, cap and retention.
         hooks: the hooks to notify of ends.
-        hook_dispatcher: notifies them.
+        hook_dispatcher: notifies the hooks.
         clock: milliseconds since the epoch.
         forget: called with a session that ended, to drop caches of it.
         new_id: creates ids for ends.
@@ -86,7 +86,7 @@ class SessionLifecycle:
         """Shortest ttl that this process has seen, in milliseconds; 0: none yet."""
         self.on_shorter: Callable[[], None] = _do_nothing
         self.on_end: Callable[[Session], None] = _do_nothing
-        """Called with each session, of any tenant, that this process sees end or give its name to another session."""
+        """Called with each session, of any tenant, that ends or loses its name to another session in this process."""
         self._hooks = hooks
         self._hook_dispatcher = hook_dispatcher
         self._clock = clock
@@ -110,7 +110,7 @@ class SessionLifecycle:
         self._background: set[asyncio.Task[Any]] = set()
 
     def for_tenant(self, tenant: str) -> SessionLifecycle:
-        """Return the lifecycle of another tenant's sessions, which shares no per-session data with this one."""
+        """Return the lifecycle of another tenant's sessions. The two share no data about single sessions."""
         if tenant == self.store.tenant:
             return self
         if tenant in self._adopted:
@@ -129,7 +129,7 @@ class SessionLifecycle:
         return other
 
     def adopt(self, other: SessionLifecycle) -> None:
-        """Use `other` for its tenant from now on, since it knows more of that tenant's sessions. Undone by `release_tenant`."""
+        """Use `other` for its tenant from now on, since it knows more about these sessions. `release_tenant` undoes this."""
         other.ended, other.on_end = self.ended, self.on_end
         other.on_shorter = lambda: self.note_ttl(other.shortest)
         self._adopted[other.store.tenant] = other
@@ -141,7 +141,7 @@ class SessionLifecycle:
     # -- expiry ------------------------------------------------------------
 
     def is_expired(self, session: Session) -> bool:
-        """Return True if a session that is active by its row was idle for too long. One with a running turn never is."""
+        """Return True if a stored active session was idle for too long. A session with a running turn never expires."""
         self.note_ttl(session.ttl)
         return not self.settings.still and self._is_overdue(session)
 
@@ -159,7 +159,7 @@ class SessionLifecycle:
         return {"now": 0, "ttl": 0} if self.settings.still else {"now": self._clock(), "ttl": self.settings.session_ttl}
 
     def apply_expiry(self, session: Session) -> Session:
-        """Return the session, closed if it has expired. For durable stores."""
+        """Return the session, marked as closed if it has expired. For durable stores."""
         if not self.is_expired(session):
             return session
         return msgspec.structs.replace(
@@ -176,9 +176,9 @@ class SessionLifecycle:
         return bool(self._hooks.get_names_for(reason))
 
     def begin_use(self, ref: SessionRef) -> None:
-        """Note that a turn of a session runs: until `end_use` the session neither expires nor is evicted, however long the turn takes.
+        """Note that a turn of a session is running. Until `end_use`, the session neither expires nor is evicted.
 
-        Other processes see this through records of use; a turn that ends before the first one is due writes none.
+        Other processes see this through records of use. A turn that ends before the first record is due writes none.
         """
         turns = self._using.get(ref, 0)
         self._using[ref] = turns + 1
@@ -195,7 +195,7 @@ class SessionLifecycle:
             self._noting.stop(ref)
 
     async def _note_use(self, ref: SessionRef) -> int:
-        """Record the use of a session with a running turn; return the milliseconds until the next time, 0 for never."""
+        """Record the use of a session with a running turn; return the milliseconds until the next record is due, 0 for never."""
         try:
             session = await self.store.get(ref)
             own = self.settings.session_ttl if session.ttl is None else session.ttl
@@ -214,7 +214,7 @@ class SessionLifecycle:
         return ref in self._using
 
     async def record_use(self, session: Session) -> None:
-        """Record that an active session is used without a write, at most once per `compute_touch_interval`."""
+        """Record that an active session was used without a write, at most once per `compute_touch_interval`."""
         ref, now = session.ref, self._clock()
         own = self.settings.session_ttl if session.ttl is None else session.ttl
         last = max(session.accessed_at, self._touched.get(ref, 0))
@@ -239,14 +239,14 @@ class SessionLifecycle:
     ) -> bool:
         """End a session and notify hooks in the background; return True if this call ended it.
 
-        On a durable store the session is closed, otherwise it is deleted. With the reason `delete` it disappears at once in any case,
-        and is removed when all hooks were notified.
+        On a durable store the session is closed, otherwise it is deleted. With the reason `delete`, it disappears at once on any
+        store, and is deleted after all hooks were notified.
 
         Args:
-            session: in its present state.
+            session: the session in its present state.
             reason: why it ends.
             idle_since: do nothing if it was used after this time, milliseconds since the epoch.
-            withdrawn: whether it gives up its name; None: decided by the reason and the store.
+            withdrawn: True if the session gives up its name; None: depends on the reason and the store.
         """
         if session.damaged and reason != "delete":
             _log.error(
@@ -267,8 +267,10 @@ class SessionLifecycle:
         return ended
 
     async def _record_end_shielded(self, ending: Ending, idle_since: int | None) -> bool:
-        """Record the end of a session. If that takes two writes, both are made even if the caller is cancelled in between."""
-        if ending.withdrawn and not ending.hooks:  # two writes: nothing would find a session left between them
+        """Record the end of a session. If two writes are needed, both are made even if the caller is cancelled in between."""
+        if (
+            ending.withdrawn and not ending.hooks
+        ):  # two writes: after only the first one, the session could never be found again
             task = asyncio.ensure_future(self._record_end(ending, idle_since))
             self._background.add(task)
             task.add_done_callback(self._background.discard)
@@ -301,7 +303,7 @@ class SessionLifecycle:
         )
 
     def note_end(self, session: Session, reason: EndReason) -> None:
-        """Forget what this process knows of a session that has just ended, and count the end."""
+        """Forget what this process knows about a session that has just ended, and count the end."""
         ref = session.ref
         self._forget(ref)
         self.on_end(session)
@@ -314,11 +316,11 @@ class SessionLifecycle:
             _remember(self._lapsed, ref, session, _REMEMBERED)
 
     async def expire(self, session: Session) -> bool:
-        """End a session that was idle for too long, unless it was used since; return True if this call ended it."""
+        """End a session that was idle for too long, unless it was used in the meantime; return True if this call ended it."""
         return await self.end(session, "ttl", idle_since=session.accessed_at)
 
     def make_expiry_ending(self, session: Session) -> Ending | None:
-        """Return the ending of an expired session that another one replaces; None if it has not expired or no hook wants it."""
+        """Return the ending of an expired session that is being replaced; None if it has not expired or no hook wants it."""
         is_wanted = self._is_overdue(session) and self.has_hooks_for("ttl")
         return self._make_ending(session, "ttl", withdrawn=True) if is_wanted else None
 
@@ -328,7 +330,7 @@ class SessionLifecycle:
         self._hook_dispatcher.enqueue(self.store, ending)
 
     async def close(self, ref: SessionRef) -> Session:
-        """End a session on request, and return it. One that has ended stays unchanged. Raises `SessionNotFound`."""
+        """End a session on request, and return it. A session that has already ended stays unchanged. Raises `SessionNotFound`."""
         session = (await self.store.get(ref)).require_intact()
         if self.is_expired(session):
             await self.expire(session)
@@ -341,9 +343,9 @@ class SessionLifecycle:
         return msgspec.structs.replace(session, status="closed", ended_at=self._clock(), end_reason="close")
 
     async def withdraw(self, ref: SessionRef) -> bool:
-        """Delete a session that hooks are to be notified of; return False if there was none.
+        """Delete a session whose end hooks must be notified of; return False if there was no session.
 
-        It disappears at once, and is removed when all hooks were notified.
+        The session disappears at once, and its data is deleted after all hooks were notified.
         """
         try:
             session = await self.store.get(ref)
@@ -355,7 +357,7 @@ class SessionLifecycle:
         return await self.end(session, "delete")
 
     async def shut_down(self) -> None:
-        """Notify hooks that want `shutdown` of the sessions that this process served. The sessions do not change."""
+        """Notify the hooks for the reason `shutdown` about the sessions that this process served. The sessions do not change."""
         self._noting.close()
         await asyncio.gather(*self._background, return_exceptions=True)
         for ref in tuple(self._served) if self.has_hooks_for("shutdown") else ():
@@ -370,20 +372,20 @@ class SessionLifecycle:
             self._hook_dispatcher.enqueue(self.store, ending)
 
     def get_lapsed(self, ref: SessionRef) -> Session | None:
-        """Return a session that expiry or eviction removed from memory, unless a new one of its name was created since."""
+        """Return a session that expiry or eviction removed from memory, unless a new one with its name has been created."""
         return self._lapsed.get(ref)
 
     # -- the cap -----------------------------------------------------------
 
     async def ensure_counted(self) -> None:
-        """Count the active sessions, unless the count is known, before one more becomes active."""
+        """Count the active sessions before one more becomes active, unless the count is known."""
         if self.settings.max_sessions and self._count is None:
             async with self._evicting:
                 if self._count is None:
                     await self._recount()
 
     def begin_change(self) -> None:
-        """Note that a write begins that may make a session active: a count before `end_change` may miss it."""
+        """Note the begin of a write that may make a session active. A count taken before `end_change` may miss that session."""
         self._changes += 1
         self._moves += 1
 
@@ -409,10 +411,10 @@ class SessionLifecycle:
             await asyncio.sleep(0)
 
     async def evict(self, *, but: SessionRef | None = None, recount: bool = False) -> int:
-        """End sessions until no more are active than allowed: first expired ones, then those idle longest.
+        """End sessions until the number of active ones is allowed: first expired sessions, then those that were idle the longest.
 
         Args:
-            but: never end this one.
+            but: a session that must not be ended.
             recount: ask the store for the number, since other processes create and end sessions too.
 
         Returns:
@@ -441,7 +443,7 @@ class SessionLifecycle:
             return number
 
     async def _pick_oldest(self, but: SessionRef | None) -> Session | None:
-        """Return the session that was idle longest. If it was used since it was read, `idle_since` keeps it from being ended."""
+        """Return the session that was idle the longest. If it was used after it was read, `idle_since` makes `end` do nothing."""
         fresh = not self._oldest
         if fresh:
             await self._read_oldest()
@@ -478,13 +480,13 @@ _SESSION_METHODS: Final = frozenset(
     | {"media", "want"}
     | {"add_artifact", "artifact", "artifacts", "artifact_versions", "drop_artifacts"}
 )
-"""Methods that act on one session without returning it. In memory, expiry is applied before they are called."""
+"""Methods that act on one session without returning it. For a store in memory, expiry is applied before they are called."""
 _EXPIRE_BATCH: Final = 100
 
 
 def expire_sessions(store: Store, life: SessionLifecycle) -> Store:
     """Return `store` with expiry applied; see `ExpiringStore`."""
-    kind: Any = ExpiringStore  # it is a store through `__getattr__`, which a type checker cannot see
+    kind: Any = ExpiringStore  # `__getattr__` makes it a store, which a type checker cannot see
     made: Store = kind(store, life)
     return made
 
@@ -492,8 +494,8 @@ def expire_sessions(store: Store, life: SessionLifecycle) -> Store:
 class ExpiringStore(StoreWrapper):
     """A store whose sessions end on time, with every read and write.
 
-    On a durable store an expired session is shown as closed, and is ended when it is written to, which opens it again. In memory, the
-    first call that finds it ends it, and it is gone.
+    On a durable store, an expired session is shown as closed. A write to it first records its end, then opens it again. In
+    memory, the first call that finds an expired session ends and deletes it.
 
     Args:
         inner: the tenant's store without expiry.
@@ -541,7 +543,7 @@ class ExpiringStore(StoreWrapper):
         session = await self._resolve_expiry(rows.session)
         if session is rows.session:
             return rows
-        if not self._life.durable:  # the session was used since it was read
+        if not self._life.durable:  # the session was used after it was read
             return await self.inner.window(ref, view)
         return msgspec.structs.replace(rows, session=session)
 
@@ -552,7 +554,7 @@ class ExpiringStore(StoreWrapper):
         while self._life.is_expired(session):
             if await self._life.expire(session):
                 raise SessionNotFound(session.id)
-            session = await self.inner.get(session.ref)  # another call ended it, or it was used since it was read
+            session = await self.inner.get(session.ref)  # another call ended it, or it was used after it was read
         return session
 
     async def _expire_all(self) -> None:
@@ -609,13 +611,13 @@ class ExpiringStore(StoreWrapper):
 
     def _count_reopened(self, ref: SessionRef, appended: Appended) -> None:
         self._life.adjust_count(ref)
-        self._life.on_end(appended.session)  # its end may have been recorded by another server
+        self._life.on_end(appended.session)  # another server may have recorded its end
 
     async def _append_to_expired(self, ref: SessionRef, write: Append, expired: Session) -> Appended:
         ended = await self._life.expire(expired)
         if ended and not self._life.durable:
             raise SessionNotFound(ref.id)
-        # A caller that expects a version has seen the session as closed, so recording that must not make its version stale.
+        # A caller that expects a version has seen the session as closed, so recording the end must not make that version stale.
         expect = write.expect + 1 if ended and write.expect is not None else write.expect
         return await self.inner.append(ref, msgspec.structs.replace(write, expect=expect, ttl=None))
 

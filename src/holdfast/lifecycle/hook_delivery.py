@@ -1,10 +1,10 @@
-"""Notify hooks of ends of sessions: at once, outside of every turn, and after a failure again with growing pauses.
+"""Notify hooks of ends of sessions: at once but outside of turns, and again with growing pauses after a failure.
 
     new or due -> claim -> call each hook and settle it -> forget
 
 An end is recorded in the transaction that changes the session, so it survives the process. A process claims an end by moving its
-`due_at` forward to the time when other processes may take it over. Each hook is settled before the next one is called, so after a
-crash only those hooks are called again whose success was not recorded.
+`due_at` forward to the time when other processes may take it over. The outcome for each hook is recorded before the next hook is
+called, so after a crash only those hooks are called again whose outcome was not recorded.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class DeliverySchedule(msgspec.Struct, frozen=True, kw_only=True):
     max_asked_seconds: float = 3600.0
     """Maximum seconds of pause that a hook may ask for."""
     max_attempts: int = 174
-    """Attempts before a hook is given up: about seven days' worth."""
+    """Attempts before a hook is given up, which takes about seven days."""
     unknown_hook_ms: int = DAY
-    """Milliseconds after which a hook that is no longer configured is dropped; counted while a process runs."""
+    """Milliseconds of a process's run time after which deliveries to a hook that is no longer configured are dropped."""
     recheck_ms: int = 300_000
-    """Milliseconds until an end is checked again whose remaining hooks this process does not have."""
+    """Milliseconds until an end is checked again if this process has none of its remaining hooks."""
     poll_seconds: float = 30.0
     """Seconds between checks for ends that other processes left undelivered."""
     close_seconds: float = 30.0
@@ -54,11 +54,11 @@ class DeliverySchedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 BATCH: Final = 100
-"""Ends that are read at a time."""
+"""Maximum number of ends that are read at a time."""
 AT_ONCE: Final = 8
-"""Ends that are delivered at the same time."""
+"""Maximum number of ends that are delivered at the same time."""
 WAITING: Final = 1000
-"""Ends that wait in memory; further ones are delivered when they are due."""
+"""Maximum number of ends that wait in memory. Further ends stay in the store and are delivered when they are due."""
 _JITTER: Final = 0.2
 
 
@@ -109,7 +109,7 @@ class HookDispatcher:
         self._strays: set[asyncio.Task[Any]] = set()
         self._retries: list[int] = []
         self._claiming = asyncio.Lock()
-        """Needed because the lease belongs to the whole process."""
+        """Serializes claims, because the lease belongs to the whole process."""
         self._wake = asyncio.Event()
         self._loop: asyncio.Task[None] | None = None
         self._closed = False
@@ -136,7 +136,7 @@ class HookDispatcher:
     async def claim_due(self, store: Store) -> int:
         """Claim the ends of a tenant that are due, and deliver them in the background; return how many were claimed.
 
-        One process at a time claims. No caller waits for the delivery.
+        Only one process at a time claims ends. Callers do not wait for the delivery.
         """
         now = self._clock()
         if not len(self._hooks) or not await store.endings(due=now, limit=1):
@@ -156,7 +156,7 @@ class HookDispatcher:
         return taken
 
     async def _claim(self, store: Store, ending: Ending, now: int) -> Ending | None:
-        """Claim an end; None if it has no hook that is known here and it is too early to drop the unknown ones."""
+        """Claim an end. Return None if this process has none of its hooks and it is too early to drop unknown hooks."""
         is_ours = not ending.hooks or any(self._hooks.get(name) for name in ending.hooks) or self._is_abandoned(ending)
         try:
             claimed = await store.settle(
@@ -236,7 +236,7 @@ class HookDispatcher:
         """Notify the hooks of a claimed end. Hooks that remain are notified later."""
         try:
             if ending.due_at <= self._clock():
-                return  # it waited for so long that another process may have claimed it
+                return  # the end waited so long that another process may have claimed it
             await self._call_hooks(store, ending)
         except EndingNotFound:
             pass  # another process has finished it
@@ -272,7 +272,7 @@ class HookDispatcher:
         await self._conclude(store, ending, failures)
 
     async def _call_hook(self, hook: Hook, ended: EndedSession) -> _Failure | None:
-        """Call a hook; return why it failed, None if it succeeded. A call that does not stop when it is cancelled is abandoned."""
+        """Call a hook; return the failure, None if it succeeded. A call that ignores its cancellation is abandoned."""
         task = asyncio.ensure_future(hook(ended))
         try:
             done, _ = await asyncio.wait({task}, timeout=self.schedule.call_seconds)
@@ -313,7 +313,7 @@ class HookDispatcher:
         return await store.settle(ending.id, delivered=name)
 
     async def _conclude(self, store: Store, ending: Ending, failures: Sequence[tuple[str, _Failure]]) -> None:
-        """Forget an end that all hooks were notified of, and remove the session if it waited for that; otherwise schedule another attempt."""
+        """If all hooks were notified, forget the end and delete a session that waited for it; otherwise schedule a retry."""
         if failures and ending.attempts + 1 >= self.schedule.max_attempts:
             for name, error in failures:
                 _log.error("hook %r is given up for the end %s after too many attempts: %s", name, ending.id, error.why)

@@ -1,4 +1,4 @@
-"""Remove one session with all that belongs to it, on request or after its retention, and return a receipt."""
+"""Delete one session with all its data, on request or after its retention, and return a receipt."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _SUMS = tuple(RemovalCounts.__struct_fields__)
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts of what was removed with a session or a user; it contains none of the content."""
+    """Counts of the data that was deleted with a session or a user. A receipt contains no content."""
 
     sessions: int = 0
     messages: int = 0
-    """On live paths."""
+    """Messages on live paths."""
     retired: int = 0
     """Messages that had left the live path."""
     bytes: int = 0
-    """Bytes of both."""
+    """Bytes of both kinds of messages."""
     compactions: int = 0
     views: int = 0
     model_calls: int = 0
@@ -36,7 +36,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     user_state_keys: int = 0
     """Keys of the state that a user's sessions share."""
     artifacts: int = 0
-    """Versions."""
+    """Versions of artifacts."""
     artifact_bytes: int = 0
     media: int = 0
     """Contents of messages: images, recordings, files."""
@@ -44,9 +44,9 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     memories: int = 0
     """Memories of a user, deleted with their signals and diary."""
     transcripts: int = 0
-    """Files."""
+    """Files of transcripts."""
     pending_deliveries: int = 0
-    """Sessions that hooks still have to be notified of. They are hidden from everything else, and are removed when all hooks were notified.
+    """Sessions that hooks still have to be notified of. They are hidden, and are deleted after all hooks were notified.
     Their views, keys and media are not counted.
     """
 
@@ -59,8 +59,8 @@ def make_receipt(removed: RemovalCounts, **more: int) -> Receipt:
     """Return the receipt of one session.
 
     Args:
-        removed: what the store counted.
-        more: what was removed outside of the store, by field of `Receipt`.
+        removed: the counts of the store.
+        more: counts of data deleted outside of the store, by field of `Receipt`.
     """
     return Receipt(sessions=1, **{name: getattr(removed, name) for name in _SUMS}, **more)
 
@@ -68,10 +68,10 @@ def make_receipt(removed: RemovalCounts, **more: int) -> Receipt:
 async def remove_stored_session(
     life: SessionLifecycle, artifacts: ArtifactService, keepers: Iterable[Keeper], ref: SessionRef
 ) -> Receipt | None:
-    """Remove a session and all that belongs to it; return the receipt, None if there was nothing.
+    """Delete a session and all its data; return the receipt, None if there was nothing.
 
-    The session and the names of its artifacts are removed first, in one transaction, so that no reader finds one without the other.
-    Contents that a crash leaves behind are deleted by the sweep. Copies kept elsewhere are removed even if the session is gone already.
+    The session and the names of its artifacts are deleted first, in one transaction, so that readers find both or neither.
+    The sweep deletes contents that a crash leaves behind. Copies kept elsewhere are deleted even if the session no longer exists.
 
     Args:
         life: the lifecycle of the tenant's sessions.
@@ -96,7 +96,7 @@ async def remove_stored_session(
 async def _withdraw(
     life: SessionLifecycle, store: Store, ref: SessionRef, versions: Iterable[Artifact]
 ) -> Receipt | None:
-    """Withdraw a session that is removed when hooks were notified; return its receipt, as far as it can be known now."""
+    """Withdraw a session that is deleted after hooks were notified; return its receipt, as far as it is known already."""
     try:
         session = await store.get(ref)
         compactions = await store.compactions(ref)

@@ -20,26 +20,26 @@ class LifeSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Lifetime and number of sessions; the same for all processes of a database."""
 
     session_ttl: int = DAY
-    """Milliseconds of idleness after which a session without a ttl of its own ends; 0: never."""
+    """Milliseconds without use after which a session without a ttl of its own ends; 0: never."""
     max_sessions: int = 10_000
     """Maximum number of active sessions of a tenant; 0: no limit."""
     max_history_turns: int = 0
     """Maximum number of messages that a strategy may see, newest first; 0: all."""
     retention: int = 0
-    """Milliseconds after its end after which a closed session is deleted; 0: never."""
+    """Milliseconds from the end of a closed session to its deletion; 0: never."""
     still: bool = False
-    """If True, no session is shown as expired, however long it was idle. An expired session that is replaced still ends with `ttl`."""
+    """True: never show a session as expired. An expired session that is replaced still ends with the reason `ttl`."""
     sweep: bool = True
     """Whether this process ends idle sessions by itself, in the background."""
     all_tenants: bool = False
-    """Whether it does so for all tenants of the database. Only right if hooks and settings apply to all of them."""
+    """Whether this process does so for all tenants of the database. Use it only if hooks and settings apply to all of them."""
 
     @classmethod
     def of(cls, preset: str | None = None, **given: Any) -> Self:
-        """Parse settings: durations are `24h` or seconds; a setting that is missing is taken from the preset, else from the defaults.
+        """Parse settings. Durations are like `24h` or in seconds. Missing settings come from the preset, else from the defaults.
 
         Raises:
-            InvalidRequest: an unknown preset or setting, an invalid duration or number.
+            InvalidRequest: a preset or setting is unknown, or a duration or number is invalid.
         """
         if preset is not None and preset not in tuple(PRESETS):
             raise InvalidRequest(f"preset must be one of {', '.join(PRESETS)}, not {preset!r}"[:300], param="preset")

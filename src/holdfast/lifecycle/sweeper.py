@@ -1,7 +1,7 @@
 """End expired sessions and remove old ones periodically.
 
-One process at a time sweeps a tenant, by a lease that another process takes over if its holder is gone. It works in small
-steps with pauses, so that turns do not wait for it.
+One process at a time sweeps a tenant: it holds a lease, which another process takes over if the holder is gone. A sweep works in
+small steps with pauses, so that turns do not wait for it.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class SweepPace(msgspec.Struct, frozen=True, kw_only=True):
     default_interval_seconds: float = 60.0
     """Seconds between two sweeps if no ttl is known."""
     first_sweep_seconds: float = 60.0
-    """Maximum seconds before the first sweep, at least a quarter of which pass. It is short so that short-lived processes sweep too."""
+    """Maximum seconds before the first sweep; the minimum is a quarter of it. Short, so that short-lived processes sweep too."""
 
 
 class SweepResult(msgspec.Struct, frozen=True):
-    """Counts of what a sweep did."""
+    """Counts of the results of a sweep."""
 
     expired: int = 0
     """Sessions ended because they were idle for too long."""
@@ -79,16 +79,16 @@ class Sweeper:
     """Sweeps the tenant of a `Holdfast`, or all tenants of its database.
 
     Attributes:
-        pace: how often and how fast.
+        pace: frequency and speed of sweeps.
 
     Args:
         life: the lifecycle of the tenant's own sessions.
         hook_dispatcher: notifies hooks.
         clock: milliseconds since the epoch.
         holder: identifies this process in leases.
-        chore: further work for each tenant, called with its lifecycle and the time in milliseconds.
-        remove: removes a session with all that belongs to it, called with the lifecycle of its tenant; returns False if there was none.
-        pace: how often and how fast.
+        chore: additional work for each tenant, called with the tenant's lifecycle and the time in milliseconds.
+        remove: deletes a session with all its data, called with the lifecycle of its tenant; returns False if there was none.
+        pace: frequency and speed of sweeps.
         chance: a random number from 0 to 1, so that processes started together do not sweep at the same moment.
     """
 
@@ -124,7 +124,7 @@ class Sweeper:
         self._task = asyncio.ensure_future(self._run())
 
     async def close(self) -> None:
-        """Stop, even in the middle of a sweep; the next sweep does the rest. Closing twice is fine."""
+        """Stop, even in the middle of a sweep. The next sweep finishes its work. Closing twice is fine."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -149,7 +149,7 @@ class Sweeper:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait):
                         await self._sooner.wait()
-                continue  # the interval may have changed: a session with a shorter ttl was created
+                continue  # a session with a shorter ttl was created, so the interval may have changed
             last, first = loop.time(), math.inf
             try:
                 await self.sweep()
@@ -159,7 +159,7 @@ class Sweeper:
                 _log.error("a sweep failed", exc_info=exc)
 
     async def sweep(self) -> SweepResult:
-        """Sweep once; return what was done. Only one sweep runs at a time in a process, since its lease is the process's."""
+        """Sweep once; return the result. Only one sweep runs at a time in a process, since the lease belongs to the process."""
         async with self._sweeping:
             now = self._clock()
             self._doing_chores = now >= self._chore_due
@@ -192,7 +192,7 @@ class Sweeper:
             found = await life.store.idle(limit=self.pace.read_batch, **life.get_expiry_filters())
             ended = sum(await self._run_in_steps(found, lambda session: _expire_if_due(life, session)))
             number += ended
-            if not ended:  # the rest is in use, or ended by other processes
+            if not ended:  # the remaining sessions are in use, or other processes ended them
                 break
         return number
 
@@ -205,7 +205,7 @@ class Sweeper:
         retired = partial(self._delete_if_unchanged, life)
         until = self._clock() - age
         async for session in iterate_unchanged_sessions(life.store, until, status="closed"):
-            if session.accessed_at > until:  # a session with a past that was installed since then
+            if session.accessed_at > until:  # a session that was imported with its past in the meantime
                 continue
             waiting.append(session)
             if len(waiting) == self.pace.read_batch:
@@ -216,7 +216,7 @@ class Sweeper:
         return number + sum(await self._run_in_steps(waiting, retired))
 
     async def _delete_if_unchanged(self, life: SessionLifecycle, session: Session) -> bool:
-        """Delete a session unless it changed since it was read; return True if it was deleted."""
+        """Delete a session unless it was changed after it was read; return True if it was deleted."""
         return await is_unchanged(life.store, session) and await self._remove(life, session.ref)
 
     async def _run_in_steps(self, sessions: Sequence[Session], do: Callable[[Session], Awaitable[bool]]) -> list[bool]:
