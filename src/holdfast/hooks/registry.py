@@ -20,16 +20,16 @@ from holdfast.stores.sessions import NewSession
 from holdfast.stores.wrapper import StoreWrapper
 
 Change = Literal["annotated", "erased", "replaced", "deleted"]
-"""A change of something already written: an entry's pin or importance, its content, a whole session, or the session's deletion."""
+"""A change of stored data: an entry's pin, importance or content, a whole session, or the deletion of a session."""
 
 
 class EndedSession:
     """A session that has ended, with all of its data; passed to hooks.
 
     Attributes:
-        session: its own fields, with its own name even if it has given that up.
+        session: the session's fields, with its original name even if it has given up that name.
         reason: why it ended.
-        delivery_id: the same for every attempt to notify this hook of this end, so that receivers can detect duplicates.
+        delivery_id: identifies this end. It is the same for every attempt, so that receivers can detect duplicates.
         ended_at: milliseconds since the epoch.
         attempt: 1 for the first attempt.
     """
@@ -76,14 +76,14 @@ class EndedSession:
 
 
 class Hook(Protocol):
-    """A receiver of ends of sessions. It is called at least once for each end, and not again after a call that returned.
+    """A receiver of ends of sessions. It is called for each end until a call returns without an exception.
 
     `name` is an identifier that must stay the same across restarts, since pending deliveries are recorded under it.
     """
 
     name: str
     reasons: frozenset[EndReason]
-    """The reasons of ends that it is notified of."""
+    """The hook is notified of ends for these reasons."""
 
     async def __call__(self, ended: EndedSession) -> Any:
         """Handle an end. An exception is recorded, and the hook is called again later."""
@@ -95,17 +95,17 @@ class Keeper(Protocol):
     """A hook or observer that keeps copies of sessions elsewhere, and deletes them when a session is deleted."""
 
     async def forget(self, tenant: str, user_id: str, session_id: str) -> int:
-        """Delete all copies of sessions of that name; return the number of files deleted."""
+        """Delete all copies of sessions with this name; return the number of deleted files."""
         ...
 
     async def forget_user(self, tenant: str, user_id: str) -> int:
-        """Delete all copies of a user's sessions of any name, including sessions that are gone; return the number of files deleted."""
+        """Delete all copies of a user's sessions, including sessions that no longer exist; return the number of deleted files."""
         ...
 
 
 @runtime_checkable
 class Observer(Protocol):
-    """A receiver of writes to sessions, outside of a turn's path. `ObservedStore` calls it."""
+    """A receiver of writes to sessions, called by `ObservedStore`. Turns do not wait for its work."""
 
     def begin(self, store: Store) -> None:
         """Begin to observe this store, in a running event loop. Raises if the observer cannot be used."""
@@ -116,15 +116,15 @@ class Observer(Protocol):
         ...
 
     def before_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """Handle a change that is about to happen. `after_change` follows, unless the process ends before. The rules of `on_append` apply."""
+        """Handle an upcoming change. `after_change` follows unless the process ends. The rules of `on_append` apply."""
         ...
 
     def after_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """Handle a change that happened or failed; the store shows which. The rules of `on_append` apply."""
+        """Handle a change that has succeeded or failed; the store shows which of the two. The rules of `on_append` apply."""
         ...
 
     async def close(self) -> None:
-        """Finish what was begun."""
+        """Finish all work that was begun."""
         ...
 
 
@@ -170,10 +170,10 @@ class HookRegistry:
         return len(self._hooks)
 
     def add(self, hook: Hook) -> None:
-        """Register a hook. It is notified of ends from now on, and of earlier ones still pending for its name.
+        """Register a hook. It is notified of all ends from now on, and of earlier ends that are still pending for its name.
 
         Raises:
-            InvalidRequest: its name is invalid or taken, a reason is unknown, or there are too many hooks.
+            InvalidRequest: the hook's name is invalid or taken, a reason is unknown, or there are too many hooks.
         """
         _check_hook(getattr(hook, "name", None), getattr(hook, "reasons", ()))
         if hook.name in self._hooks:
@@ -211,7 +211,7 @@ def make_callback_hook(function: HookFunction, name: str | None, reasons: Collec
     """Wrap a function as a hook, named after the function unless a name is given.
 
     Raises:
-        InvalidRequest: it is not a function of a session and a reason, or has no stable name of its own.
+        InvalidRequest: `function` does not take a session and a reason, or has no stable name of its own.
     """
     if not callable(function):
         raise InvalidRequest(f"a hook must be a function, not {type(function).__name__}", param="callback")
@@ -266,7 +266,7 @@ def describe_failure(error: BaseException) -> str:
 
 
 class ObservedStore(StoreWrapper):
-    """Reports writes to observers. Observers only take note, so no write waits for them.
+    """Reports writes to observers. Observers return at once, so no write waits for them.
 
     Args:
         inner: the store.
@@ -283,7 +283,7 @@ class ObservedStore(StoreWrapper):
 
     async def append(self, ref: SessionRef, write: Append) -> Appended:
         appended = await self.inner.append(ref, write)
-        # A retirement may come without an entry.
+        # A write may retire entries without adding any.
         if write.entries or write.retire_from is not None:
             for observer in self._observers:
                 observer.on_append(self.tenant, ref, appended)
@@ -322,7 +322,7 @@ class ObservedStore(StoreWrapper):
 
 
 def observe_store(store: Store, observers: Sequence[Observer]) -> Store:
-    """Return a store that reports writes to the observers, which may read from `store` from now on; `store` itself if there are none."""
+    """Return a store that reports writes to the observers, which may read from `store`. Without observers, return `store`."""
     for observer in observers:
         observer.begin(store)
     return ObservedStore(store, observers) if observers else store  # type: ignore[abstract]  # the rest is passed on

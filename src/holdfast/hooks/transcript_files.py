@@ -32,12 +32,12 @@ from holdfast.wire.exports import Imported, parse_export, parse_old_fields, pars
 from holdfast.wire.openai import parse_message, to_chat_message, to_entry_json
 
 DEFAULT: Final = "default"
-"""The tenant and the user whose sessions' files have the plain session id as their name."""
+"""The files of this tenant and user are named by the session id alone."""
 SUFFIX: Final = ".jsonl"
 
 
 def make_file_name(tenant: str, user_id: str, session_id: str) -> str:
-    """Return the name of a session's file: `<session id>.jsonl` if that is safe, else a unique name with a digest.
+    """Return the name of a session's file: `<session id>.jsonl` if that is a safe file name, else a unique name with a digest.
 
     >>> make_file_name("default", "default", "support-42")
     'support-42.jsonl'
@@ -50,7 +50,7 @@ def make_file_name(tenant: str, user_id: str, session_id: str) -> str:
 
 
 def make_earlier_name(name: str, created_at: int, number: int = 1) -> str:
-    """Return the new name of a file whose session has given up its name to another one.
+    """Return the new name for the file of a session that has given up its name to another session.
 
     Args:
         name: the file's present name.
@@ -65,7 +65,7 @@ def make_earlier_name(name: str, created_at: int, number: int = 1) -> str:
 
 
 def derive_session_id(name: str, session_id: str) -> str:
-    """Return the id under which the session of a file is imported: a new one if it gave up its name to another session.
+    """Return the id with which to import the session of a file: a new id if it gave up its name to another session.
 
     >>> derive_session_id("support-42.jsonl", "support-42"), derive_session_id("support-42@1760000000000.jsonl", "support-42")
     ('support-42', 'support-42@1760000000000')
@@ -84,7 +84,7 @@ SOURCE: Final = "holdfast"
 RETIRED: Final = b'{"type":"retired"'
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _SECONDS: Final = 10**11
-"""A smaller number is read as seconds since the epoch, others as milliseconds."""
+"""Smaller numbers are read as seconds since the epoch, larger ones as milliseconds."""
 _FROM_METADATA: Final = {"message_id": "message_id", "source_plugin": "source_plugin", "sender_id": "user"}
 """Fields of a line, and the metadata keys that they are copied from."""
 _LINE_FIELDS: Final = frozenset({"type", "parts", "extra", "erased", *_FROM_METADATA})
@@ -100,16 +100,16 @@ class Retirement(NamedTuple):
     """Records that entries left the live path."""
 
     first: int
-    """`seq` of the first one."""
+    """`seq` of the first retired entry."""
     by: int
-    """`seq` of the entry that replaced them, or will."""
+    """`seq` of the entry that replaces them; it may not be written yet."""
 
 
 # -- writing -----------------------------------------------------------------
 
 
 def encode_header_start(session: Session) -> bytes:
-    """Return the bytes that the file of this session begins with, and that of no later session of the name."""
+    """Return the first bytes of this session's file. A later session with the same name has other first bytes."""
     return (
         _encode({"type": "session", "version": VERSION, "timestamp": format_timestamp(session.created_at)})[:-1] + b","
     )
@@ -160,11 +160,11 @@ def encode_retirement(retired: Retirement) -> bytes:
 
 
 class RetirementTracker:
-    """Follows a log's entries in order, retired ones included, and reports retirements at the place where their line belongs.
+    """Follows a log's entries in order, including retired ones, and reports each retirement where its line belongs.
 
     Args:
-        before: entries before the first one to follow, the last one first, as far back as later entries have retired them.
-        known: a retirement by a later entry that the file records already.
+        before: retired entries before the first entry to follow, newest first, as far back as later entries retired them.
+        known: a retirement by a later entry that the file already records.
     """
 
     def __init__(self, before: Iterable[Entry] = (), known: Retirement | None = None) -> None:
@@ -201,7 +201,7 @@ def format_timestamp(timestamp: int) -> str | int:
 
 
 def _redact_fields(data: dict[str, Any], redactor: Redactor) -> dict[str, Any]:
-    """Return a line's fields without secrets. The arguments of calls are JSON within JSON."""
+    """Return a line's fields without secrets. Arguments of calls are JSON in a string, and are redacted as JSON."""
     redacted = {}
     for name, value in data.items():
         if name in _NO_TEXT:
@@ -266,15 +266,15 @@ def parse_timestamp(value: Any) -> int | None:
 
 
 class ParsedTranscript(NamedTuple):
-    """The content of a transcript, and counts of what could not be read."""
+    """The content of a transcript, and counts of lines that could not be read."""
 
     session: Imported
     tenant: str
-    """The tenant of the session; empty if the header does not say it."""
+    """The tenant of the session; empty if the header does not name it."""
     last: int
-    """Time of the last message, or of the session if there is none, in milliseconds since the epoch."""
+    """Time of the last message, or of the session if it has no messages, in milliseconds since the epoch."""
     retired: int
-    """Entries that had left the live path."""
+    """Number of retired entries."""
     unreadable: int
     """Invalid lines."""
     blank: int
@@ -282,7 +282,7 @@ class ParsedTranscript(NamedTuple):
 
 
 def read_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the lines of a transcript; of a line that is too long, only its beginning."""
+    """Yield the lines of a transcript. A line that is too long is cut."""
     while line := file.readline(RECORDING_LINE_BYTES + 1):
         part = line
         while part and not part.endswith(b"\n"):
@@ -294,7 +294,7 @@ def parse_transcript(lines: Iterable[bytes], session_id: str, *, now: int = 0) -
     """Return the session in a transcript, with retired entries if the log is complete, otherwise the live path alone.
 
     Args:
-        lines: of one file.
+        lines: the lines of one file.
         session_id: used if the header has none.
         now: milliseconds since the epoch; becomes the time of the session's last write in a store.
 
@@ -355,7 +355,7 @@ def to_message(data: Mapping[str, Any]) -> dict[str, Any]:
         found = {of: data[name] for name, of in _FROM_METADATA.items() if isinstance(data.get(name), str)}
         message |= {"metadata": found} if found else {}
     if data.get("role") == "tool" and not data.get("tool_call_id"):
-        # Other writers do not say which call a result answers, but a tool message needs a call id.
+        # Files of other programs do not say which call a result answers, but a tool message needs a call id.
         message["tool_call_id"] = str(data.get("message_id") or "unknown")
     return message
 
@@ -382,9 +382,9 @@ class TranscriptEnd(NamedTuple):
     seq: int = -1
     """`seq` of the last entry; -1 if there is none."""
     entry: dict[str, Any] | None = None
-    """The line of that entry."""
+    """The line of the last entry."""
     retired: Retirement | None = None
-    """The retirement recorded after it; the earliest one if there are several."""
+    """The retirement recorded after the last entry; the earliest one if there are several."""
 
 
 class UnexpectedContent(Exception):
@@ -392,10 +392,10 @@ class UnexpectedContent(Exception):
 
 
 class TranscriptFile:
-    """A transcript that is open and locked. Close it soon, since others wait for it.
+    """A transcript file that is open and locked. Close it soon, since other processes wait for it.
 
     Attributes:
-        path: where it is.
+        path: the path of the file.
     """
 
     def __init__(self, path: Path, descriptor: int) -> None:
@@ -404,7 +404,7 @@ class TranscriptFile:
 
     @classmethod
     def open_locked(cls, path: Path) -> Self | None:
-        """Open the file at `path`, creating it if there is none; None if another process or task has it. Raises `OSError`."""
+        """Open and lock a file, creating it if needed; return None if another process or task has locked it. Raises `OSError`."""
         try:
             descriptor = os.open(path, _FLAGS, 0o600)
         except FileNotFoundError:
@@ -436,10 +436,10 @@ class TranscriptFile:
         """Find the end of the transcript by reading only the last lines; None if it is empty. Cut off an unfinished last line.
 
         Args:
-            start: how the session's file begins.
+            start: the first bytes of the session's file, see `encode_header_start`.
 
         Raises:
-            UnexpectedContent: it begins otherwise, or its end makes no sense.
+            UnexpectedContent: the file begins with other bytes, or its end is invalid.
         """
         end = self._measure_whole_lines()
         if end < self.size:
@@ -467,22 +467,22 @@ class TranscriptFile:
         _write(self._file, data, self.size)
 
     def sync(self) -> None:
-        """Return once everything written survives a power loss."""
+        """Sync the file: everything written survives a power loss after this returns."""
         os.fsync(self._file)
 
     def has_start(self, start: bytes) -> bool:
-        """Return True if the file begins with `start`, as far as it goes; an empty file does."""
+        """Return True if the file begins with `start`, or with a part of it if the file is shorter. An empty file does."""
         actual = os.pread(self._file, len(start), 0)
         return start.startswith(actual)
 
     def read_created_at(self) -> int:
-        """Return when the file's session was created, by its first line, in milliseconds since the epoch; 0 if that does not say."""
+        """Return the creation time of the session in the first line, in milliseconds since the epoch; 0 if it has none."""
         with self.path.open("rb") as file:
             header = parse_line(file.readline(_CHUNK * 1024)) or {}
         return parse_timestamp(header.get("timestamp")) or 0
 
     def move_away(self) -> None:
-        """Rename the file, so that another session's file can have its name."""
+        """Rename the file, so that another session's file can use its name."""
         created_at, number = self.read_created_at(), 1
         while (path := self.path.with_name(make_earlier_name(self.path.name, created_at, number))).exists():
             number += 1
@@ -525,10 +525,10 @@ class TranscriptFile:
 
 
 class FileRevision:
-    """Makes a file equal to what is written to it, from its beginning.
+    """Replaces the content of a file with the bytes that are written, and avoids work if they are the same.
 
-    As long as the file already has the same content, nothing is written, and at its end it is extended. At the first difference, a new
-    file is started, which replaces the old one atomically at the end.
+    As long as the file already has the same bytes, nothing is written; after its end, it is extended. At the first difference, a
+    new file is started, which replaces the old one atomically when `finish` is called.
     """
 
     def __init__(self, file: TranscriptFile) -> None:
@@ -551,7 +551,7 @@ class FileRevision:
         self._at += len(data)
 
     def finish(self, *, sync: bool) -> None:
-        """Complete the file. With `sync`, return once it survives a power loss."""
+        """Complete the file. With `sync`, it survives a power loss after this returns."""
         if self._new is None or self._part is None:
             if self._file.size > self._at:
                 self._file.truncate(self._at)
@@ -566,7 +566,7 @@ class FileRevision:
             sync_folder(self._file.path.parent)
 
     def close(self) -> None:
-        """Release the files. Without `finish` the file keeps its content, and possibly an extension of it."""
+        """Close the files. Without `finish`, the file keeps its old content and may already be extended."""
         if self._new is not None:
             os.close(self._new)
         if self._part is not None:
@@ -574,8 +574,8 @@ class FileRevision:
         self._new = self._part = None
 
     def _start_new_file(self) -> None:
-        """Start a new file with the part of the old one that is right."""
-        # The lock on the file makes this name ours. A leftover of a crash is overwritten.
+        """Start a new file with the part of the old file that is correct."""
+        # Only the holder of the file's lock uses this name. A leftover of a crash is overwritten.
         self._part = make_part_path(self._file.path)
         self._new = os.open(self._part, _FLAGS | os.O_TRUNC, 0o600)
         for at in range(0, self._at, _CHUNK):
@@ -588,7 +588,7 @@ def make_part_path(path: Path) -> Path:
 
 
 def sync_folder(folder: Path) -> None:
-    """Return once the names in a folder survive a power loss, if the system can promise that."""
+    """Sync a folder: its file names survive a power loss after this returns, if the system supports that."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -615,7 +615,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Return True if the path still names that open file, and not one that replaced it."""
+    """Return True if the path still leads to this open file, and not to a file that replaced it."""
     try:
         return os.path.samestat(path.stat(), os.fstat(descriptor))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Transcripts: a JSON-lines file per session, extended with every write, for people, for tools, and as a copy if the database is lost.
+"""Transcripts: a JSON-lines file per session, extended with every write. People and tools can read it, and it is a backup copy.
 
 A write to a session only notes that its file is out of date. A task then updates the file from the store, also after a crash and for
 other processes, so every entry is in it once and in order, whichever process writes. At the end of a session the whole file is compared
@@ -50,11 +50,11 @@ from holdfast.stores.log import Appended
 from holdfast.stores.walk import iterate_tenants
 
 PAGE: Final = 200
-"""Entries that are read, encoded and written at a time."""
+"""Number of entries that are read, encoded and written at a time."""
 PATIENCE: Final = 20.0
 """Seconds to wait for a file that another process or task has locked."""
 _PAUSES: Final = (0.001, 0.1)
-"""Seconds between two attempts to lock it: at first, and at most."""
+"""Seconds between two attempts to lock a file: the first pause, and the longest."""
 
 Log = Callable[[int], AsyncIterator[Entry]]
 """Yields a log's entries from a `seq` on, retired ones included."""
@@ -62,10 +62,10 @@ Log = Callable[[int], AsyncIterator[Entry]]
 
 @asynccontextmanager
 async def hold_file(path: Path, *, patience: float = PATIENCE) -> AsyncIterator[TranscriptFile]:
-    """Hold the file locked during the block, creating it if there is none.
+    """Keep the file locked during the block, creating it if needed.
 
     Raises:
-        HookFailed: another process or task had it for too long.
+        HookFailed: another process or task kept it locked for too long.
     """
     pause, longest = _PAUSES
     until = time.monotonic() + patience
@@ -88,7 +88,7 @@ class _HeaderOwner(msgspec.Struct):
 
 
 def read_owner(path: Path) -> tuple[str, str] | None:
-    """Return tenant and user of a file's session; None if the file does not say it."""
+    """Return tenant and user of a file's session; None if the file does not name them."""
     try:
         with path.open("rb") as file:
             header = msgspec.json.decode(file.readline(), type=_HeaderOwner)
@@ -98,16 +98,16 @@ def read_owner(path: Path) -> tuple[str, str] | None:
 
 
 async def append_new_entries(file: TranscriptFile, store: Store, session: Session, redactor: Redactor | None) -> None:
-    """Append the entries that the file lacks. The cost depends on what is written, not on the length of the session.
+    """Append the entries that the file lacks. The cost depends on their number, not on the length of the session.
 
     Args:
         file: the session's file, locked.
-        store: of the session's tenant.
+        store: the store of the session's tenant.
         session: in its present state.
         redactor: removes secrets.
 
     Raises:
-        UnexpectedContent: the file belongs to another session, or the store has something else at its end.
+        UnexpectedContent: the file belongs to another session, or its last entry differs from the store.
     """
     end = await run_in_thread(file.find_end, encode_header_start(session))
     if end is None:
@@ -117,7 +117,7 @@ async def append_new_entries(file: TranscriptFile, store: Store, session: Sessio
     after, known = end.seq, end.retired
     while True:
         page = await store.entries(session.ref, start=after + 1, limit=PAGE, retired=True)
-        # Read after the page, so that retirements by its entries are seen even if they happened while it was read.
+        # Read after the page, so that it includes retirements by entries of the page that happened while it was read.
         tracker, known = RetirementTracker(await _find_retired(after, store, session.ref), known), None
         next_seq = page[-1].seq + 1 if page else after + 1
         last = len(page) < PAGE
@@ -138,7 +138,7 @@ async def _check_end(end: TranscriptEnd, store: Store, ref: SessionRef) -> None:
 
 
 async def _find_retired(seq: int, store: Store, ref: SessionRef) -> list[Entry]:
-    """Return entries up to a place that later ones have retired, the last one first."""
+    """Return the entries up to a place that later entries have retired, newest first."""
     if seq < 0:
         return []
     before = await store.entries(ref, start=seq, limit=1, retired=True)
@@ -178,7 +178,7 @@ async def revise_file(
         session: in its present state.
         log: reads the session's whole log.
         redactor: removes secrets.
-        sync: whether the file must survive a power loss when this returns.
+        sync: whether the file must survive a power loss after this returns.
     """
     revision = FileRevision(file)
     try:
@@ -225,7 +225,7 @@ FSYNC: Final = ("never", "end", "always")
 _STALE: Final = ".stale"
 _WORKERS: Final = 4
 _RECENT_PAGE: Final = 100
-"""Sessions per page that are checked for what a crash left undone."""
+"""Sessions per page when looking for files that a crash left out of date."""
 _RECENT_PAGES: Final = 100
 """Maximum number of such pages."""
 _LONGEST_PAUSE: Final = 60.0
@@ -239,7 +239,7 @@ class _Key(NamedTuple):
 
 
 class _StaleNote(msgspec.Struct, frozen=True):
-    """A note on disk, written before something changes that the file already contains."""
+    """A note on disk that a file is stale, written before a change of something that the file already contains."""
 
     tenant: str
     user_id: str
@@ -257,7 +257,7 @@ class Transcripts:
         folder: where the files are; created, for its owner alone, if it does not exist.
         redactor: removes secrets from what is written; None: messages are written as stored.
         fsync: when files are synced to disk; see `FSYNC`.
-        pause: seconds before a failed update is retried, doubled with each failure up to a minute.
+        pause: seconds before a failed update is retried. It doubles with each failure, up to a minute.
 
     Raises:
         InvalidRequest: `fsync` is invalid, or this is Windows, which has no locks that end with their process.
@@ -298,7 +298,7 @@ class Transcripts:
     # -- as an observer ------------------------------------------------------
 
     def begin(self, store: Store) -> None:
-        """Begin to observe writes, and repair what a crash left undone."""
+        """Begin to observe writes, and update files that a crash left out of date."""
         self._store = store
         # As an observer, it need not be notified of a shutdown: `close` updates every file.
         self.reasons -= {"shutdown"}
@@ -312,7 +312,7 @@ class Transcripts:
         self._note(_Key(tenant, ref), None)
 
     def before_change(self, tenant: str, ref: SessionRef, how: Change) -> None:
-        """Note a coming change on disk, since the process may end before the file is rid of what it must not keep."""
+        """Note a coming change on disk, since the process may end before deleted content is removed from the file."""
         path = self.path(tenant, ref.user_id, ref.id)
         try:
             self._changing[_Key(tenant, ref)] += 1
@@ -335,7 +335,7 @@ class Transcripts:
             await asyncio.wait(tuple(self._tasks))
 
     async def close(self) -> None:
-        """Update every file, and retry once what failed."""
+        """Update every file, and retry each failed update once."""
         for key, (timer, how) in list(self._waiting.items()):
             timer.cancel()
             self._note(key, how)
@@ -354,7 +354,7 @@ class Transcripts:
         """Complete the file of a session that has ended, or delete that of a session that was deleted.
 
         Raises:
-            HookFailed: it could not be written; the message says why.
+            HookFailed: the file could not be written; the message says why.
         """
         task = self._ends.get(ended.delivery_id)
         if task is None or (task.done() and (task.cancelled() or task.exception() is not None)):
@@ -370,7 +370,7 @@ class Transcripts:
     async def _handle_end(self, ended: EndedSession) -> None:
         session = ended.session
         path = self.path(session.tenant, session.user_id, session.id)
-        # Another session may have its name now; then its file has been renamed.
+        # If another session has the name now, this session's file has been renamed.
         moved = path.with_name(make_earlier_name(path.name, session.created_at))
         try:
             if await run_in_thread(moved.exists) or not await self._complete_or_remove(path, ended):
@@ -393,9 +393,9 @@ class Transcripts:
         return True
 
     async def forget(self, tenant: str, user_id: str, session_id: str) -> int:
-        """Delete the files of all sessions of that name, earlier ones too; return how many there were.
+        """Delete the files of all sessions with this name, including earlier sessions; return the number of files.
 
-        For callers that delete what is derived from a session and count it in a receipt.
+        Used by callers that delete all data derived from a session and count it in a receipt.
         """
         path = self.path(tenant, user_id, session_id)
 
@@ -442,10 +442,10 @@ class Transcripts:
     def _discard_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # a waiting caller gets it; without one, asyncio must not log it
+            task.exception()  # retrieved, so that asyncio does not log it if no caller waits
 
     async def _run_worker(self) -> None:
-        """Update files until none is out of date, apart from those that another worker is updating."""
+        """Update files until none is out of date, except those that another worker is updating."""
         try:
             while (key := next((one for one in self._lagging if one not in self._busy), None)) is not None:
                 await self._process(key, self._lagging.pop(key))
@@ -464,7 +464,7 @@ class Transcripts:
 
     def _put_off(self, key: _Key, how: Change | None, exc: Exception) -> None:
         _log_failure("could not be written", key.ref, exc)
-        if key in self._lagging:  # noted again in the meantime: retry once for both
+        if key in self._lagging:  # out of date again in the meantime: one retry is enough for both
             how = max(how, self._lagging.pop(key), key=_SERIOUS.__getitem__)
         failures = self._failures.get(key, 0)
         self._failures[key] = failures + 1
@@ -487,7 +487,7 @@ class Transcripts:
             await run_in_thread(partial(self._make_stale_path(path).unlink, missing_ok=True))
 
     async def _try_update(self, path: Path, store: Store, ref: SessionRef, how: Change | None) -> bool:
-        """Update a file; return False if an earlier session's file had to be moved or deleted first, and the caller must try again."""
+        """Update a file. Return False to try again, because an earlier session's file had to be moved or deleted first."""
         async with hold_file(path) as file:
             # Read after locking, so that a deletion in the meantime reaches the file once it is unlocked.
             try:
@@ -508,7 +508,7 @@ class Transcripts:
             return True
 
     async def _append_new(self, file: TranscriptFile, store: Store, session: Session) -> bool:
-        """Append new entries; return False if the store has something else at the file's end."""
+        """Append new entries; return False if the file's last entry differs from the store."""
         try:
             await append_new_entries(file, store, session, self._redactor)
         except UnexpectedContent:
@@ -521,7 +521,7 @@ class Transcripts:
     # -- after a crash -------------------------------------------------------
 
     async def _recover(self, store: Store) -> None:
-        """Note files that a crash left out of date: those marked as stale, and those of the most recently written sessions."""
+        """Find files that a crash left out of date: those marked as stale, and those of the most recently written sessions."""
         try:
             await run_in_thread(self._remove_parts)
             for key, how in await run_in_thread(self._take_over_stale_notes):
@@ -545,14 +545,14 @@ class Transcripts:
             after = page.sessions[-1].ref
 
     def _find_late(self, sessions: Sequence[Session]) -> list[Session]:
-        """Return the sessions whose file lacks the last entry. One without a file gets it with its next write, or at its end."""
+        """Return the sessions whose file lacks the last entry. A missing file is written at the next write or at the end."""
         return [session for session in sessions if self._is_late(session)]
 
     def _is_late(self, session: Session) -> bool:
         path = self.path(session.tenant, session.user_id, session.id)
         try:
             file = TranscriptFile.open_locked(path) if _is_file_of(path, session) else None
-            if file is None:  # there is none, or another process writes to it
+            if file is None:  # there is no file, or another process is writing to it
                 return False
             try:
                 end = file.find_end(encode_header_start(session))
@@ -591,7 +591,7 @@ def _read_entries(ended: EndedSession, start: int) -> AsyncIterator[Entry]:
 
 
 def _is_file_of(path: Path, session: Session) -> bool | None:
-    """Return True if the file at `path` belongs to this session; None if there is no file, or only a part of its first line."""
+    """Return True if the file at `path` belongs to this session; None if it is missing or its first line is incomplete."""
     start = encode_header_start(session)
     try:
         with path.open("rb") as file:
@@ -603,7 +603,7 @@ def _is_file_of(path: Path, session: Session) -> bool | None:
 
 
 def _log_failure(what: str, ref: SessionRef, exc: Exception) -> None:
-    """Log a failure with the session's id and the kind of error, but nothing of its content."""
+    """Log a failure with the session's id and the kind of error, without any content."""
     reason = exc.strerror if isinstance(exc, OSError) else None
     fields = {"session_id": ref.id, "error": reason or type(exc).__name__}
     _log.warning("a transcript %s", what, extra={"fields": fields})

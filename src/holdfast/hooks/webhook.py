@@ -37,7 +37,7 @@ PRODUCT_ID: Final = 17
 """Agora's product number for conversational AI."""
 AGENT_HISTORY: Final = 103
 TIMEOUT: Final = 10.0
-"""Seconds that a receiver has, the same as with Agora."""
+"""Timeout of a call in seconds, the same as Agora's."""
 GONE: Final = 410
 PREFIX: Final = "whsec_"
 _BATCH: Final = 1000
@@ -49,16 +49,16 @@ _OWN: Final = frozenset(
 class Webhook:
     """Posts the messages of a session to a URL when it ends: `Holdfast(hooks=[Webhook(url, secret)])`.
 
-    Any response but a 2xx within the timeout is a failure, including a redirect, and is retried with growing pauses. A receiver that
-    answers 410 is not called again until the next start.
+    Only a 2xx response within the timeout is a success. Everything else, including a redirect, is retried with growing pauses. A
+    receiver that answers 410 is not called again until the next start.
 
     Args:
         url: `http://` or `https://`.
         secret: the key of the signatures: `whsec_` and base64 as in Standard Webhooks, or any text.
         events: the reasons of ends to notify of.
-        include_sha1: whether to send `Agora-Signature`, for receivers that know no other.
+        include_sha1: whether to send `Agora-Signature`, for receivers that support no other signature.
         timeout: seconds for the whole call.
-        max_history: maximum number of messages, the newest; None: all of them.
+        max_history: send only this many of the newest messages; None: all of them.
         headers: further headers to send.
         name: identifies the hook in recorded deliveries; by default a digest of the URL.
         redactor: removes secrets from what is sent; None: messages are sent as stored.
@@ -103,7 +103,7 @@ class Webhook:
         """Send the notification of an end.
 
         Raises:
-            HookFailed: the receiver did not accept it; with `retry_after` if it said when to try again.
+            HookFailed: the receiver did not accept the notification. Has `retry_after` if the receiver said when to try again.
         """
         if self._gone:
             return
@@ -121,7 +121,7 @@ class Webhook:
     # -- what is sent --------------------------------------------------------
 
     async def _collect_messages(self, ended: EndedSession) -> tuple[list[bytes], bool]:
-        """Return the newest messages that may be sent, as JSON, and True if some were dropped for the size limit."""
+        """Return the newest messages that may be sent, as JSON, and True if the size limit left some out."""
         messages: deque[bytes] = deque()
         page: list[Entry] = []
         size, truncated = 0, False
@@ -177,7 +177,7 @@ class Webhook:
         return msgspec.json.encode(notice)
 
     def _build_headers(self, body: bytes, delivery_id: str) -> dict[str, str]:
-        """Return the headers of a call. The signatures prove to a receiver with the secret that the call is from here, and recent."""
+        """Return the headers of a call. The signatures prove that the sender has the secret and that the call is recent."""
         timestamp = str(self._clock() // 1000)
         plain, standard = self._keys
         signed = hmac.digest(standard, f"{delivery_id}.{timestamp}.".encode() + body, "sha256")
@@ -198,7 +198,7 @@ class Webhook:
 
         timeout = aiohttp.ClientTimeout(total=self._timeout)
         try:
-            # A client per call, since calls are rare and receivers many.
+            # A client per call, since calls are rare and there are many receivers.
             async with (
                 aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()) as client,
                 client.post(
@@ -213,7 +213,7 @@ class Webhook:
                 return response.status, {key.lower(): value for key, value in response.headers.items()}
         except TimeoutError as exc:
             raise HookFailed(f"{self._where} did not answer within {self._timeout:g} s") from exc
-        except aiohttp.InvalidURL:  # its message quotes the URL, which may have a secret
+        except aiohttp.InvalidURL:  # its message quotes the URL, which may contain a secret
             raise HookFailed(f"{self._where} could not be reached: its URL is invalid") from None
         except (aiohttp.ClientError, OSError, ValueError) as exc:
             raise HookFailed(f"{self._where} could not be reached: {type(exc).__name__}") from exc
@@ -223,7 +223,7 @@ def parse_secret(secret: str) -> tuple[bytes, bytes]:
     """Return the keys in a secret: the text itself, and the decoded key of Standard Webhooks.
 
     Raises:
-        InvalidRequest: it is empty, or `whsec_` is not followed by base64.
+        InvalidRequest: the secret is empty, or `whsec_` is not followed by base64.
     """
     plain = secret.encode()
     if not plain:
@@ -240,7 +240,7 @@ def parse_secret(secret: str) -> tuple[bytes, bytes]:
 
 
 def _parse_url(url: str) -> tuple[str, str]:
-    """Return the URL, and the part of it that may be logged: path and query may be secret. Raises `InvalidRequest`."""
+    """Return the URL, and the part of it that may be logged, since path and query may be secret. Raises `InvalidRequest`."""
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -254,7 +254,7 @@ def _parse_url(url: str) -> tuple[str, str]:
 
 
 def _read_agora_fields(session: Session) -> dict[str, Any]:
-    """Return optional fields of Agora's payload, as far as the session has them: the agent's name, channel and labels."""
+    """Return the optional fields of Agora's payload that the session has: the agent's name, channel and labels."""
     channel, labels = session.metadata.get("channel"), session.metadata.get("labels")
     found: dict[str, Any] = {"name": session.agent} if session.agent else {}
     if isinstance(channel, str):

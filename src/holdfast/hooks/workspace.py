@@ -23,10 +23,11 @@ NAME: Final = "workspace_git"
 
 
 class WorkspaceGit:
-    """A hook that commits the workspace of a session's agent when the session ends. See docs/workspace.md.
+    """A hook that commits the workspace of a session's agent when the session ends; see docs/workspace.md.
 
     A repeated notification commits nothing, since nothing is left to commit. A problem that only an administrator can solve (git is
-    missing, a secret is in the way) is logged, and the end counts as delivered: otherwise a deleted session would wait for it.
+    missing, a secret blocks the commit) is logged, and the end counts as delivered. Otherwise a deleted session would wait for
+    the solution.
 
     Args:
         workspaces: finds an agent's workspace.
@@ -40,7 +41,7 @@ class WorkspaceGit:
         self._has_warned = False
 
     async def __call__(self, ended: EndedSession) -> None:
-        """Commit the workspace. Raises `HookFailed` if another attempt may succeed."""
+        """Commit the workspace. Raises `HookFailed` if a later attempt may succeed."""
         session = ended.session
         workspace = self._workspaces.workspace(session.tenant, session.agent)
         details = {"session": session.id, "agent": workspace.agent, "user": session.user_id, "reason": ended.reason}
