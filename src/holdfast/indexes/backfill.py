@@ -1,8 +1,8 @@
 """Find changes that were not reported to an index: sessions written by other or ended processes, and leftovers of deleted sessions.
 
-A walk goes over sessions, newest first, back to the start of the previous walk plus a margin, so it costs only what has changed. The first
-walk and one from time to time cover all sessions and all sources, at one lookup each. Until the first walk is done, searches are incomplete
-and say so.
+A walk checks sessions, newest first, back to the start of the previous walk plus a margin, so its cost depends only on what has
+changed. The first walk, and a full walk from time to time, cover all sessions and all sources, with one lookup for each. Until
+the first walk is done, search results are incomplete and marked as such.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from holdfast.stores.walk import iterate_owners, iterate_session_pages
 NOTE: Final = "walk"
 _PAGE: Final = 100
 _COUNTED: Final = 1000
-"""The most sessions checked to measure how far an index is behind."""
+"""Maximum number of sessions that are checked to measure the backlog of an index."""
 _SHARE: Final = 0.5
 """The share of time that a walk is active."""
 _STEP: Final = 0.02
 """Seconds of work after which a walk rests."""
 _REST: Final = 0.1
-"""The longest rest in seconds. Long sessions have their own rests already."""
+"""The longest rest in seconds. Indexing a long session already rests between its steps."""
 
 
 class WalkNotes(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +45,7 @@ class WalkNotes(msgspec.Struct, frozen=True, kw_only=True):
     walked: int | None = None
     """When the last walk began, milliseconds since the epoch; None: there was none."""
     whole: int | None = None
-    """When the last walk over everything began."""
+    """When the last full walk began."""
 
 
 class WalkResult(msgspec.Struct, frozen=True):
@@ -86,7 +86,7 @@ class Walker:
         index: the tenant's index.
         feeder: indexes sessions.
         clock: milliseconds since the epoch.
-        removals: removals by other indexes' processes.
+        removals: removals by processes that use another index.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Walker:
 
         Args:
             epoch: the epoch of the last rebuild.
-            whole: check everything; otherwise only when that is due.
+            whole: run a full walk; False: only if one is due.
             should_continue: awaited between steps; False stops the walk, and the next one finds the rest. See `RestingCheck`.
         """
         known, now, should_continue = await self.read_notes(), self._clock(), should_continue or always_continue
@@ -143,7 +143,7 @@ class Walker:
         return WalkResult(behind, entries, dropped, whole)
 
     async def _is_full_walk_due(self, known: WalkNotes, now: int) -> bool:
-        """Return True if it is time to check everything: after a week, or after an hour if data may have been removed meanwhile."""
+        """Return True if a full walk is due: after a week, or after an hour if data may have been removed since the last one."""
         if known.walked is None or known.whole is None:
             return True
         since = now - known.whole
@@ -154,7 +154,7 @@ class Walker:
     async def _iter_outdated(
         self, until: int | None, should_continue: Callable[[], Awaitable[bool]]
     ) -> AsyncIterator[SessionRef]:
-        """Yield outdated sessions: those that a process left incomplete, and those that have changed since `until`."""
+        """Yield outdated sessions: those that an ended process left incomplete, and those that have changed since `until`."""
         async for ref in self._iter_incomplete():
             yield ref
         async for session in self._iter_newest(until):
@@ -272,7 +272,7 @@ async def always_continue() -> bool:
 
 
 class FirstWalk:
-    """Tracks whether a walk has covered everything since the index was created, and starts one if asked.
+    """Tracks whether a full walk was done since the index was created, and starts one on request.
 
     Args:
         walk: runs a walk.

@@ -15,7 +15,7 @@ from holdfast.recall.details import analyse
 
 DIGEST_BYTES: Final = 16
 _DESCRIPTION_FIELDS: Final = ("transcript", "caption", "alt_text")
-"""Fields of media, or of objects nested in them, whose text describes what is heard or seen."""
+"""Fields of media, or of objects nested in them, whose text describes the sound or the image."""
 _ROLES: Final = frozenset({"user", "assistant", "tool"})
 
 
@@ -30,7 +30,7 @@ class FindableEntry(NamedTuple):
 def select_findable(entries: Iterable[Entry]) -> Iterator[FindableEntry]:
     """Yield the entries that have searchable words, and the erased ones.
 
-    An erased entry keeps its place, empty: a rebuilt index then has the same neighbours as before and gives the same answers.
+    An erased entry keeps its place as an empty document, so a rebuilt index has the same neighbours and gives the same answers.
     """
     for entry in entries:
         words = extract_words(entry)
@@ -41,7 +41,7 @@ def select_findable(entries: Iterable[Entry]) -> Iterator[FindableEntry]:
 def extract_words(entry: Entry) -> str:
     """Return the searchable words of an entry: its text, and the descriptions of its media. Empty if the entry is not indexed.
 
-    Not indexed are system messages, erased entries, reasoning, and the text of a branch that a reply joins with others.
+    System messages, erased entries, reasoning, and the branches of a reply that joins several branches are not indexed.
     """
     if entry.erased or not _is_indexable(entry):
         return ""
@@ -139,7 +139,7 @@ def make_document(findable: FindableEntry, place: int) -> Document:
 
 
 def find_speaker(entry: Entry) -> str | None:
-    """Return the speaker's name: the message's own name, else the participant, else the agent; None if there is none of these."""
+    """Return the speaker's name: that of the message, else of the participant, else of the agent; None if all are missing."""
     if entry.message.name is not None:
         return entry.message.name
     if entry.message.role == "user":

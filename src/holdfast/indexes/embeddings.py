@@ -28,7 +28,7 @@ from holdfast.stores.walk import group_ranges
 
 _log: Final = logging.getLogger("holdfast.indexing")
 _NEAR: Final = 16
-"""Two requested entries with at most this many others between them are read in one range."""
+"""Two requested entries are read in one range if at most this many others are between them."""
 _COUNTED: Final = 1000
 BEFORE_CHARS: Final = 200
 """Characters from the end of the previous turn that are embedded together with a turn."""
@@ -49,7 +49,7 @@ class BatchEmbedder:
         memories: the store of memories.
         index: the tenant's index.
         embedder: makes vectors.
-        stale: called with sources whose log no longer matches the index.
+        stale: called with each source whose log no longer matches the index.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class BatchEmbedder:
         await self._drop_other_models()
         limit = EMBEDDED_AT_ONCE + self.left
         waiting = await self._index.pending(self._embedder.name, limit=limit)
-        if len(waiting) < limit:  # all that is pending: other failed texts have a vector by now or were deleted
+        if len(waiting) < limit:  # these are all pending texts: other failed texts have a vector by now or were deleted
             self._failed = {one: self._failed[one] for one in waiting if one in self._failed}
         if self.left >= UNEMBEDDED:
             return False
@@ -190,7 +190,7 @@ def add_context(turn: Turn, before: Turn | None) -> str:
 
     Args:
         turn: the turn.
-        before: the one before it in the same session; None: there is none.
+        before: the previous turn of the same session; None: there is none.
     """
     text = f"{turn.speaker}: {turn.words}"
     return f"{before.speaker}: {before.words[-BEFORE_CHARS:]}\n{text}" if before else text
@@ -242,7 +242,7 @@ class EmbeddingWorker:
             self._task = asyncio.create_task(self._run(), name="embedding")
 
     async def drain(self) -> None:
-        """Wait until nothing is pending, or an attempt has failed."""
+        """Wait until nothing is pending or an attempt has failed."""
         await self._rested.wait()
 
     async def _run(self) -> None:

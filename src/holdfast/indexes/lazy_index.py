@@ -35,7 +35,7 @@ class IndexFile:
 
     Args:
         path: the file; None: the index is in memory or on a server.
-        own: whether it holds nothing but the index, so that it may be deleted.
+        own: whether the file contains only the index, so that it may be deleted.
     """
 
     def __init__(self, path: Path | None, *, own: bool = False) -> None:
@@ -54,7 +54,7 @@ class IndexFile:
         return self._path is not None and _identify_file(f"{self._path}") != self._opened
 
     def delete(self) -> bool:
-        """Delete the file with the files next to it. Return False and do nothing if it holds more than the index."""
+        """Delete the file and the files next to it. Return False and do nothing if it also contains other data."""
         if self._path is None or not self._own:
             return False
         for suffix in ("", "-wal", "-shm"):
@@ -94,7 +94,7 @@ _LINGER: Final = 60.0
 
 @contextmanager
 def _hide_paths() -> Iterator[None]:
-    """Hide paths and addresses from clients and models in errors of opening an index; the log has them."""
+    """Hide paths and addresses from clients and models if an index cannot be opened; the log contains them."""
     try:
         yield
     except StoreError as exc:
@@ -140,7 +140,7 @@ class IndexOpener:
             self._close_later(task.result())
             task = self._opened = asyncio.ensure_future(self._open_index(tenant))
             self._lost()
-        # Opening continues if the first caller is cancelled: others wait for it, and it has to be closed.
+        # Opening continues if the first caller is cancelled: others wait for the index, and it has to be closed.
         return await asyncio.shield(task)
 
     async def discard(self) -> bool:
@@ -190,7 +190,7 @@ async def _close_index(index: Index) -> None:
 
 
 async def discard_damaged(index: Index, error: StoreError) -> bool:
-    """Delete an index if the error says that it is damaged. Return False if it is not, or has no file of its own."""
+    """Delete an index if the error means that it is damaged. Return False if it is not damaged or has no file of its own."""
     return is_index_damaged(error) and isinstance(index, LazyIndex) and await index.discard()
 
 

@@ -43,7 +43,7 @@ async def bring_up_to_date(
         owner: the owner of the memories.
         gone: numbers of memories that were just forgotten, so that no search for them is needed.
         rebuild_epoch: analyse every memory that was not analysed in this epoch.
-        compare: check every memory, whatever the index's progress says.
+        compare: check every memory, regardless of the index's progress.
 
     Raises:
         Conflict: other processes keep writing to the owner's documents.
@@ -68,7 +68,7 @@ async def bring_stored_up_to_date(
 
 
 class _OwnerUpdate:
-    """One attempt. `Progress.tool` holds the number of memories, so that missing ones are noticed."""
+    """One attempt at an update. `Progress.tool` contains the number of memories, so that missing ones are noticed."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class _OwnerUpdate:
 
     @property
     def version(self) -> int:
-        """The owner's version that is fully indexed; 0: nothing was ever written for the owner."""
+        """The version of the owner that is fully indexed; 0: nothing was ever written for the owner."""
         return self._known.version if self._known else 0
 
     async def run(self, gone: Collection[int]) -> bool:
@@ -137,7 +137,7 @@ class _OwnerUpdate:
         )
 
     async def _write_in_steps(self, page: OwnedMemories, gone: Collection[int]) -> bool:
-        """Write too many changes for one batch in several: the source is marked incomplete meanwhile, and any other writer starts over."""
+        """Write changes that exceed one batch. The source is marked incomplete meanwhile, so another writer starts over."""
         version, total, before, number, new = page.version, page.total, self._next_number, self._next_number, 0
         known_there = self._compute_expected_total(0, gone)
         if not await self._mark_incomplete(gone):
@@ -183,7 +183,7 @@ class _OwnerUpdate:
         return True
 
     async def _iter_lost(self) -> AsyncIterator[int]:
-        """Yield numbers that the index has but the store does not, or no longer recalls."""
+        """Yield the numbers in the index whose memories no longer exist in the store or can no longer be recalled."""
         start = 0
         while True:
             digests = [

@@ -1,7 +1,8 @@
 """Rebuild an index source by source while searches continue, and report on its state.
 
-Each rebuild has an epoch. Sources with that epoch are done, so continuing an interrupted rebuild costs one lookup for each of them. A full
-rebuild also brings an index to a new version of the analysis. `holdfast index status` and `GET /v1/index` show the `IndexReport`.
+Each rebuild has an epoch. Sources with that epoch are done, so an interrupted rebuild can continue with one lookup for each of
+them. A full rebuild also brings an index to a new version of the analysis. `holdfast index status` and `GET /v1/index` show the
+`IndexReport`.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class IndexReport(msgspec.Struct, frozen=True, kw_only=True):
     sources: int
     """Number of indexed sessions and memory owners."""
     incomplete: int
-    """Sources that are being indexed, or were when a process ended."""
+    """Number of sources that are being indexed, or were being indexed when a process ended."""
     documents: int
     vectors: Mapping[str, int] = {}
     """Number of vectors by model."""
@@ -65,9 +66,9 @@ class IndexReport(msgspec.Struct, frozen=True, kw_only=True):
     unembedded: int = 0
     """Texts without a vector because embedding failed every time, in this process."""
     waiting: int = 0
-    """Sessions whose writes this process has noted but not indexed yet."""
+    """Number of sessions with writes that this process has noted but not indexed yet."""
     behind: int = 0
-    """Sessions changed since the last walk that are not fully indexed, counted up to 1,000."""
+    """Number of sessions, changed since the last walk, that are not fully indexed; counted up to 1,000."""
     entries_behind: int = 0
     """The entries of these sessions that are not indexed."""
     lag: int = 0
@@ -147,7 +148,7 @@ class Rebuilder:
         return RebuildNotes() if data is None else _decode(data)
 
     async def check_outdated(self) -> bool:
-        """Return True if another version of the analysis made the index. A new index is noted as made by this version."""
+        """Return True if the index was made by another version of the analysis. For a new index, store this version."""
         notes = await self.read_notes()
         if notes.analysis == 0:
             await self._write_notes(msgspec.structs.replace(notes, analysis=VERSION))
@@ -167,7 +168,7 @@ class Rebuilder:
             user: only sessions and memories of this user.
             session: only sessions with this name.
             progress: called after each session.
-            should_continue: awaited after each session; False stops, and the next rebuild continues. It may sleep to slow the rebuild down.
+            should_continue: awaited after each session. False stops; the next rebuild continues. May sleep to slow the rebuild.
         """
         notes = await self.read_notes()
         now = Rebuilding(notes.running.epoch if notes.running else 0, user, session)
@@ -229,7 +230,7 @@ class _RebuildRun:
         return RebuildResult(sessions, entries, owners, dropped, damaged=tuple(damaged))
 
     async def _iter_sessions(self) -> AsyncIterator[Session]:
-        """Yield the sessions to rebuild. A session written to meanwhile may appear twice; the second time nothing is left to do."""
+        """Yield the sessions to rebuild. A session written to meanwhile may appear twice, which is harmless."""
         what, store = self._what, self._by.store
         if what.session is not None:
             named = what.session

@@ -1,8 +1,8 @@
 """Keep the index of one tenant up to date in the background. No turn waits for it or fails because of it.
 
-    a write -> noted by `IndexedStore` -> after a short delay, brought up to the log (`holdfast.indexes.sources`) -> embedded
+    a write -> noted by `IndexedStore` -> indexed from the log after a short delay (`holdfast.indexes.sources`) -> embedded
 
-Notes hold names only and are lost with the process; a later walk finds these sessions again (`holdfast.indexes.backfill`).
+Notes contain only names and are lost with the process. A later walk finds these sessions (`holdfast.indexes.backfill`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from holdfast.stores.wrapper import StoreWrapper
 _log: Final = logging.getLogger("holdfast.indexing")
 _FIRST_PAUSE: Final = 0.5
 _FEW: Final = 3
-"""The most sessions of one user that a turn waits for."""
+"""Maximum number of sessions of one user that a turn waits for."""
 
 
 class IndexService:
@@ -59,7 +59,7 @@ class IndexService:
         index: the tenant's index; it may not be open yet, and each of its methods may raise `StoreError`.
         embedder: makes vectors; None: there are none.
         reranker: reorders the best hits of a search; None: they keep their order.
-        mode: the search mode of searches that name none.
+        mode: the default search mode.
         indexed: the number of entries that this process has indexed.
         failures: the number of failures, by activity.
         last_error: the latest failure.
@@ -115,7 +115,7 @@ class IndexService:
         self._pump: asyncio.Task[None] | None = None
         self._sooner = asyncio.Event()
         self._next_look = 0.0
-        """When the pump wakes by itself, in the loop's time. A write wakes it only for work that is due earlier."""
+        """When the pump wakes by itself, in the event loop's time. A write wakes it only for work that is due earlier."""
         self._epoch = 0
         self._users_to_drop: set[str] = set()
         self._walking = asyncio.Lock()
@@ -140,7 +140,7 @@ class IndexService:
         Args:
             session: the session after the write.
             entries: the number of entries written.
-            cut: the write retired all entries from this `seq` on; None: it retired none.
+            cut: the write retired all live entries from this `seq` on; None: it retired none.
         """
         queued = self._enqueue(session.ref, entries=entries)
         if queued is not None:
@@ -165,7 +165,7 @@ class IndexService:
 
         Args:
             ref: the session.
-            identity: the identity of the session that takes over this name, if one does.
+            identity: the identity of the session that takes over this name, if there is one.
         """
         change = PendingChange()
         if not ref.withdrawn and not is_child(ref):
@@ -228,7 +228,7 @@ class IndexService:
             self._users_to_drop.discard(user)
 
     async def _run_with_timeout(self, work: Awaitable[None], ref: SessionRef | None) -> None:
-        """Run work on the index with a time limit. Work that fails or takes longer is repeated in the background and raises nothing."""
+        """Run work on the index with a time limit. If it fails or takes longer, repeat it in the background; raise nothing."""
         try:
             async with asyncio.timeout(INDEX_WAIT_SECONDS):
                 await work
@@ -285,7 +285,9 @@ class IndexService:
         times = self.failures[doing] = self.failures.get(doing, 0) + 1
         known = isinstance(exc, HoldfastError)  # its message is clear and quotes no data
         foreseen = known or exc is None or isinstance(exc, TimeoutError)
-        if times & (times - 1) == 0 or not foreseen:  # log repeated failures only at powers of two
+        if (
+            times & (times - 1) == 0 or not foreseen
+        ):  # repeated failures are logged only when their number is a power of two
             why, trace = (f"{kind}: {exc}", None) if known else (kind, exc)
             often = f"; {times:,} times so far" if times > 1 else ""
             _log.error("%s for the index failed (%s%s); it will be retried", doing, why, often, exc_info=trace)
@@ -299,8 +301,8 @@ class IndexService:
         Args:
             space: the user's conversations; use `index_memories` for memories.
             seconds: the longest wait.
-            exclude: the session of the calling turn, which has its own messages in the prompt. It is not waited for, and neither are others if there
-                are many: a single person does not write to many sessions at once.
+            exclude: the session of the calling turn, which is not waited for: its messages are already in the prompt. Other sessions
+                are not waited for either if there are many: a single person does not write to many sessions at once.
         """
         queued = (
             [one for one in self._queue.list_for_user(space.name) if one.ref != exclude] if space.kind == "talk" else []
@@ -354,14 +356,14 @@ class IndexService:
     # -- walks, rebuilds, status -----------------------------------------------
 
     def reset(self) -> None:
-        """Reset what was known of the former index after a new, empty one has replaced it."""
+        """Forget everything about the former index after a new, empty one has replaced it."""
         self._generation += 1
         self._epoch = 0
         self._first.reset()
         self._leases.forget_name()
 
     async def wait_for_first_walk(self, seconds: float) -> bool:
-        """Return True if a walk has covered everything since the index was created; wait for it if needed. Raises `StoreError`.
+        """Return True if a full walk was done since the index was created; wait for it if needed. Raises `StoreError`.
 
         Args:
             seconds: the longest wait.
@@ -375,7 +377,7 @@ class IndexService:
         return (await self._walker.read_notes()).walked is not None
 
     async def walk(self, *, whole: bool = False) -> WalkResult:
-        """Index what was not reported; continue a rebuild that was interrupted or that a new version of the analysis requires.
+        """Index unreported changes; continue a rebuild that was interrupted or that a new version of the analysis requires.
 
         Does nothing while another process walks.
         """
@@ -390,7 +392,7 @@ class IndexService:
             walked = await self._walker.walk(epoch=self._epoch, whole=whole, should_continue=should_continue)
             if (
                 self._generation != generation
-            ):  # the index was replaced during the walk, so neither index was covered fully
+            ):  # the index was replaced during the walk, so the walk was complete for neither index
                 await self.index.keep_note(WALKS, None)
             if notes.running is not None:
                 await self._rebuild(notes.running.user, notes.running.session, None, should_continue)
@@ -452,7 +454,7 @@ class IndexService:
                 self._vectors.wake()
 
     async def status(self) -> IndexReport:
-        """Return a report on the index. To find what is not indexed yet, read up to 1,000 sessions changed since the last walk.
+        """Return a report on the index. To measure the backlog, read up to 1,000 sessions changed since the last walk.
 
         Raises:
             StoreError: the index or the store cannot be used.
@@ -575,7 +577,7 @@ class IndexedStore(StoreWrapper):
         return removed
 
     async def end(self, ending: Ending, *, idle_since: int | None = None) -> bool:
-        """Withdrawn sessions also leave the index."""
+        """End a session. A withdrawn session is also deleted from the index."""
         if not ending.withdrawn:
             return await self.inner.end(ending, idle_since=idle_since)
         ref = SessionRef(ending.user_id, ending.session_id)

@@ -17,7 +17,7 @@ HERE: Final = Path()
 """The folder of the index that belongs to a Redis store."""
 _FILE: Final = "holdfast.index.db"
 _POOL: Final = 4
-"""Connections of an index's own pool in a server's database."""
+"""Size of the index's own connection pool for a server's database."""
 
 
 class IndexSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,11 +28,11 @@ class IndexSettings(msgspec.Struct, frozen=True, kw_only=True):
     folder: str | None = None
     """The folder of its SQLite file, instead of `url`."""
     mode: SearchMode = "keyword"
-    """The search mode of searches that name none."""
+    """The default search mode."""
     embedder: Any = None
     """Makes vectors: a value that `holdfast.embedders.embedder_of` accepts. None: there are none."""
     compress: bool = False
-    """Whether vectors are stored in half the space. Only for an SQLite index."""
+    """Whether vectors are compressed to half their size. Only for an SQLite index."""
     rerank: Any = None
     """Reorders the best hits of a search: `RerankSettings`, or a value that `holdfast.rerankers.make_reranker` accepts. None: off."""
 
@@ -91,7 +91,7 @@ def get_index_file(place: str) -> Path | None:
 
 
 def avoid_creating_file(settings: IndexSettings, store: str | None) -> IndexSettings:
-    """Return settings that use memory if the index file does not exist yet, so that only looking at the index creates no file."""
+    """Return settings that use memory if the index file does not exist yet, so that inspecting the index creates no file."""
     file = get_index_file(resolve_index_url(settings, store))
     if file is None or file.exists():
         return settings

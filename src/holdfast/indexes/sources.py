@@ -34,22 +34,22 @@ from holdfast.stores.base import Store
 INVALID: Final = -1
 """The version of a source that has to be compared fully; see `mark_progress`."""
 _PIECE: Final = 1_000
-"""Characters that are analysed without a pause."""
+"""Number of characters that are analysed without a pause."""
 _TRIES: Final = 8
 _DIGEST_PAGE: Final = 1000
 
 
 class ObservedWrites(msgspec.Struct):
-    """Consecutive writes to a log that this process has seen, so that it need not compare the whole source."""
+    """Consecutive writes to a log that this process has observed, so that the whole source need not be compared."""
 
     first: int
     """The version before the first of these writes."""
     last: int
     cut: int | None = None
-    """Entries from this `seq` on were retired; any entries there now are newer."""
+    """Live entries from this `seq` on were retired; entries that are there now are newer."""
 
     def covers(self, known: Progress, session: Session) -> bool:
-        """Return True if these writes explain every change to the entries that the index has."""
+        """Return True if these writes account for every change of the entries that the index contains."""
         goes_on = self.first <= known.version <= session.version  # otherwise the store was restored from a copy
         return known.complete and goes_on and session.reshaped <= self.last
 
@@ -69,7 +69,7 @@ def to_session_space(ref: SessionRef) -> Space:
 
 
 def mark_progress(known: Progress) -> Progress:
-    """Return the progress of a source that is about to change; it always differs from the former progress."""
+    """Return the progress to store for a source that is about to change; it always differs from the former progress."""
     return msgspec.structs.replace(known, version=min(known.version, 0) + INVALID, complete=False)
 
 
@@ -93,11 +93,11 @@ class Feeder:
     ) -> UpdateResult:
         """Bring a session's source up to date; delete it if the session does not exist.
 
-        Calls for the same session run one after the other: a second call finds the work done.
+        Calls for the same session run one after the other, so a second call finds the work already done.
 
         Args:
             ref: the session.
-            seen: the writes since then, if known.
+            seen: the writes since the last update, if known.
             epoch: the epoch of the last rebuild.
             reanalyse: analyse everything, unless that was done in this epoch.
         """
@@ -144,7 +144,9 @@ class Feeder:
                 if len(some[0].words) <= INDEX_INLINE_CHARS:
                     found, places = make_documents(some, places)
                 else:
-                    with charge_to(Owner(self._store.tenant, "index")):  # not to the request that started this task
+                    with charge_to(
+                        Owner(self._store.tenant, "index")
+                    ):  # do not charge the request that started this task
                         found, places = await run_cpu(make_documents, some, places)
             documents += found
         return documents, places
@@ -297,7 +299,7 @@ class _SourceUpdate:
             at = end
 
     async def _replace_page(self, documents: Sequence[Document], drop: Sequence[int], end: int, places: Places) -> bool:
-        """Write a page. The source stays marked, and its bounds include the old documents that remain."""
+        """Write a page. The source stays marked, and its progress still covers the old documents that remain."""
         known, parts = self._known, _split_for_writes(documents) or ([[]] if drop else [])
         for number, part in enumerate(parts):
             open_ = msgspec.structs.replace(
@@ -456,7 +458,7 @@ class SourceMarks:
                 session = await self._store.get(ref)
             except SessionNotFound:
                 return
-            # This progress matches no running update: that update may have read the entry before it was erased.
+            # This progress makes running updates fail, since they may have read the entry before it was erased.
             progress = change.compute_progress_after(known, session) or mark_progress(known)
             batch = Batch(source=Source(ref.id, known.identity), progress=progress, drop=[seq], expect=known)
             if await self._index.write(space, batch):
@@ -502,7 +504,7 @@ class QueuedSession:
         self._tried_event: asyncio.Event | None = None
 
     async def wait(self) -> None:
-        """Wait until an attempt was made."""
+        """Wait until the next attempt was made."""
         if self._tried:
             return
         if self._tried_event is None:  # created on demand: few of many queued sessions are waited for
@@ -530,8 +532,8 @@ class SessionQueue:
     """The queue of sessions to index, and those being indexed.
 
     Args:
-        most: the most sessions that may wait; further ones are refused.
-        at_once: the most sessions indexed at a time.
+        most: maximum number of sessions that may wait; further ones are refused.
+        at_once: maximum number of sessions that are indexed at a time.
         time: returns the loop's time in seconds.
     """
 
@@ -564,7 +566,7 @@ class SessionQueue:
         return queued
 
     def retry(self, queued: QueuedSession, due: float) -> None:
-        """Queue a session again after a failed attempt; its observed writes no longer count."""
+        """Queue a session again after a failed attempt, without its observed writes."""
         newer = self.add(queued.ref, queued.since, due)
         if newer is not None:
             newer.since = min(newer.since, queued.since)

@@ -50,7 +50,7 @@ class Indexes:
         self._sooner = asyncio.Event()
 
     def _locate_file(self, store: str | None) -> IndexFile:
-        """Return the index's file. It is the index's own unless it may also hold sessions."""
+        """Return the index's file. It counts as the index's own unless it may also contain sessions."""
         path = get_index_file(self.url)
         own = path is not None and store is not None and get_index_file(store) != path
         return IndexFile(path, own=own)
@@ -61,7 +61,7 @@ class Indexes:
         return await open_index(self.url, tenant=tenant, compress=self.settings.compress)
 
     def _handle_lost_file(self) -> None:
-        """Start over after the file was removed and a new one was created."""
+        """Start over with a new file after the old one was removed."""
         _log.warning("the file of the index was removed: the index is rebuilt from the sessions and memories")
         for service in self._services.values():
             service.reset()

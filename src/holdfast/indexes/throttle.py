@@ -1,7 +1,7 @@
 """Limit the speed of indexing, and let one process at a time do it.
 
-Work is done in small steps with rests in between, so that turns are not slowed down. There are no rests while a caller waits for the work. Of
-several processes that share an index, one at a time holds the lease to walk over it or to embed for it.
+Work is done in small steps with rests in between, so that turns are not slowed down. There are no rests while a caller waits for
+the work. If several processes share an index, only one at a time has the lease for walks, or for embedding.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.stores.base import Store
 from holdfast.stores.lease import acquire_lease
 
 SHARE: Final = 0.2
-"""The share of time that long work is active."""
+"""The share of time that long-running work is active."""
 _CREDIT: Final = 0.2
 """Seconds of work that need no rest. A few turns cause less work than that."""
 _LONGEST: Final = 0.05
@@ -26,7 +26,7 @@ _LONGEST: Final = 0.05
 
 
 class Throttle:
-    """Rests shared by all work on one index in a process.
+    """Manages the rests that all work on one index in a process shares.
 
     Args:
         time: returns a monotonic time in seconds.

@@ -1,8 +1,8 @@
-"""Tell other indexes of a store that data was removed: a mark in the store says when that last happened.
+"""Announce removals of data to other indexes of a store, with a mark in the store that contains the time of the last removal.
 
-An index learns at once what its own processes erase and delete. Removals by processes with another index, or none, do not change the
-timestamps that a walk compares. The mark makes the next walk check all sources, rather than the full walk up to a week later. It names no
-session and no user.
+Processes report what they erase and delete to their own index at once. Removals by processes with another index, or without one,
+do not change the timestamps that a walk compares. The mark turns the next walk into a full walk, which otherwise happens once a
+week. It names no session and no user.
 
     before a removal: set the mark, at most once a minute -> a walk reads it and checks everything, at most once an hour
 """
@@ -27,11 +27,11 @@ from holdfast.stores.tenants import FOREVER
 from holdfast.stores.wrapper import StoreWrapper
 
 MARK: Final = "holdfast.departures"
-"""Key of the mark among the tenant's learned model values. No model has this name."""
+"""Key of the mark in the tenant's calibration data of models. No model has this name."""
 _FRESH: Final = 60_000
-"""Milliseconds during which an existing mark is recent enough."""
+"""A mark is not written again for this many milliseconds."""
 _MOST: Final = 32
-"""The most indexes whose marks are stored; the latest are kept."""
+"""Maximum number of indexes whose marks are stored; the latest marks are kept."""
 
 _Marks = dict[str, int]
 _decode: Final = msgspec.json.Decoder(_Marks).decode
@@ -60,7 +60,7 @@ class RemovalMarks:
         self._marked_at = -_FRESH
 
     async def mark(self) -> None:
-        """Mark that something is about to be removed. A failure is ignored: the weekly full walk finds the removal."""
+        """Mark that data is about to be removed. A failure is ignored, since the weekly full walk finds the removal."""
         now = self._clock()
         if 0 <= now - self._marked_at < _FRESH:
             return
@@ -79,7 +79,7 @@ class RemovalMarks:
             self._marked_at = now
 
     async def has_removal_since(self, when: int) -> bool:
-        """Return True if another index's process may have removed something since `when` (milliseconds since the epoch)."""
+        """Return True if a process with another index may have removed data since `when` (milliseconds since the epoch)."""
         own, marks = await self._name(), _parse_marks(await self._store.learned(MARK))
         return any(at + _FRESH + INDEX_MARGIN >= when for name, at in marks.items() if name != own)
 

@@ -2,8 +2,9 @@
 
 A write uses what it read, or what this process remembers from its previous write. It commits with a script that does nothing
 unless the session's guard is still the one that was read. Every write sets a new, unique guard: the number of the user's write
-and a mark of the attempt. So an attempt is executed at most once, however late it arrives, and the guard shows afterwards whether it was
-executed. If another process has written since, only an idempotency key can show that; without one the outcome is unknown.
+and a mark of the attempt. So an attempt is executed at most once, however late it arrives, and the guard shows afterwards
+whether it was executed. If another process has written since, only an idempotency key can show that; without one the outcome is
+unknown.
 """
 
 from __future__ import annotations
