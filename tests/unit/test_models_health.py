@@ -53,7 +53,7 @@ def test_a_pause_grows_to_its_bound_and_begins_anew_after_an_answer() -> None:
 
 
 @pytest.mark.parametrize(("asked", "seconds"), [(60, 60), (0, COOL_DOWN_FIRST_SECONDS), (1e9, COOL_DOWN_ASKED_SECONDS)])
-def test_what_an_upstream_asks_for_is_its_pause(asked: float, seconds: float) -> None:
+def test_the_requested_retry_delay_is_the_pause(asked: float, seconds: float) -> None:
     upstream = Upstream("one")
     fail(upstream, 1000, down(asked))
     assert pause_of(upstream, 1000) == seconds * 1000
@@ -86,7 +86,7 @@ def test_calls_that_were_under_way_count_once() -> None:
     ],
     ids=["refused", "no answer", "our own limit", "a caller's own rate"],
 )
-def test_what_says_nothing_of_the_upstream_passes_nobody_over(error: ModelError) -> None:
+def test_unrelated_errors_do_not_pause_an_upstream(error: ModelError) -> None:
     upstream = Upstream("one")
     fail(upstream, 1000, error)
     assert upstream.is_available(1000)

@@ -1,4 +1,4 @@
-"""A prompt that is too long, in the words of every provider: recognised, with the numbers that are named."""
+"""Context-overflow errors of every provider are recognized with the numbers they contain."""
 
 from __future__ import annotations
 
@@ -274,11 +274,11 @@ def test_every_wording_is_recognised(
 
 
 @pytest.mark.parametrize("wording", OTHERS)
-def test_what_no_shorter_prompt_heals_is_something_else(wording: str) -> None:
+def test_errors_that_a_shorter_prompt_cannot_fix_are_not_overflows(wording: str) -> None:
     assert type(make_upstream_error(400, {"message": wording}, where="http://model")) is ModelRejected
 
 
-def test_a_rate_is_a_rate_whatever_its_words() -> None:
+def test_rate_limits_are_not_overflows() -> None:
     assert not isinstance(make_upstream_error(429, {"message": WORDINGS[0][0]}, where="w"), ContextTooLong)
 
 
@@ -298,7 +298,7 @@ def test_the_code_alone_and_the_fields_of_llama_cpp_are_enough(body: dict[str, A
     assert parse_overflow("no", body) == told
 
 
-def test_what_a_router_hands_on_is_read() -> None:
+def test_overflows_forwarded_by_a_router_are_recognized() -> None:
     raw = msgspec.json.encode({"error": {"message": WORDINGS[0][0], "code": 400}}).decode()
     body = {"message": "Provider returned error", "code": 400, "metadata": {"raw": raw, "provider_name": "Nvidia"}}
     error = make_upstream_error(400, body, where="http://router")
@@ -321,7 +321,7 @@ EVENTS = [
 
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("streamed", [True, False])
-def test_an_overflow_told_in_an_answer_that_began_well(event: dict[str, Any], streamed: bool) -> None:
+def test_an_overflow_inside_a_successful_response_is_recognized(event: dict[str, Any], streamed: bool) -> None:
     data = msgspec.json.encode(event)
     reader = AnswerReader("http://model")
     with pytest.raises(ContextTooLong) as caught:  # noqa: PT012 - whichever of the two comes first
@@ -334,7 +334,7 @@ def test_an_overflow_told_in_an_answer_that_began_well(event: dict[str, Any], st
     st.text(max_size=200),
     st.dictionaries(st.sampled_from(["code", "type", "n_ctx", "metadata"]), st.none() | st.text()),
 )
-def test_no_error_is_too_odd_to_be_told(words: str, body: dict[str, Any]) -> None:
+def test_any_error_body_is_reported(words: str, body: dict[str, Any]) -> None:
     assert isinstance(make_upstream_error(400, {**body, "message": words}, where="w"), ModelError)
 
 

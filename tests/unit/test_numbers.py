@@ -1,4 +1,4 @@
-"""Numbers that somebody gives: bounds belong to them, `true` and what is no number do not, and the error says what would be right."""
+"""Checking numbers: inclusive bounds, no booleans, and errors with the allowed range."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_a_whole_number_is_within_its_bounds(value: int, low: int, span: int) ->
     assert is_whole(low + span, low, low + span)
 
 
-def test_bounds_that_nobody_gives_are_those_of_json() -> None:
+def test_default_bounds_are_those_of_json() -> None:
     assert is_whole(0)
     assert is_whole(MOST)
     assert not is_whole(-1)
@@ -32,18 +32,18 @@ def test_bounds_that_nobody_gives_are_those_of_json() -> None:
 
 
 @pytest.mark.parametrize("value", NONE)
-def test_what_is_no_number_is_none(value: Any) -> None:
+def test_other_types_are_rejected(value: Any) -> None:
     assert not is_whole(value, -10, 10)
     assert not is_number(value)
 
 
-def test_a_fraction_is_a_number_and_no_whole_one() -> None:
+def test_fractions_are_numbers_but_not_integers() -> None:
     assert is_number(0.5, 0, 1)
     assert not is_whole(0.5, 0, 1)
     assert not is_whole(1.0, 0, 1)
 
 
-def test_the_error_says_what_was_wrong_where_and_what_would_be_right() -> None:
+def test_the_error_names_the_field_the_value_and_the_range() -> None:
     check_whole(1, "limit", 1, 1000)
     check_number(0.5, "share", 0, 1)
     with pytest.raises(InvalidRequest) as caught:

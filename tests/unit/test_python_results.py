@@ -1,4 +1,4 @@
-"""The tool `python`: what files are called as artifacts, and results that are no longer than they may be."""
+"""The `python` tool: artifact names of files, and results within the length limit."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ PATHS = st.lists(PARTS, min_size=1, max_size=4).map("/".join)
         ("x" * 400 + ".json", "x" * 100),
     ],
 )
-def test_what_a_file_is_called(path: str, name: str) -> None:
-    """By its path where that is a name, and else by what is left of it, with its ending."""
+def test_artifact_names_of_files(path: str, name: str) -> None:
+    """The path if it is a valid name, otherwise what is left of it with its suffix."""
     called = make_artifact_name(path)
     assert called.startswith(name)
     assert check_name(called) == called
@@ -51,8 +51,8 @@ def test_what_a_file_is_called(path: str, name: str) -> None:
 
 
 @given(PATHS, PATHS)
-def test_every_path_has_a_name_of_its_own(one: str, other: str) -> None:
-    """An artifact's name, whatever the path; never one of a plot; equal for equal paths alone."""
+def test_different_paths_have_different_names(one: str, other: str) -> None:
+    """Every path gives a valid name that is never the name of a plot."""
     names = make_artifact_name(one), make_artifact_name(other)
     for name in names:
         assert check_name(name) == name
@@ -66,8 +66,8 @@ def ran(**fields: Any) -> CallResult:
     return CallResult(**{"status": "success", "seconds": 0.01234, **fields})
 
 
-def test_nothing_empty_is_told() -> None:
-    """A result has what there is to say, and no more; zero is something."""
+def test_empty_fields_are_left_out() -> None:
+    """Zero is not empty."""
     assert format_result(ran(result="0"), SavedFiles(), [], 4096) == {
         "status": "success",
         "result": "0",
@@ -79,7 +79,7 @@ def test_nothing_empty_is_told() -> None:
 
 
 def test_output_is_cut_before_the_traceback() -> None:
-    """The traceback says what went wrong: it stays whole as long as there is anything else to cut."""
+    """The traceback explains the failure, so it stays whole as long as other text can be cut."""
     trace = "Traceback\n" + "frame\n" * 200
     found = format_result(
         ran(status="error", stdout="o" * 90_000, stderr="e" * 90_000, exception=trace), SavedFiles(), [], 8192
@@ -94,8 +94,8 @@ TEXTS = st.text(max_size=40).flatmap(lambda text: st.integers(0, 2000).map(lambd
 
 
 @given(TEXTS, TEXTS, TEXTS, TEXTS, st.integers(0, 2000), st.integers(8192, 65536))
-def test_a_result_is_no_longer_than_it_may_be(a: str, b: str, c: str, d: str, files: int, most: int) -> None:
-    """Whatever is in it, escapes included; and what is short enough is whole."""
+def test_results_stay_within_the_limit(a: str, b: str, c: str, d: str, files: int, most: int) -> None:
+    """Including escapes; short results are whole."""
     listed = [{"name": f"{at}.txt", "bytes": at, "version": 0} for at in range(files)]
     whole = {"status": "error", "stdout": a, "stderr": b, "result": c, "exception": d, "files": listed}
     found = fit_result(whole, most)
@@ -124,16 +124,16 @@ def test_a_result_is_no_longer_than_it_may_be(a: str, b: str, c: str, d: str, fi
         ("unsandboxed", "yes"),
     ],
 )
-def test_settings_that_cannot_be(name: str, value: Any) -> None:
-    """Said at once, with the name, and what would be right."""
+def test_invalid_settings_are_rejected(name: str, value: Any) -> None:
+    """The error names the setting and the allowed values."""
     with pytest.raises(InvalidRequest) as caught:
         PythonSettings(**{name: value})
     assert caught.value.param == f"python.{name}"
     assert name in str(caught.value)
 
 
-def test_the_configuration_turns_it_on() -> None:
-    """Off unless enabled; what is written is what holds."""
+def test_the_tool_is_enabled_by_configuration() -> None:
+    """It is off by default."""
     assert build_python_settings(load("", env={})) is None
     assert build_python_settings(load("python: {timeout: 5s}", env={})) is None
     text = "python: {enabled: true, timeout: 5s, memory: 256MiB, idle: 10m, max_sessions: 2, unsandboxed: true}"
@@ -145,8 +145,8 @@ def test_the_configuration_turns_it_on() -> None:
 
 
 @pytest.mark.parametrize(("enabled", "said"), [("true", []), ("false", ["set python.enabled: true"])])
-def test_config_check_tells_of_an_agent_that_names_it(enabled: str, said: list[str]) -> None:
-    """Nothing where it is on; where it is off, what would turn it on."""
+def test_config_check_reports_an_agent_with_the_disabled_tool(enabled: str, said: list[str]) -> None:
+    """The problem says how to enable it; there is none if it is enabled."""
     text = f"python: {{enabled: {enabled}}}\nagents: {{analyst: {{tools: [python]}}}}"
     warnings = [warning for warning in list_warnings(load(text, env={})) if "python" in warning]
     assert len(warnings) == len(said)

@@ -1,4 +1,4 @@
-"""Reasoning beside a message, as clients keep it: which of it is read, and whose it is."""
+"""Reasoning stored with a message: which fields are read, and which provider signed it."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ CLAUDE, GOOGLE = "anthropic-claude-v1", "google-gemini-v1"
         ({"reasoning_content": " \n", "reasoning": "hm"}, [Thought("hm")]),
     ],
 )
-def test_each_field_is_read_as_its_client_writes_it(extra: dict[str, Any], found: list[Thought]) -> None:
-    """A summary stands for the text where there is none; a `format` that nobody knows is nobody's."""
+def test_each_reasoning_field_is_read(extra: dict[str, Any], found: list[Thought]) -> None:
+    """A summary replaces missing text; an unknown `format` has no provider."""
     assert parse_thoughts(Message(role="assistant", content="ok", extra=extra)) == found
 
 
-def test_the_first_source_that_has_any_reasoning_is_the_one() -> None:
-    """Parts of the content, then blocks, then details, then plain text: the others say the same again."""
+def test_the_first_field_with_reasoning_is_used() -> None:
+    """Content parts, then blocks, details and plain text; the others repeat the same."""
     blocks = {"thinking_blocks": [{"type": "thinking", "thinking": "in blocks"}]}
     details = {"reasoning_details": [{"type": "reasoning.text", "text": "in details"}]}
     plain = {"reasoning_content": "in words"}
@@ -70,16 +70,16 @@ def test_the_first_source_that_has_any_reasoning_is_the_one() -> None:
 
 
 @pytest.mark.parametrize("empty", [[], [{}], ["?", 5], "?", None, [{"type": "thinking", "thinking": ""}]])
-def test_what_holds_no_reasoning_hides_none(empty: Any) -> None:
-    """Fields that are there and empty, or of another kind than a client would write."""
+def test_empty_fields_do_not_hide_others(empty: Any) -> None:
+    """Also fields of an unexpected type."""
     said = {"thinking_blocks": empty, "reasoning_details": empty, "reasoning_content": 5, "reasoning": "hm"}
     assert parse_thoughts(Message(role="assistant", content="ok", extra=said)) == [Thought("hm")]
     sealed = {"thinking_blocks": [{"type": "redacted_thinking", "data": "d"}], "reasoning": "hm"}
     assert parse_thoughts(Message(role="assistant", extra=sealed)) == [Thought(vendor="anthropic", sealed="d")]
 
 
-def test_reasoning_goes_back_to_whom_it_is_signed_by() -> None:
-    """By a signature, or sealed in whole; what is not signed is words to everybody."""
+def test_reasoning_is_returned_to_the_provider_that_signed_it() -> None:
+    """Signed or encrypted reasoning; unsigned reasoning is text for every provider."""
     for thought in (Thought("hm", "gemini", "s"), Thought(vendor="gemini", sealed="d")):
         assert thought.is_signed_by("gemini")
         assert not thought.is_signed_by("anthropic")
@@ -88,8 +88,8 @@ def test_reasoning_goes_back_to_whom_it_is_signed_by() -> None:
 
 
 @pytest.mark.parametrize("name", ["thoughtSignature", "thought_signature"])
-def test_signatures_of_google_are_found_where_its_clients_put_them(name: str) -> None:
-    """In the fields themselves before what is nested in them; and on a call, in the call or in its function."""
+def test_google_signatures_are_found_in_every_location(name: str) -> None:
+    """Top-level fields have precedence; a call may carry it itself or in its function."""
     for fields in ({name: "s"}, {"extra_content": {"google": {name: "s"}}}, {"provider_specific_fields": {name: "s"}}):
         assert find_signature(fields) == "s"
         assert find_call_signature(ToolCall("c", "look", "{}", extra=fields)) == "s"

@@ -1,4 +1,4 @@
-"""Recalled text to the token, and what cannot be encoded in it."""
+"""Recalled text at its exact token limits, and text that cannot be encoded."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def told(room: int, *items: RecalledItem, budget: int = 10**6) -> list[str]:
     return [] if made is None else [one.text for one in made.items]
 
 
-def test_a_block_that_a_call_had_stays_while_it_has_room() -> None:
-    """To the token; with one less it becomes smaller, and never larger by what was found since."""
+def test_an_earlier_block_stays_while_it_fits() -> None:
+    """With one token less it shrinks, and it never grows by later hits."""
     first, second = item("Kelp is due on Friday, in Oslo."), item("The boat is at the harbour.", id="s#2")
     earlier = make_block_of(first, second)
     assert earlier is not None
@@ -33,8 +33,8 @@ def test_a_block_that_a_call_had_stays_while_it_has_room() -> None:
     assert len(smaller.message.text) < size
 
 
-def test_a_block_takes_its_room_to_the_token() -> None:
-    """Each item its line and the end of it; of what is too long the beginning is told."""
+def test_a_block_uses_its_room_to_the_last_token() -> None:
+    """Each item takes its line; the beginning of an item that is too long is kept."""
     texts = ["Kelp is due on Friday, in Oslo.", "The boat is at the harbour of Malmö."]
     items = [item(text, id=f"s#{at}") for at, text in enumerate(texts)]
     whole = make_block_of(*items)
@@ -47,8 +47,8 @@ def test_a_block_takes_its_room_to_the_token() -> None:
     assert texts[1].startswith(cut[:-1])
 
 
-def test_an_item_of_its_kind_alone_has_the_whole_budget() -> None:
-    """Of several none has more than a third of it."""
+def test_a_single_item_of_its_kind_has_the_whole_budget() -> None:
+    """With several items each has at most a third."""
     long = " ".join(f"word{at}" for at in range(200))
     alone = told(10**6, item(long), budget=900)[0]
     among = told(10**6, item(long), item("Kelp is due on Friday.", id="s#2"), budget=900)[0]
@@ -57,8 +57,8 @@ def test_an_item_of_its_kind_alone_has_the_whole_budget() -> None:
 
 
 @pytest.mark.parametrize("text", ["Kelp \ud800 is due on Friday", "\udfff" * 30])
-def test_what_cannot_be_encoded_is_told_once_all_the_same(text: str) -> None:
-    """Halves of characters come from truncated text; they are written as escapes."""
+def test_unencodable_text_is_escaped_and_recalled_once(text: str) -> None:
+    """Truncated text can contain lone surrogates, which are written as escapes."""
     made = make_block_of(item(text), item(f" {text.upper()} ", id="s#2"))
     assert made is not None
     assert made.ids == ("s#1",)
@@ -66,8 +66,8 @@ def test_what_cannot_be_encoded_is_told_once_all_the_same(text: str) -> None:
     made.message.text.encode()
 
 
-def test_what_is_in_the_prompt_is_not_recalled() -> None:
-    """By its entry, or by its text; a text below 16 characters may stand within another by accident."""
+def test_content_of_the_prompt_is_not_recalled() -> None:
+    """Matched by entry or text; texts below 16 characters may be part of another by chance."""
     for text, seq, held, told in (
         ("x" * 16, None, PromptContent((), ["xx" * 16]), False),
         ("x" * 15, None, PromptContent((), ["xx" * 16]), True),

@@ -1,4 +1,4 @@
-"""How well memories answer: relevance, age, importance, trust; and what a question is known by."""
+"""Ranking memories by relevance, age, importance and trust, and keys of questions."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def ranked(query: str, *texts: str) -> list[int]:
     return [one.number for one in rank_matches(parse_question(query, now=NOW, narrow=False), candidates(*texts))]
 
 
-def test_more_of_the_question_and_its_rarer_words_go_first() -> None:
+def test_more_and_rarer_matching_words_rank_first() -> None:
     assert ranked("green tea", "green hat", "green tea", "the sea", "green door") == [2, 4, 1]
 
 
-def test_ties_go_to_the_newest() -> None:
+def test_ties_rank_the_newest_first() -> None:
     assert ranked("tea", "tea", "tea", "tea") == [3, 2, 1]
 
 
@@ -97,7 +97,7 @@ def test_importance_and_trust_weigh_mildly(importance: float, trust: float) -> N
     assert math.isclose(compute_standing(memory(importance=1, trust=1)), 1)
 
 
-def test_a_question_is_known_by_its_terms_whatever_their_order_and_inflection() -> None:
+def test_question_keys_ignore_order_and_inflection() -> None:
     def digest(query: str) -> bytes:
         return digest_question(query, parse_question(query, now=NOW, narrow=False))
 

@@ -1,4 +1,4 @@
-"""Summaries in replay: when they are made, what they cost, what stands in where there are none."""
+"""Summaries in replay: when they are made, what they cost, and what replaces missing ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tests.unit.test_replay import rounds, user
 
 
 class Pen:
-    """A model that writes what it is told, and remembers what it was asked."""
+    """A model that returns prepared texts and records its requests."""
 
     name = "pen"
 
@@ -72,8 +72,8 @@ def summing(
         return play([rounds(12)], parse_spec(text), 700, writer=writer), writer, pen
 
 
-def test_the_cost_of_summaries_by_hand() -> None:
-    """What the summarizer reads and writes is in the cost a call, beside the prompts, of which nothing is cached here."""
+def test_the_cost_of_summaries_checked_by_hand() -> None:
+    """The cost per call includes the summarizer's tokens; nothing is cached here."""
     told, _, pen = summing(lambda _: "Bookings from QX0000 on were looked up.", prompt_tokens=300, completion_tokens=20)
     result = told.result
     assert result.summaries == len(pen.asked) > 0
@@ -84,8 +84,8 @@ def test_the_cost_of_summaries_by_hand() -> None:
     assert result.cost_per_call == pytest.approx(CACHE_WRITE * result.tokens_per_call + own / result.calls, abs=0.2)
 
 
-def test_a_summary_is_made_behind_the_call_that_passes_the_threshold_and_laid_before_the_next() -> None:
-    """No prompt is far past the threshold twice; what the summary says is in the prompts that follow it."""
+def test_a_summary_is_made_after_passing_the_threshold_and_used_in_the_next_call() -> None:
+    """So no two prompts are far above the threshold, and later prompts contain the summary."""
     pen = Pen(lambda _: "Bookings from QX0000 on were looked up; the code word is kelp.")
     prompts = []
     with SummaryWriter(Llm(name="pen", model="gpt-4o", client=pen)) as writer:
@@ -107,7 +107,7 @@ def test_a_summary_is_made_behind_the_call_that_passes_the_threshold_and_laid_be
 
 
 async def test_the_service_makes_the_same_summaries_and_prompts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Message by message the prompts of a real session whose turns wait for its summaries."""
+    """Prompts equal those of a real session whose turns wait for summaries."""
     # Markers may differ in tokens, which decide when a summary is made.
     monkeypatch.setattr("holdfast.engine.engine.derive_marker", lambda secret, identity: MARKER)
     talk = [
@@ -153,15 +153,15 @@ def _prompts(talk: Sequence[Message]) -> tuple[list[tuple[Message, ...]], Sessio
     return found, player.summaries
 
 
-def test_what_a_server_does_not_tell_is_counted() -> None:
-    """Prompt and answer, by the stored counter."""
+def test_missing_usage_is_counted() -> None:
+    """Prompt and answer are counted with the stored counter."""
     told, _, pen = summing(lambda _: "Bookings from QX0000 on.")
     read = sum(STORED.message(Message(**message)) for request in pen.asked for message in request["messages"])
     assert told.result.summarizer_tokens == read + len(pen.asked) * STORED.text("Bookings from QX0000 on.")
 
 
-def test_where_a_summarizer_fails_the_digest_stands_in() -> None:
-    """Failures are counted, the first is told, and attempts get rarer; the prompts are those of the digest."""
+def test_the_digest_replaces_failed_summaries() -> None:
+    """Failures are counted, the first is reported, and attempts become less frequent."""
 
     def fail(_: dict[str, Any]) -> str:
         raise ModelUnavailable("nobody is there")
@@ -177,8 +177,8 @@ def test_where_a_summarizer_fails_the_digest_stands_in() -> None:
     assert writer.failed == "the summarizer refused to write"
 
 
-def test_without_a_summarizer_the_digest_is_the_policy() -> None:
-    """As with `summarizer_llm: none`, whatever the spec names."""
+def test_without_a_summarizer_the_digest_is_used() -> None:
+    """As with `summarizer_llm: none`, for any model in the spec."""
     found = [
         play([rounds(12)], parse_spec(text), 700).result.cost_per_call
         for text in ("summary_buffer", "summary_buffer:summarizer_llm=none", "summary_buffer:summarizer_llm=gpt-4o")
@@ -196,8 +196,8 @@ def task(messages: tuple[Message, ...], tokens: int, earlier: str | None = None)
     return Task(text="\n".join(iter_records(group_units(entries))), earlier=earlier, tokens=tokens)
 
 
-def test_the_stand_in_writes_what_would_be_taken() -> None:
-    """Within its room and no flaw in it; the user's words before all others; the same each time."""
+def test_the_stand_in_writes_acceptable_summaries() -> None:
+    """They fit the room, have no flaw, prefer the user's words and are deterministic."""
     asked = task(rounds(12).messages[1:], 150)
     said = summarize("\n".join(str(message["content"]) for message in asked.messages))
     assert said == summarize("\n".join(str(message["content"]) for message in asked.messages))

@@ -23,7 +23,7 @@ def test_there_are_conversations_to_tune_on_and_others_to_check_on() -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=[path.stem for path in FILES])
-def test_labels_are_of_what_was_said(path: Path) -> None:
+def test_labels_match_the_messages(path: Path) -> None:
     conversation: dict[str, Any] = json.loads(path.read_text("utf-8"))
     messages, statements = conversation["messages"], conversation["statements"]
     by_id = {message["id"]: message for message in messages}

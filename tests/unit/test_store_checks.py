@@ -388,7 +388,7 @@ def told(tried: Callable[[], object]) -> str | None:
 
 
 @pytest.mark.parametrize("at", range(len(ROWS)))
-def test_what_is_refused_is_named(at: int) -> None:
+def test_rejected_parameters_are_named(at: int) -> None:
     tried, param = ROWS[at]
     assert told(tried) == param
 

@@ -9,7 +9,7 @@ from holdfast.stores.logic import index_reads
 from holdfast.stores.matching import make_key, make_scope
 
 
-def test_marks_are_found_under_the_keys_that_are_there() -> None:
+def test_marks_have_stable_keys_per_scope() -> None:
     """Another scope, another key; and the same in every release."""
     scope = make_scope("acme", "ada")
     assert (scope.hex()[:16], make_key(scope, b"mark")) == ("663f6fa41ae3950a", 8549765747470066457)
@@ -31,7 +31,7 @@ def best(lists: dict[str, list[int]], often: dict[str, int], documents: int, lim
     return sorted(sorted(foremost, key=lambda id_: (-rated(id_), -id_))[:limit])
 
 
-def test_what_is_rare_and_what_stands_beside_it_are_looked_at_first() -> None:
+def test_rare_terms_and_their_neighbours_are_read_first() -> None:
     chance = random.Random(7)
     for _ in range(200):
         lists = {term: chance.sample(range(40), chance.randint(1, 18)) for term in "ab"}

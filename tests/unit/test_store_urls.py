@@ -26,7 +26,7 @@ def test_a_url_says_how_many_connections(option: str, size: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "", "many", "٣", "²", f"{MOST_POOL + 1}"])
-def test_what_is_no_number_of_connections_is_refused(text: str) -> None:
+def test_invalid_connection_counts_are_rejected(text: str) -> None:
     """With what it may be, where it stands, and no password."""
     with pytest.raises(InvalidRequest) as refused:
         pool(f"?pool={text}")
@@ -35,13 +35,13 @@ def test_what_is_no_number_of_connections_is_refused(text: str) -> None:
     assert refused.value.param == "url"
 
 
-def test_what_the_url_says_is_not_overruled() -> None:
+def test_the_url_has_precedence_over_defaults() -> None:
     """An index beside a store has fewer connections, unless its URL says."""
     for option, size in (("", 4), ("?pool=7", 7)):
         assert with_pool(parse_address(URL + option, options=OPTIONS), 4).pool_size(10) == size
 
 
-def test_an_option_that_there_is_not_is_refused() -> None:
+def test_unknown_options_are_rejected() -> None:
     """The first of them is named, and those that there are, in order; a fragment is none either."""
     for given, first in (("?zeal=1&pool=2&nope=3", "nope"), ("?pool=2#rest", "#")):
         with pytest.raises(InvalidRequest) as refused:

@@ -1,4 +1,4 @@
-"""What a text of a source is made of: sentences as they are told, and tables where they are some."""
+"""Splitting source texts into sentences and tables."""
 
 # ruff: noqa: RUF001 (punctuation of other scripts is what is tested)
 
@@ -10,8 +10,8 @@ from holdfast.context.digest.texts import LONGEST, parse_table, rate_rarity, spl
 from holdfast.context.values import MAX_KEY, MAX_VALUE
 
 
-def test_emphasis_and_bullets_are_no_part_of_a_sentence() -> None:
-    """What they stand around is."""
+def test_emphasis_and_bullets_are_removed_from_sentences() -> None:
+    """The text inside them is kept."""
     assert split_text("**Total**: 12 * 2, run `make all`.\n- one\n* two\n# three\n> four\n• five\n12) six\n7. seven") == [
         "Total: 12 * 2, run make all.", "one", "two", "three", "four", "five", "six", "seven"
     ]  # fmt: skip
@@ -24,8 +24,8 @@ def test_emphasis_and_bullets_are_no_part_of_a_sentence() -> None:
     ]
 
 
-def test_a_sentence_ends_where_its_script_ends_it() -> None:
-    """White space follows, but in scripts that need none."""
+def test_sentence_ends_depend_on_the_script() -> None:
+    """White space must follow, except in scripts that do not use it."""
     assert split_text("See kelp.example now. Ok? Yes! Well… So") == [
         "See kelp.example now.",
         "Ok?",
@@ -36,8 +36,8 @@ def test_a_sentence_ends_where_its_script_ends_it() -> None:
     assert split_text("好的。走吧！行？是") == ["好的。", "走吧！", "行？", "是"]
 
 
-def test_a_sentence_of_the_greatest_length_is_not_parted() -> None:
-    """Though it could be; a longer one loses nothing."""
+def test_a_sentence_of_the_maximum_length_is_not_split() -> None:
+    """A longer one is split without losing text."""
     whole = f"{'a' * 100} {'b' * (LONGEST - 101)}"
     assert split_text(whole) == [whole]
     longer = " ".join(f"word{at}" for at in range(200))
@@ -47,7 +47,7 @@ def test_a_sentence_of_the_greatest_length_is_not_parted() -> None:
 
 @pytest.mark.parametrize("mark", ["|", "\t", ";", ","])
 def test_every_line_of_a_table_has_as_many_columns(mark: str) -> None:
-    """Those that are looked at: the first twelve; what is odd further down makes no text of a long table."""
+    """Only the first twelve lines are checked, so an odd line further down does not matter."""
     rows = [["sku", "qty", "when"], *([f"P-{at}", "4", "noon"] for at in range(12))]
     for odd, table in ((1, False), (2, False), (11, False), (12, True)):
         lines = [mark.join(row) for row in rows]
@@ -57,14 +57,14 @@ def test_every_line_of_a_table_has_as_many_columns(mark: str) -> None:
     assert parse_table("\n".join(mark.join(row) for row in rows[:3])) is not None
 
 
-def test_a_title_over_rows_is_no_header() -> None:
-    """It would name their first column."""
+def test_a_title_above_rows_is_not_a_header() -> None:
+    """It would otherwise name the first column."""
     for rows in ("a|b|c\nd|e|f", "a,b,c\nd,e,f", "a\tb\nc\td"):
         assert parse_table(f"Prices\n{rows}") is None
 
 
-def test_what_parts_no_columns_may_stand_in_a_cell() -> None:
-    """As often in each line as what does: a table is one by the mark that gives it a header."""
+def test_other_separators_may_appear_in_cells() -> None:
+    """Even equally often in each line; the separator that gives a header is used."""
     assert parse_table("sku,qty;unit,when\nP-77,4;kg,noon\nP-78,9;kg,late") == (
         ["sku", "qty;unit", "when"], [["P-77", "4;kg", "noon"], ["P-78", "9;kg", "late"]]
     )  # fmt: skip
@@ -75,7 +75,7 @@ def test_what_parts_no_columns_may_stand_in_a_cell() -> None:
 
 
 def test_cells_lose_quotes_and_nothing_else() -> None:
-    """What is about is told as about; a row of rules only is none, and of a table with other marks every row is one."""
+    """A row of dashes only separates the header in tables with that syntax."""
     assert parse_table("sku,~,when\n~5,\"4\",~\n'P-78',9~,~9~") == (
         ["sku", "~", "when"],
         [["~5", "4", "~"], ["P-78", "9~", "~9~"]],

@@ -1,4 +1,4 @@
-"""Themes: memories that were recalled and are about the same stand together, named by what they share, the same each time."""
+"""Themes: recalled memories about the same subject are grouped and named by shared words."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TRAVEL = [
 FOOD = [memory(4, "Peanut allergy, carry medicine"), memory(5, "No peanuts in the cake")]
 
 
-def test_what_is_about_the_same_stands_together_named_by_what_it_shares() -> None:
+def test_related_memories_are_grouped_and_named_by_shared_words() -> None:
     travel, food = group_themes([*TRAVEL, *FOOD], once([*TRAVEL, *FOOD]))
     assert set(travel.memory_ids) == {one.id for one in TRAVEL}
     assert set(food.memory_ids) == {one.id for one in FOOD}
@@ -44,14 +44,14 @@ def test_what_is_about_the_same_stands_together_named_by_what_it_shares() -> Non
     assert (travel.recalls, food.recalls) == (3, 2)
 
 
-def test_only_what_was_recalled_counts_the_most_recalled_first() -> None:
+def test_only_recalled_memories_count_most_recalled_first() -> None:
     (theme,) = group_themes([*TRAVEL, *FOOD], {TRAVEL[0].id: 1, TRAVEL[2].id: 5})
     assert theme.memory_ids == (TRAVEL[2].id, TRAVEL[0].id)
     assert theme.recalls == 6
     assert group_themes(TRAVEL, {}) == []
 
 
-def test_a_tag_is_a_word_like_others() -> None:
+def test_tags_count_as_words() -> None:
     tagged = [memory(1, "Croissants", "paris"), memory(2, "The Louvre", "paris"), memory(3, "Gin")]
     assert [len(theme.memory_ids) for theme in group_themes(tagged, once(tagged))] == [2, 1]
 
@@ -63,8 +63,8 @@ def told(*contents: str, tags: tuple[str, ...] = ()) -> tuple[str, ...]:
     return theme.terms
 
 
-def test_it_is_told_by_words_and_not_by_stems() -> None:
-    """Each in the form in which it mostly stands there; a name keeps its capital, and an accent stays."""
+def test_themes_are_named_by_words_and_not_by_stems() -> None:
+    """Each word has its most frequent form, with capitals and accents."""
     assert told("We deploy on Fridays", "deploying on Friday", "the deploying of Friday builds")[:2] == (
         "deploying",
         "Friday",
@@ -77,8 +77,8 @@ def test_it_is_told_by_words_and_not_by_stems() -> None:
     assert "日本" in told("日本へ行く")
 
 
-def test_a_word_of_a_theme_stands_there_once() -> None:
-    """Also where a tag is one form of it, and what was said another."""
+def test_each_word_appears_once_in_a_theme() -> None:
+    """Even if a tag has another form of it."""
     found = told("Flights to Oslo", "flights", tags=("flights",))
     assert sorted(word.casefold() for word in found) == ["flights", "oslo"]
 
@@ -90,7 +90,7 @@ words = st.lists(
 
 
 @given(st.lists(words, max_size=30), st.randoms())
-def test_they_are_the_same_in_any_order_and_share_no_memory(contents: list[str], shuffled: random.Random) -> None:
+def test_themes_are_disjoint_and_independent_of_order(contents: list[str], shuffled: random.Random) -> None:
     memories = [memory(number, content) for number, content in enumerate(contents, 1)]
     counts = {one.id: one.number % 4 for one in memories}
     themes = group_themes(memories, counts)
@@ -104,7 +104,7 @@ def test_they_are_the_same_in_any_order_and_share_no_memory(contents: list[str],
     assert all(0 < len(theme.terms) <= MAX_TERMS for theme in themes)
 
 
-def test_there_are_bounds_however_many_were_recalled() -> None:
+def test_the_number_of_themes_is_limited() -> None:
     many = [memory(number, f"word{number} tea") for number in range(1, MAX_MEMORIES + 50)]
     themes = group_themes(many, once(many))
     assert sum(len(theme.memory_ids) for theme in themes) <= MAX_MEMORIES

@@ -147,7 +147,7 @@ def test_questions_that_ask_for_no_time_of_the_conversation(text: str) -> None:
     assert shown(text) is None
 
 
-def test_what_happened_then_was_told_since() -> None:
+def test_events_of_a_time_are_searched_from_that_time_on() -> None:
     """Ana's week is told in that week or later: nothing is left out that lies behind its beginning."""
     assert shown("What did Ana do last week?") == ("2023-05-08 00:00", None)
 
@@ -168,13 +168,13 @@ def test_what_happened_then_was_told_since() -> None:
         ("Qu'est-ce que tu m'as conseillé hier ?", "assistant"),
     ],
 )
-def test_who_asks_for_a_time_alone_is_not_asked_for_words(text: str, role: str | None) -> None:
+def test_questions_about_a_time_alone_have_no_search_words(text: str, role: str | None) -> None:
     """Nobody said "remind" or "questions" then: a search for these would find nothing."""
     question = parse_question(text, now=ms(WEDNESDAY))
     assert (question.only_time, question.role) == (True, role)
 
 
-def test_with_anything_else_it_is_that_which_is_looked_for() -> None:
+def test_other_words_of_the_question_are_searched() -> None:
     for text in ("List what I asked about kettles yesterday", "What questions on kettles did I ask yesterday?"):
         question = parse_question(text, now=ms(WEDNESDAY))
         assert not question.only_time
@@ -188,7 +188,7 @@ def test_a_long_text_asks_for_no_time() -> None:
     assert parse_question(page[:70], now=ms(WEDNESDAY)).range is not None
 
 
-def test_a_time_that_may_belong_to_the_matter_only_makes_its_days_likelier() -> None:
+def test_an_ambiguous_time_only_prefers_its_days() -> None:
     question = parse_question("What did I say about the trip in May?", now=ms(WEDNESDAY))
     assert question.range is None
     assert question.mentioned == ((ms(datetime(2023, 5, 1, tzinfo=UTC)), ms(datetime(2023, 6, 1, tzinfo=UTC))),)
@@ -271,7 +271,7 @@ def test_any_text_has_a_time_or_none(text: str, moment: datetime) -> None:
         assert found.start < found.stop
 
 
-def test_a_zone_that_there_is_not() -> None:
+def test_an_unknown_time_zone_is_rejected() -> None:
     for name in ("Mars/Olympus", "../etc/passwd", "", "Europe"):
         with pytest.raises(InvalidRequest, match="time zone"):
             time_range("What did I ask yesterday?", ms(WEDNESDAY), name)

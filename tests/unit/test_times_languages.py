@@ -89,7 +89,7 @@ def test_questions_that_ask_for_no_time_of_the_conversation(text: str) -> None:
     assert shown(text) is None
 
 
-def test_a_time_that_is_not_asked_for_makes_its_days_likelier_in_these_languages_too() -> None:
+def test_an_ambiguous_time_prefers_its_days_in_other_languages() -> None:
     for text in ("la riunione di ieri", "вчерашний день, вчера", "昨天的会议", "昨日は雨でした", "어제는 비가 왔다"):
         assert (1684195200000, 1684281600000) in mentioned(text, ms(WEDNESDAY)), text
 
@@ -111,7 +111,7 @@ def test_a_time_that_is_not_asked_for_makes_its_days_likelier_in_these_languages
         ("어제 우리가 무슨 이야기를 했지?", None),
     ],
 )
-def test_who_asks_for_a_time_alone_is_not_asked_for_words(text: str, role: str | None) -> None:
+def test_questions_about_a_time_alone_have_no_search_words(text: str, role: str | None) -> None:
     question = parse_question(text, now=ms(WEDNESDAY))
     assert (question.only_time, question.role, question.terms) == (True, role, ())
 
@@ -126,7 +126,7 @@ def test_who_asks_for_a_time_alone_is_not_asked_for_words(text: str, role: str |
         ("어제 고양이에 대해 뭐라고 물었지?", "고양"),
     ],
 )
-def test_with_anything_else_it_is_that_which_is_looked_for(text: str, term: str) -> None:
+def test_other_words_of_the_question_are_searched(text: str, term: str) -> None:
     question = parse_question(text, now=ms(WEDNESDAY))
     assert question.range is not None
     assert not question.only_time

@@ -76,7 +76,7 @@ def test_a_prompt_that_only_grew_is_hashed_in_what_it_grew_by(written: list[str]
     assert hashed(trail, written, whole) == ["f"]
 
 
-def test_what_is_thought_to_stay_is_not_hashed_again(written: list[str]) -> None:
+def test_the_expected_prefix_is_not_hashed_again(written: list[str]) -> None:
     """Behind it each prompt has something of its own, as what is recalled for one turn; where it does not stay, all is hashed."""
     trail, stays = PrefixTracker(), said(*"abcd")
     assert hashed(trail, written, (*stays[:2], *said("x", "q")), 2) == ["a", "b", "x", "q"]

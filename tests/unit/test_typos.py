@@ -1,4 +1,4 @@
-"""Slips of the pen: what a word may have been is one letter away, and was said."""
+"""Typos: candidates are one letter away and appear in the corpus."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SAID = extract_terms(
         ("гавонь", "гаван"),
     ],
 )
-def test_a_word_with_a_slip_is_the_one_that_was_said(slip: str, term: str) -> None:
+def test_a_typo_is_corrected_to_a_known_word(slip: str, term: str) -> None:
     question = parse_question(slip, now=0)
     assert not set(question.terms) & set(SAID), "else there is nothing to look for"
     assert term in list_typo_candidates(question)
@@ -39,14 +39,14 @@ def test_a_word_with_a_slip_is_the_one_that_was_said(slip: str, term: str) -> No
 @pytest.mark.parametrize(
     "text", ["help", "jerry", "4712", "sup", "ORD-12345", "日本語の質問", "ferry" * 10, "what is this", ""]
 )
-def test_what_is_no_slip_of_a_word_that_was_said(text: str) -> None:
+def test_words_that_are_not_corrected(text: str) -> None:
     """Another first letter, codes, scripts of their own, words that are too short or too long."""
     question = parse_question(text, now=0)
     known = dict.fromkeys(("ferri", "harbour", "receiv", "kelp", "soup", "ORD-12346", "ord12346", "su"), 1)
     assert correct_typos(question, known) is None
 
 
-def test_of_several_those_that_were_said_most() -> None:
+def test_the_most_frequent_candidates_are_used() -> None:
     said = {"booking": 1, "book": 2, "cook": 9, "boot": 4, "bool": 4, "boom": 1}
     found = correct_typos(parse_question("boox", now=0), said)
     assert found is not None
@@ -55,7 +55,7 @@ def test_of_several_those_that_were_said_most() -> None:
 
 
 @given(st.text(max_size=300))
-def test_there_are_bounds_whatever_is_asked(text: str) -> None:
+def test_the_number_of_candidates_is_limited(text: str) -> None:
     """So that one question costs one look at a few thousand terms, each once and none of the question's own words."""
     question = parse_question(text, now=0)
     found = list_typo_candidates(question)

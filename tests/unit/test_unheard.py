@@ -1,4 +1,4 @@
-"""Replies that nobody heard: what a process remembers of them."""
+"""Undelivered replies: what a process remembers of them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def session(name: str) -> Session:
     return Session(tenant="t", user_id="u", id=name, created_at=0, updated_at=0, tail=Tail(last_seq=1))
 
 
-def test_one_is_given_once() -> None:
+def test_an_undelivered_reply_is_returned_once() -> None:
     unheard = UndeliveredReplies()
     unheard.note(session("s"), ASKED, None)
     assert unheard.take(session("s"), ASKED, None) == 1
     assert unheard.take(session("s"), ASKED, None) is None
 
 
-def test_what_was_forgotten_for_others_is_not_given() -> None:
+def test_a_forgotten_reply_is_not_returned() -> None:
     """They may have come between the look whether there is one and the look which it is."""
     unheard = UndeliveredReplies()
     unheard.note(session("s"), ASKED, None)

@@ -38,7 +38,7 @@ def values(vector: bytes) -> tuple[float, ...]:
 
 
 @given(NUMBERS)
-def test_a_vector_has_the_direction_that_was_given_and_unit_length(numbers: list[float]) -> None:
+def test_vectors_are_normalized_to_unit_length(numbers: list[float]) -> None:
     vector = values(to_vector(numbers, len(numbers)))
     assert math.isclose(math.hypot(*vector), 1, rel_tol=1e-6)
     length = math.hypot(*numbers)
@@ -46,7 +46,7 @@ def test_a_vector_has_the_direction_that_was_given_and_unit_length(numbers: list
 
 
 @given(NUMBERS)
-def test_what_is_a_vector_stays_one(numbers: list[float]) -> None:
+def test_normalized_vectors_are_unchanged(numbers: list[float]) -> None:
     once = values(to_vector(numbers))
     assert all(
         math.isclose(a, b, rel_tol=1e-6, abs_tol=1e-9)
@@ -71,7 +71,7 @@ def test_what_is_a_vector_stays_one(numbers: list[float]) -> None:
         (b"\0\0\0", None, "3 bytes"),
     ],
 )
-def test_what_points_nowhere_is_refused(numbers: Any, dimension: int | None, words: str) -> None:
+def test_vectors_without_direction_are_rejected(numbers: Any, dimension: int | None, words: str) -> None:
     with pytest.raises(EmbeddingFailed, match=words):
         to_vector(numbers, dimension)
 
@@ -88,7 +88,7 @@ def blocks(draw: st.DrawFn) -> tuple[int, bytes, list[bytes]]:
 
 
 @given(blocks())
-def test_similarities_are_inner_products_whatever_computes_them(block: tuple[int, bytes, list[bytes]]) -> None:
+def test_similarities_are_inner_products_with_every_engine(block: tuple[int, bytes, list[bytes]]) -> None:
     dimension, query, rows = block
     exact = [math.fsum(a * b for a, b in zip(values(query), values(row), strict=True)) for row in rows]
     for engine in engines():
@@ -111,7 +111,7 @@ def engines() -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("engine")
-def test_a_vector_of_another_dimension_is_told_with_both_numbers() -> None:
+def test_dimension_errors_name_both_dimensions() -> None:
     two, three = to_vector([1, 0]), to_vector([1, 0, 0])
     for query, block, dimension in ((two, [three], 2), (two, [two], 3), (three, [three, two], 3)):
         with pytest.raises(EmbeddingFailed, match=r"[23] numbers, expected [23].*rebuild the index"):
@@ -121,7 +121,7 @@ def test_a_vector_of_another_dimension_is_told_with_both_numbers() -> None:
 
 
 @given(NUMBERS)
-def test_packed_vectors_take_half_the_bytes_and_mean_nearly_the_same(numbers: list[float]) -> None:
+def test_packed_vectors_take_half_the_bytes_with_little_error(numbers: list[float]) -> None:
     vector = to_vector(numbers)
     halves = {pack(vector) for _ in engines()}
     assert len(halves) == 1, "NumPy and Python round alike"

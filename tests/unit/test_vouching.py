@@ -45,7 +45,7 @@ DENIED = {
         for name, case in cases.items()
     ],
 )
-def test_what_is_done_with_words(field: str, text: str, words: str) -> None:
+def test_messages_are_split_into_statements_questions_and_denials(field: str, text: str, words: str) -> None:
     found, terms = read_message_terms(text), frozenset(extract_terms(words).counts)
     assert terms
     assert terms <= getattr(found, field)

@@ -1,4 +1,4 @@
-"""The fields of a Chat Completions request, as Anthropic's Messages API has them."""
+"""Converting fields of a Chat Completions request to Anthropic's Messages API."""
 
 from __future__ import annotations
 
@@ -69,15 +69,14 @@ def refused(param: str, **fields: Any) -> str:
         ({"tool_choice": "auto"}, {"tool_choice": None}),
     ],
 )
-def test_fields(fields: Json, expected: Json) -> None:
-    """Written in Anthropic's words, passed on, or left out."""
+def test_fields_are_translated_passed_on_or_dropped(fields: Json, expected: Json) -> None:
     request = made(**fields)
     assert {name: request.get(name) for name in expected} == expected
     assert not {"stop", "n", "seed", "logprobs", "prompt_cache_key", "store", "user"} & request.keys()
 
 
-def test_a_user_is_not_told_by_name() -> None:
-    """Anthropic asks for an opaque id: the same for the same user, and no way back."""
+def test_user_names_are_hashed() -> None:
+    """Anthropic asks for an opaque id that is stable per user."""
     (one,), (two,), (other,) = (
         made(user=user)["metadata"].values() for user in ("ada@example.com", "ada@example.com", "b")
     )
@@ -85,8 +84,8 @@ def test_a_user_is_not_told_by_name() -> None:
     assert "ada" not in one
 
 
-def test_a_schema_for_the_answer() -> None:
-    """The one kind of `response_format` that Anthropic has."""
+def test_json_schemas_are_passed_as_output_format() -> None:
+    """The only `response_format` that Anthropic supports."""
     wanted = {"type": "json_schema", "json_schema": {"name": "place", "strict": True, "schema": SCHEMA}}
     assert made(response_format=wanted)["output_config"] == {"format": {"type": "json_schema", "schema": SCHEMA}}
 
@@ -108,8 +107,8 @@ def test_a_schema_for_the_answer() -> None:
         ("tools[0].function.name", {"tools": [tool("a b")]}),
     ],
 )
-def test_what_would_change_the_answer_is_refused(param: str, fields: Json) -> None:
-    """With its name, and what would be right."""
+def test_unsupported_fields_that_change_the_answer_are_rejected(param: str, fields: Json) -> None:
+    """The error names the field and the allowed values."""
     assert param.partition("[")[0] in refused(param, **fields)
 
 
@@ -127,8 +126,8 @@ def test_tool_choices(choice: Any, expected: Json) -> None:
     assert made(tools=[tool("find")], tool_choice=choice)["tool_choice"] == expected
 
 
-def test_some_tools_only() -> None:
-    """Those that are not allowed are not sent: Anthropic has no word for that."""
+def test_allowed_tools_filters_the_tools() -> None:
+    """Anthropic has no such option, so other tools are not sent."""
     allowed = {"mode": "required", "tools": [{"type": "function", "function": {"name": "b"}}]}
     request = made(tools=[tool("a"), tool("b")], tool_choice={"type": "allowed_tools", "allowed_tools": allowed})
     assert [one["name"] for one in request["tools"]] == ["b"]
@@ -143,8 +142,8 @@ def test_one_call_at_a_time() -> None:
     assert made(tools=[tool("a")], parallel_tool_calls=False, tool_choice="none")["tool_choice"] == {"type": "none"}
 
 
-def test_calls_of_a_request_without_tools_get_some() -> None:
-    """Anthropic refuses the calls otherwise; none of them can be made."""
+def test_prompts_with_calls_but_without_tools_get_placeholder_tools() -> None:
+    """Anthropic rejects the calls otherwise; the placeholders cannot be called."""
     request = made(messages=[*ROUND, RESULT])
     assert [one["name"] for one in request["tools"]] == ["find"]
     assert request["tool_choice"] == {"type": "none"}
@@ -153,14 +152,14 @@ def test_calls_of_a_request_without_tools_get_some() -> None:
 # -- reasoning -------------------------------------------------------------------------
 
 
-def test_an_effort_for_a_model_that_decides_itself() -> None:
+def test_effort_for_models_with_adaptive_thinking() -> None:
     request = made(NEW, reasoning_effort="minimal", temperature=0.2, top_p=0.5)
     assert request["thinking"] == {"type": "adaptive"}
     assert request["output_config"] == {"effort": "low"}
     assert not {"temperature", "top_p"} & request.keys()
 
 
-def test_an_effort_for_a_model_that_wants_a_number() -> None:
+def test_effort_for_models_with_a_thinking_budget() -> None:
     """The reply has as much as ever beside it; a reply that is given its length shares that."""
     request = made(OLD, reasoning_effort="medium", temperature=0.2)
     assert (request["thinking"]["budget_tokens"], request["max_tokens"]) == (8_192, 9_192)
@@ -179,18 +178,18 @@ def test_an_effort_for_a_model_that_wants_a_number() -> None:
         (OLD, {"thinking": {"type": "enabled", "budget_tokens": 2_000}, "messages": [*ROUND, RESULT]}),
     ],
 )
-def test_no_reasoning_where_it_would_be_refused(model: str, fields: Json) -> None:
+def test_reasoning_is_omitted_where_it_would_be_rejected(model: str, fields: Json) -> None:
     """By a model that has none, with a choice that forces a call, within a tool round that began without any."""
     assert "thinking" not in made(model, **fields)
 
 
-def test_reasoning_goes_on_within_a_tool_round() -> None:
+def test_reasoning_continues_within_a_tool_round() -> None:
     thought = {"thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "s"}]}
     request = made(OLD, reasoning_effort="low", messages=[HI[0], {**ROUND[1], **thought}, RESULT])
     assert request["thinking"]["budget_tokens"] == 2_048
 
 
-def test_a_request_says_it_in_anthropics_words() -> None:
+def test_the_native_thinking_field_is_unchanged() -> None:
     """`thinking` stays as it is; the reply gets room beside it where its length is not said."""
     thinking = {"type": "enabled", "budget_tokens": 5_000}
     request = made(OLD, thinking=thinking, reasoning_effort="low")
@@ -220,8 +219,7 @@ FIELDS += ["output_config", "temperature", "cache_control", "user", "betas", "st
 
 
 @given(st.dictionaries(st.sampled_from(FIELDS), json), st.sampled_from([OLD, NEW]))
-def test_anything_is_a_request_or_an_error(fields: Json, model: str) -> None:
-    """No JSON in a field makes it fail in any other way."""
+def test_any_json_gives_a_request_or_an_error(fields: Json, model: str) -> None:
     assert "messages" in attempted({"model": model, "messages": HI, "tools": [tool("find")], **fields})
 
 

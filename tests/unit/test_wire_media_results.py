@@ -42,7 +42,7 @@ def test_no_result_has_media_and_none_is_lost(rounds: list[list[tuple[Part, ...]
     assert longer[:-1] == told
 
 
-def test_what_is_said_of_them() -> None:
+def test_results_describe_their_moved_media() -> None:
     """Where they are, and whose they were; what has none stays the same object."""
     plain = conversation([[(Part("text", "a"),)]])
     assert all(one is other for one, other in zip(move_media_after_results(plain), plain, strict=True))

@@ -98,8 +98,8 @@ def test_own_fields_are_never_kept_or_sent(data: dict[str, Any], own: dict[str, 
 
 
 @given(messages)
-def test_a_message_is_nobody_elses(data: dict[str, Any]) -> None:
-    """Changing the dict afterwards changes no message."""
+def test_a_message_does_not_share_the_callers_dict(data: dict[str, Any]) -> None:
+    """Changing the dict later does not change the message."""
     message = parse_message(data)
     kept = copy.deepcopy(message)
     for value in data.values():
@@ -109,8 +109,7 @@ def test_a_message_is_nobody_elses(data: dict[str, Any]) -> None:
 
 
 @given(st.recursive(json_values, lambda inner: st.fixed_dictionaries({"role": inner, "content": inner})))
-def test_anything_is_a_message_or_an_error_with_its_place(data: Any) -> None:
-    """No JSON makes it fail in any other way."""
+def test_any_json_gives_a_message_or_an_error_with_its_position(data: Any) -> None:
     made = attempted(data)
     if isinstance(made, Message):
         assert parse_message(to_chat_message(made)) == made
@@ -166,7 +165,7 @@ CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{
         ({"role": "user", "content": "x", 1: 2}, ""),
     ],
 )
-def test_errors_name_the_place(data: Any, place: str) -> None:
+def test_errors_name_the_position(data: Any, place: str) -> None:
     """`param` is the path of what is wrong, and the message begins with it."""
     with pytest.raises(InvalidMessage) as caught:
         parse_messages([{"role": "user", "content": "fine"}, data])
@@ -175,13 +174,13 @@ def test_errors_name_the_place(data: Any, place: str) -> None:
 
 
 @pytest.mark.parametrize("data", [None, 7, "text", b"bytes", {"role": "user", "content": "x"}])
-def test_a_list_is_wanted(data: Any) -> None:
+def test_messages_must_be_a_list(data: Any) -> None:
     """One message is not a list of messages, and neither is a text."""
     with pytest.raises(InvalidMessage, match="messages must be a list"):
         parse_messages(data)
 
 
-def test_too_deep_is_an_error() -> None:
+def test_too_deep_nesting_is_rejected() -> None:
     """Nesting without end is refused, not a crash."""
     deep: list[Any] = []
     for _ in range(100_000):
@@ -263,7 +262,7 @@ def test_an_entry_shows_what_it_has(changes: dict[str, Any], shown: dict[str, An
     assert parse_message(json.loads(json.dumps(data))) == entry().message
 
 
-def test_retired_entries_say_so() -> None:
+def test_retired_entries_name_their_replacement() -> None:
     """The log's view names what took an entry's place."""
     retired = msgspec.structs.replace(entry(), retired_by=4)
     assert to_entry_json(retired) == {**to_entry_json(entry()), "retired_by": 4}
