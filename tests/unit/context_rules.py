@@ -1,4 +1,4 @@
-"""The rules of a working set, checked on what was built, from the log alone.
+"""Checks of the rules of a working set, based only on the log.
 
 Nothing here asks the code under test what it meant to do, except for the decisions it tells: what they say was sent is
 worked out again from the log and compared with what was sent, message by message (`tests.unit.context_rules_sent`).
@@ -38,11 +38,11 @@ from tests.unit.context_units import (
 )
 from tests.unit.perspective_reference import Group, told
 
-# -- all of them ---------------------------------------------------------------
+# -- all rules ---------------------------------------------------------------
 
 
 def check_rules(request: Request, built: WorkingSet, entries: Sequence[Entry]) -> None:
-    """Every rule that one working set can show."""
+    """Check every rule that applies to a single working set."""
     conversation = conversation_of(request, built)
     assert built.messages[: len(request.system)] == request.system, "the system prompt is first and whole"
     check_calls(conversation)
@@ -59,7 +59,7 @@ def check_rules(request: Request, built: WorkingSet, entries: Sequence[Entry]) -
 
 
 def check_refusal(request: Request, refused: BudgetTooSmall, entries: Sequence[Entry]) -> None:
-    """A refusal says what is needed, and it is needed."""
+    """Check that the error states the needed tokens, and that they are needed."""
     assert refused.needed > refused.budget
     overhead = _overhead(request)
     if refused.budget == request.input_budget and overhead >= request.input_budget:
@@ -72,7 +72,7 @@ def check_refusal(request: Request, refused: BudgetTooSmall, entries: Sequence[E
 
 
 def _least(request: Request, entries: Sequence[Entry]) -> int:
-    """At most what the smallest legal working set takes: everything for `none`, else what must stay, cut short."""
+    """Return an upper bound of the smallest valid working set: everything for `none`, else the required messages, cut."""
     visible = visible_of(request, entries)
     groups = groups_of(visible)
     if request.strategy.name == "none":
@@ -87,7 +87,7 @@ def _least(request: Request, entries: Sequence[Entry]) -> int:
 
 
 def _told(request: Request, group: Group) -> list[Message]:
-    """Roughly what a unit's messages are when they are sent."""
+    """Return approximately the messages of a unit as they are sent."""
     if (relayed := told(request.strategy.perspective, group)) is not None:
         return [one.message for one in relayed]
     lacking = len(group[0].message.tool_calls) - results_of(group)
@@ -115,7 +115,7 @@ def _must_stay(request: Request, group: Group, entries: Sequence[Entry], in_forc
 
 
 def check_calls(conversation: Sequence[Message]) -> None:
-    """Each call has exactly one result directly behind it, no result stands alone."""
+    """Check that each call has exactly one result directly after it, and no result is orphaned."""
     open_calls: list[str] = []
     for message in conversation:
         if message.role == "tool":
@@ -129,7 +129,7 @@ def check_calls(conversation: Sequence[Message]) -> None:
 
 
 def check_dialect(dialect: str, conversation: Sequence[Message]) -> None:
-    """Anthropic and Gemini: the user begins and ends, system messages only in front, no call id twice."""
+    """Check Anthropic and Gemini: user first and last, system messages only at the start, unique call ids."""
     conversation = list(dropwhile(lambda message: message.role in SYSTEM_ROLES, conversation))
     if dialect == "openai" or not conversation:
         return
@@ -149,7 +149,7 @@ def _overhead(request: Request) -> int:
 
 
 def check_tokens(request: Request, built: WorkingSet, conversation: Sequence[Message]) -> None:
-    """What is sent is counted by the request's own counter, and stays within both budgets."""
+    """Check that the prompt is counted by the request's counter and stays within both budgets."""
     counted = sum(map(request.count.message, conversation))
     assert built.tokens == counted
     assert built.total_tokens == counted + _overhead(request) + built.recalled_tokens
@@ -158,11 +158,11 @@ def check_tokens(request: Request, built: WorkingSet, conversation: Sequence[Mes
     assert built.total_tokens <= request.input_budget
 
 
-# -- rule 7: what is recalled ------------------------------------------------------
+# -- rule 7: recalled text ------------------------------------------------------
 
 
 def check_recalled(request: Request, built: WorkingSet, entries: Sequence[Entry]) -> None:
-    """What is recalled is one message just before the current user message, in its own budget, and nothing that is there already."""
+    """Check that recalled text is one message before the current one, within its budget, without repetitions."""
     sources = built.list_sources()
     assert len(sources) == len(built.messages)
     if built.recalled is None:
@@ -174,7 +174,7 @@ def check_recalled(request: Request, built: WorkingSet, entries: Sequence[Entry]
     assert len(at) == 1
     assert current is not None
     behind = sources[at[0] + 1]
-    # A task that is cut to a stub stands for no entry.
+    # A task that is cut to a stub represents no entry.
     assert behind is None or behind.seq == current.seq
     assert sources[at[0]] is None
     assert block.role == "user"
@@ -193,7 +193,7 @@ def check_recalled(request: Request, built: WorkingSet, entries: Sequence[Entry]
     if request.recall.block is None:
         shortened = {
             seq for seq, cut in built.window.cuts.items() if not cut.whole
-        }  # of a call perhaps only the arguments
+        }  # of a call possibly only the arguments
         whole = {one.seq: one.message.text for one in sources if one is not None and one.seq not in shortened}
         for item in built.recalled.items:
             same = (
@@ -206,7 +206,7 @@ def check_recalled(request: Request, built: WorkingSet, entries: Sequence[Entry]
 
 
 def check_decisions(request: Request, built: WorkingSet, entries: Sequence[Entry]) -> dict[int, str]:
-    """Runs in order, over each live entry once, with reasons and the log's tokens. Returns the decision by `seq`."""
+    """Check that runs are ordered, cover each live entry once, and have reasons and tokens; return decisions by `seq`."""
     decided: dict[int, str] = {}
     place = -1
     for run in built.list_decisions():
@@ -230,7 +230,7 @@ def check_decisions(request: Request, built: WorkingSet, entries: Sequence[Entry
     )
     sent = sum(decision in SENT for decision in decided.values())
     mute = sum(run.reason == NO_CONTENT for run in built.list_decisions())
-    ends = int(laid is not None)  # a summary may end between two messages that are gone
+    ends = int(laid is not None)  # a summary may end between two evicted messages
     assert len(built.list_decisions()) <= 2 * (sent + mute) + 1 + ends, "telling does not grow with the log"
     assert mute <= LEFT_OUT_EXPLAINED
     sums: dict[str, int] = {}
@@ -250,7 +250,7 @@ def check_decisions(request: Request, built: WorkingSet, entries: Sequence[Entry
 def _check_unseen(
     request: Request, built: WorkingSet, entries: Sequence[Entry], decided: dict[int, str]
 ) -> dict[int, set[str]]:
-    """What the view does not get to see is not sent, and told so behind the frontier. Returns the decisions by `seq`."""
+    """Check that invisible entries are not sent and have a reason; return the decisions by `seq`."""
     visible = {entry.seq for entry in visible_of(request, entries)}
     unseen = [entry.seq for entry in entries if entry.seq not in visible]
     frontier = built.window.units[0].first if built.window.units else 0
@@ -265,7 +265,7 @@ def _check_unseen(
 
 
 def check_present(request: Request, built: WorkingSet, entries: Sequence[Entry], decided: dict[int, str]) -> None:
-    """Rule 1: what must stay is sent; the newest unit, also `none` sends everything."""
+    """Check rule 1: required messages and the newest unit are sent, and `none` sends everything."""
     in_force = in_force_of(entries)
     for group in groups_of(entries):
         if request.strategy.name == "none" or _must_stay(request, group, entries, in_force):

@@ -24,7 +24,7 @@ def is_facts(built: WorkingSet, message: Message) -> bool:
 
 
 def check_facts(request: Request, built: WorkingSet, entries: Sequence[Entry], decided: dict[int, str]) -> None:
-    """The block has statements of the user alone, of messages that are not sent any more, within its limits, and no dropped one."""
+    """Check that the block has only user statements of evicted messages, within its limits, and no dropped ones."""
     facts = built.window.facts
     saved = decode_candidates(built.window.candidates)
     listed = collect_facts(built.window)

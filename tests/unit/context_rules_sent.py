@@ -1,4 +1,4 @@
-"""What was sent of a log, message by message: what the decisions say, in order, and of what was cut head, mark and tail.
+"""Checks of a prompt, message by message: it follows the decisions in order, and cut texts have head, mark and tail.
 
 See `tests.unit.context_rules`, which asks all of this.
 """
@@ -28,13 +28,13 @@ _STUB = re.compile(r"\[original task(?: #[a-z]{8})?: (.*)\]", re.DOTALL)
 _MEDIA = "[a part of type {type} is left out here; it is in message {seq} of the session]"
 
 
-# -- rules 1, 3 and 4: what was sent, message by message ---------------------------
+# -- rules 1, 3 and 4: the prompt, message by message ---------------------------
 
 
 def check_sent(
     request: Request, built: WorkingSet, entries: Sequence[Entry], decided: dict[int, str]
 ) -> dict[int, Message]:
-    """What is sent is what the decisions say, in order, nothing doubled, altered or added. Returns messages by `seq`."""
+    """Check that the prompt follows the decisions, with nothing repeated, altered or added; return messages by `seq`."""
     whole = conversation_of(request, built)
     rest = [message for message in whole if not (is_added(message) and message.content == RECEIVED)]
     assert request.dialect == "gemini" or rest == whole, "only Gemini's turns need a word between results and the user"
@@ -89,7 +89,7 @@ def _check_group(
     sent: dict[int, Message],
     anchor: Entry | None,
 ) -> None:
-    """Take the messages of `group` from the front of `rest`: calls, results in their order, results lost, results late."""
+    """Take the messages of `group` from the front of `rest`: calls, then ordered, missing and late results."""
     first = group[0]
     if (relayed := told(request.strategy.perspective, group)) is not None:
         _check_relayed(request, relayed, rest, decided, sent)
@@ -120,7 +120,7 @@ def _check_group(
 def _check_relayed(
     request: Request, relayed: Sequence[Seen], rest: list[Message], decided: dict[int, str], sent: dict[int, Message]
 ) -> None:
-    """What another agent said is told under a heading that names it, whole or cut, and no line of it looks like a heading."""
+    """Check that another agent's message has a heading with its name, and that no other line looks like a heading."""
     for one in relayed:
         message = sent[one.entry.seq] = rest.pop(0)
         decision = decided[one.entry.seq]
@@ -139,7 +139,7 @@ def _check_relayed(
 
 
 def _check_lines(message: Message, one: Seen) -> None:
-    """Lines that are not set in are headings that it had before it was cut, and marks of what is missing."""
+    """Check that unindented lines are headings from before the cut, or marks of missing text."""
     headings = [line.partition("]")[0] for line in one.message.text.splitlines() if line.startswith("[agent ")]
     for part in message.content if isinstance(message.content, tuple) else (Part("text", message.text),):
         for line in (part.text or "").splitlines():
@@ -157,7 +157,7 @@ def _check_cut_relayed(request: Request, message: Message, one: Seen) -> None:
 
 
 def _plain_again(sent: Message, entry: Entry, request: Request) -> Message:
-    """`sent` without what a dialect or a repair added to it in words, and with the log's own call ids."""
+    """Return `sent` without text added by a dialect or a repair, and with the log's call ids."""
     message, dialect, own = entry.message, request.dialect, format_tag(request.marker)
     if dialect != "openai" and message.role == "user" and sent.content == EMPTY and not message.text.strip():
         sent = sent.evolve(content=message.content)
@@ -178,7 +178,7 @@ def _plain_again(sent: Message, entry: Entry, request: Request) -> Message:
 
 
 def _call_again(sent: ToolCall, call: ToolCall, dialect: str) -> ToolCall:
-    """`sent` with the id of `call`, and with its arguments where they only became the object that a dialect wants."""
+    """Return `sent` with the id of `call`, and its arguments if they were only converted to an object."""
     arguments = sent.arguments
     if dialect != "openai" and not isinstance(_json(call.arguments), dict):
         in_object = {"arguments": call.arguments} if call.arguments.strip() else {}
@@ -203,9 +203,9 @@ def _check_same(request: Request, sent: Message, entry: Entry, decided: dict[int
     if decided[entry.seq] != "cut":
         assert sent == entry.message, "what is not cut is sent as it is in the log"
         return
-    # A short task of several parts may be shorter as a stub with all of its words: then nothing is missing.
+    # A short task of several parts may be shorter as a complete stub: then nothing is missing.
     all_there = anchor is not None and entry.seq == anchor.seq and entry.message.text in sent.text
-    if request.loads and entry.message.role == "tool" and entry.unit != entry.seq:  # else it is told as a message
+    if request.loads and entry.message.role == "tool" and entry.unit != entry.seq:  # else it is sent as a message
         sent = _named_by_place(sent, entry.seq)
     if not all_there and not _only_written_shorter(sent, entry.message):
         assert f"message {entry.seq} of the session" in _all_text(sent), "a cut says where the whole is"
@@ -227,7 +227,7 @@ def _check_same(request: Request, sent: Message, entry: Entry, decided: dict[int
 
 
 def _named_by_place(sent: Message, seq: int) -> Message:
-    """A cut result as it is without the tool that loads it: where that is told, it is in place of the message's number."""
+    """Return a cut result as it would be without the loading tool, which replaces the message number."""
     whole, place = f'load_artifact("result-{seq}")', f"message {seq} of the session"
     assert place not in sent.text
     if isinstance(sent.content, str):
@@ -248,7 +248,7 @@ def _cleared(request: Request, tool: str, tokens: int, seq: int) -> str:
 
 
 def _check_cleared(request: Request, sent: Message, entry: Entry) -> None:
-    """A marker stands for a result: it says which tool, how large it was, and which entry holds it."""
+    """Check that a marker names the tool, the size and the entry of the cleared result."""
     rule = request.strategy.clearing
     assert rule is not None
     assert entry.message.role == "tool"
@@ -259,7 +259,7 @@ def _check_cleared(request: Request, sent: Message, entry: Entry) -> None:
 
 
 def _only_written_shorter(sent: Message, original: Message) -> bool:
-    """Whether the same arguments are written with less white space, which may be enough."""
+    """Return True if the arguments are equal except for less white space."""
     pairs = zip(sent.tool_calls, original.tool_calls, strict=True)
     same = all(ours == theirs or _json(ours.arguments) == _json(theirs.arguments) for ours, theirs in pairs)
     return same and sent.evolve(tool_calls=()) == original.evolve(tool_calls=())
@@ -311,7 +311,7 @@ def _check_media(sent: Sequence[Part], original: Sequence[Part], seq: int) -> No
 
 
 def _check_cut_text(sent: str, original: str, seq: int) -> None:
-    """Whole, or head, marker with the right numbers, tail."""
+    """Check for the whole text, or a head, a marker with correct numbers and a tail."""
     if sent == original:
         return
     pieces = _MARKER.split(sent)
@@ -336,7 +336,7 @@ def _check_cut_arguments(sent: str, original: str, seq: int) -> None:
 
 
 def _check_cut_text_or_value(sent: Any, original: str, seq: int) -> None:
-    """Arguments that are no object stand below that key: as they are written, or as the JSON that they were."""
+    """Return arguments that are not an object as stored under that key: as text or as parsed JSON."""
     if isinstance(sent, str) and original.startswith(_MARKER.split(sent)[0]):
         _check_cut_text(sent, original, seq)
     else:
@@ -357,11 +357,11 @@ def _check_cut_value(sent: Any, original: Any, seq: int) -> None:
         assert sent == original
 
 
-# -- rule 1: sizes of what was cut -------------------------------------------------
+# -- rule 1: sizes of cut messages -------------------------------------------------
 
 
 def check_cut_counts(request: Request, built: WorkingSet, decided: dict[int, str], sent: dict[int, Message]) -> None:
-    """A cut message is told with what is sent of it, and none is cut far below the least."""
+    """Check that decisions state the sent tokens of cut messages, and none is cut far below the minimum."""
     for run in built.list_decisions():
         if run.decision != "cut":
             continue
@@ -373,17 +373,17 @@ def check_cut_counts(request: Request, built: WorkingSet, decided: dict[int, str
         elif message.role != "user" or not message.text.startswith(("[a system message", "[a tool result")):
             assert run.tokens == counted
         if only_text(message) and _MARKER.search(message.text):
-            # A log is folded with the room that is left beside what may be recalled, though a build may have that, too.
+            # Folding reserves room for recalled text, though a build may use that room, too.
             folded = min(built.window.room.tokens, request.compute_limit(request.count_overhead()))
             floor = compute_cut_floor(folded) if request.strategy.condense else MIN_CUT
-            # Beside a heading, which is never cut, a word more or less may be much in a small room.
+            # Next to a heading, which is never cut, a single word can matter in a small room.
             assert run.tokens >= 0.9 * floor - (4 if message.text.startswith("[agent ") else 0)
 
 
 def check_anchor(
     request: Request, built: WorkingSet, entries: Sequence[Entry], decided: dict[int, str], sent: dict[int, Message]
 ) -> None:
-    """Behind the frontier the task takes at most a quarter of the room, or it is a marked stub."""
+    """Check that after the frontier the task takes at most a quarter of the room, or is a marked stub."""
     anchor = anchor_of(entries)
     if anchor is None or request.strategy.name in ("none", "buffer_window"):
         return

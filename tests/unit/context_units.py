@@ -1,4 +1,4 @@
-"""What a live path is made of, read from the log alone: its units, its task and its question, and whom a model would answer.
+"""Reference analysis of a live path from the log alone: units, task, current message, and whether a model is called.
 
 The rules (`tests.unit.context_rules`) and the second implementation (`tests.unit.context_reference`) both go by it.
 """
@@ -16,13 +16,13 @@ from holdfast.limits import SYSTEM_IN_FORCE
 from tests.unit.perspective_reference import Group, is_seen, told
 
 GONE = {"evicted", "compacted"}
-"""What is decided of an entry that is not sent."""
+"""Decisions for entries that are not sent."""
 SENT = {"kept", "pinned", "anchored", "cut", "cleared"}
-"""What is decided of one that is."""
+"""Decisions for entries that are sent."""
 
 
 def groups_of(entries: Sequence[Entry]) -> list[Group]:
-    """The units of a live path: a message, or calls with all that tools said until each call had its result."""
+    """Return the units of a live path: single messages, or calls with all tool messages up to the last result."""
     groups: list[Group] = []
     for entry in entries:
         waits = bool(groups) and results_of(groups[-1]) < len(groups[-1][0].message.tool_calls)
@@ -35,13 +35,13 @@ def groups_of(entries: Sequence[Entry]) -> list[Group]:
 
 
 def visible_of(request: Request, entries: Sequence[Entry]) -> list[Entry]:
-    """The entries that the request's view gets to see."""
+    """Return the entries that are visible to the request's view."""
     groups = (group for group in groups_of(entries) if is_seen(request.strategy.perspective, group))
     return [entry for group in groups if not is_mute(request, group) for entry in group]
 
 
 def is_mute(request: Request, group: Group) -> bool:
-    """Whether a unit is the view's own reply, or a system message, without any content."""
+    """Return True if a unit is an own reply or a system message without content."""
     first = group[0].message
     relayed = told(request.strategy.perspective, group)
     if relayed is not None:
@@ -56,7 +56,7 @@ def is_mute(request: Request, group: Group) -> bool:
 
 
 def filled(message: Message) -> Message:
-    """`message` with a content that providers take, where it has none."""
+    """Return `message` with a placeholder if it has no content."""
     content = message.content
     if isinstance(content, str) or (message.role == "assistant" and not isinstance(content, tuple)):
         return message
@@ -67,22 +67,22 @@ def filled(message: Message) -> Message:
 
 
 def results_of(group: Group) -> int:
-    """How many of a unit's calls have their result."""
+    """Return the number of calls of a unit that have a result."""
     return sum(entry.unit == group[0].seq for entry in group[1:])
 
 
 def anchor_of(entries: Sequence[Entry]) -> Entry | None:
-    """The first user message."""
+    """Return the first user message."""
     return next((entry for entry in entries if entry.message.role == "user"), None)
 
 
 def current_of(entries: Sequence[Entry]) -> Entry | None:
-    """The last user message."""
+    """Return the last user message."""
     return anchor_of(list(reversed(entries)))
 
 
 def in_force_of(entries: Sequence[Entry]) -> set[int]:
-    """The system messages that no later one replaced: the last of them, with those directly before it."""
+    """Return the system messages in force: the last one with those directly before it."""
     groups = groups_of(entries)
     places = [at for at, group in enumerate(groups) if group[0].message.role in SYSTEM_ROLES]
     last = places[-1:] if places else []
@@ -92,7 +92,7 @@ def in_force_of(entries: Sequence[Entry]) -> set[int]:
 
 
 def callable_behind(entries: Sequence[Entry]) -> bool:
-    """Whether a model would be called now: there is something to answer, and no call is open."""
+    """Return True if a model would be called now: there is something to answer and no open call."""
     groups = groups_of(entries)
     newest = groups[-1] if groups else []
     return bool(newest) and (
@@ -101,7 +101,7 @@ def callable_behind(entries: Sequence[Entry]) -> bool:
 
 
 def called(request: Request, entries: Sequence[Entry]) -> bool:
-    """Whether the request's agent would be called now: what another one has said is something to answer, too."""
+    """Return True if the request's agent would be called now; messages of other agents can be answered too."""
     visible = visible_of(request, entries)
     newest = groups_of(visible)[-1:]
     others = any(told(request.strategy.perspective, group) for group in newest)
@@ -117,11 +117,11 @@ def only_system_notes(conversation: Sequence[Message]) -> bool:
 
 
 def conversation_of(request: Request, built: WorkingSet) -> list[Message]:
-    """What is sent behind the system prompt, without what is recalled."""
+    """Return the messages after the system prompt, without recalled text."""
     recalled = built.recalled.message if built.recalled else None
     return [message for message in built.messages[len(request.system) :] if message is not recalled]
 
 
 def only_text(message: Message) -> bool:
-    """Whether it is words, and nothing beside them."""
+    """Return True if the content is only text."""
     return isinstance(message.content, str) and not message.tool_calls and not message.extra and message.name is None

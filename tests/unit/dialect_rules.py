@@ -1,4 +1,4 @@
-"""What each provider refuses, as its documentation and its own errors say: one function a dialect, a list of violations.
+"""Requests that providers reject, from their documentation and errors: one function per dialect, returning violations.
 
 Anthropic's rules are the scripted upstream's. Nothing here knows how a working set is made. Beside each rule stands what it was
 written from: a page of the provider's documentation by its title, or the error in its own words.
@@ -19,7 +19,7 @@ Json = Mapping[str, Any]
 
 
 def openai(messages: Sequence[Json]) -> list[str]:
-    """What OpenAI's Chat Completions would refuse `messages` for."""
+    """Yield the reasons for which OpenAI's Chat Completions would reject `messages`."""
     return list(_openai(messages))
 
 
@@ -87,7 +87,7 @@ _IMAGES = {"image/png", "image/jpeg", "image/webp", "image/heic", "image/heif"} 
 
 
 def gemini(request: Json) -> list[str]:
-    """What Gemini's generateContent would refuse the `systemInstruction` and `contents` of a request for."""
+    """Yield the reasons for which Gemini's generateContent would reject `systemInstruction` and `contents`."""
     return list(_gemini(request))
 
 

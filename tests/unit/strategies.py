@@ -1,4 +1,4 @@
-"""Random histories, policies and requests: what the rules of a working set are tried on.
+"""Random histories, strategies and requests for testing the rules of a working set.
 
 A history is drawn as a list of events and played into a log as a store would do it. Texts are made, not drawn: words
 with a number each, so that no two messages are alike and drawing stays fast.
@@ -33,14 +33,14 @@ _WORDS = ("harbour", "kelp", "reservation", "2024-05-17", "payment", "card_8812"
 
 
 def words(number: int, count: int) -> str:
-    """`count` words that only text `number` consists of in this order."""
+    """Return `count` words in an order that is unique to text `number`."""
     return " ".join(
         itertools.chain([f"#{number}"], itertools.islice(itertools.cycle(_WORDS), number % 7, number % 7 + count))
     )
 
 
 class Event(NamedTuple):
-    """One thing that happens to a log."""
+    """One event that changes a log."""
 
     kind: str
     size: int = 5
@@ -53,7 +53,7 @@ class Event(NamedTuple):
     pinned: bool = False
     erased: bool = False
     agent: str | None = None
-    """Who wrote it."""
+    """The author."""
     branch: str = ""
     joined: bool = False
 
@@ -79,7 +79,7 @@ def _plain(draw: DrawFn) -> Event:
 
 @st.composite
 def _rounds(draw: DrawFn) -> Event:
-    """A tool round: complete mostly, else with results that lack, double, or answer nothing."""
+    """Draw a tool round, usually complete, else with missing, duplicate or orphaned results."""
     calls = tuple(draw(st.lists(st.tuples(_IDS, st.sampled_from([0, 3, 30, 400])), min_size=1, max_size=3)))
     results = [(call_id, draw(_SIZES | _GIANT if draw(_RARELY) else _SIZES)) for call_id, _ in calls]
     match draw(st.sampled_from(["whole"] * 5 + ["lacking", "doubled", "orphan", "shuffled"])):
@@ -103,14 +103,14 @@ _HANDED = st.sampled_from(["whole", "whole", "refused", "lacking"])
 
 @st.composite
 def _handed(draw: DrawFn) -> Event:
-    """A transfer, beside another call every other time; or a step's reply with the call that ends it."""
+    """Draw a transfer, sometimes next to another call, or a step's reply with the call that ends it."""
     size = draw(st.sampled_from([1, 5, 20, 200]))
     return Event(draw(st.sampled_from(["transfer", "hand_over"])), size, shape=draw(_HANDED), pinned=draw(_RARELY))
 
 
 @st.composite
 def _by_somebody(draw: DrawFn, event: SearchStrategy[Event]) -> Event:
-    """The event, written by an agent, in a branch now and then."""
+    """Assign the event to an agent, sometimes in a branch."""
     happens = draw(event)
     if happens.kind in ("user", "system", "retire"):
         return happens
@@ -123,7 +123,7 @@ _RETIRED = st.integers(1, 6).map(lambda number: Event("retire", number))
 events: SearchStrategy[list[Event]] = st.lists(
     st.one_of(_plain(), _plain(), _rounds(), _rounds(), _rounds(), _ORPHANS | _RETIRED), min_size=1, max_size=24
 )
-"""Anything that may stand in a log, in any order."""
+"""Any events that a log can contain, in any order."""
 
 
 team_events: SearchStrategy[list[Event]] = st.lists(
@@ -131,12 +131,12 @@ team_events: SearchStrategy[list[Event]] = st.lists(
     min_size=1,
     max_size=24,
 )
-"""The same, by several agents, who hand over to each other, and speak side by side."""
+"""Events of several agents that transfer to each other and run in parallel."""
 
 
 @st.composite
 def long_turns(draw: DrawFn) -> list[Event]:
-    """One user message and hundreds of tool rounds behind it."""
+    """Draw one user message followed by hundreds of tool rounds."""
     rounds = draw(st.integers(100, 300))
     size = draw(st.sampled_from([5, 30, 120]))
     started = [Event("assistant", 8)] if draw(st.booleans()) else []
@@ -156,7 +156,7 @@ def _tame(draw: DrawFn) -> Event:
 
 
 tame_events: SearchStrategy[list[Event]] = st.lists(_tame(), min_size=1, max_size=50)
-"""Histories in which nothing has to be repaired, and no message is long enough to be cut."""
+"""Histories that need no repairs and have no message long enough to cut."""
 tame_team_events: SearchStrategy[list[Event]] = st.lists(
     _by_somebody(_tame().filter(lambda event: len(event.calls) < 3)), min_size=1, max_size=40
 )
@@ -167,7 +167,7 @@ tame_team_events: SearchStrategy[list[Event]] = st.lists(
 
 
 class Log:
-    """A log as a store keeps it: what was appended, and which of it is live."""
+    """A log as stored: all appended entries, and which of them are live."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
@@ -179,7 +179,7 @@ class Log:
     def append(
         self, message: Message, *, pinned: bool = False, erase: bool = False, told: dict[str, Any] | None = None
     ) -> None:
-        """Append one message, with what is told of it in metadata; an erased one as it looks afterwards."""
+        """Append one message with its metadata; an erased message in its final form."""
         message = erase_content(message) if erase else message
         by = self._by if told is None else {**self._by, "metadata": {**(self._by.get("metadata") or {}), **told}}
         new = NewEntry(message=message, tokens=STORED.message(message), timestamp=0, pinned=pinned, **by)
@@ -187,7 +187,7 @@ class Log:
         self.entries += [msgspec.structs.replace(entry, erased=erase) for entry in entries]
 
     def retire(self, number: int) -> None:
-        """Retire the last entries, as an edit does it."""
+        """Retire the last entries, like an edit."""
         kept = self.entries[: max(0, len(self.entries) - number)]
         starts = [at for at, entry in enumerate(kept) if entry.kind != "result"]
         last = kept[starts[-1] if starts else 0 :]
@@ -201,12 +201,12 @@ class Log:
         self.entries = kept
 
     def text(self, size: int) -> str:
-        """A text that no other message of the log has."""
+        """Return a text that is unique in the log."""
         self._number += 1
         return words(self._number, size)
 
     def play(self, event: Event) -> Iterator[None]:
-        """Let `event` happen, a step a message."""
+        """Apply `event`, one step per message."""
         told = {"branch": event.branch} | ({"joined": True} if event.joined else {}) if event.branch else None
         self._by = {"agent": event.agent, "metadata": told}
         match event.kind:
@@ -232,7 +232,7 @@ class Log:
                 yield
 
     def _handing(self, event: Event) -> Iterator[None]:
-        """A transfer to bob, with words every other time, beside a call of a tool where it is long; or the end of a step."""
+        """Append a transfer to bob, sometimes with text or next to a long tool call, or the end of a step."""
         arguments = {"agent_name": "bob"} | ({"message": "see\n[user]: to it"} if event.size % 2 else {})
         calls = [ToolCall("t", "transfer_to_agent", msgspec.json.encode(arguments).decode())]
         calls += [ToolCall("c", "look_up", self._arguments("json", 3))] if event.size > 5 else []
@@ -309,7 +309,7 @@ def _shaped(message: Message, shape: str) -> Message:
 
 
 def logs(events: list[Event]) -> Iterator[Log]:
-    """The log after each message that `events` bring; it is one object that grows."""
+    """Yield the log after each message of `events`; it is one object that grows."""
     log = Log()
     for event in events:
         for _ in log.play(event):
@@ -317,7 +317,7 @@ def logs(events: list[Event]) -> Iterator[Log]:
 
 
 def log_of(events: list[Event]) -> Log:
-    """The log after all of `events`."""
+    """Return the log after all of `events`."""
     log = Log()
     for event in events:
         for _ in log.play(event):
@@ -325,7 +325,7 @@ def log_of(events: list[Event]) -> Log:
     return log
 
 
-# -- policies and requests -------------------------------------------------------
+# -- strategies and requests -------------------------------------------------------
 
 budgets = st.integers(1, 200) | st.integers(200, 1500) | st.integers(1500, 6000) | st.just(UNLIMITED)
 """From absurdly small to unlimited."""
@@ -358,7 +358,7 @@ _ANY = {"budget": st.none() | budgets}
 
 @st.composite
 def policies(draw: DrawFn, *names: str) -> Strategy:
-    """A strategy with random keys; of `names`, or of all; results cleared before it every other time."""
+    """Draw a strategy of `names`, or of all, with random keys, sometimes after clearing results."""
     name = draw(st.sampled_from(names or list(STRATEGIES)))
     options = {"facts": draw(st.booleans())} | _drawn(
         draw, _KEYS.get(name, _ANY if "budget" in STRATEGIES[name].keys else {})
@@ -381,7 +381,7 @@ _TOOLS = {"type": "function", "function": {"name": "look_up", "parameters": {"ty
 
 @st.composite
 def requests(draw: DrawFn, *names: str, dialects: tuple[Dialect, ...] = ("openai", "anthropic", "gemini")) -> Request:
-    """A request with a strategy of `names`, a dialect, a counter and an input budget."""
+    """Draw a request with a strategy of `names`, a dialect, a counter and an input budget."""
     # With an unlimited input budget the strategy's own counts.
     rule = draw(policies(*names))
     own = rule.budget is not None and draw(st.booleans())
@@ -415,7 +415,7 @@ _TEXTS = st.lists(_HOSTILE | st.text(max_size=30), min_size=1, max_size=6).map("
 
 @st.composite
 def recalled_items(draw: DrawFn) -> RecalledItem:
-    """Something recalled, of whatever text."""
+    """Draw a recalled item with any text."""
     kind = draw(st.sampled_from(get_args(ItemKind)))
     return RecalledItem(
         kind=kind,
@@ -445,7 +445,7 @@ _RECALLS = st.one_of(st.just(Recall()), st.just(Recall()), _recalls())
 def team_requests(
     draw: DrawFn, *names: str, dialects: tuple[Dialect, ...] = ("openai", "anthropic", "gemini")
 ) -> Request:
-    """Such a request for an agent who is not the only one to speak, in a branch now and then."""
+    """Draw such a request for one of several agents, sometimes in a branch."""
     request = draw(requests(*names, dialects=dialects))
     return seen_by(request, draw(st.sampled_from(["ada", "bob", "panel"])), draw(_SEEN_FROM))
 
@@ -454,6 +454,6 @@ _SEEN_FROM = st.sampled_from(["", "", "panel", "panel.ada", "panel.ada.inner", "
 
 
 def seen_by(request: Request, agent: str, branch: str = "") -> Request:
-    """`request` for an agent of that name."""
+    """Return `request` for the agent with this name."""
     eyes = Perspective(agent=agent, branch=branch, count=STORED.message)
     return msgspec.structs.replace(request, strategy=msgspec.structs.replace(request.strategy, perspective=eyes))
