@@ -1,7 +1,7 @@
-"""Sessions of agents of other kinds than those recorded in `../shared/data`: made up, short, and unlike each other.
+"""Short invented sessions of different kinds of agents, other than the recorded ones.
 
-They are what the digest's choices are checked on beside the recordings: code and logs, prose and addresses, tables,
-other languages and scripts, ids that are only digits, long commands. Each ends by using what was told long before.
+The digest is tested on them in addition to the recordings: code and logs, prose and addresses, tables,
+other languages and scripts, ids that are only digits, long commands. Each ends by using values from much earlier.
 """
 
 # ruff: noqa: RUF001 (punctuation of other scripts is what some sessions are written in)
@@ -19,12 +19,12 @@ _numbers = count()
 
 
 def user(text: str) -> list[Message]:
-    """Something the user says."""
+    """Make a user message."""
     return [Message(role="user", content=text)]
 
 
 def reply(text: str) -> list[Message]:
-    """Something the assistant says."""
+    """Make an assistant message."""
     return [Message(role="assistant", content=text)]
 
 
@@ -304,7 +304,7 @@ def analysis() -> Recording:
 
 
 def returns() -> Recording:
-    """A long chat in German: an order told twice, a wish taken back, an account corrected, a promise, and a status that changes."""
+    """A long chat in German: a repeated order, a withdrawn request, a corrected account, a promise, a changed status."""
 
     def positions(state: str) -> list[dict[str, Any]]:
         return [{"pos": n, "artikel": f"AR-{5500 + n * 7}", "bezeichnung": f"Regalboden {60 + n * 10} cm", "menge": n % 3 + 1, "status": state} for n in range(1, 7)]  # fmt: skip
@@ -404,7 +404,7 @@ def booking() -> Recording:
 
 
 def sessions() -> list[Recording]:
-    """All of them."""
+    """Return all sessions."""
     return [
         coding(),
         operations(),

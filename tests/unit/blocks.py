@@ -1,4 +1,4 @@
-"""Blocks of configuration as people have written them for other systems: each alone, as pages join them, and in their own spelling."""
+"""Configuration blocks written for other systems: single blocks, joined pages, and blocks in foreign spelling."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ BLOCKS: Final = [
     "short_term:\n  max_sessions: 10000\n",
     "short_term:\n  session_ttl: 24h\n",
 ]
-"""Each as it stands, and those that stand together on one page as they stand there."""
+"""Single blocks, and the blocks of a page together."""
 
 SPELT: Final = [
     """
@@ -151,4 +151,4 @@ rate_limiting: {enabled: false}
     "agents: {a: {working_memory: {type: all}}, b: {working_memory: {type: summary_buffer, max_tokens: 4000, summary_threshold: 0.8}}}",
     "agents: {a: {working_memory: {strategy: buffer_window, max_messages: 7}}}",
 ]
-"""As the systems behind them have it, where that differs."""
+"""Blocks in the spelling of other systems, where it differs from ours."""

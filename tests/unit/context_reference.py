@@ -25,7 +25,7 @@ from tests.unit.perspective_reference import Group, told
 
 
 class Kept(NamedTuple):
-    """What is sent of a log."""
+    """The messages of a log that are sent."""
 
     head: list[Group]
     tail: list[Group]
@@ -37,14 +37,14 @@ class Kept(NamedTuple):
 
     @property
     def tokens(self) -> int:
-        """Of all that is sent."""
+        """Total tokens of the sent entries."""
         return _tokens(self.head) + _tokens(self.tail)
 
 
 def token_window(
     entries: Sequence[Entry], *, budget: int, preserve_recent: int, target: float, eyes: Perspective | None = None
 ) -> Kept:
-    """What `token_window` sends; more than `budget` tokens where it has to refuse."""
+    """Return what `token_window` sends; more than `budget` tokens if it has to fail."""
     kept = Kept([], [])
     for until, group in _calls(entries, eyes):
         kept = Kept(kept.head, [*kept.tail, *group])
@@ -67,11 +67,11 @@ def count_window(
     anchored: bool,
     eyes: Perspective | None = None,
 ) -> Kept:
-    """What `head_tail` (anchored) and `buffer_window` send."""
+    """Return what `head_tail` (anchored) and `buffer_window` send."""
     kept = Kept([], [])
     for until, group in _calls(entries, eyes):
         kept = Kept(kept.head, [*kept.tail, *group])
-        # The oldest unit goes while the others have `window_size` messages: the window grows, no unit is cut.
+        # The oldest unit is evicted while the others have `window_size` messages: no unit is cut.
         while sum(map(len, kept.tail[1:])) >= window_size:
             kept = _shifted(kept, 1, until, anchored=anchored)
         kept = _shifted(kept, 0, until, anchored=anchored)
@@ -81,7 +81,7 @@ def count_window(
 
 
 def salience(entries: Sequence[Entry], *, budget: int, target: float) -> Kept:
-    """What `salience` sends where a caller rated every message; more than `budget` tokens where it has to refuse."""
+    """Return what `salience` sends if every message is rated; more than `budget` tokens if it has to fail."""
     kept = Kept([], [])
     for until, group in _calls(entries):
         kept = Kept(kept.head, [*kept.tail, *group])
@@ -89,7 +89,7 @@ def salience(entries: Sequence[Entry], *, budget: int, target: float) -> Kept:
             continue
         chosen = _most_important(kept, int(target * budget), until)
         if chosen.tokens > budget:
-            # What must stay leaves no room for what is important.
+            # Required messages leave no room for important ones.
             for number in range(len(kept.tail)):
                 chosen = _shifted(kept, number, until, anchored=True)
                 if chosen.tokens <= budget and _tokens(chosen.tail) <= int(target * budget):
@@ -99,7 +99,7 @@ def salience(entries: Sequence[Entry], *, budget: int, target: float) -> Kept:
 
 
 def _most_important(kept: Kept, goal: int, until: Sequence[Entry]) -> Kept:
-    """With the least important units gone, the oldest of equals first, until `goal` tokens are left."""
+    """Evict the least important units, the oldest of equals first, until `goal` tokens are left."""
     units = [*kept.head, *kept.tail]
     free = [group for group in units[:-1] if not _must_stay(group, until, anchored=True)]
     left: list[Group] = []
@@ -114,7 +114,7 @@ def _most_important(kept: Kept, goal: int, until: Sequence[Entry]) -> Kept:
 
 
 def cleared(entries: Sequence[Entry], *, trigger: int, keep: int, clear_at_least: int, marker: int) -> set[int]:
-    """The results that `clear_tool_results` replaces before `none`, where every marker takes `marker` tokens."""
+    """Return the results that `clear_tool_results` replaces before `none`, if every marker takes `marker` tokens."""
     gone: set[int] = set()
     until: list[Entry] = []
     for _, new in _calls(entries):
@@ -129,11 +129,11 @@ def cleared(entries: Sequence[Entry], *, trigger: int, keep: int, clear_at_least
     return gone
 
 
-# -- parts of them ---------------------------------------------------------------
+# -- helpers ---------------------------------------------------------------
 
 
 def _calls(entries: Sequence[Entry], eyes: Perspective | None = None) -> list[tuple[list[Entry], list[Group]]]:
-    """Every place where a model may be called: the log up to it, and the units that are new there."""
+    """Yield each point at which a model may be called: the log up to it, and the new units."""
     places: list[tuple[list[Entry], list[Group]]] = []
     until: list[Entry] = []
     new: list[Group] = []
@@ -161,18 +161,18 @@ def _must_stay(group: Group, seen: Sequence[Entry], *, anchored: bool) -> bool:
 
 
 def _shifted(kept: Kept, number: int, seen: Sequence[Entry], *, anchored: bool) -> Kept:
-    """With the `number` oldest units of the tail gone, or in the head where they must stay."""
+    """Evict the `number` oldest units of the tail; required ones move to the head."""
     older = [*kept.head, *kept.tail[:number]]
     return Kept([group for group in older if _must_stay(group, seen, anchored=anchored)], kept.tail[number:])
 
 
 def _fitting(kept: Kept, budget: int, seen: Sequence[Entry], *, anchored: bool) -> Kept:
-    """Oldest first, until it fits or only the newest unit is left."""
+    """Evict oldest first, until it fits or only the newest unit is left."""
     while kept.tokens > budget and len(kept.tail) > 1:
         kept = _shifted(kept, 1, seen, anchored=anchored)
     return kept
 
 
 def _only_recent(tail: Sequence[Group], messages: int) -> bool:
-    """Whether the newest `messages` messages need all units of `tail`; the newest unit always stays."""
+    """Return True if the newest `messages` messages need all units of `tail`; the newest unit is always kept."""
     return len(tail) == 1 or sum(map(len, tail[1:])) < messages

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def png(width: int = 640, height: int = 480, size: int = 1500, seed: int = 0) -> bytes:
-    """What begins like a PNG of that size, with so many bytes behind the header."""
+    """Return bytes that start like a PNG of this size, with this many bytes after the header."""
     head = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + width.to_bytes(4, "big") + height.to_bytes(4, "big")
     return head + bytes((at * 7 + seed) % 251 for at in range(size))
 

@@ -1,4 +1,4 @@
-"""What an agent sees of a session that others speak in, written slowly and obviously from `docs/agents.md`.
+"""A slow and simple reference for an agent's view of a shared session, written from `docs/agents.md`.
 
 Independent of the code under test: units are taken from the log by hand, and each is either the agent's own as it stands,
 or a list of messages, or not seen at all.
@@ -15,22 +15,22 @@ from holdfast.domain.messages import UNSPOKEN_PARTS, Message, Part
 from holdfast.domain.session import Entry
 
 Group = list[Entry]
-"""A unit, as the log shows it."""
+"""A unit of the log."""
 
 
 class Seen(NamedTuple):
-    """One message that is told in place of an entry's."""
+    """A message that replaces the message of an entry."""
 
     entry: Entry
     message: Message
     heading: str
-    """What it begins with; empty where the agent said it itself."""
+    """Its heading; empty for the agent's own messages."""
     tool: str = ""
-    """Whose result it is."""
+    """The author of the result."""
 
 
 def is_seen(eyes: Perspective | None, group: Group) -> bool:
-    """Whether a unit is in the view's branch, around it, or within it."""
+    """Return True if a unit is in the view's branch, or in one that contains it or is contained in it."""
     first = group[0]
     if eyes is None or first.message.role in ("user", "system", "developer"):
         return True
@@ -43,7 +43,7 @@ def is_seen(eyes: Perspective | None, group: Group) -> bool:
 
 
 def told(eyes: Perspective | None, group: Group) -> list[Seen] | None:
-    """What is told in place of a unit's messages; None where it is sent as it stands."""
+    """Return the replacement of a unit's messages, or None if it is sent unchanged."""
     first = group[0]
     if eyes is None or first.message.role in ("user", "system", "developer"):
         return None
@@ -70,7 +70,7 @@ def _name(name: str) -> str:
 
 
 def _results(group: Group) -> list[tuple[str, str, Entry | None]]:
-    """Each call of a unit: the tool, the arguments, and the first result for its id that no earlier call has."""
+    """Return each call of a unit with tool, arguments and the first result for its id that no earlier call used."""
     left = [entry for entry in group[1:] if entry.unit == group[0].seq]
     found: list[tuple[str, str, Entry | None]] = []
     for call in group[0].message.tool_calls:
@@ -115,13 +115,13 @@ def _short(text: str, seq: int) -> str:
 
 
 def _in(text: str) -> str:
-    """All lines but the first set in by two spaces, blank ones but for that."""
+    """Indent all lines except the first by two spaces."""
     lines = text.splitlines()
     return "\n".join([*lines[:1], *(line and f"  {line}" for line in lines[1:])])
 
 
 def _pieces(message: Message) -> list[str | Part]:
-    """Texts and media of a message, without reasoning; texts side by side are one."""
+    """Return texts and media of a message without reasoning; adjacent texts are joined."""
     content = (Part("text", message.content),) if isinstance(message.content, str) else message.content
     pieces: list[str | Part] = []
     for part in content if isinstance(content, tuple) else ():
@@ -145,7 +145,7 @@ def _under(heading: str, pieces: list[str | Part]) -> list[str | Part]:
 
 
 def _message(pieces: Sequence[str | Part]) -> Message:
-    """A user's message of texts, those that follow each other joined, and media."""
+    """Make a user message of texts and media; adjacent texts are joined."""
     joined: list[str | Part] = []
     for piece in pieces:
         if isinstance(piece, str) and joined and isinstance(joined[-1], str):

@@ -1,4 +1,4 @@
-"""What users, assistants and tools say, in few words: rounds of a made-up session."""
+"""Short user, assistant and tool messages: rounds of an invented session."""
 
 from __future__ import annotations
 
