@@ -1,4 +1,4 @@
-"""The limits of artifacts, that only the store's own logic can be told smaller ones of."""
+"""Limits of artifacts, made smaller through the store's internal functions."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ async def test_names_and_versions_have_limits(store: Store, monkeypatch: pytest.
 
 @pytest.mark.parametrize("limit", ["ARTIFACT_NAMES", "ARTIFACTS", "room"])
 @pytest.mark.parametrize("whose", ["user", "session"])
-async def test_whoever_has_too_many_is_named(
+async def test_limit_errors_name_the_owner(
     store: Store, monkeypatch: pytest.MonkeyPatch, limit: str, whose: str
 ) -> None:
-    """Those of a user are another heap than those of a session."""
+    """Users and sessions have separate limits."""
     room = 5 if limit == "room" else None
     if room is None:
         monkeypatch.setattr(f"holdfast.stores.scope_changes.{limit}", 1)

@@ -58,7 +58,7 @@ async def test_a_damaged_field_is_named_in_lists(hf: holdfast.Holdfast, field: s
 
 
 async def test_a_damaged_field_stops_only_its_own_session(hf: holdfast.Holdfast) -> None:
-    """Nothing is built from it or written to it, each time with the session's name; the other one goes on."""
+    """Builds and writes fail with the session's name; the other session works."""
     await damage_profile(hf.store, BAD, metadata=NO_JSON)
     bad, good = hf.handle(await hf.store.get(BAD)), await hf.session("good", user_id="ada")
     for call in (
@@ -140,8 +140,8 @@ async def test_retention_and_pruning_skip_a_damaged_session(hf: holdfast.Holdfas
 
 
 @pytest.mark.parametrize("damaged", ["field", "message"])
-async def test_the_index_takes_in_all_others(hf: holdfast.Holdfast, damaged: str) -> None:
-    """A rebuild names the damaged session; a search finds the other one, and says what it left out."""
+async def test_the_index_includes_all_undamaged_sessions(hf: holdfast.Holdfast, damaged: str) -> None:
+    """A rebuild names the damaged session; a search finds the other one and reports the omission."""
     assert hf.index is not None
     await hf.index.settled()
     if damaged == "field":
@@ -156,7 +156,7 @@ async def test_the_index_takes_in_all_others(hf: holdfast.Holdfast, damaged: str
 
 
 async def test_a_damaged_message_is_named(hf: holdfast.Holdfast) -> None:
-    """By every read of its log; the session is listed, and its other messages are read."""
+    """Every read of the log names it; the session is listed and its other messages can be read."""
     session = await hf.session("bad", user_id="ada")
     await session.append("second")
     await damage_message(hf.store, BAD, 0)
@@ -180,7 +180,7 @@ async def test_a_damaged_memory_is_left_out_and_named(hf: holdfast.Holdfast) -> 
 
 
 async def test_a_damaged_record_of_redis_is_named_and_deleted(redis_url: str) -> None:
-    """What is not even msgpack any more: the session keeps its name in lists, and nothing but deleting it is left."""
+    """The record is not valid msgpack; the session stays listed and can only be deleted."""
     async with holdfast.open(redis_url) as hf:
         for ref in (BAD, GOOD):
             await hf.create(ref.id, user_id=ref.user_id)
@@ -196,8 +196,8 @@ async def test_a_damaged_record_of_redis_is_named_and_deleted(redis_url: str) ->
 
 
 @pytest.mark.parametrize("column", ["agent", "status", "end_reason", "identity", "claim_holder"])
-async def test_text_that_is_no_utf8_damages_one_session(tmp_path: Path, column: str) -> None:
-    """SQLite refuses the whole statement then; the other rows are read all the same, in order."""
+async def test_invalid_utf8_damages_only_one_session(tmp_path: Path, column: str) -> None:
+    """SQLite rejects the whole statement, but the other rows are still read in order."""
     name = column.removesuffix("_holder")
     async with holdfast.open(await store_with_damaged_text(tmp_path, column)) as hf:
         for descending in (False, True):
@@ -217,7 +217,7 @@ async def test_text_that_is_no_utf8_damages_one_session(tmp_path: Path, column: 
 @pytest.mark.parametrize(
     ("table", "column"), [("entries", "agent"), ("artifacts", "blob_key"), ("artifacts", "mime_type")]
 )
-async def test_a_session_with_text_that_is_no_utf8_is_deleted(tmp_path: Path, table: str, column: str) -> None:
+async def test_a_session_with_invalid_utf8_can_be_deleted(tmp_path: Path, table: str, column: str) -> None:
     async with holdfast.open(await store_with_damaged_text(tmp_path, column, table)) as hf:
         assert hf.index is not None
         rebuilt = await hf.index.rebuild()

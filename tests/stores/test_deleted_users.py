@@ -1,4 +1,4 @@
-"""A user who is deleted leaves nothing in any store: no row that has the user's name, and no name among keys or values."""
+"""Deleted users leave nothing in any store: their names are in no row, key or value."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ def _has(rows: list[Any]) -> bool:
     )
 
 
-async def test_a_deleted_users_name_is_nowhere(shared_url: str) -> None:
-    """Whatever the user had: sessions, shared state and artifacts, memories with recalls and a diary, and what was searched."""
+async def test_the_name_of_a_deleted_user_is_removed_everywhere(shared_url: str) -> None:
+    """Sessions, shared state, artifacts, memories with recalls and diary, and searches."""
     async with holdfast.open(shared_url, life=STILL) as hf:
         session = await hf.session("s", user_id=NAME)
         await session.append([{"role": "user", "content": "Where is order 17?"}])
@@ -85,7 +85,7 @@ async def test_a_deleted_users_name_is_nowhere(shared_url: str) -> None:
     assert await _with_name(shared_url) == []
 
 
-async def test_who_comes_under_that_name_is_told_nothing_old(shared_url: str) -> None:
+async def test_a_new_user_of_the_same_name_gets_no_old_data(shared_url: str) -> None:
     """Versions and numbers go on above what there was, so that nobody who knew the former takes the one for the other."""
     async with holdfast.open(shared_url, life=STILL) as hf, holdfast.open(shared_url, life=STILL) as other:
         owner = Owner("user", NAME)

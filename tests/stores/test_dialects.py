@@ -152,7 +152,7 @@ def test_every_statement_is_used() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", *DIALECTS])
-def test_statements_keep_to_a_scope(dialect: str) -> None:
+def test_statements_are_limited_to_one_tenant_or_row(dialect: str) -> None:
     """None reads or changes rows of more than a tenant, or of what was found under one: it is told which, or which row."""
     narrower = {name: column for column, names in INDEX_SCOPES.items() for name in names}
     for name, sql in load_statements(dialect).items():
@@ -175,8 +175,8 @@ def test_statements_keep_to_a_scope(dialect: str) -> None:
         "UPDATE sessions SET status = ?1 WHERE tenant = tenant",
     ],
 )
-def test_a_statement_that_only_names_a_scope_keeps_to_none(sql: str) -> None:
-    """So that the test above can fail."""
+def test_the_scope_check_detects_statements_without_a_scope(sql: str) -> None:
+    """This shows that the test above can fail."""
     assert not _bound(sql) & SCOPES
 
 
@@ -195,8 +195,8 @@ def test_migrations_have_the_same_numbers_and_names(dialect: str) -> None:
         ("mysql", ["788f60e7ae13f2ba", "7aa06f0d4acbe9fe"]),
     ],
 )
-def test_migrations_that_were_applied_stay_as_they_are(dialect: str, checksums: list[str]) -> None:
-    """A database out there says by checksum what it has: another text under the same number would refuse it."""
+def test_released_migrations_are_unchanged(dialect: str, checksums: list[str]) -> None:
+    """Existing databases store checksums, so a changed migration would make them unusable."""
     assert [one.checksum[:16] for one in load_migrations(dialect)[:2]] == checksums
 
 

@@ -1,4 +1,4 @@
-"""Exports and imports from store to store: what comes out is what went in."""
+"""Exports and imports between stores are lossless."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def whole(exported: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_an_export_with_all_of_its_past_comes_back(source: Holdfast, target: Holdfast, seed: int) -> None:
+async def test_a_full_export_round_trips(source: Holdfast, target: Holdfast, seed: int) -> None:
     """Retired and erased messages, calls, times: equal JSON, and the copy holds and is matched as the original was."""
     ref = await grown(source, seed)
     exported = await source.export(ref, retired=True, calls=True, digests=True)
@@ -59,7 +59,7 @@ async def test_an_export_with_all_of_its_past_comes_back(source: Holdfast, targe
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_an_export_of_the_live_path_comes_back(source: Holdfast, target: Holdfast, seed: int) -> None:
+async def test_an_export_of_the_live_path_round_trips(source: Holdfast, target: Holdfast, seed: int) -> None:
     """Its places are counted anew; all else is equal, what was erased too."""
     ref = await grown(source, seed)
     exported = whole(await source.export(ref, digests=True))
@@ -78,7 +78,7 @@ async def test_an_export_of_the_live_path_comes_back(source: Holdfast, target: H
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_an_export_tells_nothing_of_what_was_erased(source: Holdfast, target: Holdfast, seed: int) -> None:
+async def test_an_export_reveals_nothing_about_erased_messages(source: Holdfast, target: Holdfast, seed: int) -> None:
     """No digest that a guess could be held against; the copy holds all the same, and is the same session to an import."""
     ref = await grown(source, seed)
     session = await source.store.get(ref)
@@ -118,8 +118,8 @@ async def test_the_second_import_changes_nothing(source: Holdfast, target: Holdf
         assert arrival.session.version == before.version + 1 + at
 
 
-async def test_what_went_on_is_replaced_on_request_alone(source: Holdfast, target: Holdfast) -> None:
-    """An older export would take away what was said since: it is refused, and nothing is written."""
+async def test_a_continued_session_is_replaced_only_on_request(source: Holdfast, target: Holdfast) -> None:
+    """An older export would remove newer messages, so it is rejected and nothing is written."""
     ref = await grown(source, 5)
     exported = await source.export(ref, retired=True)
     arrival = await target.import_(exported)
@@ -149,7 +149,7 @@ async def test_a_closed_session_stays_closed(source: Holdfast, target: Holdfast)
 
 
 async def test_an_import_is_all_or_nothing(source: Holdfast, target: Holdfast) -> None:
-    """What cannot be stored leaves what is there as it is."""
+    """An invalid import leaves the existing session unchanged."""
     ref = await grown(source, 2)
     exported = await source.export(ref, retired=True)
     await target.import_(exported)
@@ -168,8 +168,8 @@ async def test_an_import_is_all_or_nothing(source: Holdfast, target: Holdfast) -
     assert whole(await target.export(ref, retired=True)) == before
 
 
-async def test_where_an_import_goes(source: Holdfast, target: Holdfast) -> None:
-    """To whom the file says, unless somebody says otherwise; without an id it gets one."""
+async def test_the_target_of_an_import(source: Holdfast, target: Holdfast) -> None:
+    """The user of the file unless the caller gives another; a missing id is generated."""
     exported = await source.export(await grown(source, 4))
     assert (await target.import_(exported, user_id="bob", session_id="mine")).session.ref == SessionRef("bob", "mine")
     del exported["id"], exported["user_id"]

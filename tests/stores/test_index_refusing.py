@@ -126,12 +126,12 @@ async def _each(calls: dict[str, Any], index: Index, given: object) -> dict[str 
 
 
 @pytest.mark.parametrize("space", [Space(KIND, "ann"), Space("talk", LONG)], ids=["kind", "name"])
-async def test_what_is_no_space_is_refused(index: Index, space: Space) -> None:
+async def test_invalid_spaces_are_rejected(index: Index, space: Space) -> None:
     """By every method, also where there is nothing yet: an owner's name has an end, and kinds are few."""
     assert await _each(IN_SPACES, index, space) == {"space": {*IN_SPACES}}
 
 
-async def test_names_have_an_end(index: Index) -> None:
+async def test_names_have_a_maximum_length(index: Index) -> None:
     """Of owners, sources, models and notes; the longest is taken."""
     assert await _each(IN_SPACES, index, Space("talk", LONGEST)) == {None: {*IN_SPACES}}
     for calls, param in ((OF_SOURCES, "source"), (OF_MODELS, "model"), (OF_NOTES, "name")):
@@ -147,26 +147,26 @@ async def test_models_and_notes_have_names(index: Index) -> None:
     assert await _each(OF_SOURCES, index, "") == {None: {*OF_SOURCES}}
 
 
-async def test_a_page_of_nothing_is_refused(index: Index) -> None:
-    """One of everything is not."""
+async def test_an_empty_page_size_is_rejected(index: Index) -> None:
+    """A size of one is accepted."""
     assert await _each(OF_PAGES, index, 0) == {"limit": {*OF_PAGES}}
     for limit in (1, 1_000_000):
         assert await _each(OF_PAGES, index, limit) == {None: {*OF_PAGES}}
 
 
 @pytest.mark.parametrize(("asked", "param"), ASKED, ids=str)
-async def test_what_cannot_be_asked_is_refused(index: Index, asked: dict[str, Any], param: str | None) -> None:
+async def test_invalid_lookups_are_rejected(index: Index, asked: dict[str, Any], param: str | None) -> None:
     """By every lookup."""
     assert await _each(LOOKUPS, index, Lookup(space=SPACE, **asked)) == {param: {*LOOKUPS}}
 
 
 @pytest.mark.parametrize(("fields", "param"), DOCUMENTS, ids=lambda one: str(one)[:30])
-async def test_what_no_document_can_be_is_named(index: Index, fields: dict[str, Any], param: str | None) -> None:
+async def test_invalid_documents_are_rejected_by_field(index: Index, fields: dict[str, Any], param: str | None) -> None:
     """The last that it can be is taken."""
     assert await _refused(index.write(SPACE, batch(replace(document(0, "a"), **fields), next_seq=1, talk=1))) == param
 
 
-async def test_what_a_batch_cannot_have_is_named(index: Index) -> None:
+async def test_invalid_batches_are_rejected_by_field(index: Index) -> None:
     """Two documents of one number or place; places of two channels are two. And the progress of another source."""
     one = document(0, "a")
     assert await _refused(index.write(SPACE, batch(one, document(0, "b", place=1)))) == "put"
@@ -175,7 +175,7 @@ async def test_what_a_batch_cannot_have_is_named(index: Index) -> None:
     assert await _refused(index.write(SPACE, batch(one, document(1, "b", place=0, channel="tool")))) is None
 
 
-async def test_a_vector_that_is_none_is_named(index: Index) -> None:
+async def test_invalid_vectors_are_rejected_by_field(index: Index) -> None:
     """Numbers of four bytes, at least one; and all of a call have as many."""
     await index.write(SPACE, batch(document(0, "a"), document(1, "b")))
     for wrong in ((b"",), (b"12345",), (vector(1), vector(1, 0))):
@@ -185,8 +185,8 @@ async def test_a_vector_that_is_none_is_named(index: Index) -> None:
         assert await _refused(index.similar(Lookup(space=SPACE), "m", wrong_one)) == "vectors"
 
 
-async def test_a_note_has_an_end(index: Index) -> None:
-    """The longest comes back whole."""
+async def test_notes_have_a_maximum_length(index: Index) -> None:
+    """A note of the maximum length is stored completely."""
     assert await _refused(index.keep_note("n", bytes(NOTE_BYTES + 1))) == "data"
     await index.keep_note("n", bytes(NOTE_BYTES))
     assert await index.note("n") == bytes(NOTE_BYTES)
@@ -201,7 +201,7 @@ async def test_a_tenant_has_a_name(index: Index) -> None:
         assert refused.value.param == "tenant"
 
 
-async def test_a_database_without_an_engine_is_named() -> None:
+async def test_an_unsupported_index_database_is_named() -> None:
     """With its scheme, and those that have one."""
     able = [name for name in STORES if not name.startswith("redis")]
     for scheme in ("redis", "rediss"):
@@ -212,7 +212,7 @@ async def test_a_database_without_an_engine_is_named() -> None:
         assert refused.value.param == "url"
 
 
-async def test_closing_is_said_by_every_method(index: Index) -> None:
+async def test_every_method_of_a_closed_index_reports_it(index: Index) -> None:
     """Reads and writes alike; a handle of another tenant closes alone, and for good."""
     other = index.for_tenant("other")
     await other.close()

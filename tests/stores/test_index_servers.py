@@ -144,7 +144,7 @@ async def test_vectors_that_were_there_before_the_extension_are_found(vector_ser
     await index.close()
 
 
-async def test_what_is_dropped_leaves_the_servers_table_too(vector_server: Server, vector_url: str) -> None:
+async def test_dropped_vectors_are_deleted_from_the_servers_table(vector_server: Server, vector_url: str) -> None:
     index = await open_index(vector_url, tenant="acme")
     await _fed(index, 20)
     await index.drop(SPACE, "s1")
@@ -153,7 +153,9 @@ async def test_what_is_dropped_leaves_the_servers_table_too(vector_server: Serve
     assert rows == [(0,)]
 
 
-async def test_vectors_too_long_for_a_graph_are_compared_here(vector_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_vectors_too_long_for_a_graph_are_compared_by_holdfast(
+    vector_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(pgvector, "WIDEST", 2)
     index = await open_index(vector_url, tenant="acme")
     await _fed(index, 20)
@@ -161,7 +163,7 @@ async def test_vectors_too_long_for_a_graph_are_compared_here(vector_url: str, m
     await index.close()
 
 
-async def test_without_the_extension_they_are_compared_here(postgres_url: str) -> None:
+async def test_vectors_are_compared_by_holdfast_without_the_extension(postgres_url: str) -> None:
     """This server may have it, and then it is used."""
     index = await open_index(postgres_url, tenant="acme")
     available = reached("postgres").ask("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'")

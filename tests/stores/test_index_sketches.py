@@ -91,7 +91,7 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.mark.parametrize("seed", range(examples(3)))
-async def test_the_nearest_are_those_of_a_scan(
+async def test_nearest_vectors_equal_those_of_a_scan(
     database: Path, searched: list[bool], monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """While sketches are made and afterwards, with changes by another process, and when too many were missed."""
@@ -122,7 +122,7 @@ async def test_the_nearest_are_those_of_a_scan(
     await two.close()
 
 
-async def test_what_is_filtered_or_few_is_scanned(database: Path, searched: list[bool]) -> None:
+async def test_filtered_or_small_spaces_are_scanned(database: Path, searched: list[bool]) -> None:
     index = await open_index(f"sqlite:///{database}", tenant="acme")
     bench = Bench((index,), 1)
     await bench.write("s", range(99))
@@ -140,7 +140,7 @@ async def test_what_is_filtered_or_few_is_scanned(database: Path, searched: list
     await index.close()
 
 
-async def test_an_index_of_before_the_log_gets_one(database: Path, searched: list[bool]) -> None:
+async def test_an_older_index_gets_a_change_log(database: Path, searched: list[bool]) -> None:
     """Its vectors are found as before; what was erased is not in the log."""
     import apsw
 
@@ -191,7 +191,7 @@ def test_the_nearest_are_among_the_candidates(dimension: int) -> None:
     assert missed <= 0.02 * 20 * 50
 
 
-def test_without_vectors_nothing_is_near() -> None:
+def test_no_vectors_give_no_neighbours() -> None:
     from holdfast.recall.arrays import Sketches
 
     sketches = Sketches(3)

@@ -48,7 +48,7 @@ async def _said(index: Index, text: str, *, source: Source = SOURCE, space: Spac
 
 
 @pytest.mark.parametrize("how", ["drop", "replace", "source", "another", "space", "clear"])
-async def test_what_is_taken_away_is_in_no_file(index: Index, database: Path, how: str) -> None:
+async def test_removed_documents_leave_no_trace_in_the_files(index: Index, database: Path, how: str) -> None:
     """Neither its words nor its vector nor what is counted, in the file or the write-ahead log, while all is open."""
     secret = await _said(index, f"{SECRET} x")
     other = Space("user", "ann")
@@ -71,7 +71,7 @@ async def test_what_is_taken_away_is_in_no_file(index: Index, database: Path, ho
     assert await found(index, "word1", space=other) == ([] if how == "clear" else [("s1", 0)])
 
 
-async def test_vectors_that_are_dropped_are_in_no_file(index: Index, database: Path) -> None:
+async def test_dropped_vectors_leave_no_trace_in_the_files(index: Index, database: Path) -> None:
     """Nor one that was replaced."""
     secret = await _said(index, "once")
     await index.put_vectors(SPACE, SOURCE, "m", [Vectored(40, digest_of("once"), vector(3, 2, 1))])
@@ -145,7 +145,7 @@ _NARROW_AND_WIDE = (
 
 @pytest.mark.parametrize("filters", _NARROW_AND_WIDE, ids=str)
 @pytest.mark.usefixtures("little")
-async def test_where_there_are_too_many_the_rarest_are_there(index: Index, filters: Filters) -> None:
+async def test_a_limited_lookup_keeps_documents_with_the_rarest_term(index: Index, filters: Filters) -> None:
     """Never more than there may be, never one that does not match or pass, and all that have the rarest term."""
     texts = await _many(index)
     chance = random.Random(7)
@@ -179,7 +179,7 @@ def _passes(at: int, filters: Filters) -> bool:
 
 
 @pytest.mark.usefixtures("little")
-async def test_of_words_that_all_say_the_newest_are_there(index: Index) -> None:
+async def test_a_lookup_of_common_words_returns_the_newest(index: Index) -> None:
     """And those that have both of the rarest."""
     texts = await _many(index)
     for terms in (("all",), ("all", "half")):
@@ -204,7 +204,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Query]:
 
 
 @pytest.mark.usefixtures("little")
-async def test_posting_lists_are_read_from_the_rarest_on_while_there_is_room(index: Index, asked: list[Query]) -> None:
+async def test_posting_lists_are_read_rarest_first_up_to_the_limit(index: Index, asked: list[Query]) -> None:
     """What a lookup costs does not depend on how much was said: words that all say are only counted."""
     await _many(index)
     for terms in (("w1", "w2", "w3", "w4", "w5", "w6", "all"), tuple(f"w{at}" for at in range(7, 60)), ("w1", "all")):
@@ -230,7 +230,7 @@ async def test_posting_lists_are_read_from_the_rarest_on_while_there_is_room(ind
 
 
 @pytest.mark.usefixtures("little")
-async def test_of_lists_that_are_filtered_no_more_is_read_than_there_is_room(index: Index, asked: list[Query]) -> None:
+async def test_filtered_posting_lists_are_read_up_to_the_limit(index: Index, asked: list[Query]) -> None:
     """All of the rarest that has any; others until enough were found, or gone through."""
     texts = await _many(index)
     filters = Filters(not_sessions=("s0", "s50"))
@@ -253,7 +253,7 @@ async def test_of_lists_that_are_filtered_no_more_is_read_than_there_is_room(ind
 # -- plans, and openings ---------------------------------------------------------
 
 
-async def test_in_a_small_space_all_are_there_without_terms_too(index: Index) -> None:
+async def test_a_small_space_is_listed_completely_without_terms(index: Index) -> None:
     """All that was said on a day, say: the newest first, and a page of them where somebody asks for no more."""
     count = CANDIDATES + 40
     await feed(index, *(f"word{at}" for at in range(count)))
@@ -261,7 +261,7 @@ async def test_in_a_small_space_all_are_there_without_terms_too(index: Index) ->
     assert [one.seq for one in (await index.lookup(Lookup(space=SPACE, limit=2))).found] == [count - 1, count - 2]
 
 
-def test_no_statement_of_a_lookup_goes_through_a_table() -> None:
+def test_no_lookup_statement_scans_a_table() -> None:
     """Each has an index for what it looks for; posting lists are the engine's."""
     raw = apsw.Connection(":memory:")
     if sqlite_extra.has("vec1"):
@@ -292,14 +292,14 @@ async def test_a_store_without_an_engine_makes_no_index() -> None:
         await open_index("sqlite://:memory:", tenant="")
 
 
-async def test_a_file_that_is_no_index(tmp_path: Path) -> None:
+async def test_a_file_that_is_not_an_index_is_rejected(tmp_path: Path) -> None:
     """Is refused, and nothing is open behind it."""
     (tmp_path / "text.db").write_text("no database " * 100)
     with pytest.raises(StoreUnavailable):
         await open_index(f"sqlite:///{tmp_path}/text.db", tenant="acme")
 
 
-async def test_a_damaged_index_says_what_can_be_done(index: Index, database: Path) -> None:
+async def test_errors_of_a_damaged_index_suggest_a_rebuild(index: Index, database: Path) -> None:
     """Nobody needs a backup of it: it is made of the sessions. Reads and writes say so."""
     await feed(index, "word")
     await index.close()
@@ -320,7 +320,7 @@ async def test_a_damaged_index_says_what_can_be_done(index: Index, database: Pat
 
 
 @pytest.mark.parametrize("engine", ["vec1", "numpy", "python"])
-async def test_vectors_are_compared_by_whatever_is_there(
+async def test_vector_comparison_is_the_same_with_every_engine(
     database: Path, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
     """The same are the nearest, nearly to the last digit."""

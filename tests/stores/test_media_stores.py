@@ -1,4 +1,4 @@
-"""Media of the library on every store: kept once, given back as they came, and gone with what names them."""
+"""Media on every store: stored once, returned unchanged, and deleted with the last reference."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SAID: list[dict[str, Any]] = [
 ]
 
 
-async def test_what_comes_leaves_again(store: Store) -> None:
-    """Also for another opening, in an export, in a fork; and erasing one leaves the others."""
+async def test_stored_media_are_returned_unchanged(store: Store) -> None:
+    """Also to another client, in exports and in forks; erasing one message keeps the others."""
     async with Holdfast(store=store) as hf:
         session = await hf.session("s")
         await session.append(SAID)
@@ -46,7 +46,7 @@ async def fork_of(hf: Holdfast, name: str) -> int:
     return await (await hf.session(name)).verify()
 
 
-async def test_it_is_kept_once(store: Store) -> None:
+async def test_media_are_stored_once(store: Store) -> None:
     """By what the store has of a session, whatever was retired; and nothing of it when all that names it is gone."""
     async with Holdfast(store=store) as hf:
         session = await hf.session("s")

@@ -71,7 +71,7 @@ def _looked_at(plan: dict[str, Any]) -> int:
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
-async def test_reads_look_at_what_they_give(postgres_url: str, mode: str) -> None:
+async def test_reads_examine_only_the_rows_they_return(postgres_url: str, mode: str) -> None:
     """PostgreSQL says how many rows it took from its tables: a few, of an owner with many memories and signals.
 
     It may plan for that owner, or for any: most have few.

@@ -60,8 +60,8 @@ async def store() -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize(("call", "param"), REFUSED)
-async def test_what_cannot_be_asked_of_memories(store: Any, call: Call, param: str) -> None:
-    """And nothing is written."""
+async def test_invalid_memory_requests_are_rejected(store: Any, call: Call, param: str) -> None:
+    """Nothing is written."""
     with pytest.raises(HoldfastError) as refused:
         await call(store)
     assert getattr(refused.value, "param", None) == param
@@ -69,6 +69,5 @@ async def test_what_cannot_be_asked_of_memories(store: Any, call: Call, param: s
 
 
 @pytest.mark.parametrize("call", ALLOWED)
-async def test_what_can_be_asked_of_memories(store: Any, call: Call) -> None:
-    """Right before what cannot."""
+async def test_valid_memory_requests_at_the_limits_are_accepted(store: Any, call: Call) -> None:
     await call(store)

@@ -42,15 +42,15 @@ async def _made_by_the_first_release(database: Path, monkeypatch: pytest.MonkeyP
     connection.close()
 
 
-def test_migrations_that_were_applied_stay_as_they_are() -> None:
-    """A file out there says by checksum what it has: another text under the same number would refuse it."""
+def test_released_migrations_are_unchanged() -> None:
+    """Existing files store checksums, so a changed migration would make them unusable."""
     assert load_migrations("sqlite")[0].checksum == "0e6acffdc01dfcca601b9b7ce6e71416f436d7df0cfaacccc6191fc895396f26"
 
 
 async def test_a_file_of_the_first_release_is_upgraded_in_place(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it holds reads as it did, and what is new works on it."""
+    """Its data are unchanged, and new features work on it."""
     await _made_by_the_first_release(database, monkeypatch)
     store = await opened(database)
     rows = await store.window(REF, "v")
@@ -66,8 +66,7 @@ async def test_a_file_of_the_first_release_is_upgraded_in_place(
     await store.close()
 
 
-async def test_many_open_an_old_file_at_once(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is upgraded once."""
+async def test_concurrent_openings_upgrade_an_old_file_once(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await _made_by_the_first_release(database, monkeypatch)
     stores = await asyncio.gather(*(opened(database) for _ in range(8)))
     await asyncio.gather(*(lay(store, compaction(0, 1)) for store in stores))
@@ -76,8 +75,8 @@ async def test_many_open_an_old_file_at_once(database: Path, monkeypatch: pytest
         await store.close()
 
 
-def test_an_old_release_refuses_an_upgraded_file(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clearly, and the file stays as it was."""
+def test_an_old_release_rejects_an_upgraded_file(database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The message is clear, and the file is unchanged."""
     asyncio.run(_close_after_opening(database))
     before = database.read_bytes()
     know_only(monkeypatch, 1)

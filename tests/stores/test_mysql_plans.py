@@ -39,7 +39,7 @@ async def _read(url: str, name: str, *params: Any) -> int:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-async def test_lists_begin_at_their_place(mysql_url: str, tied: bool) -> None:
+async def test_list_pages_start_at_their_position(mysql_url: str, tied: bool) -> None:
     """Also where all sessions were changed in the same millisecond."""
     store = await open_store(mysql_url, tenant="acme")
     new = [NewSession(id=f"s{at:03}", user_id="ann", timestamp=1 if tied else at) for at in range(MANY)]
@@ -51,7 +51,7 @@ async def test_lists_begin_at_their_place(mysql_url: str, tied: bool) -> None:
         assert await _read(mysql_url, name, "acme", *behind) < MOST, name
 
 
-async def test_sources_begin_at_their_place(mysql_url: str) -> None:
+async def test_source_pages_start_at_their_position(mysql_url: str) -> None:
     """Those of a space with many, and those of many spaces."""
     index = await open_index(mysql_url, tenant="acme")
     for at in range(MANY):

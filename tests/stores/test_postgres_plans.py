@@ -55,7 +55,7 @@ def _looked_at(url: str, connected: int) -> int:
 
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("counted", ["never", "when there were few", "now"])
-async def test_no_turn_looks_at_all_sessions(postgres_url: str, counted: str, late: bool) -> None:
+async def test_no_turn_scans_all_sessions(postgres_url: str, counted: str, late: bool) -> None:
     """Plans are kept, too: what was quick among few sessions would be slow among many. A connection that comes late has none."""
     ask = partial(reached("postgres").in_place, postgres_url)
     filling = await open_store(postgres_url, tenant="acme")
@@ -100,7 +100,7 @@ async def test_a_list_is_read_in_order(postgres_url: str) -> None:
 
 
 @pytest.mark.parametrize("counted", ["never", "now"])
-async def test_a_lookup_reads_the_documents_that_it_gives(postgres_url: str, counted: str) -> None:
+async def test_a_lookup_reads_only_the_documents_it_returns(postgres_url: str, counted: str) -> None:
     """Not all of the space, also where nothing is known of the tables yet: a server may never count them."""
     server, space = reached("postgres"), Space("talk", "ann")
     filling = await open_index(postgres_url, tenant="acme")

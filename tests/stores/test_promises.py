@@ -53,7 +53,7 @@ def test_the_page_has_every_part_of_the_contract() -> None:
     assert parts - WITHOUT_CHECKS <= headings
 
 
-def test_no_method_is_left_out_where_tenants_are_kept_apart() -> None:
+def test_tenant_isolation_is_checked_for_every_method() -> None:
     """A method that is new is asked what it gives to a stranger."""
     methods = {name for name, one in inspect.getmembers(Store, inspect.iscoroutinefunction) if not name.startswith("_")}
     assert set(OF_A_SESSION) | set(OF_A_TENANT) == methods - MAKES - OPEN

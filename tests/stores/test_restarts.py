@@ -69,8 +69,8 @@ class Writing:
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
-async def test_a_server_that_restarts_while_writers_run(private: PrivateServer, how: str) -> None:
-    """Openings go on by themselves; what was acknowledged is there once, in its writer's order, and the chain holds."""
+async def test_acknowledged_writes_survive_a_server_restart(private: PrivateServer, how: str) -> None:
+    """Clients reconnect; acknowledged writes are stored once and in order, and the digest chain is valid."""
     async with AsyncExitStack() as open_:
         stores = [await open_store(private.url, tenant="acme") for _ in range(2)]
         for store in stores:

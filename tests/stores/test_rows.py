@@ -10,8 +10,8 @@ from holdfast.stores.base import Store
 from holdfast.stores.logic.steps import Query
 
 
-async def test_leases_that_were_left_are_forgotten(sql_url: str) -> None:
-    """Long after they expired; nobody can tell, but for the room they take."""
+async def test_abandoned_leases_are_deleted(sql_url: str) -> None:
+    """Long after they expired; the only visible effect is the freed space."""
     store = await open_store(sql_url, tenant="acme")
     for at in range(50):
         assert await store.lease(f"session {at}", "one", now=at, until=at + 10)

@@ -212,7 +212,7 @@ def _only_told(one: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", WRITES)
-async def test_what_is_told_of_a_write(store: Any, name: str) -> None:
+async def test_writes_declare_their_queue_and_deletions(store: Any, name: str) -> None:
     """A server lets writes of one queue come one after the other, before they wait for its locks; SQLite takes off the disk what goes."""
     call, told = WRITES[name]
     await call(store)
@@ -221,7 +221,7 @@ async def test_what_is_told_of_a_write(store: Any, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", READS)
-async def test_what_is_told_of_a_read(store: Any, name: str) -> None:
+async def test_reads_declare_whether_they_need_a_transaction(store: Any, name: str) -> None:
     """One that is one statement needs no transaction, and one that is more needs one: else it would see several moments."""
     await READS[name](store)
     ((one),) = store.database.told
@@ -256,7 +256,7 @@ INDEX_WRITES: dict[str, tuple[Call, list[dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("name", INDEX_WRITES)
-async def test_what_is_told_of_a_write_to_an_index(store: Any, name: str) -> None:
+async def test_index_writes_declare_their_queue_and_deletions(store: Any, name: str) -> None:
     """Writes to one space come one after the other; what was replaced leaves the disk, too."""
     index = LogicIndex(store.database, "acme", engine="python", owner=False)
     await index.write(SPACE, batch(document(0, "a")))
@@ -291,7 +291,7 @@ _AGAIN = [
 
 
 @pytest.mark.parametrize(("documents", "taken"), _AGAIN)
-async def test_a_document_that_says_the_same_stays(store: Any, documents: list[Document], taken: list[int]) -> None:
+async def test_an_unchanged_document_is_not_replaced(store: Any, documents: list[Document], taken: list[int]) -> None:
     """Feeding again what is there already takes nothing away, so the disk need not be cleared of anything."""
     index = await _indexed(store)
     await index.write(SPACE, batch(_FED))
@@ -301,7 +301,7 @@ async def test_a_document_that_says_the_same_stays(store: Any, documents: list[D
     assert await index.list_digests(SPACE, "s1") == [(one.seq, one.digest) for one in documents]
 
 
-async def test_a_space_goes_in_parts(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_space_is_deleted_in_parts(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """At once for whoever looks; from the disk a part at a time, so that others write in between."""
     monkeypatch.setattr(index_writes, "PART", 3)
     index = await _indexed(store, 7, 0, 1, 3)
@@ -316,7 +316,6 @@ async def test_a_space_goes_in_parts(store: Any, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_many_spaces_are_cleared_in_parts(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many there are."""
     monkeypatch.setattr(index_writes, "PART", 2)
     index = LogicIndex(store.database, "acme", engine="python", owner=False)
     for at in range(5):
@@ -327,8 +326,8 @@ async def test_many_spaces_are_cleared_in_parts(store: Any, monkeypatch: pytest.
     assert await index.sources() == []
 
 
-async def test_vectors_go_in_parts(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And each is counted."""
+async def test_vectors_are_deleted_in_parts(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each one is counted."""
     monkeypatch.setattr(index_vectors, "PART", 3)
     index = await _indexed(store, 7)
     assert await index.drop_vectors(keep="m") == 0

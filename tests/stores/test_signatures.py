@@ -41,8 +41,8 @@ def _methods(protocol: type) -> set[str]:
 
 
 @pytest.mark.parametrize(("logic", "contract"), [(LogicStore, Store), (LogicIndex, Index)])
-def test_what_is_taken_is_what_the_contract_says(logic: type, contract: type) -> None:
-    """Whoever writes against the one can use the other, with names of parameters and without."""
+def test_parameters_equal_those_of_the_contract(logic: type, contract: type) -> None:
+    """Code for one store works with another, with positional and named arguments."""
     methods = _methods(contract)
     assert len(methods) > 15
     assert _signatures(logic, methods) == _signatures(contract, methods)
@@ -139,7 +139,7 @@ async def _of(page: Awaitable[Any], field: str) -> Any:
 
 
 @pytest.mark.parametrize("method", PAGES)
-async def test_a_page_has_so_many_where_nobody_says(store: Any, method: str) -> None:
+async def test_default_page_sizes(store: Any, method: str) -> None:
     """As the contract's signature has it."""
     make, read, size = PAGES[method]
     await make(store)
@@ -147,7 +147,7 @@ async def test_a_page_has_so_many_where_nobody_says(store: Any, method: str) -> 
     assert inspect.signature(getattr(Store, method)).parameters["limit"].default in (size, None)
 
 
-async def test_a_page_of_an_index_has_so_many_where_nobody_says() -> None:
+async def test_default_page_sizes_of_an_index() -> None:
     """Of sources, of documents without a vector, and of documents that are held."""
     index = await open_index("sqlite://:memory:", tenant="acme")
     try:

@@ -1,4 +1,4 @@
-"""Memories in SQLite's files: what was forgotten leaves no trace in them."""
+"""Deleted memories leave no trace in SQLite's files."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ async def test_lists_are_read_in_index_order(database: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["log_forward", "log_backward"])
-async def test_the_long_way_round_is_merged_not_sorted(database: Path, name: str) -> None:
+async def test_live_and_retired_entries_are_merged_without_sorting(database: Path, name: str) -> None:
     """Live and retired entries are read in order from their two indexes."""
     assert await scans(database, name) == []
 

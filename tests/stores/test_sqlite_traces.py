@@ -1,4 +1,4 @@
-"""What goes from an SQLite store leaves no trace in its files, nor a row."""
+"""Deleted data leave no row and no trace in the files of an SQLite store."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_delete_leaves_no_row(database: Path) -> None:
     connection.close()
 
 
-async def test_what_somebody_still_reads_goes_with_a_later_write(
+async def test_data_still_being_read_are_removed_by_a_later_write(
     database: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who removes it waits a moment for the reader; those who write behind that do not."""

@@ -191,7 +191,7 @@ def test_a_store_of_its_own_opened_by_a_url(tmp_path: Path) -> None:
     assert "skipped" not in said
 
 
-def test_what_keeps_memories_alone(tmp_path: Path) -> None:
+def test_a_store_of_memories_only_runs_their_checks(tmp_path: Path) -> None:
     """It is no store, and has no more than the methods for memories: the checks of these run, and those alone."""
     suite = documented("test_mymemories")
     code, said = run(tmp_path, mymemories=MEMORIES, conftest=PLUGIN + BY_MEMORIES, test_mymemories=suite)
@@ -201,7 +201,7 @@ def test_what_keeps_memories_alone(tmp_path: Path) -> None:
     assert reasons == {"a store that cannot be opened twice", "a store of memories without handles of other tenants"}
 
 
-def test_no_fixture_is_told(tmp_path: Path) -> None:
+def test_a_missing_fixture_is_reported(tmp_path: Path) -> None:
     """Instead of a suite that passes because it tests nothing."""
     code, said = run(tmp_path, "--maxfail=1", conftest=PLUGIN, test_mydb=SUITE)
     assert code == 1
@@ -239,7 +239,7 @@ def found_out(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("wrong", FAILS)
-def test_a_store_that_is_wrong(wrong: str, found_out: dict[str, str]) -> None:
+def test_faulty_stores_fail_the_suite(wrong: str, found_out: dict[str, str]) -> None:
     """The suite fails it, and says which promise it broke, and what was there in place of what."""
     assert found_out[wrong].startswith(FAILS[wrong])
 

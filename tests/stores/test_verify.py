@@ -1,4 +1,4 @@
-"""`verify` finds what was changed behind the store's back."""
+"""`verify` finds data changed outside of the store."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SAYS = {
 
 
 @pytest.mark.parametrize("what", TAMPERING)
-async def test_verify_finds(database: Path, what: str) -> None:
+async def test_verify_detects_changed_fields(database: Path, what: str) -> None:
     """One field of the file is changed by hand: `StoreCorrupt` names the session, and where it no longer fits."""
     store = await open_store(f"sqlite:///{database}", tenant="acme")
     await store.create(session())

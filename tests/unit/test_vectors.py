@@ -71,7 +71,7 @@ def test_normalized_vectors_are_unchanged(numbers: list[float]) -> None:
         (b"\0\0\0", None, "3 bytes"),
     ],
 )
-def test_vectors_without_direction_are_rejected(numbers: Any, dimension: int | None, words: str) -> None:
+def test_invalid_vectors_are_rejected(numbers: Any, dimension: int | None, words: str) -> None:
     with pytest.raises(EmbeddingFailed, match=words):
         to_vector(numbers, dimension)
 
