@@ -1,10 +1,11 @@
-"""NumPy arithmetic over blocks of vectors, and sketches that select likely neighbours among very many vectors within milliseconds.
+"""NumPy arithmetic over blocks of vectors, and sketches that find likely neighbours among very many vectors in milliseconds.
 
 Imported only where NumPy is wanted; `holdfast.recall.vectors` works without it.
 
-A sketch has a few bits for each number of a vector and is held in memory. The signs of randomly rotated, centred vectors differ in a number of
-places proportional to the angle between the vectors (Charikar 2002, SimHash). The rotation spreads information that a model concentrates in few
-numbers over all signs; it works in blocks, so it is cheap. A sketch selects candidates, and the caller compares their vectors exactly.
+A sketch has a few bits for each number of a vector and is kept in memory. The bits are the signs of the randomly rotated, centred
+vector. The number of bits in which two sketches differ is proportional to the angle between the vectors (Charikar 2002, SimHash).
+The rotation spreads information that a model concentrates in few numbers over all signs. It works in blocks, so it is cheap.
+Sketches select candidates, and the caller compares the vectors of these exactly.
 """
 
 from __future__ import annotations
@@ -45,12 +46,12 @@ def unpack(halves: bytes) -> bytes:
 
 
 _BLOCK: Final = 64
-"""Numbers that are rotated together, and bits of a word."""
+"""Number of components that are rotated together, and of bits in a word."""
 _SEED: Final = 20261126
 ROTATIONS: Final = 2
-"""Bits per number."""
+"""Number of rotations, and so of bits for each component of a vector."""
 _ROWS: Final = 4096
-"""Vectors that are rotated at once."""
+"""Number of vectors that are rotated at once."""
 SPARE: Final = 1024
 """Minimum number of free rows after the arrays grow."""
 
@@ -82,8 +83,8 @@ class Sketches:
         """Add vectors, replacing those with the same ids. All vectors are centred by the mean of the first call's vectors.
 
         Args:
-            ids: distinct and not negative.
-            vectors: the vectors one after the other, in the order of the ids.
+            ids: the ids, distinct and not negative.
+            vectors: the concatenated vectors, in the order of the ids.
         """
         rows = self._to_rows(vectors)
         if self._mean is None and len(rows):

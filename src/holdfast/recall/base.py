@@ -1,37 +1,40 @@
-"""The contract of an index: the promises that every implementation keeps. `tests/contract` checks every index.
+"""The contract of an index, which every implementation must fulfil. `tests/contract` checks every index.
 
-An index is derived from logs and memories by `holdfast.recall.terms`, and can be dropped and rebuilt at any time. It stores no text, only
-the terms that the analysis yields, and vectors. The text of a hit is read from the log again, so erased text never comes out of an index
-that is not up to date.
+An index is derived from logs and memories by `holdfast.recall.terms`, and can be dropped and rebuilt at any time. It stores no
+text, only the terms that the analysis yields, and vectors. The text of a hit is read from the log again, so an outdated index
+never reveals erased text.
 
-**Spaces.** An `Index` is a handle of one tenant, like a store. All data belongs to one of its `Space`s: a user's conversations, or the
-memories of an owner. No method reads from more than one space. The cost of a lookup and the statistics that it returns depend on that space
-alone, so other users' data changes neither results nor their order.
+**Spaces.** An `Index` is a handle of one tenant, like a store. All data belongs to one of its `Space`s: a user's conversations,
+or the memories of an owner. No method reads from more than one space. The cost of a lookup and the statistics that it returns
+depend on that space alone, so other users' data changes neither results nor their order.
 
-**Sources.** A space has sources: its sessions, or for memories a single source with an empty id. A source has an `identity`. A source with
-the same name and another identity is a different source, and writing it deletes the former one. The index stores its `Progress` for each
-source in the same transaction as the documents, so an interrupted feed continues where it stopped, and nothing is indexed twice.
+**Sources.** A space has sources: its sessions, or for memories a single source with an empty id. A source has an `identity`. A
+source with the same name and another identity is a different source, and writing it deletes the former one. The index stores its
+`Progress` for each source in the same transaction as the documents, so an interrupted feed continues where it stopped, and
+nothing is indexed twice.
 
-**Documents.** An index has one document for each indexed entry, identified by `seq`. It belongs to a `channel`, `talk` (user and assistant)
-or `tool` (tool results), and has a `place` there. Neighbours have neighbouring places; gaps are deleted documents. Putting a document
-replaces the one with the same `seq`; its vector is kept if the `digest` is the same. A place holds one document: putting another one there
-deletes the former. Dropping a document deletes its terms, counts and vectors in one transaction, and removes them from the disk in the way
-that the store removes erased data. A dropped space is hidden from everybody at once and then deleted in parts.
+**Documents.** An index has one document for each indexed entry, identified by `seq`. It belongs to a `channel`, `talk` (user and
+assistant) or `tool` (tool results), and has a `place` there. Neighbours have neighbouring places; deleted documents leave gaps.
+Putting a document replaces the one with the same `seq`; its vector is kept if the `digest` is the same. A place holds one
+document: putting another one there deletes the former. Dropping a document deletes its terms, counts and vectors in one
+transaction, and removes them from the disk in the way that the store removes erased data. A dropped space is hidden from all
+readers at once and then deleted in parts.
 
-**Lookups.** A lookup names terms. Its candidates contain at least one of them and pass all filters, which the engine applies. At most
-`CANDIDATES` are returned; in a small space, all. If more match, the engine uses the rarest terms first and returns the provisionally best
-documents (by the rarity of the matched terms, including those of their neighbours); ties go to the newest. The list is ordered by the source's
-number and the place; without terms, newest first. Frequencies and sizes are those of the whole space and channel, unfiltered.
+**Lookups.** A lookup has terms. Its candidates contain at least one of them and pass all filters, which the engine applies. At
+most `CANDIDATES` are returned; in a small space, all. If more match, the engine uses the rarest terms first and returns the
+provisionally best documents (by the rarity of the matched terms, including those of their neighbours); ties go to the newest. The
+list is ordered by the source's number and the place; without terms, newest first. Frequencies and sizes are computed over the
+whole space and channel, without filters.
 
-**Vectors** are little-endian float32, of unit length, stored under a model's name. All vectors of a model have the same dimension.
-`similar` returns the inner products of the nearest documents that pass the filters, and of their neighbours up to `NEAR` places away. An
-approximate engine may miss some of the nearest; the values it returns are exact.
+**Vectors** are little-endian float32, of unit length, stored under a model's name. All vectors of a model have the same
+dimension. `similar` returns the inner products of the nearest documents that pass the filters, and of their neighbours up to
+`NEAR` places away. An approximate engine may miss some of the nearest; the values it returns are exact.
 
-A model whose name ends with `CONTEXT` embeds a document of a conversation together with the document at the previous place. Its vector
-depends on both texts, so it is kept only while both are unchanged: a write that puts, changes or drops a document also deletes the vector at
-the next place, in the same transaction. Memories are embedded alone.
+A model whose name ends with `CONTEXT` embeds a document of a conversation together with the document at the previous place. Its
+vector depends on both texts, so it is kept only while both are unchanged: a write that puts, changes or drops a document also
+deletes the vector at the next place, in the same transaction. Memories are embedded alone.
 
-**Reads** see every write acknowledged before. **Errors** of the database are raised as `StoreError`.
+**Reads** see every write that was acknowledged before. **Errors** of the database are raised as `StoreError`.
 """
 
 from __future__ import annotations
@@ -50,17 +53,18 @@ SpaceKind = Literal["talk", "user", "agent", "app"]
 SPACE_KINDS: Final[tuple[SpaceKind, ...]] = get_args(SpaceKind)
 
 CANDIDATES: Final = 300
-"""The most candidates of a lookup."""
+"""Maximum number of candidates of a lookup."""
 SMALL: Final = 2_000
 """In a space with at most this many documents in the channel, every match is a candidate."""
 POSTINGS: Final = 4_000
-"""The approximate number of rows that a lookup reads from the full-text engine: terms are added, rarest first, until it is reached."""
+"""The approximate number of rows that a lookup reads from the full-text engine: terms are added, rarest first, until it is
+reached."""
 NEAR: Final = 2
 """Neighbours up to this many places away count as near."""
 CONTEXT: Final = "+context"
 """Name suffix of a model that embeds each document of a conversation together with the previous one."""
 NEAREST: Final = 200
-"""The most documents that a lookup by vector asks for, not counting their neighbours."""
+"""Maximum number of documents that a lookup by vector requests, not counting their neighbours."""
 
 
 class Space(NamedTuple):
@@ -105,10 +109,11 @@ class Document(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     terms: Mapping[str, int]
     """Number of occurrences of each term."""
     traits: int = 0
-    """Bits that `holdfast.recall.terms` sets (it has a question, a time, a number). Stored and returned with candidates; engines ignore them. At
-    most 31 bits."""
+    """At most 31 bits, set by `holdfast.recall.terms` (the text has a question, a time, a number). They are stored and returned
+    with candidates; engines ignore them."""
     detail: str = ""
-    """Data from `holdfast.recall.details`. Stored and returned with candidates; engines ignore it. ASCII without a vertical bar."""
+    """ASCII text from `holdfast.recall.details` without a vertical bar. It is stored and returned with candidates; engines ignore
+    it."""
 
 
 class Progress(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -116,8 +121,8 @@ class Progress(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
     identity: str
     version: int
-    """The version of the session (or of the owner's memories) that is fully indexed. Negative: everything has to be compared, because a change
-    is pending or was pending when a process ended."""
+    """The version of the session (or of the owner's memories) that is fully indexed. Negative: everything has to be compared,
+    because a change is pending or was pending when a process ended."""
     next_seq: int = 0
     """Entries from this position on are not indexed."""
     talk: int = 0
@@ -126,7 +131,7 @@ class Progress(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     epoch: int = 0
     """The rebuild that last analysed the whole source; see `Index.note`."""
     complete: bool = True
-    """False while the source is rebuilt or brought up to `version`; then `next_seq` says how far."""
+    """False while the source is being rebuilt or updated to `version`; `next_seq` is then the end of the finished part."""
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -138,8 +143,8 @@ class Batch(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     drop: Sequence[int] = ()
     """`seq` of documents to delete; missing ones are ignored."""
     expect: Progress | None | UnsetType = UNSET
-    """The progress that the source must have; otherwise nothing is written and `write` returns False, because another feeder has written. None:
-    the source must be unknown. Unset: no condition."""
+    """The progress that the source must have. Otherwise another process has written, so `write` writes nothing and returns False.
+    None: the source must be unknown. Unset: no condition."""
 
 
 class Filters(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,7 +170,7 @@ class Lookup(msgspec.Struct, frozen=True, kw_only=True):
     channel: Channel = "talk"
     filters: Filters = Filters()
     limit: int | None = None
-    """The most candidates. None: `CANDIDATES`; in a space of at most `SMALL` documents, all that match."""
+    """Maximum number of candidates. None: `CANDIDATES`, or all matches in a space of at most `SMALL` documents."""
 
 
 class Candidate(msgspec.Struct, frozen=True, gc=False):
@@ -185,7 +190,7 @@ class Candidate(msgspec.Struct, frozen=True, gc=False):
     at: int
     length: int
     counts: Mapping[str, int]
-    """Occurrences of the lookup's terms that the document contains."""
+    """Number of occurrences in the document, for each of the lookup's terms that it contains."""
     traits: int = 0
     detail: str = ""
 
@@ -197,7 +202,7 @@ class Candidates(msgspec.Struct, frozen=True):
     documents: int
     """Number of documents of the space and channel, regardless of filters."""
     length: int
-    """Number of terms in all of them."""
+    """Number of terms in all these documents."""
     frequencies: Mapping[str, int]
     """For each of the lookup's terms the number of documents that contain it, regardless of filters."""
 
@@ -206,7 +211,7 @@ class Similar(msgspec.Struct, frozen=True, gc=False):
     """A document found by its vector."""
 
     candidate: Candidate
-    """With empty `counts`."""
+    """The document; its `counts` are empty."""
     similarity: float
     """The inner product, -1 to 1."""
 
@@ -219,8 +224,8 @@ class Vectored(NamedTuple):
     """The digest of the embedded document. The vector is not stored if the document has changed since."""
     vector: bytes
     before: bytes = b""
-    """The digest of the previous document if it was embedded too; empty: there was none. Only for models with `CONTEXT`; the vector is not stored
-    if that document has changed since."""
+    """The digest of the previous document if it was embedded too; empty: there was none. Only for models with `CONTEXT`; the
+    vector is not stored if that document has changed since."""
 
 
 class Pending(NamedTuple):
@@ -255,7 +260,7 @@ class Index(Protocol):
     tenant: str
 
     def for_tenant(self, tenant: str) -> Index:
-        """Return a handle of another tenant on the same open index, which is cheap. Closing the first handle closes all."""
+        """Return a handle of another tenant on the same open index; this is cheap. Closing the first handle closes the others."""
         ...
 
     async def progress(self, space: Space, source_id: str) -> Progress | None:
@@ -273,7 +278,7 @@ class Index(Protocol):
         ...
 
     async def drop(self, space: Space, source_id: str, *, identity: str | None = None) -> int:
-        """Delete a source and return the number of its documents. With `identity`, only if the source has it."""
+        """Delete a source and return the number of its documents. With `identity`, delete it only if it has that identity."""
         ...
 
     async def drop_space(self, space: Space) -> int:
@@ -299,7 +304,7 @@ class Index(Protocol):
         ...
 
     async def lookup(self, lookup: Lookup) -> Candidates:
-        """Return candidates that may answer."""
+        """Return the candidates for a lookup."""
         ...
 
     async def at(self, space: Space, source_id: str, seqs: Sequence[int]) -> Sequence[Candidate]:
@@ -307,24 +312,25 @@ class Index(Protocol):
         ...
 
     async def near(self, lookup: Lookup, places: Sequence[tuple[int, int]]) -> Sequence[Candidate]:
-        """Return the documents at these places as candidates without counts. A place is a pair of a candidate's `source` and a place.
+        """Return the documents at these places as candidates without counts. Each place is a pair of `source` and `place`.
 
-        Used for neighbours of good matches that match no term themselves. The lookup's space, channel and filters apply. Missing documents, and those
-        that do not pass the filters, are left out. Callers ask for at most a few hundred.
+        Used for neighbours of good matches, if they match no term themselves. The lookup's space, channel and filters apply.
+        Missing documents, and those that do not pass the filters, are left out. Callers ask for at most a few hundred.
         """
         ...
 
     async def pending(self, model: str, *, space: Space | None = None, limit: int = 100) -> Sequence[Pending]:
         """Return documents of `talk` channels and memories that have no vector of `model`, in time proportional to their number.
 
-        Space by space, oldest source and place first. Documents with a vector of another model come after or before those without any.
+        The order is by space, then oldest source and place first. Documents with a vector of another model are in a group of
+        their own.
         """
         ...
 
     async def put_vectors(self, space: Space, source: Source, model: str, vectors: Sequence[Vectored]) -> int:
         """Store vectors, replacing those of the same documents; return the number stored.
 
-        A vector is not stored if its document has changed, or, for a model with `CONTEXT`, if the previous document has.
+        A vector is not stored if its document has changed or, for a model with `CONTEXT`, if the previous document has changed.
 
         Raises:
             InvalidRequest: the dimension differs from the model's stored vectors.
@@ -336,7 +342,7 @@ class Index(Protocol):
         ...
 
     async def similar(self, lookup: Lookup, model: str, vector: bytes) -> Sequence[Similar]:
-        """Return the nearest documents that pass the lookup's filters, at most its `limit`, and their neighbours; its terms are ignored."""
+        """Return the nearest documents that pass the filters, up to the lookup's `limit`, and their neighbours. Ignore terms."""
         ...
 
     async def drop_vectors(self, *, keep: str | None = None) -> int:

@@ -1,7 +1,8 @@
 """Split a text in any language into sentences, code into lines, and a long text into overlapping chunks of sentences. Pure functions.
 
-A chunk has about sixty terms. Chunks are ranked separately and shown as snippets. A chunk ends at the end of a sentence, a line of code or a
-paragraph. Unless it is long, its last sentence is also the first of the next chunk, so that two adjacent sentences are together in a chunk.
+A chunk has about sixty terms. Chunks are ranked separately and shown as snippets. A chunk ends at the end of a sentence, a line
+of code or a paragraph. Unless it is long, its last sentence is also the first of the next chunk, so that two adjacent sentences
+are together in a chunk.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ SENTENCE_CHARS: Final = 1_000
 """Maximum characters of a sentence; a longer one is cut."""
 _ENDS: Final = r"""[.!?…]{1,8}["')\]*”’»]{0,4}(?=\s|$)|[。！？；]{1,8}[”’」』）]{0,4}"""  # noqa: RUF001 - ends of sentences
 _SENTENCE: Final = re.compile(rf"[^\n](?:[^\n.!?…。！？；]+|(?!{_ENDS})[^\n])*(?:{_ENDS})?")  # noqa: RUF001 - the same
-"""Matches up to the first end of a sentence. Other characters are skipped in runs, which is ten times as fast as one by one."""
+"""Matches up to the first end of a sentence. Skipping other characters in runs is ten times as fast as one by one."""
 _ABBREVIATED: Final = re.compile(
     r"\b(?:Mr|Mrs|Ms|Dr|St|Prof|Mme|Nr|ca|bzw|vs|e\.g|i\.e|z\.B|d\.h|u\.a|incl|excl|approx|resp|Jr|Sr|[A-Za-z])\.\Z"
 )
@@ -69,11 +70,12 @@ def _cut(start: int, stop: int) -> Iterator[tuple[int, int]]:
 
 
 LEAST, TARGET, MOST = 40, 60, 80
-"""Terms of a chunk: it may end with a paragraph from `LEAST` on, with a sentence from `TARGET` on. A text of up to `MOST` is not split."""
+"""Numbers of terms. From `LEAST` on, a chunk may end with a paragraph; from `TARGET` on, with a sentence. A text of up to `MOST`
+is not split."""
 OVERLAP: Final = 20
-"""Maximum terms of a sentence that is repeated in the next chunk."""
+"""Maximum number of terms of a sentence that is repeated in the next chunk."""
 MAX_CHUNKS: Final = 400
-"""Maximum chunks of a text; the first and the last ones are kept."""
+"""Maximum number of chunks of a text; the first and the last ones are kept."""
 _BLANK: Final = re.compile(r"\n[ \t\r]*\n")
 _HEADING: Final = re.compile(r"```|~~~|#{1,6} ")
 

@@ -2,12 +2,12 @@
 
     <mentions>;<chunks>; <key>@<chunk>.<chunk> ...
 
-Mentions are the times that the text names, in days since the epoch. Chunks, if the text was split, have length, traits and position. Then
-follow the chunks of each term. All numbers are hexadecimal. A short text without times has no details.
+Mentions are the times that the text names, in days since the epoch. If the text was split, the length, traits and position of
+each chunk follow, and then the chunks of each term. All numbers are hexadecimal. A short text without times has no details.
 
-Times that a message names ("last Friday", "in three weeks", "on the 14th") are resolved to days when it is indexed. Questions look back
-(`time_expressions`); messages also look ahead. A date without a year is the nearest one, before or after the message. If "on Friday"
-may be the last one or the next, both count.
+Times that a message names ("last Friday", "in three weeks", "on the 14th") are resolved to days when it is indexed. Questions
+look back (`time_expressions`); messages also look ahead. A date without a year is the nearest such date, before or after the
+message. If "on Friday" may be the last or the next Friday, both count.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ from holdfast.recall.time_expressions import (
 )
 
 MAX_MENTIONS: Final = 32
-"""Times of a message that are stored; the first ones."""
+"""Maximum number of times that are stored for a message; the first ones are kept."""
 MAX_CHARS: Final = 20_000
-"""Characters of a message that are searched for times."""
+"""Number of characters of a message that are searched for times."""
 LONGEST: Final = 62
-"""Days of the longest time that is stored: a whole year is too vague."""
+"""Maximum length in days of a time that is stored, since a whole year is too vague."""
 _HALF_YEAR: Final = timedelta(days=183)
 _EPOCH: Final = date(1970, 1, 1)
 _WORDS: Final = re.compile(r"[^\W\d_]+|\d+")
@@ -103,7 +103,7 @@ def find_mentions(text: str, at: int, zone: tzinfo = UTC) -> tuple[tuple[int, in
         zone: the time zone of the days.
 
     Returns:
-        Distinct pairs in order: the first day and the day after the last one, in days since the epoch.
+        Distinct pairs in order: the first day, and the last day plus one, in days since the epoch.
     """
     try:
         now = datetime.fromtimestamp(at / 1000, zone).replace(tzinfo=None)
@@ -135,7 +135,7 @@ def find_dated_sentences(text: str) -> Iterator[Sentence]:
     hints = [*_HINTS.intersection(words), *(word for word in _AHEAD_WORDS if word in folded)]
     patterns = [one for one in (_AHEAD_NUMBER, _YEAR) if one.search(folded)]
     dense = not folded.isascii() and _DENSE_HINT.search(folded) is not None
-    # A sentence that is too long is cut, perhaps within a word; the pieces of such a word are not among the text's words.
+    # A sentence that is too long is cut, perhaps within a word. The pieces of that word are not among the text's words.
     cut = any(len(line) >= SENTENCE_CHARS for line in folded.split("\n"))
     if not (hints or patterns or dense or cut):
         return
@@ -174,7 +174,7 @@ def _iter_spans(sentence: Sentence, now: datetime) -> Iterator[Span]:
 
 
 def _resolve_mention(named: NamedTime, expression: str, now: datetime) -> Iterator[Span]:
-    """Yield the meanings of a time in a message; the grammar alone would always look for it in the past."""
+    """Yield the possible meanings of a time in a message. The grammar alone would only consider the past."""
     begin, end = named.span
     try:
         if not named.relative and now - begin > _HALF_YEAR and not _YEAR.search(expression):
@@ -203,7 +203,7 @@ def _read_next_unit(match: re.Match[str], now: datetime) -> Span | None:
 
 
 def _read_next_weekday(match: re.Match[str], now: datetime) -> Span | None:
-    """Return the next day of that name, or that day of next week if a word for "next week" precedes it."""
+    """Return the next such weekday, or that weekday of next week if a word for "next week" precedes it."""
     number = ALL_WEEKDAYS[match["weekday"]]
     if match.groupdict().get("week"):
         return make_days(make_unit("week", now, -1)[0].date() + timedelta(days=number))
@@ -342,7 +342,7 @@ def analyse(text: str, at: int) -> tuple[Terms, str]:
 
 
 def _join_terms(text: str, pieces: Sequence[Piece]) -> Terms | None:
-    """Combine the terms of the pieces; return None if that may differ from the whole text's terms, because pieces may share a word."""
+    """Combine the terms of the pieces. Return None if that may differ from the text's terms because pieces share a word."""
     if any(before.stop == piece.start for before, piece in pairwise(pieces)):
         return None
     counts: dict[str, int] = {}
@@ -380,7 +380,7 @@ def write_detail(chunks: Sequence[Chunk], mentions: Sequence[tuple[int, int]]) -
 
 
 def read_mentions(detail: str) -> list[tuple[int, int]]:
-    """Return the times that a text names: the first day and the day after the last one, in days since the epoch."""
+    """Return the times that a text names: for each the first day, and the last day plus one, in days since the epoch."""
     times = detail.partition(";")[0]
     found = []
     for one in times.split(",") if times else ():

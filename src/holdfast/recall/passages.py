@@ -1,7 +1,8 @@
 """Search the sentences of one session by the words of a question, in a table of bounded size. Pure functions.
 
-The table stores no text, only each sentence's entry, position and terms. The text of a result is read from the log again. Adding an
-entry costs time proportional to its length. A search is bounded by the table's maximum size, whatever the length of the session.
+The table stores no text, only each sentence's entry, position and terms. The text of a result is read from the log again. Adding
+an entry costs time proportional to its length. A search is bounded by the table's maximum size, whatever the length of the
+session.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from holdfast.recall.ranking import Ranking
 from holdfast.recall.terms import NUMBERED, TIMED, extract_terms, join_traits
 
 MAX_PASSAGES: Final = 4_000
-"""The most sentences in a table; those of the oldest entries are dropped first."""
+"""Maximum number of sentences in a table; those of the oldest entries are dropped first."""
 ENTRY_CHARS: Final = 20_000
-"""Characters of an entry that are read; of a longer entry, its head and tail."""
+"""Number of characters of an entry that are read. Of a longer entry, the head and tail are read."""
 ENTRY_PASSAGES: Final = 200
-"""Sentences of an entry that are kept; of a longer entry, the first and the last ones."""
+"""Number of sentences of an entry that are kept. Of a longer entry, the first and the last ones are kept."""
 COMMON: Final = 0.2
 FEW: Final = 100
-"""A word found in more than this share of the sentences, and in more than this number, is too common to distinguish any."""
+"""A word that occurs in more than this share, and more than this number, of the sentences is too common to distinguish them."""
 SHORT: Final = 160
-"""A short sentence of at most this many characters brings along adjacent sentences that are as short."""
+"""A sentence of at most this many characters is short. It is shown together with adjacent short sentences."""
 ANSWER: Final = 80
-"""An entry of at most this many characters may be nothing but an answer."""
+"""An entry of at most this many characters may consist of an answer alone."""
 LEAST_TERMS: Final = 4
-"""A sentence with fewer terms and no word of the question is skipped unless it answers the preceding question."""
+"""A sentence with fewer terms, none of them in the question, is skipped unless it answers the preceding question."""
 _AMONG: Final = 32
 """Number of entries, chosen by their best sentence, that are ranked as a whole."""
 _ENTRIES: Final = 24
@@ -54,16 +55,16 @@ TABLE_BYTES, ROW_BYTES, TERM_BYTES, PLACE_BYTES = 2_000, 350, 220, 40
 """Estimated memory of a table: the base, then each sentence, each distinct term, and each occurrence of a term."""
 _ASKED, _NUMBERED, _NAMED, _USERS, _CORRECTS = 1, 2, 4, 8, 16
 CORRECTION_LEAST: Final = 2.0
-"""A later sentence replaces an earlier one if the evidence exceeds this plus the logarithm of the number of sentences. Evidence is the sum of
-the logarithmic rarities of common words."""
+"""A later sentence replaces an earlier one if the evidence exceeds this plus the logarithm of the number of sentences. Evidence
+is the sum of the logarithmic rarities of common words."""
 CORRECTION_FEWEST: Final = 150
 """Rarity is computed as if there were at least this many sentences."""
 CORRECTION_TRIES: Final = 2
-"""Number of later sentences with a correction cue, chosen by evidence, that are checked for what they replace."""
+"""Number of later sentences with a correction cue, those with the most evidence, for which the replaced sentence is searched."""
 CORRECTION_COMMON: Final = 0.1
 """A word found in more than this share of the sentences is no evidence."""
 CORRECTION_VALUES: Final = 2.0
-"""Evidence added if both sentences have a number or a time, and subtracted if only one has."""
+"""Evidence that is added if both sentences have a number or a time, and subtracted if only one of them has."""
 
 
 class Weights(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,11 +75,11 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     by_length: float = 0.2
     """BM25's `b`."""
     form: float = 0.35
-    """For a term that begins like one of the question's."""
+    """For a term that begins like a term of the question."""
     next_to: float = 0.3
     """For the better of the two adjacent sentences."""
     second: float = 0.2
-    """For the better of the two sentences next to those."""
+    """For the better of the two sentences beyond the adjacent ones."""
     entry: float = 0.1
     """For the best sentence of the same entry."""
     entry_beside: float = 0.25
@@ -97,9 +98,9 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True):
     question: float = 0.4
     """For a sentence that is a question itself."""
     whole: float = 1.0
-    """For the best entry in a search for whole entries; other entries get their share of its score."""
+    """For the best entry in a search for whole entries. Other entries get a share of it, in proportion to their scores."""
     entries: int = 12
-    """Number of results of that search that count."""
+    """Number of results of the search for whole entries that count."""
 
 
 DEFAULT: Final = Weights()
@@ -114,9 +115,10 @@ class Passage(NamedTuple):
     """Start (inclusive) and stop (exclusive) in the characters of the entry's words."""
     score: float
     evidence: float = 0.0
-    """Amount of the question that the sentence and its surroundings contain: about 1 for a word in half of the sentences, 5 for a rare word."""
+    """How much of the question the sentence and its surroundings contain. A word in half of the sentences counts about 1, a rare
+    word 5."""
     covered: float = 0.0
-    """`evidence` as a share of everything in the question."""
+    """`evidence` as a share of that of all words in the question."""
 
 
 class Finding(NamedTuple):
@@ -126,7 +128,7 @@ class Finding(NamedTuple):
     whole: Passage
     """The passage with adjacent short sentences, if it is short itself."""
     question: Passage | None
-    """The question at the end of the previous entry, if this entry is so short that it may be nothing but the answer."""
+    """The question at the end of the previous entry, if this entry is so short that it may consist of the answer alone."""
     newer: Passage | None = None
     """The later sentence of the user that replaces the passage."""
 
@@ -156,7 +158,7 @@ class PassageTable:
         corrects: returns True for a sentence of the user that corrects something.
 
     Attributes:
-        begins: entries before this `seq` were not read in order, though some may have been added because an index found them.
+        begins: entries before this `seq` were not read in order, but some may have been added because an index found them.
         through: all entries from `begins` up to (excluding) this `seq` were added.
     """
 
@@ -254,7 +256,7 @@ class PassageTable:
     def rank_entries(
         self, question: Question, limit: int, among: Collection[int] | None = None
     ) -> list[tuple[int, float]]:
-        """Rank whole entries like a search does (see `holdfast.recall.ranking`), only those in `among` if given.
+        """Rank whole entries like a search does (see `holdfast.recall.ranking`). If `among` is given, rank only its entries.
 
         Returns:
             The `seq` of the best entries, each with its score as a share of the best score, 0 to 1.
@@ -301,7 +303,7 @@ class PassageTable:
         )
 
     def find_correction(self, passage: Passage) -> Passage | None:
-        """Return the later sentence of the user that replaces one of theirs, judged by common rare words; None if there is none."""
+        """Return a later sentence of the user that replaces an earlier one, judged by common rare words, or None."""
         at = self._find_row(passage)
         if not self._rows[at].flags & _USERS:
             return None
@@ -361,7 +363,7 @@ class PassageTable:
         return Passage(found.seq, found.start, found.stop, score)
 
     def _weigh_evidence(self, at: int, *, later: bool) -> dict[int, float]:
-        """Return the evidence, by row, that later correcting sentences replace a sentence, or that it replaces earlier ones."""
+        """Return evidence, by row, that later correcting sentences replace a sentence, or that it replaces earlier sentences."""
         rows, number, found = self._rows, len(self._rows), dict[int, float]()
         one = rows[at]
         for term in one.terms:
@@ -379,14 +381,14 @@ class PassageTable:
         return found
 
     def _is_short(self, first: int, end: int) -> bool:
-        """Return True if an entry with these sentences may be nothing but an answer."""
+        """Return True if an entry with these sentences may consist of an answer alone."""
         return self._rows[end - 1].stop - self._rows[first].start <= ANSWER
 
     def _find_row(self, passage: Passage) -> int:
         return next(at for at in range(*self._entries[passage.seq]) if self._rows[at].start == passage.start)
 
     def _find_question_row(self, seq: int) -> int:
-        """Return the row of the question that ends the previous entry; -1 if it ends with none."""
+        """Return the row of the question at the end of the previous entry; -1 if the entry does not end with a question."""
         at = bisect_left(self._order, seq)
         first, end = self._entries[self._order[at - 1]] if at else (0, 0)
         return end - 1 if first < end and self._rows[end - 1].flags & _ASKED else -1
@@ -433,7 +435,7 @@ class PassageTable:
 
 
 class _Ranking:
-    """Scores the sentences of one search by their own words and by what surrounds them."""
+    """Scores the sentences of one search by their own words and their surroundings."""
 
     def __init__(
         self,
@@ -449,7 +451,7 @@ class _Ranking:
         self._asks_name = _WHO.search(question.text[:MAX_ASKING]) is not None
 
     def iter_passages(self, seq: int, boost: float, *, alone: bool) -> Iterator[Passage]:
-        """Yield the sentences of an entry that may answer. `alone` means that only words, no boost, led to the entry."""
+        """Yield the sentences of an entry that may answer. `alone`: the entry was found by words alone, without a boost."""
         weights, own, table = self._weights, self._own, self._table
         first, end = table._entries[seq]  # noqa: SLF001 - its own table
         common = weights.entry * self._best.get(seq, 0.0)
@@ -493,7 +495,7 @@ def _has_form(term: str) -> bool:
 
 
 def _find_bounded_sentences(text: str) -> list[tuple[int, int]]:
-    """Return start and stop of the sentences of a text; of a long text, those of its head and tail."""
+    """Return start and stop of the sentences of a text. Of a long text, only the sentences of head and tail are returned."""
     if len(text) <= ENTRY_CHARS:
         found = list(find_sentences(text))
     else:

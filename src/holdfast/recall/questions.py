@@ -1,16 +1,16 @@
 """Parse questions: the concepts to search for, the time and the speaker that the question refers to, and likely typos.
 
-**Concepts.** A concept is a word of the question with its alternatives in a text: its stems in several languages if the language is uncertain,
-the parts of an identifier, and words that everyday speech uses instead. Each alternative has a weight. Questions have no syntax. Words
-about the conversation itself ("did I mention") and words that name its time are not concepts.
+**Concepts.** A concept is a word of the question with its alternatives: its stems in several languages if the language is
+uncertain, the parts of an identifier, and everyday words with the same meaning. Each alternative has a weight. Questions have no
+query syntax. Words about the conversation itself ("did I mention") and words that name its time are not concepts.
 
-**Times.** "What did I ask about yesterday?" asks for yesterday's messages. "What did Ana do last week?" asks for an event of last week,
-which was mentioned then or later. "What did I say about the trip in May?" may mean a trip in May, so messages from May are only more likely.
-"What happens tomorrow?" does not restrict when it was said.
+**Times.** "What did I ask about yesterday?" asks for yesterday's messages. "What did Ana do last week?" asks for an event of last
+week, which was mentioned then or later. "What did I say about the trip in May?" may mean a trip in May, so messages from May are
+only more likely. "What happens tomorrow?" does not restrict the time of the message.
 
-**Typos.** If no word of a question occurs in the index, similar words are tried: candidates with one letter removed, added or changed, or two
-adjacent letters exchanged. They are generated here and counted in the index by one lookup each, so no text of the user is read. The first
-letter is assumed to be right.
+**Typos.** If no word of a question occurs in the index, similar words are tried: candidates with one letter removed, added or
+changed, or two adjacent letters exchanged. They are generated here and counted in the index by one lookup each, so no text of the
+user is read. The first letter is assumed to be correct.
 """
 
 # ruff: noqa: RUF001 (words of other scripts are what some patterns are about)
@@ -79,7 +79,8 @@ _LOOKS_BACK: Final = re.compile(
     r"|\b(?:habe|haben|hat|hast)\b(?=[^.?!]*\b\w{0,12}ge\w{2,16}(?:t|en)\b)",
     re.IGNORECASE,
 )
-"""Verb forms that refer to the past. Words that may also refer to today ("I have a meeting on Monday") count only with a past participle."""
+"""Verb forms that refer to the past. Verbs that may also refer to the present ("I have a meeting on Monday") count only with a
+past participle."""
 _ENDS: Final = re.compile(r"[!?](?=\s)|[!?](?=[\u3040-\u9fff\uac00-\ud7ff])|\.(?=\s+(?![a-z]))|[\n\u3002]")
 _AHEAD: Final = re.compile(
     r"\b(?:will|going to|tomorrow|next (?:week|month|year)|morgen früh|übermorgen|nächste[nrs]?|mañana|demain|prochaine?)\b",
@@ -100,7 +101,7 @@ _ABOUT_SOMETHING: Final = re.compile(
 
 
 def find_question_times(text: str, now: int, zone: str = "UTC") -> tuple[TimeRange | None, tuple[tuple[int, int], ...]]:
-    """Return the time range that a question asks for (None: any), and all times that it names for whatever purpose.
+    """Return the time range that a question asks for (None: any), and all times that the question names.
 
     Args:
         text: the question.
@@ -209,7 +210,7 @@ def _remove_times(sentence: str, first: int, named: list[NamedTime]) -> str:
 
 
 def _is_attribute(before: str) -> bool:
-    """Return True if a time after these words may belong to the topic and not to the conversation ("about the trip in May")."""
+    """Return True if a time after these words may belong to the topic instead of the conversation ("about the trip in May")."""
     return _ABOUT_SOMETHING.search(before.rstrip()) is not None
 
 
@@ -230,14 +231,14 @@ def _to_moment(local: datetime, place: tzinfo) -> int:
 
 
 MAX_QUESTION: Final = 8_000
-"""Characters of a question that are read."""
+"""Maximum number of characters of a question that are read."""
 MAX_ASKING: Final = 500
-"""Characters searched for times and for the kind of answer; a longer text is not a question."""
+"""Number of characters that are searched for times and for the kind of answer. A longer text is not a question."""
 MAX_CONCEPTS: Final = 48
-"""The most concepts of a question; the first ones are kept."""
+"""Maximum number of concepts of a question; the first ones are kept."""
 PART_WEIGHT, SPARE_WEIGHT, SINGLE_WEIGHT, KIN_WEIGHT, OTHER_LANGUAGE = 0.4, 0.7, 0.25, 0.5, 0.9
-"""Weights of alternatives relative to the word itself: a part of an identifier, a second reading, a single character of a Chinese word, a
-related word, a stem of another language."""
+"""Weights of alternatives relative to the word itself: a part of an identifier, a second reading, a single character of a Chinese
+word, a related word, a stem of another language."""
 
 _TIME_NOUNS: Final = "day|date|week|weekday|month|year|time|season|minute|hour|moment|deadline"
 DENSE: Final = "dense"
@@ -312,7 +313,7 @@ class Concept(msgspec.Struct, frozen=True, gc=False):
     word: str
     """The word as it appears, case-folded, without a suffix joined by an apostrophe."""
     variants: tuple[tuple[str, float], ...]
-    """Terms that match it, with their weights; the first is its own."""
+    """Terms that match the word, with their weights; the first is the word's own term."""
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -327,9 +328,9 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     mentioned: tuple[tuple[int, int], ...] = ()
     """Other times that the question names, in milliseconds since the epoch; messages from these times are slightly preferred."""
     days: tuple[tuple[int, int], ...] = ()
-    """All times that it names, in the form in which messages name them; see `holdfast.recall.details`."""
+    """All times that the question names, in the form that `holdfast.recall.details` uses for times in messages."""
     role: str | None = None
-    """The role that probably said it, `user` or `assistant`; slightly preferred."""
+    """The role that probably said the answer, `user` or `assistant`; its messages are slightly preferred."""
     asks_time: bool = False
     asks_number: bool = False
     asks_many: bool = False
@@ -342,7 +343,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spans(self) -> tuple[tuple[int | None, int | None], ...]:
-        """The half-open times that it names, in milliseconds since the epoch; None means no bound."""
+        """The times that the question names, half-open, in milliseconds since the epoch; None means no bound."""
         return self.mentioned if self.range is None else ((self.range.start, self.range.stop),)
 
     def has_time(self, at: int) -> bool:
@@ -351,7 +352,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def only_time(self) -> bool:
-        """True if it asks for nothing but a time, as in "What did I ask about yesterday?"."""
+        """True if the question asks only for a time, as in "What did I ask about yesterday?"."""
         return self.range is not None and not self.concepts
 
 
@@ -363,9 +364,9 @@ def parse_question(
     Args:
         text: the question; at most `MAX_QUESTION` characters count.
         now: milliseconds since the epoch.
-        zone: name of the time zone of expressions like "yesterday".
-        narrow: whether a time expression may restrict the search to messages from that time; otherwise it is treated as ordinary words. Never for
-            a long text.
+        zone: name of the time zone for expressions like "yesterday".
+        narrow: whether a time expression may restrict the search to messages from that time; otherwise it is treated as ordinary
+            words. A long text is never restricted.
         timed: whether to look for time expressions at all; otherwise `mentioned` is empty too.
         everyday: whether everyday words for the same thing count as well (`holdfast/data/everyday`).
     """
@@ -409,7 +410,7 @@ _FURTHER_BY_ASSISTANT: Final = re.compile(word_tables.BY_ASSISTANT, re.IGNORECAS
 
 
 def _iter_tokens(text: str, when: TimeRange | None) -> Iterator[Token]:
-    """Yield the tokens of a question without its time. Runs without spaces are cut, and also lose words about the conversation."""
+    """Yield the tokens of a question without its time. Cut runs without spaces, and remove words about the conversation."""
     taken = when.words if when else ()
     for token in iter_tokens(text):
         if not when or not is_dense(token.text):
@@ -528,14 +529,14 @@ def _load_kindred() -> dict[str, tuple[str, ...]]:
 
 
 SHORTEST: Final = 4
-"""Minimum letters of a word that is checked for a typo; a shorter one is one letter away from too many words."""
+"""Minimum letters of a word that is checked for a typo. Too many words differ from a shorter word by one letter."""
 LONGEST: Final = 24
 MOST: Final = 4
 """Number of words of a question that are checked for typos; the first ones."""
 KEPT: Final = 3
 """Number of corrections of a word that are kept; the most frequent ones."""
 WEIGHT: Final = 0.7
-"""Weight of a corrected word, where the word itself would count 1."""
+"""Weight of a corrected word. An uncorrected word has weight 1."""
 
 _ALPHABETS: Final = (
     "abcdefghijklmnopqrstuvwxyz",
@@ -545,7 +546,7 @@ _ALPHABETS: Final = (
 
 
 def list_typo_candidates(question: Question) -> tuple[str, ...]:
-    """Return the terms to look up for typo correction, for a question none of whose terms is in the index."""
+    """Return the terms to look up for typo correction, if none of the question's terms is in the index."""
     return tuple(
         dict.fromkeys(
             term for concept in _select_typo_words(question) for term in _iter_similar(concept.variants[0][0])

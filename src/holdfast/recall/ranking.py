@@ -1,20 +1,20 @@
-"""Rank candidates, with the parts of each score. The ranking does not depend on the order of the candidates. Pure functions.
+"""Rank candidates, and return the parts of each score. The order of the candidates does not matter. Pure functions.
 
-A turn is seldom found by its own words alone. People answer questions, and the words of the topic are in the question; a session is about
-one topic from its first turn to its last. So a turn's score for a concept is its own (BM25) or that of the surrounding turns, weighted by
-distance, whichever is higher; earlier turns weigh more than later ones. The best score of the concept in the session is added. Turns at the
-same place are then told apart: statements rank before questions, turns with a time first if a time is asked for, and turns of the speaker
-whom the question names before those of others.
+A turn is seldom found by its own words alone. People answer questions, and the words of the topic are in the question; a session
+is about one topic from its first turn to its last. So a turn's score for a concept is its own score (BM25) or that of the
+surrounding turns, weighted by distance, whichever is higher; earlier turns weigh more than later ones. The best score of the
+concept in the session is added. Turns at the same place are then told apart: statements rank before questions, turns with a time
+first if a time is asked for, and turns of the speaker whom the question names before those of others.
 
-That holds for dialogues of short turns. In a chat with an assistant, messages are long and each has its own topic: neighbours and session
-count less, length counts more, and the user's messages rank first, because replies only repeat what people ask for later. The average
-length of a session's turns determines how much it is one or the other; see `holdfast.recall.scoring`.
+That holds for dialogues of short turns. In a chat with an assistant, messages are long and each has its own topic: neighbours and
+session count less, length counts more, and the user's messages rank first, because replies only repeat what people ask for later.
+The average length of a session's turns determines how much it is one or the other; see `holdfast.recall.scoring`.
 
-Words find nothing if there is nothing, but some vectors are always nearest. So results found by vectors alone count only above a floor.
-The embedder defines it, because the similarity of unrelated texts differs from model to model.
+Words find nothing if there is nothing, but some vectors are always nearest. So results found by vectors alone count only above a
+floor. The embedder defines it, because the similarity of unrelated texts differs from model to model.
 
-BM25: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009). Fusion with vectors: reciprocal ranks, Cormack, Clarke and
-Büttcher, "Reciprocal Rank Fusion" (2009).
+BM25: Robertson and Zaragoza, "The Probabilistic Relevance Framework" (2009). Fusion with vectors: reciprocal ranks, Cormack,
+Clarke and Büttcher, "Reciprocal Rank Fusion" (2009).
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ Place = tuple[int, int]
 
 _NOTHING: Final[dict[int, float]] = {}
 _SOURCE: Final = (1 << 40) + 0x9E3779B1
-"""Distance between the keys of one source and the next, so that neighbours have neighbouring keys. Not a power of two, because then the
-first places of all sources would collide in a dict."""
+"""Distance between the keys of one source and the next, so that neighbours have neighbouring keys. Not a power of two, because
+then the first places of all sources would collide in a dict."""
 _LEAST: Final = 0.01
-"""Weight of the lowest similarity: it may be the only one, or all may be equal."""
+"""Weight of the lowest similarity. It is above 0, since this may be the only similarity, or all may be equal."""
 _LONGEST: Final = 1.5
-"""A turn this many times as long as the average, or longer, gains no further from its length."""
+"""The bonus for length stops growing at this many times the average length."""
 _BELOW: Final = 0.99
-"""A turn without the only concept of a question scores at most this share of its neighbour's score."""
+"""If a question has one concept, a turn without it scores at most this share of its neighbour's score."""
 CHUNKED: Final = 100
-"""Number of long turns, the best ones, whose best chunk is scored."""
+"""The best chunk is scored for this many long turns, the best ones."""
 STRONG: Final = 100
-"""Number of matching places, the best ones, whose neighbours are considered even if they match nothing themselves."""
+"""Neighbours that match nothing themselves are considered for this many of the best matching places."""
 
 
 class Ranking:
@@ -55,8 +55,8 @@ class Ranking:
         found: the candidates that the terms found; None: keywords do not count.
         similar: the candidates that the vectors found; None: vectors do not count. With both, ranks are fused.
         weights: replaces the tuned weights in experiments.
-        floor: the minimum similarity for vectors to have found anything; 0: no minimum.
-        knows: whether the vectors' model knows the language of the question.
+        floor: the minimum similarity at which vectors count as having found something; 0: no minimum.
+        knows: whether the embedding model supports the language of the question.
     """
 
     def __init__(
@@ -93,10 +93,10 @@ class Ranking:
             self._score_vectors(similar)
 
     def list_missing(self, limit: int) -> list[Place]:
-        """Return top-ranked places whose documents are unknown so far: a good neighbour may match nothing itself.
+        """Return top-ranked places whose documents have not been read yet, such as good neighbours that match nothing themselves.
 
         Args:
-            limit: the number of hits that are finally wanted.
+            limit: the number of hits that the caller wants in the end.
         """
         forms = (self._weights.dialogue, self._weights.chat)
         most = max((1 + form.speaker) * (1 + form.long) * (1 + form.user) for form in forms)
@@ -137,7 +137,7 @@ class Ranking:
         return order_hits(rows, scores, limit)
 
     def has_answer(self, hits: Sequence[Hit]) -> bool:
-        """Return True if some of these hits are surely better than whatever is nearest to an unrelated question.
+        """Return True if some of these hits are clearly better than the nearest hits of an unrelated question.
 
         One hit must reach the floor, or contain enough of the question itself. Always True without vectors or without a floor.
         """
@@ -152,7 +152,7 @@ class Ranking:
         return any(sum(some) >= least for some in stated if some)
 
     def _dampen_echoes(self, rows: Sequence[Row], scores: Sequence[float]) -> list[float]:
-        """Lower the scores of turns next to a better one: if several answers are wanted, none should be followed by its echo."""
+        """Lower the scores of turns next to a better one, because neighbours often repeat an answer and several are wanted."""
         spread = list(scores)
         better: set[int] = set()
         for at in sorted(range(len(rows)), key=lambda at: (-round(scores[at], 9), _make_newest_key(rows[at]))):
@@ -165,11 +165,11 @@ class Ranking:
         return spread
 
     def _is_near(self, row: Row) -> bool:
-        """Return True if a place found by no word is near enough."""
+        """Return True if a place that no word found is similar enough."""
         return self._nearest >= self._floor and row.beside >= self._weights.beside * self._floor
 
     def _compute_rarities(self) -> list[float]:
-        """Return the rarity of each concept of the question, by its most common term; unknown concepts are the rarest."""
+        """Return the rarity of each concept of the question: that of its most common term. Unknown concepts are the rarest."""
         found = self._found
         if found is None:
             return []
@@ -193,14 +193,14 @@ class Ranking:
         return found
 
     def _score_words(self, found: Candidates) -> None:
-        """Score each place by its own share of each concept, its neighbours', and its session's."""
+        """Score each place by the concepts in itself, in its neighbours, and in its session."""
         assert self._statements is not None, "keywords are searched"
         score, rows, forms = self._statements.score, self._rows, self._forms
         for candidate in found.found:
             if concepts := score(candidate, forms[candidate.source]):
                 rows[candidate.source * _SOURCE + candidate.place] = Row(candidate, concepts, sum(concepts.values()))
         self._apply_chunks()
-        best_by_source: dict[int, dict[int, float]] = {}  # the best of each concept in each source
+        best_by_source: dict[int, dict[int, float]] = {}  # the best score of each concept in each source
         for key, row in rows.items():
             of_source = best_by_source.setdefault(key // _SOURCE, {})
             for concept, share in row.concepts.items():
@@ -281,7 +281,7 @@ class Ranking:
     # -- scores by vectors -------------------------------------------------------
 
     def _score_vectors(self, similar: Sequence[Similar]) -> None:
-        """Smooth similarities over neighbours and scale them between the lowest and the highest; an unknown one counts as the lowest."""
+        """Smooth similarities over neighbours, and scale them from the lowest to the highest. Unknown ones count as lowest."""
         given = {one.candidate.source * _SOURCE + one.candidate.place: one.similarity for one in similar}
         least, self._nearest = min(given.values(), default=0.0), max(given.values(), default=-1.0)
         known = {key: similarity - least + _LEAST for key, similarity in given.items()}
@@ -298,7 +298,7 @@ class Ranking:
                 row = self._rows[key] = Row(one.candidate, _NOTHING)
             row.candidate = row.candidate or one.candidate
             row.vector, row.similarity = smooth[key] / top, one.similarity
-            steps = self._weights.dialogue.vector_steps  # nearness does not depend on the form
+            steps = self._weights.dialogue.vector_steps  # the weights of neighbours do not depend on the form
             row.beside = max((one.similarity, *(given.get(key + step, -1.0) for step, _ in steps)))
 
     # -- combined scores ---------------------------------------------------------
@@ -357,7 +357,7 @@ class Ranking:
         ]
 
     def _score_by_keyword(self, rows: Sequence[Row]) -> list[float]:
-        """Return the scores by words. If a question has one concept, a turn without it never ranks before the neighbour that has it."""
+        """Return the scores by words. If a question has one concept, a turn without it ranks after its neighbour with it."""
         scores = [row.keyword * row.traits for row in rows]
         if len(self._question.concepts) != 1:
             return scores
@@ -408,7 +408,7 @@ def _make_newest_key(row: Row) -> tuple[int, str, int]:
 
 
 def _compute_average(found: Candidates | None, candidates: Sequence[Candidate]) -> float:
-    """Return the average length of a turn: in the space, or without keywords among the known turns."""
+    """Return the average length of a turn in the space; without keywords, of the known turns."""
     if found is not None:
         return found.length / found.documents if found.documents and found.length else 1.0
     return sum(one.length for one in candidates) / len(candidates) or 1.0 if candidates else 1.0

@@ -32,16 +32,16 @@ class FormWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Influence of length in BM25."""
     before: tuple[float, ...]
     after: tuple[float, ...]
-    """Weight of a neighbour by its distance, before and after a turn, where the turn's own words say less."""
+    """Weights of the neighbours before and after a turn by distance, used where they score higher than the turn's own words."""
     session: float
-    """Bonus of the best session, as a share of the best place's own score."""
+    """Bonus of the session with the best score, as a share of the best place's own score."""
     covered: float
     """Bonus of a place that, with its neighbours, has all concepts of the question."""
     long: float
-    """Bonus of a long turn, by the logarithm of its length in average lengths, at most 1.5."""
+    """Bonus of a long turn, multiplied by the logarithm of length / average length, at most 1.5."""
     asks: float
     asked: float
-    """Penalties of a turn that ends in a question, and of one that consists of questions."""
+    """Penalties of a turn that ends in a question, and of a turn that consists of questions."""
     yours: float
     """Penalty of a turn that speaks about the other participant."""
     time: float
@@ -66,7 +66,7 @@ class FormWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     @property
     def vector_steps(self) -> tuple[tuple[int, float], ...]:
-        """The same for similarities."""
+        """The offsets of a place's neighbours and their weights, for similarities."""
         return _list_steps(self.vector_before, self.vector_after)
 
 
@@ -76,7 +76,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     k1: float
     """BM25's saturation."""
     name: float
-    """Weight of a speaker's name as a word of a question: every greeting contains it."""
+    """Weight of a speaker's name as a word of a question. It is low, since every greeting contains the name."""
     coded: float
     """Bonus of a turn with a code from the question: an answer about `ORD-12345` names it."""
     then: float
@@ -85,15 +85,15 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     about: float
     """Bonus of a turn that names a time of the question."""
     dated: float
-    """Weight of such a time as a concept of its own, so that turns are found that share nothing else with the question."""
+    """Weight of such a time as a separate concept, which finds turns that have nothing else in common with the question."""
     middle: float
     """Terms of an average turn at which a session is half dialogue, half chat."""
     steepness: float
-    """Steepness of the transition between the two, by the logarithm of that average."""
+    """Steepness of the transition from dialogue to chat, by the logarithm of that average."""
     few_turns: float
     """Turns of the space's average length added to those of a session, because few turns say little about its form."""
     chunk: float
-    """Share of the best chunk of a long turn, next to the whole turn."""
+    """Share of the best chunk in the score of a long turn; the whole turn has the rest."""
     chunk_b: float
     """Influence of the chunk's length."""
     echo: float
@@ -101,15 +101,18 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     dialogue: FormWeights
     chat: FormWeights
     foreign: float
-    """Hybrid search: weight of the vector ranking next to the keyword ranking for a question in a language that the model does not know."""
+    """Hybrid search: weight of the vector ranking relative to the keyword ranking, if the model does not support the question's
+    language."""
     few: int
     lowered: float
-    """With fewer similarities than `few`, the floor is multiplied by their share of `few` to the power `lowered`: the nearest of few texts is
-    less similar, whatever the question."""
+    """With `n` similarities, fewer than `few`, the floor is multiplied by `(n / few) ** lowered`, since the nearest of few texts
+    is less similar for any question."""
     beside: float
-    """Share of the floor that a turn or its neighbour must reach to be found by vectors alone, once anything reaches the floor."""
+    """Share of the floor that a turn or its neighbour must reach to be found by vectors alone, once anything reaches the
+    floor."""
     held: float
-    """Share of a question (its concepts weighted by rarity) that a turn must contain itself to be an answer although nothing is near."""
+    """Share of a question (its concepts weighted by rarity) that a turn must contain to be an answer although no similarity
+    reaches the floor."""
 
     def lower_floor(self, floor: float, compared: int) -> float:
         """Return an embedder's floor lowered for `compared` similarities; 0 if there are none."""
@@ -119,7 +122,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Return the weights of a session.
 
         Args:
-            chat: how much of a chat it is, 0 to 1, rounded to steps so that sessions share weights.
+            chat: position between a dialogue (0) and a chat (1), rounded to steps so that sessions share weights.
         """
         return _mix(self.dialogue, self.chat, round(chat * _PARTS))
 
@@ -167,7 +170,7 @@ DAY: Final = 86_400_000
 """Milliseconds of a day."""
 MANY_CHUNKS: Final = 32
 MORE_CHUNKS: Final = 0.4
-"""Additional share of the best chunk in a turn with `MANY_CHUNKS` or more chunks, compared to a short turn."""
+"""Additional share of the best chunk in the score of a turn with at least `MANY_CHUNKS` chunks."""
 
 
 class ChunkScores(NamedTuple):
@@ -188,7 +191,7 @@ class ConceptScorer:
         question: the question.
         found: the candidates that its terms found.
         weights: the weights of the ranking.
-        named: words that are names of speakers.
+        named: words of the speakers' names.
     """
 
     def __init__(self, question: Question, found: Candidates, weights: Weights, named: Collection[str]) -> None:
@@ -209,7 +212,7 @@ class ConceptScorer:
             self._dated = weights.dated * compute_rarity(found.documents, dated)
 
     def score(self, candidate: Candidate, form: FormWeights) -> dict[int, float]:
-        """Return a document's score for each concept, by number and in order; only the best term of a concept counts."""
+        """Return a document's score for each concept, by concept number and in order. Only the best term of a concept counts."""
         norm = self._get_norm(candidate.length, form.b)
         concepts: dict[int, float] = {}
         for term, often in candidate.counts.items():
@@ -269,7 +272,7 @@ class ConceptScorer:
 
 
 def is_about_day(candidate: Candidate, days: Collection[tuple[int, int]]) -> bool:
-    """Return True if a document was said on one of some days (UTC, counted from the epoch), or names one."""
+    """Return True if a document was said on one of these days (UTC, counted from the epoch), or names one of them."""
     day = candidate.at // DAY
     return any(first <= day < stop for first, stop in days) or _has_overlap(read_mentions(candidate.detail), days)
 
@@ -303,7 +306,7 @@ class Parts(msgspec.Struct, frozen=True, gc=False):
     vector: float | None = None
     """Vector similarity including neighbours, as a share of the best place's; None: not computed."""
     similarity: float | None = None
-    """Cosine of its own vector and the question's; None: not computed."""
+    """Cosine of the place's own vector and the question's vector; None: not computed."""
 
 
 class Row(msgspec.Struct, gc=False):
@@ -334,7 +337,7 @@ class Hit(msgspec.Struct, frozen=True, gc=False, eq=False):
     candidate: Candidate
     score: float
     row: Row | None = None
-    """The data behind its parts; None: it was not ranked."""
+    """The data from which the parts are computed; None: the document was not ranked."""
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hit):
@@ -345,7 +348,7 @@ class Hit(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def chunk(self) -> tuple[int, int] | None:
-        """Start and stop of the best chunk in the characters of the text; None: the whole turn, or unknown."""
+        """First character of the best chunk, and the character after its last; None: the whole turn, or unknown."""
         if self.row is None or self.row.chunk is None:
             return None
         shape = read_chunks(self.candidate.detail)[self.row.chunk]

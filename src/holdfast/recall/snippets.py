@@ -1,8 +1,8 @@
-"""Cut snippets: the piece of a text that best shows why it was found, with the positions of the words that were searched for.
+"""Cut snippets: the piece of a text that best shows why the text was found, and the positions of the query's words in it.
 
 Stemming is slow (20 microseconds a word), so it is bounded. A text of up to `SNIPPET_WHOLE_CHARS` is stemmed word by word. In a
-longer text only words that begin like a word of the question are stemmed, at most `SNIPPET_WORDS` of them. `SnippetBudget` limits the
-work of a whole request.
+longer text only words that begin like a word of the question are stemmed, at most `SNIPPET_WORDS` of them. `SnippetBudget` limits
+the work of a whole request.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_TOKENS: Final = 50_000
 MAX_WORD: Final = 1_000
 """Characters of a word; a longer one (such as a run of base64) is not stemmed."""
 LEAD: Final = 3
-"""Initial characters by which a word of a long text may be a form of a word of the question."""
+"""Number of initial characters that a word of a long text must share with a word of the question to be stemmed."""
 CUT: Final = "…"
 _DENSE_CHARS: Final = 20
 """Characters of a script without spaces that cost as much as stemming a word."""
@@ -44,7 +44,7 @@ class Snippet(msgspec.Struct, frozen=True):
 
 
 class SnippetBudget:
-    """The remaining budget of a request for snippets.
+    """The remaining budget of a request for making snippets.
 
     Attributes:
         chars: characters that may still be searched.
@@ -65,12 +65,12 @@ def make_chunk_snippet(
     marks: bool = True,
     budget: SnippetBudget | None = None,
 ) -> Snippet:
-    """Return the piece of a text with the most of a question's concepts, taken from the found chunk and its surroundings.
+    """Return the piece of a text with the most concepts of a question, taken from the found chunk and its surroundings.
 
     Args:
         text: the complete text from the log.
-        chunk: start and stop of the chunk. The whole text is used if it is None or outside the text, and for a text of `SNIPPET_CHARS` or
-            more: the middle of such a text may have been cut before indexing, which shifts positions.
+        chunk: start and stop of the chunk. The whole text is used if it is None or outside the text, and for a text of
+            `SNIPPET_CHARS` or more: the middle of such a text may have been cut before indexing, which shifts positions.
         question, width, marks, budget: see `make_snippet`.
     """
     if chunk is None or not width < len(text) < SNIPPET_CHARS or not 0 <= chunk[0] < chunk[1] <= len(text):
@@ -87,14 +87,14 @@ def make_chunk_snippet(
 def make_snippet(
     text: str, question: Question, width: int = WIDTH, *, marks: bool = True, budget: SnippetBudget | None = None
 ) -> Snippet:
-    """Return the piece of a text with the most of a question's concepts, or its beginning if it has none.
+    """Return the piece of a text with the most concepts of a question, or the beginning of the text if it has none.
 
     Args:
         text: the complete text from the log; `SNIPPET_CHARS` of it are searched.
         question: the question.
-        width: characters to show, at least 16, plus the ellipses.
-        marks: False if highlights are not wanted; a text that is shown whole is then not searched.
-        budget: the budget shared by the snippets of one request; None: its own.
+        width: characters to show, at least 16, not counting ellipses.
+        marks: False if highlights are not wanted. A text that is shown whole is then not searched.
+        budget: the budget that the snippets of one request share; None: a separate budget.
     """
     budget = budget or SnippetBudget()
     width = max(width, 16)
@@ -155,7 +155,7 @@ def _find_words(text: str, wanted: dict[str, int], budget: SnippetBudget) -> lis
 
 
 def _find_leads(wanted: Iterable[str]) -> frozenset[str]:
-    """Return the beginnings of words that may have the `wanted` terms: stems keep a word's beginning, and irregular forms are listed."""
+    """Return the beginnings of words that may have the `wanted` terms: those of the terms, and those of irregular forms."""
     irregular = _load_irregular_leads()
     leads: set[str] = set()
     for term in wanted:
@@ -169,7 +169,7 @@ def _find_leads(wanted: Iterable[str]) -> frozenset[str]:
 
 @cache
 def _load_irregular_leads() -> dict[str, tuple[str, ...]]:
-    """Return by stem the beginnings of words that `IRREGULAR` and exceptions of the English stemmer map to it."""
+    """Return, by stem, the beginnings of words that `IRREGULAR` and exceptions of the English stemmer map to that stem."""
     found: dict[str, list[str]] = {"die": ["dyi"], "lie": ["lyi"], "tie": ["tyi"], "sky": ["ski"]}
     for form, base in IRREGULAR.items():
         found.setdefault(stem(base, ENGLISH), []).append(form[:LEAD])
@@ -177,7 +177,7 @@ def _load_irregular_leads() -> dict[str, tuple[str, ...]]:
 
 
 def _can_match(word: str, leads: frozenset[str]) -> bool:
-    """Return False if no term of a word can begin like this. The check is cheap and errs on the side of True."""
+    """Return False if the terms of a word cannot have one of these beginnings. The check is cheap, and returns True in doubt."""
     if word.isascii():
         if word.isalpha():
             return _has_lead(word.lower(), leads) or not (word.islower() or word.istitle() or word.isupper())
@@ -212,7 +212,7 @@ def _find_in_dense(start: int, word: str, wanted: dict[str, int]) -> list[tuple[
 
 
 def _choose_span(found: list[tuple[int, int, int]], width: int) -> tuple[int, int]:
-    """Return the span within `width` characters that has the most concepts, then the most words; the first of equals."""
+    """Return the span within `width` characters with the most concepts, then the most words; the first such span."""
     best, chosen = (0, 0), (0, 0)
     first = 0
     counts: dict[int, int] = {}
@@ -231,7 +231,7 @@ def _choose_span(found: list[tuple[int, int, int]], width: int) -> tuple[int, in
 
 
 def _expand_span(text: str, kept: tuple[int, int], width: int) -> tuple[int, int]:
-    """Return a window around a span, with more text after it than before, and its ends between words."""
+    """Return a window around a span, with more text after the span than before, which begins and ends between words."""
     spare = max(width - (kept[1] - kept[0]), 0)
     start = max(0, kept[0] - spare // 3)
     stop = min(len(text), start + width)

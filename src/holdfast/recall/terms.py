@@ -1,9 +1,10 @@
-"""Extract the terms by which an index finds a text, the traits of the text's form, and the usual spelling of a term.
+"""Extract the terms by which an index finds a text and the traits of its form, and find the usual spelling of a term.
 
-A text is normalised (NFKC) and cut into words by Unicode classes. Words are case-folded, stop words of the text's language are removed, and the
-rest is stemmed (Snowball); irregular forms ("bought") come from a table. Scripts without spaces, and those that attach particles to words,
-become overlapping pairs of characters, script by script. Identifiers, codes, addresses and numbers are kept whole and in parts. Emoji are
-ignored. The result depends only on the text and on `VERSION`, so that index and question agree even years later.
+A text is normalised (NFKC) and cut into words by Unicode classes. Words are case-folded, stop words of the text's language are
+removed, and the rest is stemmed (Snowball); irregular forms ("bought") come from a table. Scripts without spaces, and those that
+attach particles to words, become overlapping pairs of characters, script by script. Identifiers, codes, addresses and numbers are
+kept whole and in parts. Emoji are ignored. The result depends only on the text and on `VERSION`, so that an index and a question
+still match years later.
 """
 
 # ruff: noqa: SIM905 (words of other scripts; lists of words)
@@ -28,11 +29,11 @@ import msgspec
 from holdfast.recall.word_tables import DENSE_STOPS, ENGLISH, IRREGULAR, STOPS, WEB, find_language
 
 VERSION: Final = 2
-"""Version of the analysis; texts analysed by another version have to be analysed again."""
+"""Version of the analysis. Texts that another version analysed have to be analysed again."""
 MAX_TEXT: Final = 200_000
-"""Characters of a text that are analysed; of a longer text, the head and tail."""
+"""Number of characters of a text that are analysed. Of a longer text, the head and tail are analysed."""
 MAX_TERMS: Final = 4_000
-"""Maximum distinct terms of a text; the first ones are kept."""
+"""Maximum number of distinct terms of a text; the first ones are kept."""
 MAX_TERM: Final = 64
 """Maximum characters of a term; a longer one is replaced by its digest."""
 
@@ -45,10 +46,11 @@ NUMBERED: Final = 4
 YOURS: Final = 8
 """Trait: the text speaks more of the other participant than of the speaker: it answers, praises or asks back."""
 ASKED_BITS, ASKED_STEPS = 4, 4
-"""Trait, in the bits from `ASKED_BITS` on: the share of questions in the text, in quarters."""
+"""Trait, in the bits from `ASKED_BITS` on: the share of questions in the text, as a number of quarters."""
 
 PLAIN, WHOLE, PART, SPARE = 0, 1, 2, 3
-"""The relation of a term to its token: a word, a whole identifier, a part of an identifier, or a second reading that only texts have."""
+"""The relation of a term to its token: a word, a whole identifier, a part of an identifier, or a second reading that only texts
+have."""
 
 # -- tokens ------------------------------------------------------------------
 
@@ -175,7 +177,7 @@ class TermCounts(NamedTuple):
     traits: int
     """As in `Terms`, without those of questions."""
     mine: int
-    """Words about the speaker minus words about the other participant; `YOURS` is set if it is negative."""
+    """Number of words about the speaker minus words about the other participant; `YOURS` is set if the result is negative."""
 
 
 def split_words(text: str) -> list[str]:
@@ -398,7 +400,7 @@ def _join_token(word: str, language: str) -> Iterator[str]:
 
 
 def _strip_clitics(word: str) -> tuple[str, str]:
-    """Split off what an apostrophe joins to a word; also return the joined form if it may be a name ("O'Brien")."""
+    """Split off the part that an apostrophe joins to a word; also return the joined form if it may be a name ("O'Brien")."""
     parts = [part for part in word.replace("\u2019", "'").split("'") if part]
     while len(parts) > 1 and parts[-1].casefold() in _CLITICS:
         parts.pop()
@@ -424,7 +426,7 @@ def _read_dense(word: str, language: str) -> Iterator[tuple[str, int]]:
 
 
 _QUOTES: Final = "'\u2019"
-"""Some Chinese texts quote with these without spaces. A quote between two runs is not a word."""
+"""Quotation marks that some Chinese texts use without spaces. A quote between two runs is not a word."""
 
 
 def _read_pairs(run: str, script: str) -> Iterator[tuple[str, int]]:
@@ -517,7 +519,7 @@ class Spelling:
             self._written.setdefault(term, Counter())[written] += 1
 
     def get_form(self, term: str) -> str:
-        """Return the most frequent form of a term, ignoring case; then the shortest, then the first alphabetically. Unknown terms: the term."""
+        """Return the most frequent form of a term, ignoring case; of equals the shortest, then the first. Unknown: the term."""
         written = self._written.get(term)
         if not written:
             return term
@@ -542,7 +544,7 @@ class Spelling:
 
 
 def _match_spellings(word: str, language: str) -> Iterable[tuple[str, str]]:
-    """Return the terms of a word, each with the part of the word that it stands for."""
+    """Return the terms of a word, each with the part of the word that produced it."""
     terms = get_terms(word, language)
     if len(terms) == 1 and word.isalnum():
         yield terms[0], word

@@ -1,4 +1,4 @@
-"""Limit the threads of native libraries, which read their number from the environment once, when they are loaded."""
+"""Limit the threads of native libraries. They read the number from the environment only once, when they are loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Final
 
 THREADS: Final = max(1, min(4, (os.cpu_count() or 1) // 2))
-"""Threads of linear algebra: half the cores, so that other requests have the other half."""
+"""Number of threads for linear algebra: half of the cores, so that other requests can use the other half."""
 _SETTINGS: Final = {
     **dict.fromkeys(
         ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"), str(THREADS)
@@ -19,7 +19,7 @@ _SETTINGS: Final = {
 
 @contextmanager
 def limit_threads() -> Iterator[None]:
-    """Limit the threads of native libraries loaded in the block. Variables that are already set win; the environment is restored afterwards."""
+    """Limit the threads of native libraries loaded in the block, by environment variables that are not set yet."""
     unset = [name for name in _SETTINGS if name not in os.environ]
     os.environ.update({name: _SETTINGS[name] for name in unset})
     try:

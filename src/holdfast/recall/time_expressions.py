@@ -1,8 +1,8 @@
 """Find expressions of time in a text and resolve them to calendar spans, relative to a given moment. Pure functions.
 
-A small grammar covers English and the most common expressions of German, Spanish and French; other languages come from the tables of
-`word_tables`. Only past times are understood, because questions ask about past conversations. Weeks begin on Monday. A day or month without
-a year is the latest that has begun.
+A small grammar covers English and the most common expressions of German, Spanish and French; other languages come from the tables
+of `word_tables`. Only past times are understood, because questions ask about past conversations. Weeks begin on Monday. A day or
+month without a year is the latest one that has begun.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class NamedTime(NamedTuple):
     """Position in the text."""
     span: Span
     relative: bool
-    """Whether it is relative to now: "yesterday" is, "in May 2023" is not."""
+    """Whether the time is relative to now: "yesterday" is relative, "in May 2023" is not."""
 
 
 WORDS: Final = re.compile(r"[^\W\d_]+|\d")
@@ -62,7 +62,7 @@ class Rule:
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
-        """The compiled pattern. Compiled on first use, because all patterns together would take a tenth of a server's start."""
+        """The pattern, compiled on first use: compiling all patterns at once would take a tenth of a server's start time."""
         return re.compile(self.text)
 
 
@@ -70,7 +70,7 @@ class Rules:
     """A set of rules indexed by the words that they need.
 
     Args:
-        rules: in the order in which `find` returns them.
+        rules: the rules, in the order in which `find` returns them.
     """
 
     def __init__(self, rules: Iterable[Rule]) -> None:
@@ -274,7 +274,7 @@ HINTS: Final = frozenset(
         "9",
     ]
 ).union(_MONTHS, _WEEKDAYS, _UNITS)
-"""Every expression has one of these words: most questions have none, which is quick to check."""
+"""Every expression contains one of these words. Most questions contain none of them, which is quick to check."""
 _FURTHER_HINTS: Final = frozenset(word_tables.HINTS.split()).union(
     *(names.split() for names in (*word_tables.MONTHS, *word_tables.WEEKDAYS, *word_tables.UNITS.values()))
 )
@@ -284,7 +284,7 @@ _PARTS: Final = {"morning": (5, 12), "afternoon": (12, 18), "evening": (17, 24),
 
 
 def find_times(text: str, now: datetime) -> list[NamedTime]:
-    """Return the times that a text names, in order; of two that overlap, the longer one.
+    """Return the times that a text names, in order. Of two that overlap, only the longer one is returned.
 
     Args:
         text: a text normalised by `holdfast.recall.terms.normalize`.
@@ -329,7 +329,7 @@ def _subtract_months(now: datetime, count: int) -> tuple[int, int]:
 
 
 def make_unit(unit: str, now: datetime, back: int) -> Span:
-    """Return the day, week, month or year that is `back` units ago; 0 is the current one, -1 the next."""
+    """Return the day, week, month or year that is `back` units ago; 0 is the current unit, -1 the next."""
     if unit == "week":
         return make_days(now.date() - timedelta(days=now.weekday() + 7 * back), 7)
     if unit == "month":
@@ -369,7 +369,7 @@ def _read_ago(match: re.Match[str], now: datetime) -> Span:
 
 
 def _read_past(match: re.Match[str], now: datetime) -> Span:
-    """Return the span of the last N units up to now."""
+    """Return the span of the last N units, ending now."""
     count, unit = read_number(match), read_unit(match)
     if unit in {"minute", "hour"}:
         return now - count * (timedelta(minutes=1) if unit == "minute" else timedelta(hours=1)), now
@@ -380,7 +380,7 @@ def _read_past(match: re.Match[str], now: datetime) -> Span:
 
 
 def _read_past_unit(match: re.Match[str], now: datetime) -> Span:
-    """Return the span of one unit up to now: "in the past week" means seven days, not the previous calendar week."""
+    """Return the span of one unit, ending now: "in the past week" means seven days, not the previous calendar week."""
     unit = read_unit(match)
     if unit in {"minute", "hour"}:
         return now - (timedelta(minutes=1) if unit == "minute" else timedelta(hours=1)), now
@@ -429,7 +429,7 @@ def _read_tonight(match: re.Match[str], now: datetime) -> Span:
 
 
 def _read_weekend(match: re.Match[str], now: datetime) -> Span:
-    """Return the latest weekend that has begun; with "last", the one before this week's."""
+    """Return the latest weekend that has begun; with "last", the weekend before this week's."""
     saturday = now.date() - ((now.weekday() + 2) % 7) * _DAY
     if match["last"] and now.weekday() >= 5:
         saturday -= 7 * _DAY
@@ -437,7 +437,7 @@ def _read_weekend(match: re.Match[str], now: datetime) -> Span:
 
 
 def _read_weekday(match: re.Match[str], now: datetime) -> Span:
-    """Return the last day of that name before today; with "last week", the one of that week."""
+    """Return the last such weekday before today; with "last week", that weekday of last week."""
     number = ALL_WEEKDAYS[match["weekday"]]
     groups = match.groupdict()
     if groups.get("week"):
@@ -449,7 +449,7 @@ def _read_weekday(match: re.Match[str], now: datetime) -> Span:
 
 
 def _read_date(match: re.Match[str], now: datetime) -> Span:
-    """Return the span of a day or a month; without a year, the latest that has begun."""
+    """Return the span of a day or a month; without a year, the latest one that has begun."""
     groups = match.groupdict()
     name = groups.get("month")
     month = _ALL_MONTHS[name] if name else _parse_month(match["m"])

@@ -1,4 +1,4 @@
-"""Vectors and arithmetic on many of them: with NumPy if it is installed, else in plain Python.
+"""Vectors, and arithmetic on many vectors: with NumPy if it is installed, else in plain Python.
 
 A `Vector` is little-endian float32 of unit length, so an inner product is the cosine, and any engine can read it.
 """
@@ -123,7 +123,7 @@ def get_engine() -> str:
 
 
 def pack(vectors: bytes) -> bytes:
-    """Compress vectors to little-endian float16, half the bytes; similarities change by less than 0.001."""
+    """Compress vectors to little-endian float16, half the size. Similarities change by less than 0.001."""
     fast = import_arrays()
     if fast is not None:
         half: bytes = fast.pack(vectors)

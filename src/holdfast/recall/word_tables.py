@@ -1,14 +1,15 @@
 """Word tables: words of time and conversation, stop words by language, irregular forms, and everyday synonyms. Data only.
 
-**Time and conversation.** English, German, Spanish and French are in the grammar of `time_expressions`. Here are the most common words of other
-languages: today, yesterday, the current and the previous week, month or year, a number of them ago, days by name and by date. All are folded.
+**Time and conversation.** English, German, Spanish and French are in the grammar of `time_expressions`. These tables have the
+most common expressions of other languages: today, yesterday, the current and the previous week, month or year, some units ago,
+days by name and by date. All are folded.
 
-**Stop words** include the remains of words split at an apostrophe ("don" of "don't", "ll" of "we'll"). They are folded and keep accents.
-They are made for conversations: greetings are not stop words because they are rare enough, nor are words of time because they answer
-questions about time.
+**Stop words** include the remains of words split at an apostrophe ("don" of "don't", "ll" of "we'll"). They are folded and keep
+accents. They are made for conversations. Greetings are not stop words because they are rare enough. Words of time are not stop
+words because they answer questions about time.
 
-**Word forms.** `IRREGULAR` applies to indexed texts and to questions: "bought" becomes "buy". `KINDRED` only widens a question, with less
-weight than its own words: a person who remembers vaguely asks for a "photo" where "picture" was said.
+**Word forms.** `IRREGULAR` applies to indexed texts and to questions: "bought" becomes "buy". `KINDRED` only widens a question,
+with less weight than its own words: a person with a vague memory asks for a "photo" although the word was "picture".
 """
 
 # ruff: noqa: RUF001 (words of other scripts; lists of words)
@@ -153,7 +154,7 @@ DENSE_CONVERSATION: Final = (
     "|(?:聞|訊|き)いた|聞きました|(?:話|言|伝え)(?:した|しました|った|いました)|話し(?:た|ました|合)|伝えた|質問|相談|会話|チャット|尋ね|(?:勧|薦)め(?:た|て|まし)|提案し"
     "|물었|물어|여쭤|말했|말씀|얘기|이야기|대화|질문|추천|제안|논의|상의"
 )
-"""Phrases that ask for what was said. Without word boundaries, which these scripts do not mark."""
+"""Phrases that ask what was said. The patterns have no word boundaries, because these scripts do not mark them."""
 DENSE_TALK: Final = (
     "什么|什麼|哪些|哪个|哪個|关于|關於|问题|問題|内容|內容|消息|话题|話題|我们|我們|咱们|你们|问过|問過|问|問|说过|說過|说|說|讲|講|聊天|聊|谈|談|讨论|討論|提到|告诉|告訴"
     "|对话|對話|给我|给|過|过|推荐|推薦|建议|建議|回答"
@@ -278,7 +279,8 @@ STOPS: Final[Mapping[str, frozenset[str]]] = MappingProxyType(
     {language: frozenset(words.split()) for language, words in _WORDS.items()}
 )
 DENSE_STOPS: Final = frozenset("的了是在我你他她它们們吗嗎呢吧啊么麼有和就不都一这這那也很要个個为為什与與及")
-"""Single Chinese characters that say nothing; alone, they are not terms. Characters of longer words are still part of pairs."""
+"""Single Chinese characters without meaning of their own. Alone they are not terms, but in longer words they are part of
+pairs."""
 WEB: Final = frozenset({"http", "https", "www"})
 """The beginnings of every web address."""
 
@@ -295,7 +297,7 @@ ASKING: Final = frozenset(
     """.split()
     + FURTHER_ASKING.split()
 )
-"""Words of a question about the conversation itself, not its topic: not terms unless the question has no others."""
+"""Words of a question about the conversation itself, not its topic. They are terms only if the question has no others."""
 
 TALKING: Final = frozenset(
     """
@@ -316,7 +318,7 @@ TALKING: Final = frozenset(
 _LOOKED_AT: Final = 80
 """Number of words by which a language is detected."""
 _PLACES: Final = {language: 8 * place for place, language in enumerate(LANGUAGES)}
-"""Bit offset of each language in one number that counts all of them: eight bits each, enough for `_LOOKED_AT`."""
+"""Bit offset of each language in one number with the counts of all languages: eight bits each, enough for `_LOOKED_AT`."""
 
 
 def _build_counts() -> dict[str, int]:
@@ -333,7 +335,7 @@ _COUNTS: Final = _build_counts()
 def find_language(words: Iterable[str]) -> str | None:
     """Return the language with the most stop words among `words` (folded); None if there are none.
 
-    Ties go to the first language in `LANGUAGES`; English is the very first.
+    In a tie, the first language in `LANGUAGES` wins; English is the very first.
     """
     hits = 0
     for word in islice(words, _LOOKED_AT):
@@ -426,7 +428,7 @@ def _iter_rows(table: str) -> Iterator[list[str]]:
 IRREGULAR: Final[Mapping[str, str]] = MappingProxyType(
     {form: base for base, *forms in reversed(list(_iter_rows(_FORMS))) for form in forms}
 )
-"""Base by form; if a form has two bases, the first in the table."""
+"""Base form by irregular form. If a form has two base forms, the first in the table counts."""
 
 
 def _build_kindred() -> dict[str, tuple[str, ...]]:
