@@ -184,7 +184,7 @@ async def test_depth_of_agent_calls_is_limited(url: str) -> None:
         assert len(made) == AGENT_DEPTH
         deepest = next(one for one in made if one.agent == f"a{AGENT_DEPTH}")
         log = await desk.hf.store.entries(deepest.ref)
-        assert f"{AGENT_DEPTH} deep" in filter_results(list(log))[0].message.text
+        assert f"nested {AGENT_DEPTH} levels deep" in filter_results(list(log))[0].message.text
         assert await desk.hf.delete(REF)
         assert (await desk.hf.sessions()).sessions == ()
 

@@ -40,7 +40,7 @@ from tests.unit.strategies import (
     team_events,
     team_requests,
 )
-from tests.unit.test_context_rules import View, attempted, calls_of, summarized
+from tests.unit.test_context_rules import View, build_with_summaries, calls_of, try_build
 
 HALF = settings(max_examples=settings().max_examples // 2)
 
@@ -51,7 +51,7 @@ def test_rules_hold_for_every_agent(name: str, data: st.DataObject) -> None:
     """Every working set is legal and explained, and what others said is attributed in it, or it is refused."""
     request, entries = data.draw(team_requests(name)), log_of(data.draw(team_events)).entries
     assume(visible_of(request, entries))
-    made = attempted(View(request), entries)
+    made = try_build(View(request), entries)
     event(f"{name}: {type(made).__name__}")
     if isinstance(made, BudgetTooSmall):
         check_refusal(request, made, entries)
@@ -76,9 +76,9 @@ def test_folding_in_pieces_gives_the_same_bytes(name: str, data: st.DataObject) 
         if len(log.entries) == 0 or log.entries[-1].seq != log.tail.next_seq - 1:
             view.saved = None  # a store forgets views when entries are retired
         if at in stops and log.entries:
-            attempted(view, log.entries)
+            try_build(view, log.entries)
     assume(log.entries)
-    carried, once = attempted(view, log.entries), attempted(View(request), log.entries)
+    carried, once = try_build(view, log.entries), try_build(View(request), log.entries)
     if isinstance(carried, BudgetTooSmall) or isinstance(once, BudgetTooSmall):
         assert str(carried) == str(once)
         return
@@ -96,7 +96,7 @@ def test_rules_hold_with_summaries(name: str, data: st.DataObject) -> None:
     """A model's summary, laid anywhere over the log, stands behind the task; what must stay does, and it all fits."""
     request, entries = data.draw(team_requests(name)), log_of(data.draw(team_events)).entries
     assume(visible_of(request, entries))
-    made = summarized(request, entries, data.draw(st.lists(st.integers(0, len(entries) - 1), max_size=2)))
+    made = build_with_summaries(request, entries, data.draw(st.lists(st.integers(0, len(entries) - 1), max_size=2)))
     if isinstance(made, BudgetTooSmall):
         check_refusal(request, made, entries)
         return
@@ -155,7 +155,7 @@ def test_alone_nothing_changes(name: str, data: st.DataObject) -> None:
     plain = log_of(history).entries
     own = log_of([happens._replace(agent=eyes.agent) for happens in history]).entries
     assume(plain)
-    made, before = attempted(View(request), own), attempted(View(alone), plain)
+    made, before = try_build(View(request), own), try_build(View(alone), plain)
     if isinstance(made, BudgetTooSmall) or isinstance(before, BudgetTooSmall):
         assert str(made) == str(before)
         return
