@@ -52,7 +52,7 @@ async def test_functions_can_be_hooks(clock: Clock) -> None:
 
         await close_with_hooks(hf)
         assert told == [("first", "a", "close", ["hello"]), ("second", "default", "close", ["hello"])]
-        assert hf.engine.hook_dispatcher.outcomes[f"{__name__}.test_functions_are_told.<locals>.first", "told"] == 1
+        assert hf.engine.hook_dispatcher.outcomes[f"{__name__}.test_functions_can_be_hooks.<locals>.first", "told"] == 1
         await talk(hf, "b")
         await hf.delete(ref("b"))
         await hf.engine.hook_dispatcher.wait_until_idle()
