@@ -1,4 +1,4 @@
-"""Check the arguments of memory operations: the owner, and what can be remembered. The store checks the rest."""
+"""Check the arguments of memory operations: the owner, and the memory's content and fields. The store checks the rest."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from holdfast.wire.sendable import check_text
 
 
 def choose_owner(user_id: str | None, agent: str | None, *, app: bool = False) -> Owner:
-    """Return the owner of a memory: the user if named, else the agent, or with `app` the whole app; else the default user.
+    """Return the owner of a memory: the user if one is given, else the agent, or with `app` the whole app; else the default user.
 
     Raises:
         InvalidRequest: both a user and `app` are given.
@@ -58,14 +58,14 @@ def check_words(
     origin: Any,
     times: tuple[int | None, int | None],
 ) -> None:
-    """Refuse an invalid memory; see `Memories.remember`. Messages quote nothing of its content. Raises `InvalidRequest`, `TooLarge`.
+    """Refuse an invalid memory; see `Memories.remember`. Raises `InvalidRequest` or `TooLarge`; messages quote no content.
 
     Args:
-        content: its text.
-        kind: its type.
+        content: the text of the memory.
+        kind: the type of the memory.
         importance: 0 to 1.
         origin: the origin of its words.
-        times: when it begins and ceases to hold.
+        times: when the memory begins and ceases to hold.
     """
     check_text(content, "content")
     if not content.strip():
@@ -86,7 +86,7 @@ def check_words(
 
 
 def clean_tags(tags: Any) -> tuple[str, ...]:
-    """Return tags without surrounding white space and duplicates. Raises `InvalidRequest`, `TooLarge`."""
+    """Return the tags without duplicates and surrounding white space. Raises `InvalidRequest`, `TooLarge`."""
     if isinstance(tags, str) or not isinstance(tags, Collection) or not all(isinstance(tag, str) for tag in tags):
         raise InvalidRequest("tags must be a list of texts", param="tags")
     for tag in tags:
@@ -125,13 +125,13 @@ def to_tuple(values: Any, kind: type, param: str) -> tuple[Any, ...]:
 def make_origin_fields(
     origin: Origin, sources: Collection[MemorySource], now: int, *, held: bool = False
 ) -> dict[str, Any]:
-    """Return the fields of a memory that depend on the origin of its words: it is trusted as much as the least trusted source.
+    """Return the fields of a memory that depend on the origin of its words. Its trust is that of the least trusted source.
 
     Args:
         origin: the origin given by the caller.
-        sources: the entries that it was made from.
+        sources: the entries that the memory was made from.
         now: milliseconds since the epoch.
-        held: hold it for review, whatever its origin.
+        held: hold the memory for review, regardless of its origin.
     """
     sources = to_tuple(sources, MemorySource, "sources")
     least = find_least_trusted((origin, *(one.origin for one in sources)))
@@ -148,7 +148,7 @@ def remove_source(
     Args:
         sources: the sources of a memory.
         named: the session, by user and id.
-        seqs: entries to remove; None: all, including unknown ones.
+        seqs: entries to remove; None: all entries, also if they are not known.
     """
     left: list[MemorySource] = []
     for one in sources:

@@ -1,4 +1,4 @@
-"""Decide what a user's message asserts, asks or denies: the evidence for a memory that is made from it. Pure functions.
+"""Determine what a user's message asserts, asks or denies, as evidence for a memory that is made from it. Pure functions.
 
     "The mail claims that I owe 900 EUR. Sounds like fraud to me."   reported, and doubted
     "Is my account at risk"                                          asked, without a question mark
@@ -11,11 +11,11 @@
     "Can you remember that I'm vegan?"                               asserted: the user wants it to be remembered
     "I'm vegan, and my sister lives in Oslo."                        asserted
 
-Two readings are combined. `find_unasserted` uses cue words of English, German, French, Spanish, Portuguese, Chinese and Japanese, and the
-form: quotation marks, quoted lines, fences, letters and transcripts with their headers, salutations and labels, the order of words in
-questions. If it mistakes something for a report, the memory is held for review, not lost. `read_message_terms` uses punctuation and a few English
-words at the beginning of a part of a sentence. If it mistakes something for a question, little is lost: its result counts only where another
-source says the same; see `holdfast.memory.provenance`.
+Two readings are combined. `find_unasserted` uses cue words of English, German, French, Spanish, Portuguese, Chinese and Japanese,
+and the form: quotation marks, quoted lines, fences, letters and transcripts with their headers, salutations and labels, the order
+of words in questions. If it mistakes something for a report, the memory is held for review, not lost. `read_message_terms` uses
+punctuation and a few English words at the beginning of a part of a sentence. If it mistakes something for a question, little is
+lost: its result counts only if another source says the same; see `holdfast.memory.provenance`.
 """
 
 # ruff: noqa: RUF001 (punctuation of other scripts)
@@ -34,7 +34,7 @@ from holdfast.recall.word_tables import ENGLISH, find_language
 
 _I: Final = re.IGNORECASE
 TYPED_CHARS: Final = 8_000
-"""Characters of a message that may be its user's own assertions."""
+"""Number of characters of a message that may be the user's own assertions."""
 _MATERIAL: Final = re.compile(
     r"^[^:：]{0,80}\b(?:this|following|below|dies\w*|folgend\w*|daraus|hieraus|ceci|suivant\w*|esto|siguiente|isto|seguinte)\b[^:：]{0,40}[:：]"
     r"|^\W*(?:(?:please|now|can you|could you|bitte|peux-tu|por favor)\s+)*(?:translate|summari[sz]e|proofread|rewrite|reword|rephrase|paraphrase|draft|compose|pretend|imagine|role-?play|analy[sz]e|(?:fix|improve|polish|shorten|correct|edit|check|convert|spell)\b[^:：]{0,40}[:：]|(?:play|act|be)(?: as)? an?|(?:spiele?|sei) eine?n?|joue|actúa como|finge|aja como"
@@ -43,7 +43,7 @@ _MATERIAL: Final = re.compile(
     r"|traduza|resuma|corrija|redija|reescreva|imagine|escreva(?:-me)?\s+uma?)\b|^\W*(?:please\s+)?(?:reply|respond|answer|tell|write|text|e?mail|message|inform|let)\s+(?!me\b)(?:\S+\s+){1,5}?that\b|^\W*(?:请)?(?:翻译|总结|写一)|(?:訳して|要約して)",
     _I,
 )
-"""A request to work on a text: the rest of the sentence, or everything after its colon, is material."""
+"""A request to work on a text. The rest of the sentence, or everything after its colon, is material."""
 _STANDING: Final = re.compile(
     r"\b(?:always|never|from now on|every|immer|nie|niemals|ab jetzt|toujours|jamais|désormais|siempre|nunca|sempre)\b",
     _I,
@@ -54,7 +54,7 @@ _CLAUSES: Final = re.compile(
     r"|wie|wann|warum|kann|où|comment|quand|pourquoi|dónde|qué|cómo|cuándo|onde|quando)\b)|[,，、]\s*(?=但|でも|けど|哪|怎|什么)|\s+(?=(?:but|sondern|mais|sino)\s)",
     _I,
 )
-"""Positions where a new clause begins that may be of another kind than the previous one."""
+"""Positions where a new clause begins, which may be of another kind than the previous clause."""
 _AGAIN: Final = re.compile(r"[,;]\s*(?=(?:i|we|my|our|ich|wir|mein\w*|je|j['’]|nous|mon|ma|yo|mi|eu|meu|minha)\b)", _I)
 """Positions after a denial where the user makes a new statement about themselves."""
 _REPORT: Final = re.compile(
@@ -89,7 +89,8 @@ _EMBEDDED: Final = re.compile(
     r"|^(?!.*\b(?:du|bitte)\b)(?!.*\b(?:ich|wir)\b.*,)[^,]*\b(?-i:[a-zäöüß]+(?:t|te|en))\s*,\s*(?:dass|ich|wir|mein\w*|unser\w*|der|die|das|er|sie|es|(?-i:[A-ZÄÖÜ]\w+\s+\w+t))\b",
     _I,
 )
-"""A clause in which another person says, thinks or wants something: `Her doctor is sure that I …`, `The clerk assured me my …`, `Mi jefe insiste en que …`."""
+"""A clause in which another person says, thinks or wants something: `Her doctor is sure that I …`, `The clerk assured me my …`,
+`Mi jefe insiste en que …`."""
 _OFMEDIA: Final = re.compile(
     rf"^\W*(?:the|an?|this|that|some|der|die|das|ein\w*|dies\w*|two|three|several|many|most|all|zwei|mehrere|viele|alle|le|la|les|l['’]|un|une|ce|cette|plusieurs|el|los|una|varios|este|esta|o|a|os|um|uma)\s*(?:\w+\s+){{0,2}}?{MEDIA}\b",
     _I,
@@ -162,7 +163,7 @@ class Clause(NamedTuple):
 def find_unasserted(text: str) -> Iterator[Clause]:
     """Yield the clauses of a message that its user does not simply assert.
 
-    Everything after `TYPED_CHARS` is one such clause, because no user types that much.
+    Everything after `TYPED_CHARS` is one such clause, because users do not type that much.
     """
     if len(text) > TYPED_CHARS:
         yield Clause(text[TYPED_CHARS:], "claimed")
@@ -206,7 +207,7 @@ def _is_report(clause: str) -> bool:
 
 
 def has_same_sense(content: str, kind: Literal["denied", "wished"]) -> bool:
-    """Return True if a memory denies, or wishes, like the clause that it is compared with."""
+    """Return True if a memory denies or wishes in the same way as the clause that it is compared with."""
     if kind == "wished":
         return _WISHING.search(content) is not None
     return _DENIED.search(content) is not None or _DENYING.search(content) is not None
@@ -231,7 +232,7 @@ _ASKS: Final = re.compile(
     re.IGNORECASE,
 )
 _ORDERS: Final = re.compile(r"(?:please[\s,]+|and\s+)*(?:can|could)\s+you\s", re.IGNORECASE)
-"""A request that none of `_ASKS` matches: the user wants what it says."""
+"""A request that no pattern in `_ASKS` matches: the user wants what it says."""
 _OWN: Final = re.compile(
     r"\b(?:i|we|my|our|mine|me|us|ich|wir|mein\w*|unser\w*|yo|mis?|je|j|nous|mon|ma|mes|io|mio|mia|eu|meu|minha)\b",
     re.IGNORECASE,
@@ -261,19 +262,19 @@ NOT: Final = frozenset({"not", "no", "never", "none", "without", "nor", "neither
 
 
 class MessageTerms(NamedTuple):
-    """The terms of a user's message by how they are used; a term may be in several sets."""
+    """The terms of a user's message, by the way they are used. A term may be in several sets."""
 
     stated: frozenset[str]
     asked: frozenset[str]
     denied: frozenset[str]
     unasserted: frozenset[str] = frozenset()
-    """Terms only in clauses that are reported, quoted, asked or hedged: never the user's own."""
+    """Terms that occur only in clauses that are reported, quoted, asked or hedged. They are never the user's own."""
     questioned: frozenset[str] = frozenset()
-    """Those of `unasserted` that are only in questions: next to the user's statements, they may be the user's words."""
+    """Terms in `unasserted` that occur only in questions. Next to the user's statements, they may be the user's own words."""
     negative: frozenset[str] = frozenset()
-    """Terms only in such clauses and in denials."""
+    """Terms that occur only in such clauses and in denials."""
     wished: frozenset[str] = frozenset()
-    """Terms only in such clauses and in wishes."""
+    """Terms that occur only in such clauses and in wishes."""
 
 
 def is_negated(text: str) -> bool:

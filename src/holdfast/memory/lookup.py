@@ -1,8 +1,8 @@
 """Find the memories that answer a question, by words, by vectors or by both.
 
-What an index finds is read from the store again, so forgotten, superseded and rejected memories are never returned, whatever the index still
-has. Without an index, or while it fails, words are looked up in this process; see `holdfast.memory.owner_caches`. The cost depends on
-what is found, not on the number of memories.
+Memories that an index finds are read from the store again, so forgotten, superseded and rejected memories are never returned,
+even if the index still has them. Without an index, or while it fails, words are looked up in this process; see
+`holdfast.memory.owner_caches`. The cost depends on the number of matches, not on the number of memories.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from holdfast.stores.memories import MemoryStore
 
 _log = logging.getLogger("holdfast.memories")
 _READ: Final = 100
-"""Memories read at once, best first, until enough pass the filters."""
+"""Number of memories that are read at once, best first, until enough pass the filters."""
 _ROUNDS: Final = 8
-"""How often an index is brought up to date for one lookup while others keep writing."""
+"""Maximum number of index updates for one lookup while other processes keep writing."""
 UNASKED: Final = 0.1
 """Relevance of the newest memories for a question without searchable words ("what do you know about me?")."""
 
@@ -54,16 +54,16 @@ class IndexService(Protocol):
 
 
 class MemorySettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Settings of finding memories."""
+    """Settings for finding memories."""
 
     mode: SearchMode | None = None
-    """The mode of recalls that name none. None: the index's mode, else `keyword`."""
+    """The default mode of recalls. None: the index's mode, else `keyword`."""
     half_lives: Mapping[str, float] = {}
     """Days by type, overriding `holdfast.memory.ranking.HALF_LIVES`."""
 
 
 class Recalled(msgspec.Struct, frozen=True):
-    """A memory that answers."""
+    """A memory that answers a question."""
 
     memory: Memory
     score: float
@@ -71,7 +71,7 @@ class Recalled(msgspec.Struct, frozen=True):
     parts: Mapping[str, float]
     """The parts of the score: `keyword`, `vector` (0 to 1, if computed), `relevance`, `recency`, `standing`."""
     age: int
-    """Milliseconds since it was last stated."""
+    """Milliseconds since the memory was last stated."""
 
 
 class RecalledMemories(msgspec.Struct, frozen=True):
@@ -81,7 +81,7 @@ class RecalledMemories(msgspec.Struct, frozen=True):
     mode: SearchMode
     """The mode that was used: `keyword` instead of `hybrid` if there are no vectors."""
     note: str = ""
-    """Why it differs from the requested mode."""
+    """The reason why `mode` differs from the requested mode."""
 
 
 class MemoryFilters(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +92,7 @@ class MemoryFilters(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     limit: int = 5
-    """The most memories to return."""
+    """Maximum number of memories to return."""
     types: Collection[str] = ()
     """Only memories of these types; empty: any."""
     tags: Collection[str] = ()
@@ -106,7 +106,8 @@ class MemoryFilters(msgspec.Struct, frozen=True, kw_only=True):
     without: Collection[str] = ()
     """Ids of memories to leave out."""
     sure: bool = False
-    """Whether to return nothing of an owner unless one memory surely answers, see `Match.sure`. Used for what a model gets."""
+    """Whether to return no memories of an owner unless one of them surely answers, see `Match.sure`. Used for prompts of
+    models."""
 
     def __post_init__(self) -> None:
         check_whole(self.limit, "limit", 1, RECALLED_MEMORIES)
@@ -142,7 +143,7 @@ class _WordMatches(NamedTuple):
     """The owner's version for which the result holds."""
     found: Candidates
     indexed: bool
-    """Whether the index was used; it then has all that is written."""
+    """Whether the index was used. If so, it contained all writes."""
 
 
 class Recaller:
@@ -176,7 +177,7 @@ class Recaller:
         strict: bool,
         patience: float = SEARCH_VECTOR_SECONDS,
     ) -> RecalledMemories:
-        """Return the memories that answer; see `Memories.recall`. If `strict`, missing vectors raise `InvalidRequest`."""
+        """Return the memories that answer; see `Memories.recall`. With `strict`, missing vectors raise `InvalidRequest`."""
         query = await self._prepare_query(text, mode, now, patience, strict=strict)
         try:
             found = [one for owner in owners for one in await self._recall_owner(owner, query, filters, now)]
@@ -190,7 +191,7 @@ class Recaller:
         return RecalledMemories(tuple(found[: filters.limit]), query.mode, query.note)
 
     async def find_similar(self, owner: Owner, text: str, limit: int) -> tuple[int, list[Memory]]:
-        """Return the memories that share the most words with a text, and the owner's version for which that holds."""
+        """Return the memories that share the most words with a text, and the owner's version at which they were found."""
         question = parse_question(text, now=0, narrow=False)
         if not question.terms:
             newest = await self._store.memories(owner, limit=limit, descending=True)
@@ -232,7 +233,7 @@ class Recaller:
         return _Query(question, "keyword", None, why)
 
     async def _recall_owner(self, owner: Owner, query: _Query, filters: MemoryFilters, now: int) -> list[Recalled]:
-        """Return an owner's wanted memories that answer, at most as many as are wanted."""
+        """Return the memories of an owner that answer and pass the filters, at most as many as requested."""
         ranked = await self._rank_matches(owner, query)
         if not query.question.terms and not ranked:
             newest = await self._store.memories(owner, limit=_READ, descending=True)

@@ -3,8 +3,8 @@
     remember -> redact secrets -> compare with existing memories -> one write, or none
     recall   -> look up in every visible owner -> a signal per hit, written later
 
-Every change is one `change_memories` with the version that it was decided on, and is decided again if another process was faster. The next
-recall finds what was remembered.
+Every change is one call of `change_memories` with the version on which it was based. If another process was faster, the change is
+computed again. The next recall finds what was remembered.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ from holdfast.wire.sendable import check_text
 ReviewDecision = Literal["accept", "reject"]
 DECISIONS: Final = ("accept", "reject")
 AT_ONCE: Final = 200
-"""Rejected memories that are compared at once with a new statement, in a thread."""
+"""Number of rejected memories that are compared with a new statement at once, in a thread."""
 
 
 def plan_review(old: Memory, merged: Sequence[Memory], decision: ReviewDecision, now: int) -> tuple[Memory, ...]:
-    """Return the memories to write for a decision about `old`, which comes first; others follow only for a merge.
+    """Return the memories to write for a decision about `old`: first `old`, and for a merge the merged memories.
 
-    An accepted merge replaces the memories that it merges, and is promoted if any of them was. If it is rejected afterwards, they are
-    restored.
+    An accepted merge replaces the memories that it merges, and is promoted if any of them was. If the merge is rejected later,
+    they are restored.
 
     Args:
         old: the memory.
@@ -59,7 +59,7 @@ def plan_review(old: Memory, merged: Sequence[Memory], decision: ReviewDecision,
         now: milliseconds since the epoch.
 
     Raises:
-        InvalidRequest: it is not held for review, or the memories that it merges have changed.
+        InvalidRequest: the memory is not held for review, or the memories that it merges have changed.
     """
     status = "active" if decision == "accept" else "rejected"
     if old.status == status and old.reviewed_at is not None:
@@ -76,12 +76,12 @@ def plan_review(old: Memory, merged: Sequence[Memory], decision: ReviewDecision,
 async def list_proposals(store: MemoryStore, owner: Owner, *, naming: Collection[str] | None = None) -> list[Memory]:
     """Return the proposed merges of an owner's memories that were not accepted, including rejected ones.
 
-    Reads everything that is held or rejected.
+    This reads all memories that are held for review or rejected.
 
     Args:
         store: the store of memories.
         owner: the owner.
-        naming: only merges of any of these ids; None: all.
+        naming: only merges that include one of these ids; None: all.
     """
     found: list[Memory] = []
     for status in ("quarantined", "rejected"):
@@ -96,7 +96,7 @@ async def list_proposals(store: MemoryStore, owner: Owner, *, naming: Collection
 
 
 async def find_rejected(store: MemoryStore, owner: Owner, content: str) -> list[Memory]:
-    """Return rejected memories that say the same, however old they are: those on the newest page that has any.
+    """Return rejected memories of any age that say the same, from the newest page that contains any.
 
     Args:
         store: the store of memories.
@@ -150,9 +150,9 @@ def _plan_unmerge(made: Memory, merged: Sequence[Memory], now: int) -> tuple[Mem
 
 _log = logging.getLogger("holdfast.memories")
 TRIES: Final = 50
-"""How often a change is decided again while others keep changing the same owner's memories."""
+"""Maximum number of attempts at a change while other processes keep changing the same owner's memories."""
 OnChanged = Callable[[Owner], Awaitable[None]]
-"""Called after every change of an owner's memories, once it is durable and no longer looked up."""
+"""Called after every change of an owner's memories, when it is durable and lookups no longer find the old state."""
 
 
 class ForgettableMemories(MemoryReader):
@@ -192,15 +192,15 @@ class ForgettableMemories(MemoryReader):
     async def forget_source(
         self, user_id: str, session_id: str, *, seqs: Collection[int] | None = None
     ) -> tuple[str, ...]:
-        """Forget what was remembered only from a session, or only from some of its entries.
+        """Forget memories that come only from a session, or only from some of its entries.
 
-        A memory with other sources loses just this source and keeps its trust. This reads all memories of the user, the agents and the app, so its
-        cost grows with their number.
+        A memory with other sources loses only this source and keeps its trust. This reads all memories of the user, the agents
+        and the app, so its cost grows with their number.
 
         Args:
             user_id: the user of the session.
             session_id: the session.
-            seqs: only what comes from these entries; None: from any.
+            seqs: only memories from these entries; None: from all entries.
 
         Returns:
             The ids of the deleted memories.
@@ -213,7 +213,7 @@ class ForgettableMemories(MemoryReader):
         return tuple([one for owner in owners for one in await self._forget_source(owner, source, only)])
 
     async def _list_agents(self) -> list[Owner]:
-        """Return the agents that own memories; they come first among all owners."""
+        """Return the agents that own memories. Agents come first in the list of owners."""
         found: list[Owner] = []
         async for owner, _ in iterate_owners(self.store):
             if owner.kind != "agent":
@@ -315,7 +315,7 @@ class ForgettableMemories(MemoryReader):
 
 
 LIKE: Final = 40
-"""Number of memories that a new one is compared with: those that share the most words with it."""
+"""Number of memories that a new memory is compared with, which share the most words with it."""
 
 
 def make_random_id() -> str:
@@ -327,9 +327,9 @@ class Remembered(msgspec.Struct, frozen=True):
     """The result of remembering something."""
 
     memory: Memory
-    """The memory that states it now."""
+    """The memory that contains the statement now."""
     outcome: Outcome
-    """`merged`: it existed already. `superseded`: it replaces the memories named in its `supersedes`."""
+    """`merged`: the statement existed already. `superseded`: the memory replaces those listed in its `supersedes`."""
     others: tuple[Memory, ...] = ()
     """Similar memories, most similar first; they stay unchanged."""
 
@@ -382,30 +382,31 @@ class Memories(ForgettableMemories):
         metadata: Mapping[str, Any] | None = None,
         held: bool = False,
     ) -> Remembered:
-        """Remember something. A memory that says the same is merged with it; one with an older value is superseded and kept as history.
+        """Remember something. A memory that says the same is merged with it; a memory with an older value is superseded and kept.
 
-        It belongs to the user if one is named (`agent` is then the agent that remembers it), else to the agent, or with `app` to the whole app.
+        The memory belongs to the user if one is given (`agent` is then the agent that remembers it), else to the agent, or with
+        `app` to the whole app.
 
         Args:
             content: the text, at most `MEMORY_CHARS` characters.
             user_id: the user it belongs to.
             agent: the agent it belongs to, or that remembers it for the user.
-            app: it belongs to the whole app of the tenant.
+            app: the memory belongs to the whole app of the tenant.
             type: `semantic`, `episodic`, `procedural`, `user`, `feedback`, `project` or `reference`.
-            tags: further words that find it.
+            tags: additional words by which the memory is found.
             importance: 0 to 1.
-            valid_from, valid_until: when it holds, milliseconds since the epoch; None: no bound.
-            origin: the origin of its words; with `sources`, the least trusted of all counts.
-            sources: the entries that it was made from.
-            supersedes: ids of memories of the same owner that it replaces, unless it is held for review or trusted less than they are.
+            valid_from, valid_until: the time for which the memory holds, milliseconds since the epoch; None: no bound.
+            origin: the origin of its words. If `sources` have other origins, the least trusted one counts.
+            sources: the entries that the memory was made from.
+            supersedes: ids of memories of the same owner that the new one replaces, unless it is held for review or trusted less.
             metadata: any JSON object.
-            held: hold it for review, whatever its origin.
+            held: hold the memory for review, regardless of its origin.
 
         Raises:
             InvalidRequest: an argument is invalid.
             MemoryNotFound: an id in `supersedes` does not exist.
-            SecretBlocked: it contains a secret, and secrets are refused.
-            TooLarge: it exceeds a limit.
+            SecretBlocked: the memory contains a secret, and secrets are refused.
+            TooLarge: the memory exceeds a limit.
         """
         check_words(content, type, importance, origin, (valid_from, valid_until))
         now = self.clock()
@@ -426,7 +427,7 @@ class Memories(ForgettableMemories):
         return await self._store_new(self._redact(new), now)
 
     async def _store_new(self, new: Memory, now: int) -> Remembered:
-        """Compare, decide and write; repeat while other processes are faster."""
+        """Compare, decide and write a new memory; repeat while other processes are faster."""
         async with self._get_lock(new.owner):
             for _ in range(TRIES):
                 version, known = await self._read_similar(new)
@@ -444,7 +445,7 @@ class Memories(ForgettableMemories):
             raise stale
 
     async def _read_similar(self, new: Memory) -> tuple[int, list[Memory]]:
-        """Return the memories to compare a new one with, and the owner's version. Raises `MemoryNotFound`."""
+        """Return the memories to compare a new memory with, and the owner's version. Raises `MemoryNotFound`."""
         version, known = await self._recaller.find_similar(new.owner, new.content, LIKE)
         found = {one.id: one for one in known}
         if new.supersedes:
@@ -475,7 +476,8 @@ class Memories(ForgettableMemories):
     ) -> Remembered:
         """Change a memory. A new content makes a new memory that replaces the old one, which is kept as history.
 
-        A new content that is held for review, or trusted less than the old one, becomes a separate memory; so does one for a rejected memory.
+        A new content becomes a separate memory if it is held for review or trusted less than the old one, or if the old memory is
+        rejected.
 
         Args:
             memory_id: the memory's id.
@@ -523,7 +525,7 @@ class Memories(ForgettableMemories):
         changes: Mapping[str, Any],
         words: tuple[str, Origin, Collection[MemorySource]] | None,
     ) -> tuple[Memory, ...]:
-        """Return a changed memory; if `words` differ from its content, the new memory, followed by the old one if that is superseded."""
+        """Return a changed memory. If `words` differ from its content: the new memory, then the old one if it is superseded."""
         if old.status == "superseded":
             raise InvalidRequest(f"{old.id} was replaced by {old.superseded_by}: change that one", param="id")
         if old.is_proposal:
@@ -544,7 +546,7 @@ class Memories(ForgettableMemories):
     def _make_replacement(
         self, old: Memory, content: str, origin: Origin, sources: Collection[MemorySource], now: int
     ) -> Memory:
-        """Make a copy of a memory with another content and other sources, and the trust of these."""
+        """Make a copy of a memory with another content and other sources, and with the trust of these sources."""
         return msgspec.structs.replace(
             old,
             id=self._new_id(),
@@ -561,13 +563,15 @@ class Memories(ForgettableMemories):
     async def review(
         self, memory_id: str, decision: ReviewDecision, *, owners: Collection[Owner] | None = None
     ) -> Memory:
-        """Decide about a memory held for review: `accept` makes it recalled and promoted like others, with unchanged trust; or `reject`.
+        """Accept or reject a memory held for review. If accepted, it is recalled and promoted like others, with unchanged trust.
 
-        An accepted merge that a model has proposed replaces the memories that it names; see `holdfast.consolidation.proposals`.
+        If a merge proposed by a model is accepted, it replaces the memories that it merges; see
+        `holdfast.consolidation.proposals`.
 
         Raises:
             MemoryNotFound: there is none, or it belongs to another owner.
-            InvalidRequest: it is not held for review, the decision is unknown, or the memories that it merges have changed.
+            InvalidRequest: the memory is not held for review, the decision is unknown, or the memories that it merges have
+                changed.
         """
         if decision not in DECISIONS:
             raise InvalidRequest(f"decision must be accept or reject, not {decision!r:.80}", param="decision")

@@ -1,7 +1,7 @@
-"""Caches of owners' memories in this process: their terms, for lookups without an index, and the promoted ones.
+"""Caches of owners' memories in this process: their terms, for lookups without an index, and the promoted memories.
 
-An owner's memories are read completely once; after that, only changes are read. An owner without changes costs one small read, whatever the
-number of memories. Forgotten memories disappear with the next read. The least recently used owners are evicted.
+An owner's memories are read completely once; after that, only changes are read. An owner without changes costs one small read,
+regardless of the number of memories. Forgotten memories disappear with the next read. The least recently used owners are evicted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class OwnerData(Protocol):
         """Add or update a memory; its number is in `numbers` afterwards."""
 
     def __len__(self) -> int:
-        """Return its weight in the size limit of the cache."""
+        """Return the weight of the data, for the size limit of the cache."""
 
 
 D = TypeVar("D", bound=OwnerData)
@@ -44,7 +44,7 @@ class OwnerCache(Generic[D]):
     Args:
         store: the store of memories.
         make: makes the data of a new owner.
-        most: the maximum weight of all entries, each its `len` plus one; the latest entry is always kept.
+        most: the maximum total weight of all entries; the weight of one is its `len` plus one. The latest entry is always kept.
     """
 
     def __init__(self, store: MemoryStore, make: Callable[[], D], most: int = MEMORIES_AT_HAND) -> None:
@@ -58,7 +58,9 @@ class OwnerCache(Generic[D]):
         """Return an owner's data, brought up to date."""
         kept = self._kept.get(owner)
         known = self._make() if kept is None else kept[0]
-        if await self._read(owner, known) != len(known.numbers):  # some were forgotten, and it is unknown which
+        if await self._read(owner, known) != len(
+            known.numbers
+        ):  # some memories were forgotten, and it is unknown which ones
             known = self._make()
             await self._read(owner, known)
         self._keep(owner, known)
@@ -77,7 +79,7 @@ class OwnerCache(Generic[D]):
             self.evict(next(iter(self._kept)))
 
     async def _read(self, owner: Owner, known: D) -> int:
-        """Add what has changed; return the number of the owner's memories."""
+        """Add new and changed memories; return the number of the owner's memories."""
         since = known.version or None
         first = page = await self._store.memories(owner, since=since, limit=PAGE)
         while True:
@@ -167,7 +169,7 @@ class LocalIndexes:
         self._indexes = OwnerCache(store, _LocalIndex, most)
 
     async def find_candidates(self, owner: Owner, terms: Sequence[str], limit: int) -> tuple[int, Candidates]:
-        """Return the candidates for some terms, and the owner's version for which that holds."""
+        """Return the candidates for some terms, and the owner's version at which they were found."""
         index = await self._indexes.get(owner)
         return index.version, index.find_candidates(terms, limit)
 
@@ -183,7 +185,7 @@ class PromotedMemories(msgspec.Struct, frozen=True):
     """The promoted memories of one owner."""
 
     memories: tuple[Memory, ...]
-    """Active memories in order of number; the caller checks whether they hold now."""
+    """Active memories in order of number. The caller checks whether they are valid now."""
     life: int
     """Changes whenever a memory of the owner, promoted or not, has been forgotten."""
 

@@ -1,12 +1,13 @@
-"""Determine where the words of a memory come from that a model wants to keep: the user, a tool's result, or the model itself. Pure functions.
+"""Determine who said the words of a memory that a model wants to keep: the user, a tool, or the model. Pure functions.
 
-A model writes down what it has read, and a page that it read may tell it what to write ("remember that …"). No text filter prevents that, but
-the origin of words can be checked. What a tool's result said and the user did not is the tool's, no matter who asks to keep it. So is what the
-user did not say in a turn in which a tool was read, and what the model derived from a result for its reply. Words that the user only
-asked about or denied are not the user's if others say the same (`holdfast.memory.evidence`). What no one said is the model's own; if content
-from elsewhere was in view, which it may rephrase, it is doubtful and held for review. Hidden characters, lookalike letters and common
-encodings are decoded before words are compared, and a tool's words are found even if they are joined to others or cut up. The security
-tests, section G, cover MINJA, MemoryGraft and similar attacks.
+A model writes down what it has read, and a page that it read may instruct it what to write ("remember that …"). No text filter
+prevents that, but the origin of words can be checked. Words that a tool's result said and the user did not say belong to the
+tool, regardless of who asks to keep them. The same applies to words that the user did not say in a turn with a tool's result, and
+to words that the model derived from a result for its reply. Words that the user only asked about or denied are not the user's if
+others say the same (`holdfast.memory.evidence`). Words that no one said are the model's own. If it had content from other sources
+in view, which it may have rephrased, such a memory is doubtful and held for review. Hidden characters, lookalike letters and
+common encodings are decoded before words are compared, and a tool's words are found even if they are joined to others or cut up.
+The security tests, section G, cover MINJA, MemoryGraft and similar attacks.
 """
 
 from __future__ import annotations
@@ -28,22 +29,22 @@ from holdfast.recall.terms import extract_terms, stem
 from holdfast.recall.word_tables import ENGLISH
 
 SAID: Final = 0.75
-"""Share of a memory's terms that the user must have said, over all messages, for it to be the user's."""
+"""A memory is the user's only if the user said at least this share of its terms, in all messages together."""
 SAID_AT_ONCE: Final = 0.5
-"""Share of them that a single message must contain."""
+"""A single message of the user must contain at least this share of the terms."""
 PLANTED: Final = 0.3
-"""Share of the terms not said by the user that, if tool results contain them, make a memory the tools'."""
+"""A memory belongs to tools if their results contain at least this share of the terms that the user did not say."""
 SOURCES: Final = 3
-"""The most entries that are named as its sources."""
+"""Maximum number of entries that are listed as the sources of a memory."""
 FOREIGN_TAGS: Final = 3
-"""Number of tag terms found only in tool results from which the tags count as theirs; a single name or number is enough."""
+"""Tags belong to tools if at least this many of their terms are only in tool results. A single name or number is enough."""
 ANALYSED_CHARS: Final = 20_000
-"""Characters of a text whose words are compared in all forms; the rest is only compared letter by letter."""
+"""Number of characters of a text whose words are compared in all forms. The rest is only compared letter by letter."""
 _DECODED_CHARS: Final = 64_000
 _LETTERS: Final = 5
 """Minimum letters of a word that is searched for within others."""
 _NESTED: Final = 2
-"""How often decoded text is decoded again."""
+"""Maximum number of times that decoded text is decoded again."""
 _RUN_CHARS: Final = 16
 _RUN: Final = re.compile(r"[A-Za-z0-9+/_-]{16,}={0,2}")
 _HEX: Final = re.compile(r"(?:[0-9A-Fa-f]{2}[ :]?){12,}")
@@ -71,7 +72,7 @@ _NEUTRAL: Final = frozenset(
 
 
 class HeardText(NamedTuple):
-    """Something that was said in the model's hearing."""
+    """A text that the model has seen."""
 
     origin: Origin
     terms: frozenset[str]
@@ -81,9 +82,9 @@ class HeardText(NamedTuple):
     """Whether it is a tool's result of the current turn from outside Holdfast."""
     negated: bool = False
     voiced: MessageTerms | None = None
-    """How a user's message uses its terms; None: unknown, so that all count as stated."""
+    """How a user's message uses its terms; None: unknown, so all terms count as stated."""
     outside: bool = False
-    """Whether it may have brought in content that the model can rephrase: neither the user's nor the model's own."""
+    """Whether the text may contain content of others, neither the user's nor the model's own, which the model can rephrase."""
 
 
 Forms = Mapping[str, frozenset[str]]
@@ -96,7 +97,7 @@ class Trace(NamedTuple):
     origin: Origin
     sources: tuple[MemorySource, ...]
     doubtful: bool = False
-    """Whether it may be content from elsewhere in the model's own words."""
+    """Whether the memory may be content from other sources in the model's own words."""
 
 
 def make_heard(
@@ -108,15 +109,16 @@ def make_heard(
     about: Forms | None = None,
     analysed: int = ANALYSED_CHARS,
 ) -> HeardText:
-    """Prepare something that was said for comparison.
+    """Prepare a text that the model has seen for comparison.
 
     Args:
-        text: the original text. Unless it is the user's or the model's, encoded, joined and cut-up words in it count too.
+        text: the original text. If it is neither the user's nor the model's, encoded, joined and split words in it count too.
         origin: the origin of the words.
         source: the entry.
         read: see `HeardText`.
         about: the memory to compare with, as returned by `list_hidden_forms`.
-        analysed: characters of `text` whose words are compared in all forms; the user's and the model's texts are compared completely.
+        analysed: characters of `text` whose words are compared in all forms; the user's and the model's texts are compared
+            completely.
     """
     if origin in ("user", "assistant"):
         plain = to_plain_text(text)
@@ -135,7 +137,7 @@ def get_tool_origin(name: str) -> Origin:
 
 
 def extract_origin_terms(content: str) -> frozenset[str]:
-    """Return the terms of a memory that show its origin, without those that only retell."""
+    """Return the terms of a memory that show its origin, without terms that only introduce a retelling."""
     terms = frozenset(extract_terms(to_plain_text(content)).counts)
     return terms - _NEUTRAL or terms
 
@@ -145,9 +147,9 @@ def find_origin(content: str, known: Sequence[HeardText], own: MemorySource, tag
 
     Args:
         content: the text of the memory.
-        known: what was said before, in any order.
-        own: the model's entry that requests it, the source if no one said it before.
-        tags: its tags, which a tool may also use to smuggle in content.
+        known: the texts seen before, in any order.
+        own: the model's entry that requests the memory. It is the source if no one said this before.
+        tags: the tags of the memory, in which a tool may also smuggle content.
     """
     terms = extract_origin_terms(content)
     users = [one for one in known if one.origin == "user"]
@@ -182,7 +184,7 @@ def find_origin(content: str, known: Sequence[HeardText], own: MemorySource, tag
 def _drop_unasserted(one: HeardText, content: str, terms: frozenset[str], others: Sequence[HeardText]) -> HeardText:
     """Remove the terms that a user only reported, quoted, asked about or hedged.
 
-    If the user states most of a memory, a word of a question that no one else uses is kept.
+    If the user states most of a memory, words in the user's questions are kept unless others use them.
     """
     if one.voiced is None:
         return one
@@ -209,9 +211,9 @@ def _find_other_sense(message: MessageTerms, content: str, terms: frozenset[str]
 def _keep_vouched(
     content: str, terms: frozenset[str], users: Sequence[HeardText], others: Sequence[HeardText]
 ) -> list[HeardText]:
-    """Keep only the terms that the user vouches for, if others say as much or use the same names.
+    """If others say as much or use the same names, keep only the terms that the user asserts.
 
-    A user who asks about something, or denies it, has not said that it is so.
+    A user who asks about something or denies it has not asserted it.
     """
     elsewhere = max((_compute_share(one, terms) for one in others), default=0.0)
     named = not (_find_distinctive(content) - {"not"}).isdisjoint(_unite_terms(others))
@@ -222,7 +224,7 @@ def _keep_vouched(
     found: list[HeardText] = []
     for one in users:
         stated, wanted, refused = (one.voiced or MessageTerms(one.terms, frozenset(), frozenset()))[:3]
-        if not asked:  # next to a statement of most of it, a question's word that no one else uses is kept
+        if not asked:  # if the user states most of the memory, words in questions are kept unless others use them
             most = len(stated & terms) >= SAID_AT_ONCE * len(terms) and _find_distinctive(content) - {"not"} <= stated
             wanted = wanted - _unite_terms(others) if most else frozenset()
         found.append(one._replace(terms=one.terms & (stated | wanted | (refused if denied else frozenset()))))
@@ -236,7 +238,7 @@ def _is_said_by_user(
     users: Sequence[HeardText],
     others: Sequence[HeardText],
 ) -> bool:
-    """Return True if the user said it, as far as the words show."""
+    """Return True if the user said the memory, judging by its words."""
     at_once = max((_compute_share(one, terms) for one in users), default=0.0)
     if len(terms) - len(missing) < SAID * len(terms) or at_once < SAID_AT_ONCE or missing & _find_distinctive(content):
         return False
@@ -247,7 +249,7 @@ def _is_said_by_user(
 
 
 def _find_foreign_tags(tags: str, known: frozenset[str], others: Sequence[HeardText]) -> frozenset[str]:
-    """Return the terms of tags that only tool results have; empty if they may be the model's own words."""
+    """Return the terms of tags that occur only in tool results; empty if they may be the model's own words."""
     if not tags:
         return frozenset()
     found = (frozenset(extract_terms(to_plain_text(tags)).counts) - _NEUTRAL - known) & _unite_terms(others)
@@ -330,7 +332,7 @@ def list_hidden_forms(content: str) -> Forms:
 
 
 def _find_hidden(text: str, about: Forms) -> set[str]:
-    """Return the terms of a memory whose words occur in a text, whatever is between their letters, before or after them."""
+    """Return the terms of a memory whose words occur in a text, with any characters between, before or after their letters."""
     if not about:
         return set()
     letters, other = _to_letters(text), _to_letters(text.casefold().translate(_DIGITS))
@@ -340,7 +342,7 @@ def _find_hidden(text: str, about: Forms) -> set[str]:
 
 
 def _to_letters(text: str) -> str:
-    """Return only the letters and digits of a text, folded, without accents, lookalikes replaced."""
+    """Return only the letters and digits of a text, folded, without accents, and with lookalikes replaced."""
     plain = text if text.isascii() else unicodedata.normalize("NFKD", remove_invisible(text).translate(_LOOKALIKES))
     return _NO_LETTER.sub("", plain.casefold())
 
@@ -349,11 +351,11 @@ _NO_LETTER: Final = re.compile(r"[\W_]+")
 
 
 def decode_encodings(text: str, depth: int = _NESTED) -> Iterator[str]:
-    """Yield the decoded parts of a text: base64, base32, hexadecimal, character codes, percent signs, HTML entities, JSON escapes.
+    """Yield the decoded parts of a text: base64, base32, hexadecimal, character codes, percent, HTML and JSON escapes.
 
     Args:
-        text: the text; only the beginning of a long one is decoded.
-        depth: how often results are decoded again.
+        text: the text. Only the beginning of a long text is decoded.
+        depth: maximum number of times that results are decoded again.
     """
     text = text[:_DECODED_CHARS]
     for found in _iter_decoded(text):

@@ -1,8 +1,9 @@
 """Score how well memories answer a question, by relevance, age, importance and trust. Pure functions.
 
-The relevance of a memory is the share of the question that it answers. Each concept counts by its rarity among the owner's memories (smoothed,
-because some owners have few) and by BM25's saturation (Robertson and Zaragoza, 2009). The rankings by words and by vectors are fused by reciprocal
-ranks (Cormack, Clarke and Büttcher, 2009). After the half-life of its type a memory counts half; importance and trust weigh mildly.
+The relevance of a memory is the share of the question that it answers. Each concept counts by its rarity among the owner's
+memories (smoothed, because some owners have few) and by BM25's saturation (Robertson and Zaragoza, 2009). The rankings by words
+and by vectors are fused by reciprocal ranks (Cormack, Clarke and Büttcher, 2009). The score of a memory is halved after the
+half-life of its type; importance and trust have a small weight.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ HALF_LIVES: Final[Mapping[str, float]] = {
     "project": 90.0,
     "episodic": 90.0,
 }
-"""Days after which a memory of a type counts half: since it was last stated, and for consolidation since it was last recalled."""
+"""Half-life in days by type, counted from the last statement of a memory, or for consolidation from its last recall."""
 K1: Final = 1.2
 B: Final = 0.3
 """BM25's saturation, and the influence of length; memories are short."""
@@ -38,11 +39,11 @@ RRF: Final = 60.0
 """The constant of reciprocal ranks; both lists have the same weight."""
 IMPORTANCE: Final = 0.2
 TRUST: Final = 0.3
-"""Shares of a score that are lost if a memory has no importance, and if it has no trust."""
+"""Share of the score that a memory without importance loses, and share that a memory without trust loses."""
 
 
 class Match(msgspec.Struct, frozen=True, gc=False):
-    """The relevance of a memory, before it is read from the store."""
+    """The relevance of a memory that was not yet read from the store."""
 
     number: int
     relevance: float
@@ -52,7 +53,8 @@ class Match(msgspec.Struct, frozen=True, gc=False):
     vector: float | None = None
     """Similarity of the vectors, 0 to 1; None: not computed."""
     sure: bool = True
-    """Whether it answers by itself: its similarity reaches the floor, or it has enough of the question. True without a floor."""
+    """Whether the memory itself answers: its similarity reaches the floor, or it contains enough of the question. True without a
+    floor."""
 
 
 def rank_matches(
@@ -94,7 +96,7 @@ def _is_sure(match: Match, floor: float) -> bool:
 
 
 def _score_words(question: Question, found: Candidates) -> dict[int, float]:
-    """Return each candidate's share of the question; because of the saturation it may slightly exceed 1."""
+    """Return the share of the question that each candidate answers. Because of the saturation it may slightly exceed 1."""
     average = found.length / found.documents if found.documents and found.length else 1.0
     rarities = []
     for concept in question.concepts:
@@ -134,7 +136,7 @@ def compute_recency(memory: Memory, now: int, half_lives: Mapping[str, float] | 
     """Return the factor for a memory's age: one half per half-life of its type, 1 for a time in the future.
 
     Args:
-        memory: its age counts from `updated_at`, when it was last stated.
+        memory: the memory; its age counts from `updated_at`, when it was last stated.
         now: milliseconds since the epoch.
         half_lives: days by type, overriding `HALF_LIVES`.
     """

@@ -1,7 +1,7 @@
-"""Read memories: one by id, a page of an owner's, or those that answer a question; and record recalls.
+"""Read memories (one by id, a page of an owner's memories, or those that answer a question), and record recalls.
 
-Each recall records a signal per hit. No caller waits for signals: signals that arrive together are written together, and a failed write is
-retried with the next one and at shutdown. A killed process loses its latest signals, which consolidation can tolerate.
+Each recall records a signal per hit. No caller waits for signals: signals that arrive together are written together, and a failed
+write is retried with the next one and at shutdown. A killed process loses its latest signals, which consolidation can tolerate.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class SignalWriter:
     Args:
         store: the store of memories.
         clock: milliseconds since the epoch.
-        most: the most signals that may wait; the oldest are dropped.
+        most: maximum number of signals that may wait; the oldest are dropped.
     """
 
     def __init__(self, store: MemoryStore, clock: Callable[[], int], most: int = SIGNALS_WAITING) -> None:
@@ -52,7 +52,7 @@ class SignalWriter:
             self._task = asyncio.create_task(self._write(), name="signals of recalls")
 
     async def drain(self) -> None:
-        """Wait until all signals are written, or writing has failed."""
+        """Wait until all signals are written or a write has failed."""
         if self._task is not None:
             await asyncio.wait((self._task,))
 
@@ -159,9 +159,9 @@ class MemoryReader:
             status: only memories with this status; None: any.
             types: only memories of these types.
             tags: only memories with all of these tags.
-            agent: of memories not owned by an agent, only those that this agent remembered.
+            agent: if the owner is not an agent, only memories that this agent remembered.
             after: continue after the memory with this id.
-            limit: the most memories to return, up to `PAGE`.
+            limit: maximum number of memories to return, up to `PAGE`.
             descending: newest first.
 
         Raises:
@@ -205,14 +205,14 @@ class MemoryReader:
 
         Args:
             query: the question; it has no syntax.
-            user_id: include this user's memories; None: no user's.
-            agent: include this agent's memories; None: no agent's.
-            owners: replaces the user, the agent and the app.
-            mode: `keyword`, `vector` or `hybrid`; None: as configured. Without vectors, a configured mode becomes `keyword`, with a note; an
-                explicit `vector` is refused.
+            user_id: include this user's memories; None: exclude memories of users.
+            agent: include this agent's memories; None: exclude memories of agents.
+            owners: search these owners instead of the user, the agent and the app.
+            mode: `keyword`, `vector` or `hybrid`; None: as configured. Without vectors, a configured mode becomes `keyword`, with
+                a note; an explicit `vector` is refused.
             session: the session in which they are recalled, for the signals.
             signal: whether to record the recall, for consolidation.
-            now: the time at which memories have to hold, milliseconds since the epoch; None: the current time.
+            now: the time at which memories must be valid, milliseconds since the epoch; None: the current time.
             patience: seconds to wait for the question's vector; after that, only words are used.
             filters: fields of `MemoryFilters`, such as `limit`, `types`, `tags`, `min_score`, `include_quarantined`.
 
@@ -245,12 +245,12 @@ class MemoryReader:
     def _record_signals(self, query: str, found: Sequence[Recalled], session: str) -> None:
         now = self.clock()
         question = parse_question(query, now=now, narrow=False)
-        if question.terms:  # without terms, the question was about nothing in particular
+        if question.terms:  # a question without terms is not about any topic
             digest = digest_question(query, question)
             self._signals.schedule((one.memory.owner, _make_signal(one, digest, now, session)) for one in found)
 
     async def settled(self) -> None:
-        """Wait until the signals of all recalls are written, or writing has failed."""
+        """Wait until the signals of all recalls are written or a write has failed."""
         await self._signals.drain()
 
     async def close(self) -> None:

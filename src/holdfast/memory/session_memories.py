@@ -1,6 +1,7 @@
-"""Memories from a session's point of view: it sees those of its user, its agent and the app, and remembers for the user.
+"""Memories within a session, which sees those of its user, its agent and the app, and remembers for the user.
 
-In a session with several users, the owner's memories are hidden: only the agent's and the app's are seen, and nothing can be forgotten.
+In a session with several users, the session owner's memories are hidden: only those of the agent and the app are visible, and
+nothing can be forgotten.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from holdfast.recall.base import Candidate, Channel, Filters, Lookup, SearchMode
 
 USUAL: Final = 5
 _ELSEWHERE: Final = 8
-"""Entries of the user's other sessions that are compared with a new memory, per channel."""
+"""Number of entries of the user's other sessions, per channel, that a new memory is compared with."""
 Reading = Callable[[str, str, int], Awaitable[str | None]]
 """Return the text of an entry of one of the user's sessions, by session id, identity and `seq`; None if it no longer exists."""
 
@@ -34,7 +35,7 @@ async def _return_false(before: int) -> bool:
 
 
 class SessionMemories:
-    """Memories within a session. Callers cannot reach another user's memories, whatever they ask for.
+    """Memories within a session. No call can reach another user's memories.
 
     Attributes:
         ref: the session.
@@ -49,9 +50,9 @@ class SessionMemories:
         agent: the agent that answers in the session; None: no agent.
         most: the default limit of a recall; None: `USUAL`.
         is_in_prompt: returns whether a content is already in the prompt.
-        quotes: returns whether the prompt contains recalled words of others than the user.
+        quotes: returns whether the prompt contains recalled words that are not the user's.
         read: reads an entry, see `Reading`.
-        root: id of the session on whose behalf memories are recalled, if it is another one.
+        root: id of the session on whose behalf memories are recalled, if that is another session.
     """
 
     def __init__(
@@ -81,7 +82,7 @@ class SessionMemories:
 
     @property
     def owners(self) -> tuple[Owner, ...]:
-        """The owners whose memories are seen."""
+        """The owners whose memories are visible."""
         return find_owners(None if self.shared else self.ref.user_id, self._agent)
 
     async def remember(
@@ -95,14 +96,14 @@ class SessionMemories:
         tags: Collection[str] = (),
         **fields: Any,
     ) -> Remembered:
-        """Remember something for the user, with the trust that the origin of its words deserves.
+        """Remember something for the user, with the trust that corresponds to the origin of its words.
 
         Args:
             content: the text of the memory.
             known: what was said in the session.
             own: the entry that requests it.
             before: `seq` of the first entry of the session that `known` may contain.
-            earlier: returns whether the session has something from elsewhere before a `seq`.
+            earlier: returns whether the session has content from other sources before a `seq`.
             tags: see `Memories.remember`, as `fields`.
             fields: `type`, `importance`.
         """
@@ -135,7 +136,7 @@ class SessionMemories:
         )
 
     async def forget(self, memory_id: str) -> tuple[str, ...]:
-        """Forget a memory of the user that can be recalled. Rejected memories stay rejected.
+        """Forget a memory of the user that can be recalled. Rejected memories cannot be forgotten, so they stay rejected.
 
         Raises:
             MemoryNotFound: there is none, or it belongs to another owner.
@@ -171,9 +172,9 @@ class SessionMemories:
         return found
 
     async def _make_heard(self, one: Candidate, channel: Channel, terms: int) -> HeardText:
-        """Make a `HeardText` of an indexed entry. It is the user's own unless another speaker is named.
+        """Make a `HeardText` from an indexed entry. The text is the user's own unless another speaker is named.
 
-        A user's entry with many of the `terms` is read again, because words that it only asks about are not stated.
+        A user's entry with many of the `terms` is read again to find out which words it only asks about.
         """
         user = self.ref.user_id
         origin: Origin = "tool" if channel == "tool" else "user" if one.name in (None, user) else "import"

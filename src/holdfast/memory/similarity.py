@@ -1,15 +1,15 @@
-"""Compare memories: which say the same, which give a new value, and how a new one affects existing ones. Pure functions.
+"""Compare memories: which ones say the same, which ones give a new value, and how a new memory affects others. Pure functions.
 
-A wrong merge silently loses information; keeping something twice does little harm. So two texts say the same only if their words are the
-same, one by one and in order, apart from inflection, case, punctuation, articles, copulas and a few words that add nothing. Numbers, negations,
-names, prepositions and identifiers are words like any other: "room 12" is not "room 13", "from Rome to Paris" is not "to Rome from Paris".
-Texts that share half of their terms are similar, which is reported and changes nothing.
+A wrong merge silently loses information; a duplicate does little harm. So two texts say the same only if their words are the
+same, one by one and in order, apart from inflection, case, punctuation, articles, copulas and a few words that add nothing.
+Numbers, negations, names, prepositions and identifiers are words like any other: "room 12" is not "room 13", "from Rome to Paris"
+is not "to Rome from Paris". Texts that share half of their terms are similar. That is reported, but changes nothing.
 
 Nothing here raises trust. A memory has the trust of its least trusted source. A statement from a less trusted source adds nothing
 to an existing memory; one from a more trusted source replaces it, with its own sources only.
 
-Only the user can end a review: held memories stay held and rejected ones stay rejected, whatever the model, a program or a tool
-says again. Neither replaces an active memory.
+Only the user can end a review: held memories stay held and rejected ones stay rejected, even if the model, a program or a tool
+repeats them. Neither can replace an active memory.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from holdfast.recall.terms import extract_terms, iter_tokens, normalize, stem
 from holdfast.recall.word_tables import ENGLISH, find_language
 
 ALIKE: Final = 0.5
-"""Texts are similar from this share of common terms on (Jaccard)."""
+"""Texts are similar if they share at least this part of their terms (Jaccard)."""
 MAX_WORDS: Final = 400
-"""Words of a text that are compared; longer texts say the same only if they are equal."""
+"""Maximum number of words that are compared. Longer texts say the same only if they are equal."""
 _LANGUAGE_CHARS: Final = 800
 """Characters of a text by which its language is detected."""
 _FACT_CHARS: Final = 240
-"""Longest text that is read as one fact."""
+"""Maximum characters of a text that is read as one fact."""
 _SUBJECT_WORDS: Final = 6
 _VALUE_WORDS: Final = 6
 
@@ -95,7 +95,7 @@ _CONDITIONS: Final = _split_set("""
     without who whom whose which where than then maybe perhaps might may could would should was were in at on for with by
     from to about usually sometimes often mostly partly instead like via as
     """)
-"""Words in a value or a subject that mean several values, or a value that holds at times."""
+"""Words in a value or a subject that show that there are several values, or that a value only holds at times."""
 _PERSONAL: Final = frozenset({"my", "our", "i", "we"})
 
 
@@ -114,7 +114,7 @@ def remove_invisible(text: str) -> str:
 
 
 def normalize_words(text: str, language: str = ENGLISH) -> tuple[str, ...]:
-    """Return the stemmed words of a text without those that add nothing."""
+    """Return the stemmed words of a text, without words that add nothing."""
     plain = normalize(remove_invisible(text))
     tokens = [token.text for token in iter_tokens(plain)]
     words: list[str] = []
@@ -135,7 +135,7 @@ def is_same(text: str, other: str) -> bool:
 
 
 def parse_fact(text: str) -> Fact | None:
-    """Return the fact that a text states ("My favourite colour is blue"); None if it states anything else, or if that is uncertain."""
+    """Return the fact that a text states ("My favourite colour is blue"); None if it states something else or is ambiguous."""
     plain = normalize(remove_invisible(text)).strip()
     found = _FACT.fullmatch(plain) if len(plain) <= _FACT_CHARS else None
     if found is None:
@@ -217,9 +217,10 @@ def _is_single_valued(subject: tuple[str, ...]) -> bool:
 
 
 Outcome = Literal["new", "merged", "superseded"]
-"""`merged`: it existed already, and the existing memory is returned. `superseded`: it replaces others, whose ids it names."""
+"""`merged`: the statement existed already, and the existing memory is returned. `superseded`: the new memory replaces others, and
+lists their ids."""
 OTHERS: Final = 5
-"""The most similar memories that are reported."""
+"""Maximum number of similar memories that are reported."""
 
 
 class Decision(NamedTuple):
@@ -238,8 +239,9 @@ def decide_merge(new: Memory, known: Sequence[Memory], now: int) -> Decision:
     """Decide how to store a new memory.
 
     Args:
-        new: the new memory. It replaces the memories named in its `supersedes`, whatever they say, if `can_replace` allows it.
-        known: the owner's memories that may be similar, including the named ones.
+        new: the new memory. It replaces the memories listed in its `supersedes`, regardless of their content, if `can_replace`
+            allows it.
+        known: the owner's memories that may be similar, including those listed.
         now: milliseconds since the epoch.
     """
     named = [one for one in known if one.id in new.supersedes and can_replace(new, one)]
@@ -267,7 +269,7 @@ def decide_merge(new: Memory, known: Sequence[Memory], now: int) -> Decision:
 def merge_memories(kept: Memory, new: Memory, now: int) -> Memory:
     """Merge a repeated statement into an existing memory: keep its text, unite tags and sources, take the greater importance.
 
-    The lower trust counts. A type other than `semantic` wins.
+    The result has the lower trust of the two, and a type other than `semantic` if one has such a type.
     """
     sources = unite_sources(kept.sources, new.sources)
     made = msgspec.structs.replace(
@@ -299,7 +301,7 @@ def _supersede(old: Memory, by: Memory, now: int) -> Memory:
 
 
 def can_replace(new: Memory, one: Memory) -> bool:
-    """Return True if a memory may replace another one that it names: only the user can undo or skip a review.
+    """Return True if a memory may replace another one listed in its `supersedes`. Only the user can undo or skip a review.
 
     Args:
         new: the replacement.
@@ -314,7 +316,7 @@ def can_replace(new: Memory, one: Memory) -> bool:
 
 
 def _is_twin(new: Memory, one: Memory, now: int) -> bool:
-    """Return True if `one` says the same about the same time; for rejected memories the time does not matter."""
+    """Return True if `one` says the same about the same time. For rejected memories the time does not matter."""
     if one.status == "superseded" or one.is_proposal:
         return False
     timed = new.valid_from is not None or new.valid_until is not None
@@ -325,7 +327,7 @@ def _is_twin(new: Memory, one: Memory, now: int) -> bool:
 
 
 def _should_keep(new: Memory, one: Memory) -> bool:
-    """Return True if a twin stays: it is trusted as much, or one of the two is, or was, under review."""
+    """Return True if a twin is kept: it is trusted as much as the new memory, or one of the two is or was under review."""
     if _is_under_review(new, one):
         return True
     if one.status == "rejected":
@@ -366,7 +368,7 @@ def _find_similar(new: Memory, known: Sequence[Memory], without: Sequence[Memory
 
 
 def unite_sources(sources: Sequence[MemorySource], others: Iterable[MemorySource]) -> tuple[MemorySource, ...]:
-    """Unite sources; those of the same session and origin become one."""
+    """Unite sources. Sources with the same session and origin become one."""
     found = {(one.session_id, one.user_id, one.identity, one.origin): one for one in sources}
     for one in others:
         key = (one.session_id, one.user_id, one.identity, one.origin)
