@@ -1,8 +1,8 @@
 """Render MEMORY.md and DREAMS.md from the records, so that they never contain forgotten memories. Pure functions.
 
-Each memory is one list item. No reader, whether a Markdown program or a model that gets the file, can misread part of it as markup or
-as another item. Control characters and line breaks become blanks, invisible characters are removed, and characters that Markdown or HTML
-would interpret are escaped. `parse_items` reads the items back.
+Each memory is one list item. Neither a Markdown program nor a model that reads the file can mistake part of it for markup or for
+another item. Control characters and line breaks become blanks, invisible characters are removed, and characters that Markdown or
+HTML would interpret are escaped. `parse_items` reads the items back.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.domain.memory import DiaryEntry, Memory
 MEMORY_FILE: Final = "MEMORY.md"
 DIARY_FILE: Final = "DREAMS.md"
 MOST_ITEMS: Final = 200
-"""The most memories in a file (the best) and sweeps in a diary (the newest)."""
+"""Maximum number of memories in a file (the best) and of sweeps in a diary (the newest)."""
 ITEM_CHARS: Final = 500
 """Characters of a memory in a file, not counting escapes; a longer one is cut and marked as cut."""
 DIARY_BYTES: Final = 512 * 1024
@@ -63,10 +63,11 @@ def render_memory_file(memories: Iterable[Memory], title: str = "Memories") -> s
 
 
 def render_diary(entries: Sequence[DiaryEntry], memories: Mapping[str, Memory], title: str = "Dream Diary") -> str:
-    """Render the diary: for each sweep the memories that were promoted, held or left, and why.
+    """Render the diary: for each sweep, the memories that were promoted, held for review or not promoted, and why.
 
     Args:
-        entries: newest first; at most `MOST_ITEMS`, and if there are several, at most `DIARY_BYTES`.
+        entries: the sweeps, newest first. At most `MOST_ITEMS` are rendered; if there are several, at most `DIARY_BYTES` in
+            total.
         memories: existing memories by id.
         title: the title of the file.
     """

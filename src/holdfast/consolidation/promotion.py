@@ -4,11 +4,13 @@ The score weighs how often, how well and by how different questions a memory was
 
     .24 frequency + .30 relevance + .15 recency + .15 diversity + .10 consolidation
 
-A memory cannot recommend itself. Recalls within one session and one day (UTC) count as one, whatever was asked; recalls in a session that
-the memory was made from count only from the day after its creation. So no session can promote anything by repeating it within a day.
+A memory cannot recommend itself. Recalls within one session and one day (UTC) count as one, whatever was asked; recalls in a
+session that the memory was made from count only from the day after its creation. So no session can promote anything by repeating
+it within a day.
 
-For themes, a memory is the set of its terms, weighted by their rarity among the others. Starting with the most recalled memory, each joins
-the first theme whose sum is near enough (cosine). The same memories and recalls yield the same themes.
+For themes, a memory is represented by its terms, weighted by their rarity among the memories. Starting with the most recalled
+memory, each memory joins the first theme whose sum is similar enough (cosine). The same memories and recalls yield the same
+themes.
 """
 
 from __future__ import annotations
@@ -33,23 +35,23 @@ _ENOUGH_QUERIES: Final = 5
 _ENOUGH_DAYS: Final = 5
 
 Verdict = Literal["promoted", "already", "held", "over", "gated"]
-"""`already`: promoted before. `held`: held for review because of its origin. `over`: good enough, but the sweep had enough better ones.
-`gated`: not good enough; the gates say why."""
+"""`already`: promoted before. `held`: held for review because of its origin. `over`: good enough, but the sweep reached its limit
+with better ones. `gated`: not good enough; the gates say why."""
 
 
 class PromotionWeights(Settings, frozen=True, kw_only=True):
     """Weights of the figures of a memory's recalls."""
 
     frequency: Share = 0.24
-    """How often it was recalled: by the logarithm, six times are enough."""
+    """How often the memory was recalled, on a logarithmic scale up to six times."""
     relevance: Share = 0.30
-    """How well it answered."""
+    """How well the memory answered the questions."""
     recency: Share = 0.15
-    """How long ago the last recall was, by the half-life of its type."""
+    """How recent the last recall was, by the half-life of the memory's type."""
     diversity: Share = 0.15
-    """Number of different questions: five are enough."""
+    """Number of different questions, up to five."""
     consolidation: Share = 0.10
-    """Number of days: five are enough."""
+    """Number of days with recalls, up to five."""
 
     def find_mistakes(self) -> list[Mistake]:
         return (
@@ -81,7 +83,7 @@ class PromotionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     weights: Weights = Weights()
     min_recalls: int = 3
-    """Minimum recalls that count."""
+    """Minimum number of recalls that count."""
     min_queries: int = 2
     """Minimum number of questions that differ in their terms."""
     min_days: int = 1
@@ -89,7 +91,7 @@ class PromotionSettings(msgspec.Struct, frozen=True, kw_only=True):
     min_score: float = 0.35
     """Minimum score."""
     max_promotions: int = 20
-    """The most promotions in one sweep, best first."""
+    """Maximum number of promotions in one sweep, best first."""
     half_lives: Mapping[str, float] = msgspec.field(default_factory=lambda: HALF_LIVES)
     """Half-life in days, by type of memory."""
 
@@ -112,11 +114,11 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Figures of a memory's recalls; all but the counts are from 0 to 1."""
 
     recalls: int = 0
-    """Recalls that count."""
+    """Number of recalls that count."""
     queries: int = 0
-    """Questions among them that differ in their terms."""
+    """Number of questions in these recalls that differ in their terms."""
     days: int = 0
-    """Days (UTC) on which they happened."""
+    """Number of days (UTC) with such recalls."""
     frequency: float = 0.0
     relevance: float = 0.0
     recency: float = 0.0
@@ -137,7 +139,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     score: float
     verdict: Verdict
     gates: tuple[str, ...] = ()
-    """Why it is not promoted: actual and required values."""
+    """Why the memory is not promoted: actual and required values."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return the finding in the format of the diary, which quotes no memory."""
@@ -155,7 +157,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def select_recalls(memory: Memory, signals: Iterable[Signal]) -> list[Signal]:
-    """Return the recalls that count, oldest first: the best per session and day; without a session, the best per question and day."""
+    """Return the recalls that count, oldest first: the best per session and day, or without a session, per question and day."""
     sources = {source.session_id for source in memory.sources}
     best: dict[tuple[Any, ...], Signal] = {}
     for signal in signals:
@@ -198,8 +200,8 @@ def make_findings(
     """Decide about recalled memories; return the findings, best first, ties by number.
 
     Args:
-        memories: memories of one owner. Those without signals, and those that do not hold at `now` or were superseded or rejected, are left
-            out.
+        memories: memories of one owner. Memories without signals, superseded or rejected ones, and those not valid at `now` are
+            left out.
         signals: by id of the memory.
         now: milliseconds since the epoch.
         settings: weights and gates.
@@ -263,11 +265,11 @@ def _clamp(value: float) -> float:
 NEAR: Final = 0.1
 """Minimum cosine between a memory and its theme."""
 MAX_THEMES: Final = 8
-"""The most themes in a report."""
+"""Maximum number of themes in a report."""
 MAX_TERMS: Final = 4
-"""The most terms that describe a theme."""
+"""Maximum number of terms that describe a theme."""
 MAX_MEMORIES: Final = 500
-"""Memories that are sorted into themes, the most recalled ones."""
+"""Maximum number of memories that are sorted into themes; the most recalled ones are used."""
 
 _Vector = dict[str, float]
 
@@ -276,11 +278,11 @@ class Theme(msgspec.Struct, frozen=True):
     """A group of memories about the same topic."""
 
     terms: tuple[str, ...]
-    """Common terms in their usual spelling, weightiest first; for a single memory, its rarest words."""
+    """Common terms in their usual spelling, highest weight first; for a single memory, its rarest words."""
     memory_ids: tuple[str, ...]
     """Most recalled first."""
     recalls: int
-    """Recalls of all its memories."""
+    """Number of recalls of all memories of the theme."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return the theme in the format of the diary; `terms` quotes single words."""

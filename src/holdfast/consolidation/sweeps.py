@@ -1,15 +1,15 @@
-"""Sweeps over memories: promote those recalled often, well and by different questions. Also when sweeps run, and the files they write.
+"""Sweeps promote memories that were recalled often, well and by different questions. Also their schedule, and their files.
 
     signals -> findings -> a model's proposals, if configured -> one write: promotions, proposals, diary entry, old signals
             -> files rendered from the records
 
-The write expects the version that was read, so of two concurrent sweeps one promotes and the other finds nothing to do. A sweep with nothing
-to add writes nothing. Files are written after the records and from the records alone, so the next sweep completes what a crash
-interrupted.
+The write expects the version that was read. So if two sweeps run at the same time, one promotes and the other finds nothing to
+do. A sweep with nothing to add writes nothing. Files are written after the records and from the records alone, so after a crash
+the next sweep completes them.
 
-Memories of an agent, of the app, or of the default user are listed in the MEMORY.md and DREAMS.md of the agent's workspace. Those of a named
-user are in files of that user (`MEMORY.ada.md`), because users must not read each other's memories. The agent that remembered something
-decides the workspace; without one it is `default`.
+Memories of an agent, of the app, or of the default user are listed in the MEMORY.md and DREAMS.md of the agent's workspace. Those
+of a named user are in files of that user (`MEMORY.ada.md`), because users must not read each other's memories. The agent that
+remembered something decides the workspace; without one it is `default`.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ from holdfast.workspace.workspace import DEFAULT, format_fields
 
 _log = logging.getLogger("holdfast.dreams")
 TRIES: Final = 10
-"""How often a sweep is decided again while others keep changing the memories."""
+"""Maximum number of attempts at a sweep while other processes keep changing the memories."""
 _PAUSE: Final = 0.02
 """Seconds before the third attempt; each further attempt waits this much longer."""
 TOLD: Final = 200
-"""The most memories in a report, best first."""
+"""Maximum number of memories in a report, best first."""
 _LONG: Final = 500
-"""Number of signals from which deciding is slow enough to need a thread."""
+"""With at least this many signals, the decision is so slow that it runs in a thread."""
 OnSwept = Callable[["SweepResult"], Awaitable[None]]
 """Called after a sweep that changed something, once the change is durable."""
 
@@ -124,7 +124,7 @@ class Consolidator:
             ask: whether a configured model is asked for merges.
 
         Raises:
-            StaleMemories: others kept changing the memories meanwhile.
+            StaleMemories: other processes kept changing the memories meanwhile.
         """
         proposing = self._proposing() if self._proposing is not None and ask and not dry_run else None
         for attempt in range(TRIES):
@@ -151,7 +151,7 @@ class Consolidator:
         return [{"id": entry.id, "at": entry.at, **show_report(entry.report, memories)} for entry in entries]
 
     async def load_named(self, owner: Owner, entries: Sequence[DiaryEntry]) -> dict[str, Memory]:
-        """Return the existing memories that diary entries name, by id."""
+        """Return the existing memories that diary entries refer to, by id."""
         ids = {name for entry in entries for name in _collect_ids(entry.report)}
         return {memory.id: memory async for memory in self._iter_memories(owner, sorted(ids))}
 
@@ -237,7 +237,7 @@ class Consolidator:
 
 
 def show_report(report: Mapping[str, Any], memories: Mapping[str, Memory]) -> dict[str, Any]:
-    """Return a report for readers: with each memory's text (None if forgotten) and the terms of each theme."""
+    """Return a report with the text of each memory (None if forgotten) and the terms of each theme added."""
     candidates = [{**one, "content": _get_content(one["memory_id"], memories)} for one in report.get("candidates", ())]
     themes = [_show_theme(theme, memories) for theme in report.get("themes", ())]
     proposals = [_show_proposal(one, memories) for one in report.get("proposals", ())]
@@ -261,7 +261,7 @@ def _get_content(memory_id: str, memories: Mapping[str, Memory]) -> str | None:
 
 
 def _strip_theme(theme: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a theme for the diary, without terms: they are derived from the existing memories when it is read."""
+    """Return a theme for the diary, without its terms: these are derived from the existing memories when the diary is read."""
     return {name: value for name, value in theme.items() if name != "terms"}
 
 
@@ -278,18 +278,18 @@ def _collect_ids(report: Mapping[str, Any]) -> set[str]:
 
 
 NOBODY: Final = Owner("user", DEFAULT_USER)
-"""The user of requests that name none."""
+"""The user of requests that do not name a user."""
 NIGHTS: Final = 50
-"""Number of sweeps in a diary, the newest."""
+"""Number of sweeps in a diary; the newest are listed."""
 _SEEN: Final = 10_000
-"""The most owners for whom the state of their files is remembered."""
+"""Maximum number of owners whose files' state is remembered."""
 
 
 class MemoryFiles:
-    """Keeps the files of a tenant's workspaces in line with its memories.
+    """Keeps the files of a tenant's workspaces up to date with its memories.
 
     Args:
-        consolidator: of the tenant.
+        consolidator: the consolidator of the tenant.
         store: the store of memories.
         workspaces: the workspaces with the files.
         clock: milliseconds since the epoch.
@@ -334,9 +334,9 @@ class MemoryFiles:
                 self._seen.popitem(last=False)
 
     async def _update_files(self, owner: Owner, subject: str | None, body: str) -> bool:
-        """Bring the files up to date with the records; return False if that failed for any.
+        """Update the files from the records; return False if that failed for any file.
 
-        One call at a time: content read before something was forgotten must not be written after it.
+        Only one call runs at a time: otherwise content that was read before a memory was forgotten could be written afterwards.
         """
         async with self._writing:
             return await self._update_workspaces(owner, subject, body)
@@ -360,7 +360,7 @@ class MemoryFiles:
         return well
 
     async def _write_files(self, workspace: Workspace, owner: Owner) -> int | None:
-        """Write the files that list an owner's memories; return how many memories they no longer list, None if nothing changed."""
+        """Write the files that list an owner's memories; return how many memories were removed, None if nothing changed."""
         shared = _is_shared(owner)
         owners = (Owner("agent", workspace.agent), Owner("app"), NOBODY) if shared else (owner,)
         memories = [
@@ -392,7 +392,7 @@ class MemoryFiles:
         return render_diary(readable, memories)
 
     async def _list_agents(self, owner: Owner) -> list[str]:
-        """Return the agents whose workspaces list, or listed, something of an owner."""
+        """Return the agents whose workspaces list, or listed, memories of an owner."""
         if owner.kind == "agent":
             return [owner.id]
         agents = {_get_agent(memory) for memory in await self._read_promoted(owner)}
@@ -435,7 +435,7 @@ LEAST_INTERVAL = 60_000
 
 
 class ConsolidationSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """When sweeps run, their requirements, and what a session receives from them.
+    """When sweeps run, their requirements, and the use of their results in sessions.
 
     Raises:
         InvalidRequest: a setting is invalid.
@@ -452,7 +452,7 @@ class ConsolidationSettings(msgspec.Struct, frozen=True, kw_only=True):
     inject_budget: int = 800
     """Tokens of promoted memories in the prompt of a new session of an agent with memory; 0: none."""
     model: str | None = None
-    """Name of an llm or a model that is asked which promoted memories say the same; None: none."""
+    """Name of an llm or a model that is asked which promoted memories say the same; None: no model is asked."""
 
     def __post_init__(self) -> None:
         for name, least in (("interval", LEAST_INTERVAL), ("signals_kept", DAY), ("inject_budget", 0)):
@@ -488,7 +488,7 @@ class Consolidation:
         self._passed: dict[str, int] = {}
 
     def create(self, store: Store, promoted: PromotedCache | None = None) -> tuple[Consolidator, MemoryFiles | None]:
-        """Return the sweeps of a store's tenant, and its files, which follow them; None if there are no workspaces."""
+        """Return the consolidator of a store's tenant, and its files, which are updated after sweeps; None without workspaces."""
         settings, known = self.settings, promoted or PromotedCache(store)
         proposing = None if self._proposer is None else _make_proposals(self._proposer, store, known)
         consolidator = Consolidator(
@@ -501,7 +501,7 @@ class Consolidation:
         return consolidator, files
 
     def adjust_pace(self, pace: SweepPace) -> SweepPace:
-        """Speed up the background pace so that at least four passes fall within the interval."""
+        """Speed up the background pace so that there are at least four passes per interval."""
         if not self.settings.enabled:
             return pace
         often = self.settings.interval // 4
@@ -519,7 +519,7 @@ class Consolidation:
         """
         if not self.settings.enabled:
             return 0
-        # Owners without writes since one interval before the last pass were already swept by then.
+        # Owners without a write since one interval before the last pass were already swept by that pass.
         settled = self._passed.get(tenant, 0) - self.settings.interval
         number = failed = asked = 0
         async for owner, changed in consolidator.owners():

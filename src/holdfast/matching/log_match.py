@@ -1,4 +1,4 @@
-"""Find where a transcript matches the logs of its sender, in the session that it names or in all of a user's sessions.
+"""Find where a transcript matches the logs of its sender, in the session that it names or in all sessions of a user.
 
 The digests of the request's messages are looked up in an index of the store, so the cost depends on the request, not on
 the number and length of sessions. There are three ways to get from one shared message to the next:
@@ -36,11 +36,11 @@ from holdfast.stores.matching import Sighting
 from holdfast.stores.walk import ENTRIES, read_entries_until
 
 _ANCHORS: Final = 4
-"""Replies of a request, from the last one, that are tried as the end of a run in the middle of a log."""
+"""Number of replies of a request, starting with the last, that are tried as the end of a run in the middle of a log."""
 _PLACES: Final = 16
-"""Positions that are tried for each of them."""
+"""Number of positions that are tried for each of these replies."""
 _WINDOW: Final = 32
-"""Messages that are first looked up after one that was resent differently; doubled each time that all of them are found."""
+"""Number of messages that are first looked up after one that was resent differently. It doubles each time that all are found."""
 
 
 class Landing(NamedTuple):
@@ -48,9 +48,9 @@ class Landing(NamedTuple):
 
     place: Sighting
     sent: int
-    """How many of the request's messages lead up to and include it."""
+    """Number of the request's messages up to and including this one."""
     shared: int
-    """Visible messages in common."""
+    """Number of visible messages in common."""
 
 
 class Trail:
@@ -67,7 +67,7 @@ class Trail:
 
     @property
     def is_long(self) -> bool:
-        """Return True if hashing the messages takes so long that it leaves the event loop."""
+        """Return True if hashing the messages takes so long that it must run outside of the event loop."""
         return len(self.messages) > INLINE_MESSAGES
 
     def restrict_to(self, session: SessionRef) -> Trail:
@@ -77,7 +77,7 @@ class Trail:
         return trail
 
     def make_landing(self, place: Sighting, count: int, shared: int) -> Landing:
-        """Return the landing for the first `count` visible messages, which end at `place`."""
+        """Return the landing for the first `count` visible messages, the last of which is at `place`."""
         return Landing(place, self.at[count - 1] + 1, shared)
 
     def list_replies(self, start: int) -> list[int]:
@@ -119,13 +119,13 @@ def _move_place(place: Sighting, by: int) -> Sighting:
 
 
 async def find_landing(store: Store, session: Session, incoming: Sequence[Message], *, whole: bool) -> Landing | None:
-    """Return the end of what a request for `session` shares with its log; None if they share nothing.
+    """Return the end of the part that a request for `session` shares with its log; None if they share nothing.
 
     Args:
         store: the store.
         session: its current state.
         incoming: the request's messages without the leading system messages.
-        whole: True if the request is complete: messages that it leaves out were deleted by the client.
+        whole: True if the request is complete, so the client has deleted messages that are not in it.
     """
     trail = Trail(store, session.user_id, incoming, session.ref)
     prefix = await _find_prefix(trail)
@@ -172,17 +172,17 @@ class Branch(NamedTuple):
     """A retired branch that ends at a visible message, with what is needed to continue it."""
 
     entries: Sequence[Entry]
-    """Its entries, from where it leaves the live path to its end."""
+    """The entries of the branch, from the point where it leaves the live path to its end."""
     tools: Sequence[Entry]
-    """The tool messages after its end."""
+    """The tool messages after the end of the branch."""
     retire_from: int | None
     """The first live entry after the point where it leaves the live path."""
     ends: bool
-    """True if no visible message followed its end."""
+    """True if no visible message followed the end of the branch."""
 
 
 async def read_branch(store: Store, ref: SessionRef, seq: int) -> Branch:
-    """Return the branch of the retired entry `seq`. The cost depends on what was written since it left the live path."""
+    """Return the branch of the retired entry `seq`. The cost depends on what was written since the branch left the live path."""
     path, joined = await read_entries_until(
         store,
         ref,
@@ -198,7 +198,7 @@ async def read_branch(store: Store, ref: SessionRef, seq: int) -> Branch:
         store,
         ref,
         lambda entry: entry.retired_by == end.retired_by and entry.message.visible,
-        keep=lambda entry: entry.retired_by == end.retired_by,  # not of a branch that was retired earlier
+        keep=lambda entry: entry.retired_by == end.retired_by,  # not the entries of a branch that was retired earlier
         start=seq + 1,
         stop=end.retired_by,
         retired=True,
@@ -227,13 +227,13 @@ async def _find_prefix(trail: Trail) -> Landing | None:
 async def find_shared_places(trail: Trail, start: int, digest: bytes, *, first: int) -> tuple[Sequence[Sighting], int]:
     """Return all positions of the last shared message, and how many messages lead up to it.
 
-    Each message is chained once, except for a few after each one that the client resends in another form than the
-    stored one.
+    Each message is chained once, except for a few after each message that the client resends in another form than
+    the stored one.
 
     Args:
         trail: the request.
         start: the first message to find.
-        digest: the chain before it.
+        digest: the chain before this message.
         first: the first message at which the search may stop.
     """
     chains, places, count, window = {digest}, tuple[Sighting, ...](), start, len(trail.messages)
@@ -272,7 +272,7 @@ async def find_shared_places(trail: Trail, start: int, digest: bytes, *, first: 
 
 
 def _compute_chain(trail: Trail, start: int, digest: bytes, count: int) -> list[tuple[int, bytes]]:
-    """Return the chain over `count` messages from `start` on, also as older versions computed it, with unspoken parts of replies."""
+    """Return the chain over `count` messages from `start` on, in its current form and as older versions computed it."""
     found, former = [], digest
     for at in range(start, min(start + count, len(trail.messages))):
         message, same = trail.messages[at], former == digest
@@ -285,7 +285,7 @@ def _compute_chain(trail: Trail, start: int, digest: bytes, count: int) -> list[
 
 
 def _list_strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tuple[int, bytes]]:
-    """Return digests that find the first message, from `start` to `last`, that the client resends in another form than the stored one."""
+    """Return digests that find the first message from `start` to `last` that the client resends in another form."""
     found = []
     for at in range(start, min(last + 1, len(trail.messages))):
         message = trail.messages[at]
@@ -298,7 +298,7 @@ def _list_strays(trail: Trail, start: int, digest: bytes, last: int) -> list[tup
 
 
 async def _find_seen_places(trail: Trail, places: Sequence[Sighting], at: int) -> tuple[Sighting, ...]:
-    """Keep the positions of interrupted replies of which the client may have seen this much."""
+    """Keep only positions of interrupted replies of which the client may have seen as much as it resends."""
     message = trail.messages[at]
     if message.role != "assistant":
         return tuple(places)
@@ -315,7 +315,7 @@ async def _find_heard_since(
 ) -> tuple[tuple[Sighting, ...], int] | tuple[()]:
     """Return the live replies, from `start` to `last`, that replaced retired ones because less of them was heard.
 
-    A client that received the whole reply, and was not notified, continues after the replacement.
+    A client that received the whole reply and does not know that it was cut continues after the replacement.
 
     Returns:
         Their positions, and how many messages lead up to them; empty if there are none.
@@ -338,14 +338,14 @@ async def _find_heard_since(
 
 
 async def find_omitting(trail: Trail, prefix: Landing | None, *, run: int) -> list[Landing]:
-    """Return where a request continues that leaves out older messages or merged them into one; in one session, the first such position.
+    """Return where a request continues that omits or merges older messages; in one session, the first such position.
 
-    It must skip more of the log than it has other messages in that position: otherwise it is an edit.
+    The request must skip more messages of the log than it has others in their place. Otherwise it is an edit.
 
     Args:
         trail: the request.
         prefix: what it shares with the log from the beginning; None for a search in all sessions.
-        run: how many messages in common it needs.
+        run: minimum number of messages in common.
     """
     floor = _count_covered(trail, prefix)
     replies = [(at, mark) for at in trail.list_replies(floor) for mark in _list_reply_digests(trail.messages[at])]
@@ -369,7 +369,7 @@ async def find_omitting(trail: Trail, prefix: Landing | None, *, run: int) -> li
 
 
 def _list_reply_digests(message: Message) -> list[bytes]:
-    """Return the digests that find a reply whatever came before it."""
+    """Return the digests that find a reply regardless of the messages before it."""
     return [mark for mark in (digest_reply(message), digest_reply_with_unspoken(message)) if mark is not None]
 
 
@@ -393,7 +393,7 @@ async def _find_run_landing(trail: Trail, place: Sighting, at: int, prefix: Land
 
 
 async def _find_after_cut(trail: Trail, session: Session, prefix: Landing | None) -> Landing | None:
-    """Return the landing after one of the last replies if it was interrupted: no digest shows how much the client saw."""
+    """Return the landing after one of the last replies if it was interrupted, since no digest shows how much the client saw."""
     at = trail.list_replies(0)[-1]
     page = await trail.store.entries(session.ref, limit=ENTRIES, descending=True)
     visible = [entry for entry in page if entry.message.visible]

@@ -1,4 +1,4 @@
-"""Recognise repeated requests: retries of official SDKs, and requests whose reply was finished after their client left.
+"""Recognise repeated requests: retries of official SDKs, and requests whose client disconnected before the end of the reply.
 
 A retry states how often it was sent before (`x-stainless-retry-count`) and is found by its body. It joins the turn of
 the first attempt, or gets that turn's reply. A process remembers attempts for ten minutes; across servers, an
@@ -21,11 +21,11 @@ class Attempt:
     """One attempt at a request.
 
     Attributes:
-        ref: the session that it was assigned; None: none yet.
-        identity: the session's.
+        ref: the session assigned to the attempt; None: none yet.
+        identity: the identity of that session.
         start: `seq` of the first entry after the request's own messages, once they are in the log.
-        is_connected: True while its client may still be connected.
-        was_answered: True if its client was sent the whole reply.
+        is_connected: True as long as the client may still be connected.
+        was_answered: True if the whole reply was sent to the client.
     """
 
     def __init__(self, at: int) -> None:
@@ -37,7 +37,7 @@ class Attempt:
         self.was_answered = False
 
     def assign_session(self, ref: SessionRef, identity: str) -> None:
-        """Record the session that the request was assigned."""
+        """Record the session that was assigned to the request."""
         self.ref, self.identity = ref, identity
 
 
@@ -93,9 +93,9 @@ class Retries:
 
 
 class UndeliveredReplies:
-    """The replies whose client left before their end: the last one of each session, without the oldest sessions.
+    """Replies whose client disconnected before their end: the last reply of each of the latest sessions.
 
-    This helps clients that send no `Idempotency-Key`. Another server does not know these replies, and answers again.
+    This helps clients that send no `Idempotency-Key`. Another server does not know these replies and would answer again.
     """
 
     def __init__(self) -> None:
@@ -105,12 +105,12 @@ class UndeliveredReplies:
         return len(self._noted)
 
     def note(self, session: Session, messages: Iterable[Message], key: str | None) -> None:
-        """Record that the client was gone at the end of the reply.
+        """Record that the client had disconnected at the end of the reply.
 
         Args:
-            session: its state after the reply, which is its last entry.
+            session: the session after the reply, which is its last entry.
             messages: the request's messages, without secrets.
-            key: its `Idempotency-Key`.
+            key: the `Idempotency-Key` of the request.
         """
         self._noted[session.ref] = (session.identity, session.tail.last_seq, _digest(messages, key))
         self._noted.move_to_end(session.ref)
@@ -124,10 +124,11 @@ class UndeliveredReplies:
     def take(self, session: Session, messages: Iterable[Message], key: str | None) -> int | None:
         """Return the `seq` of the reply for a repeated request, and forget it: it counts as delivered from now on.
 
-        None if the session has continued, or if this is another request, after which no client asks for the reply.
+        Return None if the session has continued, or if this is another request. After another request no client asks for the
+        reply.
         """
         noted = self._noted.pop(session.ref, None)
-        if noted is None:  # evicted since `has_reply` was called
+        if noted is None:  # evicted after `has_reply` was called
             return None
         identity, seq, digest = noted
         same = (identity, seq) == (session.identity, session.tail.last_seq) and digest == _digest(messages, key)

@@ -1,6 +1,6 @@
 """Find the session of a user that a request without `session_id` belongs to.
 
-The order is: exact continuation, edit, fork, new session (docs/reconcile.md). Retries are found earlier, see
+The order is: exact continuation, edit, fork, new session (docs/reconcile.md). Retries are recognised before that, see
 `holdfast.matching.retries`.
 
 Material that a request did not send (tool messages, media, state, artifacts, a system prompt) is hidden, because an
@@ -75,7 +75,7 @@ class Material:
         return (end.digest, _list_tool_messages(kept), session.state, named, prompt)
 
     def was_sent(self, material: tuple[Any, ...] | None) -> bool:
-        """Return True if the request itself sent all of this material."""
+        """Return True if the request itself contained all of this material."""
         if material is None:
             return False
         _, tools, state, artifacts, prompt = material
@@ -88,11 +88,11 @@ async def has_different_material(
     """Return True if a session has hidden material that another session with the same visible path does not have.
 
     Args:
-        material: compares.
+        material: compares the material of sessions.
         session: the session that the request would continue.
-        end: its last visible message.
+        end: the last visible message of the session.
         aliased: True if the session's own messages may contain more than the request's.
-        digests: of all positions with the same visible path.
+        digests: the digests of all positions with the same visible path.
     """
     others: dict[SessionRef, Sighting] = {}
     for digest in digests:
@@ -115,7 +115,7 @@ async def has_different_material(
 
 
 def _list_tool_messages(messages: Sequence[Message]) -> tuple[tuple[int, bytes], ...]:
-    """Return the tool messages among some, each with the number of visible messages before it; ids of calls are ignored."""
+    """Return the tool messages, each with the number of visible messages before it. Ids of calls are ignored."""
     found, visible = [], 0
     for message in messages:
         visible += message.visible
@@ -127,29 +127,29 @@ def _list_tool_messages(messages: Sequence[Message]) -> tuple[tuple[int, bytes],
 
 
 _RUN: Final = 3
-"""Visible messages in a row that a request must share with a log whose beginning it leaves out."""
+"""Number of visible messages in a row that a request without the beginning of a log must share with that log."""
 _FIRST_TURNS: Final = 16
-"""Sessions that are compared while their first reply is not finished."""
+"""Maximum number of sessions that are compared if their first reply is not finished."""
 _LENGTHS: Final = 8
-"""Lengths of an exact continuation that are tried, longest first, before the request forks."""
+"""Number of lengths of an exact continuation that are tried, longest first, before the request forks."""
 _RUNNING: Final = 2
 """Rank of a session with a running turn, after sessions with another system prompt."""
 
 Occupancy = Literal["idle", "running", "pending"]
-"""`running`: a turn of the session runs; `pending`: the session is reserved for a request whose turn has not opened yet."""
+"""`running`: a turn of the session is running; `pending`: the session is reserved for a request whose turn has not begun yet."""
 MatchKind = Literal["continuation", "edit", "fork", "own"]
 """`fork` copies the common part; `own` is a new session with only the request's own messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sender:
-    """The sender of a request, and what is known about the sessions that it may get.
+    """The sender of a request, and the state of the sessions that it may get.
 
     Attributes:
         user_id: the user.
         identified: True if the request named the user; see docs/reconcile.md.
         occupancy: returns how this server uses a session, given its reference.
-        claimed: returns whether a turn of another server runs in a session.
+        claimed: returns whether another server runs a turn in a session.
     """
 
     user_id: str
@@ -158,7 +158,7 @@ class Sender:
     claimed: Callable[[Session], bool]
 
     def get_occupancy(self, session: Session) -> Occupancy:
-        """Return how a session is used, by this server or another one."""
+        """Return how this server or another one uses a session."""
         here = self.occupancy(session.ref)
         return "running" if here == "idle" and self.claimed(session) else here
 
@@ -178,9 +178,9 @@ class MatchFinder:
 
     Args:
         store: of the tenant.
-        sender: of the request.
+        sender: the sender of the request.
         incoming: the request's messages without the leading system messages.
-        system: these; empty: the session's own are used.
+        system: the leading system messages; empty: the session's own are used.
         strict: refuse a session with another system prompt.
         whole: the request leaves nothing out (`session_mode: transcript`).
     """
@@ -205,7 +205,7 @@ class MatchFinder:
         self._several = False
 
     async def find(self) -> Match | None:
-        """Return the match, or None for a new session. Nothing is awaited after the last check of the session's occupancy."""
+        """Return the match, or None for a new session. After the last check of the session's occupancy, nothing is awaited."""
         replies = self._trail.list_replies(0)
         if not replies:
             return await self._find_first_turn()
@@ -239,7 +239,7 @@ class MatchFinder:
         return self._sender.identified and not self._has_same_prompt(exact.session)
 
     def _has_more_shared(self, exact: Match, count: int) -> bool:
-        """Return True if another session of an identified user contains further replies of the request: then that one is edited.
+        """Return True if another session of an identified user contains more replies of the request. That session is edited then.
 
         Otherwise, an unanswered opening like "Hi" would take the request away from its conversation.
         """
@@ -312,7 +312,7 @@ class MatchFinder:
     # -- edits and forks ---------------------------------------------------------
 
     async def _find_by_beginning(self, places: Sequence[Sighting], count: int) -> Match | None:
-        """Find the session with the longest common beginning; None if too many have it, because each would be a guess."""
+        """Find the session with the longest common beginning; None if too many have it, since any choice would be a guess."""
         if not places or (len(places) >= SIGHTINGS and not any(place.last for place in places)):
             return None
         ranked = sorted(
@@ -357,14 +357,14 @@ class MatchFinder:
         """Choose the session to continue: same system prompt, then idle before busy, then most recently used.
 
         Args:
-            places: the ends of the sessions, most recently used first.
-            count: visible messages of the request that they cover.
+            places: the end positions of the sessions, most recently used first.
+            count: number of visible messages of the request that they cover.
             aliased: True if the log's own messages may differ from the request's.
             others: all positions with the same visible path; None: those with the same digest.
-            at: the landing, if it is not after the first `count` messages.
+            at: the landing, if it is not directly after the first `count` messages.
 
         Returns:
-            The match, and whether a turn of its session runs.
+            The match, and whether a turn of its session is running.
         """
         self._several = self._several or len({place.ref for place in places}) > 1
         later: list[tuple[int, Sighting]] = []
@@ -397,7 +397,7 @@ class MatchFinder:
         at: Landing | None,
         is_idle: bool,
     ) -> Match | None:
-        """Match one session, if the sender may see what the log contains beyond the request."""
+        """Match one session if the sender may see the contents of the log that are not in the request."""
         landing = at or self._trail.make_landing(place, count, count)
         session = await self._get(place)
         if session is None:
@@ -417,7 +417,7 @@ class MatchFinder:
         return Match("continuation", session, landing, self._several)
 
     async def _get(self, place: Sighting) -> Session | None:
-        """Return the session of a position, or None if another session has its name by now."""
+        """Return the session of a position, or None if another session has taken over its name."""
         try:
             session = await self._store.get(place.ref)
         except SessionNotFound:
