@@ -16,9 +16,9 @@ from holdfast.limits import ARTIFACT_NAME_BYTES, ARTIFACTS_TOLD
 USER: Final = "user:"
 """Prefix of names that all sessions of a user share."""
 LOADER: Final = "load_artifact"
-"""The tool with which a model loads artifacts, and tool results that its prompt no longer contains."""
+"""The tool with which a model loads artifacts and those tool results that its prompt no longer contains."""
 NOTHING: Final = -1
-"""As an expected version: there must be no artifact with this name."""
+"""As the expected version: no artifact with this name may exist."""
 
 _RESULT: Final = re.compile(r"result-(0|[1-9][0-9]{0,15})")
 _MARKS: Final = " ._-()@+,"
@@ -33,14 +33,14 @@ class UserRef(msgspec.Struct, frozen=True, gc=False):
 
 
 Scope = SessionRef | UserRef
-"""Where a name is unique: in a session, or in all sessions of a user."""
+"""The scope in which a name is unique: a session, or all sessions of a user."""
 
 
 class NewArtifact(msgspec.Struct, frozen=True, kw_only=True):
-    """A version of an artifact that is about to be recorded; its content is stored already."""
+    """A version of an artifact that is about to be recorded. Its content is already stored."""
 
     name: str
-    """As returned by `check_name`, including `user:`."""
+    """The name as `check_name` returns it, including `user:`."""
     blob: str
     """Key of the content, unique to this version."""
     mime_type: str
@@ -58,11 +58,11 @@ class Artifact(NewArtifact, frozen=True, kw_only=True):
     """A version of an artifact."""
 
     version: int
-    """From 0; a number is not reused as long as there is any version of the name."""
+    """Counted from 0. A number is not reused as long as any version of the name exists."""
 
     @property
     def etag(self) -> str:
-        """Differs for any two contents that ever had this name, including deleted ones."""
+        """The ETag. It differs for any two contents that ever had this name, including deleted ones."""
         return f"{self.version}-{self.sha256.hex()[:32]}"
 
 
@@ -74,7 +74,7 @@ class ArtifactPage(msgspec.Struct, frozen=True):
 
 
 def format_versions(versions: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return versions by name in the form that replies use; only the last ones if there are very many."""
+    """Return versions by name in the format of replies; only the last ones if there are very many."""
     return [{"name": name, "version": version} for name, version in versions.items()][-ARTIFACTS_TOLD:]
 
 
@@ -89,11 +89,11 @@ def get_scope(ref: SessionRef, name: str) -> Scope:
 def check_name(name: str) -> str:
     """Return the name in Unicode form NFC. Raises an error if it is not allowed for an artifact.
 
-    A name is never used as a path: the key of the content does not depend on it. Names that cause trouble as file
-    names, on any system, are refused nevertheless.
+    A name is never used as a path: the key of the content does not depend on it. Names that are invalid or unsafe as
+    file names on any system are refused nevertheless.
 
     Raises:
-        InvalidRequest: says what is wrong, and what is allowed.
+        InvalidRequest: the name is not allowed. The message says why, and what is allowed.
     """
     if not isinstance(name, str):
         raise InvalidRequest(f"the name of an artifact is a string, not {type(name).__name__}", param="name")
@@ -115,7 +115,7 @@ def format_result_name(seq: int) -> str:
 
 
 def parse_result_name(name: str) -> int | None:
-    """Return the entry whose tool result a name refers to; None if it refers to none."""
+    """Return the entry whose tool result a name refers to; None for any other name."""
     found = _RESULT.fullmatch(name)
     return int(found[1]) if found else None
 
@@ -143,6 +143,6 @@ def _is_allowed(sign: str) -> bool:
 
 
 def fold_name(name: str) -> str:
-    """Return a form that is equal for names that differ only in case or Unicode form; only one of these can exist at a time."""
+    """Return a form that is equal for names that differ only in case or Unicode form. Only one of them can exist at a time."""
     bare = unicodedata.normalize("NFD", name).casefold()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", bare))

@@ -1,4 +1,4 @@
-"""The token budget of a prompt: a model's window, less what must stay free.
+"""The token budget of a prompt: the model's window minus the parts that must stay free.
 
     input = context window - reply - safety headroom - tool-result headroom
 
@@ -33,12 +33,12 @@ TOOL_RESULT_HEADROOM: Final = 8_192
 UNKNOWN_WINDOW: Final = 128_000
 """Window of a model that is not in the table.
 
-Nearly every model today has 128k or more. If this is too much, the provider refuses the call and reports its limit, and
+Nearly every model today has 128k or more. If the guess is too large, the provider refuses the call and reports its limit, and
 `context_window` corrects it. A guess that is too small would silently leave history out of every prompt.
 """
 
 STEP_DOWN: Final = 10
-"""Percent that one `step_down` takes off a prompt."""
+"""Percent by which one `step_down` shrinks a prompt."""
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -71,7 +71,7 @@ class Budget:
     tool_result_headroom: int
     scale: float = field(default=1.0, repr=False)
 
-    # Written by hand, because three defaults depend on the first argument, while the fields are plain `int`.
+    # Written by hand, because three defaults depend on the first argument, but the fields are plain `int`.
     def __init__(
         self,
         context_window: int,
@@ -113,10 +113,10 @@ class Budget:
         """Return the budget of a model.
 
         Args:
-            model: its name; `openai/…` and `ft:…` are allowed.
-            context_window: tokens, if the configuration sets them.
-            learned_window: tokens that a provider's error named. It takes precedence over the table, and over the
-                configuration if it is the smaller of both.
+            model: the name of the model; `openai/…` and `ft:…` are allowed.
+            context_window: the window in tokens, if the configuration sets it.
+            learned_window: the window in tokens that a provider's error named. It takes precedence over the table, and over
+                the configuration if it is smaller.
             max_reply_tokens: sent as `max_tokens`, if set.
             safety_headroom: as in the class.
             tool_result_headroom: as in the class.
@@ -128,7 +128,7 @@ class Budget:
         known = window_of(model)
         learned = learned_window
         if known and known.max_input and learned == known.max_input:
-            learned = None  # the error named the limit for prompts, which the table has too
+            learned = None  # the error named the limit for prompts, which is also in the table
         window = learned or (known.context_window if known else UNKNOWN_WINDOW)
         if context_window:
             window = min(context_window, learned or context_window)
@@ -141,12 +141,12 @@ class Budget:
 
     @property
     def input(self) -> int:
-        """Tokens that the prompt may have, including system prompt and tool schemas."""
+        """Maximum tokens of the prompt, including system prompt and tool schemas."""
         return self.context_window - self.max_reply_tokens - self.safety_headroom - self.tool_result_headroom
 
     @property
     def counted(self) -> int:
-        """`input` in tokens of our counter: the size that prompts are built for."""
+        """`input` in tokens counted here: the maximum size for which prompts are built."""
         return max(1, int(self.input / self.scale))
 
     def cap_input(self, tokens: int) -> Budget:
@@ -155,7 +155,7 @@ class Budget:
 
 
 def step_down(tokens: int) -> int:
-    """Return the tokens for the next prompt after the provider refused one of this size as too long: a tenth fewer, at least 1."""
+    """Return the size of the next prompt after the provider refused one of this size as too long: a tenth less, at least 1."""
     return max(1, tokens * (100 - STEP_DOWN) // 100)
 
 
@@ -183,7 +183,7 @@ class ModelWindow(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=256)
 def window_of(model: str) -> ModelWindow | None:
-    """Return the known limits of a model, or None if it is unknown.
+    """Return the known limits of a model, or None for an unknown model.
 
     The longest known prefix wins. A path, a provider's name and `ft:` before it are ignored, and so are case and any
     suffix. A suffix that names a window, such as `[1m]` or `[200k]`, sets the window.
@@ -210,14 +210,14 @@ def window_of(model: str) -> ModelWindow | None:
 
 
 def describe_unknown_window(model: str) -> str | None:
-    """Return a warning if the model's window is only assumed, else None."""
+    """Return a warning if the model's window is only a guess, else None."""
     if window_of(model) is not None:
         return None
     return f"the context window of {model!r} is not known: {UNKNOWN_WINDOW:,} tokens are assumed; set context_window"
 
 
 def _is_of_family(model: str, prefix: str) -> bool:
-    """Return True if the model is of that family: `gpt-4` includes neither `gpt-4o` nor `gpt-4.1`; `gpt-` includes every `gpt-…`."""
+    """Return True if the model is in a family: `gpt-4` includes neither `gpt-4o` nor `gpt-4.1`; `gpt-` includes all `gpt-…`."""
     if not model.startswith(prefix):
         return False
     following = model[len(prefix) : len(prefix) + 1]

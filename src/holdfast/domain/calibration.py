@@ -1,7 +1,7 @@
 """Learn from a provider's answers how its token counts differ from ours, and how large its context window is.
 
-Pure and frozen: the owner of a `Learned` replaces it with the next one, saves it, and merges what another process
-learned. There is one for each model.
+Pure functions and frozen data. There is one `Learned` for each model. Its owner replaces it after each answer, saves it, and
+merges the one that another process has saved.
 
     provider's tokens = ratio * tokens counted here, within the margin
 
@@ -21,28 +21,29 @@ import msgspec
 from holdfast.domain.budget import Budget, step_down
 
 LEAST: Final = 1_000
-"""Tokens below which a prompt teaches nothing, because what the provider adds to every prompt is too large a share of it."""
+"""Prompts with fewer tokens are ignored, because the tokens that the provider adds to every prompt are too large a share."""
 LOW, HIGH, MOST = 0.5, 2.5, 16.0
 """Ratios below `LOW` and above `MOST` are errors: a truncated prompt, missing cached tokens, the tokens of a whole day. A ratio
-above `HIGH` may come from one hidden prompt that is as long as ours: it counts after `AGREEING` similar replies in a row, or
-after a refusal because of it."""
+above `HIGH` may come from a single hidden prompt that is as long as ours. It counts only after `AGREEING` similar replies in a
+row, or after a refusal because of it."""
 AGREEING: Final = 3
 ALIKE_RATIOS: Final = 1.25
 """Ratios above `HIGH` agree if the highest is at most this many times the lowest."""
 ALLOWANCE: Final = 512
-"""Tokens, at most a sixteenth of a prompt, that a provider may add before an exact count is doubted: the safety headroom."""
+"""Tokens that a provider may add before an exact count is doubted, at most a sixteenth of a prompt: the safety headroom."""
 AGREED: Final = 1.01
 """Ratio up to which an exact count is confirmed."""
 NEWEST, HIGHEST = 32, 8
-"""Pairs that are kept: the newest, and the highest of a day. So a ratio rises at once and falls slowly, however many turns run."""
+"""Numbers of pairs that are kept: the newest ones, and the highest ones of a day. So a ratio rises at once and falls slowly,
+regardless of the number of turns."""
 DAY: Final = 86_400_000
 """Milliseconds."""
 ALIKE: Final = 4
-"""Pairs that are this many times smaller than the largest are ignored: they say nothing about a full window."""
+"""Pairs that are this many times smaller than the largest one are ignored, because they say nothing about a full window."""
 OUTLIER_FROM: Final = 8
-"""Number of pairs from which the single highest one is ignored, unless it comes from a refusal."""
+"""With at least this many pairs, the single highest one is ignored, unless it comes from a refusal."""
 ONE_MARGIN, MOST_MARGIN = 0.05, 0.25
-"""Margin for a single pair, which shrinks with the square root of their number; and its maximum."""
+"""Margin for a single pair, and the maximum margin. The margin shrinks with the square root of the number of pairs."""
 STEP: Final = 0.02
 """Step size of `Measure.scale`, so that budgets do not change with every turn."""
 STALE: Final = 7 * DAY
@@ -58,7 +59,7 @@ class MeasuredCount(msgspec.Struct, frozen=True, gc=False):
     """The best known count in the provider's tokens, without the margin."""
     how: CountMethod
     margin: float
-    """Share of `tokens` by which the count may be too low, and that is kept free; 0.0 for none."""
+    """Share of `tokens` that is kept free because the count may be too low; 0.0 for none."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return the count in the form that reports use."""
@@ -71,7 +72,7 @@ class Measure(msgspec.Struct, frozen=True, gc=False):
     ratio: float = 1.0
     """Provider's tokens per token counted here."""
     margin: float = 0.0
-    """Share of the ratio by which the next prompt may exceed it."""
+    """Share of the ratio by which the ratio of the next prompt may be higher."""
     samples: int = 0
 
     @property
@@ -85,8 +86,8 @@ class Measure(msgspec.Struct, frozen=True, gc=False):
 
         Args:
             counted: tokens according to the counter.
-            margin: the counter's own margin, already included in `counted`; 0.0 for an exact one.
-            provider: the answer of the provider's count endpoint, if it was asked and answered.
+            margin: the counter's own margin, already included in `counted`; 0.0 for an exact counter.
+            provider: the result of the provider's count endpoint, if there is one.
         """
         if provider is not None:
             return MeasuredCount(provider, "provider", 0.0)
@@ -107,7 +108,7 @@ class Pair(msgspec.Struct, frozen=True, gc=False, order=True, array_like=True):
     reported: int
     """Tokens reported by the provider."""
     refused: bool = False
-    """True if the prompt was refused as too long: then the pair is not an outlier."""
+    """True if the prompt was refused as too long. Such a pair is not an outlier."""
 
     @property
     def ratio(self) -> float:
@@ -122,7 +123,7 @@ class Pair(msgspec.Struct, frozen=True, gc=False, order=True, array_like=True):
 
 
 def is_believable(counted: int, reported: int) -> bool:
-    """Return True if a pair may teach something, alone or together with others."""
+    """Return True if a pair may be used, alone or together with others."""
     return counted >= LEAST and LOW <= reported / counted <= MOST
 
 
@@ -132,7 +133,7 @@ class Calibration(msgspec.Struct, frozen=True, gc=False):
     pairs: tuple[Pair, ...] = ()
 
     def add_pair(self, pair: Pair) -> Calibration:
-        """Return the calibration with one more pair; unchanged if the pair teaches nothing."""
+        """Return the calibration with one more pair; unchanged if the pair cannot be used."""
         return Calibration(_select_kept([*self.pairs, pair])) if is_believable(pair.counted, pair.reported) else self
 
     def merge(self, other: Calibration) -> Calibration:
@@ -143,8 +144,8 @@ class Calibration(msgspec.Struct, frozen=True, gc=False):
         """Return the measure according to the pairs.
 
         Args:
-            exact: True if the model's own tokenizer counts here. Then the ratio is 1.0 unless the provider counts more,
-                and never less: a prompt of another kind would not be as cheap.
+            exact: True if the counter here is the model's own tokenizer. Then the ratio is 1.0, or more if the provider counts
+                more. It is never less, because a prompt of another kind may cost more.
         """
         return _measure(self.pairs, exact) if self.pairs else _NOTHING_LEARNED
 
@@ -169,7 +170,7 @@ def _measure(pairs: tuple[Pair, ...], exact: bool) -> Measure:  # noqa: FBT001 -
 
 
 def _select_trusted(pairs: Sequence[Pair]) -> list[Pair]:
-    """Return the pairs that count: ratios above `HIGH` only if a refusal, or `AGREEING` in a row, confirm them."""
+    """Return the pairs that count. Ratios above `HIGH` count only if a refusal, or `AGREEING` pairs in a row, confirm them."""
     if all(pair.ratio <= HIGH for pair in pairs):
         return list(pairs)
     confirmed = [pair.ratio for pair in pairs if pair.refused]
@@ -194,14 +195,14 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     window: int | None = None
     """The limit in tokens that an error named."""
     window_at: int = 0
-    """When it was learned or withdrawn, in milliseconds since the epoch."""
+    """When the window was learned or withdrawn, in milliseconds since the epoch."""
     ceiling: int | None = None
     """Limit for the prompt in the provider's tokens, lowered by a tenth for each refusal that nothing else explains."""
     ceiling_at: int = 0
     calibration: Calibration = Calibration()
 
     def record_usage(self, counted: int, reported: int, *, at: int) -> Learned:
-        """Return what is known after an answer.
+        """Return the updated knowledge after an answer.
 
         Args:
             counted: the prompt's tokens as built: `WorkingSet.total_tokens`.
@@ -220,13 +221,13 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
     def record_refusal(
         self, counted: int, budget: Budget, *, limit: int | None = None, requested: int | None = None, at: int
     ) -> Learned:
-        """Return what is known after a prompt was refused as too long.
+        """Return the updated knowledge after a prompt was refused as too long.
 
-        Figures in the error are believed. Each refusal that stays unexplained lowers the ceiling by a tenth.
+        Figures in the error are trusted. Each refusal that remains unexplained lowers the ceiling by a tenth.
 
         Args:
             counted: the prompt's tokens as built.
-            budget: that it was built for.
+            budget: the budget for which the prompt was built.
             limit: `ContextTooLong.context_limit`.
             requested: `ContextTooLong.requested`.
             at: milliseconds since the epoch.
@@ -248,7 +249,7 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         return msgspec.structs.replace(learned, calibration=taught)
 
     def _explain_refusal(self, counted: int, budget: Budget, known: int) -> int | None:
-        """Return the prompt's tokens according to the newest reply with a doubted ratio, if they explain the refusal."""
+        """Return the size of the prompt according to the newest reply with a doubted ratio, if this explains the refusal."""
         doubted = [pair for pair in self.calibration.pairs if pair.ratio > HIGH and not pair.refused]
         if not doubted:
             return None
@@ -256,7 +257,7 @@ class Learned(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults
         return tokens if is_believable(counted, tokens) and tokens + budget.max_reply_tokens > known else None
 
     def merge(self, other: Learned) -> Learned:
-        """Return the combination with what another process learned: the newer value of each limit, and the pairs of both."""
+        """Return the combination with the knowledge of another process: the newer value of each limit, and the pairs of both."""
         window = max(self, other, key=lambda one: (one.window_at, one.window or 0))
         ceiling = max(self, other, key=lambda one: (one.ceiling_at, -(one.ceiling or 0)))
         return Learned(
@@ -273,12 +274,12 @@ _decoder = msgspec.json.Decoder(Learned)
 
 
 def encode_learned(learned: Learned) -> bytes:
-    """Encode what was learned, for a store."""
+    """Encode the knowledge about a model for a store."""
     return _encoder.encode(learned)
 
 
 def decode_learned(data: bytes) -> Learned:
-    """Decode what `encode_learned` wrote; an empty `Learned` if the bytes are of another version."""
+    """Decode the result of `encode_learned`; return an empty `Learned` if another version wrote the bytes."""
     try:
         return _decoder.decode(data)
     except msgspec.MsgspecError:

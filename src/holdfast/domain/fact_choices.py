@@ -1,6 +1,6 @@
 """Choices about standing facts: sentences of a message that a caller pinned or dropped, stored in the metadata of its entry.
 
-They belong to the message: they are exported, forked, retired and erased with it.
+The choices belong to the message: they are exported, forked, retired and erased with it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,6 @@ def read_choices(metadata: Mapping[str, Any] | None) -> dict[int, Choice]:
 
 
 def with_choices(metadata: Mapping[str, Any] | None, choices: Mapping[int, Choice]) -> dict[str, Any] | None:
-    """Return the metadata with these choices instead of its own; None if nothing is left."""
+    """Return the metadata with its choices replaced by these; None if the metadata is empty then."""
     rest = {key: value for key, value in (metadata or {}).items() if key != STANDING_FACTS}
     return {**rest, STANDING_FACTS: {str(place): one for place, one in choices.items()}} if choices else rest or None

@@ -1,6 +1,6 @@
 """Install entries that come from an existing log, including retired and erased ones.
 
-Pure. An export is not trusted: units, running totals and digests are computed again, and each retirement must be
+Pure functions. An export is not trusted: units, running totals and digests are computed again, and each retirement must be
 possible.
 """
 
@@ -24,8 +24,8 @@ class OldEntry(NewEntry, frozen=True, gc=False, kw_only=True):
     """An entry of an existing log that is about to be installed in another one."""
 
     retired_by: int | None = None
-    """Index, among the entries installed with it, of the entry that retired it; their count if a rewind retired it and nothing
-    followed. None: it is live.
+    """Index, among the entries that are installed together, of the entry that retired this one. Their number, if a rewind retired
+    this entry and no entry followed. None: this entry is live.
     """
     stands_for: bytes | None = None
     """Digest of the erased content; None if the entry is not erased."""
@@ -38,7 +38,7 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: int
     """Milliseconds since the epoch."""
     ended_at: int | None = None
-    """When it was closed, in milliseconds since the epoch; None: it is active."""
+    """When the session was closed, in milliseconds since the epoch; None: it is active."""
     end_reason: EndReason | None = None
     usage: Usage = Usage()
     calls: tuple[ModelCall, ...] = ()
@@ -48,8 +48,8 @@ class Past(msgspec.Struct, frozen=True, kw_only=True):
 class LivePath:
     """The live path at each entry of a log, read in order.
 
-    An entry was live until the one that retired it, so a stack contains what each entry came after. Entries that are
-    retired together share one item, so the stack is as deep as rewinds are nested, not as long as the log.
+    An entry was live until another entry retired it, so a stack contains the entries that were live before each entry. Entries
+    that are retired together share one item, so the depth of the stack is that of nested rewinds, not the length of the log.
     """
 
     def __init__(self) -> None:
@@ -67,16 +67,16 @@ class LivePath:
         return self._stack[-1][2]
 
     def retire_until(self, seq: float) -> None:
-        """Remove the entries that the entry `seq`, or one before it, retired."""
+        """Remove the entries that were retired by the entry `seq` or by an entry before it."""
         while len(self._stack) > 1 and self._stack[-1][0] <= seq and self._stack[-1][0] != math.inf:
             self._stack.pop()
 
     def can_retire_at(self, at: float) -> bool:
-        """Return True if the entry `at` can retire the next entry: not later than the entry before it is retired."""
+        """Return True if the entry `at` can retire the next entry, which cannot outlive the entry before it."""
         return at <= self._stack[-1][0]
 
     def append(self, tail: Tail, leaves: float) -> None:
-        """Add an entry, after which the log's tail is `tail` and which is live until the entry `leaves`."""
+        """Add an entry. `tail` is the log's tail after it, and `leaves` is the entry that will retire it."""
         until, _, live = self._stack[-1]
         if leaves == until:
             self._stack.pop()
@@ -84,7 +84,7 @@ class LivePath:
 
 
 def to_old_entry(entry: Entry, *, retired: bool = True) -> OldEntry:
-    """Convert an entry so that it can be installed elsewhere; without `retired`, it will be live."""
+    """Convert an entry so that it can be installed in another log; without `retired`, it will be live there."""
     return OldEntry(
         **_copy_fields(entry),
         retired_by=entry.retired_by if retired else None,
@@ -106,10 +106,10 @@ def _copy_fields(entry: Entry) -> dict[str, Any]:
 
 
 def rebuild_log(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
-    """Return the entries of the log that `new` forms, its tail, and how many of the entries are live.
+    """Return the entries of the log that `new` forms, the tail of the log, and the number of live entries.
 
     Raises:
-        InvalidMessage: a turn is earlier than the one before it, or an entry cannot have been retired by the given one.
+        InvalidMessage: a turn is earlier than the turn before it, or an entry cannot have been retired by the given entry.
     """
     path, entries = LivePath(), []
     for seq, item in enumerate(new):
@@ -129,10 +129,10 @@ def rebuild_log(new: Sequence[NewEntry]) -> tuple[list[Entry], Tail, int]:
 
 
 def continue_log(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
-    """Return the entries that `new` becomes after a log's `tail`, and the tail after them. Erased entries stay erased.
+    """Return the entries that result from appending `new` to a log with this `tail`, and the tail after it.
 
     Raises:
-        InvalidMessage: a turn is earlier than the one before it.
+        InvalidMessage: a turn is earlier than the turn before it.
     """
     entries: list[Entry] = []
     for at, item in enumerate(new):

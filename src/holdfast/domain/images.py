@@ -25,9 +25,9 @@ from typing import Any, Final, NamedTuple, Protocol
 # -- size ---------------------------------------------------------------------
 
 _SEGMENTS: Final = 256
-"""Segments of a JPEG that are skipped in search of its size; EXIF, colour profile and thumbnail take a few dozen."""
+"""Number of segments of a JPEG that are skipped to find its size. EXIF, colour profile and thumbnail take a few dozen."""
 _LARGEST: Final = 1 << 20
-"""Pixels per side above which a header is not believed."""
+"""A header with more pixels per side than this is not trusted."""
 _DATA_URL: Final = re.compile(r"data:[^,]{0,200}?;base64,", re.IGNORECASE)
 
 
@@ -91,7 +91,7 @@ def _detect_size(source: _Base64Reader) -> Size | None:
 
 
 def _read_jpeg(source: _Base64Reader) -> Size | None:
-    """Read the size of a JPEG (ITU T.81, B.2.2): it is in the frame header, after any number of other segments."""
+    """Read the size of a JPEG (ITU T.81, B.2.2) from the frame header, which comes after any number of other segments."""
     at = 2
     for _ in range(_SEGMENTS):
         mark, kind, *length = source.read(at, 4)
@@ -155,7 +155,7 @@ class Pricing(Protocol):
     """Token costs of images for one family of models."""
 
     def count_tokens(self, picture: Picture) -> int:
-        """Return the tokens of an image; for an unknown size, the most that one can cost."""
+        """Return the tokens of an image; for an unknown size, the maximum cost of an image."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +190,12 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Patches:
-    """OpenAI's patches of 32 x 32: the image is scaled down to the allowed number; their count is multiplied by a factor."""
+    """OpenAI's patches of 32 x 32: the image is scaled down to the allowed number of patches, which is multiplied by a factor."""
 
     factor: float
     most: int = 1_536
     original: int | None = None
-    """Patches allowed with `detail: original`; None: the same as otherwise. `low` has no effect here."""
+    """Number of patches allowed with `detail: original`; None: the usual number. `low` has no effect here."""
 
     def count_tokens(self, picture: Picture) -> int:
         """Return the tokens of an image."""
@@ -219,7 +219,7 @@ class Patches:
 
 @dataclass(frozen=True, slots=True)
 class Area:
-    """Anthropic's formula: by area, after scaling down to a longest side and a maximum of tokens."""
+    """Anthropic's formula: by area, after scaling down to a maximum side length and a maximum of tokens."""
 
     edge: int
     """Longest side in pixels."""
@@ -244,7 +244,7 @@ class Crops:
 
     each: int = 258
     unknown: int = 24
-    """Crops of an image of unknown size: as many as 12 megapixels have."""
+    """Number of crops of an image of unknown size: that of an image with 12 megapixels."""
 
     def count_tokens(self, picture: Picture) -> int:
         """Return the tokens of an image."""
@@ -268,7 +268,7 @@ class MostExpensive:
 
 
 def _count_cells(length: float, side: float) -> int:
-    """Return how many squares of side `side` cover `length`, ignoring floating-point excess over a whole number."""
+    """Return how many squares of side `side` cover `length`, ignoring floating-point errors above a whole number."""
     return max(1, math.ceil(length / side - 1e-9))
 
 
@@ -280,7 +280,7 @@ _SMALL_5: Final = Patches(1.62, 2_500)
 _LARGE_5: Final = Patches(1.2, 2_500, 10_000)
 
 UNKNOWN: Final[Pricing] = MostExpensive((Tiles(85, 170), _ANTHROPIC_LARGE))
-"""For a model that is not in the table."""
+"""The cost for a model that is not in the table."""
 
 # The first match wins. Where OpenAI's page and its bills differ, the larger figures apply: the page gives the small 5th
 # generation factors of 1.62 and 2.46 but they are billed with 1.2 and 1.5; 5.4's small models are billed more patches.
@@ -319,7 +319,7 @@ def parse_picture(
     """Return the properties of an image part, in OpenAI's two formats (`image_url`) or Anthropic's (`source`).
 
     Args:
-        fields: of the part, except its type.
+        fields: the fields of the part, except its type.
         known: sizes of images whose data were detached, by their position.
     """
     url: Any = fields.get("image_url")

@@ -1,8 +1,8 @@
-"""How much of an interrupted reply was heard, and what the log keeps of it. Pure functions.
+"""Compute how much of an interrupted reply was heard, and what the log keeps of the reply. Pure functions.
 
-A reply is what a client receives as one message: the last text of a turn, with the rounds of tool calls directly before
-it. Of an interrupted reply, the part that was heard stays, marked, together with the whole generated text. A tool call
-after the cut is dropped with its result, as if the model had never made it.
+A reply is what a client receives as one message: the last text of a turn, with the rounds of tool calls directly before it.
+The log keeps the part of an interrupted reply that was heard, marked as interrupted, together with the whole generated text. A
+tool call after the cut is dropped with its result, as if the model had never made it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.limits import METADATA_BYTES
 from holdfast.numbers import check_whole
 
 SPEAKING_RATE: Final = 15
-"""Characters per second that are assumed to be spoken if the duration of the whole reply is unknown: 150 words a minute."""
+"""Assumed speed of speech in characters per second if the duration of the whole reply is unknown: 150 words a minute."""
 APART: Final = "\n\n"
 """Separates a text next to tool calls from the text that follows, if there is no white space."""
 _WORDS: Final = re.compile(
@@ -40,24 +40,24 @@ HEARD: Final = ("content", "chars", "ms", "total_ms", "timestamp", "turn_id")
 
 
 class HeardReport(msgspec.Struct, frozen=True, kw_only=True):
-    """A report of how much of a reply was heard; without any field, all of it. See `parse_heard`."""
+    """A report of how much of a reply was heard; without any field, all of it was heard. See `parse_heard`."""
 
     content: str | None = None
     """The text that was heard."""
     chars: int | None = None
     """The length of that text in Unicode code points."""
     ms: int | None = None
-    """How long it was spoken, in milliseconds."""
+    """How long the reply was spoken, in milliseconds."""
     total_ms: int | None = None
     """How long the whole reply would have taken; None: see `SPEAKING_RATE`."""
     timestamp: int | None = None
-    """When it was interrupted, in milliseconds since the epoch; None: now."""
+    """When the reply was interrupted, in milliseconds since the epoch; None: now."""
     turn_id: int | None = None
     """The turn that the reply must belong to; None: any."""
 
     @property
     def is_everything(self) -> bool:
-        """True if nothing says that only a part was heard."""
+        """True if no field says that only a part was heard."""
         return self.content is None and self.chars is None and self.ms is None
 
 
@@ -81,7 +81,7 @@ def parse_heard(given: dict[str, Any]) -> HeardReport:
 
 
 def count_heard_chars(text: str, heard: HeardReport) -> int:
-    """Return how many characters of `text` were heard; its length if all of it was, or if the report claims more.
+    """Return how many characters of `text` were heard, at most its length even if the report claims more.
 
     Raises:
         HeardMismatch: the text does not begin with the reported content.
@@ -117,7 +117,7 @@ def _find_shared_end(text: str, heard: str) -> int:
 
 
 def _find_word_end(text: str, reached: int) -> int:
-    """Return where the last word that is completely within the first `reached` characters ends, including white space after it."""
+    """Return the end of the last word that is completely within the first `reached` characters, with the white space after it."""
     at = 0
     for word in _WORDS.finditer(text, 0, min(reached, len(text)) + 1):
         if word.end() > reached:
@@ -139,7 +139,7 @@ class ReplyRound(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """The text that was generated for the client; empty if an agent wrote only for the agents after it."""
+        """The text that was generated for the client; empty if an agent wrote only for the next agents."""
         if STEP in (self.head.metadata or {}):
             return ""
         whole = (self.head.metadata or {}).get("original")
@@ -147,11 +147,11 @@ class ReplyRound(msgspec.Struct, frozen=True):
 
     @property
     def cut(self) -> bool:
-        """True if it was interrupted before."""
+        """True if the round was already interrupted."""
         return bool((self.head.metadata or {}).get("interrupted"))
 
     def list_answered(self) -> tuple[int, ...]:
-        """Return the indexes of its calls that have a result; an id may occur more than once."""
+        """Return the indexes of the round's calls that have a result. An id may occur more than once."""
         ids = [result.message.tool_call_id for result in self.results]
         found = []
         for at, call in enumerate(self.head.message.tool_calls):
@@ -162,7 +162,7 @@ class ReplyRound(msgspec.Struct, frozen=True):
 
     @property
     def open(self) -> bool:
-        """True if one of its calls has no result yet."""
+        """True if one of the round's calls has no result yet."""
         return len(self.list_answered()) < len(self.head.message.tool_calls)
 
 
@@ -172,14 +172,14 @@ class Cut(msgspec.Struct, frozen=True, kw_only=True):
     head: Entry
     """The first entry that is retired; the cut message replaces it."""
     message: Message | None
-    """What is kept of it; None: nothing."""
+    """The part of the message that is kept; None: nothing."""
     metadata: dict[str, Any] | None
     results: tuple[Entry, ...] = ()
-    """Results after it that are kept."""
+    """The results after the message that are kept."""
 
 
 def split_rounds(entries: Sequence[Entry]) -> list[ReplyRound]:
-    """Group a reply's entries into rounds; a result without a call belongs to the entry before it."""
+    """Group a reply's entries into rounds. A result without a call belongs to the round of the entry before it."""
     rounds: list[ReplyRound] = []
     for entry in entries:
         if entry.kind == "result" and rounds:
@@ -195,12 +195,12 @@ def join_reply_text(rounds: Sequence[ReplyRound]) -> str:
 
 
 def cut_reply(rounds: Sequence[ReplyRound], at: int, now: int) -> Cut | None:
-    """Return what to keep of a reply if only the first `at` characters of its text were heard; None to keep all of it unchanged.
+    """Return the part of a reply to keep if only the first `at` characters of its text were heard; None to keep it unchanged.
 
     Args:
         rounds: the reply's rounds; at least one.
-        at: from `count_heard_chars`.
-        now: when it was interrupted, in milliseconds since the epoch.
+        at: the result of `count_heard_chars`.
+        now: when the reply was interrupted, in milliseconds since the epoch.
     """
     whole, sent, number = join_reply_text(rounds), "", 0
     for number, one in enumerate(rounds):  # noqa: B007 - the last round if no round reaches that far
@@ -220,19 +220,19 @@ def cut_reply(rounds: Sequence[ReplyRound], at: int, now: int) -> Cut | None:
 
 
 def _get_text_before(rounds: Sequence[ReplyRound], number: int) -> str:
-    """Return what the client received before a round."""
+    """Return the text that the client received before a round."""
     sent = join_reply_text(rounds[: number + 1])
     return sent[: len(sent) - len(rounds[number].text)]
 
 
 _Around = tuple[str, str]
-"""What the client received before a round, and the whole generated text, which begins with it."""
+"""The text that the client received before a round, and the whole generated text, which begins with it."""
 
 
 def _shorten(one: ReplyRound, around: _Around, length: int, now: int) -> Cut | None:
-    """Return what to keep of a round if `length` characters of its text were heard."""
+    """Return the part of a round to keep if `length` characters of its text were heard."""
     if one.cut and length >= len(one.head.message.text):
-        return None  # it was already cut there or earlier
+        return None  # the round was already cut there or earlier
     if not one.text[:length].strip():
         return Cut(head=one.head, message=None, metadata=None)
     message = _cut_message(one.head.message, length)
@@ -240,7 +240,7 @@ def _shorten(one: ReplyRound, around: _Around, length: int, now: int) -> Cut | N
 
 
 def _remove_open_calls(one: ReplyRound, around: _Around, now: int) -> Cut:
-    """Return what to keep of a round that was heard, but has calls without results."""
+    """Return the part to keep of a round that was heard but has calls without results."""
     kept = one.list_answered()
     calls = tuple(one.head.message.tool_calls[at] for at in kept)
     unheard = STEP in (one.head.metadata or {}) or not one.head.message.text.strip()
@@ -285,10 +285,10 @@ def _cut_content(content: Content, length: int) -> Content:
 
 
 def _mark_interrupted(one: ReplyRound, around: _Around, now: int) -> dict[str, Any]:
-    """Return the metadata of an interrupted round, with everything that was generated from there on.
+    """Return the metadata of an interrupted round, with all text that was generated from there on.
 
-    The text before it is needed to recognise the round if the client sends the whole reply as one message. If the
-    metadata become too large for an entry, the text before is left out first, then the generated text.
+    The text before the round is needed to recognise it if the client sends the whole reply as one message. If the metadata
+    become too large for an entry, this text is left out first, then the generated text.
     """
     known = {name: value for name, value in (one.head.metadata or {}).items() if name not in {"preface", "returned"}}
     before, whole = around

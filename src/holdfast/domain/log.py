@@ -1,7 +1,7 @@
 """Append entries to a session's log, rewind it, and erase content.
 
 Pure functions. A store calls `extend` inside its transaction, so that `seq`, unit, turn, running total and digest are
-computed in one place for all stores, from the appended messages and the log's `Tail` alone: appending is O(appended).
+computed in one place for all stores. It reads only the appended messages and the log's `Tail`, so appending is O(appended).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from holdfast.domain.session import ERASED, Entry, Kind, NewEntry, Tail, get_kin
 
 
 def to_sent_message(message: Message, metadata: Mapping[str, Any] | None) -> Message:
-    """Return the message as the client received it: after the texts that accompanied tool calls earlier in the same reply.
+    """Return the message as the client received it, preceded by the texts next to earlier tool calls of the same reply.
 
-    A client cannot tell those texts from the reply's own text, and resends both as one. They are in `metadata.preface`.
+    A client cannot distinguish those texts from the reply's own text, and resends both as one. They are in `metadata.preface`.
     Tool calls are included only if the client received them (`metadata.returned`); without any, it has never seen the
     message.
     """
@@ -32,7 +32,7 @@ def to_sent_message(message: Message, metadata: Mapping[str, Any] | None) -> Mes
 
 
 def extend(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
-    """Return the entries that `new` becomes after `tail`, and the tail after them.
+    """Return the entries that result from appending `new` after `tail`, and the tail after them.
 
     A visible message's digest is chained to the visible message before it. Tool messages and assistant messages with
     tool calls are chained to it too, but nothing is chained to them: clients do not resend them, and a transcript
@@ -46,7 +46,7 @@ def extend(tail: Tail, new: Sequence[NewEntry]) -> tuple[list[Entry], Tail]:
 
 
 def extend_by_one(tail: Tail, new: NewEntry) -> tuple[Entry, Tail]:
-    """Return the entry that `new` becomes after `tail`, and the tail after it, as `extend` does."""
+    """Return the entry that results from appending `new` after `tail`, and the tail after it, like `extend`."""
     kind, seq = get_kind(new.message), tail.next_seq
     answers = kind == "result" and new.message.tool_call_id in tail.open_calls
     unit = tail.unit if answers else seq
@@ -89,9 +89,9 @@ def _determine_turn(tail: Tail, kind: Kind) -> int:
 
 
 def _find_open_calls(tail: Tail, entry: Entry, kind: Kind, *, answers: bool) -> tuple[int, tuple[str, ...]]:
-    """Return the unit that can still get results, and its unanswered calls, after `entry`.
+    """Return the unit that can still get results after `entry`, and its unanswered calls.
 
-    Providers accept only results directly after their call, so any other message closes the unit: a later result is an
+    Providers accept results only directly after their call, so any other message closes the unit. A later result is an
     orphan.
     """
     if kind == "calls":
@@ -110,10 +110,10 @@ def rewind(tail: Tail, before: Sequence[Entry], *, digest: bytes, anchor: int | 
 
     Args:
         tail: the tail before the rewind; `next_seq` stays, because a `seq` is never reused.
-        before: the live entries that stay, in order, from the last one that is not a tool result; empty if nothing
-            stays. (Not the last unit: an orphan result may be inside a unit that is still open.)
-        digest: of the last visible entry that stays; `GENESIS` if there is none.
-        anchor: the first live user message that stays.
+        before: the live entries that are kept, in order, from the last one that is not a tool result; empty if nothing
+            is kept. (Not the last unit, because an orphan result may be inside a unit that is still open.)
+        digest: the digest of the last visible entry that is kept; `GENESIS` if there is none.
+        anchor: the first live user message that is kept.
     """
     if not before:
         return Tail(next_seq=tail.next_seq)
@@ -137,7 +137,7 @@ def rewind(tail: Tail, before: Sequence[Entry], *, digest: bytes, anchor: int | 
 
 
 def erase_content(message: Message) -> Message:
-    """Return what is left of a message after erasing its content: enough to keep its unit valid."""
+    """Return a message with its content erased. The rest is enough to keep its unit valid."""
     calls = tuple(ToolCall(call.id, call.name, "{}", call.type) for call in message.tool_calls)
     content = None if calls else ERASED
     return Message(role=message.role, content=content, tool_calls=calls, tool_call_id=message.tool_call_id)

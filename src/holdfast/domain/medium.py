@@ -1,7 +1,7 @@
-"""Find media in message parts, whichever client wrote them, and separate their data from the part.
+"""Find media in message parts of any client, and separate their data from the part.
 
-Supports the parts of both OpenAI APIs, Anthropic's blocks, data URLs and bare base64. Pure: looks only at the fields of
-a part and fetches nothing. Data are decoded only to separate them, and to compare contents.
+Supports the parts of both OpenAI APIs, Anthropic's blocks, data URLs and bare base64. Pure functions: they read only the fields
+of a part and fetch nothing. Data are decoded only to separate them, and to compare contents.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _MIME_BY_NAME: Final = {
     "mov": "video/mov",
     "webm": "video/webm",
 }
-"""A table of our own, because the standard library's table also reads files of the machine, which differ."""
+"""A separate table, because that of the standard library depends on files of the machine."""
 DATA_URL: Final = re.compile(r"data:([^;,]{0,200})((?:;[^;,]{0,200}){0,16}),", re.IGNORECASE)
 DATA_FIELDS: Final = frozenset({"data", "file_data", "b64_json"})
 """Fields that contain only data."""
@@ -66,7 +66,7 @@ _SPACE: Final = re.compile(r"\s+")
 
 
 class DetachedData(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Data that were removed from a part and are stored separately. The original text is the text that is left, followed by the data."""
+    """Data that were removed from a part and are stored separately. The original text was the remaining text plus the data."""
 
     path: Path
     sha256: str
@@ -76,7 +76,7 @@ class DetachedData(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     chars: int
     """Characters of the original text."""
     text: bool = False
-    """True if the content is the whole original text in UTF-8; otherwise it is the decoded base64."""
+    """True if the content is the whole original text in UTF-8; False if it is decoded base64."""
     says: str | None = None
     """The value of `Medium.identity`, if it differs from `sha256`."""
     length: int | None = None
@@ -115,7 +115,7 @@ class Medium(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def data(self) -> str | None:
-        """The data in base64, unchanged if they were sent that way; None for a link, and for detached data."""
+        """The data in base64, unchanged if they were sent as base64; None for a link and for detached data."""
         if self.url is not None or self.held is not None:
             return None
         if self.form == "base64":
@@ -194,7 +194,7 @@ class _Text(NamedTuple):
 
 
 class _Fields:
-    """The fields of a part, or of an object in it, together with the data that were detached from them."""
+    """The fields of a part, or of an object in the part, with references to the data that were detached from them."""
 
     def __init__(self, values: Mapping[str, Any], held: Mapping[Path, DetachedData], path: Path = ()) -> None:
         self._values = values
@@ -202,7 +202,7 @@ class _Fields:
         self._path = path
 
     def get_text(self, key: str) -> _Text | None:
-        """Return a text that is not empty, or was not empty before its data were detached."""
+        """Return a text field, unless it is empty and was empty before its data were detached."""
         value, path = self._values.get(key), (*self._path, key)
         held = self._held.get(path)
         return _Text(value, path, held) if isinstance(value, str) and (value or held) else None
@@ -221,8 +221,8 @@ def find_medium(part_type: str, extra: Mapping[str, Any], held: Iterable[Detache
 
     Args:
         part_type: the part's type.
-        extra: its other fields.
-        held: data that were detached from them.
+        extra: the other fields of the part.
+        held: references to data that were detached from these fields.
     """
     kind = KINDS.get(part_type)
     if kind is None:
@@ -250,7 +250,7 @@ def _from_fields(kind: Kind, fields: _Fields) -> Medium | None:
 
 
 def _from_data(kind: Kind, mime: str | None, data: _Text, name: str | None) -> Medium:
-    """Read a field for base64 data; some clients put a whole data URL there."""
+    """Read a field for base64 data. Some clients put a whole data URL into it."""
     found = DATA_URL.match(data.value) if data.held is None else None
     start, form = (found.end(), _detect_form(found)) if found else (0, "base64")
     return Medium(kind, mime, None, name, data.path, data.value, start, form, data.held)
@@ -312,11 +312,11 @@ def detach_data(
 
     Args:
         part_type: the part's type.
-        extra: its other fields; not modified.
+        extra: the other fields of the part; not modified.
         held: references to data that were detached before.
         contents: receives the detached data by their SHA-256.
-        plain: also detach data that are not in base64, or in unusual fields. A scan for secrets must read those, so it
-            passes False.
+        plain: also detach data that are not in base64, or are in unusual fields. A search for secrets passes False, because it
+            must read such data.
     """
     if part_type not in KINDS:
         return extra, held
@@ -356,7 +356,7 @@ def _iterate_long_texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
 def _detach_text(
     path: Path, text: str, own: Medium | None, contents: dict[bytes, bytes], *, plain: bool
 ) -> tuple[str, DetachedData] | None:
-    """Return what is left of `text` and a reference to the rest; None if the text contains no data to detach."""
+    """Return the remaining part of `text` and a reference to the detached data; None if the text contains no data to detach."""
     url, named = DATA_URL.match(text), _is_data_field(path)
     if url is None and not ((named or (own and plain)) and _HEAD.fullmatch(text[:_HEAD_CHARS])):
         return None
@@ -416,7 +416,7 @@ def _hash_content(content: bytes | None, raw: str) -> str:
 
 
 def replace_at(value: Any, path: Path, text: str) -> Any:
-    """Return `value` with `text` at `path`. Containers along the path are copied, everything else is shared."""
+    """Return `value` with `text` at `path`. Containers along the path are copied; everything else is shared."""
     if not path:
         return text
     key, *behind = path
@@ -431,7 +431,7 @@ def replace_at(value: Any, path: Path, text: str) -> Any:
 def build_identity(part_type: str, extra: dict[str, Any], held: tuple[DetachedData, ...]) -> dict[str, Any] | None:
     """Return JSON that is equal for media parts of the same kind and content, whatever their format, detached or not.
 
-    A link is compared by its URL. A part that cannot be read is compared as a whole. None for other parts.
+    A link is compared by its URL. A media part that cannot be read is compared as a whole. None for parts without media.
     """
     kind = KINDS.get(part_type)
     if kind is None:

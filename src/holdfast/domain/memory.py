@@ -10,10 +10,10 @@ import msgspec
 
 OwnerKind = Literal["user", "agent", "app"]
 Origin = Literal["user", "assistant", "tool", "web", "import", "summary"]
-"""Where the words of a memory come from."""
+"""The origin of the words of a memory."""
 MemoryType = Literal["semantic", "episodic", "procedural", "user", "feedback", "project", "reference"]
 Status = Literal["active", "quarantined", "rejected", "superseded"]
-"""`active`: recalled, and may be promoted. `quarantined`: recalled with its origin stated, and not promoted until it is reviewed.
+"""`active`: recalled, and may be promoted. `quarantined`: held for review; recalled with its origin stated, but not promoted.
 `rejected` by a review: never recalled. `superseded` by another memory: never recalled."""
 
 TYPES: Final[tuple[MemoryType, ...]] = get_args(MemoryType)
@@ -45,7 +45,7 @@ class MemorySource(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     user_id: str
     identity: str = ""
-    """Identity of the session, to distinguish it from another one with its name."""
+    """Identity of the session, to distinguish it from other sessions with its name."""
     seqs: tuple[int, ...] = ()
     origin: Origin = "user"
 
@@ -59,19 +59,19 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     number: int = 0
     """Assigned by the store per owner, from 1, and never reused. 0: new."""
     version: int = 0
-    """The owner's version at its last change, assigned by the store."""
+    """The owner's version at the last change of the memory, assigned by the store."""
     content: str
     type: MemoryType = "semantic"
     tags: tuple[str, ...] = ()
     importance: float = 0.5
-    """0 to 1, as given when it was created."""
+    """0 to 1, as given when the memory was created."""
     origin: Origin = "user"
     """The least trusted of its origins."""
     trust: float = 1.0
-    """0 to 1: the lowest of its sources."""
+    """0 to 1: the lowest trust of its sources."""
     sources: tuple[MemorySource, ...] = ()
     agent: str | None = None
-    """The agent that created it, whose workspace shows it. None: no agent."""
+    """The agent that created the memory, whose workspace shows it. None: no agent."""
     status: Status = "active"
     created_at: int
     updated_at: int
@@ -79,16 +79,16 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     valid_from: int | None = None
     """Milliseconds since the epoch; None: always."""
     valid_until: int | None = None
-    """Milliseconds since the epoch when it stops being valid; None: unknown."""
+    """When the memory stops being valid, in milliseconds since the epoch; None: unknown."""
     supersedes: tuple[str, ...] = ()
     """Ids of the memories that it replaces."""
     superseded_by: str | None = None
     promoted_at: int | None = None
     """Milliseconds since the epoch; None: not promoted."""
     score: float | None = None
-    """The score that it was promoted with."""
+    """The score with which the memory was promoted."""
     reviewed_at: int | None = None
-    """When a reviewer released it from quarantine, or rejected it."""
+    """When a reviewer accepted or rejected the memory."""
     metadata: dict[str, Any] = {}
 
     @property
@@ -98,12 +98,12 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_proposal(self) -> bool:
-        """True if a model proposed it to replace others and it was not accepted: see `holdfast.consolidation.proposals`."""
+        """True if a model proposed it to replace others, and it was not accepted; see `holdfast.consolidation.proposals`."""
         return self.status in {"quarantined", "rejected"} and bool(self.merges)
 
     @property
     def merges(self) -> tuple[str, ...]:
-        """Ids of the memories that a model proposed to replace with it; empty if it is not a model's proposal."""
+        """Ids of the memories that a model proposed to replace with this one; empty if it is not a model's proposal."""
         if self.origin != "summary" or self.metadata.get("proposal") is not True:
             return ()
         named = self.metadata.get("supersedes")
@@ -116,11 +116,11 @@ class Memory(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_recalled(self) -> bool:
-        """True if it can be found at any time: neither superseded nor rejected, and not a proposal."""
+        """True if the memory can be found: it is neither superseded nor rejected, and not a proposal."""
         return self.status in {"active", "quarantined"} and not self.is_proposal
 
     def is_valid_at(self, now: int) -> bool:
-        """Return True if it is recalled at `now`, in milliseconds since the epoch."""
+        """Return True if the memory is recalled at `now`, in milliseconds since the epoch."""
         if not self.is_recalled:
             return False
         return (self.valid_from or 0) <= now and (self.valid_until is None or now < self.valid_until)
@@ -135,9 +135,9 @@ class Signal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     query: bytes
     """Digest of the query's terms: equal for the same question in another word order, case or inflection."""
     score: float
-    """How well it matched, from 0 to 1."""
+    """How well the memory matched the query, from 0 to 1."""
     session: str = ""
-    """Where it was recalled; recalls in a source's own session count less, see `holdfast.consolidation.promotion`."""
+    """The session of the recall. Recalls in a session that is a source count less, see `holdfast.consolidation.promotion`."""
 
 
 class DiaryEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +154,7 @@ class MemoryDelta(msgspec.Struct, frozen=True, kw_only=True):
     """One atomic write to an owner's memories."""
 
     put: tuple[Memory, ...] = ()
-    """New memories, with `number` 0, and changed ones, each replacing the one with its id."""
+    """New memories, with `number` 0, and changed memories, each of which replaces the stored memory with its id."""
     forget: tuple[str, ...] = ()
     """Ids of memories to delete with their signals; missing ones are ignored."""
     signals: tuple[Signal, ...] = ()
@@ -165,7 +165,7 @@ class MemoryDelta(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> bool:
-        """True if it may change memories: the owner's version grows if it puts one, or forgets an existing one."""
+        """True if the write may change memories. The owner's version grows if it puts a memory, or forgets an existing one."""
         return bool(self.put or self.forget)
 
 
@@ -180,7 +180,7 @@ def find_least_trusted(origins: Iterable[Origin]) -> Origin:
 
 
 def is_awaiting_review(memory: Memory) -> bool:
-    """Return True if a memory needs a review before it can be promoted, because of its status or the origin of any of its sources."""
+    """Return True if a memory needs a review before promotion, because of its status or the origin of a source."""
     if memory.status == "quarantined":
         return True
     origins = {memory.origin, *(source.origin for source in memory.sources)}

@@ -1,6 +1,6 @@
 """Messages between users and models, stored without loss.
 
-A `Message` is frozen and holds everything its sender sent: fields Holdfast knows by name, all others in `extra`. Two
+A `Message` is frozen and contains everything its sender sent: fields that Holdfast knows by name, and all others in `extra`. Two
 questions about a message are answered only here: *what does it say* (`encode_canonical`, the form in which messages are
 compared) and *what came before it* (`chain`, the digest that connects it to the log before it).
 
@@ -37,11 +37,11 @@ SERVER_TOOL_PARTS = frozenset(
 )
 """Parts of a reply that describe the work of the provider's own tools."""
 UNSPOKEN_PARTS = REASONING_PARTS | SERVER_TOOL_PARTS
-"""Parts of a reply that are not part of its text: a client keeps them, or was never sent them."""
+"""Parts of a reply that are not part of its text. A client either keeps them or never received them."""
 DIGEST_SIZE = 16
 """Bytes of a digest: 128 bits make collisions between the histories of a store practically impossible."""
 UNWRITABLE = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
-"""Errors of encoding to JSON; a lone surrogate is a ValueError."""
+"""Exceptions that encoding to JSON raises; a lone surrogate raises ValueError."""
 GENESIS = bytes(DIGEST_SIZE)
 """The start of the digest chain of a log."""
 
@@ -103,7 +103,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only
 
     @property
     def visible(self) -> bool:
-        """True for messages that a chat client shows and resends: not tool results, not assistant messages with tool calls."""
+        """True for messages that a chat client shows and resends: all but tool results and assistant messages with tool calls."""
         return self.role != "tool" and not self.tool_calls
 
     def evolve(self, **changes: Any) -> Message:
@@ -130,11 +130,13 @@ def encode_canonical(message: Message) -> bytes:
     """Return bytes that are equal for messages that a reader would consider the same.
 
     Text parts are joined, so `"x"` equals `[{"type": "text", "text": "x"}]`. Media are compared by kind and by the hash
-    of their decoded content, whatever the format of the part; links by their URL. Trailing white space, unknown fields,
-    and a reply's `UNSPOKEN_PARTS` are ignored. Tool calls, and the id that a result answers, are compared.
+    of their decoded content, regardless of the format of the part. Links are compared by their URL. Trailing white space, unknown
+    fields, and a reply's `UNSPOKEN_PARTS` are ignored. Tool calls, and the id that a result answers, are compared.
     """
     content = message.content
-    if type(content) is str and not message.tool_calls:  # a fast path for nearly every message; each turn compares some
+    if (
+        type(content) is str and not message.tool_calls
+    ):  # a fast path for nearly every message, since each turn compares some
         text = content.rstrip()
         fields: list[Any] = [message.role, [text] if text else []]
         return _encoder.encode(fields if message.tool_call_id is None else [*fields, message.tool_call_id])
@@ -159,9 +161,9 @@ def make_alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes
     """Return a second digest that finds a message if a client resends it in another form than the stored one.
 
     Args:
-        previous: the chain before it.
-        message: as the client received it.
-        cut: True if it was interrupted.
+        previous: the chain before the message.
+        message: the message as the client received it.
+        cut: True if the message was interrupted.
 
     Returns:
         `digest_reply` for a reply, `digest_cut_reply` for an interrupted one, `digest_calls` for tool calls,
@@ -177,7 +179,7 @@ def make_alias(previous: bytes, message: Message, *, cut: bool = False) -> bytes
 
 
 def digest_reply(message: Message) -> bytes | None:
-    """Return the digest of a reply independent of what came before, for clients that leave out older messages. None if it is empty."""
+    """Return the digest of a reply without its history, for clients that leave out older messages. None if the reply is empty."""
     return _digest(encode_canonical(message), b"said") if message.text.strip() or _has_visible_media(message) else None
 
 
@@ -187,7 +189,7 @@ def _has_visible_media(message: Message) -> bool:
 
 
 def digest_cut_reply(previous: bytes) -> bytes:
-    """Return the digest of any interrupted reply after `previous`: it is unknown how much of the reply the client saw."""
+    """Return the digest of any interrupted reply after `previous`, since it is unknown how much of the reply the client saw."""
     return _digest(previous, b"cut")
 
 
@@ -197,7 +199,7 @@ def digest_calls(previous: bytes, message: Message) -> bytes:
 
 
 def encode_calls(message: Message) -> bytes:
-    """Encode the tool calls of a message in order, without their ids and the text next to them, because clients change both."""
+    """Encode the tool calls of a message in order, without ids and the text next to them, because clients change both."""
     calls = tuple(msgspec.structs.replace(call, id="") for call in message.tool_calls)
     return encode_canonical(Message(role="assistant", tool_calls=calls))
 
@@ -228,7 +230,7 @@ def list_former_chains(previous: bytes, message: Message) -> tuple[bytes, ...]:
 
 
 def chain_with_unspoken(previous: bytes, message: Message) -> bytes:
-    """Return the chain as older versions computed it, with a reply's unspoken parts: logs from then are found with it."""
+    """Return the chain as older versions computed it, with a reply's unspoken parts, to find matches in their logs."""
     return _compute_former_chain(previous, message) if has_unspoken_parts(message) else chain(previous, message)
 
 
@@ -287,9 +289,9 @@ def _hash_media(part: Part) -> str:
 
 
 def _normalize_arguments(arguments: str) -> bytes | list[str]:
-    """Return arguments in a form in which the order of keys and white space do not matter, because clients change both.
+    """Return arguments with key order and white space normalized, because clients change both.
 
-    Arguments that are not JSON are put into a list, so that they never equal the base64 that bytes are encoded to.
+    Arguments that are not JSON are put into a list, so that they never equal the base64 of other arguments' bytes.
     """
     try:
         return _encoder.encode(msgspec.json.decode(arguments))

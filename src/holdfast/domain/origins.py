@@ -1,7 +1,7 @@
 """Find entries of several sessions that are copies of one entry.
 
-A fork has rows of its own. Where they were copied from is stored as ranges, a few per session, whatever the length of
-its log: an entry's origin is the identity of the session in which it was first written, and its `seq` there. Copies of
+A fork has its own rows. The places from which they were copied are stored as a few ranges per session, regardless of the
+length of its log. An entry's origin is the identity of the session in which it was first written, and its `seq` there. Copies of
 copies keep the first origin. Sessions that share nothing have no ranges.
 """
 
@@ -20,20 +20,21 @@ class Origin(msgspec.Struct, frozen=True, gc=False, array_like=True):
     first: int
     """`seq` of the first entry of the range."""
     source: str
-    """Identity of the session in which they were first written; for entries that are not copies, the session's own."""
+    """Identity of the session in which the entries were first written; for entries that are not copies, that of the session
+    itself."""
     source_first: int
-    """`seq` of the range's first entry in that session."""
+    """`seq` of the first entry of the range in that session."""
 
 
 class EntryOrigin(NamedTuple):
-    """The entry that was first written: equal for an entry and all its copies."""
+    """The original entry. It is equal for an entry and all its copies."""
 
     source: str
     seq: int
 
 
 def get_ranges(origins: Sequence[Origin], identity: str) -> Sequence[Origin]:
-    """Return the ranges of a session; if it has none, a single range for entries of its own."""
+    """Return the ranges of a session. If it has none, return a single range for the session's own entries."""
     return origins or (Origin(0, identity, 0),)
 
 
@@ -58,9 +59,9 @@ def copy_origins(origins: Sequence[Origin], seqs: Sequence[int], identity: str) 
     """Return the ranges of a new session that begins with copies of some entries.
 
     Args:
-        origins: of the session that is copied from.
-        seqs: the positions of the copied entries there, in order.
-        identity: of the new session, to which all later entries belong.
+        origins: the ranges of the session from which entries are copied.
+        seqs: the positions of the copied entries in that session, in order.
+        identity: the identity of the new session, to which all later entries belong.
     """
     if not seqs:
         return ()
@@ -73,7 +74,7 @@ def copy_origins(origins: Sequence[Origin], seqs: Sequence[int], identity: str) 
 
 
 def is_valid_ranges(origins: Sequence[Origin]) -> bool:
-    """Return True if these can be the ranges of a session: in order, and the first begins at 0."""
+    """Return True if these can be the ranges of a session: they are in order, and the first one begins at 0."""
     firsts = [one.first for one in origins]
     in_order = not firsts or (firsts[0] == 0 and all(one < other for one, other in pairwise(firsts)))
     return in_order and all(one.source and one.source_first >= 0 for one in origins)

@@ -1,4 +1,4 @@
-"""Several users in one session: its participants, and the author of each message. Pure."""
+"""Several users in one session: its participants, and the author of each message. Pure functions."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Compare the transcript or delta of a request with a session's log; see docs/reconcile.md. Pure functions.
 
-`holdfast.matching.log_match` finds where a transcript and a log match; this module decides what follows from it.
+`holdfast.matching.log_match` finds where a transcript and a log match; this module decides how the log changes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ class Plan(msgspec.Struct, frozen=True, gc=False):
     relation: Relation
     append: tuple[Message, ...] = ()
     retire_from: int | None = None
-    """The first live `seq` to retire, with everything after it, reported as `edited_at`; None: nothing."""
+    """The first live `seq` to retire, together with everything after it. It is reported as `edited_at`. None: nothing is
+    retired."""
     restore: tuple[Entry, ...] = ()
     """Retired entries to write again before `append`: the branch that the request continues."""
     renamed: Mapping[str, str] = {}
@@ -51,9 +52,9 @@ def detect_mode(incoming: Iterable[Message], mode: Mode) -> Literal["transcript"
 
 
 def reconcile_delta(last: Sequence[Entry], incoming: Sequence[Message]) -> Plan:
-    """Return the plan for messages that come after the log, even if they equal old ones.
+    """Return the plan for messages that follow the log, even if they equal messages in the log.
 
-    A log that ends in exactly these messages, unanswered, already has them: the client retries.
+    If the log ends in exactly these messages, unanswered, it already has them, because the client is retrying.
 
     Args:
         last: the last `len(incoming)` live entries, in order; fewer if the log has fewer.
@@ -75,10 +76,10 @@ def _is_ending(last: Sequence[Entry], incoming: Sequence[Message]) -> bool:
 
 
 def reconcile_remainder(behind: LogRemainder, rest: Sequence[Message]) -> Plan:
-    """Return the plan for what a request has after the last visible message that it shares with the log.
+    """Return the plan for the messages of a request after the last visible message that it shares with the log.
 
-    Stored tool messages there stay, and the client's copies of them are not duplicated; if the client sends different
-    ones, these replace them. Later entries of the log are retired, and the rest of the request is appended.
+    Stored tool messages after that message are kept, and the client's copies of them are ignored. If the client sends
+    different ones, these replace the stored ones. Later entries of the log are retired, and the rest of the request is appended.
     """
     kept, used, renamed = _align_tools(behind.tools, rest)
     rest = tuple(rest[used:])
@@ -86,7 +87,7 @@ def reconcile_remainder(behind: LogRemainder, rest: Sequence[Message]) -> Plan:
         return Plan("edited", rest, retire_from=behind.tools[kept].seq, renamed=renamed)
     open_from = _find_open_calls(behind.tools, kept)
     if not rest and open_from < len(behind.tools):
-        # These calls were never answered, and the request does not contain them: the client never received them.
+        # These calls were never answered, and the request does not contain them, so the client never received them.
         return Plan("regenerated", retire_from=behind.tools[open_from].seq)
     if behind.visible is None:
         return Plan("continued" if rest else "replayed", rest, renamed=renamed)
@@ -94,7 +95,7 @@ def reconcile_remainder(behind: LogRemainder, rest: Sequence[Message]) -> Plan:
 
 
 def _find_reply_start(behind: LogRemainder) -> int | None:
-    """Return where the next reply of the log begins, including texts that were joined to it and are retired with it."""
+    """Return the start of the log's next reply, including texts that were joined to it and are retired with it."""
     joined = (tool.seq for tool in behind.tools if (tool.metadata or {}).get(JOINED))
     return next(joined, behind.visible)
 
@@ -102,7 +103,7 @@ def _find_reply_start(behind: LogRemainder) -> int | None:
 def is_same_message(entry: Entry, message: Message) -> bool:
     """Return True if a client that received the message of `entry` may resend it as `message`.
 
-    It may be without its media, or, for an interrupted reply, only the part that the client saw.
+    The client may omit the media, or, for an interrupted reply, everything after the part that it saw.
     """
     stored = to_sent_message(entry.message, entry.metadata)
     if encode_canonical(stored) == encode_canonical(message):
@@ -139,7 +140,7 @@ def _align_tools(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int,
 
     Returns:
         How many of `stored` and of `sent` match, and the stored id of each call that the client renamed. Calls that ran
-        here count together with those before them: the client never received them.
+        here count together with the calls before them, because the client never received them.
     """
     shown = _show_to_client(stored)
     messages = [message for _, message in shown]
@@ -159,7 +160,7 @@ def _align_tools(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int,
 
 
 def _show_to_client(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
-    """Return the tool messages that the client received, with their index: without calls that ran here, and their results."""
+    """Return the tool messages that the client received, with their index. Calls that ran here and their results are left out."""
     shown: list[tuple[int, Message]] = []
     hidden: set[tuple[int, str | None]] = set()
     for at, entry in enumerate(stored):
@@ -177,7 +178,7 @@ def _show_to_client(stored: Sequence[Entry]) -> list[tuple[int, Message]]:
 
 
 def _find_open_calls(tools: Sequence[Entry], kept: int) -> int:
-    """Return where, after the first `kept` tools, the final calls without any result begin."""
+    """Return the start of the final calls without any result, after the first `kept` tool messages."""
     at = len(tools)
     while at > kept and tools[at - 1].kind == "calls":
         at -= 1

@@ -15,7 +15,7 @@ REFUSED_BY: Final = "refused_by"
 """Key of an entry's metadata: reasons by name of the upstream."""
 BY_HAND: Final = "set by hand"
 NAME_CHARS, MOST_UPSTREAMS = 200, 20
-"""Limits for values that a caller sets."""
+"""Limits for refusals that a caller sets."""
 
 
 def read_refusals(metadata: Mapping[str, Any] | None) -> Mapping[str, str]:
@@ -25,7 +25,7 @@ def read_refusals(metadata: Mapping[str, Any] | None) -> Mapping[str, str]:
 
 
 def choose_refusals(metadata: Mapping[str, Any] | None, upstreams: object) -> dict[str, str]:
-    """Return the refusals that a caller sets: those of the named upstreams, with their known reasons.
+    """Return the refusals for the upstreams that a caller names, with the known reasons.
 
     Raises:
         InvalidMessage: `upstreams` is not a list of names.
@@ -39,6 +39,6 @@ def choose_refusals(metadata: Mapping[str, Any] | None, upstreams: object) -> di
 
 
 def with_refusals(metadata: Mapping[str, Any] | None, refused_by: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the metadata with these refusals instead of its own; None if nothing is left."""
+    """Return the metadata with its refusals replaced by these; None if the metadata is empty then."""
     rest = {key: value for key, value in (metadata or {}).items() if key != REFUSED_BY}
     return {**rest, REFUSED_BY: dict(refused_by)} if refused_by else rest or None

@@ -11,9 +11,10 @@ from holdfast.domain.messages import GENESIS, SYSTEM_ROLES, Message
 from holdfast.errors import StoreCorrupt
 
 Kind = Literal["system", "user", "assistant", "calls", "result"]
-"""Role of an entry in its log: `calls` is an assistant message with tool calls, `result` a tool message, `system` includes `developer`."""
+"""Role of an entry in its log: `calls` is an assistant message with tool calls, `result` a tool message, `system` includes
+`developer`."""
 CompactionKind = Literal["summary", "digest"]
-"""A model writes a summary; a digest is made without one."""
+"""A summary is written by a model; a digest is made without a model."""
 CompactionStatus = Literal["live", "superseded", "dropped", "dead", "failed"]
 """`live`: used by its view; `superseded`: included in a later one; `dropped`: removed on request; `dead`: an entry of its range
 was retired or erased; `failed`: an attempt without a result."""
@@ -22,19 +23,19 @@ EndReason = Literal["ttl", "cap", "delete", "close", "shutdown"]
 ERASED = "[erased]"
 """The content of an erased entry."""
 HAND_OVER: Final = "hand_over"
-"""The call that ends the text of an agent in a workflow that other agents continue: no model made it, no client sees it."""
+"""The call that ends an agent's text in a workflow that other agents continue. No model made this call, and no client sees it."""
 STEP: Final = "step"
-"""Key of the `metadata` of entries of such an agent: its name. The client received none of them."""
+"""Key of the `metadata` of entries of such an agent: the agent's name. The client received none of these entries."""
 BRANCH: Final = "branch"
 """Key of the `metadata` of entries written in parallel with others: workflows and agents down to the author, joined by dots."""
 JOINED: Final = "joined"
 """Key of the `metadata` of entries in a branch: true if their text becomes part of a reply that joins several branches. Outside
-the branch, that reply is shown instead. Each unit has it, not only the last one, because a view decides about a unit once, see
-`holdfast.context.agent_view`."""
+the branch, that reply is shown instead. Each unit has this key, not only the last one, because a view decides about a unit once,
+see `holdfast.context.agent_view`."""
 CHILD: Final = "child"
 """Key of the `metadata` of the result of an agent that was called like a tool: id of the session in which it worked."""
 PARENT: Final = "parent"
-"""Key of the `metadata` of such a session: where the call was made (`session_id`, `seq` of the calling message, `call_id`)."""
+"""Key of the `metadata` of such a session: the place of the call (`session_id`, `seq` of the calling message, `call_id`)."""
 _CHILD_MARK: Final = "~call"
 TRANSFER: Final = "transfer_to_agent"
 """The tool with which a model transfers the conversation to another agent."""
@@ -50,7 +51,8 @@ class SessionRef(msgspec.Struct, frozen=True, gc=False):
     user_id: str
     id: str
     withdrawn: str = ""
-    """Id of the ending for which the session gave up its name. It is deleted once its hooks were notified. Empty: it has its name."""
+    """Id of the ending for which the session gave up its name. The session is deleted after its hooks were notified. Empty: it
+    still has its name."""
 
 
 def make_child_id(name: str) -> str:
@@ -69,9 +71,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     seq: int
     """Position in the log: from 0, without gaps, assigned by the store."""
     turn_id: int
-    """The turn that it belongs to, from 0."""
+    """The turn of the entry, counted from 0."""
     unit: int
-    """`seq` of the first entry of its unit: its own, or that of the assistant message whose call it answers."""
+    """`seq` of the first entry of its unit: its own `seq`, or that of the assistant message whose call it answers."""
     timestamp: int
     """Milliseconds since the epoch; never used for ordering."""
     tokens: int
@@ -79,7 +81,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     total: int
     """Tokens of the live path up to and including this entry."""
     digest: bytes
-    """Chained to the last visible message before it; see `holdfast.domain.log.extend`."""
+    """Digest, chained to the last visible message before the entry; see `holdfast.domain.log.extend`."""
     message: Message
     metadata: dict[str, Any] | None = None
     agent: str | None = None
@@ -110,7 +112,7 @@ class NewEntry(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     importance: float | None = None
     pinned: bool = False
     turn_id: int | None = None
-    """None: computed; a user message that does not follow another one begins the next turn."""
+    """None: computed; a user message begins the next turn, unless it follows another user message."""
     media: tuple[bytes, ...] = ()
     """SHA-256 of each content that the message refers to, in order; see `holdfast.stores.log`."""
 
@@ -121,7 +123,7 @@ class Claim(msgspec.Struct, frozen=True, gc=False):
     holder: str
     """A unique identifier."""
     until: int
-    """Milliseconds since the epoch. From then on anyone may take it, unless its holder renews it."""
+    """End in milliseconds since the epoch. After it another holder may take the claim, unless it was renewed."""
     wanted: bool = False
     """True if the holder was asked to stop."""
 
@@ -138,13 +140,13 @@ class ModelCall(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     turn_id: int = 0
     """The turn that made the call."""
     through: int = -1
-    """`seq` of the last entry that its prompt was built from; -1: none."""
+    """`seq` of the last entry that the prompt was built from; -1: none."""
     view: str = ""
     """Key of the view that built its prompt; empty: none."""
     hash: bytes = b""
     """Hash of the exact messages that were sent, 16 bytes; empty: unknown."""
     build: bytes = b""
-    """How its prompt was built: budget arithmetic, policy, prefix report. Opaque to a store; holds no content of messages."""
+    """How its prompt was built: budget arithmetic, policy, prefix report. Opaque to a store; contains no content of messages."""
 
 
 class CompactionFields(msgspec.Struct, frozen=True, kw_only=True):
@@ -158,8 +160,8 @@ class CompactionFields(msgspec.Struct, frozen=True, kw_only=True):
     the previous compaction."""
     kind: CompactionKind
     text: str
-    """The text that replaces the range; for a failed attempt, its output, which is usually empty. It is emptied, like `report`, when
-    an entry of the range is erased.
+    """The text that replaces the range; for a failed attempt, its output, which is usually empty. Like `report`, the text is
+    removed when an entry of the range is erased.
     """
     tokens: int
     """Tokens of the text."""
@@ -172,22 +174,22 @@ class CompactionFields(msgspec.Struct, frozen=True, kw_only=True):
     created_at: int
     """Milliseconds since the epoch."""
     through: int
-    """`seq` of the log's last entry when it was created."""
+    """`seq` of the log's last entry when the compaction was created."""
     prompt_tokens: int = 0
     completion_tokens: int = 0
     """Tokens that the model used for it."""
     report: dict[str, Any] | None = None
-    """Its quality, if known. It may quote content, so it is deleted together with the text."""
+    """The quality of the text, if known. The report may quote content, so it is deleted together with the text."""
     error: str | None = None
     """A short reason, without secrets, if this is a failed attempt."""
 
 
 class NewCompaction(CompactionFields, frozen=True, kw_only=True):
-    """A compaction that is about to be stored for a range of the log; with `error`, a failed attempt at one."""
+    """A compaction that is about to be stored for a range of the log; with `error`, a failed attempt at a compaction."""
 
     built_at: int | None = None
-    """The session's version when the source was read; see `holdfast.stores.base`. None: it is made in the write that stores it.
-    Stores do not return it.
+    """The session's version when the source was read; see `holdfast.stores.base`. None: the compaction is made in the write that
+    stores it. Stores do not return it.
     """
 
 
@@ -218,7 +220,7 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tail(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Everything that appending needs to know about the log."""
+    """The data about a log that appending to it needs."""
 
     next_seq: int = 0
     turn_id: int = -1
@@ -249,10 +251,10 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     updated_at: int
     """Milliseconds since the epoch."""
     accessed_at: int = 0
-    """When it was last written, or used without a write, in milliseconds since the epoch. Idle time counts from here."""
+    """When the session was last written to, or used without a write, in milliseconds since the epoch. Idle time starts then."""
     status: Literal["active", "closed"] = "active"
     ended_at: int | None = None
-    """When it was closed, in milliseconds since the epoch."""
+    """When the session was closed, in milliseconds since the epoch."""
     end_reason: EndReason | None = None
     system_messages: tuple[Message, ...] = ()
     state: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -264,9 +266,9 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     withdrawn: str = ""
     """As in `SessionRef.withdrawn`."""
     identity: str = ""
-    """Assigned at creation: a later session with the same name has another identity."""
+    """Assigned at creation. A later session with the same name has another identity."""
     reshaped: int = 0
-    """The version at which existing entries were last retired, erased or pinned; since then, entries were only appended."""
+    """The version at which existing entries were last retired, erased or pinned. Since then, entries were only appended."""
     claim: Claim | None = None
     """The claim of a running turn; it may have expired."""
     messages: int = 0
@@ -276,8 +278,8 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     usage: Usage = Usage()
     tail: Tail
     damaged: tuple[str, ...] = ()
-    """Names of fields that could not be decoded and are empty here. Such a session can be listed, ended and deleted, and a write that
-    replaces these fields repairs it; everything else raises `StoreCorrupt`.
+    """Names of fields that could not be decoded and are empty here. Such a session can be listed, ended and deleted, and a write
+    that replaces these fields repairs it; everything else raises `StoreCorrupt`.
     """
 
     @property
@@ -303,7 +305,7 @@ class Session(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.status == "active" and bool(own) and now - self.accessed_at >= (own or 0)
 
     def get_state_at(self, turn: int) -> dict[str, Any]:
-        """Return the state at the end of a turn, without keys that were written later, because their old values are not stored."""
+        """Return the state at the end of a turn, without keys that were written later: their old values are not stored."""
         if turn >= self.tail.turn_id:
             return self.state
         return {key: value for key, value in self.state.items() if self.state_turns.get(key, turn + 1) <= turn}
@@ -335,14 +337,14 @@ class RemovalCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     idempotency_keys: int
     state_keys: int
     artifacts: int
-    """Versions; `blobs_in_use` finds their contents."""
+    """Versions of artifacts; `blobs_in_use` finds their contents."""
     artifact_bytes: int
     media: int = 0
     media_bytes: int = 0
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """The end of a session, of which hooks must be notified."""
+    """The end of a session that hooks must be notified of."""
 
     id: str
     """Identifies the delivery, and stays the same for every attempt."""
@@ -356,7 +358,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     ended_at: int
     """Milliseconds since the epoch."""
     due_at: int
-    """When to try next."""
+    """Time of the next attempt, in milliseconds since the epoch."""
     attempts: int = 0
     """How often a hook failed."""
     hooks: tuple[str, ...] = ()
@@ -391,7 +393,7 @@ _SESSION_BYTES: Final = 2_000
 
 
 def estimate_text_bytes(text: str) -> int:
-    """Return the bytes of a text. A text that is not ASCII also caches its UTF-8 form once it was written as JSON."""
+    """Return the bytes of a text. A text that is not ASCII also caches its UTF-8 form after it was written as JSON."""
     if text.isascii():
         return 50 + len(text)
     return getsizeof(text[1:]) + len(text.encode(errors="surrogatepass"))

@@ -1,7 +1,7 @@
-"""Session state by scope: what a key's prefix means, what may be written, and how a change affects a value.
+"""Session state by scope: the prefixes of keys, the limits, and the effect of changes on values.
 
-No prefix: the session's own. `user:`: shared by all sessions of a user. `app:`: shared by all sessions of a tenant.
-`temp:`: this turn only, never stored. Pure: no I/O.
+Keys without a prefix belong to the session alone. `user:` keys are shared by all sessions of a user, `app:` keys by all
+sessions of a tenant. `temp:` keys exist only during the turn and are never stored. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from holdfast.errors import InvalidRequest, TooLarge
 from holdfast.limits import STATE_BYTES, STATE_DEPTH, STATE_KEY_BYTES, STATE_KEYS, STATE_VALUE_BYTES
 
 Scope = Literal["session", "user", "app", "temp"]
-"""Who shares a key."""
+"""The scope in which a key is shared."""
 PREFIXES: Final[Mapping[str, Scope]] = {"user:": "user", "app:": "app", "temp:": "temp"}
 """The prefixes of all scopes except the session's own."""
 TEMP: Final = "temp:"
 USER: Final = "user:"
 APP: Final = "app:"
 MOST_NUMBER: Final = 2**53
-"""Numbers from here on are not exact in every client, so an increment to such a number is refused."""
+"""Numbers from this size on are not exact in every client, so an increment to such a number is refused."""
 SCOPE_OWNERS: Final[Mapping[Scope, str]] = {"session": "the session", "user": "the user", "app": "the tenant"}
 """The owner of each scope, for error messages."""
 _TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"')
@@ -33,13 +33,13 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Increment(msgspec.Struct, frozen=True):
-    """Add a number to the current one, or to 0 if there is none."""
+    """Add a number to the current number, or to 0 if there is none."""
 
     by: int | float = 1
 
 
 class Extend(msgspec.Struct, frozen=True):
-    """Append values to the current list, or to an empty one if there is none."""
+    """Append values to the current list, or to an empty list if there is none."""
 
     values: tuple[Any, ...]
 
@@ -79,7 +79,7 @@ def check_delta(delta: Mapping[str, Change]) -> None:
     """Check changes: keys, values that must be JSON, and numbers of increments.
 
     Raises:
-        InvalidRequest: names the key.
+        InvalidRequest: a key or a value is invalid. The message names the key.
         TooLarge: a key or a value is too large, or there are more than `STATE_KEYS`.
     """
     if len(delta) > STATE_KEYS:
@@ -126,7 +126,7 @@ def apply_delta(state: Mapping[str, Any], delta: Mapping[str, Change]) -> dict[s
 
 
 def merge_delta(state: dict[str, Any], delta: Mapping[str, Change]) -> dict[str, Any]:
-    """Return a session's own state after the changes of `delta` to it, within its limits; the same object if there are none.
+    """Return a session's own state after the changes of `delta`, within its limits; the same object if nothing changes.
 
     Raises:
         InvalidRequest: as in `apply_change`.
@@ -146,9 +146,9 @@ def list_key_turns(
     """Return, for each key of a session's own state, the turn that wrote its value last.
 
     Args:
-        turns: the same before the write; keys with an unknown turn are missing.
+        turns: the turns before the write. Keys with an unknown turn are missing.
         before: the state before the write.
-        after: the state after it.
+        after: the state after the write.
         turn: the turn of the write.
     """
     changed_keys = {key for key, value in after.items() if key not in before or before[key] != value}
@@ -161,12 +161,12 @@ def check_room(scope: Scope, *, keys: int, size: int, grown: bool, larger: bool 
     Args:
         scope: the scope.
         keys: number of keys after the change.
-        size: bytes of all of them as JSON.
+        size: bytes of all keys and values as JSON.
         grown: True if there are more keys than before.
         larger: True if there are more bytes than before. A scope that is too large already may shrink step by step.
 
     Raises:
-        TooLarge: a limit would be exceeded; says which.
+        TooLarge: a limit would be exceeded. The message says which one.
     """
     if grown and keys > STATE_KEYS:
         message = f"the state of {SCOPE_OWNERS[scope]} would have {keys:,} keys; at most {STATE_KEYS:,} are allowed"
@@ -179,12 +179,12 @@ def check_room(scope: Scope, *, keys: int, size: int, grown: bool, larger: bool 
 
 
 def compute_weight(name: str, value: bytes) -> int:
-    """Return how much a key with this JSON value adds to the JSON of its scope: the sum of all, plus 1, is the scope's size."""
+    """Return the bytes that a key with this JSON value adds to its scope. The sum over all keys, plus 1, is the scope's size."""
     return len(_encode(name)) + len(value) + 2
 
 
 def combine_changes(key: str, first: Change, second: Change) -> Change:
-    """Return one change that has the effect of two successive ones of a key. Raises the errors of `apply_change`."""
+    """Return one change with the effect of two successive changes of a key. Raises the errors of `apply_change`."""
     if isinstance(first, Increment) and isinstance(second, Increment):
         for one in (first, second):
             _check_number(key, one.by, "by")
@@ -200,7 +200,7 @@ def combine_changes(key: str, first: Change, second: Change) -> Change:
 
 
 def join_deltas(deltas: Iterable[Mapping[str, Change]]) -> dict[str, Change]:
-    """Return one delta that has the effect of several successive ones. Raises the errors of `apply_change`."""
+    """Return one delta with the effect of several successive deltas. Raises the errors of `apply_change`."""
     whole: dict[str, Change] = {}
     for delta in deltas:
         for key, change in delta.items():
@@ -209,7 +209,7 @@ def join_deltas(deltas: Iterable[Mapping[str, Change]]) -> dict[str, Change]:
 
 
 def split_by_scope(delta: Mapping[str, Change]) -> dict[Scope, dict[str, Change]]:
-    """Return the changes of each scope, by keys without prefix; scopes without changes are left out."""
+    """Return the changes of each scope, by key without prefix. Scopes without changes are left out."""
     parts: dict[Scope, dict[str, Change]] = {}
     for key, change in delta.items():
         parts.setdefault(get_scope(key), {})[remove_prefix(key)] = change
@@ -217,7 +217,7 @@ def split_by_scope(delta: Mapping[str, Change]) -> dict[Scope, dict[str, Change]
 
 
 def add_prefix(values: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
-    """Return the values of a scope by keys with its prefix."""
+    """Return the values of a scope, by key with its prefix."""
     prefix = "" if scope == "session" else f"{scope}:"
     return {prefix + key: value for key, value in values.items()}
 
@@ -274,7 +274,7 @@ def _check_size(key: str, value: Any) -> None:
 
 
 def _is_too_deep(written: bytes) -> bool:
-    """Return True if JSON is nested too deeply: what can just be written here could not be read with a deeper call stack."""
+    """Return True if JSON is nested so deeply that it could be written here, but not read with a deeper call stack."""
     if written.count(b"[") + written.count(b"{") <= STATE_DEPTH:
         return False
     depth = 0

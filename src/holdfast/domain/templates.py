@@ -1,9 +1,10 @@
 """Templates in agents' instructions and messages: `{key}` is replaced by the value of that key in the session's state.
 
-    {topic}            the session's own key; it must exist {topic?}           may be missing, and is then empty
-    {user:language}    shared by the user's sessions; likewise `{app:version}` by all sessions, and `{temp:x}` in this
-    turn {artifact.plan.md} the text of an artifact; `{artifact.user:plan.md?}` of one that the user's sessions share
-    {{topic}}          the literal text `{topic}`
+    {topic}             a key of the session itself; it must exist
+    {topic?}            the same; empty if the key is missing
+    {user:language}     a key that the user's sessions share; `{app:version}` is shared by all sessions, `{temp:x}` is of this
+    turn {artifact.plan.md}  the text of an artifact; `{artifact.user:plan.md?}` is one that the user's sessions share {{topic}}
+    the literal text `{topic}`
 
 A name has letters, digits and `_`, and does not begin with a digit. Braces around anything else, especially JSON, stay
 unchanged. Values are data: placeholders in them are never replaced. Pure: no I/O.
@@ -43,7 +44,7 @@ class Template:
     """A parsed text: literal texts and placeholders.
 
     Attributes:
-        parts: both, in order.
+        parts: the literal texts and placeholders, in order.
     """
 
     def __init__(self, parts: Sequence[str | Placeholder]) -> None:
@@ -56,12 +57,12 @@ class Template:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
-        """Keys of the state that it refers to, with the prefix of their scope and without duplicates."""
+        """Keys of the state that the template refers to, with the prefix of their scope and without duplicates."""
         return tuple(dict.fromkeys(one.name for one in self.places if not one.name.startswith(ARTIFACT)))
 
     @cached_property
     def artifacts(self) -> tuple[str, ...]:
-        """Names of the artifacts that it refers to, without duplicates."""
+        """Names of the artifacts that the template refers to, without duplicates."""
         named = (one.name.removeprefix(ARTIFACT) for one in self.places if one.name.startswith(ARTIFACT))
         return tuple(dict.fromkeys(named))
 
@@ -69,9 +70,9 @@ class Template:
         """Return the text with values in place of placeholders, in one pass: strings unchanged, other values as JSON.
 
         Args:
-            values: by name, as in `Placeholder`; None is missing.
+            values: the values by name, as in `Placeholder`; None means that the value is missing.
             agent: the agent that the template belongs to, for the error.
-            what: which of the agent's texts it is, for the error.
+            what: which of the agent's texts the template is, for the error.
             strict: False if any value may be missing.
 
         Raises:
@@ -139,7 +140,7 @@ def _measure_closing(text: str, start: int, opened: list[str]) -> int:
 
 
 def _parse_place(text: str, start: int) -> tuple[Placeholder, int] | None:
-    """Return the placeholder that begins at `start`, and where it ends; None if there is none."""
+    """Return the placeholder that begins at `start`, and its end; None if there is no placeholder."""
     found = _PLACE.match(text, start)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Check the media of a request before decoding: how many, how large, how many pixels.
+"""Check the media of a request before decoding: their number, sizes and pixels.
 
 Sizes are computed from the length of the base64, pixels from an image's header; base64 is validated but never decoded.
 """
@@ -16,18 +16,18 @@ from holdfast.errors import InvalidMessage, TooLarge
 from holdfast.limits import Limits
 
 _BASE64: Final = re.compile(r"[A-Za-z0-9+/_\-\s]*+=?\s*+=?\s*+", re.ASCII)
-"""Either alphabet, with line breaks. Possessive quantifiers prevent backtracking, so no text makes it slow."""
+"""Base64 in either alphabet, with line breaks. Possessive quantifiers prevent backtracking, so no text makes the match slow."""
 _LISTS: Final = ("messages", "system_messages")
 _IMPORT_LISTS: Final = ("images", "videos")
-"""Lists in an import: media in base64 that belong to placeholders."""
+"""Lists in an import that contain the media of placeholders, in base64."""
 
 
 def check_media(body: Mapping[str, Any], limits: Limits) -> None:
-    """Check that the media in a request's body are not too many, not too large, and valid.
+    """Check that the media in a request's body are valid, not too many and not too large.
 
     Raises:
-        TooLarge: there are more, or one has more bytes or pixels, than `limits` allows; says which, and where.
-        InvalidMessage: base64 is invalid; says where.
+        TooLarge: there are more media, or one has more bytes or pixels, than `limits` allows. The message says which, and where.
+        InvalidMessage: base64 is invalid. The message says where.
     """
     count = 0
     for place, part in _iterate_parts(body):

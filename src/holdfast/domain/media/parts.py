@@ -1,8 +1,8 @@
 """Detach media data from messages, and restore them exactly.
 
-A part keeps its shape. The text that contained the data keeps what was before them, such as `data:image/png;base64,`,
-and `Part.held` refers to the rest by its SHA-256. Only this module writes that field, and no wire format contains it.
-So a request cannot refer to stored content, and content is looked up only in the message's own session.
+A part keeps its structure. The text that contained the data keeps its beginning before the data, such as
+`data:image/png;base64,`, and `Part.held` refers to the data by their SHA-256. Only this module writes that field, and no wire
+format contains it. So a request cannot refer to stored content, and content is looked up only in the message's own session.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def take_out_data(
     """Return the messages without their media data; messages without data are the same objects.
 
     Args:
-        messages: as they came, or with some data detached before.
+        messages: the messages as received, or with some data already detached.
         contents: receives the detached data by their SHA-256.
         plain: as in `holdfast.domain.medium.detach_data`.
     """
@@ -45,7 +45,7 @@ def _detach_part_data(part: Part, contents: dict[bytes, bytes], *, plain: bool) 
 
 
 def restore_data(message: Message, contents: Mapping[bytes, bytes]) -> Message:
-    """Return the message with its data in place; data that are missing from `contents` stay detached."""
+    """Return the message with its data restored. Data that are missing from `contents` stay detached."""
     return _map_media_parts(message, lambda part: _restore_part_data(part, contents))
 
 
@@ -65,7 +65,7 @@ def _restore_text(extra: Mapping[str, Any], one: DetachedData, content: bytes) -
 
 
 def _get_text_at(extra: Any, one: DetachedData) -> str:
-    """Return the text that is left where the data were."""
+    """Return the text that was left when the data were detached."""
     for key in one.path:
         extra = extra[key]
     return str(extra)
@@ -78,7 +78,7 @@ def list_hashes(messages: Iterable[Message]) -> tuple[bytes, ...]:
 
 
 def count_chars(messages: Iterable[Message]) -> int:
-    """Return roughly how many characters the texts of media parts have, as the cost of detaching their data."""
+    """Estimate the number of characters in media parts, as a measure of the cost of detaching their data."""
     return sum(_count_chars(part.extra) for message in messages for part in message.media if part.type in KINDS)
 
 
@@ -99,7 +99,7 @@ def _map_media_parts(message: Message, change: Any) -> Message:
 
 
 def get_picture(part: Part) -> Picture:
-    """Return the properties of the image in a part, whether its data are detached or not."""
+    """Return the properties of the image in a part, with its data or detached."""
     if not part.held:
         return parse_picture(part.extra)
     return parse_picture(part.extra, {one.path: one.pixels for one in part.held})
@@ -109,7 +109,7 @@ def get_picture(part: Part) -> Picture:
 
 
 def mark_part(part: Part) -> dict[str, Any]:
-    """Return the fields of a part, with a description in place of detached data that cannot be mistaken for data."""
+    """Return the fields of a part. Detached data are replaced by a description that cannot be mistaken for data."""
     extra = part.extra
     for one in part.held:
         about = ", ".join(
@@ -120,7 +120,7 @@ def mark_part(part: Part) -> dict[str, Any]:
 
 
 def show_to_model(message: Message, inputs: Collection[str] | None) -> Message:
-    """Return the message for a model that accepts `inputs`: other media are replaced by a description. None: it accepts all."""
+    """Return the message for a model that accepts `inputs` (None: all media). Other media are replaced by a description."""
     if inputs is None:
         return message
     if "image" in inputs and "video" not in inputs:
@@ -129,7 +129,7 @@ def show_to_model(message: Message, inputs: Collection[str] | None) -> Message:
 
 
 def _expand_videos(message: Message) -> Message:
-    """Replace videos that came as frames (mistral.rs) by images, at most `VIDEO_FRAMES` of each."""
+    """Replace videos that consist of frames (mistral.rs) by images, at most `VIDEO_FRAMES` of each."""
     content = message.content
     if not isinstance(content, tuple) or not any(get_frames(part) for part in content):
         return message
@@ -137,7 +137,7 @@ def _expand_videos(message: Message) -> Message:
 
 
 def get_frames(part: Part) -> Sequence[Any]:
-    """Return the frames of a video that came as images; empty for any other part."""
+    """Return the frames of a video that consists of images; empty for any other part."""
     frames = part.extra.get("frames") if part.type == "video" else None
     return frames if isinstance(frames, list) and all(isinstance(frame, str) for frame in frames) else ()
 

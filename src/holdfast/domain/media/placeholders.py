@@ -1,7 +1,7 @@
 """Import sessions that mistral.rs exported: media are in separate lists, and messages contain a placeholder for each, in order.
 
 `{"messages": […, {"type": "image"}, …], "images": [base64], "videos": [{"fps", "frames": [base64], …}]}`. Results do
-not name their calls either: they are in the order of the calls.
+not name their calls; they are in the same order as the calls.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def restore_media(data: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return an import with media in place of their placeholders; the same object if there are none.
 
     Raises:
-        InvalidRequest: the numbers of media and placeholders differ, or a medium is invalid; says which.
+        InvalidRequest: the numbers of media and placeholders differ, or a medium is invalid. The message says which.
     """
     messages = data.get("messages")
     given = {name: data[name] for name in _LISTS if isinstance(data.get(name), list)}
@@ -36,7 +36,7 @@ def restore_media(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _is_mention(items: Sequence[Any]) -> bool:
-    """Return True if a list only describes media that are contained in messages."""
+    """Return True if a list only describes media that are in the messages themselves."""
     return any(isinstance(item, Mapping) and "seq" in item for item in items)
 
 
