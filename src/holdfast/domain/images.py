@@ -190,7 +190,7 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Patches:
-    """OpenAI's patches of 32 x 32: the image is scaled down to the allowed number of patches, which is multiplied by a factor."""
+    """OpenAI's patches of 32 x 32: the image is scaled down to the allowed number; its patches are multiplied by a factor."""
 
     factor: float
     most: int = 1_536

@@ -76,7 +76,7 @@ class EndedSession:
 
 
 class Hook(Protocol):
-    """A receiver of ends of sessions. It is called for each end until a call returns without an exception.
+    """A receiver of ends of sessions. It is called at least once for each end, and not again after a call without an exception.
 
     `name` is an identifier that must stay the same across restarts, since pending deliveries are recorded under it.
     """

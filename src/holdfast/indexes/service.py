@@ -67,7 +67,7 @@ class IndexService:
 
     Args:
         store: the sessions, including expired ones that are not deleted yet.
-        index: of the same tenant.
+        index: the index of the same tenant.
         clock: milliseconds since the epoch.
         holder: the name of this process in leases.
         memories: the store of memories; None: `store`.

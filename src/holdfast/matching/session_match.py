@@ -42,7 +42,7 @@ class Material:
     """The hidden material of sessions, from the perspective of one request.
 
     Args:
-        store: of the tenant.
+        store: the store of the tenant.
         incoming: the request's messages without the leading system messages.
         prompted: True if the request has a system prompt of its own.
     """
@@ -177,7 +177,7 @@ class MatchFinder:
     """One search for the session of one request.
 
     Args:
-        store: of the tenant.
+        store: the store of the tenant.
         sender: the sender of the request.
         incoming: the request's messages without the leading system messages.
         system: the leading system messages; empty: the session's own are used.

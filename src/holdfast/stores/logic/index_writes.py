@@ -183,7 +183,7 @@ def _drop_vectors(source: int, ids: set[int], context: frozenset[int], none: int
 
     Args:
         source: the source's number.
-        ids: of the documents; missing ones are ignored.
+        ids: the ids of the documents; missing ones are ignored.
         context: see `_read_context_models`.
         none: the number of the model of documents without a vector.
     """

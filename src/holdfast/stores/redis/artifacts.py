@@ -203,7 +203,7 @@ def _remove_versions(tx: Transaction, members: Sequence[bytes]) -> None:
 
 
 def release_contents(tx: Transaction, members: Sequence[bytes]) -> None:
-    """Record that the contents of deleted versions are not in use any more."""
+    """Record that deleted versions no longer use their contents."""
     for member in members:
         blob = decode_member(member).blob
         tx.queue("HDEL", tx.keys.used, blob)
