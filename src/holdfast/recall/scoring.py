@@ -38,7 +38,7 @@ class FormWeights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     covered: float
     """Bonus of a place that, with its neighbours, has all concepts of the question."""
     long: float
-    """Bonus of a long turn, multiplied by the logarithm of length / average length, at most 1.5."""
+    """Bonus of a long turn, multiplied by `log1p(length / average length)`, where the quotient is at most 1.5."""
     asks: float
     asked: float
     """Penalties of a turn that ends in a question, and of a turn that consists of questions."""

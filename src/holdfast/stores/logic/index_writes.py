@@ -200,7 +200,7 @@ def _read_kept_vectors(
     context: frozenset[int],
     changed: set[int],
 ) -> Steps[dict[int, tuple[int, bytes]]]:
-    """Return model and vector, by new id, of the documents in `put` that only moved to another place.
+    """Return model and vector, by new id, of the documents in `put` that are written again with the same `seq` and digest.
 
     A vector that depends on the previous document is kept only if the place and the previous document are unchanged.
     """
