@@ -4,9 +4,9 @@ The score weighs how often, how well and by how different questions a memory was
 
     .24 frequency + .30 relevance + .15 recency + .15 diversity + .10 consolidation
 
-A memory cannot recommend itself. Recalls within one session and one day (UTC) count as one, whatever was asked; recalls in a
-session that the memory was made from count only from the day after its creation. So no session can promote anything by repeating
-it within a day.
+A memory cannot recommend itself. Recalls within one session and one day (UTC) count as one, regardless of the questions; recalls
+in a session that the memory was made from count only from the day after its creation. So no session can promote anything by
+repeating it within a day.
 
 For themes, a memory is represented by its terms, weighted by their rarity among the memories. Starting with the most recalled
 memory, each memory joins the first theme whose sum is similar enough (cosine). The same memories and recalls yield the same

@@ -275,7 +275,7 @@ class Proposer:
         self._paused = 0
 
     async def ask(self, memories: Sequence[Memory], last: str) -> AskResult:
-        """Ask the model about memories. Raises nothing but cancellation.
+        """Ask the model about memories. Raises nothing except on cancellation.
 
         Args:
             memories: the memories to ask about, from `select_mergeable`.

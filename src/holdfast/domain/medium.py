@@ -429,7 +429,7 @@ def replace_at(value: Any, path: Path, text: str) -> Any:
 
 
 def build_identity(part_type: str, extra: dict[str, Any], held: tuple[DetachedData, ...]) -> dict[str, Any] | None:
-    """Return JSON that is equal for media parts of the same kind and content, whatever their format, detached or not.
+    """Return JSON that is equal for media parts of the same kind and content, in any format, detached or not.
 
     A link is compared by its URL. A media part that cannot be read is compared as a whole. None for parts without media.
     """

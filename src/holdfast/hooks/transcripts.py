@@ -255,7 +255,7 @@ class Transcripts:
 
     Args:
         folder: where the files are; created, for its owner alone, if it does not exist.
-        redactor: removes secrets from what is written; None: messages are written as stored.
+        redactor: removes secrets from the written messages; None: messages are written as stored.
         fsync: when files are synced to disk; see `FSYNC`.
         pause: seconds before a failed update is retried. It doubles with each failure, up to a minute.
 

@@ -61,7 +61,7 @@ class Webhook:
         max_history: send only this many of the newest messages; None: all of them.
         headers: further headers to send.
         name: identifies the hook in recorded deliveries; by default a digest of the URL.
-        redactor: removes secrets from what is sent; None: messages are sent as stored.
+        redactor: removes secrets from the sent messages; None: messages are sent as stored.
         clock: milliseconds since the epoch.
 
     Raises:

@@ -186,7 +186,7 @@ class BatchEmbedder:
 
 
 def add_context(turn: Turn, before: Turn | None) -> str:
-    """Return the text that is embedded for a turn: its speaker and words, after the end of the turn before.
+    """Return the text that is embedded for a turn: the end of the previous turn, then the speaker and words of the turn.
 
     Args:
         turn: the turn.

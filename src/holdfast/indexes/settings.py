@@ -34,7 +34,8 @@ class IndexSettings(msgspec.Struct, frozen=True, kw_only=True):
     compress: bool = False
     """Whether vectors are compressed to half their size. Only for an SQLite index."""
     rerank: Any = None
-    """Reorders the best hits of a search: `RerankSettings`, or a value that `holdfast.rerankers.make_reranker` accepts. None: off."""
+    """Reorders the best hits of a search: `RerankSettings`, or a value that `holdfast.rerankers.make_reranker` accepts. None:
+    off."""
 
     def __post_init__(self) -> None:
         if self.mode not in SEARCH_MODES:
@@ -63,8 +64,9 @@ def parse_index_settings(given: object) -> IndexSettings | None:
 def resolve_index_url(settings: IndexSettings, store: str | None) -> str:
     """Return the URL of the index for a store.
 
-    SQLite: `chat.index.db` next to `chat.db`. PostgreSQL and MySQL: the same database, with its own connection pool. Redis: an SQLite file in
-    the working directory, one per store. A store in memory, or one given as an open object: in memory.
+    SQLite: `chat.index.db` next to `chat.db`. PostgreSQL and MySQL: the same database, with its own connection pool. Redis: an
+        SQLite file in
+    the working directory, one per store. For a store in memory, or a store given as an open object: in memory.
 
     Args:
         settings: the index settings.

@@ -169,7 +169,7 @@ def _is_visible(entry: Entry) -> bool:
 
 
 class Branch(NamedTuple):
-    """A retired branch that ends at a visible message, with what is needed to continue it."""
+    """A retired branch that ends at a visible message, with the data needed to continue it."""
 
     entries: Sequence[Entry]
     """The entries of the branch, from the point where it leaves the live path to its end."""
@@ -344,7 +344,7 @@ async def find_omitting(trail: Trail, prefix: Landing | None, *, run: int) -> li
 
     Args:
         trail: the request.
-        prefix: what it shares with the log from the beginning; None for a search in all sessions.
+        prefix: the part that the request shares with the log from the beginning; None for a search in all sessions.
         run: minimum number of messages in common.
     """
     floor = _count_covered(trail, prefix)

@@ -26,7 +26,7 @@ class OwnerData(Protocol):
     version: int
     """The owner's version up to which all memories are included; 0 at first."""
     numbers: set[int]
-    """The numbers of all included memories, whatever their status."""
+    """The numbers of all included memories, of any status."""
 
     def add(self, memory: Memory) -> None:
         """Add or update a memory; its number is in `numbers` afterwards."""
@@ -97,7 +97,7 @@ class _LocalIndex:
 
     Attributes:
         version: the owner's version up to which all memories are included.
-        numbers: the numbers of all the owner's memories, whatever their status.
+        numbers: the numbers of all the owner's memories, of any status.
     """
 
     def __init__(self) -> None:
@@ -162,7 +162,7 @@ class LocalIndexes:
 
     Args:
         store: the store of memories.
-        most: the most memories in the cache, for all owners together.
+        most: maximum number of memories in the cache, for all owners together.
     """
 
     def __init__(self, store: MemoryStore, most: int = MEMORIES_AT_HAND) -> None:
@@ -195,7 +195,7 @@ class _PromotedData:
 
     Attributes:
         version: the owner's version up to which all memories are included.
-        numbers: the numbers of all its memories, whatever their status.
+        numbers: the numbers of all its memories, of any status.
         promoted: the promoted ones by number.
     """
 
@@ -221,7 +221,7 @@ class PromotedCache:
 
     Args:
         store: the store of memories.
-        most: the most memories in the cache, for all owners together.
+        most: maximum number of memories in the cache, for all owners together.
     """
 
     def __init__(self, store: MemoryStore, most: int = MEMORIES_AT_HAND) -> None:

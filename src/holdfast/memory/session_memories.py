@@ -151,7 +151,7 @@ class SessionMemories:
         return await self._service.forget(memory_id, owners=owners)
 
     async def _find_elsewhere(self, content: str, before: int) -> list[HeardText]:
-        """Return related entries of the user's other sessions, and of this one before a `seq`, as far as the index has them."""
+        """Return related entries that the index has: of the user's other sessions, and of this one before a `seq`."""
         service = self._service.index
         terms = tuple(sorted(extract_origin_terms(content)))
         if service is None or not terms:

@@ -322,8 +322,8 @@ class Index(Protocol):
     async def pending(self, model: str, *, space: Space | None = None, limit: int = 100) -> Sequence[Pending]:
         """Return documents of `talk` channels and memories that have no vector of `model`, in time proportional to their number.
 
-        The order is by space, then oldest source and place first. Documents with a vector of another model are in a group of
-        their own.
+        The order is by space, then oldest source and place first. Documents with a vector of another model come all
+        before or all after those without a vector.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Search the sentences of one session by the words of a question, in a table of bounded size. Pure functions.
 
 The table stores no text, only each sentence's entry, position and terms. The text of a result is read from the log again. Adding
-an entry costs time proportional to its length. A search is bounded by the table's maximum size, whatever the length of the
+an entry costs time proportional to its length. A search is bounded by the table's maximum size, regardless of the length of the
 session.
 """
 

@@ -91,7 +91,7 @@ class Weights(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     steepness: float
     """Steepness of the transition from dialogue to chat, by the logarithm of that average."""
     few_turns: float
-    """Turns of the space's average length added to those of a session, because few turns say little about its form."""
+    """Number of turns of average length that are added to those of a session, because few turns say little about its form."""
     chunk: float
     """Share of the best chunk in the score of a long turn; the whole turn has the rest."""
     chunk_b: float

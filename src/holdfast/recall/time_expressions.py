@@ -239,7 +239,7 @@ ALL_UNITS: Final = _map_names(word_tables.UNITS.items()) | _map_names(word_table
 _ALL_NUMBERS: Final = (
     _map_names(enumerate(word_tables.NUMBERS, 1)) | _map_names(enumerate(word_tables.DENSE_NUMBERS, 1)) | _NUMBERS
 )
-"""Including those of other languages."""
+"""All number words, including those of other languages."""
 _D, _TH, _Y = r"(?P<d>\d{1,2})", r"(?:st|nd|rd|th|\.)?", r"(?P<y>(?:19|20)\d\d)"
 _PART = r"(?P<part>morning|afternoon|evening|night)"
 HINTS: Final = frozenset(

@@ -1,4 +1,4 @@
-"""Steps for what is derived from a log: saved views and compactions, and how changes of the log affect them."""
+"""Steps for data derived from a log: saved views and compactions, and the effect of changes of the log on them."""
 
 from __future__ import annotations
 

@@ -578,7 +578,7 @@ class Database:
                 return
 
     async def _prepare(self, transaction: Transaction) -> None:
-        """Write what the tenant's slot must know before the commit."""
+        """Write the data that the tenant's slot must have before the commit."""
         await asyncio.gather(*(self.nodes.call(get_key(command), command) for command in transaction.tenant_commands))
         tenant = transaction.keys.tenant
         if transaction.is_new and tenant not in self._tenants:

@@ -113,7 +113,7 @@ def write_transaction(keys_of: _KeysOf = _resolve_no_keys) -> _Transactional:
 
 
 async def load_sessions(tx: Transaction, keys: Sequence[SessionKeys]) -> list[Session]:
-    """Return those of the sessions that exist; another process may have deleted some a moment ago."""
+    """Return the sessions that exist; another process may have deleted some of them a moment ago."""
     heads = await tx.database.fetch([make_head_command(one) for one in keys])
     found = ((one, head) for one, head in zip(keys, heads, strict=True) if head[1] is not None)
     return [build_session(decode_record(one, record), profile) for one, (_, record, profile) in found]

@@ -1,8 +1,8 @@
 """Find digests in the logs of a user.
 
-Each user has a sorted set as the index of digests. A member consists of a session's number and a place in its log, and its score is
-the key of the digest of that entry. So a look-up takes the same time whatever else the set contains, and a session can be removed
-by the prefix of its members.
+Each user has a sorted set as the index of digests. A member consists of a session's number and a place in its log, and its score
+is the key of the digest of that entry. So a look-up takes the same time regardless of the size of the set, and a session can be
+removed by the prefix of its members.
 
 Each user also has a hash of the origins of entries: the ranges of a session as JSON, by name of the session.
 """
@@ -30,7 +30,8 @@ USUAL: Final = 16
 """Number of places of a digest that are read first; more are read only if needed."""
 _PLACE_BYTES: Final = 6
 _DROPPED_BITS: Final = 12
-"""Bits that are dropped from a key of 64 bits. With one bit that marks aliases, the rest is an integer that a score holds exactly."""
+"""Bits that are dropped from a key of 64 bits. With one bit that marks aliases, the rest is an integer that a score holds
+exactly."""
 _END_PLACE: Final = b"\xff" * _PLACE_BYTES
 """Place of the member for the end of a live path. A session has one such member, whose score changes with the log."""
 _END_SEQ: Final = int.from_bytes(_END_PLACE) >> 1

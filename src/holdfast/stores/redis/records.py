@@ -26,7 +26,7 @@ from holdfast.stores.log import SavedView
 from holdfast.stores.redis.keys import SessionKeys
 
 ENDLESS: Final = 2**62
-"""Upper bound that stands for "no limit"."""
+"""Upper bound that means "no limit"."""
 _LONGEST: Final = (1 << 63) - 1
 pack = msgspec.msgpack.Encoder().encode
 """Encode any value as MessagePack. Raises `OverflowError` for a number of more than 64 bits."""
