@@ -1,4 +1,4 @@
-"""Bring one source of an index up to date with its session's log: add new entries and remove deleted ones, for any kind of change.
+"""Bring one source of an index up to date with its session's log: add new entries and remove deleted ones, for any change.
 
     not indexed     -> claim the source, so that a deletion of the session meanwhile is noticed
     only additions  -> read the log from where the index ends
