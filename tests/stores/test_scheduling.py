@@ -94,12 +94,12 @@ WRITES: dict[str, tuple[Call, dict[str, Any]]] = {
     "create": (lambda store: store.create(session(SessionRef("ann", "s3"))), {"queue": NEW}),
     "create with a user's state": (
         lambda store: store.create(session(SessionRef("ann", "s3"), state={"user:a": 1})),
-        {"queue": NEW, "behind": [USERS]},
+        {"queue": NEW, "later_queues": [USERS]},
     ),
     "update": (lambda store: store.update(REF, SessionPatch(agent="x"), timestamp=3), {"queue": OWN}),
     "update of a tenant's state": (
         lambda store: store.update(REF, SessionPatch(state={"app:a": 1}), timestamp=3),
-        {"queue": OWN, "behind": [TENANTS]},
+        {"queue": OWN, "later_queues": [TENANTS]},
     ),
     "append": (
         lambda store: store.append(REF, Append(entries=[user("c")], timestamp=3)),
@@ -121,7 +121,7 @@ WRITES: dict[str, tuple[Call, dict[str, Any]]] = {
         lambda store: store.append(
             REF, Append(state_delta={"app:a": Increment(), "a": 1, "user:b": 1, "user:a": 1}, timestamp=3)
         ),
-        {"queue": OWN, "behind": [USERS, TENANTS]},
+        {"queue": OWN, "later_queues": [USERS, TENANTS]},
     ),
     "replace": (lambda store: store.replace(session(), []), {"queue": OWN, "scrub": True}),
     "replace of nothing": (
@@ -169,7 +169,7 @@ WRITES: dict[str, tuple[Call, dict[str, Any]]] = {
     "drop_memories": (lambda store: store.drop_memories(ANN), {"queue": ("acme", ANN), "scrub": True}),
 }
 """Each write, and what is told of it; what is not, is nothing."""
-NOTHING: dict[str, Any] = {"scrub": False, "queue": None, "behind": [], "light": False}
+NOTHING: dict[str, Any] = {"scrub": False, "queue": None, "later_queues": [], "light": False}
 READS: dict[str, Call] = {
     "get": lambda store: store.get(REF),
     "find": lambda store: store.find("s1"),
