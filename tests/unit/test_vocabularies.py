@@ -7,11 +7,11 @@ import sys
 
 PROGRAM = """
 from holdfast import tokens
-from holdfast.tokens import counter_for
+from holdfast.tokens import get_counter
 
 tokens.load_vocabularies()
 tokens.Vocabulary.ranks = None  # what loads one
-print([counter_for(model).text("hello world") for model in ("gpt-4o", "gpt-4", "claude-x", "anything")])
+print([get_counter(model).text("hello world") for model in ("gpt-4o", "gpt-4", "claude-x", "anything")])
 """
 
 
