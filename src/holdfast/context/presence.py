@@ -91,7 +91,7 @@ class PromptContents:
         block = self._blocks.get(entry.seq) if entry.seq in self._sent else None
         if self._is_whole(entry):
             return Presence("whole", run.decision, run.reason, block)
-        if entry.message in self._sent.get(entry.seq, ()):  # marked as cut, but short enough to stay whole
+        if self._is_whole_in_cut(entry):
             return Presence("whole", "kept", "short enough to be whole", block)
         excerpts = tuple(self._iter_excerpts(entry))[:EXPLAIN_EXCERPTS]
         return Presence("part" if excerpts else "no", run.decision, run.reason, block, excerpts)
@@ -110,6 +110,20 @@ class PromptContents:
         # Another agent's words are quoted: indented and escaped.
         forms = (escape_inline(said, self._marker), escape_lines(said, self._marker))
         return any(_normalize_spaces(form) in _normalize_spaces(message.text) for message in sent for form in forms)
+
+    def _is_whole_in_cut(self, entry: Entry) -> bool:
+        """Return True if a message was marked as cut, or became a stub of the task, and was short enough to stay whole."""
+        said = entry.message
+        return entry.seq not in self._refused and any(
+            message == said
+            or (
+                said.text in message.text
+                and not said.tool_calls
+                and message.media == said.media
+                and message.extra == said.extra
+            )
+            for message in self._sent.get(entry.seq, ())
+        )
 
     def _iter_excerpts(self, entry: Entry) -> Iterator[Excerpt]:
         """Yield the words of an entry that are in the prompt: first from its own cut message, then from the other blocks."""
