@@ -63,7 +63,7 @@ class Built(NamedTuple, Generic[_T]):
 class _FixedMarkers(Markers):
     """Returns the same marker for every session."""
 
-    async def of(self, session: Session) -> str:
+    async def derive(self, session: Session) -> str:
         return MARKER
 
 
