@@ -42,8 +42,8 @@ async def delegate(turn: Turn, context: ToolContext, agent: str, request: str) -
 
     Args:
         turn: the calling turn.
-        context: of the call. The agent's changes of the session's own state are written to its state, and it records
-            the session.
+        context: of the call. The context's state receives the agent's changes of session state, and the context
+            records the created session.
         agent: the agent's name.
         request: the task.
 

@@ -1,4 +1,4 @@
-"""Which agent answers: the requested one, the one that answered last in its place, or the one that takes over during the turn.
+"""Decide which agent answers: the requested one, the one that answered last in its place, or the one that takes over during the turn.
 
     resume -> build_call -> call_model -> run_tools (transfer) -> hand_over -> build_call …
 
@@ -34,7 +34,7 @@ _SPEECHES: Final = frozenset({"greeting", "command", "silence"})
 
 
 async def resume(turn: Turn, session: Session, plan: Plan) -> None:
-    """Let the agent below the requested one answer that answered last, before the turn writes anything.
+    """Let the agent that answered last below the requested one answer again. Called before the turn writes anything.
 
     Args:
         turn: about to open.

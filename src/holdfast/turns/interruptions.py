@@ -234,7 +234,7 @@ def _check_reply(last_reply: LastReply, heard: HeardReport, session: Session) ->
 
 
 REQUEST_FIELDS: Final = frozenset({"turn_id", "timestamp", INTERRUPTABLE})
-"""Fields of a request that only such an upstream knows; others would refuse the request because of them."""
+"""Fields of a request that only upstreams of `vendor: custom` know; others would refuse the request because of them."""
 
 
 def check_interruptable(body: Mapping[str, Any]) -> None:

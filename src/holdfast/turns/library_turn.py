@@ -109,9 +109,9 @@ class OpenTurn:
             InvalidMessage: it is not a valid message.
             SecretBlocked: a user's message contains a secret, and the guard refuses secrets.
             InvalidRequest: the turn has ended.
-            TurnInterrupted: another turn asked for its place: earlier messages are written when the block ends, this
-                one is not.
-            TurnLost: another server took the session over; what was not written yet will not be.
+            TurnInterrupted: another turn interrupted this one: earlier messages are written when the block ends, this
+                message is not.
+            TurnLost: another server took the session over; messages that were not written yet are lost.
         """
         if self._ended:
             raise InvalidRequest("the turn has ended: open another one, or add what is missing with session.append()")
@@ -148,7 +148,7 @@ class OpenTurn:
         return self.messages
 
     def end(self) -> None:
-        """Accept nothing more."""
+        """End the turn; nothing can be added afterwards."""
         self._ended = True
         self.state.seal()
 

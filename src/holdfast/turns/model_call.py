@@ -7,9 +7,9 @@ not answer is replaced by a fallback. Each model has a view of its own: its wind
 for a fallback is built from the log as for any turn, so the usual model's view is neither used nor changed.
 
 **Refused messages.** A provider answers 400 to a whole prompt because of one message: a broken image, a part that it
-does not know. If its error names the message, or one call without the likeliest message succeeds, that message is left
-out of prompts for this upstream until a caller lifts that, and the log says so. The current user message is never left
-out: then the client gets the error.
+does not know. If its error names the message, or one call without the most likely message succeeds, that message is
+left out of prompts for this upstream, and the log records that, until a caller includes the message again. The current
+user message is never left out: the client gets the error instead.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ async def call_model(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     are called. Neither is done after part of the reply was received.
 
     Raises:
-        ContextTooLong: it found every prompt too long; says which were tried.
-        ModelError: no model answered, or not to the end.
+        ContextTooLong: every prompt was too long for the model; the error says which were tried.
+        ModelError: no model answered, or the reply broke off.
         InvalidRequest: the model's client cannot send the request.
     """
     recovery = Recovery(turn)
@@ -232,7 +232,7 @@ class Recovery:
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._refused: list[int] = []
-        """Tokens of each prompt that the model found too long."""
+        """Size in tokens of each prompt that the model rejected as too long."""
         self._asked: list[Responder] = []
         self._failed: list[_Failed] = []
         self.refusals = Refusals(turn)
@@ -313,7 +313,7 @@ class Recovery:
 
 
 async def _step_down(turn: Turn, refusal: ContextTooLong) -> None:
-    """Build the prompt again with what the refusal taught about the window, and a tenth below the refused prompt."""
+    """Build the prompt again with what the refusal showed about the window, and a tenth smaller than the refused prompt."""
     refused, llm = turn.working_set, turn.request.responder.llm
     assert refused is not None, "a prompt was refused"
     assert refused.request.budget is not None, "a turn's prompt has a budget"
@@ -343,7 +343,7 @@ def _is_available(turn: Turn, responder: Responder) -> bool:
 
 
 async def _has_more_room(turn: Turn, responder: Responder, own: Responder, refusal: ContextTooLong) -> bool:
-    """Return True if a model has more room than `own`, which refused every prompt."""
+    """Return True if a model has a larger context window than `own`, which refused every prompt."""
     window = refusal.context_limit or own.llm.compute_budget().context_window
     return responder.llm.compute_budget(learned=await turn.engine.learning.get(responder.llm)).context_window > window
 
@@ -503,10 +503,10 @@ class Refusals:
         return ()
 
     async def _find_likeliest(self) -> int | None:
-        """Return a suspicious message since the last prompt that was answered, media and unknown parts first.
+        """Return a suspicious message that is newer than the last answered prompt; media and unknown parts come first.
 
-        That is the oldest, if no user message came after them. A turn whose probe does not help adds one, so the next
-        turn tries another.
+        Return the oldest suspect, unless user messages follow the suspects: each of them means that an earlier turn's
+        probe did not help, so the next suspect is tried.
         """
         turn = self._turn
         built = turn.working_set

@@ -1,4 +1,4 @@
-"""How a request without a session id was matched to its session, and what it may do there."""
+"""Describe how a request without a session id was matched to its session, and what it may do there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PlacementKind = Literal["continuation", "edit", "fork", "own", "new", "retry"]
 
 
 class MatchLost(Exception):
-    """The session changed while the request waited for it, so the request is matched again. Nothing was written."""
+    """The session changed while the request waited for it. Nothing was written, and the request is matched again."""
 
 
 class Placement:
@@ -56,8 +56,8 @@ class Placement:
     def check(self, session: Session, retire_from: int | None) -> None:
         """Raise `MatchLost` if the request would retire messages of a session without being allowed to.
 
-        An unidentified client loses its match with every change: a turn that ran meanwhile may have been another
-        client's with the same words, and the log now contains the results of its tools.
+        Any change loses the match of an unidentified client: a turn that ran meanwhile may belong to another client
+        that sent the same words, and the log now contains the results of that client's tools.
         """
         if self._find_again is None or self.kind == "retry":
             return

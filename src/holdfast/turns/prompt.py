@@ -1,7 +1,7 @@
 """Build the prompt of a turn's next call, from the cached session or from the store.
 
-The agent's instruction is a template, filled with values of the session's state and with artifacts. A text without
-placeholders costs nothing; others cost one read of exactly those shared keys and artifacts. Agents that recall memories
+The agent's instruction is a template, filled with values of the session's state and with artifacts. A template without
+placeholders costs nothing; any other costs one read of exactly the shared keys and artifacts that it names. Agents that recall memories
 also get promoted memories from before the session.
 """
 
@@ -65,7 +65,7 @@ async def build_prompt(turn: Turn) -> WorkingSet:
 
 
 async def _add_summary(turn: Turn, built: WorkingSet) -> bool:
-    """Write a summary if the digest had to move the frontier for this call to fit, and return whether one was written."""
+    """Write a summary if this call only fit because a digest moved the frontier; return whether one was written."""
     if built.request.strategy.summarizer is None:
         return False
     if not await turn.engine.compactor.compact_inline(turn.request.ref, turn.request.responder, built.request):
@@ -105,7 +105,7 @@ async def _add_recall(turn: Turn, session: Session, drafted: Draft) -> WorkingSe
 
 
 async def _build_warm(turn: Turn, session: Session, made: Request, key: str) -> WorkingSet | None:
-    """Build from the cached view; return None if there is none, or if it does not fit and a cold build may."""
+    """Build from the cached view; return None if there is none, or if only a cold build may fit."""
     warm = turn.engine.warm.get(turn.request.ref)
     view = None if warm is None or turn.branched or not warm.is_at(session) else warm.find_view(key)
     if view is None:
@@ -191,7 +191,7 @@ def to_acceptable(llm: Llm, messages: Sequence[Message]) -> Sequence[Message]:
     converted = [drop_anthropic_fields(message) for message in messages]
     return (
         converted if llm.records else move_media_after_results(converted)
-    )  # a record stands for one message of the log
+    )  # a record describes one message of the log
 
 
 def make_request(
@@ -213,8 +213,8 @@ def make_request(
         instruction: the agent's instruction, from `build_instruction`.
         marker: the session's, see `holdfast.engine.engine`.
         learned: calibration of the model.
-        input_budget: tokens for the whole prompt; None: what the model's window leaves.
-        recall: what it may recall; None: nothing was searched, and its room is kept free.
+        input_budget: tokens for the whole prompt; None: what fits into the model's window.
+        recall: what the prompt may recall; None: nothing was searched, and the tokens for it are kept free.
         introduction: promoted memories, from `introduce_memories`.
     """
     responder, body = request.responder, request.body
@@ -244,8 +244,8 @@ def check_body(responder: Responder, body: Mapping[str, Any], learned: Learned |
 
     Raises:
         InvalidRequest: `tools` is not a list of tools, `interruptable` is not a boolean, the agent refers to agents
-            that do not exist, the tools that run here do not fit the request, or `max_tokens` leaves no room for a
-            prompt.
+            that do not exist, the tools that run here do not fit the request, or `max_tokens` leaves no tokens
+            for a prompt.
     """
     tools = _read_tools(body)
     check_interruptable(body)
@@ -284,7 +284,7 @@ def _read_tools(body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
 
 
 def read_reply_tokens(body: Mapping[str, Any]) -> int | None:
-    """Return how many tokens a request allows the reply; None if it does not say."""
+    """Return how many tokens a request allows for the reply; None if it sets no limit."""
     return body.get("max_completion_tokens") or body.get("max_tokens")
 
 
@@ -309,8 +309,7 @@ async def build_instruction(
         The messages; empty if there are none.
 
     Raises:
-        MissingState: it needs state, or an artifact, that does not exist; says which, and which agent's instruction
-            needs it.
+        MissingState: an instruction needs state, or an artifact, that does not exist; the error names both.
         InvalidRequest: an artifact in it is not text, or too long for an instruction.
     """
     parts = responder.instructions
@@ -338,7 +337,7 @@ async def fill_template(
 
     Args:
         engine: of the store.
-        session: the session; for a new one, its own values of shared scopes count too.
+        session: the session; for a new one, its own values for shared scopes are used too.
         text: the template.
         agent: the agent.
         temp: the turn's `temp:` values.

@@ -1,12 +1,12 @@
 """Recall for a turn: search once, before its first call, and use the same result in all of its prompts.
 
-Past conversations and memories are searched concurrently, for a moment. A search that is late or fails is left out: the
+Past conversations and memories are searched concurrently, for a limited time. A search that is late or fails is left out: the
 record of the call says so, and the turn continues. Recalled text is data: `holdfast.context.recalled` puts it into the
 prompt.
 
-Passages of the session itself that have left the prompt come from a table in memory
-(`holdfast.overlays.passage_tables`), by words alone unless there are vectors; from the index if they are older than the
-table, or not analysed yet. Each passage is read from the log again, so erased or edited text is not recalled.
+Passages of the session itself that are no longer in the prompt come from a table in memory
+(`holdfast.overlays.passage_tables`), found by words alone unless there are vectors. Passages that are older than the
+table, or not analysed yet, come from the index. Each passage is read from the log again, so erased or edited text is not recalled.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from holdfast.wire.strict_json import parse_time
 
 _log: Final = logging.getLogger("holdfast.recall")
 Recalling = Callable[[Turn], Awaitable[Sequence[RecalledItem]]]
-"""Returns what answers the turn's message, of one kind; see `Engine.recalling`."""
+"""Returns the items of one kind that answer the turn's message; see `Engine.recalling`."""
 _LOOKED_BACK: Final = 64
 """Messages that are searched for the user's message if the request has none."""
 
@@ -130,7 +130,7 @@ _AT_ONCE: Final = 16
 _GAP: Final = 4
 """Entries this close to each other are read together, including those between them."""
 _HITS: Final = 12
-"""Entries that the index is asked for."""
+"""Number of entries that are requested from the index."""
 _COVERED: Final = 0.6
 """Share of a question's terms from which a passage of the table counts as an answer, so that the index is not searched."""
 _STRETCH: Final = 12
@@ -218,7 +218,7 @@ async def _answer_by_words(search: Search) -> list[Finding]:
 
 
 def prepare_recall(engine: Engine, session: Session, drafted: Draft) -> None:
-    """Start analysing, in the background, what will leave a window that is half full."""
+    """If the window is more than half full, start to analyse in the background the entries that will leave it."""
     window = drafted.fitted.window
     if drafted.request.strategy.recall and window.tokens * 2 > window.room.tokens and window.units:
         passages = engine.passages.get_table(engine.store, session.ref, session.identity)
@@ -245,7 +245,7 @@ async def _catch_up(
     """Analyse the entries that have left the window and are not in the table yet.
 
     Returns:
-        How near entries are by vectors, by `seq`; and the table's answers, if its current state was searched.
+        The vector similarity of entries, by `seq`; and the table's answers, if its current state was searched.
     """
     missing = _find_first_whole(window) - passages.table.through
     task, index = passages.fill(window.units[-1].first if window.units else 0), engine.index
@@ -376,11 +376,11 @@ def make_item(
 
 
 _SPARE: Final = 2
-"""How many times as many hits are searched as are wanted, because some may already be in the prompt."""
+"""Factor by which more hits are requested than are wanted, because some may already be in the prompt."""
 _MANY: Final = 20
 """Number of hits if a message asks for a list or a count."""
 _MANY_CHARS: Final = 400
-"""Characters of each of these."""
+"""Characters of each hit if a message asks for a list or a count."""
 LEAST_SHARE: Final = 0.5
 """Share of the best hit's score below which a hit is not relevant enough to be injected."""
 _DEFAULT: Final = RecallSettings()

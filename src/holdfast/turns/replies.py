@@ -2,7 +2,7 @@
 
 The reply's text is also stored under the agent's `output_key`, in the same write. A failure message replaces the reply
 if no model answers and nothing was said yet: a voice agent cannot show an error, and its user would hear silence. It is
-in the log like any reply, marked.
+in the log like any reply, marked as a failure message.
 """
 
 from __future__ import annotations

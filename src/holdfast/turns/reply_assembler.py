@@ -28,7 +28,7 @@ from holdfast.wire.openai import to_chat_message
 STOPPED: Final = (
     "[stopped: the model called tools {rounds} times in a row, and once more where it was asked for an answer]"
 )
-"""The reply if there is no other; see `ToolLimits.rounds`."""
+"""The reply if the model calls tools in the round that must be an answer, and says nothing; see `ToolLimits.rounds`."""
 _NUMBERED: Final = ("thinking_blocks", "content_blocks")
 """Lists of a delta whose items have an `index`, which starts again in each round."""
 _ROUND: Final = 10_000
@@ -144,7 +144,7 @@ class ReplyAssembler:
     # -- chunks for the client -----------------------------------------------
 
     def add(self, chunk: dict[str, Any], *, finished: bool) -> Sequence[dict[str, Any]]:
-        """Return what can be sent of a chunk of the model now. Chunks from the one with the finish reason on are held back."""
+        """Return what can be sent of a chunk of the model now. The chunk with the finish reason and all later ones are held back."""
         shown = chunk if self._alone else self._filter_chunk(chunk)
         if shown is None:
             return ()

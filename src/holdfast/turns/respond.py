@@ -46,13 +46,13 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
     Raises:
         SessionNotFound: there is no such session.
         SessionBusy: another turn of it runs; this one is refused, or has waited for too long.
-        TurnInterrupted: another turn asked for its place; the received part of the reply is in the log.
+        TurnInterrupted: another turn interrupted this one; the received part of the reply is in the log.
         TurnLost: another server took the session over; the received part of the reply is not in the log.
         BudgetTooSmall: no valid prompt fits; the user's message is in the log.
         MissingState: the agent's instruction needs state, or an artifact, that does not exist; the user's message is in
             the log.
-        ModelError: the model did not answer, or not to the end; the received part is in the log. If nothing was
-            received, an agent with a failure message says that instead.
+        ModelError: the model did not answer, or its reply broke off; the received part is in the log. If nothing was
+            received and the agent has a failure message, that message is the reply instead.
     """
     async with TurnScope(turn):
         if turn.on_open is not None:
@@ -81,8 +81,8 @@ async def respond(turn: Turn) -> AsyncGenerator[dict[str, Any], None]:
 async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[str, Any], None]:
     """Call the model, run the tools that it calls and that run here, and call it again until it answers.
 
-    Yields everything but the end of the reply. If the model fails before it said anything, and the agent has a failure
-    message, that is the reply.
+    Yields everything but the end of the reply. If the model fails before it says anything, and the agent has a failure
+    message, that message is the reply.
     """
     while True:
         await turn.lock.run_interruptibly(lambda: build_call(turn))
@@ -108,7 +108,7 @@ async def speak(turn: Turn, assembler: ReplyAssembler) -> AsyncGenerator[dict[st
 class ModelRound:
     """One reply of the model: streamed as it arrives, and stored at its end, whole or as far as it arrived.
 
-    Chunks from the one with the finish reason on are held back until the reply is stored.
+    The chunk with the finish reason and all later ones are held back until the reply is stored.
 
     Attributes:
         chunks: the model's.
@@ -204,7 +204,7 @@ class ModelRound:
             await record_calls_not_run(turn, assembler)
 
     async def _record_part(self, completion: dict[str, Any]) -> None:
-        """Store the received text of a cut reply, if there is any: half a tool call is of no use."""
+        """Store the received text of a cut reply, if there is any: an incomplete tool call is of no use."""
         turn, choices = self._turn, completion.get("choices") or [{}]
         if not (choices[0].get("message") or {}).get("content"):
             return

@@ -1,4 +1,4 @@
-"""What a turn holds while it runs, and what follows it.
+"""Hold a turn's session while the turn runs, and start the steps that follow it.
 
 A turn holds its session's lock, and keeps its session from expiring. However it ends (answered, failed, interrupted, or
 abandoned by its caller), these steps follow:

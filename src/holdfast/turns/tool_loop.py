@@ -90,7 +90,7 @@ class _RunningCalls:
         return [task for task in self.left if task in done]
 
     async def write(self, done: Iterable[asyncio.Task[CallOutcome]]) -> list[CallOutcome]:
-        """Write the results of finished calls. Raises what a tool raised, if it is not an `Exception`."""
+        """Write the results of finished calls. Raises again what a tool raised if that is not an `Exception`."""
         errors = [task for task in done if task.cancelled() or task.exception() is not None]
         outcomes = [_read_outcome(task, self.left.pop(task)) for task in done]
         last = self._returned and not self.left

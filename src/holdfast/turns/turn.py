@@ -52,9 +52,9 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     incoming: tuple[Message, ...]
     """Its messages without the leading system messages."""
     own: tuple[Mapping[str, Any], ...] = ()
-    """Holdfast's own fields of each of `incoming`, as `NewEntry` has them; empty: none."""
+    """Holdfast's own fields of each message in `incoming`, named as in `NewEntry`; empty: none."""
     heard: Mapping[int, Message] = {}
-    """The heard part of interrupted replies, by index in `incoming`, which contains them whole; see `holdfast.turns.interruptions`."""
+    """The heard part of interrupted replies, by index in `incoming`, which has the whole replies; see `holdfast.turns.interruptions`."""
     interruption: HeardReport | None = None
     """How much was heard of the session's last reply, if the request says so in a separate field."""
     media: Mapping[bytes, bytes] = {}
@@ -65,7 +65,7 @@ class TurnRequest(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     client: str = ""
     """Short name of the client program, for which `auto` remembers a mode; empty: nothing is remembered."""
     queue: QueueMode | None = None
-    """What happens to it while another turn of the session runs; None: the default mode."""
+    """What happens to the request while another turn of the session runs; None: the default mode."""
     settings: RequestSettings = RequestSettings()
     """Requested strategy and budget, within the allowed limits, for every agent that answers in the turn."""
     body: Mapping[str, Any] = {}
@@ -94,7 +94,7 @@ class Handover(msgspec.Struct):
     """Which agent was asked in a turn, and which one takes over."""
 
     asked: Responder
-    """The responder that was asked, whichever answers."""
+    """The responder that was asked, even if another one answers."""
     next: tuple[Responder, Learned] | None = None
     """The responder from the next call on, with its model's calibration; None: no change."""
     transfers: int = 0
@@ -132,7 +132,7 @@ class Turn:
         """Agents and models when the turn began; a new configuration applies to later turns."""
         self.request = request
         self.lock = engine.locks.make_turn_lock(request.ref, request.queue)
-        """Its place in line, and its claim on the session."""
+        """The turn's place in the session's queue, and its claim on the session."""
         self._sent = request.incoming
         self._media: Mapping[bytes, bytes] = request.media
         self.plan: Plan | None = None
@@ -141,7 +141,7 @@ class Turn:
         self.closed = False
         """True if the reply is in the log."""
         self.input_budget: int | None = None
-        """Limit of the whole prompt in tokens, after the provider found one too long."""
+        """Limit of the whole prompt in tokens, after the provider rejected a prompt as too long."""
         self.learned = Learned()
         """Calibration of the model from its provider's answers."""
         self.provider_count: int | None = None
@@ -161,7 +161,7 @@ class Turn:
         self.prompts: dict[str, tuple[Responder, WorkingSet]] = {}
         """The last prompt of each view that led to a reply, with its responder."""
         self.artifacts: dict[str, int] = {}
-        """Artifacts that its tools saved or its reply names: the newest version of each name."""
+        """Artifacts that the turn's tools saved or its reply names: the newest version of each name."""
         self.handover = Handover(request.responder)
         """Which agent has the conversation."""
         self.depth = 0
@@ -173,7 +173,7 @@ class Turn:
         self.warnings = TurnWarnings(request.ref, request.warnings)
         """Warnings for the response; any part of the turn may add some."""
         self.share: Share | None = None
-        """Its part of a turn in which other agents answer too; None: it is the whole turn."""
+        """Describes the part that this is of a turn in which other agents answer too; None: this is the whole turn."""
         self._log = _Log()
         self._view: tuple[str, SavedView] | None = None
 
@@ -406,7 +406,7 @@ class Turn:
     def _select_own_fields(self, plan: Plan, number: int) -> Sequence[Mapping[str, Any]]:
         """Return Holdfast's own fields of the last `number` messages of the request.
 
-        Turns of a log never go back, and a user's message begins one. If the turns that the request names do not
+        Turn ids never decrease in a log, and each user message begins a turn. If the turns that the request names do not
         continue those of the log, for example because its client counts differently, the log numbers all of them.
         """
         own = self.request.own[len(self.request.own) - number :] if number else ()
@@ -442,7 +442,7 @@ class Turn:
         self._view = None
 
     def remember(self, key: str, built: WorkingSet, frontier: int, version: int) -> None:
-        """Save the view with the next write if a build moved its frontier; otherwise a write is not worth it.
+        """Save the view with the next write if a build moved its frontier; otherwise do nothing.
 
         Args:
             key: of the view.

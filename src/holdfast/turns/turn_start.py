@@ -3,15 +3,14 @@
 The same request may be sent again because its client never received the end of the reply:
 
 - After a turn that ended between tools, the turn continues from the stored results.
-- A crash, or a client that disconnected, leaves a log that ends in tool messages: the calls of an unfinished reply. No
-tool runs
-  again for such a call; a call without a result is reported as such in the prompt.
-- After a turn that ended whole, but without its client, the stored reply is the answer (see
-`holdfast.matching.retries`).
+- After a crash, or if the client disconnected, the log ends in tool messages: the calls of an unfinished reply. These
+  calls are not run again; a call without a result is reported as such in the prompt.
+- If the reply was completed after its client had disconnected, the stored reply is returned (see
+  `holdfast.matching.retries`).
 
 `session_mode: auto` remembers which client programs send a session's whole conversation with each request: a single
-user message may be new, or a whole conversation whose first message was edited, and only what the client sent before
-can decide that. The memory is part of the session's metadata, so every server reads it with the session. It is written
+user message may be new, or a whole conversation whose first message was edited, and only the client's earlier requests
+show which. The memory is part of the session's metadata, so every server reads it with the session. It is written
 once per session and client.
 """
 
@@ -42,7 +41,7 @@ from holdfast.turns.prompt import check_body
 from holdfast.turns.turn import Turn, TurnWarning
 
 _PAGE: Final = 64
-"""Entries that are read at a time on the way back to the user's message."""
+"""Entries that are read at a time while searching backwards for the user's message."""
 
 
 async def open_turn(turn: Turn) -> None:
@@ -50,8 +49,8 @@ async def open_turn(turn: Turn) -> None:
 
     Raises:
         SessionNotFound: there is no such session.
-        SessionBusy: a turn of another server has it; this one is refused, or has waited for too long.
-        TurnInterrupted: another turn asked for its place; the request's messages are in the log.
+        SessionBusy: another server runs a turn of the session; this turn is refused, or has waited for too long.
+        TurnInterrupted: another turn interrupted this one; the request's messages are in the log.
     """
     await turn.lock.open(partial(_relate, turn))
 
@@ -118,7 +117,7 @@ async def _join_attempt(turn: Turn) -> bool:
 
 
 async def _is_asked_again(turn: Turn) -> bool:
-    """Open the turn if the log ends in tools that ran for exactly these messages; otherwise return False."""
+    """Open the turn if the log ends in results of tools that ran for exactly these messages; otherwise return False."""
     request = turn.request
     if not request.incoming:
         return False
@@ -199,7 +198,7 @@ def _is_ready(turn: Turn, unit: Unit) -> bool:
 
 NOTHING = "messages is empty, and the session has no messages: there is nothing to answer"
 _RACES = 16
-"""Attempts to reconcile a transcript while others append in between."""
+"""Attempts to reconcile a transcript if other writers append to the log meanwhile."""
 _MOVED = 64
 """Entries that are searched for a message that was written again."""
 
@@ -374,7 +373,7 @@ async def _check_own(turn: Turn, start: int) -> None:
 
 
 async def _find_reply_start(turn: Turn, first: Appended) -> int:
-    """Return where the reply to a first request begins. The request may have been moved since, to after a reply that was cut."""
+    """Return where the reply to a first request begins. The request may have been written again since, after a cut reply."""
     first_message = first.entries[-1] if first.entries else None
     if first_message is None or first_message.retired_by is None:
         return first.start + len(first.entries)
@@ -418,7 +417,7 @@ def is_transcript(turn: Turn, session: Session) -> bool:
 
 
 def is_remembered_transcript(turn: Turn, session: Session) -> bool:
-    """Return True if only the memory of the client makes the request a transcript: it has user messages alone."""
+    """Return True if the request has only user messages, and is a transcript only because its client is remembered."""
     request = turn.request
     if request.mode != "auto" or not request.incoming or request.client not in _read_clients(session):
         return False
@@ -461,7 +460,7 @@ async def remember_client(turn: Turn) -> None:
 
 
 def _read_clients(session: Session) -> list[str]:
-    """Return the remembered clients; metadata is free, so the value may be anything."""
+    """Return the remembered clients; metadata is free-form, so the value may be anything."""
     found = session.metadata.get(TRANSCRIPT_CLIENTS)
     return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
 

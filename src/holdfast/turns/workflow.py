@@ -191,7 +191,7 @@ class _Workflow:
     # -- agents before the last ------------------------------------------------
 
     async def _run_aside(self, responder: Responder, place: _Place) -> Chunks:
-        """Run an agent that others follow: it yields only progress and calls of the client's tools."""
+        """Run an agent that is not the last: it yields only progress and calls of the client's tools."""
         if _get_agent(responder).parallel:
             speaking = self._run_side_by_side(responder, place)
         elif responder.steps:
@@ -276,7 +276,7 @@ class _Workflow:
         return place.enter(_get_agent(responder).name, _get_agent(step).name, lock)
 
     async def _run_branch(self, step: Responder, place: _Place, queue: asyncio.Queue[dict[str, Any] | None]) -> None:
-        """Run one of several parallel branches to the end of its writes; its progress goes to a queue, None at the end."""
+        """Run one of several parallel branches to the end of its writes; put its progress into a queue, and None at the end."""
         assert isinstance(place.lock, Branch), "an agent in parallel has a branch"
         try:
             async with closing(self._run_aside(step, place)) as chunks:
@@ -313,7 +313,7 @@ class _Workflow:
         return part
 
     def _collect_text(self, responder: Responder) -> str:
-        """Return the text of an agent, or of the agents in its place."""
+        """Return the text of an agent, or the texts of the agents that answer in its place."""
         if _get_agent(responder).parallel:
             places = ((_get_agent(step).name, self._collect_text(step)) for step in responder.steps)
             return "\n\n".join(PLACE.format(agent=name, text=text) for name, text in places)
@@ -341,7 +341,7 @@ class _Workflow:
     async def make_closing_part(self, error: ModelError) -> tuple[Turn, ReplyAssembler, str | None]:
         """Return the failure message after `error`, with the part of the turn that says it.
 
-        It is the workflow's own, otherwise that of the first agent that failed.
+        It is the workflow's own message if it has one, otherwise that of the first agent that failed.
         """
         failed = next(one for one in self._failed if one.error is error)
         aside = failed.part.share is not None and failed.part.share.step is not None
@@ -389,7 +389,7 @@ def hand_over_reply(
 
 
 async def _read_finished(turn: Turn) -> dict[str, str]:
-    """Return the texts that a first attempt at this turn completed, by agent. Cut ones are retired."""
+    """Return the texts that a first attempt at this turn completed, by agent. Cut texts are retired."""
     if turn.session.tail.last_kind == "user":
         return {}
     entries, _ = await read_entries_until(
@@ -412,7 +412,7 @@ async def _read_finished(turn: Turn) -> dict[str, str]:
 async def _retire_units(turn: Turn, units: Sequence[int]) -> None:
     """Retire units of the turn; what follows them is written again.
 
-    An agent that was cut answers again, because its model would only continue a beginning that it sees as its own.
+    An agent whose text was cut answers again from the beginning: a model that saw the cut text would only continue it.
     """
     first = min(units)
     behind = await turn.engine.store.entries(turn.request.ref, start=first)
