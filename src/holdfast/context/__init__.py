@@ -9,14 +9,14 @@
 - `dialects`: requirements of each provider.
 - `agent_view`: how an agent sees other agents' messages.
 - `explain`: what happened to each entry, and why.
-- `presence`: whether a message is in a prompt, when it left, and how to keep it.
+- `presence`: whether a message is in a prompt, since when it is not, and how to keep it.
 - `prefix_diff`: the common prefix of a prompt and the previous one.
 - `cut`: shortening one message.
 - `truncation`: cutting, clearing and replacing messages of a window.
-- `salience`: rating units by importance.
-- `values`: rating a piece of text by its form.
+- `salience`: ratings of units by importance.
+- `values`: ratings of pieces of text by their form.
 - `statements`: finding the sentences in which users state facts and wishes.
-- `standing_facts`: the block of statements that still hold.
+- `standing_facts`: the block of the user's statements that are still true.
 - `summaries`: when a summary is due, the summarizer's prompt, and the resulting view.
 - `digest`: evicted messages, condensed without a model.
 - `recalled`: the blocks of recalled text and of facts known from earlier sessions.

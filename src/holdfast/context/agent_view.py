@@ -34,7 +34,7 @@ from holdfast.domain.session import BRANCH, HAND_OVER, JOINED, STEP, TRANSFER, T
 INDENT: Final = "  "
 """Prefix of each further line of a quote."""
 ARGUMENT_CHARS: Final = 1_000
-"""Most characters quoted of a call's arguments. Of longer arguments, the head and the tail are quoted."""
+"""Longest arguments of a call that are quoted whole, in characters. Of longer ones, only the head and the tail are quoted."""
 _SAID = "[agent {agent}{tag}]: "
 _CALLED = "[agent {agent} called {tool} with{tag}]: "
 _RETURNED = "[agent {agent}'s tool {tool} returned{tag}]: "
@@ -61,11 +61,11 @@ class Perspective(msgspec.Struct, frozen=True, kw_only=True):
     """The session's marker; see `holdfast.context.escaping`."""
 
     def view_units(self, units: Iterable[Unit]) -> list[Unit]:
-        """Return units of the log as the agent sees them, without hidden ones."""
+        """Return units of the log as the agent sees them, without the units that are hidden from it."""
         return [seen for unit in units if (seen := self.view_unit(unit)) is not None]
 
     def view_unit(self, unit: Unit) -> Unit | None:
-        """Return a unit of the log as the agent sees it: unchanged if it is its own, None if another branch hides it."""
+        """Return a unit as the agent sees it: unchanged if the agent wrote it, None if it belongs to a hidden branch."""
         first = unit.entries[0]
         if first.message.role not in ("assistant", "tool"):
             return unit
@@ -83,7 +83,7 @@ class Perspective(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_other_branch(first) or any((entry.metadata or {}).get(JOINED) is True for entry in unit.entries)
 
     def is_other_branch(self, entry: Entry) -> bool:
-        """Return True if an entry belongs to a branch that is neither around nor inside this one."""
+        """Return True if an entry belongs to a branch that neither encloses the agent's branch nor is inside it."""
         branch = (entry.metadata or {}).get(BRANCH)
         return isinstance(branch, str) and not _is_within(self.branch, branch) and not _is_within(branch, self.branch)
 
@@ -112,7 +112,7 @@ class Perspective(msgspec.Struct, frozen=True, kw_only=True):
 def is_hand_over(entry: Entry) -> bool:
     """Return True if `entry` is the reply of a workflow step whose only call announces the next step.
 
-    A tool call with the same name that was made as an ordinary call is not one: it was requested, and it has a result.
+    An ordinary tool call with the same name does not count: the model requested it, and it has a result.
     """
     calls, metadata = entry.message.tool_calls, entry.metadata or {}
     return len(calls) == 1 and calls[0].name == HAND_OVER and STEP in metadata and metadata.get("returned") == []
@@ -129,7 +129,7 @@ def _indent(text: str) -> str:
 
 
 def parse_transfer(call: ToolCall, result: Entry | None) -> tuple[str, str] | None:
-    """Return the agent that a call hands the conversation over to, and the message for it; None if the call is no transfer.
+    """Return the agent that a call hands the conversation over to, and the message for it; None if the call is not a transfer.
 
     Args:
         call: a tool call.

@@ -39,9 +39,9 @@ _T = TypeVar("_T")
 PRIMING = 3
 """Tokens that a provider adds to every prompt to begin the reply."""
 NO_ROOM = "no room: the conversation needs all tokens"
-"""The reason given when passages were found but not recalled."""
+"""The reason that is given if passages were found but do not fit."""
 _TRIES = 8
-"""How often a window is shrunk before it is refused, each time in proportion to the excess."""
+"""Most attempts to shrink a window, each in proportion to the excess, before the build fails."""
 
 
 _SHORT: Final = 1_000
@@ -95,16 +95,16 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     without: Mapping[int, str] = {}
     """Further messages to leave out: reasons by `seq`."""
     loads: bool = False
-    """True if the model can load shortened tool results again."""
+    """True if the model has a tool to load the whole text of shortened tool results."""
     recall: Recall = Recall()
     """What may be recalled in the prompt."""
     marker: str = ""
     """The session's marker, which is part of all text that Holdfast adds to the prompt; see `holdfast.context.escaping`."""
     introduction: Introduction | None = None
-    """Facts known from earlier sessions, sent after `system`. They are left out if they leave too little room for the conversation."""
+    """Facts known from earlier sessions, sent after `system`. They are left out if the conversation would get too few tokens."""
 
     def with_marker(self, marker: str) -> Request:
-        """Return the request with another marker, in the perspective too."""
+        """Return the request with another marker, which its perspective gets too."""
         strategy = self.strategy
         if strategy.perspective is not None:
             seen = msgspec.structs.replace(strategy.perspective, marker=marker)
@@ -143,7 +143,7 @@ class Request(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return left if self.strategy.budget is None else min(left, self.strategy.budget)
 
     def make_room(self, limit: int) -> Room:
-        """Return the room of a window within `limit`: all of it except the reserve for messages that the dialect may add."""
+        """Return the room (token limit) of a window: `limit` without the reserve for messages that the dialect may add."""
         reserve = 0 if self.dialect == "openai" else RESERVE
         kept_free = compute_session_share(limit) if self.strategy.recall else 0
         return Room(max(1, limit - reserve), self.count, self.count.factor, self.loads, self.marker, kept_free)
@@ -223,7 +223,7 @@ class WorkingSet:
         recalled_tokens: tokens of the recalled block's message.
         view: the view that it was built from.
         prefix: the common prefix with the view's previous prompt.
-        broken: where and why the previous prompt is not a prefix of this one; None if it is one, or is not known.
+        broken: where and why the previous prompt is not a prefix of this one; None if it is one, or if that prompt is not known.
     """
 
     def __init__(
@@ -341,7 +341,7 @@ class WorkingSet:
         return explain.measure_compactions(self.window, self.list_decisions())
 
     def describe_recalled(self) -> dict[str, Any]:
-        """Return the ids of what is recalled, and why something may be missing; empty if neither applies."""
+        """Return the ids of recalled items, and the reasons why items may be missing; empty if there are neither."""
         ids = self.recalled.ids if self.recalled else ()
         return explain.describe_recalled(ids, self.recalled_tokens, self.request.recall.missed, self._list_known_ids())
 
@@ -431,7 +431,7 @@ def _draft_first_fitting(request: Request, make: Callable[[Request], Draft]) -> 
 
 
 def _iter_fallbacks(request: Request) -> Iterator[Request]:
-    """Yield the request, then without a reserve for the recalled block, then both without the introduction."""
+    """Yield the request, then one without a reserve for the recalled block, then both without the introduction."""
     yield request
     spare = msgspec.structs.replace(request.recall, spare=True) if request.recall.budgets else None
     if spare is not None:

@@ -1,6 +1,6 @@
-"""Shortening one message in the middle, with a visible note, so that required messages fit into a working set.
+"""Shortens a message by cutting its middle, with a visible note, so that required messages fit into a working set.
 
-The head and the tail of a text stay; the note between them says how much is missing and where the whole text is. The texts of a message are
+The head and the tail of a text are kept; the note between them says how much is missing and where the whole text is. The texts of a message are
 shortened, and in an assistant message with tool calls also the strings inside the arguments. Arguments stay JSON, and their first key says
 that they were cut. Media and long unknown fields cannot be shortened: they are replaced by a text that names them.
 """
@@ -29,7 +29,7 @@ _CUT_KEY = "[cut, see {whole}]"
 """First key in the arguments of a call that was cut. It contains the session's marker, so a model cannot take it for an argument of the tool,
 and no tool call with shortened arguments can be repeated by mistake."""
 STUB = "[original task{tag}: {text}]"
-"""Replaces a task anchor that takes more than a quarter of the room."""
+"""Replaces a task anchor (the user's original task) that takes more than a quarter of the room."""
 STUB_LEAST = 66
 """Least characters of the task in a stub."""
 _MEDIA_NOTE = "[a part of type {type} is left out here; it is in {whole}]"
@@ -37,15 +37,15 @@ _FIELDS_NOTE = "[left out here: {names}; the whole is {whole}]"
 _WHOLE = "message {seq} of the session"
 """Where the whole message is."""
 _LOADABLE = LOADER + '("{name}")'
-"""Where the whole result is, for a model that can load it."""
+"""The part of the note that says how to load the whole result, for a model that can."""
 _LONG = 200
 """Longest string inside arguments, or field other than the text, that is never cut, in characters."""
 _LONG_CALL = 110
 """Longest arguments of a call that are never cut, in characters: the shortened form would be about as long."""
 _CLOSE_ENOUGH = 0.97
-"""Share of the allowed tokens that ends the search for the largest cut."""
+"""The search for the largest shortened message ends when one takes this share of the allowed tokens."""
 _HALVINGS, _BY_LINE, _GROWTH = 24, 6, 4
-"""Most shares that are tried; how many of them by linear interpolation; and how much larger than the last one a share may be."""
+"""Most shares that are tried, how many of them by linear interpolation, and the largest ratio of a share to the previous one."""
 _AIM, _EDGE, _NO_SHARE = 0.985, 0.02, 1e-7
 """Share of the allowed tokens that interpolation aims at; its least distance from both ends of the interval; and the smallest interval."""
 _SURE_CHARS = 2
@@ -133,7 +133,7 @@ def cut(message: Message, tokens: int, *, seq: int, count: Count, loads: bool = 
 def make_stub(message: Message, tokens: int, *, seq: int, count: Count, marker: str = "") -> Message:
     """Return the task anchor as a marked stub, `[original task: …]`, of at most `tokens` tokens; otherwise like `cut`.
 
-    At least `STUB_LEAST` characters stay, even if they exceed the limit: a shorter stub would not distinguish two tasks.
+    At least `STUB_LEAST` characters are kept, even if they exceed the limit: a shorter stub would not distinguish two tasks.
     """
     if count.message(message) <= tokens:
         return message
@@ -224,7 +224,7 @@ def _make_stripper(message: Message, whole: str) -> Callable[[Message], Message]
 
 
 def _describe_part(part: Part, whole: str) -> Part:
-    """Return a text in place of a part that is no text."""
+    """Return a text that replaces a part other than text."""
     return part if part.text is not None else Part("text", _MEDIA_NOTE.format(type=escape_name(part.type), whole=whole))
 
 
@@ -261,7 +261,7 @@ def _shrink_call(call: ToolCall, share: float, whole: str, arguments: _CutArgume
 
 
 def _cut_strings(arguments: str, share: float, whole: str) -> str:
-    """Return arguments with their long strings cut, as JSON without white space that no tool accepts as a call."""
+    """Return arguments with their long strings cut, as compact JSON that no tool accepts as a call."""
     try:
         decoded = msgspec.json.decode(arguments)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -271,7 +271,7 @@ def _cut_strings(arguments: str, share: float, whole: str) -> str:
 
 
 def _cut_as_text(arguments: str, share: float, whole: str) -> str:
-    """Return an object with the cut text of arguments that are no JSON or have many short values."""
+    """Return an object with the cut text of arguments that are not JSON or have many short values."""
     text = _cut_text(arguments, share, whole) if int(len(arguments) * share) else ""
     return msgspec.json.encode({_CUT_KEY.format(whole=whole): text}).decode()
 

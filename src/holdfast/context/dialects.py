@@ -43,12 +43,12 @@ class Thought(msgspec.Struct, frozen=True, gc=False):
     """The call that an encrypted piece belongs to."""
 
     def is_signed_by(self, vendor: Vendor) -> bool:
-        """Return True if `vendor` accepts it as its own reasoning."""
+        """Return True if `vendor` accepts this reasoning as its own."""
         return self.vendor == vendor and bool(self.signature or self.sealed)
 
 
 def parse_thoughts(message: Message) -> list[Thought]:
-    """Return the reasoning of `message` from one source: clients that send several forms send the same text several times."""
+    """Return the reasoning of `message` from one field or part: clients that send several forms repeat the same text in each."""
     content = message.content if isinstance(message.content, tuple) else ()
     parts = [parse_thought(part) for part in content if part.type in THINKING]
     return parts or parse_field_thoughts(message)
@@ -205,7 +205,7 @@ def adapt_messages(messages: Sequence[Message], dialect: Dialect, marker: str = 
 def parse_arguments(text: str) -> dict[str, Any]:
     """Return the arguments of a call as the object that Anthropic and Gemini require, without losing any of `text`.
 
-    Empty arguments become an empty object. Text that is no JSON object, or that would lose something as one, is stored under `arguments`.
+    Empty arguments become an empty object. Text that is not a JSON object, or that would change when parsed as one, is stored under `arguments`.
     """
     if not text.strip():
         return {}
@@ -214,7 +214,7 @@ def parse_arguments(text: str) -> dict[str, Any]:
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:
-    """Return the JSON object in `text`; None if it is none, or if decoding and encoding would change it."""
+    """Return the JSON object in `text`; None if there is none, or if decoding and encoding would change it."""
     try:
         decoded = _decoder.decode(text)
         msgspec.json.encode(decoded)  # refuses lone surrogates

@@ -1,4 +1,4 @@
-"""Escaping of quoted log text, so that it cannot pass for anything but quoted text in a prompt.
+"""Escapes quoted log text, so that a model cannot mistake it for anything else in a prompt.
 
 A working set contains text of Holdfast's own: a digest, a summary, the recalled block, the stub of a task, the notes at cuts. Most of it
 quotes users, tools and models. Three measures keep the two apart:
@@ -29,9 +29,9 @@ from holdfast.domain.messages import Content, Part
 END: Final = "[end]"
 """Last line of a digest or a summary. The first line contains the marker; the quoted text in between has no such line."""
 MARKER_LETTERS: Final = 8
-"""Letters of a marker: 37 bits, five to seven tokens."""
+"""Number of letters in a marker: 37 bits, five to seven tokens."""
 NAME_CHARS: Final = 64
-"""Most characters of a name in a label: of an agent, a tool, a part or a field."""
+"""Longest name of an agent, tool, part or field in a label, in characters."""
 REMOVED: Final = "(marker removed)"
 """Replaces the session's marker in quoted text."""
 _HIDDEN: Final = re.compile(
@@ -42,7 +42,7 @@ _HIDDEN: Final = re.compile(
 _JOINERS: Final = frozenset("\u200c\u200d\ufe0e\ufe0f")
 """Joiners and variation selectors, which many scripts and emoji use."""
 _JOINED: Final = frozenset("LMS")
-"""Unicode classes of the characters that they join: letters, marks, and symbols except those in `_UNJOINED`."""
+"""Unicode classes of the characters that joiners join: letters, marks, and symbols except those in `_UNJOINED`."""
 _UNJOINED: Final = frozenset("<>|[]＜＞｜［］")
 _LINE_END: Final = re.compile("\r\n?|[\x0b\x0c\x1c-\x1f\x85\u2028\u2029]")
 _TAGS: Final = (
@@ -144,7 +144,7 @@ def make_delimiter(*texts: str) -> str:
 
 
 def escape_inline(text: str, marker: str = "") -> str:
-    """Make text inert that is quoted within a line. Most text is returned unchanged.
+    """Make a text that is quoted within a line inert. Most texts are returned unchanged.
 
     Args:
         text: the quoted text.
@@ -162,7 +162,7 @@ def escape_inline(text: str, marker: str = "") -> str:
 
 
 def escape_lines(text: str, marker: str = "") -> str:
-    """Make text of several lines inert, where each line starts a line of the prompt; see `escape_inline`."""
+    """Make a text inert whose lines become lines of the prompt; see `escape_inline`."""
     text = escape_inline(text, marker)
     folded = text if text.isascii() else text.translate(_FOLD)
     return _rewrite(_ROLES, _quote, text, folded)[0] if ":" in folded else text
@@ -236,7 +236,7 @@ _INERT: Final[tuple[tuple[re.Pattern[str], _Write], ...]] = (
 
 
 def _show_hidden(found: re.Match[str]) -> str:
-    """Return the name of the first of some hidden characters, and their number."""
+    """Return a note with the name of the first of some hidden characters and their number."""
     run = found.group()
     if all(character in _JOINERS for character in run) and _is_joined(found, len(run)):
         return run

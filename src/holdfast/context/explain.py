@@ -25,7 +25,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     decision: str
     reason: str
     tokens: int
-    """Their tokens in the log; for a cut message, the tokens that are sent."""
+    """Tokens of the run's entries in the log; for a cut message, the tokens that are sent."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return it as the API shows it."""
@@ -245,7 +245,7 @@ def _find_frontier(window: Window) -> int:
 
 
 def _iter_unsent(window: Window, strategy: Strategy, gap: Gap, *, within: bool) -> Iterator[Run]:
-    """Yield runs for the entries of a gap: those that no prompt contains, each with its reason, and the others between them.
+    """Yield runs for the entries of a gap: those that no prompt ever contains, each with its reason, and those between them.
 
     Args:
         within: whether the gap is before the frontier.
@@ -290,7 +290,7 @@ def _iter_gap(window: Window, strategy: Strategy, gap: Gap) -> Iterator[Run]:
 
 
 OUTSIDE = "out of the buffer: max_history_turns"
-"""Reason for entries that the strategy did not see at all."""
+"""Reason for entries that are too old for the strategy to see."""
 UNSEEN = "of another branch"
 """Reason for entries that a view does not see: an agent in a parallel branch wrote them, or a joined reply replaces them."""
 SUMMARIZED = "summarized"

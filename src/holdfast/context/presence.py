@@ -29,7 +29,7 @@ from holdfast.limits import EXPLAIN_CHARS, EXPLAIN_EXCERPTS, EXPLAIN_PHRASES
 
 State = Literal["whole", "part", "no"]
 LEAST_WORDS: Final = 8
-"""Least characters of a match: shorter texts may occur in another message by chance."""
+"""Shortest match, in characters: shorter texts may occur in another message by chance."""
 LEAST_SHORT: Final = 4
 """The same for identifiers and for text beyond ASCII, because scripts without spaces say more with a character."""
 
@@ -38,9 +38,9 @@ class Excerpt(msgspec.Struct, frozen=True, gc=False):
     """Words of a message as they appear in a prompt."""
 
     block: str
-    """The block that contains them: `task`, `pins`, `tail`, …; for a compaction its kind, such as `digest`."""
+    """The block that contains the words: `task`, `pins`, `tail`, …; for a compaction its kind, such as `digest`."""
     words: str
-    """An exact part of the prompt; empty if the block contained the message but its words were not stored."""
+    """An exact part of the prompt; empty if the message was in the block but its words were not recorded."""
 
 
 class Presence(msgspec.Struct, frozen=True, gc=False):
@@ -53,7 +53,7 @@ class Presence(msgspec.Struct, frozen=True, gc=False):
     block: str | None = None
     """The block of the message itself; None if it is not sent as a message."""
     excerpts: tuple[Excerpt, ...] = ()
-    """Its words in the prompt, if only a part is there; at most `EXPLAIN_EXCERPTS`."""
+    """The excerpts of it that are in the prompt, if it is not there whole; at most `EXPLAIN_EXCERPTS`."""
 
 
 class PromptContents:

@@ -1,6 +1,6 @@
-"""Salience: which units are worth their tokens, by the ratings of callers and scorers, or else by signals of the text itself.
+"""Salience: rates which units are worth their tokens, by the ratings of callers and scorers, or else by signals of the text itself.
 
-A unit is worth what no other remaining unit says. Its values are weighed by their form (identifiers before dates before numbers before
+A unit's worth is what no other remaining unit says. Its values are weighed by their form (identifiers before dates before numbers before
 words). They count more if they were used again, if their key is the name of an argument of some call, and the later that was. Of many
 values of one form in a unit, each further one adds less, and worth is set against size, so that a listing does not crowd out what is short
 and definite. The user's messages count by their words, whatever they are. Only form and place decide, never meaning: it works the same for
@@ -27,13 +27,13 @@ from holdfast.context.window import Window
 from holdfast.domain.messages import Message
 
 FORMS = {IDENTIFIER: 2.0, NUMBERED: 2.0, DATE: 2.0, DIGITS: 1.3, NAME: 0.65, SHORT: 0.5, WORD: 0.12}
-"""What a value promises, by the weight of its form in a digest; other forms count as in a digest. A whole unit contains many plain words, and
+"""Worth of a value by its form, given as the form's weight in a digest; other forms count as in a digest. A whole unit contains many plain words, and
 all of them stay with it, so they count for less here."""
 USERS_WORD = 0.3
-"""The least that a word of the user counts: instructions and corrections are mostly plain words."""
+"""Least worth of a word of the user: instructions and corrections are mostly plain words."""
 CROWD, USERS_CROWD, CROWDING = 1.5, 10.0, 1.5
 """How fast a further value of one form adds less: `1 / (1 + before / CROWD) ** CROWDING`. A listing of any length is so worth a few of its
-rows. Users get a higher limit: they do not list, they insist."""
+rows. Users get a higher limit, because they repeat what matters to them."""
 USED = 0.7
 """What each further message with the value adds to its worth, for at most `MOST_USED` messages."""
 MOST_USED = 4
@@ -42,7 +42,7 @@ ASKED = 3.0
 HALF_LIFE, OLD = 16, 0.5
 """Messages after which the part of a value's worth that depends on its newest use is halved; `OLD` is the share that stays."""
 UNIT_HALF_LIFE, OLD_UNIT = 150, 0.35
-"""The same for a unit, by its position: work moves on to other subjects."""
+"""The same for a unit, by its position, because work moves on to other subjects."""
 SOURCE, ELSEWHERE = 0.25, 0.1
 """Factor for a value that other units hold too: in the unit that it came from, which has its context; and in all others."""
 USERS, FAILED = 1.25, 2.0
@@ -58,7 +58,7 @@ POWER, HEADING = 0.7, 20
 SCALE = 4.0
 """Scales importance so that units of a usual window are spread around the middle of 0 to 1, the range of callers' ratings."""
 FAILURE = 400
-"""Longest result, in characters, that may be just an error."""
+"""Longest result, in characters, that may be nothing but an error."""
 RUN, DENSE_FROM = 6, "\u0e00"
 """Longest run of letters that is one word, in scripts from Thai on: most of them put no spaces between words."""
 _FORM = 12
@@ -237,7 +237,7 @@ def _fade(age: int, half_life: int, least: float) -> float:
 
 SMALL, FULL = 2048, 8192
 """Rooms up to the first size are emptied no further than necessary, rooms from the second size on as far as with other strategies. Providers
-cache no prompt below a thousand tokens, so a stable prefix saves little in a small room, and what leaves it does not come back."""
+cache no prompt below a thousand tokens, so a stable prefix saves little in a small room, and what is evicted is not sent again."""
 LEAST_TARGET, MOST_TARGET = 0.33, 1.0
 ALIKE = 0.5
 """Units with at least this share of another unit's importance are in the same class, if both were rated by their signals only."""
@@ -262,7 +262,7 @@ def rate_units(units: Sequence[Unit]) -> list[float]:
 
 
 def choose_units(window: Window, share: float | None) -> frozenset[int]:
-    """Return the places of the units that are worth their tokens.
+    """Return the places of the units to keep, those most worth their tokens.
 
     Args:
         window: a window that exceeds its room.
@@ -273,7 +273,7 @@ def choose_units(window: Window, share: float | None) -> frozenset[int]:
 
 
 def choose_within(window: Window, goal: int) -> frozenset[int]:
-    """Return the places of the units that stay if all may take `goal` tokens. The least important leave first; of equal ones, the oldest."""
+    """Return the places of the units that stay if all may take `goal` tokens. The least important are evicted first; of equal ones, the oldest."""
     units = [*window.head, *window.units]
     free = [at for at, unit in enumerate(units[:-1]) if not window.is_protected(unit)]
     sizes = {at: window.measure_unit(units[at]) for at in free}
@@ -297,10 +297,10 @@ _Ranked = tuple[float, int]
 
 
 class _Queue:
-    """Units that may leave, the least important first.
+    """Units that may be evicted, the least important first.
 
-    A value that two units hold matters little until only one of them is left, so importance is recomputed after others have left. It can
-    only have risen; therefore a unit that is still the least important when its turn comes is the next to leave.
+    A value that two units hold matters little until only one of them is left, so importance is recomputed after each eviction. It can
+    only have risen; therefore a unit that is still the least important when its turn comes is evicted next.
     """
 
     def __init__(self, units: Sequence[Unit], free: Sequence[int]) -> None:
@@ -325,7 +325,7 @@ class _Queue:
 
 
 def _iter_restorable(units: Sequence[Unit], removed: Sequence[_Ranked]) -> Iterator[int]:
-    """Yield removed units that may come back if removing the last one freed more room than needed.
+    """Yield evicted units that may be restored if evicting the last one freed more tokens than needed.
 
     These units are nearly as important as the last one; the most important come first. Ratings of callers are never overridden in this way.
     """

@@ -1,7 +1,7 @@
 """The strategies and their keys: one table of everything that may be set under `context:` and in a request, and its validation.
 
 `holdfast.context.strategies` implements the strategies. This module knows names, types, ranges and defaults, and what requests and API keys
-may ask for.
+may set.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from holdfast.numbers import MOST, check_whole
 
 DEFAULT_STRATEGY: Final = "digest"
 CLEARING: Final = "clear_tool_results"
-"""A strategy of its own, and a key of all others: it is applied before them."""
+"""Both a strategy of its own, and a key of all other strategies, which are applied after it."""
 RECALL: Final = "recall"
 """The key that says whether a prompt recalls evicted messages of its own session. It stays in force if a request names another strategy."""
 RECALLING: Final = frozenset({"digest", "summary_buffer", "salience", CLEARING})
@@ -398,7 +398,7 @@ class RequestSettings(msgspec.Struct, frozen=True):
     """The value of `recall` requested: `auto`, `on` or `off`."""
 
     def check(self, settings: ContextSettings, allowed: Collection[str]) -> None:
-        """Reject a request that asks for what it may not have.
+        """Reject a request for a strategy or budget that it may not use.
 
         Args:
             settings: the agent's settings.

@@ -1,4 +1,4 @@
-"""Standing facts: earlier statements of the user that still hold, in the user's own words, before the digest. Made without a model. Pure.
+"""Standing facts: earlier statements of the user that are still true, in the user's own words, before the digest. Made without a model. Pure.
 
 When messages of the user leave the verbatim part of a prompt, their statements (`holdfast.context.statements`) become candidates. Those
 with the best ratio of promise to tokens are sent verbatim, in the order of the log. The block changes only when more messages leave. The
@@ -42,9 +42,9 @@ LEAST_EVIDENCE: Final = 2.7
 """Least evidence for a correction, in logarithms of how rare the shared words are, in addition to the logarithm of the number of statements:
 the more statements there are, the more of them share something by chance."""
 SAME_KIND: Final = 3.0
-"""Added if both statements have a value of one kind (milliseconds, days), and the values differ."""
+"""Added if both statements have a value of the same kind (time, day), and the values differ."""
 NO_VALUE: Final = 2.0
-"""Subtracted if they share no value and change none."""
+"""Subtracted if the statements share no value and have no differing values of the same kind."""
 FEWEST: Final = 150
 """Least number of statements that rarity is measured against: in a short conversation every word is rare."""
 COMMON: Final = 0.1
@@ -207,7 +207,7 @@ def _find_next_word(text: str, at: int) -> str:
 
 HEADER: Final = "[Earlier statements of the user{tag}; the system prompt and newer messages take precedence]"
 SHARE: Final = 0.25
-"""The largest share of the room for the block."""
+"""Largest share of the room that the block may take."""
 MOST: Final = 2_000
 """The most tokens of the block."""
 LEAST_ROOM: Final = 768

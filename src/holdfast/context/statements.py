@@ -1,8 +1,8 @@
 """Statements: the sentences in which a user states facts or wishes. They are found and rated without a model. Pure.
 
 Quoted and pasted text is removed from a message, and the rest is split into sentences. Each is rated by cue words and by its form, with the
-weights of a logistic regression over labelled conversations (`benchmarks/statements`, the six kinds under `dev`). What people want to have
-remembered is rather a full sentence of a longer message than its first sentence, its only one, or a question. The weight of length was set
+weights of a logistic regression over labelled conversations (`benchmarks/statements`, the six kinds under `dev`). People want a full sentence
+of a longer message remembered more often than a first sentence, an only sentence, or a question. The weight of length was set
 by hand to less than the learned value, so that short instructions stay; that cost one statement in a hundred.
 """
 
@@ -203,7 +203,7 @@ class OwnWords(NamedTuple):
 
     own: str
     others: tuple[str, ...]
-    """Words of others in it: quotes, mails, labelled lines."""
+    """Words of others in the message: quotes, mails, labelled lines."""
 
 
 @lru_cache(maxsize=512)
@@ -228,12 +228,12 @@ def _keep_lines(found: re.Match[str]) -> str:
 
 
 def is_asking_to_keep(text: str) -> bool:
-    """Return True if the user asks to remember what follows the colon. After the colon, others may ask for that."""
+    """Return True if the user asks to remember what follows the colon. A request after the colon may be another person's."""
     return ASKS_TO_KEEP.search(re.split(r"[:：](?=\s|$)", text, maxsplit=1)[0]) is not None
 
 
 def _separate_others(text: str, *, strict: bool) -> tuple[str, list[str]]:
-    """Return a message without mails, letters and labelled lines of others, and these."""
+    """Return a message without mails, letters and labelled lines of others, and the removed parts."""
     others: list[str] = []
     own: list[str] = []
     at = 0
@@ -286,7 +286,7 @@ WEIGHTS: Final[Mapping[str, float]] = {
     "health": 1.2,
     "passing": -1.5,
 }
-"""What each cue adds, at most twice. The last two were set by hand: what harms a person, and what matters only at its moment."""
+"""Log odds that each cue adds, at most twice. The last two were set by hand: what harms a person, and what matters only at its moment."""
 QUESTION, ASKING_WORD, ONLY, FIRST, LENGTH, BASE = -1.7, -0.4, -0.5, -1.15, 1.0, -4.65
 """Added for a question mark, for a first word that asks, for the only and for the first sentence of a message, for the logarithm of its words,
 and for every sentence."""

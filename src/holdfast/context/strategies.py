@@ -45,7 +45,7 @@ for that reply."""
 NO_CONTENT = "no content: providers refuse such a message"
 """Why a reply or a system message is left out; see `holdfast.context.units`."""
 WITHOUT_MODEL = frozenset({"none", "offline"})
-"""Values of `summarizer_llm` with which the digest replaces the summary."""
+"""Values of `summarizer_llm` with which a digest is made instead of a summary."""
 Chooser = Callable[[Window, "Strategy"], Container[int]]
 """Chooses which units stay in a window that exceeds its room, by the keys of a strategy. Returns their places (`Unit.first`). Pure.
 
@@ -61,12 +61,12 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
         max_window: most tokens of the model's window that are used if `budget` is None; None for all of them.
         window_size: most messages of the verbatim rest; None for any number.
         preserve_recent: newest messages that are cut before they are dropped.
-        target: share of the room that is used after the frontier has moved; None if only the excess leaves.
+        target: share of the room that is used after the frontier has moved; None if only the excess is evicted.
         threshold: share of the room beyond which the window changes; None for all of it.
         anchored: False if the task anchor is an ordinary unit.
         condense: whether evicted messages are condensed in a digest.
-        facts: whether statements of the user stay when their messages leave.
-        choose: chooses which units stay instead of the newest; None if the oldest leave first.
+        facts: whether statements of the user stay when their messages are evicted.
+        choose: chooses which units stay instead of the newest; None if the oldest are evicted first.
         summarizer: the llm that summarizes messages beyond `summarize_at`; "" for the agent's own, None for no summaries.
         summarize_at: share of the room beyond which a summary is made.
         prompt: the summarizer's prompt; None for the built-in text.
@@ -202,7 +202,7 @@ class Strategy(msgspec.Struct, frozen=True, kw_only=True):
     def _choose(self, window: Window, choose: Chooser, allowed: int) -> Window:
         """Return the window with only the units that `choose` returns for a room of `allowed` tokens, and those that must stay.
 
-        The frontier is placed after the last unit that left.
+        The frontier is placed after the last evicted unit.
         """
         room = msgspec.structs.replace(window.room, tokens=max(1, allowed))
         kept = choose(window.with_room(room), self)
@@ -330,7 +330,7 @@ _MAKERS: Mapping[str, Callable[..., Strategy]] = {
 
 
 def _count_surplus(window: Window, window_size: int) -> int:
-    """Return how many of the oldest units can leave so that `window_size` messages stay. No unit is split."""
+    """Return how many of the oldest units can be evicted so that `window_size` messages stay. No unit is split."""
     left = sum(len(unit.entries) for unit in window.units)
     for number, unit in enumerate(window.units):
         left -= len(unit.entries)
@@ -345,7 +345,7 @@ def _has_stale_head(window: Window) -> bool:
 
 
 def _count_expendable(window: Window, goal: int, allowed: int, preserve_recent: int) -> int:
-    """Return how many of the oldest units leave until the rest takes `goal` tokens, or only recent messages are left."""
+    """Return how many of the oldest units to evict until the rest takes `goal` tokens, or only recent messages are left."""
     keep_from = _find_first_recent(window, preserve_recent)
     tail, head = window.tail_tokens, _count_head_tokens(window)
     for number, (unit, size) in enumerate(zip(window.units, window.list_sizes(), strict=True)):
@@ -359,7 +359,7 @@ def _count_expendable(window: Window, goal: int, allowed: int, preserve_recent: 
 
 
 def _find_reply(window: Window, leaving: int) -> int | None:
-    """Return the `seq` of the reply that the newest message answers, if it would be the last unit to leave and the room has a place for it."""
+    """Return the `seq` of the reply that the newest message answers, if it would be the last unit evicted and the room is large enough for it."""
     if window.room.tokens < REPLY_LEAST_ROOM or not 0 < leaving == len(window.units) - 1:
         return None
     reply, newest = window.units[-2].entries, window.units[-1]
@@ -377,7 +377,7 @@ def _find_first_recent(window: Window, messages: int) -> int:
 
 
 def _count_head_tokens(window: Window) -> int:
-    """Return the tokens of the head after units that no longer belong there have left it."""
+    """Return the tokens of the head without the units that no longer belong there."""
     return sum(window.measure_unit(unit) for unit in window.head if window.is_protected(unit))
 
 

@@ -1,6 +1,6 @@
 """Summaries: when one is due, what it covers, and the view that continues after it.
 
-Nothing here calls a model: `plan_summary` says what a model is to read, and `make_summarized_view` builds the view with the result. A
+Nothing here calls a model: `plan_summary` decides what a model reads, and `make_summarized_view` builds the view with the result. A
 summary covers a range of the log that begins where the session begins, contains the earlier summary's range, and ends before the oldest
 message of the tail that stays. It is recognised by its type: a message that looks like a summary is an ordinary message.
 """
@@ -66,7 +66,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     units: tuple[Unit, ...]
     """The units that are sent verbatim now and will be covered."""
     apart: frozenset[int]
-    """Entries inside the gap that are not read with it: they stay, or are among `units`."""
+    """Entries inside the gap that are not read with it, because they stay or are among `units`."""
     rest: tuple[Unit, ...]
     """The units that are sent verbatim afterwards."""
     allowance: int
@@ -134,7 +134,7 @@ def _make_plan(window: Window, number: int, leaving: tuple[Unit, ...]) -> Plan:
 
 
 def _count_covered(window: Window, allowed: int) -> int:
-    """Return how many of the oldest units of the rest leave until head and tail take `allowed` tokens; never the newest.
+    """Return how many of the oldest units of the rest to evict until head and tail take `allowed` tokens; never the newest.
 
     If the newest unit may still get results, the one before it stays too, because a view begins with a complete unit. At least one unit
     leaves if there is a digest, or if the head contains units that need not stay: the summary replaces both, and must end with a message
@@ -242,7 +242,7 @@ def make_summarized_view(
 def _make_range_window(
     strategy: Strategy, room: Room, within: Sequence[Entry], after: Sequence[Entry], anchor: int | None
 ) -> Window:
-    """Return a window with only those units of the range that must stay."""
+    """Return a window that has only the units of the range that must stay."""
     window = Window(room, anchor=anchor, anchored=strategy.anchored)
     units = [*strategy.view_units(group_units(within))]
     asked = next((unit.first for unit in reversed(units) if unit.asks), None)
@@ -334,11 +334,11 @@ _SHORTER: Final = """\
 That is too long: at most {words} words have room. Write it again, shorter: first what the user wants and what is open, then \
 facts with their identifiers. Nothing but the summary."""
 WORDS_A_TOKEN: Final = 0.6
-"""Words per token of room that are requested, so that a model that keeps to them has a margin."""
+"""Words that are requested per token of room, so that a model that keeps to them has a margin."""
 RESULT_CHARS: Final = 8_000
 """Characters of a tool result that are read. Of a longer one, the head (two thirds) and the tail are read."""
 CUT: Final = "\n[… the summary was longer; it is cut here …]"
-"""The end of a summary that stayed too long."""
+"""Mark at the end of a summary that was still too long and had to be cut."""
 _MISSING: Final = "\n[… {missing} characters left out …]\n"
 _SHORT: Final = 600
 """Longest answer, in characters, that may be a mere refusal."""

@@ -18,7 +18,7 @@ from holdfast.domain.messages import Message
 from holdfast.domain.session import Entry
 
 MUST = 0.5
-"""Share of the room that required units are cut to, if they have to be cut at all; the rest is for chosen units."""
+"""Share of the room that required units may take once they have to be cut; the rest is for chosen units."""
 
 
 def with_stub(window: Window, floor: int, *, everywhere: bool = False) -> Window:
@@ -39,11 +39,11 @@ def with_stub(window: Window, floor: int, *, everywhere: bool = False) -> Window
 def with_room_to_choose(window: Window, must: Window, floor: int) -> Window:
     """Return `window` with the required units cut, because they do not fit. They are cut further than necessary.
 
-    Otherwise one long result would leave no room for anything else, and everything worth keeping until now would be lost.
+    Otherwise one long result would leave no room for anything else, and everything worth keeping so far would be lost.
 
     Args:
-        window: the window before any unit left.
-        must: the window after everything left that may leave.
+        window: the window before any eviction.
+        must: the window after everything that may be evicted was evicted.
         floor: tokens below which no message is cut.
     """
     room = window.room.tokens
@@ -87,7 +87,7 @@ def _list_cuttable(window: Window, units: Iterable[Unit], floor: int) -> list[tu
 def _compute_caps(
     cuttable: Iterable[tuple[int, int]], over: int, tried: Mapping[int, int], floor: int
 ) -> dict[int, int]:
-    """Return the size to cut each message to in order to save `over` tokens. A message that missed its size before gets the least."""
+    """Return the size to cut each message to in order to save `over` tokens. A message that could not be cut to its size before gets the least."""
     caps = {}
     for seq, tokens in cuttable:
         if over <= 0:

@@ -33,7 +33,7 @@ LONG_NUMBER = 7
 """Digits from which a number in a text is an identifier: of an account, a telephone, an article."""
 
 MAX_TEXT = 40_000
-"""Characters that are read of a text; of a longer one, the head and the tail."""
+"""Longest text that is read whole, in characters; of a longer one, only the head and the tail."""
 MAX_VALUE = 160
 """Longest value, in characters; a longer text is split into sentences first."""
 MAX_KEY = 40
@@ -93,7 +93,7 @@ def split_pieces(value: str) -> frozenset[str]:
 
 @lru_cache(maxsize=8_192)
 def weigh_value(value: str) -> float:
-    """Return how likely an agent needs `value` again: identifiers before dates before numbers before words.
+    """Return how likely it is that an agent needs `value` again: identifiers before dates before numbers before words.
 
     Cached, because most words of a conversation occurred before.
     """

@@ -48,7 +48,7 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     standing: tuple[int, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     pool: msgspec.Raw = msgspec.Raw(EMPTY)
-    """What the next digest can be made from; decoded only when the frontier moves."""
+    """The source of the next digest, encoded; decoded only when the frontier moves."""
     facts: Compaction | None = None
     candidates: msgspec.Raw = msgspec.Raw(NO_CANDIDATES)
     """The statements that the next block of facts can be made from; also decoded only when the frontier moves."""
@@ -123,7 +123,7 @@ class FoldedView:
         return [*(entry for unit in units for entry in unit.entries), *self._open]
 
     def list_kept_seqs(self) -> list[int]:
-        """Return the `seq` of each entry before its frontier that stays."""
+        """Return the `seq` of each entry before the frontier that is still sent."""
         return [entry.seq for unit in self._window.head for entry in unit.entries]
 
     def estimate_bytes(self) -> int:
@@ -166,7 +166,7 @@ class FoldedView:
             return window
         _ = (
             window.digest.saved
-        )  # fold in what has left now: otherwise it would be done twice, in this build and in the next
+        )  # fold in now what was evicted: otherwise it would be done twice, in this build and in the next
         return self._strategy(window)
 
     def apply_summary(self, summary: Compaction) -> bool:
@@ -214,7 +214,7 @@ def _count_settled(units: Sequence[Unit]) -> int:
 
 
 def _is_evaluated(unit: Unit) -> bool:
-    """Return True if a model may be called right after `unit`: only then it is worth applying the strategy."""
+    """Return True if a model may be called right after `unit`: only then is it worth applying the strategy."""
     return unit.overrides is not None or unit.entries[0].kind != "assistant"
 
 
@@ -299,7 +299,7 @@ class BufferedView(FoldedView):
         return 0
 
     def extend(self, entries: Iterable[Entry]) -> None:
-        """Add new entries of the log; the oldest leave in exchange."""
+        """Add new entries of the log, and evict the oldest in exchange."""
         units = group_units([*self._newest, *entries])
         if self._units and self._newest and self._units[-1].last == self._newest[-1].seq:
             self._messages -= len(self._units.pop().entries)

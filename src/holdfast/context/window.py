@@ -31,7 +31,7 @@ Kind = Literal["digest", "summary", "facts"]
 NO_POOL = b"[[],{},{},-1,false]"
 """The empty pool, before anything left; see `holdfast.context.digest.pool`."""
 NO_CANDIDATES = b"[[],[]]"
-"""The empty list of candidates, before any statement left; see `holdfast.context.standing_facts`."""
+"""The empty list of candidates, before any statement was evicted; see `holdfast.context.standing_facts`."""
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):
@@ -148,7 +148,7 @@ class Cut(msgspec.Struct, frozen=True, gc=False):
     tokens: int
     message: Message
     whole: bool = False
-    """True if it turned out short enough to be sent unchanged, because its stored count was too high."""
+    """True if it is short enough to be sent unchanged after all, because its stored count was too high."""
     cleared: bool = False
     """True for a tool result that is replaced by a note."""
 
@@ -175,7 +175,7 @@ class Window:
         cuts: by `seq`, the shortened form of messages that are cut or cleared.
         anchored: whether the task anchor is more than an ordinary unit.
         outside: the part of the log that the strategy does not see; None if it sees all of it.
-        beyond: the last entry after the newest unit if the view does not see it; otherwise None.
+        beyond: the last entry after the newest unit if the view does not see that entry; otherwise None.
         standing: places of the system messages in force, which stay until a later one replaces them.
         left_out: the newest units that are in no prompt, oldest first, at most `LEFT_OUT_EXPLAINED`.
         analysed: by place, cached analyses of units; windows derived from each other share it.
@@ -218,7 +218,7 @@ class Window:
 
     @property
     def allotted(self) -> int:
-        """Tokens of the conversation with the most that its blocks may take. This decides when the window changes."""
+        """Tokens of the conversation if its blocks took as much as they may. This number decides when the window changes."""
         blocks = self.statements.most + self.digest.most + (self.summary.tokens if self.summary else 0)
         return self._head + self._tail + blocks
 
@@ -328,7 +328,7 @@ class Window:
         """Return the window without the `number` oldest units of the rest. The newest unit always stays.
 
         Args:
-            number: how many units. The head is checked too: units that no longer belong there leave.
+            number: how many units. The head is checked too: units that no longer belong there are evicted.
             keeping: places of units that move to the head, or stay there, although they are not protected.
         """
         number = max(0, min(number, len(self.units) - 1))
@@ -384,7 +384,7 @@ class Window:
         return self._with(digest=digest, left=())
 
     def without_digest(self) -> Window:
-        """Return the window without a digest. What the next one can be made from stays."""
+        """Return the window without a digest. The source of the next digest is kept."""
         return self.with_digest(Block(None, self.digest.saved)) if self.digest.most or self.left else self
 
     def with_statements(self, statements: Block) -> Window:

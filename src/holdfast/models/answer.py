@@ -1,4 +1,4 @@
-"""Parser for an upstream's response, from bytes to chunks, in either form it may take. No I/O."""
+"""Parser for an upstream's response, an event stream or one JSON object, from bytes to chunks. No I/O."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class AnswerReader:
             self._finished[index] = self._finished.get(index, False) or choice.get("finish_reason") is not None
 
     def _check_choice(self, choice: dict[str, Any]) -> None:
-        """Reject a choice that could be neither sent on nor stored, before the client has received any of it."""
+        """Reject a choice that could be neither sent on nor stored, before the client has received any part of it."""
         for key in ("delta", "message"):
             message = choice.get(key)
             if not isinstance(message, dict | None):

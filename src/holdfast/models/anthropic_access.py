@@ -37,6 +37,6 @@ def make_credentials(host: str, key: str) -> dict[str, str]:
 
 
 def normalize_path(path: str) -> str:
-    """Return the path of the API from the path of an address, which may end with the version or not, as both are usual."""
+    """Return the API's path for the path of a configured address, with or without the version at its end."""
     plain = path.rstrip("/").removesuffix("/messages")
     return plain if _VERSIONED.search(plain) else f"{plain}/v1"

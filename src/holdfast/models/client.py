@@ -46,7 +46,7 @@ ERROR_BODY_BYTES: Final = 1024 * 1024
 ERROR_BODY_SECONDS: Final = 10.0
 DNS_SECONDS: Final = 60
 PIECE_BYTES: Final = 16 * 1024
-"""Maximum size of one read of an answer: this much is held decoded while a slow client reads."""
+"""Maximum size of one read of an answer: this much decoded data is in memory while a slow client reads."""
 CHUNKS_AT_ONCE: Final = 16
 """Number of chunks that are passed on before other tasks get to run: some milliseconds of work."""
 BODY_IN_ONE: Final = 512 * 1024
@@ -168,7 +168,7 @@ class UpstreamClient(ABC):
                         raise ModelReplyTooLarge(message)
                     for at, chunk in enumerate(answer.feed(data) if data else answer.end(), 1):
                         yield chunk
-                        if at % CHUNKS_AT_ONCE == 0:  # each is processed by the whole turn: let other tasks run
+                        if at % CHUNKS_AT_ONCE == 0:  # the turn does work for each chunk: let other tasks run
                             await asyncio.sleep(0)
                     if len(data) == PIECE_BYTES:  # more data may be available already
                         await asyncio.sleep(0)
@@ -207,14 +207,14 @@ class UpstreamClient(ABC):
     def _continue_call(
         self, call: PreparedRequest, answer: AnswerReader
     ) -> tuple[PreparedRequest, AnswerReader | None]:
-        """Return the call that continues an incomplete answer, and its parser; None as the parser if there is none."""
+        """Return the call that continues an incomplete answer, and its parser; the parser is None if there is no such call."""
         del answer
         return call, None
 
     async def _respond(self, call: PreparedRequest) -> tuple[aiohttp.ClientResponse, float]:
         """Return a successful response, and the event loop's time by which it has to end.
 
-        Attempts that fail before that are retried as far as this is allowed.
+        Attempts that fail earlier are retried if the failure allows it.
         """
         attempt, now = 0, asyncio.get_running_loop().time
         while True:
@@ -234,7 +234,7 @@ class UpstreamClient(ABC):
             attempt += 1
 
     def _choose_pause(self, failure: _Failure, attempt: int) -> float | None:
-        """Return the seconds before the next attempt, or None if there must not be one."""
+        """Return the seconds before the next attempt, or None if the call must not be retried."""
         if not failure.again or attempt >= self._max_retries:
             return None
         requested_pause = failure.error.retry_after

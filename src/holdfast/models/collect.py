@@ -1,6 +1,6 @@
 """Conversion of chunks to a completion and back, without loss.
 
-OpenAI documents how the fields it knows are joined. The rules for all other fields:
+OpenAI documents how to join the fields of its own API. The rules for all other fields:
 
 - Strings that grow are joined; names and ids are kept.
 - Lists are extended; items with an `index` are merged by it.
@@ -29,7 +29,7 @@ from holdfast.numbers import is_whole
 KEPT: Final = frozenset({"id", "type", "role", "name", "index", "format", "url", "title"})
 """Strings of a delta that are sent whole, by some providers repeatedly: the first value is kept."""
 STREAM_ONLY: Final = frozenset({"obfuscation"})
-"""Fields of a chunk that mean nothing after the stream has ended: padding against traffic analysis."""
+"""Fields that are padding against traffic analysis, and mean nothing once the stream has ended."""
 _PIECES_JOINED: Final = 1_024
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 WORDS: Final = re.compile(r"\s*\S+\s*|\s+")

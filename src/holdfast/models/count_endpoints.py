@@ -31,7 +31,7 @@ class Endpoint(NamedTuple):
 
     kind: Kind
     url: str
-    """Address, with `{model}` in the place of the model's name for Gemini."""
+    """Address; for Gemini, with `{model}` as the placeholder of the model's name."""
     headers: dict[str, str]
     """Headers, including the key."""
     model: str

@@ -14,7 +14,7 @@ OWN_HEADERS: Final = frozenset(
     {"accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "host"}
     | {"keep-alive", "te", "trailer", "transfer-encoding", "upgrade"}
 )
-"""Headers of the connection or the body, which are dropped, so that a client's headers can be passed on as a whole."""
+"""Headers of the connection or the body, which are dropped so that all other headers of a client can be passed on."""
 SECRET_HEADERS: Final = frozenset({"api-key", "authorization", "cookie", "x-api-key", "x-goog-api-key"})
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HEADER_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
@@ -43,7 +43,7 @@ def parse_base_url(base_url: str, path: Callable[[str], str]) -> tuple[str, str]
     """
     try:
         parts = urlsplit(base_url.strip())
-        parts.port  # noqa: B018  (raises where it is no number)
+        parts.port  # noqa: B018  (raises ValueError if the port is not a number)
     except ValueError as exc:
         raise InvalidRequest(f"base_url is not a valid URL: {exc}", param="base_url") from exc
     if parts.scheme not in ("http", "https") or not parts.hostname:

@@ -62,7 +62,7 @@ class LimitedModel:
     async def stream(
         self, request: dict[str, Any], *, headers: Mapping[str, str] | None = None
     ) -> AsyncGenerator[dict[str, Any], None]:
-        """Wait for a free place, then yield the model's answer.
+        """Wait until a call is allowed, then yield the model's answer.
 
         Raises:
             ModelBusy: No other call ended in time.

@@ -43,7 +43,7 @@ STRATEGY: Final = "summary_buffer"
 _PLANS: Final = 2
 """How often a summary is made again because its source changed meanwhile."""
 _REMEMBERED: Final = 1_000
-"""Maximum number of views for which this process remembers when to look again."""
+"""Maximum number of views for which this process remembers when to check again whether a summary is due."""
 
 
 class Pace(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     inline: float = 20.0
     """Seconds that a turn waits for a summary before it uses the digest instead; the summary is still finished."""
     lease: int = 60_000
-    """Milliseconds after which another process may take over from one that died."""
+    """Milliseconds after which another process may take over the work of one that died."""
     first_pause: int = 30_000
     """Milliseconds until a failed summary is tried again; doubled for each further failure."""
     longest_pause: int = 3_600_000
@@ -109,7 +109,7 @@ class Compactor:
         self._tasks: set[asyncio.Task[Outcome]] = set()
         self._running: dict[SessionRef, asyncio.Task[Outcome]] = {}
         self._late: set[asyncio.Task[Outcome]] = set()
-        """Tasks that exceeded a turn's patience; no other turn waits for them."""
+        """Tasks that a turn waited for as long as `Pace.inline` allows; no other turn waits for them."""
         self._quiet: OrderedDict[tuple[SessionRef, str], int] = OrderedDict()
         self._closed = False
 
@@ -136,7 +136,7 @@ class Compactor:
             self._start(job)
 
     async def compact_inline(self, ref: SessionRef, responder: Responder, request: Request) -> bool:
-        """Make a summary because the next call would not fit; return True if one was stored, and the view has to be built again.
+        """Make a summary because the next call would not fit; return True if one was stored, so that the view must be built again.
 
         Returns False after `Pace.inline` seconds at most, and at once if the last attempt has just failed. Waits for a
         summary that is already being written. One that takes too long is finished after the turn, and no later turn
@@ -215,7 +215,7 @@ class Compactor:
             self._start(job)
 
     async def drop(self, ref: SessionRef, compaction_id: int) -> StoredCompaction:
-        """Undo a compaction: its range is sent verbatim again, or as the compaction that it superseded.
+        """Undo a compaction: its range is sent verbatim again, or replaced by the compaction that it superseded.
 
         No summary of a restored range is made automatically until a call would not fit otherwise.
 
@@ -312,7 +312,7 @@ class Compactor:
             task.exception()  # marks it as retrieved: its caller may have been cancelled
 
     async def _run_quietly(self, job: Job) -> Outcome:
-        """Run a job that has no caller: failures are logged, and the view is looked at again later."""
+        """Run a job that has no caller: failures are logged, and the view is checked again later."""
         try:
             return await self._run(job)
         except SessionNotFound:
@@ -435,7 +435,7 @@ class Compactor:
         return min(max(grown, wait), self.pace.longest_pause)
 
     def _is_postponed(self, job: Job) -> bool:
-        # A call that would not fit is a reason to look again, even if nothing was worth a summary after the last turn.
+        # A call that would not fit is a reason to check again, even if nothing was worth a summary after the last turn.
         return self._quiet.get((job.ref, job.key), 0) > self._clock() and job.trigger != "inline"
 
     def _postpone(self, job: Job, pause: int) -> None:

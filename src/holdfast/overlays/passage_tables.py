@@ -58,7 +58,7 @@ class EvidenceThreshold(NamedTuple):
 ASKING: Final = EvidenceThreshold(evidence=2.5, covered=0.0)
 """For a message that asks something."""
 STATING: Final = EvidenceThreshold(evidence=8.0, covered=0.25)
-"""For a message that asks nothing: at least two rare words, and a good part of the message."""
+"""For a message without a question: at least two rare words, and a good part of the message."""
 
 
 def choose_threshold(query: str) -> EvidenceThreshold | None:

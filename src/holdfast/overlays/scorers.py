@@ -27,7 +27,7 @@ BATCH = 20
 PROMPT_TOKENS = 8_000
 """Maximum tokens of one prompt, whatever the model's window."""
 TEXT_CHARS = (2_000, 1_000, 500, 250, 120)
-"""Characters shown of one message: the largest value with which the prompt fits is used."""
+"""Characters shown of each message: the largest of these values with which the prompt fits is used."""
 LOWEST, HIGHEST = 1, 10
 """The scale that a model is asked to use."""
 _ANSWER_CHARS, _LISTS = 40_000, 200
@@ -198,7 +198,7 @@ def _parse_rating(item: Any) -> float:
 
 
 def _normalize_ratings(ratings: Sequence[float]) -> list[float] | None:
-    """Return ratings from 1 to 10 as numbers from 0 to 1, or None if they are neither.
+    """Return ratings from 1 to 10 as numbers from 0 to 1, or None if they fit neither scale.
 
     Fractions of 1 are returned unchanged: some models answer with them regardless.
     """

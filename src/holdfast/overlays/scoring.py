@@ -69,7 +69,7 @@ class Counts(msgspec.Struct):
 
 
 class _Progress(msgspec.Struct):
-    """Progress of rating one session, as far as this process knows."""
+    """The progress of rating one session, as known to this process."""
 
     start: int
     """`seq` before which all entries are done."""
@@ -113,7 +113,7 @@ class Scoring:
     # -- in the background -------------------------------------------------
 
     def schedule(self, ref: SessionRef, scorer: str) -> None:
-        """Rate new messages of a session in the background. During a run of the session, another run follows it."""
+        """Rate new messages of a session in the background. If a run of the session is in progress, another one follows it."""
         if self._closed:
             return
         if ref in self._tasks:
@@ -136,7 +136,7 @@ class Scoring:
             await asyncio.wait(tuple(self._tasks.values()))
 
     async def close(self) -> None:
-        """Cancel all runs; what is not stored yet is rated another time. Can be called twice."""
+        """Cancel all runs; messages whose ratings are not stored yet are rated later. Can be called twice."""
         self._closed = True
         tasks = tuple(self._tasks.values())
         for task in tasks:

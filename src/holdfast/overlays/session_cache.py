@@ -6,7 +6,7 @@ removed, never by iterating over a session again.
 
 A cached session is used only while it is known to match the log: every write increments a session's version, so a write
 that finds the cached version also finds the cached session unchanged. After a write of another process, the session is
-read again. Several servers on one database need not know of each other.
+read again. Several servers can share one database without knowing of each other.
 """
 
 from __future__ import annotations
@@ -253,7 +253,7 @@ class TenantCache:
     # -- sessions ------------------------------------------------------------
 
     def get(self, ref: SessionRef) -> CachedSession | None:
-        """Return the cached session and mark it as used, or None."""
+        """Return the cached session and mark it as used; None if it is not cached."""
         item = self._items.get(ref)
         if not isinstance(item, CachedSession):
             return None
@@ -351,7 +351,7 @@ class TenantCache:
     # -- items of any kind ---------------------------------------------------
 
     def find(self, key: Hashable) -> CacheItem | None:
-        """Return an item and mark it as used, or None."""
+        """Return an item and mark it as used; None if it is not cached."""
         item = self._items.get(key)
         if item is not None:
             self._items.move_to_end(key)
@@ -489,7 +489,7 @@ class TenantCache:
 
 
 PREVIEW: Final = "preview "
-"""Prefix of the key of a view that no turn continues: what a turn sends depends on the turns before it only."""
+"""Prefix of the key of a view that no turn continues, because a turn's prompt may depend only on the turns before it."""
 _SLACK: Final = 8
 """A buffer is saved again after it has slid by one part in this many of its messages."""
 _READS: Final = 4

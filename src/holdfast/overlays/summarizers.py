@@ -1,4 +1,4 @@
-"""Writing of summaries: by a model, in as many calls as its window requires, or by a user-defined function."""
+"""Writes summaries: with a model, in as many calls as its window requires, or with a user-defined function."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def _summarize_part(llm: Llm, task: Task, count: Count, spent: SummaryCost
 
 
 async def _find_flaw(answer: Answer, task: Task, count: Count) -> Flaw | None:
-    """Return the find_flaw of an answer, if any; in a thread if necessary, because the whole source is read."""
+    """Return the flaw of an answer, if any. Runs in a thread if necessary, because the whole source is read."""
     return await run_cpu(find_flaw, answer, task, count)
 
 

@@ -146,7 +146,7 @@ async def read_source(store: Store, job: Job, seen: Source) -> SummaryInput:
 
 
 async def _read_gap(store: Store, job: Job, gap: tuple[int, int], tokens: int) -> tuple[list[Entry], bool]:
-    """Return the newest entries of a gap that have at most so many tokens, and whether these are all of them."""
+    """Return the newest entries of a gap that have at most so many tokens, and True if these are all entries of the gap."""
     entries = await store.entries(job.ref, start=gap[0], stop=gap[1], limit=_GAP_ENTRIES, descending=True)
     kept: list[Entry] = []
     for entry in entries:

@@ -1,4 +1,4 @@
-"""A thread that runs jobs in batches for coroutines: one hop there and one back for all jobs that wait.
+"""A thread that runs jobs in batches for coroutines: all waiting jobs are passed to the thread, and their results back, at once.
 
 The thread takes all jobs that were queued while it was busy as one batch. Its `Handler` decides how to run a batch, for example in
 one transaction with one commit. Each event loop receives the outcomes of a batch in one call.
@@ -61,14 +61,14 @@ class Worker(Generic[T]):
         """Queue work and return a future for its result. Cancelled work is either done or not, never half."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[Any] = loop.create_future()
-        with self._gate:  # nothing may be queued after the end
+        with self._gate:  # nothing may be queued after the end marker
             if self._stopped:
                 raise StoreClosed
             self._queue.put((work, loop, future))
         return future
 
     def stop(self) -> None:
-        """Accept no more jobs; the thread ends after those that it has."""
+        """Accept no more jobs; the thread ends once the queued ones are done."""
         with self._gate:
             if not self._stopped:
                 self._stopped = True
@@ -116,7 +116,7 @@ def _run(handler: Handler[T], batch: Sequence[Job[T]]) -> Sequence[Outcome]:
 
 
 def _take(queue: SimpleQueue[Job[T] | None]) -> tuple[list[Job[T]], bool]:
-    """Return the jobs that wait, blocking until there is one, and whether the worker goes on."""
+    """Return the waiting jobs, blocking until there is one, and True if the worker continues afterwards."""
     jobs: list[Job[T]] = []
     job = queue.get()
     while job is not None:

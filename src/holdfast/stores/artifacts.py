@@ -31,7 +31,7 @@ class ArtifactStore(Protocol):
     ) -> Artifact:
         """Make a stored content the next version of a name.
 
-        Calling it again with the same `blob` adds nothing and returns the same.
+        Calling it again with the same `blob` adds nothing and returns the same version.
 
         Args:
             scope: the session, or the user for a name that begins with `user:`.

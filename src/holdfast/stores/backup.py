@@ -1,7 +1,7 @@
 """Back up and restore an SQLite database while other processes use it; every copy is verified before it gets its name.
 
-A copy is from one moment: the connection that reads it keeps a read transaction open. So writers do not wait for the copy,
-and do not make it start again, however long it takes.
+A copy shows the database at one moment, because the connection that reads it keeps a read transaction open. So writers
+do not wait for the copy and do not make it start again, however long it takes.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class BackupResult(NamedTuple):
     sessions: int
     messages: int
     kept: str | None = None
-    """After a restore: where the previous database is now."""
+    """Outcome of a restore: where the previous database is now."""
 
 
 def backup(url: str, file: str, *, force: bool = False, progress: Progress | None = None) -> BackupResult:
-    """Copy the SQLite database at `url` into a file. The database may be in use; the copy has everything acknowledged before.
+    """Copy the SQLite database at `url` into a file. The database may be in use; the copy has every write acknowledged before the call.
 
     Args:
         url: the store.
@@ -141,7 +141,7 @@ def _translate_errors(place: str) -> Iterator[None]:
 
 @contextmanager
 def _create_part(target: Path) -> Iterator[Path]:
-    """Create a file next to `target` for the block to rename to it; delete it if the block did not."""
+    """Create a file next to `target`, which the block renames to `target`; delete the file if the block does not."""
     descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=".holdfast-copy-")
     os.close(descriptor)
     part = Path(name)
@@ -247,7 +247,7 @@ def _swap_in(target: Path, part: Path, *, side_files: Sequence[str]) -> str | No
 
 
 class _NoConnection:
-    """Stands for the connection to a database that is missing or cannot be opened."""
+    """Replaces the connection to a database that is missing or cannot be opened."""
 
     def close(self) -> None:
         """Do nothing."""

@@ -130,7 +130,7 @@ def check_lease(name: str, holder: str, now: int, until: int) -> None:
 
 
 def check_ending(ending: Ending, *, of: SessionRef | None = None) -> None:
-    """Refuse an end that cannot be recorded, or that leaves the name of the session `of` taken."""
+    """Refuse an end that cannot be recorded, or that does not free the name of the session `of`."""
     ref = SessionRef(ending.user_id, ending.session_id)
     check_ref(ref)
     if of is not None and (ref != of or not ending.withdrawn):
@@ -179,7 +179,7 @@ def check_patch(patch: SessionPatch) -> None:
 
 
 def check_append(write: Append) -> None:
-    """Refuse a write that has anything that cannot be stored, apart from the messages themselves."""
+    """Refuse a write with anything that cannot be stored; the messages themselves are not checked here."""
     if type(write.timestamp) is not int:
         check_int(write.timestamp, "timestamp")
     for name, value in (("expect", write.expect), ("retire_from", write.retire_from), ("ttl", write.ttl)):

@@ -23,7 +23,7 @@ class Lease:
         name: what is leased.
         holder: identifies the process; from `new_holder`, so that other processes can tell when this one has died.
         clock: milliseconds since the epoch.
-        length: milliseconds after which another holder may take over from a process that is gone.
+        length: milliseconds after which another holder may take over from a process that has died.
     """
 
     def __init__(self, store: Store, name: str, holder: str, clock: Callable[[], int], length: int) -> None:

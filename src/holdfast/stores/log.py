@@ -15,8 +15,8 @@ with `replayed` true, or raises `IdempotencyConflict` if the `fingerprint` diffe
 replay is the present one; `version` is that of the first call.
 
 **Claims.** A write with a `claim` raises `SessionBusy` while the claim of another holder has not expired at the write's `timestamp`.
-Otherwise the session gets the new claim; it stays marked as wanted if the same holder's claim was. `release` ends the claim of that
-holder, and no other's. A write with both is checked like one with only a claim, and ends the claim. A write with neither ignores
+Otherwise the session gets the new claim; if the same holder's earlier claim was marked as wanted, the new one is too. `release` ends only the claim
+of that holder. A write with both is checked like one with only a claim, and ends the claim. A write with neither ignores
 claims. A write that has nothing but a claim or a release changes neither version nor times. `SessionStore.want` marks a claim as wanted,
 and its holder sees that with its next write or read.
 
@@ -72,7 +72,7 @@ class SavedView(msgspec.Struct, frozen=True, gc=False):
     """The computed state of a view, so that building its working set need not read the whole log again."""
 
     frontier: int
-    """The working set reads entries from this `seq` on."""
+    """The frontier: the working set reads all entries from this `seq` on."""
     state: bytes
     """Opaque to the store."""
     keep: tuple[int, ...] = ()

@@ -54,7 +54,7 @@ class MatchingStore(Protocol):
         limit: int = 16,
         ends: bool = False,
     ) -> tuple[Sighting, ...]:
-        """Return the places of the last one of `marks` that is in any log; empty if none is.
+        """Return all places of one of `marks`: the last one in the list that is in any log; empty if none is.
 
         All places are of that one mark: those in the newest sessions first, and in a session the newest entries first. The cost depends on what
         is searched for, not on the number of sessions, places or entries.
@@ -95,7 +95,7 @@ class MatchingStore(Protocol):
 
 @lru_cache(4096)
 def make_scope(tenant: str, user_id: str) -> bytes:
-    """Return the value that makes one user's keys differ from all others', so that a look-up never reads another user's logs."""
+    """Return the value that makes a user's keys differ from all other users', so that a look-up never reads their logs."""
     data = msgspec.json.encode([tenant, user_id])
     return hashlib.blake2b(data, digest_size=32, person=b"marks").digest()
 

@@ -16,15 +16,15 @@ something is written for it later, versions and numbers continue above the earli
 ones never confuse the two.
 
 **Forgetting** deletes a memory's row and its signals, from the disk too as `Store.erase` does; replacing a memory removes the old
-content from the disk too. Diary entries stay: they quote nothing. Readers that use `since` are not notified of forgotten memories;
-they see it in `total`, or by asking for the numbers that they know.
+content from the disk too. Diary entries stay: they quote nothing. Readers that use `since` do not get forgotten memories; they
+notice them by `total`, or by asking for the numbers that they know.
 
 **Limits** are those of `holdfast.limits`: a memory as JSON (`MEMORY_BYTES`), memories of an owner (`MEMORIES`), memories put or forgotten
 per call (`MEMORIES_AT_ONCE`), ids, numbers and signals per call (`PAGE`), a diary entry's report (`METADATA_BYTES`); beyond them a
 call raises `TooLarge`. The newest `SIGNALS_KEPT` signals of a memory and the newest `DIARY_KEPT` diary entries of an owner are kept, in
 the order in which they were written. An invalid memory, by `holdfast.stores.memory_checks`, is `InvalidRequest`.
 
-**Order** is that of numbers; signals and diary entries are in the order in which they were written. Reads cost what they return.
+**Order** is that of numbers; signals and diary entries are in the order in which they were written. The cost of a read depends on what it returns.
 """
 
 from __future__ import annotations

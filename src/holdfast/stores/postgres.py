@@ -184,7 +184,7 @@ async def _begin_schema_change(connection: Connection, schema: str) -> AsyncIter
     """Open a transaction for a schema change; a lock excludes other processes."""
     await connection.begin(writing=True)
     try:
-        # Building an index on a large table takes long, and another process may be doing it right now.
+        # Building an index on a large table takes long, and another process may be building it right now.
         await connection.execute(f"SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = '{PATIENCE:.0f}s'")
         await connection.fetch("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"holdfast {schema}",))
         yield

@@ -160,7 +160,7 @@ def _take_claim(session: Session, new: Claim, timestamp: int) -> Claim:
 
 
 def compute_claim_end(claim: Claim, now: int) -> int:
-    """Return until when a claim keeps other turns out, as far as is known now, in milliseconds since the epoch.
+    """Return the time until which a claim keeps other turns out, as known now, in milliseconds since the epoch.
 
     A slow holder, for example with a blocked event loop or in a process that was stopped for a moment, does not renew its claim.
     On its own host it can be distinguished from a dead one, so its turn keeps the session for longer.
@@ -176,7 +176,7 @@ def check_version(session: Session, expect: int | None) -> None:
 
 
 def check_expected(expected: Mapping[str, Any] | None, state: Mapping[str, Any], version: int) -> None:
-    """Refuse a write that expects other values.
+    """Refuse a write whose expected values differ from the present ones.
 
     Args:
         expected: the values that some keys must have, None: no value.

@@ -1,7 +1,7 @@
 """The part of the store contract about sessions: their names and their own fields.
 
 A session is named by (tenant, user, id): two users may both have a `support-42`. Each created session has its own `identity`, which
-`NewSession` sets. What is meant for one session (`Append.identity`, an artifact, an `Ending`) never reaches another session of the
+`NewSession` sets. A write for one session (`Append.identity`, an artifact, an `Ending`) never reaches another session of the
 same name.
 
 **Version.** Every write to a session adds one to its `version`, except where `holdfast.stores.log` says otherwise.
@@ -42,7 +42,7 @@ class NewSession(msgspec.Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     ttl: int | None = None
     past: Past | None = None
-    """The past of a session that `replace` installs; None: it has none."""
+    """The past (times, end, usage, calls) of a session that `replace` installs; None: it has none."""
     origins: tuple[Origin, ...] = ()
     """Where its entries come from, if it is installed as a copy; see `holdfast.domain.origins`."""
 

@@ -27,7 +27,8 @@ T = TypeVar("T")
 PATIENCE: Final = 29.0
 """Seconds to wait for another process that holds the file. With `PATIENCE_AFTER` for later writes, a request ends within 30."""
 PATIENCE_AFTER: Final = 0.25
-"""Seconds to wait after an earlier wait has failed, until the file is free again. So a request with several writes fails in time."""
+"""Seconds to wait once an earlier wait has failed; applies until the file is free again. So a request with several writes
+fails in time."""
 CACHE_KIB: Final = 16 * 1024
 """Page cache in KiB of each connection to an index. Larger and smaller caches were slower."""
 VECTORS: Final = "vec1"

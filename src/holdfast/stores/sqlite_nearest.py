@@ -1,6 +1,6 @@
 """Nearest-vector search in SQLite for large spaces: sketches in memory select candidates, which are then compared exactly.
 
-A scan reads every vector of 1.5 KB; 100,000 take a tenth of a second. The sketches of a space are built during its first searches,
+A scan reads every vector. At 1.5 KB each, 100,000 vectors take a tenth of a second. The sketches of a space are built during its first searches,
 in the reader thread; these searches still scan. A log of changed vectors keeps the sketches up to date. Triggers write the log, so
 it contains the changes of all processes. It is a bounded list of ids and not part of the schema: if it is dropped, the sketches
 are built again.

@@ -12,11 +12,11 @@ version 0, like one that was never written to, but its next write continues abov
 session or process it comes from: changes of different keys, and increments and extensions of one key, all add up.
 
 **Limits** are those of `holdfast.limits`: for a key, a value, the keys of a scope, and a scope as JSON. A write beyond them raises
-`TooLarge` and writes nothing. They hold for a session's own state too. What `replace` installs only has to be small enough as a whole,
-since another store may have accepted it before there were limits for keys and values.
+`TooLarge` and writes nothing. They apply to a session's own state too. A state that `replace` installs only has to be small enough as a
+whole, since another store may have accepted it before there were limits for keys and values.
 
 **Redis** keeps a user's sessions and `user:` state in one slot, and a tenant's `app:` state in another. What an `append` changes
-of `app:` is recorded with the entries, and applied exactly once right after them, by the first client that gets to it. It is checked
+of `app:` is recorded with the entries, and applied exactly once right after them, by the first client that reads or writes that state. It is checked
 before the write, so an accepted write can pass only those limits of a scope that other writers reach at that very moment.
 """
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 FOREVER: Final = (1 << 53) - 1
-"""A timestamp for `TenantStore.learn` that nothing is newer than: data stored with it is never trimmed."""
+"""The latest timestamp for `TenantStore.learn`: data stored with it is never deleted in favour of newer data."""
 
 
 class TenantStore(Protocol):
@@ -20,7 +20,7 @@ class TenantStore(Protocol):
 
     @property
     def durable(self) -> bool:
-        """True if what is written outlives the process. Then a session that ends is closed; otherwise it is deleted."""
+        """True if written data outlives the process. Then a session that ends is closed; otherwise it is deleted."""
 
     async def tenants(self, *, after: str = "", limit: int = 100) -> Sequence[str]:
         """Return tenants that have sessions or owners of memories, in order, after `after`.
@@ -51,7 +51,7 @@ class TenantStore(Protocol):
         ...
 
     async def learned(self, model: str) -> bytes | None:
-        """Return what is stored of a model for the tenant; None if there is nothing."""
+        """Return the data stored about a model for the tenant; None if there is none."""
         ...
 
     async def learn(self, model: str, data: bytes, *, timestamp: int, expect: bytes | None) -> bool:

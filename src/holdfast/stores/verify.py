@@ -73,7 +73,7 @@ class _LogReplay:
             raise StoreCorrupt(f"session {self._session.id!r}: its counters do not match its log")
 
     def _derive_tail(self, tail: Tail, entry: Entry) -> Tail:
-        """Return the recomputed tail after `entry`; check the stored values against it."""
+        """Return the recomputed tail of the log after `entry`, and compare the stored values with it."""
         self._check(entry.turn_id >= max(tail.turn_id, 0), "is in an earlier turn than the message before it")
         new = NewEntry(
             message=entry.message,
@@ -85,7 +85,9 @@ class _LogReplay:
         (again,), after = extend(msgspec.structs.replace(tail, next_seq=entry.seq), [new])
         self._check(again.total == entry.total, "has a wrong running total")
         self._check(again.unit == entry.unit, "is in a wrong unit")
-        if entry.erased or _has_former_digest(again, entry, tail):  # its stored digest is that of its original content
+        if entry.erased or _has_former_digest(
+            again, entry, tail
+        ):  # the stored digest of an erased entry is that of its original content
             return msgspec.structs.replace(after, digest=entry.digest if entry.message.visible else tail.digest)
         self._check(again.digest == entry.digest, "has a wrong digest: it or one before it was changed")
         return after

@@ -52,7 +52,7 @@ async def iterate_session_pages(
     Args:
         store: of the tenant.
         size: sessions per page, at most `PAGE`; None: `PAGE`.
-        descending: newest first; then a session that is written to before its turn is missed.
+        descending: newest first; then a session that is written to before it was read is missed.
         filters: see `Store.list`.
     """
     asked = {**filters, "limit": size or PAGE, "descending": descending}
@@ -120,10 +120,10 @@ async def read_entries_until(
         ref: the session.
         ends: called for each entry once, in order.
         keep: selects the entries to return.
-        start: as in `Store.entries`, and so are the rest.
+        start: as in `Store.entries`, like all further arguments.
 
     Returns:
-        The selected entries before the one that ends the search, and that one, or None if there is none.
+        The selected entries before the one that ends the search, and the latter; None if no entry ends it.
     """
     found: list[Entry] = []
     while stop is None or start < stop:
