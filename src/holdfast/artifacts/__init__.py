@@ -1,7 +1,7 @@
 """Store artifacts: named, versioned, typed contents of a session or a user.
 
-A content is written completely before it gets a name, under a random key, so a name is never a path. Contents that never got a name or lost
-it are found and removed by a sweep.
+A content is written completely before it gets a name, under a random key, so a name is never a path. A sweep finds and removes
+contents that have no name, or no name any more.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from holdfast.stores.tenants import FOREVER
 CHUNK: Final = 256 * 1024
 """Approximate bytes per read or write."""
 IDENTITY: Final = "holdfast.artifacts"
-"""Key in the tenant's store of learned values: the id that distinguishes its contents from those of other databases."""
+"""Key in the tenant's store of learned values. Its value is the id that distinguishes the tenant's contents in this database."""
 
 
 class Blobs(Protocol):
@@ -44,7 +44,7 @@ class Blobs(Protocol):
     async def put(self, key: str, chunks: AsyncIterable[bytes]) -> None:
         """Store a content. When this returns, it is complete and durable; when this raises or is cancelled, nothing is stored.
 
-        What `chunks` raises is passed on. Only a few chunks or parts are kept in memory. What a process leaves that dies in the meantime is
+        What `chunks` raises is passed on. Only a few chunks or parts are kept in memory. Parts left by a process that dies in the meantime are
         found by `list_old`; the parts of an unfinished upload to S3 must be removed by a rule of the bucket.
         """
         ...

@@ -19,7 +19,7 @@ _TOKEN: Final = r"[A-Za-z0-9!#$&^_.+-]{1,127}"  # noqa: S105  # part of a gramma
 _TYPE: Final = re.compile(rf'({_TOKEN}/{_TOKEN})((?: ?; ?{_TOKEN}=(?:{_TOKEN}|"[\x20\x21\x23-\x5b\x5d-\x7e]*"))*)')
 _MAX_CHARS: Final = 255
 _known = MimeTypes()
-"""Python's own table, and what some of its versions lack. The system's files are not used, because they differ between machines."""
+"""Python's own table, with the types that some Python versions lack. The system's files are not used, because they differ between machines."""
 for _kind, _ending in (
     ("text/markdown", ".md"),
     ("application/yaml", ".yaml"),

@@ -79,7 +79,7 @@ class S3Blobs:
         try:
             await asyncio.shield(sending)
         except asyncio.CancelledError:
-            # The library continues by itself unless its source fails; then it also removes what it sent.
+            # The library stops only if its source fails; then it also removes the parts that it sent.
             source.stop()
             await wait_until_done(sending)
             raise

@@ -114,7 +114,9 @@ class ArtifactService:
         name = check_name(name)
         if not isinstance(metadata, Mapping | None):
             raise InvalidRequest(f"metadata must be an object, not {type(metadata).__name__}", param="metadata")
-        session = await self._store.get(ref)  # before the content is sent: without a session it cannot be named
+        session = await self._store.get(
+            ref
+        )  # checked before the content is sent, because it cannot be named without a session
         if identity not in {None, session.identity}:
             raise SessionNotFound(ref.id)
         key = self._key()

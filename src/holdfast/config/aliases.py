@@ -1,7 +1,7 @@
-"""Translate other systems' spelling: move keys of files written for them to their place in this model.
+"""Translate files written for other systems: move their keys to the corresponding place in this model.
 
-Keys that only have another name are in `ALIASES` of the model's classes, and keys without effect in their `IGNORED`. This module has keys
-that are in another place, or have another form.
+Keys that only have another name are in `ALIASES` of the model's classes, and keys without effect in their `IGNORED`. This module handles
+keys that are in another place, or have another form.
 """
 
 from __future__ import annotations

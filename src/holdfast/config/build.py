@@ -383,7 +383,7 @@ def _create_counter(settings: LLMSettings) -> ProviderCounter:
 
 
 def _should_send_cache_key(settings: LLMSettings) -> bool:
-    """Return `params.prompt_cache_key` if it is true or false, or else what is known of the provider."""
+    """Return `params.prompt_cache_key` if it is true or false, or else True if the provider is known to accept it."""
     if settings.provider == "anthropic":
         return False
     wanted = settings.params.get("prompt_cache_key")

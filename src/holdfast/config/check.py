@@ -96,7 +96,7 @@ def _can_load(found: ExaminedSettings) -> bool:
 
 
 def _list_refusals(config: Config, wrong: Collection[str]) -> list[str]:
-    """Return why `serve` rejects it, without consequences of mistakes that were reported."""
+    """Return why `serve` rejects the configuration, without consequences of mistakes that are already reported."""
     found = find_refusals(config)
     return format_lines(config, [(path, message) for path, message in found if not _is_consequence(path, wrong)])
 
@@ -146,7 +146,7 @@ def _report_loaded(settings: ServerSettings, problems: list[str], warnings: list
 
 
 def list_warnings(config: Config) -> list[str]:
-    """Return what loads but will not work as intended: one line each with its place, in the order of the file."""
+    """Return settings that load but will not work as intended: one line each, with its place, in the order of the file."""
     return format_lines(config, [*find_refusals(config), *find_doubts(config)])
 
 
@@ -170,7 +170,7 @@ def find_refusals(config: Config) -> list[tuple[str, str]]:
 
 
 def find_doubts(config: Config) -> Findings:
-    """Yield what is served, but will not work as intended."""
+    """Yield warnings about settings that are accepted but will not work as intended."""
     yield from _find_exposed(config)
     yield from ((key, "not used yet by this version") for key in NOT_USED_YET if key in config.lines)
     yield from _find_unknown_names(config)
@@ -264,7 +264,7 @@ def _find_unknown_models(config: Config) -> Findings:
 
 
 def _find_fallbacks(config: Config) -> Findings:
-    """Yield fallbacks that will not be used, or not as intended. Two may name each other: fallbacks of fallbacks are not used."""
+    """Yield fallbacks that will not be used, or not as intended. Two models may name each other, because fallbacks of fallbacks are not used."""
     for name, llm in config.llms.items():
         own, path = resolve_llm(config, name), f"llms.{name}.fallbacks"
         seen = {(own.origin, own.model)}

@@ -113,7 +113,7 @@ class Converter:
         made = cls(**values, **needed)
         mistakes = [(key, message) for key, message in made.find_mistakes() if key.partition(".")[0] not in wrong]
         if mistakes:
-            # A mistake may be a consequence of a value that was left out. It counts if every possible value in its place has it.
+            # A mistake may be a consequence of a value that was left out. It is reported only if every possible value causes it.
             others = [
                 cls(**{**values, **needed, name: one}) for name in wrong for one in _make_samples(info[name].type)
             ]
@@ -187,7 +187,7 @@ class Converter:
         broken = node.entries.keys() - sound.keys()
         for key, message in problems:
             if key == "target" and "threshold" in broken:
-                continue  # it would be compared with a default that does not apply
+                continue  # the value would be compared with a default that does not apply
             line = node.entries[key].line if key in node.entries else node.line
             self._problems.add(line, join_path(path, key) if key else path, message)
         if path == "context":
@@ -298,7 +298,7 @@ def _check_range(value: float | None, info: inspect.FloatType | inspect.IntType)
 
 
 def _make_samples(info: inspect.Type) -> list[Any]:  # noqa: PLR0911 - one return a type
-    """Return possible values of a type: all if there are few, otherwise one."""
+    """Return possible values of a type: all of them if there are few, otherwise one."""
     info, form = unwrap_type(info)
     match info:
         case inspect.LiteralType(values=values):

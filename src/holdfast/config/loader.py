@@ -28,7 +28,7 @@ DEFAULT_FILE: Final = "holdfast.yaml"
 
 
 class ExaminedConfig(NamedTuple):
-    """A configuration that was read, with or without mistakes."""
+    """A configuration that was read, and the mistakes in it."""
 
     config: Config
     """The configuration without wrong values."""
@@ -204,7 +204,7 @@ class ServerSettings(NamedTuple):
 
 
 class ExaminedSettings(NamedTuple):
-    """Settings with which `serve` would run, with or without mistakes."""
+    """Settings with which `serve` would run, and the mistakes in them."""
 
     settings: ServerSettings
     """The settings without wrong values."""
@@ -271,7 +271,7 @@ def _find_given(key: str, flags: Mapping[str, Any], env: Mapping[str, str]) -> t
 
 
 def _has_store_mistake(config: Config, wrong: Collection[str]) -> bool:
-    """Return True if a mistake was reported in what the store depends on."""
+    """Return True if a mistake was reported in a key that the store depends on."""
     sections = ("databases", "storage", "storage.sessions", "storage.sessions.backend", "storage.sessions.database")
     near = f"databases.{find_store_name(config)}"
     return any(path in sections or path == near or path.startswith(f"{near}.") for path in wrong)

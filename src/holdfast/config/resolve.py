@@ -37,7 +37,7 @@ def resolve_llm(config: Config, name: str | None = None) -> LLMSettings:
     """Return the model that answers for an agent, an llm of the configuration, or a model's name.
 
     For an agent, its `llm` is looked up. `default`, `main` and None mean, in this order: `--model`; `llms.default`;
-    `llms.main`; the only entry of `llms`; the built-in one. Any other name is a model's name at the place of `default`.
+    `llms.main`; the only entry of `llms`; the built-in one. Any other name is a model's name, called at the address of `default`.
     """
     agent = config.agents.get(name or "")
     wanted = (agent.llm if agent else name) or BUILT_IN[0]
@@ -52,7 +52,7 @@ def resolve_llm(config: Config, name: str | None = None) -> LLMSettings:
     default = _resolve_default(config, name or wanted)
     if default.provider == "offline":
         return default
-    # The same address and key, but no numbers that belong to the other model.
+    # Use the same address and key, but not the numbers, which belong to the other model.
     return msgspec.structs.replace(default, model=wanted, context_window=None, max_tokens=None, params={})
 
 

@@ -65,7 +65,7 @@ def _describe_leaf(value: Any, form: str | None, name: str) -> Any:
 
 
 def _mask(value: Any, *, name: str) -> Any:
-    """Mask values in free data whose names suggest a secret, at any depth."""
+    """Mask values whose names suggest a secret, at any depth, in data without a schema."""
     if isinstance(value, dict):
         return {key: _mask(item, name=name if is_secret_name(name) else key) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""Embedders make vectors of texts: over a network, on this machine, or with a program's own function.
+"""Embedders convert texts to vectors: over a network, on this machine, or with a program's own function.
 
 base       the protocol                                   settings  which embedder, and how it is called
 callable   your own function or object, and the factory   endpoint  any OpenAI-compatible embeddings endpoint

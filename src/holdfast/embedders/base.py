@@ -15,7 +15,7 @@ Embed = Callable[[Sequence[str]], Awaitable[list[Vector]]]
 
 
 class Embedder(Protocol):
-    """Makes vectors of texts; the closer two texts are in meaning, the closer their vectors.
+    """Converts texts to vectors; the closer two texts are in meaning, the closer their vectors.
 
     Any object with these four members is an embedder, and so is a plain function: see `holdfast.embedders.embedder_of`. It may have four more:
     `min_similarity` (see `get_floor`), `languages` (see `can_read_language`), `embed_queries` (see `make_query_vectors`), and a `name` that ends with
@@ -32,7 +32,7 @@ class Embedder(Protocol):
 
     @property
     def dimension(self) -> int | None:
-        """Numbers in a vector; None: unknown before the first one."""
+        """Length of a vector; None: unknown before the first one."""
 
     async def embed(self, texts: Sequence[str]) -> list[Vector]:
         """Return a vector for each text, in order, all of the same dimension.
@@ -44,7 +44,7 @@ class Embedder(Protocol):
 
         Raises:
             InvalidRequest: a text is empty, or is not a text.
-            EmbeddingFailed: there are no vectors. `again` says whether the same call may succeed later, `refused` which texts never
+            EmbeddingFailed: there are no vectors. `again` is True if the same call may succeed later, `refused` names the texts that never
                 will.
         """
 
@@ -94,7 +94,7 @@ def make_text_key(name: str, text: str, *, query: bool = False) -> bytes:
 
 
 def check_texts(texts: Any) -> list[str]:
-    """Return `texts` as a list of texts that are not empty. Raises `InvalidRequest`, which names the first wrong one."""
+    """Return `texts` as a list, checked to have no empty text. Raises `InvalidRequest`, which names the first invalid one."""
     if isinstance(texts, str) or not isinstance(texts, Sequence):
         raise InvalidRequest(f"texts must be a list of texts, not a {type(texts).__name__}", param="texts")
     for at, text in enumerate(texts):

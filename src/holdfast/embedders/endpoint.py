@@ -103,7 +103,7 @@ def read_vectors(body: bytes, count: int, dimension: int | None, where: str) -> 
 _ABOUT_TEXTS: Final = frozenset({400, 413, 422})
 """HTTP statuses that a single text may cause."""
 _SMALL_ANSWER: Final = 64 * 1024
-"""Bytes of a response that is decoded on the event loop; a larger one uses a thread."""
+"""Largest response, in bytes, that is decoded on the event loop; a larger one is decoded in a thread."""
 _CUTS: Final = 4
 """How often a text that is too long for the endpoint is shortened."""
 _CHARS: Final = 16
@@ -156,7 +156,7 @@ class EndpointEmbedder:
 
     @property
     def embed_queries(self) -> Embed | None:
-        """The method for questions; None if questions and texts have the same prefix."""
+        """The method that embeds questions; None if questions and texts have the same prefix."""
         prefix = self._settings.query_prefix
         return None if prefix == self._settings.passage_prefix else partial(self._embed, prefix)
 
@@ -263,7 +263,7 @@ class EndpointEmbedder:
         return vectors
 
     def _make_error(self, results: _Results) -> EmbeddingFailed:
-        """Make the error of a call in which some texts have no vector."""
+        """Create the error for a call in which some texts have no vector."""
         cause = results.failed[0] if results.failed else None
         refused = tuple(sorted(at for at, _ in results.refused)) if all(results.probed) else ()
         words = str(cause) if cause else _format_refusal(refused, results.refused[0][1])
@@ -284,7 +284,7 @@ class _Results(NamedTuple):
     failed: list[EmbeddingFailed]
     """Errors that concern all texts; nothing more is sent after one."""
     probed: list[bool]
-    """True once a plain test text was sent; followed by False if it was refused."""
+    """True once a plain test text was sent; a second item, False, if that text was refused."""
 
 
 def shorten_text(text: str, most: int, count: TokenCounter) -> str:

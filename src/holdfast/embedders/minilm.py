@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 DIMENSION: Final = 384
 PIECES: Final = 256
-"""Word pieces of a text that are read, as in the model's training; the rest is cut off."""
+"""Maximum word pieces of a text that are read, as in the model's training; the rest is cut off."""
 STEP: Final = 256
-"""Word pieces of a step: larger steps are not faster, and the next caller waits for a step."""
+"""Word pieces of a step: larger steps are not faster, and the next caller waits until a step ends."""
 
 
 class MiniLM:

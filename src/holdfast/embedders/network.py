@@ -2,7 +2,7 @@
 
 As in Devlin et al. 2018 and in sentence-transformers' all-MiniLM-L6-v2 (Reimers and Gurevych 2019; Wang et al. 2020): layers of
 attention and of a feed-forward step with the exact GELU, the mean over all pieces, unit length. Operations on single pieces run on
-all of them at once; only attention works per text, on texts of the same length together. Imported only where NumPy is wanted.
+all of them at once; only attention works per text, on texts of the same length together. Imported only if NumPy is needed.
 """
 
 from __future__ import annotations
@@ -225,7 +225,7 @@ _ERF: Final[Mapping[str, Any]] = {
     "p": np.float32(0.3275911 * 0.5**0.5),
     "a": [
         np.float32(0.5 * a) for a in (1.061405429, -1.453152027, 1.421413741, -0.284496736, 0.254829592)
-    ],  # halved: for the half before x
+    ],  # halved, for the factor x / 2
 }
 
 

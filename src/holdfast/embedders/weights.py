@@ -1,4 +1,4 @@
-"""Locate installed files of local models, and verify that they are the published ones; with the details of all-MiniLM-L6-v2."""
+"""Locate the installed files of local models and verify that they are the published ones; define those of all-MiniLM-L6-v2."""
 
 from __future__ import annotations
 

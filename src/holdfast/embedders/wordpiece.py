@@ -19,11 +19,11 @@ CLS: Final = "[CLS]"
 SEP: Final = "[SEP]"
 UNKNOWN: Final = "[UNK]"
 WORD_CHARS: Final = 100
-"""Longest word that is split; a longer one is unknown."""
+"""Longest word that is split, in characters; a longer one becomes the unknown piece."""
 _WORDS_KEPT: Final = 20_000
 """Number of words whose pieces are cached."""
 _BEGINNING: Final = 4096
-"""Characters of a text that are split first; they usually have all the pieces that are needed."""
+"""Characters of a text that are split first; they usually yield all the pieces that are needed."""
 _CJK: Final = (
     *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F), (0x2B740, 0x2B81F)),
     *((0x2B920, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
@@ -97,7 +97,7 @@ def split_words(text: str) -> list[str]:
     """
     if text.isascii():
         return _ASCII_WORD.findall(text.translate(_ASCII_CONTROL).lower())
-    # Capital sigma first: str.lower() turns it into a final sigma at the end of a word, BERT never does.
+    # Replace capital sigma first: str.lower() makes it a final sigma at the end of a word, BERT never does.
     plain = unicodedata.normalize("NFD", text.translate(_CLEANED)).translate(_BARE).replace("Σ", "\u03c3").lower()
     return plain.translate(_APART).split()
 

@@ -20,7 +20,7 @@ RESAMPLES: Final = 2_000
 """Number of resamples."""
 _SEED: Final = 20_260_101
 _OUTSIDE: Final = 0.025
-"""Share of the resamples below the interval, and above it."""
+"""Share of the resamples below the interval, and the same share above it."""
 
 
 class Difference(msgspec.Struct, frozen=True, gc=False):

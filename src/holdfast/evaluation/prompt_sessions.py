@@ -36,7 +36,7 @@ WINDOW: Final = 2_000_000
 """Size of the model's window in tokens, so large that only the budgets count."""
 _NAME: Final = "statements"
 _TRIES: Final = 4
-"""How often a prompt is built if a search takes too long."""
+"""Maximum number of times that a prompt is built if a search takes too long."""
 _PATIENCE: Final = 20.0
 """Seconds that a preview waits for a search, so that figures do not depend on the machine's load."""
 MARKER: Final = derive_marker(_NAME.encode(), "")
@@ -101,7 +101,7 @@ class PromptSession(Generic[_T]):
         self._question = await self._write([Message(role="user", content=question)], [{}])
 
     async def build_prompts(self) -> list[Built[_T] | None]:
-        """Build the prompt of each run as a turn that answers the last message does; None if it was refused."""
+        """Build the prompt of each run as a turn that answers the last message would; None if the prompt is refused."""
         return await self._build_all(self._build)
 
     async def save_views(self) -> None:

@@ -65,7 +65,7 @@ async def measure_unrelated(
         dataset: The dataset.
         giver: A search over it: `Library`.
         mode: Mode of the search.
-        on_question: Called after each search; `count_unrelated` returns how often.
+        on_question: Called after each search; `count_unrelated` returns the number of searches.
 
     Raises:
         InvalidRequest: The dataset has one sample only, and no question in it is unanswerable.

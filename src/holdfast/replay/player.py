@@ -24,9 +24,9 @@ from holdfast.wire.openai import split_system
 from holdfast.wire.transcripts import Recording
 
 CACHE_READ, CACHE_WRITE, CACHE_LEAST = 0.1, 1.25, 1024
-"""Price of a cached and of a fresh prompt token, in input tokens; and the shortest prefix that a provider caches, in tokens."""
+"""Prices of a cached and a fresh prompt token, as multiples of an input token; and the shortest cached prefix, in tokens."""
 SUMMARY_READ, SUMMARY_WRITTEN = 1.0, 5.0
-"""Price of a token that a summarizer reads, which is never cached, and of one that it writes, in input tokens."""
+"""Prices of a token that a summarizer reads (never cached) and of one that it writes, as multiples of an input token."""
 UNLIMITED = 10**9
 """Size of the model's window in tokens, so large that only the strategy's budget counts."""
 
@@ -216,7 +216,7 @@ class Player:
         self.entries += entries
 
     def prepare(self) -> None:
-        """Make a summary before a call if the prompt would not fit without a step of the digest."""
+        """Make a summary before a call if otherwise messages would be evicted into the digest."""
         if self.summaries is not None and self._grown > self.summaries.full_at and self._would_move():
             self._summarize(self.summaries)
 

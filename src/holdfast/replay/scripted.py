@@ -2,7 +2,7 @@
 
 It gets the same task as a model and answers at about the same length, but understands nothing. It takes the beginning
 of every message, those of the user first, then calls with their results, then the assistant's texts, the newest first,
-until half of its room is used; they appear in the order of the conversation. The same task always gives the same
+until half of its token limit is used; they appear in the order of the conversation. The same task always gives the same
 summary, to the byte.
 """
 

@@ -18,7 +18,7 @@ from holdfast.errors import InvalidRequest
 
 WHERE: Final = "--strategy"
 DIGEST: Final = "digest"
-"""As the name of a summarizer: no model, the digest is used instead."""
+"""Name of a summarizer that stands for no model: the digest is used instead."""
 NOBODY: Final = WITHOUT_MODEL | {DIGEST}
 """Names of summarizers that stand for the digest."""
 _BUDGET, _SUMMARIZER, _SCORER = "budget", "summarizer_llm", "scorer"
@@ -38,11 +38,11 @@ class Spec(msgspec.Struct, frozen=True):
     options: dict[str, Any] = {}
     """Keys without `budget`."""
     budget: int | None = None
-    """Its own budget; None: it takes the one that it is played at."""
+    """Its own budget; None: it uses the budget of the run."""
 
     @property
     def label(self) -> str:
-        """Its name in tables, without the budget; `parse_spec` reads it as the same spec again."""
+        """Its name in tables, without the budget; `parse_spec` converts the name back to the same spec."""
         clearing = self.options.get(CLEARING)
         own = _format_spec(self.strategy, {key: value for key, value in self.options.items() if key != CLEARING})
         if clearing is None or clearing is False:
@@ -94,7 +94,7 @@ def _format_spec(strategy: str, options: Mapping[str, Any]) -> str:
 
 
 def _format_value(value: Any) -> str:
-    """Return a value in the form in which it is read again: text is not quoted unless it would be read as something else."""
+    """Format a value so that parsing returns it: text is quoted only if it would be parsed as something else."""
     if isinstance(value, str) and _parse_value(value) == value and not set(value) & set(',+"[]{}'):
         return value
     return msgspec.json.encode(value).decode()

@@ -237,7 +237,7 @@ class SessionSummaries:
 
 
 def _make_unbounded(strategy: Strategy) -> Strategy:
-    """Return a strategy that leaves a view in the state before `strategy` would shorten it."""
+    """Return a strategy that keeps a view in the state that it has before `strategy` shortens it."""
     return Strategy(name="none", bounded=False, anchored=strategy.anchored, condense=strategy.condense)
 
 

@@ -1,4 +1,4 @@
-"""Rerankers read a question and a text together and score how well the text answers.
+"""Rerankers read a question and a text together and score how well the text answers the question.
 
 base           the protocol
 settings       which reranker, and how it is called

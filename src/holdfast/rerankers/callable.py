@@ -26,7 +26,7 @@ class BoundedReranker:
     """The reranker of a `Holdfast`, with a time limit; shared by all tenants.
 
     Attributes:
-        settings: the number of texts it gets, and how long a search waits.
+        settings: among others, the number of texts that it gets, and how long a search waits.
 
     Args:
         settings: see above.
@@ -45,7 +45,7 @@ class BoundedReranker:
         return min(self.settings.timeout, RERANK_PROMPT_SECONDS) if prompt else self.settings.timeout
 
     async def score_texts(self, query: str, texts: Sequence[str], *, prompt: bool = False) -> list[float] | str:
-        """Return a score for each text, or words that say why there are none. A failing reranker raises nothing.
+        """Return a score for each text, or the reason why there are none. Errors of the reranker are not raised.
 
         A late call is cancelled but not waited for: it may run in a thread, or ignore cancellation.
 
@@ -88,7 +88,7 @@ def _clean(text: str) -> str:
 
 
 _AT_ONCE: Final = 4
-"""Calls that run in threads. A late call keeps its thread; when this many are late, further calls fail at once."""
+"""Maximum calls that run in threads. A late call keeps its thread; when this many are late, further calls fail at once."""
 
 
 class GivenReranker:

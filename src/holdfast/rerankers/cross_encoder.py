@@ -21,7 +21,7 @@ EXTRA: Final = "rerank"
 PIECES: Final = 512
 """Maximum pieces of question and text together, the usual limit of BERT and RoBERTa models; the longer of the two is cut at its end."""
 STEP: Final = 8
-"""Texts that are computed at once; the next search waits for a step."""
+"""Number of texts in a step, computed at once; the next search waits until a step ends."""
 MODELS: Final = ("model.onnx", "onnx/model.onnx")
 """Paths of the model in its folder; models are usually published with the second."""
 TOKENIZER: Final = "tokenizer.json"
@@ -130,9 +130,7 @@ class CrossEncoder:
             raise MissingExtra("the local reranker", EXTRA) from exc
         options = SessionOptions()
         options.intra_op_num_threads = THREADS
-        options.add_session_config_entry(
-            "session.intra_op.allow_spinning", "0"
-        )  # waiting threads leave the cores to others
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads must not occupy cores
         options.log_severity_level = 4  # its warnings would go to stderr, bypassing the log handlers
         try:
             tokenizer = Tokenizer.from_file(str(self._path / TOKENIZER))

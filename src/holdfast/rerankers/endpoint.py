@@ -162,6 +162,8 @@ class EndpointReranker:
 
 def _to_rerank_error(exc: ModelError, texts: Sequence[str]) -> RerankFailed:
     words = describe_failure(exc, texts)
-    if isinstance(exc, ModelProtocolError):  # its message ends with a piece of the response, which may quote a text
+    if isinstance(
+        exc, ModelProtocolError
+    ):  # the error's message ends with a piece of the response, which may quote a text
         words = words.split(": ", 1)[0]
     return RerankFailed(f"no scores: {words}")

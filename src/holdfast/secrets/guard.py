@@ -97,7 +97,7 @@ class Guard:
         return Sweep(self)
 
     def mask_messages(self, messages: Sequence[Message], *, place: str = "messages") -> tuple[Message, ...]:
-        """Return messages as a log would store them, to compare them with one. Nothing is counted.
+        """Return messages as a log would store them, so that they can be compared with a log. Nothing is counted.
 
         Args:
             messages: of one request.
@@ -114,14 +114,14 @@ class Guard:
         return cleaned
 
     def mask_model_text(self, text: str, place: str, session_id: str) -> str:
-        """Return a model's text as it may be stored. Secrets are counted, and logged if necessary."""
+        """Return a model's text in the form in which it may be stored. Secrets are counted, and logged if necessary."""
         sweep = self.sweep()
         cleaned = sweep.clean_text(text, place, sent=False)
         self.record(sweep.findings, session_id)
         return cleaned
 
     def mask_text(self, text: str) -> str:
-        """Replace all secrets in a text for people, such as an error or a log line, whatever `action` is."""
+        """Replace all secrets in a text that people read, such as an error or a log line, whatever `action` is."""
         for redactor in (self.redaction, self.watch):
             text = redactor.redacted(text) if redactor else text
         return text
@@ -145,7 +145,7 @@ class Guard:
             raise
 
     def record(self, findings: Sequence[Finding], session_id: str) -> None:
-        """Count the findings of what was stored, and log those that should not have been there."""
+        """Count the secrets in what was stored; log those that `warn` left in place, and those that could not be blocked."""
         for finding in findings:
             self.counts[finding.rule, finding.action] += finding.times
             if finding.action == "warn" or finding.forced:

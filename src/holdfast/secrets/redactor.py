@@ -31,7 +31,7 @@ _ROUNDS: Final = 16
 _MIN_CHARS: Final = 7
 """Minimum characters of a text in which a built-in rule can match."""
 _NAMED_CHARS: Final = 4
-"""Minimum characters of a value that may be a secret because of its name: not `on` and `12`."""
+"""Minimum characters of a value that may be a secret because of its name; `on` or `12` is too short."""
 _NUMBER_CHARS: Final = 8
 """Minimum characters of a number that may be a secret."""
 _SECRET_NAMES: Final = re.compile(r"key|pwd|pw|pass|token|secret", re.IGNORECASE)
@@ -95,7 +95,7 @@ class Redactor:
         labels = "|".join(re.escape(name) for name in sorted({*RULES, *(rule.id for rule in rules)}))
         self._marker = re.compile(rf"\[REDACTED:(?:{labels})\]")
         self._has_unknown_rule = any(not rule.signs and not rule.word for rule in rules)
-        """True if a rule has neither signs nor a minimum word length."""
+        """True if a rule has neither signs nor a minimum word length, so that every text must be searched."""
         self._min_chars = 1 if self._has_unknown_rule else _MIN_CHARS
 
     def find(self, text: str) -> list[Hit]:
@@ -192,7 +192,7 @@ class Redactor:
         return value if same else redacted
 
     def _redact_named(self, text: str, name: str, found: Counter[str] | None) -> str:
-        """Redact a text that has a name. If only both together match a rule, the whole text is replaced."""
+        """Redact a text that has a name. If a rule only matches name and text together, the whole text is replaced."""
         redacted = self.redacted(text, found)
         if redacted != text or not name or len(text) < _NAMED_CHARS or is_media(text):
             return redacted

@@ -1,6 +1,6 @@
 """Define the rules: patterns of `detect-secrets`, Holdfast's own, and the user's.
 
-Holdfast's own patterns are used where that library has none, or finds only the start of a secret. The library's patterns are made to say
+Holdfast's own patterns are used where that library has none, or finds only the start of a secret. The library's patterns are made to detect
 *that* a file contains a secret. Removing a secret requires more: it must be found completely, in time that is linear to the length of the
 text. So only those of its patterns are used for which both is true (a test checks each), and a hit is extended to the end of its word. For
 the rest (JSON web tokens, private keys, OpenAI's and npm's keys) Holdfast uses its own patterns under well-known names. The library's
@@ -58,7 +58,7 @@ _AWS: Final = (
     r"(?i:aws[_-]?secret[_-]?access[_-]?key)[\"']?\s{0,8}+[:=]\s{0,8}+[\"']?"
     r"(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
 )
-# A key between its lines; without the last line, what looks like base64 after the first.
+# A key between its first and last line; without a last line, everything after the first that looks like base64.
 _PEM: Final = r"""
     -----BEGIN[ ](?:[A-Z0-9]{1,12}[ ]){0,4}PRIVATE[ ]KEY(?:[ ]BLOCK)?-----
     (?:
@@ -94,7 +94,7 @@ _OWN: Final[tuple[tuple[str, str, tuple[str, ...], int], ...]] = (
         0,
     ),
 )
-"""Id, pattern, signs, word. The secret is the group `secret`, or else the whole match."""
+"""Id, pattern, signs, minimum word length. The secret is the group `secret`, or else the whole match."""
 
 # -- the library's rules ------------------------------------------------------------
 

@@ -16,8 +16,8 @@ session or process it comes from: changes of different keys, and increments and 
 whole, since another store may have accepted it before there were limits for keys and values.
 
 **Redis** keeps a user's sessions and `user:` state in one slot, and a tenant's `app:` state in another. What an `append` changes
-of `app:` is recorded with the entries, and applied exactly once right after them, by the first client that reads or writes that state. It is checked
-before the write, so an accepted write can pass only those limits of a scope that other writers reach at that very moment.
+of `app:` is recorded with the entries, and applied exactly once right after them, by whichever client
+is first. It is checked before the write, so an accepted write can pass only those limits of a scope that other writers reach at that very moment.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class StateStore(Protocol):
         """Return the contents of a scope, all from one moment.
 
         Args:
-            user_id: whose scope; None: the tenant's.
+            user_id: the user whose scope is read; None: the tenant's scope.
             names: only these keys, at most `STATE_KEYS`; None: all.
             known: the version that the caller already has: if it is the present one, no values are returned.
         """

@@ -131,7 +131,7 @@ _SHOWN_CHARS: Final = 200
 _IGNORED_CHARS: Final = re.compile("[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
 """Characters that some file systems ignore in names."""
 _MODULES: Final = re.compile(r"\.gitmodules|g\w{0,5}~[0-9]+")
-"""Names that some file systems treat as `.gitmodules`; git rejects a link with this name."""
+"""Names that some file systems treat as `.gitmodules`; git rejects links with such names."""
 _READABLE: Final = re.compile(rb"[\x20-\x7e\t]{7,}|\n")
 _FLAGS: Final = READ | NO_FOLLOW
 _CONTROL_CHARS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")

@@ -172,7 +172,7 @@ async def _collect_result(process: asyncio.subprocess.Process, most: int) -> Git
         complaints = readers.create_task(_read(process.stderr, _WORDS_BYTES))
         out, missing = await _read(process.stdout, most)
         if missing >= _DRAINED_BYTES:
-            await _kill(process)  # otherwise it would wait for a reader, and its error output would not end
+            await _kill(process)  # otherwise git would wait for a reader, and its error output would not end
     words, _ = complaints.result()
     lines = words.decode(errors="replace").split("\n")
     text = "; ".join(" ".join(line.split()) for line in lines if line.strip())
@@ -457,7 +457,7 @@ def _create_scratch(folder: Path) -> Iterator[Path]:
     shutil.rmtree(place, ignore_errors=True)
     try:
         place.mkdir(mode=0o700)
-    except FileExistsError:  # it belongs to another user, who may have created it on purpose
+    except FileExistsError:  # the folder belongs to another user, who may have created it on purpose
         place = Path(tempfile.mkdtemp(prefix="holdfast-git-"))
     try:
         yield place
@@ -535,7 +535,7 @@ def _read_branch(folder: Path, git_folder: Path) -> str:
         if (name != "info" or _is_there(place)) and not _is_folder(place):
             raise _make_elsewhere_error(place)
     _check_objects(git_folder / "objects")
-    for name in ("packed-refs", "shallow"):  # without them, the branch would seem to start anew
+    for name in ("packed-refs", "shallow"):  # without them, the branch would seem to have no earlier commits
         if _is_there(git_folder / name) and not _is_file(git_folder / name):
             raise _make_elsewhere_error(git_folder / name)
     head = git_folder / "HEAD"

@@ -282,7 +282,7 @@ class Workspace:
 
     @asynccontextmanager
     async def _lock_workspace(self) -> AsyncIterator[None]:
-        """Take exclusive use of the workspace across all processes. The lock ends with the process, however that ends."""
+        """Take exclusive use of the workspace across all processes. The lock is released when the process ends, for whatever reason."""
         async with self._lock:
             try:
                 folder = make_folder(self.folder)
