@@ -72,7 +72,7 @@ class Holdfast(Sessions):
             `sqlite:///holdfast.db`, or in memory with a `preset`.
         strategy: how working sets are built for sessions without an agent, for example `digest` or `token_window`;
             None: the default strategy. See docs/strategies.md.
-        budget: tokens of the conversation in a working set; None: what the model's window leaves.
+        budget: tokens of the conversation in a working set; None: what fits into the model's window.
         preset: `mistralrs`: 128 sessions, half an hour, in memory, no recall; other parameters override it.
         session_ttl: how long a session may be idle before it ends: `24h` (the default), `90s`, or seconds; 0 or None:
             no limit.
@@ -91,18 +91,18 @@ class Holdfast(Sessions):
             SQLite file, otherwise in the store.
         life: how long sessions live, and how many there may be; see `holdfast.lifecycle.settings.LifeSettings`.
         hooks: notified when sessions end, as with `add_hook`; a `Transcripts` also receives every write.
-        guard: what happens to secrets before anything is stored; see `holdfast.secrets`. None: nothing.
+        guard: masks or refuses secrets before anything is stored; see `holdfast.secrets`. None: secrets are stored unchanged.
         scorers: functions that rate messages, by the name that `scorer` may have: they get a list of Chat Completions
             messages and return a number from 0 to 1 for each.
         strategies: functions that choose what stays in a working set, by the name that `strategy` may have, here, for
             agents and in requests; see docs/custom-strategies.md. The names are valid in the whole process until the store is
             closed.
         tools: tools that the model may call and that run here: annotated functions, plain or async, or `Tool`s; see
-            `holdfast.tools.functions`. An agent that names tools has those, any other agent has all.
+            `holdfast.tools.functions`. An agent that names tools has only those, any other agent has all.
         tool_limits: limits for the tools of a turn.
-        session_queue: what happens to a turn while another turn of its session runs, here or on another server: it
-            waits (`queue`), is refused (`reject`) or ends the other one (`interrupt`).
-        queue_timeout: seconds that it waits.
+        session_queue: what happens to a turn while another turn of its session runs, here or on another server: the new
+            turn waits (`queue`), is refused (`reject`) or ends the other one (`interrupt`).
+        queue_timeout: longest time in seconds that a turn waits.
         python: enables the tool `python`, which runs code that the model writes, with these limits; see
             docs/python.md. None: disabled.
         artifact_tools: True gives the tools for artifacts to every agent; otherwise only agents that name them have
@@ -115,8 +115,8 @@ class Holdfast(Sessions):
         workspaces: enables a folder with a git repository for each agent; see docs/workspace.md. None: disabled.
         memory: how memories are found; see docs/memories.md. None: as configured for the index.
         memory_store: returns a tenant's store of memories, to use instead of the store. The caller closes it.
-        cache_bytes: how much this process caches of sessions between turns, for all tenants; see docs/sizing.md. One
-            tenant uses at most half of it.
+        cache_bytes: most bytes of session data that this process caches between turns, for all tenants; see
+            docs/sizing.md. One tenant uses at most half of it.
         consolidation: when recalled memories are promoted, and how many of them sessions see; see docs/consolidation.md.
         dreaming: name of `consolidation` in 0.1. Removed in 0.3.
     """
@@ -445,8 +445,8 @@ class Holdfast(Sessions):
     def add_hook(self, hook: Hook) -> None:
         """Notify `hook` when sessions end, including ends that it had not been notified of yet. Raises `InvalidRequest`.
 
-        A hook that also receives writes, such as `Transcripts`, receives them after the next time this object is
-        opened.
+        A hook that also receives writes, such as `Transcripts`, receives them only from the next opening of this
+        object on.
         """
         self.hooks.add(hook)
 

@@ -30,7 +30,7 @@ from holdfast.wire.openai import parse_message
 DEFAULT = "default"
 """The name of the model that answers by default."""
 OFFLINE = "offline"
-"""The name of the built-in model, whatever else is configured."""
+"""The name of the built-in model, which is always available."""
 _REQUESTS: Final = 16
 """Requests that a responder caches: one per calibration of its model and per `max_tokens`."""
 
@@ -46,7 +46,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
     context_window: int | None = None
     """Tokens; None: the known window of the model."""
     max_tokens: int | None = None
-    """Tokens of the longest reply; None: the usual headroom."""
+    """Most tokens of a reply; None: the default reserve for replies."""
     params: Mapping[str, Any] = {}
     """Sent with every request that does not set them itself."""
     cache_key: bool = False
@@ -78,11 +78,11 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
 
         Args:
             max_reply_tokens: the reply length that the request asks for.
-            tools: False if the request has no tools, so that no room is reserved for their results.
+            tools: False if the request has no tools, so that no tokens are reserved for their results.
             learned: calibration from the provider's answers so far.
 
         Raises:
-            InvalidRequest: `max_reply_tokens` leaves no room for a prompt.
+            InvalidRequest: `max_reply_tokens` leaves no tokens for a prompt.
         """
         reply = max_reply_tokens if max_reply_tokens is not None else self.max_tokens
         learned = learned or Learned()
@@ -112,7 +112,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.count is None else await self.count.count_prompt(body)
 
     def measure(self, learned: Learned) -> Measure:
-        """Return how far this model's counter is from its provider's."""
+        """Return how far this model's token counts differ from its provider's."""
         return learned.calibration.measure(exact=self.counter.exact)
 
 
@@ -120,7 +120,7 @@ class Llm(msgspec.Struct, frozen=True, kw_only=True):
 def _compute_budget(
     model: str, context_window: int | None, reply: int | None, learned_window: int | None, scale: float, *, tools: bool
 ) -> Budget:
-    """Cache budgets for equal figures, because every turn asks several times."""
+    """Cache budgets by their arguments, because every turn asks for them several times."""
     return Budget.for_model(
         model,
         context_window=context_window,
@@ -214,7 +214,7 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     team: Team[Agent] | None = None
     """The agents that share the session; None: the agent has the session to itself."""
     unknown: tuple[str, ...] = ()
-    """Agents that it names and that do not exist, for which the request is refused."""
+    """Agents that the agent refers to but that do not exist; the request is refused because of them."""
     above: tuple[Agent, ...] = ()
     """The agents above it, from the root down; their `global_instruction`s apply to it too."""
     steps: tuple[Responder, ...] = ()
@@ -316,8 +316,9 @@ class Responder(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def view_key(self) -> str:
         """The key of its view. Compactions and scores belong to one view and are not used for another.
 
-        The room that a request leaves in the window (its `max_tokens`, its tools) is not part of the key. A view adapts
-        to it when it has to change anyway. So a log is not read again because a client asked for a longer reply.
+        The part of the window that a request leaves free (depending on its `max_tokens` and tools) is not part of the
+        key. A view adapts to it when it must change anyway, so the log is not read again if a client asks for a longer
+        reply.
         """
         window = self.llm.compute_budget().context_window
         identity: list[Any] = [

@@ -1,4 +1,4 @@
-"""All agents and models of one `Holdfast` by name, the choice of who answers, and agents as tools of other agents."""
+"""Keep all agents and models of one `Holdfast`, choose which one answers, and make agents callable as tools."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ class Roster:
 
         Args:
             agent: an agent's name.
-            model: the name of an agent, of an llm, or of a model, which is requested where the default model is.
-            root: the agent that the session is for. If `agent` is below it, `agent` keeps its place in that team.
+            model: the name of an agent, of an llm, or of a model; a model is requested from the default model's provider.
+            root: the agent that the session is for. If `agent` is below `root`, it answers as a member of that team.
         """
         for name, value in (("agent", agent), ("model", model)):
             check_text(value, name, none=True)
@@ -149,7 +149,7 @@ class Roster:
         return self._make_responder(self.find_llm(agent.llm), agent, agent.context, team)
 
     def _find_team(self, agent: str, root: str | None) -> Team[Agent] | None:
-        """Return the team that an agent shares a session with; None if it has the session to itself."""
+        """Return the team that shares a session with an agent; None if the agent has the session to itself."""
         if root in self.agents and root != agent:
             team = Team(root, self.agents, named=agent)
             if agent in team:
@@ -268,7 +268,7 @@ class Roster:
         """
         before, known = self._list_clients(), self._upstreams
         self.llms, self.agents, self.context, self.recalls = other.llms, other.agents, other.context, other.recalls
-        # A new table, because turns that began earlier keep recording in theirs.
+        # A new table, because turns that began earlier still record in the old one.
         self._upstreams = {}
         for name, llm in self.llms.items():
             self.find_upstream(msgspec.structs.replace(llm, name=name))

@@ -1,4 +1,4 @@
-"""Relations between agents: the team below a root, and to whom each member can transfer the conversation.
+"""Relations between agents: the team below a root, and the agents to which each member can transfer the conversation.
 
 Below an agent are its `sub_agents`, to which it can transfer the conversation, and the steps of its `sequence` or
 `parallel`, which answer in its place. All of them share its session. The agents that it calls like tools
@@ -234,7 +234,7 @@ class Team(Generic[A]):
     def resolve_interrupted(self, name: str) -> str:
         """Return who answers if a turn broke off, or waits for its client, while `name` was answering.
 
-        This is `name` itself, even if it may not keep the conversation. For a part of a workflow, it is the workflow.
+        This is `name` itself, even if it may not keep the conversation; if `name` is part of a workflow, the workflow.
         """
         current: str | None = name if name in self._parents else None
         while current is not None and current in self._steps:
@@ -244,8 +244,8 @@ class Team(Generic[A]):
     def resolve_next(self, name: str) -> str:
         """Return who answers the turn after one that `name` answered: `name` if it can transfer the conversation back, else the named agent.
 
-        A workflow cannot transfer back, nor can an agent that may not transfer to its parent: it would keep the user
-        for good.
+        A workflow cannot transfer back, nor can an agent that may not transfer to its parent: such an agent would keep
+        the conversation forever.
         """
         if name == self.named or not self._is_under_named(name) or name in self._steps or self._agents[name].workflow:
             return self.named

@@ -5,5 +5,5 @@ session_lock     one turn of a session at a time           branches           se
 entries          preparing messages for a log              redacting_store    masks secrets in every write
 scoped_state     the state of all scopes                   initial_state      state of a new session
 write_steps      the steps that writes pass                session_removal    deleting sessions with all their parts
-model_calibration  what providers' answers teach
+model_calibration  calibrating token counts from providers' answers
 """

@@ -24,7 +24,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     """One agent's part of a turn in which several agents answer."""
 
     step: str | None = None
-    """The agent's name if other agents follow it: the client receives none of its text. None: it ends the reply."""
+    """The agent's name if other agents answer after it: the client receives none of its text. None: it ends the reply."""
     ends: bool = False
     """True if its last write ends the turn."""
     joined: bool = False
@@ -85,7 +85,7 @@ class Branch(SessionLock):
         self._whole.check()
 
     async def run_interruptibly(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of `work`, which is cancelled together with this task."""
+        """Return the result of `work`; cancel `work` if this task is cancelled."""
         self.check()
         return await work()
 

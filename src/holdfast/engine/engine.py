@@ -67,18 +67,18 @@ class Engine:
         store: stores sessions.
         clock: returns milliseconds since the epoch.
         roster: agents and models, which also write summaries and rate messages.
-        guard: what happens to secrets; the store applies it already.
+        guard: masks or refuses secrets; the store applies it already.
         artifacts: those of the store's tenant; None: their contents are in the store.
         new_id: creates ids for sessions that are not given one.
         life: how long sessions live.
         hooks: notified when sessions end.
         queueing: what happens to a turn while another turn of its session runs.
-        indexer: notified of what turns wrote; None: nothing is.
+        indexer: notified of what turns wrote; None: turns are not indexed.
         index: the search index, which the store updates. None: there is none.
         memory: how memories are found; None: as configured for the index.
         consolidation: consolidation of memories, for all tenants; None: with default settings, without files.
         cache: the process's cache of sessions, for all tenants; None: a separate one.
-        of: for another tenant, the engine of the server's own tenant, which notifies hooks, sweeps and counts for both.
+        of: for another tenant, the engine of the server's own tenant, which notifies hooks, sweeps and counts for both tenants.
     """
 
     def __init__(
@@ -219,7 +219,7 @@ class Engine:
         return self.locks.make_exclusive_lock(ref)
 
     async def end(self, ref: SessionRef) -> Session:
-        """Close a session after its turns in this process, so that hooks receive their replies and they do not open it again.
+        """Close a session after its turns in this process, so that hooks receive the replies and no turn opens the session again.
 
         Returns:
             The closed session; see `SessionLifecycle.close`.
@@ -273,8 +273,8 @@ _BYTES: Final = 32
 class Markers:
     """Derives markers for the sessions of one tenant; see `holdfast.context.escaping`.
 
-    Every process that opens the database derives the same ones. A copy of the database contains the secret, an export
-    does not.
+    Every process that opens the database derives the same markers. A copy of the database contains the secret that
+    they are derived from; an export does not.
 
     Args:
         store: the tenant's.
@@ -294,7 +294,7 @@ class Markers:
         while secret is None:
             secret = self._secret = await self._store.learned(_MARKER_KEY)
             if secret is None:
-                # If several processes do this at once, one of them writes, and all read what it wrote.
+                # If several processes do this at once, only one write succeeds, and all read its value.
                 await self._store.learn(_MARKER_KEY, secrets.token_bytes(_BYTES), timestamp=FOREVER, expect=None)
         return derive_marker(secret, session.identity)
 
@@ -313,7 +313,7 @@ class Indexer(Protocol):
 
         Args:
             ref: the session.
-            session: its state after a commit, with tenant and version, from which an index knows how far it has got.
+            session: its state after a commit, with tenant and version; the version shows how far the index has got.
         """
         ...
 

@@ -11,9 +11,9 @@ from holdfast.domain.session import NewEntry
 from holdfast.tokens import STORED
 
 _MESSAGE_CHARS: Final = 100
-"""Fixed cost of a message, in characters that take as long to count."""
+"""Fixed cost of counting a message, expressed as the number of characters that take as long to count."""
 _THREAD_CHARS: Final = 64_000
-"""Total characters of messages from which their tokens are counted in a thread."""
+"""Total characters of messages from which on their tokens are counted in a thread."""
 
 
 async def count_tokens(messages: Sequence[Message]) -> list[int]:

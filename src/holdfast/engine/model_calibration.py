@@ -22,7 +22,7 @@ from holdfast.models import OfflineModel
 from holdfast.stores.base import Store
 
 SAVE_AFTER = 5.0
-"""Seconds that new knowledge waits before it is saved; after a refusal it is saved at once."""
+"""Seconds after which new knowledge is saved; after a refusal it is saved at once."""
 FRESH = 60_000
 """Milliseconds for which knowledge read from other processes counts as current."""
 AGREE = 0.01

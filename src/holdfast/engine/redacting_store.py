@@ -32,7 +32,7 @@ from holdfast.tokens import STORED
 from holdfast.wire.exports import Imported
 
 _LONG_CHARS: Final = 64_000
-"""Characters of messages from which they are checked in a thread."""
+"""Total characters of messages from which on they are checked in a thread."""
 
 TEXTLESS: Final = frozenset(
     {
@@ -94,8 +94,8 @@ TEXTLESS: Final = frozenset(
         "window",
     }
 )
-"""Methods of a store that write no text, only bytes, ids and numbers; they are passed on unchanged. API keys are too, because their
-names are an operator's own words.
+"""Methods of a store that write no text, only bytes, ids and numbers; they are passed on unchanged. So are API
+keys, because their names are an operator's own words.
 """
 
 
@@ -225,7 +225,7 @@ class RedactingStore(StoreWrapper):
 
 
 def redact(store: Store, guard: Guard) -> Store:
-    """Return the store with `guard` before every method that writes text."""
+    """Return the store with every method that writes text checked by `guard`."""
     return RedactingStore(store, guard)  # type: ignore[abstract]  # the rest is passed on
 
 
@@ -313,7 +313,7 @@ def _clean_memories(sweep: Sweep, delta: MemoryDelta) -> MemoryDelta:
 
 
 def _clean_memory(sweep: Sweep, memory: Memory, place: str) -> Memory:
-    # For a memory of an agent, or an existing one, no user is waiting who could correct it, so it is never refused.
+    # No user is waiting who could correct a memory of an agent, or an existing memory, so these are never refused.
     sent = memory.origin == "user" and memory.agent is None and not memory.number
     return msgspec.structs.replace(
         memory,

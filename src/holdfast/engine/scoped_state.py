@@ -1,7 +1,7 @@
 """Session state over all its scopes: reads that cache shared scopes, and changes in one transaction.
 
 The cache is never trusted by itself: each read asks the store whether the scope still has the cached version, which
-takes the store one small row. So several servers on one database need not know of each other.
+costs the store one small row. So several servers on one database need not notify each other.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One turn of a session at a time, in this process and on all servers that share a database.
+"""Run one turn of a session at a time, in this process and on all servers that share a database.
 
 In a process, turns of a session wait in line. Across servers, a turn *claims* its session: the claim is part of the
-write that opens the turn, and its release part of the write that ends it, so a short turn pays nothing for it. Only a
+write that opens the turn, and its release is part of the write that ends it, so a short turn needs no extra write. Only a
 turn that takes longer than `RENEWED` renews its claim with a separate write. The claims of a server that dies expire,
 and then the next turn takes the session over. The clocks of the servers must agree to within two seconds.
 
@@ -52,13 +52,13 @@ END: Final = object()
 LEASE: Final = 5_000
 """Milliseconds after which a claim that was not renewed expires: a crash on another host blocks a session for this long."""
 RENEWED: Final = 1_500
-"""Milliseconds after which a claim is renewed; renewing may fail twice. Turns that are shorter never write for it."""
+"""Milliseconds after which a claim is renewed; renewing may fail twice. Shorter turns need no separate write."""
 AGAIN: Final = 1_000
 """Milliseconds until the next try after the store failed."""
 SHORTEST, LONGEST = 0.05, 1.0
 """Shortest and longest interval in seconds for polling a session that another server's turn holds; the intervals grow."""
 _RACES: Final = 16
-"""Attempts of a turn to write after writes of others, before it relies on its claim alone."""
+"""Attempts of a turn to write when other writers were faster, before it relies on its claim alone."""
 _LONGEST_TIMEOUT: Final = 86_400.0
 _log = logging.getLogger("holdfast.turn")
 
@@ -67,9 +67,9 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings for a turn that arrives while another turn of its session runs. Raises `InvalidRequest` for invalid values."""
 
     mode: QueueMode = "queue"
-    """It waits (`queue`), is refused (`reject`), or ends the running turn (`interrupt`), unless a request says otherwise."""
+    """The new turn waits (`queue`), is refused (`reject`), or ends the running turn (`interrupt`), unless its request says otherwise."""
     timeout: float = 300.0
-    """Longest time that it waits, in seconds."""
+    """Longest time that the new turn waits, in seconds."""
 
     def __post_init__(self) -> None:
         check_mode(self.mode)
@@ -88,15 +88,15 @@ def check_mode(mode: Any) -> QueueMode | None:
 
 
 class SessionLock:
-    """A place in the line of one session, and the session's claim once it is first: `async with locks.make_turn_lock(ref) as lock`.
+    """A place in one session's queue, and the session's claim once it is first: `async with locks.make_turn_lock(ref) as lock`.
 
     Attributes:
         ref: the session.
-        mode: what it does while another turn runs.
+        mode: what the turn does if another one is running.
         is_turn: False for other work, which waits without a limit and is neither counted nor interrupted.
         is_brief: True for a turn that takes no longer than a write, and is never interrupted.
-        interrupted: True if another turn asked for its place.
-        stopped: True if it asked another turn for its place.
+        interrupted: True if another turn interrupted this one.
+        stopped: True if this turn interrupted another one.
         claimed_until: milliseconds since the epoch when its claim expires; 0: it has none.
         is_taken: True if another server took the session over.
     """
@@ -127,7 +127,7 @@ class SessionLock:
         self._is_over = False
 
     async def __aenter__(self) -> Self:
-        """Wait until it is first in line.
+        """Wait until the turn is first in the queue.
 
         Raises:
             SessionBusy: it is refused, or has waited for too long.
@@ -153,7 +153,7 @@ class SessionLock:
 
     @property
     def is_first(self) -> bool:
-        """True if its turn has come in this process."""
+        """True if it is first in the queue of this process."""
         return bool(self._holder)
 
     def get_seconds_left(self) -> float:
@@ -185,7 +185,7 @@ class SessionLock:
         """Return the result of `work`, which is cancelled if the turn is interrupted. It must not write.
 
         Raises:
-            TurnInterrupted: another turn asked for its place.
+            TurnInterrupted: another turn interrupted this one.
             TurnLost: another server took the session over.
         """
         self.check()
@@ -305,7 +305,7 @@ class SessionLock:
 
         Raises:
             SessionBusy: a turn of another server has the session, and this one is refused or has waited for too long.
-            TurnInterrupted: another turn asked for its place meanwhile; the request's messages are in the log.
+            TurnInterrupted: another turn interrupted this one meanwhile; the request's messages are in the log.
         """
         while True:
             try:
@@ -432,7 +432,7 @@ class Reservation:
 
 
 class _Line:
-    """The locks of one session in order: the one that holds it, and those that wait."""
+    """The locks of one session in order: first the lock that holds the session, then those that wait."""
 
     def __init__(self, holder: SessionLock) -> None:
         self.holder = holder
@@ -443,7 +443,7 @@ class _Line:
         return [lock for lock in (self.holder, *self.waiting) if lock.is_turn]
 
     def join(self, lock: SessionLock) -> None:
-        """Add a lock at the end; a lock that interrupts goes before the turns at the end that only wait."""
+        """Add a lock at the end; a lock that interrupts is put before the turns at the end that only wait."""
         at = len(self.waiting)
         if lock.mode == "interrupt":
             while at and self.waiting[at - 1].is_turn and self.waiting[at - 1].mode != "interrupt":
@@ -482,7 +482,7 @@ class SessionLocks:
         self.renewals: KeyedRepeater[SessionLock] = KeyedRepeater(SessionLock.renew)
         """Renews the claims of locks; most turns end before the first renewal."""
 
-    # -- places in line ------------------------------------------------------
+    # -- places in the queue -------------------------------------------------
 
     def make_turn_lock(self, ref: SessionRef, mode: QueueMode | None = None) -> SessionLock:
         """Return a lock for a turn; None: the mode of `settings`."""
@@ -525,11 +525,11 @@ class SessionLocks:
 
     @property
     def has_waiting(self) -> bool:
-        """True if a lock of any session waits in line."""
+        """True if a lock of any session waits in a queue."""
         return any(line.waiting for line in self._lines.values())
 
     async def enter(self, lock: SessionLock) -> None:
-        """Wait until a lock is first in line and the writes of the previous turn are done; see `SessionLock.__aenter__`."""
+        """Wait until a lock is first in its queue and the writes of the previous turn are done; see `SessionLock.__aenter__`."""
         line = self._lines.get(lock.ref)
         if line is None:
             self._lines[lock.ref] = _Line(lock)
@@ -558,7 +558,7 @@ class SessionLocks:
             await asyncio.wait((lock.given,), timeout=max(0.0, lock.get_seconds_left()) if lock.is_turn else None)
             came = lock.given.done()
         finally:
-            if not came and lock.given.done():  # cancelled at the moment its turn came
+            if not came and lock.given.done():  # cancelled at the moment when it became first
                 self.leave(lock)
             elif not came:
                 line.waiting.remove(lock)
@@ -566,7 +566,7 @@ class SessionLocks:
             raise busy
 
     def leave(self, lock: SessionLock) -> None:
-        """Give the session to the next lock in line."""
+        """Give the session to the next lock in the queue."""
         lock.task = None
         line = self._lines[lock.ref]
         if not line.waiting:

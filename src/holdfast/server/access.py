@@ -256,7 +256,7 @@ class RateLimiter:
 
     Args:
         rate: requests per minute for keys without their own limit; 0 for unlimited.
-        burst: requests that may come at once; 0 for those of a quarter of a minute.
+        burst: requests that may arrive at once; 0: as many as are allowed in a quarter of a minute.
         clock: milliseconds since the epoch.
     """
 

@@ -31,7 +31,7 @@ _CHARSET: Final = re.compile(r"charset\s*=\s*\"?([^\s;\"]+)", re.IGNORECASE)
 class BodyRoom:
     """Memory for request bodies, shared by all principals and reserved as bytes arrive.
 
-    A principal may hold half of it. Its oldest arriving body may go up to three quarters, so that several of its bodies do not
+    A principal may hold half of the memory. Its oldest arriving body may go up to three quarters, so that several of its bodies do not
     wait for each other forever; a tenant never holds more than three quarters. For the same reason the oldest arriving body of
     all may exceed the total by the size of one body.
 
@@ -229,7 +229,7 @@ class _Arrival:
                 yield piece
 
     def _compute_deadline(self) -> float:
-        # If this window has its bytes already, the next window decides.
+        # If enough bytes have arrived in this window, the next window decides.
         if self.size <= _SMALL or self._in_window >= BODY_STALL_BYTES:
             return min(self._end, self._window_end + BODY_STALL_SECONDS) if self.size > _SMALL else self._end
         return min(self._end, self._window_end)

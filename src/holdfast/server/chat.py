@@ -110,7 +110,7 @@ class Chat:
         try:
             await relay_reply(client, turn, self._relays)
         except asyncio.CancelledError:
-            # The server shuts down and its grace period is over. What arrived is being written; tell the client.
+            # The server shuts down, and its grace period is over. The received part of the reply is being written; notify the client.
             await client.cut()
         finally:
             scope.setdefault("state", {})["session_id"] = turn.request.ref.id
@@ -250,7 +250,7 @@ def _check_messages(sent: Mapping[str, Any], messages: Sequence[Message], sessio
 
 
 def _choose_mode(agent: Agent | None, rules: RequestRules) -> Mode:
-    """Return how messages to an agent are read if neither the request nor its key says."""
+    """Return how messages to an agent are read if neither the request nor its key specifies it."""
     return (agent.session_mode if agent else None) or rules.session_mode
 
 

@@ -41,7 +41,7 @@ class RequestRules:
     single_user: bool = False
     """Treat the user `default` as identified."""
     session_mode: Mode = "auto"
-    """How messages are read if neither request, key nor agent says."""
+    """How messages are read if neither request, key nor agent specifies it."""
     pass_fields: tuple[str, ...] = ()
     """Fields that are passed to the provider without a warning."""
     allowed_strategies: tuple[str, ...] = FREE_STRATEGIES

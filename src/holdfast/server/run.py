@@ -60,7 +60,7 @@ def serve(
 ) -> int:
     """Run the server until it is stopped, and return the exit code.
 
-    It prints the address, the model, the place of the data, and a command to try.
+    It prints the address, the model, where the data is stored, and a command to try.
 
     Args:
         settings: from `holdfast.config.load_settings`.
@@ -138,7 +138,7 @@ def _check_bind(settings: ServerSettings) -> None:
 
 
 def _check_upstreams(settings: ServerSettings, *, port: int | None = None) -> None:
-    """Raise `ConfigError` if a model's address is the server's own: each call would come back to it and wait for itself.
+    """Raise `ConfigError` if a model's address is the server's own: each call would reach this server again and wait for itself.
 
     The variables that name an upstream here also name this server for its clients, so one shell may set them for both.
 
@@ -321,8 +321,8 @@ def _tune_collector() -> None:
     """Freeze all loaded objects for the garbage collector, and collect less often.
 
     This is done in the server's own process only; the library does not change these settings. Full collections, for which every
-    running turn waits, then skip 40,000 objects of imported code: they take half as long with 200 concurrent turns, a fifth with
-    20. With many turns, young objects mostly belong to running turns, so Python's collection every 700 objects finds nothing.
+    running turn waits, then skip 40,000 objects of imported code: they take half as long with 200 concurrent turns, a fifth as
+    long with 20. With many turns, young objects mostly belong to running turns, so Python's collection every 700 objects finds nothing.
     A tenth as many collections reduce the collector's share of the CPU from 20 % (14 % with freezing alone) to 11 % at 200 turns,
     and from 7 % (4 %) to below 1 % at 20. Full collections stay as frequent, every 70,000 objects, to free cycles of failed turns.
     """

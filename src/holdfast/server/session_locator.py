@@ -196,7 +196,7 @@ class Matching:
     """Settings for matching requests without a session id. A reload may change them."""
 
     on: bool = True
-    """Match requests that do not say."""
+    """Match requests that do not specify `session_match`."""
     system: Literal["rank", "strict"] = "rank"
     """Effect of a different system prompt."""
 

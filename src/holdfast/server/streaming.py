@@ -1,7 +1,7 @@
 """Sends a reply to the client, as a whole or as a stream while it is produced.
 
-Data goes into the connection's buffer (`holdfast.server.protocol`), so that a turn waits for its client only while that is
-full. After the last token it never waits: the session's next turn must not depend on a client.
+Data goes into the connection's buffer (`holdfast.server.protocol`), so that a turn waits for its client only while the
+buffer is full. After the last token it never waits: the session's next turn must not depend on a client.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ReplyStreams:
 
     Args:
         keep_alive: seconds of silence after which a stream sends a keep-alive comment; 0 for never.
-        on_disconnect: what to do with the reply of a disconnected client if the request does not say.
+        on_disconnect: what to do with the reply of a disconnected client if the request does not specify it.
 
     Attributes:
         streams: number of open streams.

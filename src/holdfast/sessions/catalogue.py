@@ -71,7 +71,7 @@ class Sessions:
 
     @property
     def dreams(self) -> Consolidator:
-        """Consolidation of memories: those that were recalled often and well are promoted; see docs/dreams.md."""
+        """Another name of `consolidation`."""
         return self.engine.consolidator
 
     @property
@@ -151,7 +151,7 @@ class Sessions:
                 system_messages=system_messages,
             )
         except SessionExists:
-            # It was created meanwhile; that one is as good.
+            # Another caller created it meanwhile: return that session.
             return await self.store.get(SessionRef(user_id, str(session_id)))
 
     async def create(
@@ -224,7 +224,8 @@ class Sessions:
         """Delete sessions that have not changed for long, one after the other, and yield each with its receipt.
 
         Args:
-            older_than: milliseconds since it ended, or since an active one was used, and since its last change.
+            older_than: least number of milliseconds since a session ended (an active one: since it was last used), and
+                since its last change.
             status: `closed` or `active`; None: both.
             user_id: only this user's; None: those of all users.
             dry_run: delete nothing; the receipts are empty.
@@ -262,7 +263,7 @@ class Sessions:
 
         Raises:
             SessionExists: there is a different session with that name, and `replace` is False.
-            InvalidRequest: it cannot be imported; says what is wrong, and where.
+            InvalidRequest: it cannot be imported; the error says what is wrong, and where.
         """
         check_flag(replace, "replace")
         given = data.get("messages", data.get("contents")) if isinstance(data, dict) else None
@@ -342,11 +343,12 @@ class Sessions:
             limit, after: number of hits, from 1 to 100; the `cursor` of the previous page.
             session_id: only in this session.
             agent: only what this agent said.
-            role: only messages of the `user` or the `assistant`, or results of tools (`tool`), which are not found
-                otherwise.
-            since, until: only from then on; only before then. Milliseconds since the epoch.
-            time: what a time in the question does. `auto`: messages from then, or about then, come first. `filter`:
-                only these are found, if the question asks for what was said then. `off`: it is treated as words.
+            role: only messages of the `user` or the `assistant`, or results of tools (`tool`); without `role`, tool
+                results are not found.
+            since, until: only messages from `since` on; only messages before `until`. Milliseconds since the epoch.
+            time: the effect of a time in the question. `auto`: messages from that time, or about it, come first.
+                `filter`: only these are found, if the question asks what was said then. `off`: the time is treated
+                as ordinary words.
             tz: the time zone (IANA) in which days begin.
             neighbours: messages before and after each hit, at most 10.
             session_level: only the best hit of each session.

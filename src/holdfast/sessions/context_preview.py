@@ -42,7 +42,7 @@ from holdfast.wire.anthropic import MARK
 from holdfast.wire.openai import move_media_after_results, to_chat_message
 
 RECENT_CALLS: Final = 16
-"""Newest model calls that are checked for one of the view, which shows that turns use the view."""
+"""Number of newest model calls among which a call of the view is sought; if there is one, turns use the view."""
 
 
 class Context(msgspec.Struct, frozen=True):
@@ -91,13 +91,13 @@ class PreviewRequest(msgspec.Struct, frozen=True, kw_only=True):
     tools: Sequence[Mapping[str, Any]] = ()
     dialect: Dialect = "openai"
     at_turn: int | None = None
-    """Build it as the model saw the session at its last call in that turn; None: the current state."""
+    """Build the context as the model saw it at its last call in that turn; None: from the current state."""
     touch: bool = True
     """True to count as use of the session. Previews of a past turn, or for an explanation, never do."""
     explain: bool = False
     """True to compare it with the prompt that was sent last, which is rebuilt from the log."""
     trace: frozenset[int] = frozenset()
-    """Messages whose departures to find in the recorded prompts, if these are rebuilt."""
+    """Messages for which to find when they left the prompt, if recorded prompts are rebuilt."""
 
 
 class Preview(NamedTuple):
@@ -109,7 +109,7 @@ class Preview(NamedTuple):
     record: BuildRecord | None = None
     """The record of how that call's prompt was built."""
     summaries: dict[str, Any] | None = None
-    """For an explanation: the live summary, or why and until when none can be made."""
+    """For an explanation: the live summary, or why no summary can be made, and until when."""
     provider: int | None = None
     """Tokens of the prompt according to its provider, if the model is configured for it and the provider answered."""
     sent: Sequence[Message] = ()
@@ -244,7 +244,7 @@ async def _read_past(engine: Engine, ref: SessionRef, key: str, turn_id: int | N
 class _PromptReplay:
     """A view replayed over the past, call by call.
 
-    Each call records which summary it used: one may have been made during another call, and dropped again.
+    Each call records which summary it used, because a summary may have been made during another call, and dropped again.
     """
 
     def __init__(self, request: Request, past: Past, ref: SessionRef) -> None:
@@ -288,7 +288,7 @@ class _PromptReplay:
         """Return the working set that was built for `call`, with its recorded budget."""
         self.advance(call.through, record.summary, record.marker)
         request = self._request
-        # Other recalled items are not stored, and their room does not belong to the conversation.
+        # Other recalled items are not stored, and their tokens are not part of the conversation's budget.
         frozen = msgspec.structs.replace(
             request,
             input_budget=record.limit + request.count_overhead(),

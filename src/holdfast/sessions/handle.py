@@ -83,7 +83,7 @@ class SessionHandle(ExplainedSession):
 
     @property
     def facts(self) -> SessionFacts:
-        """Standing facts that its user stated: `await session.facts()` lists them; pin, drop, reset."""
+        """Standing facts that its user stated: `await session.facts()` lists them. Methods: pin, drop, reset."""
         return SessionFacts(self._engine, self.ref, self.responder)
 
     async def info(self) -> Session:
@@ -154,7 +154,7 @@ class SessionHandle(ExplainedSession):
         importance: float | None | UnsetType = UNSET,
         refused_by: Collection[str] | None = None,
     ) -> Entry:
-        """Pin a message, so that it never leaves the working set, or set its importance for `salience`, from 0 to 1.
+        """Pin a message, so that it is never evicted from the working set, or set its importance for `salience`, from 0 to 1.
 
         Args:
             seq: the message.
@@ -253,26 +253,26 @@ class SessionHandle(ExplainedSession):
         recall: str | bool | None = None,
         **body: Any,
     ) -> LibraryTurn:
-        """Begin a turn: new messages are in the log before the block begins, added ones before it ends.
+        """Begin a turn: `messages` are in the log before the block begins, messages added to the turn before it ends.
 
         Args:
             messages: the user's text, or messages: new ones, results of open calls, or a whole transcript; a dict may
                 have the same fields as in `append`.
             mode: how they relate to the log: a whole transcript, or only new messages; see docs/reconcile.md.
-            session_queue: while another turn of the session runs: wait (`queue`), raise an error (`reject`) or
-                `interrupt` it; None: the setting of the `Holdfast`.
+            session_queue: what to do if another turn of the session is running: wait (`queue`), raise an error
+                (`reject`) or `interrupt` it; None: the setting of the `Holdfast`.
             interrupt: what was heard of the last reply, as parameters of `interrupt`, for example `{"chars": 22}`.
             strategy: the strategy of this turn's working set, with its defaults; None: the agent's.
-            budget: tokens of the conversation in it; None: the strategy's.
-            recall: whether it recalls what has left the prompt: `auto`, `on` or `off`; None: the agent's setting.
-            body: other fields of the model call that take room: `tools`, `max_tokens`.
+            budget: tokens of the conversation in the working set; None: the strategy's.
+            recall: whether to recall messages that are no longer in the prompt: `auto`, `on` or `off`; None: the agent's setting.
+            body: other fields of the model call that reduce the budget: `tools`, `max_tokens`.
 
         Raises:
             TypeError: a keyword that is not a field of a model call.
             SessionBusy: another turn runs, and this one is refused, or has waited for too long.
-            TurnInterrupted: another turn asked for its place before the block began, or later: then `add` and `next`
-                raise it.
-            TurnLost: another server took the session over; what was added since the last write is not in the log.
+            TurnInterrupted: another turn interrupted this one before the block began; if it happens later, `add` and
+                `next` raise this error.
+            TurnLost: another server took the session over; messages added since the last write are not in the log.
         """
 
         def begin() -> Turn:
@@ -447,7 +447,7 @@ class SessionHandle(ExplainedSession):
         """Stop a running turn, and keep only what was heard of the last reply; see `holdfast.sessions.interruption.interrupt_reply`.
 
         Args:
-            content: the text that was heard; without it, `chars` and `ms`, all of it was heard.
+            content: the text that was heard. Without `content`, `chars` and `ms`, the whole reply was heard.
             chars: how many characters of it were heard.
             ms: for how many milliseconds it was heard.
             total_ms: how many milliseconds the whole reply would have taken.
@@ -490,9 +490,9 @@ class SessionHandle(ExplainedSession):
         return await deliver_speech(self._engine, self.ref, self.responder, speech)
 
     async def close(self) -> Session:
-        """End the session and return it. The next message opens it again, unless it was in memory, where it is deleted.
+        """End the session and return it. The next message opens it again; an in-memory session is deleted instead.
 
-        A session that has ended already stays unchanged. Running turns of it in this process are waited for.
+        A session that has ended already stays unchanged. Waits for turns of the session that run in this process.
 
         Raises:
             SessionNotFound: there is no such session.

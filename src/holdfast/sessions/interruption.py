@@ -1,7 +1,7 @@
-"""Interrupt a reply: the part that was heard stays, marked.
+"""Interrupt a reply: keep only the part that was heard, and mark it.
 
-The interruption takes its place in the session's line like a turn, on any server, so it never comes between the writes
-of a turn. It is one write, all or nothing.
+The interruption waits in the session's queue like a turn, on any server, so it is never written between the writes of a
+turn. It is one write, all or nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from holdfast.stores.log import Append, Appended
 from holdfast.turns.interruptions import LastReply, find_cut, find_last_reply
 
 TRIES: Final = 8
-"""Attempts to read or write while others write in between."""
+"""Attempts to read or write if other writers change the session meanwhile."""
 Writer = Callable[[Append], Awaitable[Appended]]
 
 
@@ -47,9 +47,8 @@ class Interruption(msgspec.Struct, frozen=True, kw_only=True):
 async def interrupt_reply(engine: Engine, ref: SessionRef, heard: HeardReport) -> Interruption:
     """Stop a running turn of the session, and keep what was heard of the last reply.
 
-    The reply leaves the live path. The delivered part replaces it, marked, with the generated text in its metadata, and
-    later messages follow it. A reply of which nothing was heard leaves nothing. Repeated interruptions can only shorten
-    it.
+    The reply is retired. The delivered part replaces it, marked, with the generated text in its metadata; later messages
+    follow it. If nothing of the reply was heard, nothing replaces it. Repeated interruptions can only shorten the reply.
 
     Args:
         engine: of the store.

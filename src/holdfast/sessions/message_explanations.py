@@ -58,7 +58,7 @@ class ExplainedSession:
         before: int | None = None,
         limit: int = MATCHES,
     ) -> Explanation:
-        """Explain whether messages are in the prompt whole, in part or not: where, why, since when, and what brings them back.
+        """Explain whether messages are in the prompt whole, in part or not at all: where, why, since when, and what would bring them back.
 
         Without `seq` and `text`, it only describes the prompt. Print the result to read it.
 
@@ -305,7 +305,7 @@ async def _add_departures(
         left = find_first_beyond(calls, one.seq)
         if len(recorded) == PAGE and left == find_first_beyond(
             calls[:1], one.seq
-        ):  # it left before the calls that were read
+        ):  # the message left the prompt before the calls that were read
             left = await _search_turns(engine, ref, key, one, left) if wanted.seq is not None else None
         found[one.seq] = left
     return [msgspec.structs.replace(one, departure=found.get(one.seq, one.departure)) for one in explained]

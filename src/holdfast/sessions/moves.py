@@ -28,7 +28,7 @@ from holdfast.stores.log import Append
 from holdfast.stores.sessions import NewSession, SessionPatch
 
 CLAIMED: Final = 120_000
-"""Milliseconds for which a move keeps turns out, unless it ends earlier."""
+"""Milliseconds for which a move blocks turns of the session, unless it ends earlier."""
 
 
 async def move_session(

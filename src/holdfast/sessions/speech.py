@@ -87,7 +87,7 @@ class SpeechResult(msgspec.Struct, frozen=True, kw_only=True):
     session: Session
     """The session afterwards."""
     entry: Entry | None
-    """What was said; None: nothing, because a running turn was not to be disturbed."""
+    """What was said; None: nothing was said, because a turn was running and the priority is `IGNORE`."""
     stopped: bool
     """True if a turn was running and was asked to stop."""
 

@@ -83,7 +83,7 @@ class StateHandle(ABC):
         return len(_get_new_value(await self._change({key: Extend(values)}), key, values))
 
     async def compare_and_set(self, key: str, expected: Any, value: Any) -> bool:
-        """Set the value of a key if it equals `expected` (None: no value), and return whether it did. Of several at once, one succeeds."""
+        """Set the value of a key if it equals `expected` (None: no value), and return whether it did. Of concurrent calls, only one succeeds."""
         check_key(key)
         try:
             await self._change({key: value}, expect={key: expected})

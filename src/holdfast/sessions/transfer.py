@@ -27,7 +27,7 @@ from holdfast.tokens import STORED
 from holdfast.wire.exports import Imported, build_export, is_same, parse_export
 
 TRIES: Final = 8
-"""Attempts to read or write while others write in between."""
+"""Attempts to read or write if other writers change the session meanwhile."""
 
 
 async def export_session(
@@ -38,7 +38,7 @@ async def export_session(
     Args:
         store: the store.
         ref: the session.
-        retired: include messages that left the live path.
+        retired: include messages that are no longer on the live path.
         calls: include its model calls, which refer to messages by position, so this needs `retired`.
         digests: include the digests of erased content. With a digest, a guess of the content can be confirmed; without
             it, the copy does not recognise a client that sends the erased message again.
@@ -46,7 +46,7 @@ async def export_session(
     Raises:
         SessionNotFound: there is no such session.
         InvalidRequest: `calls` without `retired`.
-        Conflict: it is written to so fast that no consistent state could be read.
+        Conflict: the session is changed so often that no consistent state could be read.
     """
     if calls and not retired:
         raise InvalidRequest(
@@ -143,7 +143,7 @@ async def import_session(engine: Engine, ref: SessionRef, read: Imported, *, fre
 
     Raises:
         SessionExists: another session has that name, and `fresh` is True.
-        InvalidRequest: the content cannot be stored; says what is wrong.
+        InvalidRequest: the content cannot be stored; the error says what is wrong.
     """
     found = await find_existing(engine.store, ref, await clean_import(engine.guard, read))
     if found is not None and not found[1]:

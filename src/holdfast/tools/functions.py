@@ -66,7 +66,7 @@ def tool_from(
         function: has an annotation for each parameter, of a type that msgspec can read from JSON.
         name: name of the tool; default: the function's name.
         description: default: the first paragraph of the docstring.
-        timeout: time limit of a call in seconds; default: from `ToolLimits`. A thread cannot be stopped and continues.
+        timeout: time limit of a call in seconds; default: from `ToolLimits`. A thread cannot be stopped, so it continues.
         max_result: maximum bytes of a result; default: from `ToolLimits`.
 
     Raises:

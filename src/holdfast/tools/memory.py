@@ -1,7 +1,7 @@
 """Implement the built-in tool `memory`: the model remembers, recalls and forgets what should outlast the conversation, for its user only.
 
-A new memory has the trust of the words that it comes from (see `holdfast.memory.provenance`). What a tool, a page or another person said is
-held for review, so the memory is compared with what was said in the session, by whom, and with content from outside. Once the model has
+A new memory is trusted as far as the words that it comes from (see `holdfast.memory.provenance`). Words of a tool, a page or another person
+are held for review, so the memory is compared with the words of each speaker in the session, and with content from outside. Once the model has
 read content from outside in a turn, everything that it says in that turn counts as such content, because it may be a paraphrase. Content
 that was read in another branch counts too, even if the caller cannot see it: the caller may see a reply that was made from it.
 """
@@ -40,7 +40,7 @@ escaped.
 _SEARCH: Final = RECALLERS["conversation"]
 _MEMORY: Final = RECALLERS["memory"]
 _OWN_TOOLS: Final = frozenset({_MEMORY, _SEARCH, TRANSFER, HAND_OVER, "save_artifact", "list_artifacts", "checkpoint"})
-"""Tools whose results contain nothing from outside by themselves. The results are compared all the same."""
+"""Tools whose results contain nothing from outside by themselves. Their results are compared nevertheless."""
 _CITED: Final = ("annotations", "citations")
 """Fields in which a provider names the pages that a reply is based on."""
 _ANALYSED_TOTAL: Final = 400_000
@@ -73,7 +73,7 @@ def collect_compared_texts(
         identity: of the session, see `Session.identity`.
         about: content and tags of the new memory.
         sees: returns True if the caller may see an entry.
-        unit: `seq` of the message that asks. Of this message, only what was read for it counts.
+        unit: `seq` of the message that asks. Of this message, only content that was read to write it counts.
     """
     forms, left = list_hidden_forms(about), _ANALYSED_TOTAL
     found: list[HeardText] = []
@@ -101,7 +101,7 @@ def is_from_user(by: str, user_id: str) -> bool:
 def _collect_texts(
     entries: Sequence[Entry], ref: SessionRef, sees: Callable[[Entry], bool], unit: int
 ) -> list[_SessionText]:
-    """Return the texts of entries with the origin of their words."""
+    """Return the texts of entries, each with the origin of its words."""
     names = {(entry.seq, call.id): call.name for entry in entries for call in entry.message.tool_calls}
     turn = entries[-1].turn_id if entries else 0
     brought: dict[int, tuple[Origin, bool]] = {}

@@ -43,7 +43,7 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int = 25
     """Model calls with tools that run here, after which the model must answer without tools; 0: no tools run here."""
     result: int = 64 * 1024
-    """Maximum bytes of a result; of a longer one the model gets head and tail."""
+    """Maximum bytes of a result; if it is longer, the model gets its beginning and its end."""
     timeout: float = 60.0
     """Time limit of a call, in seconds."""
 
@@ -234,9 +234,9 @@ def make_failure(call: ToolCall, why: str) -> CallOutcome:
 
 
 async def run(tools: Toolset, call: ToolCall, context: ToolContext) -> CallOutcome:
-    """Run one call until it ends or its time limit is over. Errors of the tool or the model do not raise.
+    """Run one call until it ends or reaches its time limit. Errors of the tool or the model are returned, not raised.
 
-    If it is cancelled, it cancels the tool and waits a moment for it. A thread cannot be stopped and continues.
+    If the call is cancelled, the tool is cancelled and gets a moment to end. A thread cannot be stopped, so it continues.
 
     Raises:
         BaseException: the tool raised one that is not an `Exception`.

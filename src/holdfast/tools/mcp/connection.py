@@ -146,7 +146,7 @@ async def _end_shielded(process: Process) -> None:
 
 
 async def _end(process: Process) -> None:
-    """Close the input, then send SIGTERM, then kill what is left of the program and of its children."""
+    """Close the input, then send SIGTERM, then kill the program and its children if they still run."""
     assert process.stdin is not None, "it was started with pipes"
     assert process.stdout is not None, "it was started with pipes"
     try:
@@ -178,7 +178,7 @@ def _signal(process: Process, number: signal.Signals) -> None:
 
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
-"""Seconds until the next attempt to reach a server that could not be reached, or was lost soon; they double. A call tries at once."""
+"""First and longest pause in seconds before another attempt to reach a server. Pauses double; a call tries at once."""
 _RELIST_PAUSE: Final = 1.0
 """Minimum seconds between two requests for the list of tools, however often the server announces changes."""
 _QUOTE_PREFIX: Final = "; it said: "

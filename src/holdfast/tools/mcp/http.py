@@ -18,7 +18,7 @@ from holdfast.limits import MCP_MESSAGE_BYTES
 
 _log = logging.getLogger("holdfast.mcp")
 _EXPECTED_STATUSES: Final = frozenset({400, 404, 405})
-"""Statuses with which servers answer what they do not support, above all newer protocols."""
+"""Statuses with which servers answer requests that they do not support, mostly those of newer protocols."""
 
 
 @asynccontextmanager

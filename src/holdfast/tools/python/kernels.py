@@ -133,8 +133,8 @@ class Kernel:
 class Kernels:
     """The kernels of all sessions of all tenants in this process.
 
-    A kernel is created when its session first uses it. It ends with its session, when it has been idle too long, or when others need its
-    place.
+    A kernel is created when its session first uses it. It ends with its session, when it has been idle too long, or when another session needs
+    a kernel and the maximum is reached.
 
     Args:
         settings: number of kernels, and limits of each.
