@@ -181,7 +181,7 @@ class Draft(NamedTuple):
 
     @property
     def needs_recall(self) -> bool:
-        """True if passages of the session itself should be recalled: messages have left the prompt, and no search was made yet."""
+        """True if passages of the session itself should be recalled: messages were evicted from the prompt, and no search was made yet."""
         return self.request.strategy.recall and not self.request.recall.searched and self.fitted.window.has_left
 
     def finish(self, found: Sequence[RecalledItem] = (), missed: Sequence[str] = ()) -> WorkingSet:

@@ -6,8 +6,8 @@ values of one form in a unit, each further one adds less, and worth is set again
 and definite. The user's messages count by their words, whatever they are. Only form and place decide, never meaning: it works the same for
 prose and code, logs and JSON, in any script.
 
-Rating all units of a window costs as much as reading them. After that, a unit's importance only rises, when other units that say the same
-leave.
+Rating all units of a window costs as much as reading them. After that, a unit's importance only rises, when other units that say the
+same are evicted.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class Signals:
     """The values in the units of a window, and the importance of each unit while the others stay.
 
     Args:
-        units: all units of the window, in order, also those that cannot leave.
+        units: all units of the window, in order, also those that cannot be evicted.
     """
 
     def __init__(self, units: Sequence[Unit]) -> None:

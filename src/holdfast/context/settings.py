@@ -92,7 +92,7 @@ def _make_budget_key(default: int | None, about: str = "tokens of the conversati
 
 
 MAX_WINDOW: Final = 200_000
-"""Tokens of a model's window that are used if no budget is given: in a window of a million tokens no message would ever leave, and models find
+"""Tokens of a model's window that are used if no budget is given: in a window of a million tokens no message would ever be evicted, and models find
 less in long prompts."""
 _MAX_WINDOW = Key("integer", MAX_WINDOW, "maximum tokens of the model's window to use if `budget` is unset", low=1)
 

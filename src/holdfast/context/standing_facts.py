@@ -1,8 +1,8 @@
 """Standing facts: earlier statements of the user that are still true, in the user's own words, before the digest. Made without a model. Pure.
 
-When messages of the user leave the verbatim part of a prompt, their statements (`holdfast.context.statements`) become candidates. Those
-with the best ratio of promise to tokens are sent verbatim, in the order of the log. The block changes only when more messages leave. The
-cost of a step depends on the messages that left and on the candidates, never on the length of the session.
+When messages of the user are evicted from the verbatim part of a prompt, their statements (`holdfast.context.statements`) become candidates. Those
+with the best ratio of promise to tokens are sent verbatim, in the order of the log. The block changes only when more messages are evicted. The
+cost of a step depends on the evicted messages and on the candidates, never on the length of the session.
 """
 
 from __future__ import annotations
@@ -319,7 +319,7 @@ class StandingFacts(DeferredBlock):
     """The block of the user's statements after one step.
 
     Args:
-        pool: statements of all messages that left.
+        pool: statements of all evicted messages.
         head: units whose statements the prompt contains anyway.
         most: tokens that the block may take.
         room: the token counter and the session's marker.
@@ -348,12 +348,12 @@ class StandingFacts(DeferredBlock):
 
 
 def compute_limit(room: int) -> int:
-    """Return the most tokens of the block in a room."""
+    """Return the most tokens that the block may take in a room."""
     return min(MOST, int(SHARE * room)) if room >= LEAST_ROOM else 0
 
 
 def reserve_for_facts(window: Window) -> int:
-    """Return the most tokens of the block after a step, whichever units leave in it."""
+    """Return the most tokens that the block may take after a step, whichever units the step evicts."""
     limit = compute_limit(window.room.tokens)
     if not limit:
         return 0
@@ -364,7 +364,7 @@ def reserve_for_facts(window: Window) -> int:
 
 
 def add_facts(window: Window, room: int, *, exact: bool = False) -> Window:
-    """Return the window with the statements of all units that left in its block; the same window if nothing changes.
+    """Return the window with the statements of all evicted units in its block; the same window if nothing changes.
 
     Args:
         window: a window with the evicted units in `left`.

@@ -369,7 +369,7 @@ def find_statements(
 
 
 def _analyse(text: str) -> tuple[Statement, ...]:
-    """Return the rated sentences of a text. Cached: they are needed before a message leaves, to reserve room for them, and when it leaves."""
+    """Return the rated sentences of a text. Cached: they are needed before a message is evicted, to reserve tokens, and when it is."""
     key = make_analysis_key(b"statements", text.encode(errors="surrogatepass"))
     kept: tuple[Statement, ...] | None = ANALYSES.get(key)
     if kept is None:

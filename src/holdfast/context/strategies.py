@@ -49,7 +49,7 @@ WITHOUT_MODEL = frozenset({"none", "offline"})
 Chooser = Callable[[Window, "Strategy"], Container[int]]
 """Chooses which units stay in a window that exceeds its room, by the keys of a strategy. Returns their places (`Unit.first`). Pure.
 
-The units that may never leave (task anchor, pins, current message, newest unit) stay in any case and need not be returned. What is chosen
+The units that are never evicted (task anchor, pins, current message, newest unit) stay in any case and need not be returned. What is chosen
 beyond the room is cut and dropped as with any strategy."""
 
 
@@ -326,7 +326,7 @@ _MAKERS: Mapping[str, Callable[..., Strategy]] = {
 }
 
 
-# -- choosing what leaves --------------------------------------------------------
+# -- choosing what to evict ------------------------------------------------------
 
 
 def _count_surplus(window: Window, window_size: int) -> int:

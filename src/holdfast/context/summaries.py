@@ -137,7 +137,7 @@ def _count_covered(window: Window, allowed: int) -> int:
     """Return how many of the oldest units of the rest to evict until head and tail take `allowed` tokens; never the newest.
 
     If the newest unit may still get results, the one before it stays too, because a view begins with a complete unit. At least one unit
-    leaves if there is a digest, or if the head contains units that need not stay: the summary replaces both, and must end with a message
+    is evicted if there is a digest, or if the head contains units that need not stay: the summary replaces both, and must end with a message
     that is in memory.
     """
     tail, share = window.tail_tokens, int(ANCHOR_SHARE * window.room.tokens)

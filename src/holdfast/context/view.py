@@ -39,7 +39,7 @@ class ViewState(msgspec.Struct, frozen=True, kw_only=True):
     frontier: int = 0
     """`seq` of the first unit that is sent verbatim."""
     keep: tuple[int, ...] = ()
-    """Entries before the frontier that stay."""
+    """Entries before the frontier that are still sent."""
     anchor: int | None = None
     current: int | None = None
     cuts: dict[int, Cut] = {}
@@ -109,7 +109,7 @@ class FoldedView:
 
     @property
     def frontier(self) -> int:
-        """`seq` of the first unit that is sent verbatim, as it will be saved."""
+        """The frontier as it will be saved: `seq` of the first unit that is sent verbatim."""
         return self._window.units[0].first if self._window.units else 0
 
     @property
@@ -166,7 +166,7 @@ class FoldedView:
             return window
         _ = (
             window.digest.saved
-        )  # fold in now what was evicted: otherwise it would be done twice, in this build and in the next
+        )  # fold in evicted units now: otherwise it would be done twice, in this build and in the next
         return self._strategy(window)
 
     def apply_summary(self, summary: Compaction) -> bool:

@@ -29,13 +29,13 @@ ANCHOR_SHARE = 0.25
 Kind = Literal["digest", "summary", "facts"]
 """The kind of a compaction: a digest, made without a model; a model's summary; or the user's statements, verbatim."""
 NO_POOL = b"[[],{},{},-1,false]"
-"""The empty pool, before anything left; see `holdfast.context.digest.pool`."""
+"""The empty pool, before anything was evicted; see `holdfast.context.digest.pool`."""
 NO_CANDIDATES = b"[[],[]]"
 """The empty list of candidates, before any statement was evicted; see `holdfast.context.standing_facts`."""
 
 
 class Room(msgspec.Struct, frozen=True, gc=False):
-    """The resources of one build."""
+    """The resources of one build: above all the token limit of the conversation, which texts call the room."""
 
     tokens: int
     """Tokens of the conversation, including compactions, without system prompt and tool schemas."""
@@ -47,7 +47,7 @@ class Room(msgspec.Struct, frozen=True, gc=False):
     marker: str = ""
     """The session's marker; see `holdfast.context.escaping`."""
     kept_free: int = 0
-    """Part of `tokens` that is kept free for recalled passages once something has left."""
+    """Part of `tokens` that is kept free for recalled passages once something was evicted."""
 
     def without_reserve(self) -> Room:
         """Return the room without the tokens that are kept free."""
@@ -166,12 +166,12 @@ class Window:
     """The units of a view at one moment. Changes return a new window; only `grow`, which follows the log, modifies it.
 
     Attributes:
-        head: units before the frontier that stay: anchor, pins, the current user message.
+        head: units before the frontier (the first unit of the verbatim rest) that stay: anchor, pins, the current user message.
         units: the verbatim rest, oldest first; the last one is the newest unit.
         left: units dropped since the last digest was made, oldest first.
-        summary: a model's summary of the oldest units that left; `compaction` covers the log after its range.
-        digest: the digest of all other units that left, and what the next one can be made from.
-        statements: statements of the user from all units that left, including the summary's range, and their candidates.
+        summary: a model's summary of the oldest evicted units; `compaction` covers the log after its range.
+        digest: the digest of all other evicted units, and the source of the next digest.
+        statements: statements of the user from all evicted units, including the summary's range, and the candidates.
         cuts: by `seq`, the shortened form of messages that are cut or cleared.
         anchored: whether the task anchor is more than an ordinary unit.
         outside: the part of the log that the strategy does not see; None if it sees all of it.
@@ -380,7 +380,7 @@ class Window:
         return self._with(summary=None)
 
     def with_digest(self, digest: Block) -> Window:
-        """Return the window with a digest of all units that left, including the earlier digest's range."""
+        """Return the window with a digest of all evicted units, including the earlier digest's range."""
         return self._with(digest=digest, left=())
 
     def without_digest(self) -> Window:

@@ -491,7 +491,7 @@ class TenantCache:
 PREVIEW: Final = "preview "
 """Prefix of the key of a view that no turn continues, because a turn's prompt may depend only on the turns before it."""
 _SLACK: Final = 8
-"""A buffer is saved again after it has slid by one part in this many of its messages."""
+"""The view of a buffer is saved again once the buffer has moved by more than 1/`_SLACK` of its messages."""
 _READS: Final = 4
 """How often a view is read again because the log changed between two reads."""
 

@@ -28,7 +28,7 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str
     """The tenant whose sessions it opens."""
     user_id: str | None = None
-    """The only user it acts for; None: any of the tenant."""
+    """The only user that the key acts for; None: any user of the tenant."""
     role: Role = "write"
     created_at: int
     """Milliseconds since the epoch."""
@@ -40,18 +40,18 @@ class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
     rate: int | None = None
     """Requests per minute; None: the server's setting."""
     max_body: int | None = None
-    """Bytes of a request body; None: the server's setting."""
+    """Maximum bytes of a request body; None: the server's setting."""
     session_mode: Mode | None = None
     """How messages with a session id are read if a request does not say; None: the agent or the server decides."""
     budget: int | None = None
-    """Maximum tokens of the conversation in a prompt; None: whatever the agent has."""
+    """Maximum tokens of the conversation in a prompt; None: the agent's own budget."""
 
 
 class KeyStore(Protocol):
     """Store API keys. The module describes what all methods promise."""
 
     async def add_key(self, key: ApiKey) -> None:
-        """Store a key. Raises `InvalidRequest` if there is one with that id or hash."""
+        """Store a key. Raises `InvalidRequest` if a key with that id or hash exists."""
         ...
 
     async def key_of(self, hash: bytes) -> ApiKey | None:  # noqa: A002 - its name in the API

@@ -152,9 +152,9 @@ def read_lines(unit: Unit) -> list[Line]:
 
 
 def read_unit(unit: Unit) -> Reading:
-    """Return the content of `unit`. Cached in this process as long as there is room."""
+    """Return the content of `unit`. Cached in this process until the cache is full."""
     if unit.instructs or unit.refused:
-        return Reading([], (), ())  # a system message is no data, and refused messages are left out
+        return Reading([], (), ())  # a system message is not data, and refused messages are left out
     handed_over = b"handed over" if is_hand_over(unit.entries[0]) else b""
     messages = (encode_payload(entry.message) for entry in unit.entries)
     key = make_analysis_key(

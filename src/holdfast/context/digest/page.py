@@ -21,7 +21,7 @@ from holdfast.context.values import COLONS, Words, split_words, weigh_words
 
 USER_LEAST, SMALL_TEXT, STEEP = 1.0, 420, 3.0
 """Share of the best fact's score that the user's words need to come before it in a text of `SMALL_TEXT` tokens, and the exponent with which it
-falls in a longer one. A small text has no room for "Sure, my order is K-113" if it contains K-113 anyway; in a larger one, the user's
+falls in a longer one. A small text cannot afford "Sure, my order is K-113" if it contains K-113 anyway; in a larger one, the user's
 wishes are worth more than the last of forty rows."""
 CROWD_FREE, CROWD = 3, 4
 """Rows of one source, or values of one key in it, with full worth. Each `CROWD` further ones add 1 to the divisor of the worth, so that a
@@ -105,7 +105,7 @@ class FactSelector:
             score = self._compute_upper_score(number)
             self._scores.append(score)
             if self._known.bundles.get(number, (number,))[0] != number:
-                self._taken[number] = True  # comes with the first of its bundle
+                self._taken[number] = True  # is chosen with the first fact of its bundle
                 continue
             self._get_heap(number).append((-score, number))
         heapq.heapify(self._user)

@@ -1,4 +1,4 @@
-"""The digest: messages that left the working set, condensed without a model.
+"""The digest: messages that were evicted from the working set, condensed without a model.
 
 Extractive and incremental: `fold` adds newly evicted units to a bounded pool of lines, `render` writes the best of the pool in a given
 number of tokens, and `add_digest` adds it to a window. The cost of a step depends on the units it covers and on the pool, never on the
@@ -64,7 +64,7 @@ SAID = 300
 STEPS_TOGETHER = 64
 """Most steps that are folded in together; until then their messages stay in memory."""
 EMPTY = NO_POOL
-"""The pool before anything left. Outside of this module a pool is bytes, decoded only when the frontier moves."""
+"""The pool before anything was evicted. Outside of this module a pool is bytes, decoded only when the frontier moves."""
 
 
 class Pool(msgspec.Struct, array_like=True):
@@ -74,7 +74,7 @@ class Pool(msgspec.Struct, array_like=True):
     said: dict[str, int]
     """Words used recently, with the place of their last use."""
     asked: dict[str, int]
-    """Keys that calls asked with, or whose values they used: what the tools of this session ask for."""
+    """Keys of the arguments of calls, or of values that calls used: what the tools of this session ask for."""
     first: int
     """Place of the first unit that was folded in; -1 if there is none."""
     after_calls: bool = False
@@ -127,7 +127,7 @@ class PoolState:
     Args:
         saved: the saved pool; None if it is the pool of `before` plus `step`.
         before: the pool before the newest step.
-        step: the units that left in this step, and the room; see `fold`.
+        step: the units that were evicted in this step, and the room; see `fold`.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class PoolState:
         return self._base or self
 
     def with_step(self, units: Sequence[Unit], *, room: int) -> PoolState:
-        """Return the pool after a step in which `units` left; see `fold`."""
+        """Return the pool after a step in which `units` were evicted; see `fold`."""
         after = PoolState(None, self, (units, room))
         if len(after.pending) >= STEPS_TOGETHER:
             after.save()
@@ -315,7 +315,7 @@ class _Index:
 def _attach_answer(reply: Line, asked: Line | None) -> bool:
     """Append an answer like "yes" to its question, with the sentences that follow it; return True if the reply contains nothing else.
 
-    Neither says anything without the other. The question may have left long before, because the user's last message stays. The sentences
+    Neither says anything without the other. The question may have been evicted long before, because the user's last message stays. The sentences
     after the "yes" may limit it; if they are too long for an answer, nothing is attached.
     """
     if asked is None or not asked.facts:
@@ -332,7 +332,7 @@ def _attach_answer(reply: Line, asked: Line | None) -> bool:
         fact.last = max(fact.last, reply.seq)
     at = next(place for place, fact in enumerate(asked.facts) if fact is question)
     if at and question.cost < SHORT_QUESTION and not asked.facts[at - 1].key and not question.key:
-        # "Is that right?" says nothing alone.
+        # "Is that right?" says nothing without the sentence before it.
         before = asked.facts.pop(at - 1)
         question.value = f"{before.value} {question.value}"
         question.weight = max(question.weight, before.weight)
@@ -368,7 +368,7 @@ def _is_bare(text: str) -> bool:
 
 
 def _note_mentions(pool: Pool, line: Line, words: Iterable[str], index: _Index) -> None:
-    """Count mentions of values: agents need what is said and asked again. That two tools give the same answer says nothing."""
+    """Count mentions of values: agents need what is said or asked again. If two tools give the same answer, that does not count as a mention."""
     said = pool.said
     for key in line.asked:
         pool.asked[key] = pool.asked.get(key, 0) + 1
@@ -543,11 +543,11 @@ def compute_reserve(room: int, stated: int = 0) -> int:
 
 
 class Digest(DeferredBlock):
-    """The digest of all units that left and of what was cut, after one step.
+    """The digest of all evicted units and of what was cut, after one step.
 
     Args:
         window: the window after the step.
-        state: the pool, with all units that left.
+        state: the pool, with all evicted units.
         cut: units that are sent cut.
         most: see `Block`, as are `last` and `total`.
     """
@@ -573,7 +573,7 @@ class Digest(DeferredBlock):
         stated = window.facts.tokens if window.facts else 0
         tokens = min(compute_reserve(room, stated), room - window.body - stated)
         pool = decode_pool(self.saved)
-        # Cut content is added to this digest only: when its unit leaves, it is folded in like any other.
+        # Cut content is added to this digest only: when its unit is evicted, it is folded in like any other.
         if cut:
             fold_in(pool, cut, room=compute_reserve(room))
         first = min([self.last, *(one for one in (pool.first, *(unit.first for unit in cut)) if one >= 0)])
@@ -589,7 +589,7 @@ class Digest(DeferredBlock):
 
 
 def add_digest(window: Window) -> Window:
-    """Return the window with a digest of what left and of what was cut, including the earlier digest's range."""
+    """Return the window with a digest of what was evicted and of what was cut, including the earlier digest's range."""
     before = window.digest
     if not window.left and before.last < 0 and not window.cuts:
         return window

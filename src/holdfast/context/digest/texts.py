@@ -38,7 +38,7 @@ class Fact(msgspec.Struct, array_like=True, gc=False):
     key: str
     value: str
     group: int
-    """Facts of one object share a group and are written together. 0 is the source itself, others are rows in it."""
+    """Facts of one object share a group and are written together. Group 0 is the source itself, others are its rows."""
     weight: float
     """How likely an agent needs a value of this form again."""
     used: int = 0
@@ -48,11 +48,11 @@ class Fact(msgspec.Struct, array_like=True, gc=False):
     was: str | None = None
     """Its previous value, if the same source had another one."""
     prose: bool = False
-    """True for a sentence, which is worth what its values are worth."""
+    """True for a sentence; its worth is that of its values."""
     firm: bool = False
     """True if it matters for what it says, even if its values are elsewhere: an error, the outcome of an action, an answer."""
     again: bool = False
-    """True if an earlier source contains it already, which is where it is looked up first."""
+    """True if an earlier source contains it already; readers look it up there first."""
     cost: float = 4.0
     """Its tokens, estimated; see `update_cost`."""
     bundle: int = 0

@@ -464,7 +464,7 @@ def _compute_recency(age: int, *, said: bool = False) -> float:
 
 
 def _find_proposal(lines: list[Line]) -> Line | None:
-    """Return the assistant's last message in the pool, unless a later message of the user has left too."""
+    """Return the assistant's last message in the pool, unless a later message of the user was evicted too."""
     said = [line for line in lines if line.kind in ("user", "assistant", "conclusion")]
     newest = max(said, key=lambda line: line.seq, default=None)
     return newest if newest is not None and newest.kind != "user" else None
