@@ -20,7 +20,7 @@ from holdfast.server.streaming import ReplyStreams
 
 
 class Metrics:
-    """Prometheus metrics of a server, in a registry of their own so that two servers in one process do not mix.
+    """Prometheus metrics of a server, in a separate registry so that two servers in one process do not mix their metrics.
 
     Args:
         hf: source of counters, which are read when the metrics are collected.

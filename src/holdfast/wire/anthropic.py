@@ -1,18 +1,18 @@
 """Anthropic's Messages API: conversion of messages and tools in both directions, and marks for the prompt cache.
 
 Follows the API reference, "Create a Message", and the guides "Handle tool calls", "Extended thinking", "Prompt
-caching", "Vision" and "PDF support". The order of messages, and all text that has to be added, are decided by
-`holdfast.context.dialects.adapt_messages`; here messages only change their form. Unknown fields are left out, because
+caching", "Vision" and "PDF support". `holdfast.context.dialects.adapt_messages` decides the order of messages and adds all
+necessary text; this module only converts the format of messages. Unknown fields are left out, because
 the API rejects them.
 
 According to the guide "Prompt caching", a prompt is cached up to each block with `cache_control`, at most four of them,
 in the order tools, system, messages. A later request reads the longest cached prefix that it begins with, looking back
-from each of its own marks over at most 20 blocks. A mark is not part of what is cached, so it may be placed differently
+from each of its own marks over at most 20 blocks. Marks are not part of the cached content, so they may be placed differently
 in each request.
 
-Two marks let every call read all that the previous call wrote, however many blocks were added. One is at the end of the
-part of this prompt that the next one begins with, and one at the end of the previous prompt. The other two survive a
-step of the frontier: one after system prompt and tools, and one after the first message, which is the task.
+Two marks let every call read everything that the previous call cached, however many blocks were added. One is at the end
+of the part of this prompt that the next prompt will begin with, the other at the end of the previous prompt. Two more
+stay valid when the frontier moves: one after system prompt and tools, and one after the first message, which is the task.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def add_cache_marks(
     """Put `cache_control` on the blocks of a request, in place.
 
     A client's own marks in tools, system prompt and new messages take precedence over Holdfast's. Marks in earlier
-    messages, which the log keeps from older requests, get what is left after the two most important marks.
+    messages, which the log keeps from older requests, only get marks that remain after the two most important ones.
 
     Args:
         front: Tools, then the blocks of the system prompt.
@@ -82,7 +82,7 @@ def add_cache_marks(
 
 
 def count_stable(conversation: Sequence[Message]) -> int:
-    """Return how many of the messages the next prompt begins with, as long as the frontier stays.
+    """Return how many of the messages the next prompt will begin with, unless the frontier moves.
 
     These are all messages, except for the user text that a dialect adds at the end if the assistant spoke last: the
     next prompt has the user's message instead. Recalled memories belong to one turn: a call after a round of tools
@@ -128,7 +128,7 @@ def _list_nested(block: Block) -> list[Block]:
 
 
 def _extend_marks(blocks: Sequence[Block]) -> None:
-    """Extend marks: a mark of five minutes must not precede one of an hour, so it becomes one of an hour, too."""
+    """Extend marks: a mark of five minutes must not precede a mark of an hour, so it is changed to an hour, too."""
     long = False
     for block in reversed(_list_marked(blocks)):
         long = long or block["cache_control"].get("ttl") == _LONG
@@ -282,7 +282,7 @@ def _get_native_blocks(message: Message) -> list[Block]:
 
 
 def _drop_unpaired(blocks: list[Block]) -> list[Block]:
-    """Drop calls of server tools without a result, and the reverse: the API rejects them, and an interrupted reply contains them."""
+    """Drop calls of server tools without results, and results without calls: interrupted replies have them, and the API rejects them."""
     call_ids = {_get_pair_id(block) for block in blocks if block["type"].endswith("tool_use")}
     paired_ids = call_ids & {_get_pair_id(block) for block in blocks if not block["type"].endswith("tool_use")}
     return [block for block in blocks if _get_pair_id(block) in (None, *paired_ids)]

@@ -149,7 +149,7 @@ def _make_head(chunk: Mapping[str, Any]) -> Block:
 
 
 def _make_stop(choice: Mapping[str, Any], *, called: bool) -> Block:
-    """Return the reason for the end. Some upstreams report `stop` along with tool calls, which clients would not run."""
+    """Return the stop reason. If an upstream reports `stop` along with tool calls, clients would not run the calls."""
     finish = choice.get("finish_reason")
     finish = "tool_calls" if called and finish in (None, "stop") else finish
     native, sequence = choice.get("native_finish_reason"), choice.get("stop_sequence")
@@ -291,7 +291,7 @@ class ReplyEvents:
     # -- what comes between the pieces of a call ------------------------------------
 
     def _emit_or_queue(self, at: int | None, delta: Mapping[str, Any], events: list[Event]) -> None:
-        """Emit a delta of the call `at`, or of none, or queue it: only one block is open at a time, and none is reopened."""
+        """Emit a delta, or queue it, because only one block is open at a time and none is reopened; `at` is the delta's call, if any."""
         if self._open is not None and self._open[0] == "call" and self._open != ("call", at):
             if not self._is_call_complete():
                 self._queued.append((at, delta))
@@ -308,7 +308,7 @@ class ReplyEvents:
         queued, self._queued = self._queued, []
         self._close_block(events)
         first = queued[0][0]
-        # The pieces of one call together, so that the next call does not wait for them.
+        # Emit the pieces of one call together, so that the next call does not wait for them.
         for at, delta in queued if first is None else sorted(queued, key=lambda one: one[0] != first):
             self._emit_or_queue(at, delta, events)
 
@@ -332,7 +332,7 @@ class ReplyEvents:
             self._emit_text(content, events)
             return
         came = _get_native_blocks(delta) if BLOCKS in delta and len(delta) > 1 else []
-        if came:  # a complete reply in one chunk, which is a repeated one
+        if came:  # a complete reply in one chunk: the answer to a repeated request
             self._emit_blocks(came, events)
             content = None
         elif not self._emit_thinking(delta, events):

@@ -374,7 +374,7 @@ _IN_CALLS: Final = frozenset({"cache_control", "caller", "toolset_name"})
 _ANTHROPICS: Final = frozenset(
     {"search_result", "container_upload", "tool_reference", "browser_state", "document", "image"}
 )
-"""Parts that Chat Completions do not have; of documents and images those that only Anthropic can access."""
+"""Parts that Chat Completions do not have, including documents and images that only Anthropic can access."""
 ELSEWHERE: Final = "[a part of type {type} is left out here: only Anthropic can read it]"
 _ELSEWHERE: Final = frozenset(
     {

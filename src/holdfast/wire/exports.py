@@ -276,7 +276,7 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_retired(self) -> bool:
-        """True if it is a complete log, with messages that left the live path."""
+        """True if it is a complete log, with messages that are no longer on the live path."""
         return any("retired_by" in own for own in self.fields)
 
 
@@ -535,7 +535,7 @@ _OF_A_RECORD: Final = ("role", "timestamp", "turn_id", "metadata")
 
 
 def check_turns(fields: Sequence[Mapping[str, Any]], where: str) -> None:
-    """Reject turns that go back within one request.
+    """Reject turns that decrease within one request.
 
     Raises:
         InvalidMessage: A turn is smaller than the one of an earlier message.

@@ -1,8 +1,8 @@
 """Google's Gemini API: conversion of messages and tools to a `generateContent` request.
 
 Follows the API reference ("Content", "Part", "FunctionCall", "FunctionResponse", "FunctionDeclaration") and the guides
-"Function calling" and "Thought signatures". As for Anthropic, the order of messages and all added text are decided by
-the dialect (`holdfast.context.dialects.adapt_messages`).
+"Function calling" and "Thought signatures". As for Anthropic, the dialect (`holdfast.context.dialects.adapt_messages`)
+decides the order of messages and adds all necessary text.
 
 Two turns of one role are merged into one, so that roles alternate. Function results are alone in their turn, because
 the API counts them there, and Gemini 3 ignores other parts next to them. Therefore a short model turn separates them
@@ -31,7 +31,7 @@ from holdfast.wire.openai import Media, read_medium, split_system
 Block = dict[str, Any]
 LEFT_OUT = "[a part of type {type} is left out here: Gemini does not take it]"
 RETURNED = "[returned by {name}]"
-"""Precedes the media of a result, which follow the result itself, as that is JSON."""
+"""Text before the media of a result. The media follow the result, because the result itself is JSON."""
 SKIP_SIGNATURE = "skip_thought_signature_validator"
 """Signature for a call that Gemini did not make, as in "Thought signatures": Gemini 3 rejects a first call without a signature."""
 NAME_LENGTH = 64

@@ -24,7 +24,7 @@ Media = Medium
 SHOWN_AFTER: Final = "[media: shown after the results]"
 """Placeholder in a tool's result, where Chat Completions do not allow media."""
 FROM_RESULT: Final = "[media in the result of {id}]"
-"""Precedes the media of a result in the message that has them instead."""
+"""Text before the media of a result, in the message to which they are moved."""
 FRAMES: Final = "[video{about}: Chat Completions take no such video]"
 """Replaces a video that has neither a link nor complete data."""
 _AUDIO_FORMATS: Final = {

@@ -12,7 +12,7 @@ from holdfast.wire.openai import parse_message, to_chat_message
 from holdfast.wire.voice import find_records
 
 Sendable = str | Mapping[str, Any] | Message | Any
-"""A user's text, a message as a dict, a message of the SDK, or a `Message`; instead of several, `{"contents": […]}` of voice records."""
+"""A user's text, a message as a dict, a message of the SDK, or a `Message`; or, for several messages, `{"contents": […]}` of voice records."""
 
 
 def to_messages(given: Sendable | Sequence[Sendable]) -> list[Message]:

@@ -1,7 +1,7 @@
 """Strict parsing of JSON, and of times in the formats that people and clients use.
 
 JSON that two parsers could read differently, or that could be read but not written again, is rejected. Its size is
-limited before it is decoded, because a few bytes of JSON become hundreds in memory. Times become milliseconds since the
+limited before it is decoded, because a few bytes of JSON may take hundreds of bytes in memory. Times become milliseconds since the
 epoch.
 """
 

@@ -1,6 +1,6 @@
 """Agora's short-term memory records: the history of a session in the format of voice agents.
 
-A record has an entry's text, time, turn, source, and the place of an interruption. Metadata that Holdfast uses itself
+A record has an entry's text, time, turn, source, and the position of an interruption. Metadata that Holdfast uses itself
 is left out.
 """
 
@@ -32,7 +32,7 @@ def make_records(entries: Sequence[Entry]) -> list[dict[str, Any]]:
 
 
 def make_attributed_records(entries: Sequence[Entry], own: str | None) -> list[dict[str, Any]]:
-    """Return the same records, with the name of the agent where it is not the session's own."""
+    """Return the records of `make_records`, with the agent's name if it is not the session's own agent."""
     return [
         record if entry.agent in (None, own) else {**record, "agent": entry.agent}
         for entry, record in zip((entry for entry in entries if _is_spoken(entry)), make_records(entries), strict=True)
@@ -86,7 +86,7 @@ def _make_record(entry: Entry) -> dict[str, Any]:
 
 
 def find_records(data: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return the list of messages in an object, and its key: `messages`, or `make_records` as in `/history` and at Agora.
+    """Return the list of messages in an object, and its key: `messages`, or `contents` as in `/history` and at Agora.
 
     Raises:
         InvalidRequest: The object has both.

@@ -48,7 +48,7 @@ class McpServer(Settings, frozen=True, kw_only=True):
     start_timeout: Timeout = 30.0
     """Seconds within which it must answer after it is started."""
     max_result: Size = 64 * 1024
-    """Maximum bytes of a result; if it is longer, the model gets its beginning and its end."""
+    """Maximum bytes of a result; of a longer one the model gets the head and the tail."""
 
     def find_mistakes(self) -> list[Mistake]:
         needed, other = ("command", ("args", "env", "cwd")) if self.url else ("url", ("headers",))

@@ -37,7 +37,7 @@ _SOURCES = 200
 _SLICE = 1 << 20
 _COROUTINE = 0x80
 NO_MEMORY = 71
-"""Exit code of a process that had no memory left to report a result."""
+"""Exit code of a process that had too little memory to report a result."""
 MARKER = "\n[… {:,} of {:,} bytes cut …]\n"
 
 
@@ -356,7 +356,7 @@ class Channel:
 
 
 def _reset_flags(number: int) -> None:
-    """Reset the flags of a descriptor. If code makes one non-blocking, this process would end at its next frame."""
+    """Reset the flags of a descriptor: if code made it non-blocking, this process would end at its next frame."""
     import fcntl
 
     fcntl.fcntl(number, fcntl.F_SETFL, 0)

@@ -205,7 +205,7 @@ async def restore(found: RestoredFiles, folder: Path, artifacts: SessionArtifact
 
 
 def _get_path(artifact: Artifact) -> PurePosixPath | None:
-    """Return the path at which a file was, or None if it is not valid. It is untrusted: anyone who may write to the session can set it."""
+    """Return the path of a saved file, or None if it is not valid. The path is untrusted: anyone who may write to the session can set it."""
     path = artifact.metadata[PATH]
     steps = split_path(path) if isinstance(path, str) else None
     return PurePosixPath(*steps) if steps and len(steps) <= _RESTORED_DEPTH else None

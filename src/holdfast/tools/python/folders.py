@@ -1,4 +1,4 @@
-"""Create work folders for code, and remove them with their session. The next start removes what a dead server left."""
+"""Create work folders for code, and remove them with their session. The next start removes the folders of a server that died."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class WorkFolders:
         self._root: Path | None = None
 
     def open(self) -> None:
-        """Remove what dead processes left, and create the folder.
+        """Remove the folders of processes that died, and create this process's folder.
 
         Raises:
             InvalidRequest: the folder cannot be created there.

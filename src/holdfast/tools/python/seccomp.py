@@ -12,7 +12,7 @@ import struct
 _AF_UNIX = 1
 _SOCK_STREAM = 1
 _CLONE_THREAD = 0x10000 | 0x400
-"""Flags of a thread that shares open files. Files that one thread keeps to itself could not be counted."""
+"""Flags of a thread that shares open files. Open files that a thread does not share could not be counted."""
 _CLOSE_RANGE_UNSHARE = 2
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
