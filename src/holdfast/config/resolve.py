@@ -146,7 +146,7 @@ def resolve_store_url(config: Config) -> str:
 
 
 def find_store_mistake(config: Config) -> Mistake | None:
-    """Return the mistake that leaves sessions without a store, as key and message, or None if they have one."""
+    """Return the mistake that leaves sessions without a store, as key and message; None if they have a store."""
     sessions, name = config.storage.sessions, find_store_name(config)
     database = config.databases.get(name)
     if sessions.backend == "inmemory":

@@ -150,7 +150,7 @@ def _list_inside(value: Any, info: inspect.Type, path: str, config: Config) -> I
 
 
 def _find_source(config: Config, path: str) -> str:
-    """Return the source of a value, or else of its section."""
+    """Return the source of a value; if the value has none, that of its section."""
     if path in config.origins:
         return config.origins[path]
     if line := config.lines.get(path):

@@ -58,7 +58,7 @@ class Scalar:
     text: str
     """Text with variables filled in."""
     written: str
-    """Text as written, which is shown in messages so that these never reveal the value of a variable."""
+    """The text as written in the file. Messages show this text, so that they never reveal the value of a variable."""
     is_loose: bool = False
     """True for a single `${VAR}`, which may have any type."""
     is_broken: bool = False
@@ -121,7 +121,7 @@ def to_plain(node: Node) -> Any:
             return [to_plain(item) for item in items]
         case Scalar(text=text):
             kind = find_kind(text) if node.is_loose else node.kind
-            # `!!int x`: reported when it is converted to its type.
+            # `!!int x`: the mistake is reported when the value is converted to its type.
             fits = kind not in _PATTERNS or _PATTERNS[kind].fullmatch(text)
             return _READERS[kind](text) if fits else text
 

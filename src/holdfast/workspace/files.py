@@ -27,7 +27,7 @@ PER_USER_FILES: Final = ("MEMORY.md", "DREAMS.md")
 PART_SUFFIX: Final = ".holdfast-part"
 """Suffix of a file that is being written."""
 _NAME: Final = re.compile(r"[^/\\\x00-\x1f\x7f]{1,200}")
-# Some systems lack some of these.
+# Some systems lack some of these flags.
 _CLOSE_ON_EXEC: Final = getattr(os, "O_CLOEXEC", 0)
 NO_FOLLOW: Final = getattr(os, "O_NOFOLLOW", 0)
 READ: Final = os.O_RDONLY | _CLOSE_ON_EXEC | getattr(os, "O_NONBLOCK", 0)
@@ -101,7 +101,7 @@ def read_file(path: Path) -> bytes | None:
 
 
 def put_if_missing(folder: Path, name: str, text: str) -> None:
-    """Write a file unless the name exists. Raise `OSError`."""
+    """Write a file unless one with that name exists. Raise `OSError`."""
     with contextlib.suppress(FileExistsError):
         file = os.open(folder / name, _NEW, 0o600)
         with os.fdopen(file, "w", encoding="utf-8") as opened:

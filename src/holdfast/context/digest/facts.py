@@ -152,7 +152,7 @@ def read_lines(unit: Unit) -> list[Line]:
 
 
 def read_unit(unit: Unit) -> Reading:
-    """Return the content of `unit`. Cached in this process until the cache is full."""
+    """Return the content of `unit`. Cached in this process, within the limit of the cache."""
     if unit.instructs or unit.refused:
         return Reading([], (), ())  # a system message is not data, and refused messages are left out
     handed_over = b"handed over" if is_hand_over(unit.entries[0]) else b""
