@@ -34,9 +34,9 @@ FRESH: Final = HOUR
 KEPT: Final = 24 * HOUR
 """Milliseconds for which old keys stay valid if fetching fails."""
 PAUSE: Final = 60_000
-"""Milliseconds between two fetches because of an unknown key."""
+"""Minimum milliseconds between two fetches that are caused by unknown keys."""
 RETRY: Final = 5_000
-"""Milliseconds between two fetches while there are no keys at all."""
+"""Minimum milliseconds between two fetches while there are no keys at all."""
 FETCH_SECONDS: Final = 10.0
 
 

@@ -210,8 +210,8 @@ class Spoken(Answer, kw_only=True):
 async def speak(call: Call, query: SessionQuery, body: SpeakRequest) -> Spoken:
     """Let the agent say a text in a turn of its own.
 
-    While a turn of the session runs, `INTERRUPT` stops it first, `APPEND` waits for it, and `IGNORE` says nothing: then `speak` is
-    false. Without `text`, the agent's `greeting` or `silence_message` is said, depending on `source`.
+    While a turn of the session runs, `INTERRUPT` stops it first, `APPEND` waits for it, and `IGNORE` says nothing: then `spoken`
+    is false. Without `text`, the agent's `greeting` or `silence_message` is said, depending on `source`.
     """
     speech = Speech(**{name: value for name, value in msgspec.structs.asdict(body).items() if value is not None})
     speech.check_size(call.most_speech)

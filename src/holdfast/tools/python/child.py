@@ -91,7 +91,7 @@ class Output(io.TextIOBase):
         self._seen = 0
 
     def put(self, data: bytes) -> None:
-        """Keep or drop bytes. Output of threads may be mixed, but nothing grows without limit."""
+        """Keep or drop bytes. Output of several threads may be mixed, but memory use is limited."""
         if self._left > 0:
             head, data = data[: self._left], data[self._left :]
             self._left -= len(head)
@@ -370,7 +370,7 @@ def _move_up(number: int) -> int:
 
 
 def _close_others(kept: set[int]) -> None:
-    """Close descriptors that were inherited by accident: not every event loop prevents that."""
+    """Close descriptors that were inherited by accident, because not every event loop prevents that."""
     place = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"  # noqa: PTH112 - pathlib is slow to import
     for name in os.listdir(place):  # noqa: PTH208 - the same
         if int(name) not in kept:
@@ -445,7 +445,7 @@ def main() -> None:
     _apply_sandbox(channel, settings)
     sys.path.append(
         settings["folder"]
-    )  # last, and after the sandbox is applied: a file there must not replace a module that this file needs
+    )  # last, and after the sandbox is applied: a file in the work folder must not replace a module that this file needs
     interpreter = Interpreter(settings["max_output"], settings["max_plots"], settings["memory"])
     while True:
         signal.signal(signal.SIGINT, interpreter.interrupt)

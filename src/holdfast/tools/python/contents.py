@@ -66,7 +66,7 @@ class _Counter:
         self.names += len(path)
         if not stat.S_ISREG(found.st_mode):
             return
-        if found.st_ino not in self.inodes:  # several names of one file use its space once
+        if found.st_ino not in self.inodes:  # a file with several names uses its space only once
             self.inodes.add(found.st_ino)
             self.size += max(1, getattr(found, "st_blocks", 0) * 512)
         if path.partition("/")[0] not in HIDDEN:

@@ -82,7 +82,7 @@ class WorkFolders:
 def remove(folder: Path) -> None:
     """Remove a folder with its content, at any depth and with any permissions. Failures are logged.
 
-    It must not be in use. Links are removed, not followed.
+    The folder must not be in use. Links are removed, not followed.
     """
     try:
         grave = Path(tempfile.mkdtemp(prefix="removed-", dir=folder.parent))

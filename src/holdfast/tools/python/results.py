@@ -26,7 +26,7 @@ def format_result(ran: CallResult, saved: SavedFiles, notes: list[str], most: in
 
     Args:
         ran: result of the code.
-        kept: its saved files and plots.
+        saved: the call's saved files and plots.
         notes: further notes.
         most: maximum bytes of the object as JSON. Output is cut first, tracebacks last.
     """

@@ -167,7 +167,7 @@ def _drop_capabilities() -> None:
     for capability in range(64):
         try:
             _prctl(_PR_CAPBSET_DROP, capability)
-        except OSError:  # no permission, because it has none, or past the last capability
+        except OSError:  # this process has no capabilities to drop, or the number is above the last capability
             break
     try:
         _prctl(_PR_CAP_AMBIENT, 4)
@@ -222,7 +222,7 @@ def _apply_landlock(folder: str, version: int) -> None:
         rights,
         3,
         3,
-    ]  # the last two: no TCP connections; abstract sockets and signals only among its own processes
+    ]  # the last two: no TCP connections; abstract sockets and signals only among this process and its children
     attributes = struct.pack("3Q", *words)[: 8 if version < 4 else 16 if version < 6 else 24]
     ruleset = _syscall(444, attributes, len(attributes), 0)
     try:

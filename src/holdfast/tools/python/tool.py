@@ -164,7 +164,7 @@ def add_python_tool(
 
 
 def get_max_seconds(settings: PythonSettings) -> float:
-    """Return the maximum seconds of a call, including the calls before it in the queue. The limits of each call end it long before."""
+    """Return the maximum seconds of a call, including the calls before it in the queue. Each call's own limits end it much earlier."""
     one = settings.timeout + ProcessLimits().grace + PYTHON_START_SECONDS + PYTHON_KEEP_SECONDS
     return one * (PYTHON_CALLS_WAITING + 1)
 
