@@ -235,7 +235,7 @@ class SessionLock:
             writing.release()
 
     async def _append(self, store: Store, write: Append, *, last: bool) -> Appended:
-        """Write after the turn's own last write, or after others' writes outside of turns, so that no delayed write of it succeeds."""
+        """Write at the version of the turn's own last write, or of later writes outside of turns, so that no delayed write succeeds."""
         if self.is_taken:
             raise self._mark_lost()
         claimed = self.claimed_until > 0
@@ -354,8 +354,8 @@ class SessionLock:
     async def _release_leftover(self) -> bool:
         """Release a claim whose turn ended without releasing it, and return True if there was one.
 
-        A turn of this process has ended, because otherwise this one would not be first in line: the store failed when
-        it should have released the claim. A turn of a dead process has ended too.
+        A claim of this process belongs to a turn that has ended, because otherwise this turn would not be first: the
+        store failed when the claim should have been released. A turn of a dead process has ended too.
         """
         claim = (await self._locks.store.get(self.ref)).claim
         if claim is None:

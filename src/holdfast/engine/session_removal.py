@@ -19,7 +19,7 @@ from holdfast.stores.walk import is_unchanged, iterate_readable_entries, iterate
 async def remove_session(engine: Engine, ref: SessionRef) -> Receipt | None:
     """Delete a session with everything that belongs to it, including cached data. Return a receipt, or None if there was nothing.
 
-    Sessions of agents that were called in it like tools belong to it, and so do theirs.
+    Sessions of agents that were called in it like tools belong to it; so do the sessions of agents called in those.
     """
     children = await list_children(engine, ref)
     receipt = await _remove_one(engine, ref)
@@ -71,7 +71,9 @@ async def remove_user(engine: Engine, user_id: str) -> Receipt:
     while len(sessions := (await engine.store.list(user_id=user_id, limit=PAGE)).sessions) > len(unnamed):
         for session in sessions:
             total += await _remove_one(engine, session.ref) or Receipt()
-        unnamed = [session for session in sessions if "id" in session.damaged]  # no name to delete them by
+        unnamed = [
+            session for session in sessions if "id" in session.damaged
+        ]  # they have no valid id to delete them by
     forgotten = await engine.artifacts.forget(UserRef(user_id))
     shared = await engine.store.drop_state(user_id)
     memories = await engine.store.drop_memories(Owner("user", user_id))

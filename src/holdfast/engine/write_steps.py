@@ -1,8 +1,8 @@
 """The steps that every write passes on its way to the database, as one ordered list.
 
-Each step is a store that wraps the next one. It overrides the few writes that concern it and passes the rest on, so all
-writes pass the same steps: those of turns, the REST API, imports and summaries. A write goes through the list from the
-end to the beginning, and its result comes back in the opposite order. The last step, `expire_sessions`, is different
+Each step is a store that wraps the next one. It overrides the few writes that concern it and passes the rest on, so the
+writes of turns, the REST API, imports and summaries all pass the same steps. A write passes the list from the end to
+the beginning, and its result is returned in the opposite order. The last step, `expire_sessions`, is different
 for each tenant: `Engine` adds it.
 """
 
@@ -36,7 +36,7 @@ def write_steps(
 
     Args:
         memories: returns a tenant's store of memories, if they are stored elsewhere.
-        guard: what happens to secrets; None: nothing.
+        guard: masks or refuses secrets; None: secrets are stored unchanged.
         observers: hooks that receive every write.
         indexes: the search index; None: there is none, and only the indexes of other processes are notified of
             removals.

@@ -334,7 +334,7 @@ async def _summarize(writer: Writer | None, source: _Source, how: CarryOver, cou
 
 
 def _digest_source(source: _Source, tokens: int, count: Count) -> str:
-    """Return the important content, without a model; of an earlier summary, its beginning."""
+    """Return the important content, chosen without a model, and the beginning of an earlier summary."""
     earlier = cut_to_fit(source.earlier, tokens // 2, count.text) + "\n" if source.earlier else ""
     left = tokens - count.text(earlier)
     if not source.entries:
@@ -375,7 +375,7 @@ def _format_record(entry: Entry) -> str:
 
 
 def _cut(entry: Entry, tokens: int, count: Count) -> str:
-    """Return a message's head and tail within a number of tokens; empty if that is hardly anything."""
+    """Return a message's head and tail within a number of tokens; empty if too little would remain."""
     chars = len(entry.message.text)
     for _ in range(_TRIES):
         if tokens < _CUT_LEAST:

@@ -30,7 +30,7 @@ async def erase_everywhere(engine: Engine, ref: SessionRef, seq: int, *, tokens:
         engine: of the store.
         ref: the session.
         seq: the message.
-        tokens: of what is left; None keeps the old count.
+        tokens: new token count of the erased message; None keeps the old count.
 
     Raises:
         SessionNotFound: there is no such session.

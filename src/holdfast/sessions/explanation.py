@@ -30,7 +30,7 @@ class Remedy(msgspec.Struct, frozen=True, gc=False):
     text: str
     """What to do, and what it costs."""
     budget: int | None = None
-    """For `budget`: a number of tokens that was tried and is enough; None: more than now, but it is not known how much."""
+    """For `budget`: a number of tokens that was tried and is enough; None: a larger budget would help, but its size is not known."""
 
 
 class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -51,9 +51,9 @@ class MessageExplanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     block: str | None
     """The block with the message itself; None if it is not sent as a message."""
     excerpts: tuple[Excerpt, ...]
-    """If it is there in part: its exact words."""
+    """If the prompt has only a part of it: its exact words."""
     departure: Departure | None
-    """When it left; None if it is there, was never there whole, or no recorded call shows it."""
+    """When the message left the prompt; None if the prompt has it, never had it whole, or no recorded call shows it."""
     remedies: tuple[Remedy, ...]
     redacted: bool
     """True if secrets in it were replaced before it was stored."""
@@ -68,7 +68,7 @@ class Explanation(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     object: Literal["explanation"] = "explanation"
     session_id: str
     turn: int | None = None
-    """The turn whose last prompt it is; None: the prompt that would be built now."""
+    """The turn whose last prompt is described; None: the prompt that would be built now."""
     exact: bool | None
     """For a turn: whether the rebuilt prompt equals the one that was sent; None: no call of the turn is recorded."""
     strategy: str
