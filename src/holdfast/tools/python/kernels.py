@@ -225,12 +225,12 @@ class Kernels:
         return kernel
 
     def _evict_idle(self) -> None:
-        wait_until_ended = [kernel for kernel in self._kernels.values() if not kernel.users]
-        if not wait_until_ended:
+        idle = [kernel for kernel in self._kernels.values() if not kernel.users]
+        if not idle:
             raise NoKernel(
                 f"all {len(self._kernels)} Python processes of this server are busy with other sessions: try again later"
             )
-        self._end(min(wait_until_ended, key=lambda kernel: kernel.used_at))
+        self._end(min(idle, key=lambda kernel: kernel.used_at))
 
     async def _wait_for_room(self) -> None:
         """Wait until enough ending processes have ended to stay within the maximum number."""
