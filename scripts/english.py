@@ -71,7 +71,7 @@ _OPENING: Final = re.compile(r"(What|Who|How|Whether|Whose|Where)\b")
 _SEE: Final = re.compile(r"See \S+\.?$")
 _DOCUMENT: Final = re.compile(r"\bDESIGN\.md|\bseed 00\d")
 _WORDS: Final = re.compile(
-    r"\b(tells? (?:of|how|what|whether|who)|(?:is|are|was|were|be|been) told|told (?:of|how|what|whether|who)|whoever (?!whom)|whatsoever"
+    r"\b(tells? (?:of|how|what|whether|who)|(?:is|are|was|were|be|been) told|told (?:of|how|what|whether|who)|whoever|whatsoever"
     r"|stands? (?:in|for itself|there|behind|beside)|stood (?:in|there)|beside|farther|put up|comes? of it|as it stands|as they stand"
     r"|what (?:became|becomes) of|makes? room|goes on from|of whom|in vain|by and by|mended?|thereof|lest|ought)\b",
     re.IGNORECASE,
@@ -82,6 +82,9 @@ _BEFORE_STATEMENT: Final = frozenset(
 _TABLE_LINE: Final = re.compile(r"^.*\S(?:  +|\t|├|└|->).*$", re.MULTILINE)
 """A line of a table or a tree in a docstring."""
 _CODE: Final = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_NOT_PROSE: Final = re.compile(r"^(?:\||<!--).*$", re.MULTILINE)
+"""A line of a table of a page, or a comment."""
+_PARAGRAPH: Final = re.compile(r"(?:^.*\S.*(?:\n|\Z))+", re.MULTILINE)
 _SENTENCE_END: Final = re.compile(r"(?<=[.!?:;])\s+(?=[A-Z0-9`*\[(\"])|\n\s*\n|\n(?=\s*(?:[-*|>#]|\d+\.) )|(?<=\.)\n")
 
 
@@ -143,17 +146,9 @@ def find_in_module(where: str, source: str) -> Iterator[Finding]:
 def find_in_page(where: str, text: str) -> Iterator[Finding]:
     """Yield the findings in a page, without its code blocks and tables; `where` is its path."""
     prose = _CODE.sub(lambda code: "\n" * code[0].count("\n"), text)
-    lines = [line if not line.startswith(("|", "<!--")) else "" for line in prose.split("\n")]
-    at, start, part = 0, 0, list[str]()
-    parts: list[tuple[str, str]] = []
-    for at, line in enumerate([*lines, ""], 1):
-        if line.strip():
-            start = start if part else at
-            part.append(line)
-        elif part:
-            parts.append((f"{where}:{start}", "\n".join(part)))
-            part = []
-    yield from _find_in_prose(parts)
+    prose = _NOT_PROSE.sub("", prose)
+    paragraphs = _PARAGRAPH.finditer(prose)
+    yield from _find_in_prose((f"{where}:{prose.count(chr(10), 0, one.start()) + 1}", one[0]) for one in paragraphs)
 
 
 def _find_in_prose(parts: Iterable[tuple[str, str]]) -> Iterator[Finding]:
