@@ -419,9 +419,9 @@ def replace_at(value: Any, path: Path, text: str) -> Any:
     """Return `value` with `text` at `path`. Containers along the path are copied; everything else is shared."""
     if not path:
         return text
-    key, *behind = path
+    key, *rest = path
     copy: Any = dict(value) if isinstance(value, Mapping) else list(value)
-    copy[key] = replace_at(value[key], tuple(behind), text)
+    copy[key] = replace_at(value[key], tuple(rest), text)
     return copy
 
 

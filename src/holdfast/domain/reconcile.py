@@ -75,29 +75,29 @@ def _is_ending(last: Sequence[Entry], incoming: Sequence[Message]) -> bool:
     return True
 
 
-def reconcile_remainder(behind: LogRemainder, rest: Sequence[Message]) -> Plan:
+def reconcile_remainder(remainder: LogRemainder, rest: Sequence[Message]) -> Plan:
     """Return the plan for the messages of a request after the last visible message that it shares with the log.
 
     Stored tool messages after that message are kept, and the client's copies of them are ignored. If the client sends
     different ones, these replace the stored ones. Later entries of the log are retired, and the rest of the request is appended.
     """
-    kept, used, renamed = _align_tools(behind.tools, rest)
+    kept, used, renamed = _align_tools(remainder.tools, rest)
     rest = tuple(rest[used:])
-    if rest and not rest[0].visible and kept < len(behind.tools):
-        return Plan("edited", rest, retire_from=behind.tools[kept].seq, renamed=renamed)
-    open_from = _find_open_calls(behind.tools, kept)
-    if not rest and open_from < len(behind.tools):
+    if rest and not rest[0].visible and kept < len(remainder.tools):
+        return Plan("edited", rest, retire_from=remainder.tools[kept].seq, renamed=renamed)
+    open_from = _find_open_calls(remainder.tools, kept)
+    if not rest and open_from < len(remainder.tools):
         # These calls were never answered, and the request does not contain them, so the client never received them.
-        return Plan("regenerated", retire_from=behind.tools[open_from].seq)
-    if behind.visible is None:
+        return Plan("regenerated", retire_from=remainder.tools[open_from].seq)
+    if remainder.visible is None:
         return Plan("continued" if rest else "replayed", rest, renamed=renamed)
-    return Plan("edited" if rest else "regenerated", rest, retire_from=_find_reply_start(behind), renamed=renamed)
+    return Plan("edited" if rest else "regenerated", rest, retire_from=_find_reply_start(remainder), renamed=renamed)
 
 
-def _find_reply_start(behind: LogRemainder) -> int | None:
+def _find_reply_start(remainder: LogRemainder) -> int | None:
     """Return the start of the log's next reply, including texts that were joined to it and are retired with it."""
-    joined = (tool.seq for tool in behind.tools if (tool.metadata or {}).get(JOINED))
-    return next(joined, behind.visible)
+    joined = (tool.seq for tool in remainder.tools if (tool.metadata or {}).get(JOINED))
+    return next(joined, remainder.visible)
 
 
 def is_same_message(entry: Entry, message: Message) -> bool:
@@ -129,10 +129,10 @@ def is_seen_prefix(entry: Entry, message: Message) -> bool:
 # -- tool messages ---------------------------------------------------------------
 
 
-def has_same_tools(behind: LogRemainder, rest: Sequence[Message]) -> bool:
+def has_same_tools(remainder: LogRemainder, rest: Sequence[Message]) -> bool:
     """Return True if the tool messages of one side, up to the next visible message, are the beginning of the other side's."""
-    kept, used, _ = _align_tools(behind.tools, rest)
-    return kept == len(behind.tools) or used == len(rest) or rest[used].visible
+    kept, used, _ = _align_tools(remainder.tools, rest)
+    return kept == len(remainder.tools) or used == len(rest) or rest[used].visible
 
 
 def _align_tools(stored: Sequence[Entry], sent: Sequence[Message]) -> tuple[int, int, dict[str, str]]:

@@ -462,10 +462,14 @@ class _Ranking:
         for row in range(first, end):
             if row not in own and table._rows[row].length < least:  # noqa: SLF001
                 continue
-            beside = weights.next_to * max(_get_score(own, row - 1, first, end), _get_score(own, row + 1, first, end))
-            beside += weights.second * max(_get_score(own, row - 2, first, end), _get_score(own, row + 2, first, end))
+            neighbours = weights.next_to * max(
+                _get_score(own, row - 1, first, end), _get_score(own, row + 1, first, end)
+            )
+            neighbours += weights.second * max(
+                _get_score(own, row - 2, first, end), _get_score(own, row + 2, first, end)
+            )
             answers = weights.question_before * asked / (1 + (row - first) / 2)
-            evidence = own.get(row, 0.0) + beside + common + answers
+            evidence = own.get(row, 0.0) + neighbours + common + answers
             if evidence + boost > 0:
                 found = table._make_passage(row, (evidence + boost) * self._compute_factor(row))  # noqa: SLF001
                 yield found._replace(evidence=evidence, covered=evidence / self._whole)

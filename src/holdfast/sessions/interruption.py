@@ -97,7 +97,7 @@ async def _record_interruption(
             marked = bool(last_reply.rounds) and last_reply.rounds[-1].cut
             return Interruption(session=session, entry=entry, interrupted=marked, stopped=stopped)
         now = engine.clock()
-        entries = await build_replacement(cut, last_reply.behind)
+        entries = await build_replacement(cut, last_reply.later)
         try:
             appended = await write(
                 Append(
@@ -139,12 +139,12 @@ async def _check_heard(store: Store, session: Session, last_reply: LastReply, he
     A client that repeats the interruption, because it did not receive the answer, means the same reply. Reads the
     entries after the reply.
     """
-    turns = {entry.turn_id for entry in last_reply.behind}
+    turns = {entry.turn_id for entry in last_reply.later}
     if not last_reply.rounds or not turns or heard.turn_id is not None:
         return
     start = last_reply.rounds[-1].head.seq + 1
-    behind = await store.entries(session.ref, start=start, limit=INTERRUPTED_BEHIND, descending=True, retired=True)
-    gone = next((e for e in behind if e.retired_by is not None and e.kind == "assistant" and e.turn_id in turns), None)
+    later = await store.entries(session.ref, start=start, limit=INTERRUPTED_BEHIND, descending=True, retired=True)
+    gone = next((e for e in later if e.retired_by is not None and e.kind == "assistant" and e.turn_id in turns), None)
     if gone is not None:
         raise NoReply(
             f"the last reply of session {session.id!r}, of turn {gone.turn_id}, was deleted: nothing of it was heard, or it was"
@@ -152,9 +152,9 @@ async def _check_heard(store: Store, session: Session, last_reply: LastReply, he
         )
 
 
-async def build_replacement(cut: Cut, behind: Sequence[Entry]) -> list[NewEntry]:
+async def build_replacement(cut: Cut, later: Sequence[Entry]) -> list[NewEntry]:
     """Return the entries that replace a cut reply and what followed it."""
-    entries = [to_new_entry(entry) for entry in (*cut.results, *behind)]
+    entries = [to_new_entry(entry) for entry in (*cut.results, *later)]
     if cut.message is None:
         return entries
     (tokens,) = await count_tokens([cut.message])

@@ -43,7 +43,7 @@ class LastReply(msgspec.Struct, frozen=True):
     """The last reply of a log, and the entries after it, in order."""
 
     rounds: Sequence[ReplyRound]
-    behind: Sequence[Entry]
+    later: Sequence[Entry]
 
 
 async def find_last_reply(
@@ -62,20 +62,20 @@ async def find_last_reply(
     """
     if session.messages == 0 or (unsaid and session.tail.last_kind in ("user", "system")):
         return LastReply((), ())
-    behind: list[Entry] = []
+    later: list[Entry] = []
     reply: list[Entry] = []
     while True:
         page = await store.entries(session.ref, stop=stop, limit=ENTRIES, descending=True)
         for entry in page:
             if not reply and entry.kind in ("user", "system"):
-                behind.append(entry)
+                later.append(entry)
             elif not reply or _is_part_of_reply(entry, reply[-1]):
                 reply.append(entry)
             else:
-                return LastReply(split_rounds(reply[::-1]), behind[::-1])
+                return LastReply(split_rounds(reply[::-1]), later[::-1])
         if len(page) < ENTRIES:
-            return LastReply(split_rounds(reply[::-1]), behind[::-1])
-        if len(behind) > INTERRUPTED_BEHIND:
+            return LastReply(split_rounds(reply[::-1]), later[::-1])
+        if len(later) > INTERRUPTED_BEHIND:
             raise NoReply(f"the last {INTERRUPTED_BEHIND} messages of session {session.id!r} contain no reply")
         stop = page[-1].seq
 
@@ -206,7 +206,7 @@ async def apply_interruption(turn: Turn, session: Session, plan: Plan) -> Plan:
         raise
     if cut is None:
         return plan
-    entries = [*cut.results, *last_reply.behind]
+    entries = [*cut.results, *last_reply.later]
     if cut.message is not None:
         (tokens,) = await count_tokens([cut.message])
         entries.insert(0, evolve(cut.head, message=cut.message, metadata=cut.metadata, tokens=tokens))

@@ -152,7 +152,7 @@ class ReplyAssembler:
             self._held.append(shown)
             return ()
         self.has_spoken = self.has_spoken or any(
-            _has_words(choice, beside=_UNSAID) for choice in shown.get("choices") or ()
+            _has_words(choice, ignored=_UNSAID) for choice in shown.get("choices") or ()
         )
         return (shown,)
 
@@ -301,10 +301,10 @@ def _renumber_blocks(blocks: Any, rounds: int) -> Any:
     ]
 
 
-def _has_words(choice: Mapping[str, Any], *, beside: Collection[str] = ()) -> bool:
-    """Return True if a choice's delta has any field other than those in `beside`."""
+def _has_words(choice: Mapping[str, Any], *, ignored: Collection[str] = ()) -> bool:
+    """Return True if a choice's delta has any field other than those in `ignored`."""
     delta = choice.get("delta", choice.get("message"))
-    return isinstance(delta, dict) and any(value for name, value in delta.items() if name not in beside)
+    return isinstance(delta, dict) and any(value for name, value in delta.items() if name not in ignored)
 
 
 def _with_finish_reason(choice: dict[str, Any], reason: str | None) -> dict[str, Any]:

@@ -173,8 +173,8 @@ def _is_same(stored: Sequence[Entry], incoming: Sequence[Message]) -> bool:
 async def _answer_after(turn: Turn, first: Entry) -> None:
     """Find the end of a reply that begins with tool calls. If it has none, the turn continues after its last message."""
     turn.answered, turn.closed = None, False
-    behind = await turn.engine.store.entries(turn.request.ref, start=first.seq)
-    for at, unit in enumerate(units := group_units(behind)):
+    later = await turn.engine.store.entries(turn.request.ref, start=first.seq)
+    for at, unit in enumerate(units := group_units(later)):
         head = unit.entries[0]
         if head.message.tool_calls:
             if not any(call.name in turn.client_tools for call in head.message.tool_calls):
@@ -394,13 +394,13 @@ def _is_moved(first_message: Entry, entry: Entry) -> bool:
 
 async def answer_again(turn: Turn, start: int) -> None:
     """Find the reply to the first attempt at the same request. The received part of a cut reply is retired."""
-    behind = await turn.engine.store.entries(turn.request.ref, start=start, limit=2)
-    if not behind or behind[0].message.role != "assistant":
+    later = await turn.engine.store.entries(turn.request.ref, start=start, limit=2)
+    if not later or later[0].message.role != "assistant":
         return
-    if not (behind[0].metadata or {}).get("interrupted"):
-        turn.answered, turn.closed = behind[0], True
-    elif len(behind) == 1:
-        await turn.append((), plan=Plan("regenerated", retire_from=behind[0].seq), keyed=False)
+    if not (later[0].metadata or {}).get("interrupted"):
+        turn.answered, turn.closed = later[0], True
+    elif len(later) == 1:
+        await turn.append((), plan=Plan("regenerated", retire_from=later[0].seq), keyed=False)
 
 
 TRANSCRIPT_CLIENTS: Final = "transcript_clients"

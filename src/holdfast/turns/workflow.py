@@ -415,6 +415,6 @@ async def _retire_units(turn: Turn, units: Sequence[int]) -> None:
     An agent whose text was cut answers again from the beginning: a model that saw the cut text would only continue it.
     """
     first = min(units)
-    behind = await turn.engine.store.entries(turn.request.ref, start=first)
-    kept = tuple(entry for entry in behind if entry.unit not in units)
+    later = await turn.engine.store.entries(turn.request.ref, start=first)
+    kept = tuple(entry for entry in later if entry.unit not in units)
     await turn.settle(turn.append((), plan=Plan("regenerated", retire_from=first, restore=kept), keyed=False))
