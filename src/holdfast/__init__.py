@@ -165,7 +165,7 @@ _HOMES = {
 
 
 _NAMES_OF_0_1 = {"DreamingSettings": "ConsolidationSettings"}
-"""Names that are removed in 0.3, and the new ones."""
+"""Former names of classes, with their new names; the former names are removed in 0.3."""
 
 
 def __getattr__(name: str) -> Any:

@@ -1,3 +1,3 @@
-"""The version, in the one place that packaging and the program both read."""
+"""The version, defined in the one place that both packaging and the program read."""
 
 __version__ = "0.1.0"

@@ -1,6 +1,6 @@
-"""API keys, roles, and the principal that a request is made for.
+"""API keys, roles, and principals: the identities that requests are made with.
 
-A key is `hf_<id>_<secret>`: the id identifies it in lists and logs, the secret has 256 random bits. This module is
+A key is `hf_<id>_<secret>`: the id identifies the key in lists and logs, the secret has 256 random bits. This module is
 pure: it uses no randomness, no clock and no storage.
 """
 
@@ -18,7 +18,7 @@ from holdfast.domain.reconcile import Mode
 from holdfast.stores.keys import ApiKey, Role
 
 ROLES: Final[tuple[Role, ...]] = ("read", "write", "admin")
-"""From the least to the most powerful; each role includes the ones before it."""
+"""All roles, from the least to the most powerful. Each role includes the ones before it."""
 ID_RANDOM: Final = 10
 """Random bytes in the id of a key."""
 SECRET_RANDOM: Final = 32
@@ -26,28 +26,28 @@ SECRET_RANDOM: Final = 32
 _KEY: Final = re.compile(r"hf_([a-z2-7]{16})_[a-z2-7]{52}")
 _PREFIX: Final = "hf_"
 _MEANT: Final = re.compile(r"hf_[a-z2-7]{16}_")
-"""Matches text that begins like a key of Holdfast; other systems' keys begin with `hf_` too."""
+"""Matches the beginning of a Holdfast key. The prefix `hf_` alone is not enough: keys of other systems begin with it too."""
 _USER_KEY: Final = b"holdfast upstream user"
-"""Keys the hash that turns an upstream key into a user id, so that it differs from every other hash of that key."""
+"""Key of the hash that turns an upstream's API key into a user id. It makes that hash differ from every other hash of the API key."""
 
 
 class Principal(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity and the limits that a request is made with."""
+    """The identity that a request is made with, and its limits."""
 
     tenant: str
     user_id: str | None = None
-    """The only user it may act for; None: any user of the tenant."""
+    """The only user that the principal may act for; None: any user of the tenant."""
     role: Role
     key_id: str | None = None
-    """Id of the key, or of the other credential that was used; None if the server requires none."""
+    """Id of the API key or other credential that was used; None if the server requires no credential."""
     rate: int | None = None
     """Requests per minute; None: the server's setting."""
     max_body: int | None = None
     """Largest request body in bytes; None: the server's setting."""
     session_mode: Mode | None = None
-    """How to read messages of requests with a session id that do not say it themselves; None: the agent or the server decides."""
+    """Default for requests with a session id that do not say how to read their messages; None: the agent's or the server's default."""
     budget: int | None = None
-    """Most tokens of the conversation in a prompt; None: the agent's own budget."""
+    """Token limit for the conversation in a prompt; None: the agent's own budget."""
 
     def has_role(self, role: Role) -> bool:
         """Return True if the principal has at least this role."""
@@ -59,7 +59,7 @@ class NewKey(msgspec.Struct, frozen=True):
 
     id: str
     text: str
-    """The key itself: shown once and never stored."""
+    """The complete key. It is shown once and never stored."""
     hash: bytes
 
     def __repr__(self) -> str:
@@ -87,7 +87,7 @@ def _encode(data: bytes) -> str:
 
 
 def is_key(text: str) -> bool:
-    """Return True if the text looks like a Holdfast key, valid or not. Such a text is never forwarded to an upstream."""
+    """Return True if the text looks like a Holdfast key, valid or not. Such a text must never be forwarded to an upstream."""
     return _MEANT.match(text) is not None
 
 
@@ -98,15 +98,18 @@ def parse_key_id(text: str) -> str | None:
 
 
 def hash_key(text: str) -> bytes:
-    """Return the hash of a key that is stored. A key has 256 random bits, so it needs neither a salt nor a slow hash function."""
+    """Return the hash under which a key is stored.
+
+    A key has 256 random bits, so its hash needs no salt and no slow hash function.
+    """
     return hashlib.sha256(text.encode()).digest()
 
 
 def is_valid_key(kept: ApiKey, text: str, now: int) -> bool:
-    """Return True if `text` is the stored key, and the key is neither expired nor revoked.
+    """Return True if `text` is the stored key and the stored key is neither expired nor revoked.
 
     Args:
-        kept: the key as it is stored.
+        kept: the stored key.
         text: the key as a client sent it.
         now: the current time, in milliseconds since the epoch.
     """
@@ -116,7 +119,7 @@ def is_valid_key(kept: ApiKey, text: str, now: int) -> bool:
 
 
 def to_principal(kept: ApiKey) -> Principal:
-    """Return the principal that requests with this key are made for."""
+    """Return the principal for requests that use this key."""
     return Principal(
         tenant=kept.tenant,
         user_id=kept.user_id,
@@ -130,6 +133,9 @@ def to_principal(kept: ApiKey) -> Principal:
 
 
 def derive_upstream_user(tenant: str, token: str) -> str:
-    """Return the user id for an upstream's key: always the same for a key, and the key cannot be derived from it."""
+    """Return a user id that is derived from an upstream's API key.
+
+    The same key always gives the same id, and the key cannot be computed from the id.
+    """
     identity = msgspec.json.encode([tenant, token])
     return f"key_{hashlib.blake2b(identity, key=_USER_KEY, digest_size=16).hexdigest()}"

@@ -1,10 +1,10 @@
-"""Account for what each principal uses of this process: CPU work off the event loop, and bytes of requests in flight.
+"""Track which principal each task works for, and share the CPU threads of this process fairly among principals.
 
-A principal is a tenant together with a key or a user. The server names it once per request (`charge_to`); everything that is
-awaited or started from there is charged to it. Work of a program that uses the library has one account of its own.
+A principal is a tenant together with a key or a user. The server sets the principal once per request (`charge_to`); all
+CPU work and bytes of requests in flight are charged to it. Programs that use Holdfast as a library share one account.
 
-CPU work runs in a few threads that all principals share. Python runs one thread at a time, so more threads would only make the
-event loop wait longer. No principal may use all of them, and waiting principals take turns, one job each.
+CPU work runs in a few threads that all principals share. Python runs one thread at a time, so more threads would only make
+the event loop wait longer. No principal may use all of the threads, and waiting principals take turns, one job each.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class Owner(NamedTuple):
-    """The principal that pays for work: a tenant, and one of its keys or users."""
+    """The principal that work is charged to: a tenant, and one of its keys or users."""
 
     tenant: str = ""
     name: str = ""
@@ -44,7 +44,7 @@ def get_owner() -> Owner:
 
 @contextmanager
 def charge_to(owner: Owner) -> Iterator[None]:
-    """Charge what happens inside the block, and the tasks that it starts, to `owner`."""
+    """Charge all work inside the block to `owner`, including the tasks that it starts."""
     token = _OWNER.set(owner)
     try:
         yield
@@ -56,9 +56,9 @@ async def run_cpu(work: Callable[..., T], *args: object, long: bool = True) -> T
     """Run CPU-heavy work in one of the shared threads and return its result.
 
     Args:
-        work: what to run; it must be bounded by a limit, because it is not interrupted.
+        work: the function to run. Its run time must be bounded by a limit, because it is not interrupted.
         args: passed to `work`.
-        long: False runs it at once on the event loop, for inputs that take a few milliseconds at most.
+        long: False runs `work` directly on the event loop, for work of a few milliseconds at most.
     """
     if not long:
         return work(*args)
@@ -66,7 +66,7 @@ async def run_cpu(work: Callable[..., T], *args: object, long: bool = True) -> T
 
 
 def get_scheduler() -> CpuScheduler:
-    """Return the scheduler of the running event loop."""
+    """Return the CPU scheduler of the running event loop, which the first call creates."""
     loop = asyncio.get_running_loop()
     scheduler = _SCHEDULERS.get(loop)
     if scheduler is None:
@@ -78,12 +78,12 @@ class CpuScheduler:
     """Shares a few threads among principals.
 
     Args:
-        threads: jobs at work at once.
-        of_tenant: how many of them one tenant may use.
-        of_principal: how many of them one principal may use.
+        threads: number of threads.
+        of_tenant: most threads that one tenant may use at the same time.
+        of_principal: most threads that one principal may use at the same time.
 
     Attributes:
-        running: jobs at work, by principal.
+        running: number of running jobs by principal.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class CpuScheduler:
         return sum(map(len, self._waiting.values()))
 
     async def run(self, owner: Owner, work: Callable[[], T]) -> T:
-        """Run `work` in a thread when it is the owner's turn."""
+        """Run `work` in a thread and return its result. Wait until a thread is free for this owner."""
         await self._acquire(owner)
         try:
             return await anyio.to_thread.run_sync(work, limiter=self._threads)
@@ -151,7 +151,7 @@ class CpuScheduler:
         self._dispatch()
 
     def _dispatch(self) -> None:
-        """Start waiting jobs, one principal after the other; a principal that was served goes to the end of the line."""
+        """Start waiting jobs while threads are free: one job per principal, and each served principal moves to the end of the queue."""
         for owner in list(self._waiting):
             if not self._free:
                 return

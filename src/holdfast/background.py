@@ -1,4 +1,4 @@
-"""Repeat work in the background, with pauses that the work chooses itself; cancel and await tasks."""
+"""Repeat background work with pauses that the work itself chooses; also helpers to cancel and await tasks."""
 
 from __future__ import annotations
 
@@ -16,16 +16,18 @@ _log = logging.getLogger("holdfast.background")
 _AT_LEAST: Final = 0.05
 """Shortest time in seconds between two wake-ups of a `KeyedRepeater`, so that many keys do not wake it one by one."""
 _AT_MOST: Final = 10.0
-"""Longest time in seconds until it wakes up, even if nothing is due; its timer can outlive its last key by this time."""
+"""Longest time in seconds between two wake-ups of a `KeyedRepeater`, even if nothing is due. Its timer can outlive its last
+key by this time.
+"""
 _AFTER_FAILURE: Final = 1_000
-"""Milliseconds until work that failed unexpectedly is tried again."""
+"""Milliseconds until work that raised an exception is tried again."""
 
 
 class Repeater:
-    """Repeats work until it is stopped. It creates a task only when the first pause is over.
+    """Repeats work until it is stopped. No task exists until the first pause is over.
 
     Args:
-        do: the work; returns the milliseconds until the next time, or 0 to stop.
+        do: does the work once; returns the milliseconds until it must run again, or 0 to stop.
     """
 
     def __init__(self, do: Callable[[], Awaitable[int]]) -> None:
@@ -35,7 +37,7 @@ class Repeater:
         self._stopped = False
 
     def begin(self, pause: int) -> None:
-        """Do the work for the first time in `pause` milliseconds."""
+        """Schedule the first run in `pause` milliseconds."""
         self._waiting = asyncio.get_running_loop().call_later(pause / 1000, self._due)
 
     def _due(self) -> None:
@@ -47,7 +49,11 @@ class Repeater:
             self.begin(pause)
 
     def stop(self, *, midway: bool) -> None:
-        """Stop repeating. With `midway`, running work is cancelled; otherwise it finishes."""
+        """Stop repeating.
+
+        Args:
+            midway: True cancels work that is running; False lets it finish.
+        """
         self._stopped = True
         if self._waiting is not None:
             self._waiting.cancel()
@@ -56,34 +62,35 @@ class Repeater:
 
 
 class KeyedRepeater(Generic[K]):
-    """Repeats work for each of many keys, with one timer. A key that is stopped before its first time never costs a task.
+    """Repeats work for each of many keys, with one timer for all.
 
-    Each key's work runs in its own task, so work that waits or fails does not delay other keys.
+    Each key's work runs in its own task, so work that waits or fails does not delay other keys. A key that is stopped before
+    its first run never creates a task.
 
     Args:
-        do: the work for one key; returns the milliseconds until the next time, or 0 to stop.
+        do: does the work for one key; returns the milliseconds until it must run again, or 0 to stop.
     """
 
     def __init__(self, do: Callable[[K], Awaitable[int]]) -> None:
         self._do = do
         self._due: dict[K, float] = {}
-        """When each key is due, by the loop's clock; infinity while its work runs."""
+        """When the work of each key is due, in the event loop's time; infinity while the work runs."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, key: K, pause: int) -> None:
-        """Do the work for a key for the first time in `pause` milliseconds."""
+        """Schedule the first run for a key in `pause` milliseconds."""
         loop = asyncio.get_running_loop()
         self._due[key] = due = loop.time() + pause / 1000
         if self._timer is None or due < self._timer.when():
             self._wake_at(min(due, loop.time() + _AT_MOST))
 
     def stop(self, key: K) -> None:
-        """Stop the work for a key; work that is running finishes. Unknown keys are ignored."""
+        """Stop repeating the work of a key. Work that is running finishes; unknown keys are ignored."""
         self._due.pop(key, None)
 
     def close(self) -> None:
-        """Stop all keys and cancel running work."""
+        """Stop the work of all keys, and cancel work that is running."""
         self._due.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -129,7 +136,7 @@ async def cancel_task(task: asyncio.Task[None] | None) -> None:
 
 
 async def wait_until_done(task: asyncio.Future[Any]) -> None:
-    """Return when `task` is done, however often the caller is cancelled meanwhile. Its result or error is discarded."""
+    """Wait until `task` is done, even if the caller is cancelled meanwhile. The task's result or error is discarded."""
     while not task.done():
         with anyio.CancelScope(shield=True):
             try:

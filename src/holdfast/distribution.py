@@ -1,8 +1,8 @@
 """The name of the distribution, and how to install its extras.
 
 The package index has an unrelated project named `holdfast`, so no message or page may suggest installing that name.
-Until `holdfast-memory` is published, install commands refer to a clone, for which the index is not asked for Holdfast
-itself.
+Until `holdfast-memory` is published, install commands refer to a clone: they take Holdfast itself from the clone and
+not from the package index.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Final
 NAME: Final = "holdfast-memory"
 """Name of the distribution, for installers. The package to import is `holdfast`."""
 FORMER_NAME: Final = "holdfast"
-"""Name of the distribution in 0.1; on the package index, this name belongs to another project."""
+"""Name of the distribution in 0.1. On the package index, this name belongs to another project."""
 INSTALL: Final = "from a clone: pip install ."
 """Instruction for installing Holdfast without extras."""
 
 
 def format_install_hint(extra: str) -> str:
-    """Return an instruction for installing an extra, to append to an error message.
+    """Return an install instruction for an extra, to append to an error message.
 
     Args:
-        extra: one of the extras in pyproject.toml, for example `postgres`.
+        extra: an extra that pyproject.toml defines, for example `postgres`.
     """
     return f"the extra {extra!r} of {NAME}; from a clone: pip install '.[{extra}]'"

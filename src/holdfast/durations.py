@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.errors import InvalidRequest
 
 LONGEST: Final = 100 * 365 * 86_400
-"""Seconds of the longest duration that is accepted: a hundred years."""
+"""The longest accepted duration, in seconds: a hundred years."""
 _UNITS_MS: Final = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000, "ms": 1}
 _DURATION: Final = re.compile(r"(?:\d{1,12}(?:\.\d{1,3})?(?:ms|[dhms]))+", re.ASCII)
 _DURATION_PART: Final = re.compile(r"([\d.]+)(ms|[dhms])")
@@ -16,7 +16,7 @@ _SECONDS: Final = re.compile(r"\d{1,12}(?:\.\d{1,3})?", re.ASCII)
 
 
 def parse_duration(text: str) -> float | None:
-    """Return the seconds of a duration such as `90`, `1.5`, `90s`, `24h`, `1h30m`, `250ms` or `7d`; None if the text is not one.
+    """Return the seconds of a duration such as `90`, `1.5`, `90s`, `24h`, `1h30m`, `250ms` or `7d`, or None for any other text.
 
     Units go from large to small, each at most once. The result is precise to the millisecond.
 
@@ -49,17 +49,17 @@ def format_duration(seconds: float) -> str:
 
 
 def parse_milliseconds(given: object, name: str) -> int:
-    """Return the milliseconds of a duration: a text like `24h`, a number of seconds, or None for 0.
+    """Return a duration in milliseconds. It can be given as text like `24h`, as a number of seconds, or as None for 0.
 
         >>> parse_milliseconds("1h30m", "session_ttl"), parse_milliseconds(1.5, "session_ttl"), parse_milliseconds(None, "session_ttl")
         (5400000, 1500, 0)
 
     Args:
-        given: the value.
-        name: of the parameter, for the error message.
+        given: the duration.
+        name: name of the parameter, for the error message.
 
     Raises:
-        InvalidRequest: the value is not a duration, or is longer than a hundred years.
+        InvalidRequest: `given` is not a duration, or is longer than a hundred years.
     """
     number = isinstance(given, int | float) and not isinstance(given, bool)
     seconds = given if number else parse_duration(given) if isinstance(given, str) else None

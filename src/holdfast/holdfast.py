@@ -1,4 +1,4 @@
-"""`Holdfast`, the main class: it opens and closes the store, the models and all background work."""
+"""`Holdfast`, the main class. It opens and closes the store, the models and all background work."""
 
 from __future__ import annotations
 
@@ -68,57 +68,59 @@ class Holdfast(Sessions):
     """All sessions of one tenant in one store. Use it as an async context manager.
 
     Args:
-        url: the store: `sqlite:///file.db`, `sqlite://:memory:`, `postgresql://…`, `mysql://…`, `redis://…`; None:
-            `sqlite:///holdfast.db`, or in memory with a `preset`.
-        strategy: how working sets are built for sessions without an agent, for example `digest` or `token_window`;
+        url: the store: `sqlite:///file.db`, `sqlite://:memory:`, `postgresql://…`, `mysql://…` or `redis://…`. None:
+            `sqlite:///holdfast.db`, or in memory if there is a `preset`.
+        strategy: strategy that builds working sets for sessions without an agent, for example `digest` or `token_window`;
             None: the default strategy. See docs/strategies.md.
-        budget: tokens of the conversation in a working set; None: what fits into the model's window.
-        preset: `mistralrs`: 128 sessions, half an hour, in memory, no recall; other parameters override it.
-        session_ttl: how long a session may be idle before it ends: `24h` (the default), `90s`, or seconds; 0 or None:
-            no limit.
-        retention: how long a session is kept after it has ended, written like `session_ttl`; 0 (the default) or None:
-            no limit.
-        max_sessions: most active sessions of a tenant: 10,000 by default; 0 or None: any number.
-        max_history_turns: newest messages that a strategy may see; 0 (the default) or None: all.
+        budget: token limit for the conversation in a working set; None: as much as fits into the model's context window.
+        preset: `mistralrs` sets defaults like those of mistral.rs: 128 sessions that end after half an hour, in memory,
+            without recall. Other parameters override the preset.
+        session_ttl: idle time after which a session ends: text like `24h` (the default) or `90s`, or a number of seconds; 0
+            or None: no limit.
+        retention: time for which an ended session is kept, written like `session_ttl`; 0 (the default) or None: no limit.
+        max_sessions: most active sessions per tenant, 10,000 by default; 0 or None: no limit.
+        max_history_turns: number of newest messages that a strategy may see; 0 (the default) or None: all.
         tenant: the tenant whose sessions are used. With `store`, the store's tenant applies instead.
         store: an open store to use instead of `url`, for example your own implementation. The caller closes it.
         roster: agents and models; without one, the built-in `offline` model answers.
         clock: returns milliseconds since the epoch; tests replace it.
-        new_id: creates ids for sessions that are not given one.
-        summarizers: functions that write summaries, by the name that `summarizer_llm` may have; see
+        new_id: creates an id for each session that is opened without one.
+        summarizers: functions that write summaries, by name; `summarizer_llm` can refer to these names. See
             `holdfast.agents.Summarizer`.
-        artifacts: where the contents of artifacts are stored, and which are accepted; by default on disk next to an
-            SQLite file, otherwise in the store.
-        life: how long sessions live, and how many there may be; see `holdfast.lifecycle.settings.LifeSettings`.
-        hooks: notified when sessions end, as with `add_hook`; a `Transcripts` also receives every write.
+        artifacts: where artifact contents are stored, and which artifacts are accepted. By default, contents are stored on
+            disk next to an SQLite file, or in the store if it is not an SQLite file.
+        life: lifetime and maximum number of sessions; not together with `preset`, `session_ttl`, `retention`, `max_sessions`
+            or `max_history_turns`. See `holdfast.lifecycle.settings.LifeSettings`.
+        hooks: hooks that are notified when sessions end, as with `add_hook`; a `Transcripts` hook also receives every write.
         guard: masks or refuses secrets before anything is stored; see `holdfast.secrets`. None: secrets are stored unchanged.
-        scorers: functions that rate messages, by the name that `scorer` may have: they get a list of Chat Completions
-            messages and return a number from 0 to 1 for each.
-        strategies: functions that choose what stays in a working set, by the name that `strategy` may have, here, for
-            agents and in requests; see docs/custom-strategies.md. The names are valid in the whole process until the store is
-            closed.
-        tools: tools that the model may call and that run here: annotated functions, plain or async, or `Tool`s; see
-            `holdfast.tools.functions`. An agent that names tools has only those, any other agent has all.
+        scorers: functions that rate messages, by name; `scorer` can refer to these names. A function gets a list of Chat
+            Completions messages and returns a number from 0 to 1 for each.
+        strategies: functions that choose the messages of a working set, by name; `strategy` can refer to these names here,
+            in agents and in requests. The names are valid in the whole process until this object is closed. See
+            docs/custom-strategies.md.
+        tools: tools that the model may call and that run in this process: `Tool`s, or annotated functions, plain or async
+            (see `holdfast.tools.functions`). An agent that names tools has only those; any other agent has all.
         tool_limits: limits for the tools of a turn.
-        session_queue: what happens to a turn while another turn of its session runs, here or on another server: the new
-            turn waits (`queue`), is refused (`reject`) or ends the other one (`interrupt`).
-        queue_timeout: longest time in seconds that a turn waits.
-        python: enables the tool `python`, which runs code that the model writes, with these limits; see
-            docs/python.md. None: disabled.
-        artifact_tools: True gives the tools for artifacts to every agent; otherwise only agents that name them have
-            them. See docs/artifacts.md.
-        index: the index for searching conversations: by default it matches words and is stored with the sessions
-            (docs/indexing.md). A URL stores it elsewhere. None: no index, and nothing can be searched.
-        indexer: also notified of what turns wrote, after they end; see `holdfast.engine.engine.Indexer`.
-        mcp_servers: servers of the Model Context Protocol, whose tools agents may name (extra `mcp`); see
-            docs/tools.md.
-        workspaces: enables a folder with a git repository for each agent; see docs/workspace.md. None: disabled.
-        memory: how memories are found; see docs/memories.md. None: as configured for the index.
-        memory_store: returns a tenant's store of memories, to use instead of the store. The caller closes it.
-        cache_bytes: most bytes of session data that this process caches between turns, for all tenants; see
-            docs/sizing.md. One tenant uses at most half of it.
-        consolidation: when recalled memories are promoted, and how many of them sessions see; see docs/consolidation.md.
-        dreaming: name of `consolidation` in 0.1. Removed in 0.3.
+        session_queue: what a new turn does while another turn of its session runs, here or on another server: it waits
+            (`queue`), is refused (`reject`), or ends the running turn (`interrupt`).
+        queue_timeout: longest time in seconds that a turn waits for the running turn.
+        python: limits for the tool `python`, which runs code that the model writes; None: the tool is disabled. See docs/python.md.
+        artifact_tools: True: every agent has the artifact tools. False: only agents that name these tools have them. See
+            docs/artifacts.md.
+        index: the index for searching conversations. By default it matches words and is stored with the sessions; a URL
+            stores it elsewhere. None: no index, so nothing can be searched. See docs/indexing.md.
+        indexer: an additional indexer of your own. It is notified after each turn of the entries that the turn wrote; see
+            `holdfast.engine.engine.Indexer`.
+        mcp_servers: Model Context Protocol servers, whose tools agents may name. Needs the extra `mcp`. See docs/tools.md.
+        workspaces: settings for workspaces: each agent gets a folder with a git repository. None: no workspaces. See docs/workspace.md.
+        memory: settings for finding memories; None: the settings of the index apply. See docs/memories.md.
+        memory_store: function that returns the memory store for a tenant, to use instead of `store`. The caller closes the
+            memory store.
+        cache_bytes: most bytes of session data that this process caches between turns, for all tenants together. One tenant
+            uses at most half of them. See docs/sizing.md.
+        consolidation: settings for promoting memories that are recalled often, and for the number of promoted memories in
+            prompts. See docs/consolidation.md.
+        dreaming: former name of `consolidation` (0.1); removed in 0.3.
     """
 
     _engine: Engine | None = None
@@ -227,7 +229,10 @@ class Holdfast(Sessions):
         )
 
     def _make_proposer(self, model: str | None, clock: Callable[[], int]) -> Proposer | None:
-        """Create what proposes merges of promoted memories, or return None without a model. It looks the model's name up for each call."""
+        """Create the object that asks a model to propose merges of promoted memories, or return None without a model.
+
+        The model is looked up by its name for each call, so that a replaced roster takes effect.
+        """
         return None if model is None else Proposer(lambda: self.roster.find_llm(model), clock, self.guard)
 
     async def __aenter__(self) -> Self:
@@ -283,7 +288,7 @@ class Holdfast(Sessions):
 
     @asynccontextmanager
     async def serve_tenant(self, tenant: str) -> AsyncIterator[Holdfast]:
-        """Yield a `Holdfast` for another tenant of the same database while the block runs; it opens no new connections.
+        """Yield a `Holdfast` for another tenant of the same database. It is valid inside the block and opens no new connections.
 
         Raises:
             InvalidRequest: the tenant's name is invalid.
@@ -310,12 +315,12 @@ class Holdfast(Sessions):
         """Use other agents, models and limits for turns that begin from now on.
 
         Args:
-            roster: the new agents and models; functions and tools stay.
+            roster: the new agents and models. Registered functions and tools stay.
             tool_limits: limits for the tools of a turn.
-            queueing: what happens to a turn while another turn of its session runs.
+            queueing: what a new turn does while another turn of its session runs.
 
         Returns:
-            Clients that only running turns still use: pass them to `holdfast.models.retire`.
+            Clients of the old models, which only running turns still use. Pass them to `holdfast.models.retire`.
         """
         left = self.roster.replace_agents(roster)
         self.tool_registry.limit(tool_limits)
@@ -329,13 +334,13 @@ class Holdfast(Sessions):
         self.roster.tools = tools
 
     async def _open_store(self) -> Store:
-        """Return a handle that can be closed without closing a store that the caller passed in."""
+        """Return a handle of the store. Closing the handle does not close a store that the caller passed in."""
         if self._given is not None:
             return self._given.for_tenant(self.tenant)
         return await open_store(self.url, tenant=self.tenant)
 
     def _add_steps(self, store: Store) -> Store:
-        """Return the store with all steps that writes pass through: redaction, observers, indexes."""
+        """Return the store with all write steps added: redaction, observers and indexes."""
         if self._index is not None:
             self._indexes = Indexes(self._index, self.url if self._given is None else None, self.clock)
         steps = write_steps(
@@ -393,7 +398,7 @@ class Holdfast(Sessions):
 
     @property
     def index(self) -> IndexService | None:
-        """The index of this tenant's sessions and memories, to check its state, wait for it or rebuild it; None without an index."""
+        """The index of this tenant's sessions and memories, with methods to check, await or rebuild it; None without one."""
         return self.engine.index
 
     @property
@@ -402,12 +407,12 @@ class Holdfast(Sessions):
         return self.engine.artifacts
 
     def user_state(self, user_id: str) -> SharedState:
-        """Return the state that all sessions of a user share: keys that begin with `user:`."""
+        """Return the state that all sessions of a user share. Its keys begin with `user:`."""
         check_text(user_id, "user_id")
         return SharedState(self.engine, user_id)
 
     def app_state(self) -> SharedState:
-        """Return the state that all sessions of the tenant share: keys that begin with `app:`."""
+        """Return the state that all sessions of the tenant share. Its keys begin with `app:`."""
         return SharedState(self.engine, None)
 
     # -- session lifecycle --------------------------------------------------
@@ -423,16 +428,17 @@ class Holdfast(Sessions):
     ) -> F | Callable[[F], F]:
         """Call `callback(session, reason)` when a session ends; also works as a decorator.
 
-        The callback gets the session's complete state at its end. It runs at least once for each end, in order of
-        registration, and never delays a turn. If it raises an error, the error is logged and the callback is called
-        again later, possibly by another process. After it returned, it is never called again for this end.
+        The callback gets the session's complete state at its end. It runs at least once for each session that ends, and
+        never delays a turn. Several callbacks run in order of registration. If a callback raises an error, the error is
+        logged and the callback is called again later, possibly by another process. After it has returned, it is never
+        called again for the same end.
 
         Args:
             callback: plain or async; gets an `EndedSession` and the reason.
-            name: identifies the callback in the records of pending calls, so it must stay the same; None: the
-                function's qualified name.
-            reasons: the reasons to be called for: `ttl`, `cap`, `delete`, `close` and `shutdown`; `shutdown` only if it
-                is listed.
+            name: identifies the callback in the stored records of pending calls, so it must stay the same across restarts;
+                None: the function's qualified name.
+            reasons: reasons for which the callback is called, out of `ttl`, `cap`, `delete`, `close` and `shutdown`;
+                default: all except `shutdown`.
 
         Raises:
             InvalidRequest: the callback has a wrong signature, or its name is empty or already used.
@@ -443,15 +449,17 @@ class Holdfast(Sessions):
         return callback
 
     def add_hook(self, hook: Hook) -> None:
-        """Notify `hook` when sessions end, including ends that it had not been notified of yet. Raises `InvalidRequest`.
+        """Notify `hook` when sessions end, including sessions that have already ended without this hook being notified.
 
-        A hook that also receives writes, such as `Transcripts`, receives them only from the next opening of this
-        object on.
+        A hook that also receives writes, such as `Transcripts`, receives them only after this object is opened the next time.
+
+        Raises:
+            InvalidRequest: the hook cannot be added, for example because its name is already used.
         """
         self.hooks.add(hook)
 
     async def sweep(self) -> SweepResult:
-        """End expired sessions now, run the hooks that are due, and return what was done. This also happens regularly by itself."""
+        """End expired sessions now, run the hooks that are due, and return a summary. The same happens regularly in the background."""
         swept = await self.engine.sweeper.sweep()
         await self.engine.hook_dispatcher.wait_until_idle()
         return swept
@@ -465,7 +473,7 @@ def _resolve_url(url: str | None, preset: str | None) -> str:
 
 
 def _resolve_roster(roster: Roster | None, strategy: str | None, budget: int | None, preset: str | None) -> Roster:
-    """Return the agents and models: those given, or the built-in ones with the given context settings."""
+    """Return `roster`, or a new one with the built-in agents and models and the given context settings."""
     chosen = {name: value for name, value in (("strategy", strategy), ("budget", budget)) if value is not None}
     if roster is not None:
         if chosen:
@@ -517,11 +525,11 @@ _KINDS: Final[Mapping[str, Any]] = {
     "cache_bytes": int,
 }
 _NEEDED: Final = frozenset({"hooks", "cache_bytes", "clock", "new_id", "mcp_servers", "consolidation"})
-"""Settings that cannot be None."""
+"""Arguments that cannot be None."""
 
 
 def _check_kinds(given: Mapping[str, Any]) -> None:
-    """Raise `InvalidRequest` for settings of a wrong type; most may be None."""
+    """Raise `InvalidRequest` if an argument has a wrong type; most arguments may be None."""
     for name, kind in _KINDS.items():
         if not (given[name] is None and name not in _NEEDED) and not isinstance(given[name], kind):
             words = {Callable: "a function", Iterable: "a list", Mapping: "an object"}.get(kind, kind.__name__)
@@ -537,7 +545,7 @@ def _add_functions(
 
 
 def _check_functions(given: Mapping[str, Any], name: str) -> Mapping[str, Callable[..., Any]]:
-    """Raise `InvalidRequest` for functions that would fail later, after a turn, or that would never be called."""
+    """Return the functions, or raise `InvalidRequest` if one could not be called, or would never be called because of its name."""
     for key, function in given.items():
         if not callable(function):
             raise InvalidRequest(f"{name}[{key!r}] must be a function, not {type(function).__name__}", param=name)

@@ -1,12 +1,14 @@
-"""Detect whether the process that holds a session's turn or a lease is still running on this host.
+"""Detect if the process that holds a lease, or the lock of a session's turn, is still running on this host.
 
 Each process locks one byte of a file in shared memory, at an offset that is part of its holder names. The kernel
-releases the lock when the process ends, however it ends, so an unlocked byte proves that the process is gone.
+releases the lock when the process ends, whatever the reason. So an unlocked byte proves that the process is gone.
 
-A name also identifies the file: the kernel's boot, the device and the inode. A live holder keeps its file open, so no
-other file can have that identity. A process that does not have exactly this file open cannot tell, and relies on the
-holder's heartbeat. This is so on another host, in a container with a `/dev/shm` of its own, for another user, after the
-file was removed, and on a system without open-file-description locks. The wrong answer "it is dead" would let two turns of a session run at
+A holder name also identifies the file, by the kernel's boot id, the device and the inode. A live holder keeps its file open,
+so no other file can have the same identity.
+
+A process that does not have exactly this file open cannot tell, and relies on the holder's heartbeat. This is the case on
+another host, in a container with its own `/dev/shm`, for another user, after the file was removed, and on a system without
+open-file-description locks. "Cannot tell" is the safe answer: a wrong "it is dead" would let two turns of a session run at
 once.
 """
 
@@ -29,26 +31,26 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 SHARED_MEMORY: Final = Path("/dev/shm")  # noqa: S108 - a folder of our own in it, which is checked
-"""A file system that is always local to this kernel: locks on network file systems can be lost while their holder lives."""
+"""A file system that is always local to this kernel. Network file systems do not work: they can lose a lock while its holder lives."""
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _FLOCK: Final = struct.Struct("hhqqi0q")
-"""C's `struct flock` with 64-bit offsets: type, whence, start, length, pid."""
+"""C's `struct flock` with 64-bit offsets. Its fields are type, whence, start, length and pid."""
 _SLOT_BITS: Final = 60
 _NAME: Final = re.compile(r"([0-9a-f]{16})\.([0-9a-f]{15})\.")
 
 
 class ProcessLock:
-    """This process's locked byte, and access to the locks of other processes.
+    """A lock on one byte that belongs to this process; it can also check the bytes of other processes.
 
     Attributes:
         place: identifies the file, 16 hexadecimal digits.
-        slot: the offset of the locked byte.
+        slot: offset of the locked byte.
 
     Args:
-        folder: holds the file; created if missing. It must belong to this user alone.
+        folder: folder of the file, created if missing. Only this user may have access to it.
 
     Raises:
-        OSError: not supported here.
+        OSError: the folder is not private, or such locks do not work here.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -79,13 +81,13 @@ class ProcessLock:
             raise OSError("locks do not work on this file system")
 
     def is_locked(self, slot: int) -> bool:
-        """Return True if a process has locked that byte. Raises `OSError`."""
+        """Return True if a process has locked the byte at offset `slot`. Raises `OSError`."""
         found = fcntl.fcntl(self._looking, fcntl.F_OFD_GETLK, _pack_flock(fcntl.F_WRLCK, slot))
         kind: int = _FLOCK.unpack(found)[0]
         return kind != fcntl.F_UNLCK
 
     def close(self) -> None:
-        """Release the lock. In a forked child, the lock stays with the parent, which has the file open too."""
+        """Release the lock. In a forked child, the lock stays with the parent, because the parent has the file open too."""
         for descriptor in (self._holding, self._looking):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -97,7 +99,7 @@ def _pack_flock(kind: int, slot: int) -> bytes:
 
 
 def _make_private_folder(folder: Path) -> None:
-    """Create the folder, or check the existing one: anyone may write to its parent folder. Raises `OSError`."""
+    """Create the folder, or raise `OSError` if it exists and is not private: anyone may create files in its parent folder."""
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
@@ -112,7 +114,7 @@ _lock: ProcessLock | None = None
 
 
 def _own_lock() -> ProcessLock | None:
-    """Return this process's lock, which the first call takes; None if locks are not supported here."""
+    """Return this process's lock, or None if locks are not supported here. The first call takes the lock."""
     global _opened, _lock  # noqa: PLW0603 - one for the process
     with _guard:
         if not _opened:
@@ -126,7 +128,7 @@ def _own_lock() -> ProcessLock | None:
 
 
 def _forget_lock() -> None:
-    """Reset the lock in a forked child, which takes its own when it first needs one."""
+    """Release the parent's lock object in a forked child. The child takes its own lock when it first needs one."""
     global _guard, _opened, _lock  # noqa: PLW0603
     _guard = threading.Lock()  # a thread of the parent may have had it
     inherited, _opened, _lock = _lock, False, None
@@ -139,16 +141,16 @@ if hasattr(os, "register_at_fork"):
 
 
 def make_holder() -> str:
-    """Return a unique name for holding leases and claims. Callers may append to it."""
+    """Return a unique name that identifies a holder of leases and claims. Callers may append to it."""
     lock, unique = _own_lock(), uuid.uuid4().hex
     return unique if lock is None else f"{lock.place}.{lock.slot:015x}.{unique}"
 
 
 def is_dead(holder: str) -> bool:
-    """Return True if the process that made this holder name has certainly ended; False also if that cannot be determined.
+    """Return True if the process that made this holder name has certainly ended, and False if it runs or cannot be checked.
 
     Args:
-        holder: a name from `make_holder`, of any process, or such a name with something appended.
+        holder: a name from `make_holder` of any process; it may have something appended.
     """
     return _is_running(holder) is False
 
@@ -159,7 +161,7 @@ def is_alive(holder: str) -> bool:
 
 
 def _is_running(holder: str) -> bool | None:
-    """Return whether the process that made this holder name is running on this host; None if that cannot be determined."""
+    """Return True if the process that made this holder name runs on this host, False if it does not, None if that is unknown."""
     named = _NAME.match(holder)
     lock = None if named is None else _own_lock()
     if named is None or lock is None or named[1] != lock.place:

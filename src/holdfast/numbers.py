@@ -1,4 +1,4 @@
-"""Checks of numbers that callers provide: whole numbers, finite numbers, and their bounds."""
+"""Checks for numbers that callers provide: whole numbers, finite numbers, and bounds."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def check_whole(
     """Raise `InvalidRequest` unless the value is a whole number within the bounds.
 
     Args:
-        value: as the caller gave it.
-        name: what the caller calls the value.
+        value: the value to check.
+        name: name of the value, for the error message.
         low: the smallest allowed value.
         high: the largest allowed value.
-        param: the parameter to report as wrong; default `name`.
-        kind: what the message calls the expected kind of value.
+        param: the parameter that the error reports; default: `name`.
+        kind: the expected kind of value, for the error message.
 
     Raises:
-        InvalidRequest: the value is not such a number.
+        InvalidRequest: the value is not a whole number within the bounds.
     """
     if not is_whole(value, low, high):
         raise InvalidRequest(_format_error(name, kind, low, high, value), param=param or name)
@@ -46,7 +46,7 @@ def check_whole(
 def check_number(
     value: Any, name: str, low: float, high: float = math.inf, *, param: str | None = None, kind: str = "number"
 ) -> None:
-    """Raise `InvalidRequest` unless the value is a finite number within the bounds. The arguments are those of `check_whole`."""
+    """Raise `InvalidRequest` unless the value is a finite number within the bounds. The arguments are the same as those of `check_whole`."""
     if not is_number(value, low, high):
         raise InvalidRequest(_format_error(name, kind, low, high, value), param=param or name)
 

@@ -12,5 +12,5 @@ T = TypeVar("T")
 
 
 async def run_in_thread(work: Callable[..., T], *args: object, long: bool = True) -> T:
-    """Return the result of `work`, run in a thread if it takes `long`, so that the event loop is not blocked."""
+    """Run `work` and return its result. Use a thread if `long` is True, so that the event loop is not blocked."""
     return await anyio.to_thread.run_sync(partial(work, *args)) if long else work(*args)

@@ -1,4 +1,4 @@
-"""File names that are safe on any file system."""
+"""Create and check file names that are safe on any file system."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 
 _PLAIN: Final = re.compile(r"[a-z0-9](?:[a-z0-9_-]|\.(?=[a-z0-9_-])){0,119}")
-"""No capitals: some file systems ignore case. No dot at the end: Windows drops it."""
+"""Excludes capitals, because some file systems ignore case, and a final dot, because Windows drops it."""
 _RESERVED: Final = re.compile(r"(?:con|prn|aux|nul|com[0-9]|lpt[0-9])(?:\..*)?", re.DOTALL)
 """Names of Windows devices, with or without an extension."""
 _READABLE: Final = 40
-"""Characters of the original name that remain readable in a generated one."""
+"""Characters of the original name that stay readable at the beginning of a generated name."""
 _DIGEST_SIZE: Final = 20
 
 
@@ -23,11 +23,11 @@ def is_safe_name(name: str) -> bool:
 
 
 def make_safe_name(readable: str, *whole: str) -> str:
-    """Return a safe and unique file name, which is never equal to a name that `is_safe_name` accepts.
+    """Return a safe file name, unique for `whole`. It never equals a name that `is_safe_name` accepts.
 
     Args:
-        readable: the part that people should recognise.
-        whole: everything that distinguishes it from other names.
+        readable: text that people should recognise in the name.
+        whole: the values that together identify the named thing.
 
     >>> make_safe_name("../Support 42", "default", "ada", "../Support 42")
     '---support-42~3862ca8b0646b105cf4b26b0f0cb509ca0c8c512'

@@ -1,4 +1,4 @@
-"""The base class of configuration sections, the types of their values, and how values are parsed and displayed."""
+"""The base class of configuration sections, the types of their values, and functions that parse, check and display values."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ MASK: Final = "***"
 # -- types -----------------------------------------------------------------------
 
 Duration = Annotated[float, Meta(ge=0, le=LONGEST, extra={"form": "duration"})]
-"""Seconds; written `24h`, `1h30m`, `90s`, `250ms` or as a number of seconds."""
+"""Seconds. In configuration: `24h`, `1h30m`, `90s`, `250ms`, or a number of seconds."""
 Timeout = Annotated[float, Meta(ge=0.001, le=86_400, extra={"form": "duration"})]
-"""Seconds, at least a millisecond and at most a day."""
+"""Seconds, from a millisecond to a day; written like `Duration`."""
 Size = Annotated[int, Meta(ge=1 << 10, le=1 << 32, extra={"form": "size"})]
-"""Bytes; written `32MiB`, `1GB` or as a number of bytes."""
+"""Bytes. In configuration: `32MiB`, `1GB`, or a number of bytes."""
 Secret = Annotated[str, Meta(min_length=1, extra={"form": "secret"})]
-"""Never displayed."""
+"""A value that is never displayed."""
 OptionalSecret = Annotated[str, Meta(extra={"form": "secret"})]
 """A secret that may be empty."""
 Url = Annotated[str, Meta(min_length=1, extra={"form": "url"})]
-"""Displayed without its password and query."""
+"""A URL that is displayed without its password and query."""
 Text = Annotated[str, Meta(min_length=1)]
 Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 Tokens = Annotated[int, Meta(ge=1, le=1_000_000_000)]
@@ -43,9 +43,9 @@ Hidden = Annotated[dict[str, Any], Meta(extra={"form": "hidden"})]
 Names = Annotated[tuple[Text, ...], Meta(extra={"form": "names"})]
 """Several names; a single one may be written without a list."""
 Free = dict[str, Any]
-"""Passed on unchanged; values under names that sound like secrets are not displayed."""
+"""Arbitrary data that is passed on unchanged. Values are not displayed if their names sound like secrets."""
 Mistake = tuple[str, str]
-"""A key, and what is wrong with its value."""
+"""A configuration key, and what is wrong with its value."""
 
 _FREE: Final = frozenset(
     {
@@ -53,19 +53,19 @@ _FREE: Final = frozenset(
         *("options", "params", "regex", "state", "telemetry", "url"),
     }
 )
-"""Fields that may contain anything, including secrets."""
+"""Fields that may contain anything, including secrets, so their values are hidden."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """A section: a mapping with these keys and no others."""
+    """A section of the configuration: a mapping that may have only the keys of this class."""
 
     ALIASES: ClassVar[dict[str, str]] = {}
-    """Other accepted spellings of keys."""
+    """Other accepted spellings of keys, mapped to the keys."""
     IGNORED: ClassVar[dict[str, str]] = {}
-    """Keys of other systems that have no effect, with the reason; each produces a warning."""
+    """Keys of other systems that have no effect, each with the reason. Using one produces a warning."""
 
     def find_mistakes(self) -> list[Mistake]:
-        """Return the mistakes that checks of single values cannot find, for example values that contradict each other."""
+        """Return mistakes that checks of single values cannot find, for example values that contradict each other."""
         return []
 
     def __repr__(self) -> str:
@@ -84,7 +84,7 @@ def _is_hidden(name: str) -> bool:
 
 @cache
 def get_fields(cls: type[Settings]) -> dict[str, inspect.Field]:
-    """Return the keys of a section by name, those of the class itself before inherited ones."""
+    """Return the fields of a section by key. The fields that the class itself defines come before inherited ones."""
     info = inspect.type_info(cls)
     assert isinstance(info, inspect.StructType)
     own = cls.__annotations__
@@ -92,7 +92,7 @@ def get_fields(cls: type[Settings]) -> dict[str, inspect.Field]:
 
 
 def unwrap_type(info: inspect.Type) -> tuple[inspect.Type, str | None]:
-    """Return the type without `| None`, and the notation of its values, such as `duration`."""
+    """Return the type without `| None`, and the name of the notation of its values, such as `duration`, or None."""
     if isinstance(info, inspect.UnionType):
         return unwrap_type(next(member for member in info.types if not isinstance(member, inspect.NoneType)))
     if isinstance(info, inspect.Metadata):
@@ -101,11 +101,11 @@ def unwrap_type(info: inspect.Type) -> tuple[inspect.Type, str | None]:
 
 
 def check_fields(settings: Settings, prefix: str) -> None:
-    """Check the types and ranges of settings that a program creates; the configuration loader does this by itself.
+    """Check the types and ranges of settings that a program has created. The configuration loader makes these checks itself.
 
     Args:
-        settings: as created.
-        prefix: what a message puts before a field's name: `python` for `python.timeout`.
+        settings: the settings to check.
+        prefix: text before each field's name in error messages, for example `python` for `python.timeout`.
 
     Raises:
         InvalidRequest: a value is wrong; the message names the field.
@@ -150,7 +150,9 @@ _SIZE: Final = re.compile(r"(\d{1,18}) ?([a-zA-Z]*)", re.ASCII)
 
 
 def parse_size(text: str) -> int | None:
-    """Return the bytes of `512`, `512B`, `64KiB`, `32 MiB`, `1GB` (KiB is 1,024, kB is 1,000); None if it is not a size.
+    """Return the bytes of a size such as `512`, `512B`, `64KiB`, `32 MiB` or `1GB`, or None for any other text.
+
+    KiB is 1,024 bytes, kB is 1,000.
 
     >>> parse_size("32MiB"), parse_size("1 kB"), parse_size("5M")
     (33554432, 1000, None)
@@ -200,7 +202,7 @@ def mask_url(url: str) -> str:
 
 
 def is_secret_name(name: str) -> bool:
-    """Return True if values under this name are hidden, as for `api_key` or `sasl_password`."""
+    """Return True if values under this name must be hidden, for example for `api_key` or `sasl_password`."""
     return _SECRET_NAME.search(name) is not None
 
 
@@ -211,28 +213,28 @@ _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 
 
 def check_url(key: str, url: str | None) -> list[Mistake]:
-    """Return the mistakes in the URL of an HTTP service; None is valid."""
+    """Return the mistakes in the URL of an HTTP service. None as a URL is valid."""
     if url is None or re.fullmatch(r"https?://[^/\s?#]+[^\s]*", url):
         return []
     return [(key, "expected a URL that begins with http:// or https://")]
 
 
 def check_header_value(key: str, value: str | None) -> list[Mistake]:
-    """Return the mistakes in an API key or another header value; None is valid."""
+    """Return the mistakes in an API key or another header value. None as a value is valid."""
     if value is None or _PRINTABLE.fullmatch(value):
         return []
     return [(key, "must be printable ASCII without line breaks")]
 
 
 def check_header_names(key: str, names: Iterable[str]) -> list[Mistake]:
-    """Return the mistakes in names of HTTP headers."""
+    """Return the mistakes in names of HTTP headers, all reported for `key`."""
     return [
         (key, f"{name[:80]!r} is not the name of an HTTP header") for name in names if not _HEADER_NAME.fullmatch(name)
     ]
 
 
 def check_headers(headers: Mapping[str, str]) -> list[Mistake]:
-    """Return the mistakes in headers that will be sent, under the key `headers`."""
+    """Return the mistakes in HTTP headers. Each is reported for a key such as `headers.Accept`."""
     found = []
     for name, value in headers.items():
         if not _HEADER_NAME.fullmatch(name):

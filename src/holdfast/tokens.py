@@ -1,12 +1,12 @@
-"""Count the tokens that messages cost a model, without a network request.
+"""Count the tokens of messages, texts and tool schemas for a model, without a network request.
 
-Two vocabularies ship with the package (`data/`), so o200k and cl100k counts are exact and need no network. A model
-whose tokenizer is not public gets an estimate, which is marked as such. Only this module imports tiktoken; both
-tiktoken and the vocabularies are loaded by the first count, not on import (0.2 s and 0.1 s).
+Two vocabularies ship with the package (`data/`), so o200k and cl100k counts are exact. A model whose tokenizer is not public
+gets an estimate, which is marked as such. Only this module imports tiktoken. The first count, not the import, loads
+tiktoken (0.2 s) and the vocabulary (0.1 s).
 
-A message is counted like in OpenAI's chat format: its texts, plus fixed amounts for what surrounds them (the constants
-below). Fields that Holdfast does not know are sent upstream too, so they are counted as JSON. Images cost what the
-model's provider publishes (`holdfast.domain.images`); in stored counts they all cost the same.
+A message is counted as in OpenAI's chat format: its texts, plus fixed amounts for the tokens around them (the constants
+below). Fields that Holdfast does not know are sent upstream too, so they are counted as JSON. An image costs what the
+model's provider publishes (`holdfast.domain.images`); in stored counts, every image costs the same.
 """
 
 from __future__ import annotations
@@ -34,25 +34,27 @@ if TYPE_CHECKING:
 # -- fixed amounts, in tokens -------------------------------------------------
 
 MESSAGE_OVERHEAD: Final = 4
-"""A message's frame (3) and its role (1). The 3 that prime a reply occur once per call: they belong to the headroom."""
+"""Tokens of a message's frame (3) and of its role (1). The 3 tokens that begin the reply occur once per call and are part
+of the headroom.
+"""
 NAME_OVERHEAD: Final = 1
-"""What a `name` costs in addition to its text."""
+"""Tokens of a message's `name` in addition to its text."""
 TOOL_CALL_OVERHEAD: Final = 8
-"""Per tool call, in addition to its name and arguments. Covers ids: models see a fixed-size reference, if any."""
+"""Tokens per tool call, in addition to its name and arguments. They include the call's id: models see at most a reference of fixed size."""
 TOOL_RESULT_OVERHEAD: Final = 6
-"""A tool message's reference to its call, including `tool_call_id`, in addition to `MESSAGE_OVERHEAD`."""
+"""Tokens of a tool message's reference to its call (`tool_call_id`), in addition to `MESSAGE_OVERHEAD`."""
 TOOLS_OVERHEAD: Final = 12
-"""The frame around all tool schemas of a call; 0 without tools."""
+"""Tokens of the frame around all tool schemas of a call; a call without tools has none."""
 TOOL_OVERHEAD: Final = 8
-"""Per tool schema, in addition to its JSON. The JSON is an upper bound: providers render schemas in a shorter form."""
+"""Tokens per tool schema, in addition to its JSON. The JSON is an upper bound: providers render schemas in a shorter form."""
 
 IMAGE_LOW_DETAIL: Final = 85
 IMAGE: Final = 1445
-"""An image in stored counts, whatever its size: eight tiles of 170, plus 85, the most that the 4o family charges."""
+"""Tokens of any image in stored counts, whatever its size. This is the most that the 4o family charges: eight tiles of 170, plus 85."""
 AUDIO_CHARS_PER_TOKEN: Final = 512
-"""Base64 characters of compressed speech per token: 10 tokens a second, 32 kbit/s."""
+"""Base64 characters of compressed speech per token, assuming 10 tokens a second at 32 kbit/s."""
 FILE_CHARS_PER_TOKEN: Final = 64
-"""Base64 characters of a document per token: about 1,500 tokens for a page of 75 kB."""
+"""Base64 characters of a document per token, assuming about 1,500 tokens for a page of 75 kB."""
 
 MEDIA: Final[dict[str, int | None]] = {
     "image": None,
@@ -68,7 +70,7 @@ MEDIA: Final[dict[str, int | None]] = {
 }
 """Characters per token of each type of media part; None for images, whose cost does not depend on their length.
 
-Whatever its length, a media part counts at least as much as an image: a link may refer to anything.
+A media part counts at least as much as an image, however short it is: a link may refer to anything.
 """
 
 # -- the interface ------------------------------------------------------------
@@ -79,41 +81,40 @@ class TokenCounter(Protocol):
 
     @property
     def name(self) -> str:
-        """`o200k_base`, `cl100k_base` or `estimate`."""
+        """Name of the vocabulary, `o200k_base` or `cl100k_base`; `estimate` if the model's own vocabulary is not public."""
 
     @property
     def exact(self) -> bool:
-        """True if the model's own tokenizer counts text."""
+        """True if texts are counted with the model's own tokenizer."""
 
     @property
     def margin(self) -> float:
-        """The error bound that is already included in estimated counts of text: 0.25; 0.0 if exact."""
+        """Safety margin that is already included in estimated counts of text: 0.25 (a quarter); 0.0 if counts are exact."""
 
     @property
     def factor(self) -> float:
         """Tokens of this counter per stored (o200k) token of text; 1.0 for o200k.
 
-        Fixed for a counter, so that a frontier computed with it does not move. It is an upper bound for English, code
-        and JSON. Other scripts can exceed it (cl100k: German 1.2, Chinese 1.4, Hindi 3.7), so count the messages that
-        you select. It does not apply to media, whose cost differs between model families: count messages that contain
-        any.
+        The factor of a counter never changes, so that a frontier computed with it does not move. It is an upper bound for English,
+        code and JSON. Other scripts can exceed it (cl100k: German 1.2, Chinese 1.4, Hindi 3.7), so also count the messages that
+        you select. It does not apply to media, whose cost differs between model families: always count messages that contain media.
         """
 
     def text(self, text: str) -> int:
-        """Return the tokens of a text. Text that looks like a special token is ordinary text."""
+        """Return the number of tokens of a text. Text that looks like a special token is counted as ordinary text."""
 
     def message(self, message: Message) -> int:
-        """Return the tokens of a message in a prompt, including its frame."""
+        """Return the number of tokens of a message in a prompt, including its frame."""
 
     def tools(self, schemas: Sequence[Mapping[str, Any]]) -> int:
-        """Return the tokens of the tool schemas of a call, as in the request's `tools`."""
+        """Return the number of tokens of a call's tool schemas, given as in the request's `tools`."""
 
 
 @lru_cache(maxsize=256)
 def get_counter(model: str) -> TokenCounter:
-    """Return the token counter for a model, by its family; models that count alike share one object.
+    """Return the token counter for a model's family. Models with the same tokenizer and image prices share one counter.
 
-    Prefixes that name a provider or a fine-tune are understood.
+    Prefixes of the model name that name a provider or a fine-tune are ignored.
 
     >>> get_counter("openai/gpt-4o-mini").name, get_counter("ft:gpt-4:acme::x1").name, get_counter("claude-x").name
     ('o200k_base', 'cl100k_base', 'estimate')
@@ -124,13 +125,13 @@ def get_counter(model: str) -> TokenCounter:
 
 
 def load_vocabularies() -> None:
-    """Load the vocabularies of all counters now. Otherwise the first count with each loads it, which takes up to a second."""
+    """Load the vocabularies of all counters now. Otherwise the first count with each vocabulary loads it, which takes up to a second."""
     for vocabulary in (O200K, CL100K):
         vocabulary.count("")
 
 
 def restrict_counter(counter: TokenCounter, inputs: frozenset[str]) -> TokenCounter:
-    """Return a counter for a model that accepts only `inputs`: other media count as the text that replaces them."""
+    """Return a counter for a model that accepts only the media types in `inputs`; other media count as the text that replaces them."""
     return _Partial(counter, inputs)
 
 
@@ -150,20 +151,23 @@ class _Partial:
 
 
 _KEPT, _KEPT_FROM = 64, 256
-"""How many counts of long texts a counter caches, and from how many characters: at most 4 MB of text per counter."""
+"""Number of counts of long texts that a counter caches, and the length in characters from which a text is long.
+
+A counter keeps at most 4 MB of text.
+"""
 
 # -- counting -----------------------------------------------------------------
 
 
 class _Counter:
-    """Counts with one vocabulary, or with the most expensive of several plus a margin.
+    """Counts with one vocabulary, or takes the largest count of several vocabularies and adds a margin.
 
     Args:
-        name: as in `TokenCounter`.
+        name: `name` of the `TokenCounter`.
         vocabularies: the vocabularies to count with.
-        factor: as in `TokenCounter`.
-        margin: added to counts of text.
-        pictures: what an image costs.
+        factor: `factor` of the `TokenCounter`.
+        margin: fraction that is added to counts of text.
+        pictures: prices of images, in tokens.
     """
 
     def __init__(
@@ -188,7 +192,7 @@ class _Counter:
         return f"<TokenCounter {self.name}>"
 
     def with_pictures(self, pictures: Pricing) -> _Counter:
-        """Return the same counter with other prices for images; both share their cache of counts."""
+        """Return the same counter with other image prices. Both share one cache of text counts."""
         if pictures not in self._kin:
             kin = copy.copy(self)
             kin._pictures = pictures  # noqa: SLF001 - of this class
@@ -251,7 +255,7 @@ class _Counter:
 
 
 def _measure_longest_text(value: Any) -> int:
-    """Return the length of the longest string inside `value`, which is the data of a media part."""
+    """Return the length of the longest string inside `value`. In a media part, that string is the data."""
     if isinstance(value, str):
         return len(value)
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -259,14 +263,17 @@ def _measure_longest_text(value: Any) -> int:
 
 
 def _to_json(value: Any) -> str:
-    """Return `value` as compact JSON, as it is sent upstream. The standard encoder accepts lone surrogates."""
+    """Return `value` as compact JSON, as it is sent upstream.
+
+    This uses the standard library's encoder, because it accepts lone surrogates.
+    """
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 # -- vocabularies -------------------------------------------------------------
 
 CHUNK_CHARS: Final = 65_536
-"""Characters of a text that are tokenized at once."""
+"""Most characters that are tokenized in one piece."""
 _LOOK_BACK: Final = 1_024
 # Both patterns begin a new token at a single space between two other characters, whatever follows.
 _SAFE_CUT: Final = re.compile(r"(?<=\S) (?=\S)")
@@ -275,7 +282,7 @@ DATA: Final = Path(__file__).with_name("data")
 
 
 class Vocabulary:
-    """A tokenizer that the first count loads and verifies."""
+    """A tokenizer that is loaded and verified by its first count."""
 
     def __init__(self, name: str, *, sha256: str, pattern: str, special: dict[str, int]) -> None:
         self.name = name
@@ -286,17 +293,20 @@ class Vocabulary:
         self._lock = threading.Lock()
 
     def count(self, text: str) -> int:
-        """Return the tokens of a text. A text above 64 Ki characters is cut, which bounds the time and can add a token per cut."""
+        """Return the number of tokens of a text.
+
+        A text above 64 Ki characters is cut into pieces to bound the time. Each cut can add a token.
+        """
         encode = (self._encoding or self.load_encoding()).encode_ordinary
         if len(text) <= CHUNK_CHARS:
             return len(encode(text))
         return sum(len(encode(chunk)) for chunk in split_text(text))
 
     def read_ranks(self) -> dict[bytes, int]:
-        """Return the tokens with their ranks, read from the packed file.
+        """Return the rank of each token, read from the packed file.
 
         Raises:
-            HoldfastError: the file differs from the one that was packed.
+            HoldfastError: the file is damaged: its hash is not the expected one.
         """
         path = DATA / f"{self.name}.ranks"
         packed = path.read_bytes()
@@ -313,7 +323,7 @@ class Vocabulary:
 
     @property
     def is_loaded(self) -> bool:
-        """True if something has been counted."""
+        """True if the tokenizer has been loaded."""
         return self._encoding is not None
 
     def load_encoding(self) -> tiktoken.Encoding:
@@ -332,7 +342,7 @@ class Vocabulary:
 
 
 def split_text(text: str) -> Iterator[str]:
-    """Split a text into pieces of at most 64 Ki characters, at token boundaries if there is one near enough."""
+    """Split a text into pieces of at most 64 Ki characters, at a token boundary where there is one close to the limit."""
     start = 0
     while len(text) - start > CHUNK_CHARS:
         end = start + CHUNK_CHARS
@@ -375,7 +385,7 @@ CL100K: Final = Vocabulary(
 _FLAT: Final = Flat(IMAGE, IMAGE_LOW_DETAIL)
 _O200K_COUNTER: Final = _Counter("o200k_base", O200K, factor=1.0, pictures=_FLAT)
 STORED: Final[TokenCounter] = _O200K_COUNTER
-"""The counter for stored counts. Its counts must never change, because every log contains them."""
+"""The counter for the counts that logs store. Its results must never change, because every log contains them."""
 _CL100K_COUNTER: Final = _Counter("cl100k_base", CL100K, factor=1.1, pictures=_FLAT)
 # Private tokenizers need up to a quarter more tokens than the public ones on English and code. On other scripts they
 # are between o200k (few tokens) and cl100k (many), so the larger of the two counts is used.
